@@ -1,0 +1,43 @@
+"""A columnar store for traces of language models: standard Zarr v3 on disk, read by memory map.
+
+The public names are here; `python -m store --help` lists the commands. `schema.py` specifies the format.
+"""
+
+from store.batch import Batch, Ragged, Row
+from store.dataset import TraceDataset
+from store.errors import (
+    CorruptError,
+    FormatError,
+    IncompleteError,
+    NotFoundError,
+    SchemaError,
+    StoreError,
+    VersionError,
+)
+from store.loader import TraceLoader
+from store.order import GlobalShuffleSampler, permutation
+from store.reader import Trace, TraceStore
+from store.schema import Column, Schema
+from store.writer import StoreWriter
+
+__all__ = [
+    "Batch",
+    "Column",
+    "CorruptError",
+    "FormatError",
+    "GlobalShuffleSampler",
+    "IncompleteError",
+    "NotFoundError",
+    "Ragged",
+    "Row",
+    "Schema",
+    "SchemaError",
+    "StoreError",
+    "StoreWriter",
+    "Trace",
+    "TraceDataset",
+    "TraceLoader",
+    "TraceStore",
+    "VersionError",
+    "permutation",
+]

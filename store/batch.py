@@ -1,0 +1,146 @@
+"""What a read gives: rows packed into torch tensors, each ragged column as values and offsets."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from store.errors import NotFoundError, closest
+
+__all__ = ["Batch", "Ragged", "Row"]
+
+
+class Ragged(NamedTuple):
+    """Rows of different lengths, one behind the other; row i is `values[offsets[i] : offsets[i + 1]]`.
+
+    Attributes
+    ----------
+    values
+        `(n_items, *item_shape)`.
+    offsets
+        int64 `(n_rows + 1,)`, from 0 to n_items. Columns of one axis share it.
+    """
+
+    values: Tensor
+    offsets: Tensor
+
+    @property
+    def lengths(self) -> Tensor:
+        """Items of every row: int64 `(n_rows,)`."""
+        return self.offsets.diff()
+
+    def row(self, i: int) -> Tensor:
+        """Row i: `(n, *item_shape)`, a view."""
+        return self.values[self.offsets[i] : self.offsets[i + 1]]
+
+
+class Row(dict):
+    """One row: column name -> tensor `(n, *item_shape)` or `item_shape`, or string.
+
+    Attributes
+    ----------
+    number
+        The row's number in the store.
+    ragged
+        Names of the ragged columns.
+    """
+
+    def __init__(self, values: dict[str, Tensor | str], number: int, ragged: frozenset[str]) -> None:
+        super().__init__(values)
+        self.number, self.ragged = number, ragged
+
+    def __reduce__(self) -> tuple:
+        return Row, (dict(self), self.number, self.ragged)
+
+
+class Batch:
+    """Packed rows, in the order they were asked for.
+
+    `batch[name]` is a `Ragged`, a tensor `(n_rows, *item_shape)` for a fixed column, or a list of strings.
+    `batch[i]` with an integer is row i as a `Row` of views.
+
+    Attributes
+    ----------
+    rows
+        int64 `(n_rows,)`: the row numbers in the store.
+    columns
+        Name -> value, as `batch[name]` gives it.
+    """
+
+    def __init__(self, rows: Tensor, columns: dict[str, Ragged | Tensor | list[str]]) -> None:
+        self.rows, self.columns = rows, columns
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Row]) -> "Batch":
+        """Pack rows that were read one by one."""
+        columns: dict[str, Ragged | Tensor | list[str]] = {}
+        for name in rows[0]:
+            values = [row[name] for row in rows]
+            if name in rows[0].ragged:
+                lengths = torch.tensor([0, *(len(value) for value in values)])
+                columns[name] = Ragged(torch.cat(values), lengths.cumsum(0))
+            else:
+                columns[name] = values if isinstance(values[0], str) else torch.stack(values)
+        return cls(torch.tensor([row.number for row in rows]), columns)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, key: str | int) -> Ragged | Tensor | list[str] | Row:
+        if isinstance(key, int):
+            return self._row(key)
+        if key not in self.columns:
+            like = closest(str(key), self.columns)
+            raise NotFoundError(f"batch: expected a column of {list(self.columns)}, found {key!r:.200}{like}")
+        return self.columns[key]
+
+    def _row(self, i: int) -> Row:
+        if not 0 <= i < len(self):
+            raise IndexError(f"batch: expected a position from 0 to {len(self) - 1}, found {i}")
+        values = {name: v.row(i) if isinstance(v, Ragged) else v[i] for name, v in self.columns.items()}
+        ragged = frozenset(name for name, v in self.columns.items() if isinstance(v, Ragged))
+        return Row(values, int(self.rows[i]), ragged)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.columns
+
+    def __iter__(self) -> Iterator[Row]:
+        return (self._row(i) for i in range(len(self)))
+
+    def keys(self) -> Sequence[str]:
+        return list(self.columns)
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
+        """The batch with its tensors on a device; `rows` and strings stay."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self, device: str | None = None) -> "Batch":
+        """The batch in page-locked memory, as torch's DataLoader asks for."""
+        return self._map(lambda tensor: tensor.pin_memory())
+
+    def _map(self, move: Callable[[Tensor], Tensor]) -> "Batch":
+        moved: dict[int, Tensor] = {}  # shared offsets move once
+
+        def once(tensor: Tensor) -> Tensor:
+            if id(tensor) not in moved:
+                moved[id(tensor)] = move(tensor)
+            return moved[id(tensor)]
+
+        def value(v: Ragged | Tensor | list[str]) -> Ragged | Tensor | list[str]:
+            if isinstance(v, Ragged):
+                return Ragged(once(v.values), once(v.offsets))
+            return once(v) if isinstance(v, Tensor) else v
+
+        return Batch(self.rows, {name: value(v) for name, v in self.columns.items()})
+
+    def __repr__(self) -> str:
+        return f"Batch({len(self)} rows: {', '.join(self.columns)})"
+
+
+def as_tensor(array: np.ndarray, dtype: str) -> Tensor:
+    """A tensor over a stored array's memory (no copy), with its logical dtype."""
+    if dtype == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)

@@ -1,0 +1,57 @@
+"""Every error this package raises on purpose, grouped by what its reader does next.
+
+A message is one line that says where, what was expected, what was found and what to do.
+Bad arguments are plain `ValueError`, `TypeError` and `IndexError`. All errors survive pickling,
+so they cross process borders whole.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "CorruptError",
+    "FormatError",
+    "IncompleteError",
+    "NotFoundError",
+    "SchemaError",
+    "StoreError",
+    "VersionError",
+    "closest",
+]
+
+
+class StoreError(Exception):
+    """Anything wrong with a store or with what is asked of it."""
+
+
+class NotFoundError(StoreError, KeyError):
+    """No such store, trace or column: check the name."""
+
+    def __str__(self) -> str:  # KeyError would show the message's repr
+        return self.args[0] if self.args else ""
+
+
+class IncompleteError(StoreError):
+    """A build stopped before its end: run the same command again."""
+
+
+class SchemaError(StoreError):
+    """The data or the request does not fit the schema: fix the caller."""
+
+
+class FormatError(StoreError):
+    """The bytes on disk are not a store that this version reads."""
+
+
+class CorruptError(FormatError):
+    """The bytes on disk contradict each other: restore them from a copy."""
+
+
+class VersionError(FormatError):
+    """The store was written by a newer format: upgrade this package."""
+
+
+def closest(name: str, known: Iterable[str], n: int = 3) -> str:
+    """The known names most like `name`, as the tail of an error message ('' if there is none)."""
+    matches = difflib.get_close_matches(name, list(known), n=n, cutoff=0.5)
+    return f"; closest: {', '.join(map(repr, matches))}" if matches else ""

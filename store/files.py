@@ -1,0 +1,72 @@
+"""The few file operations a commit is made of; nothing here knows what the bytes mean.
+
+They are one class so that a test can pass another that fails, stops or records at any of them.
+"""
+
+import os
+from pathlib import Path
+
+__all__ = ["Files"]
+
+_COPY_BYTES = 64 * 1024 * 1024
+
+
+class Files:
+    """File operations of a writer, each durable in the way its name says."""
+
+    def make_dirs(self, path: Path) -> None:
+        """Create a directory and its parents; each new entry is made durable."""
+        missing = [p for p in (path, *path.parents) if not p.exists()]
+        for directory in reversed(missing):
+            directory.mkdir(exist_ok=True)
+            self.sync_dir(directory.parent)
+
+    def create(self, path: Path) -> int:
+        """A new, empty file's descriptor, for reading and writing."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+
+    def write(self, fd: int, data: memoryview | bytes, position: int) -> None:
+        """Write all of `data` at `position`."""
+        view = memoryview(data).cast("B")
+        while view:
+            n_written = os.pwrite(fd, view, position)
+            view, position = view[n_written:], position + n_written
+
+    def copy(self, source_fd: int, source: int, fd: int, position: int, n_bytes: int) -> None:
+        """Copy a byte range from one file to another."""
+        while n_bytes:
+            data = os.pread(source_fd, min(n_bytes, _COPY_BYTES), source)
+            if not data:
+                raise OSError(f"expected {n_bytes} more bytes at position {source}, found the end of the file")
+            self.write(fd, data, position)
+            source, position, n_bytes = source + len(data), position + len(data), n_bytes - len(data)
+
+    def sync(self, fd: int) -> None:
+        """Wait until a file's bytes would survive a power cut."""
+        os.fsync(fd)
+
+    def sync_dir(self, path: Path) -> None:
+        """Wait until a directory's entries would survive a power cut."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Put a file in another's place, atomically."""
+        source.replace(target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def replace_text(self, path: Path, text: bytes, temporary: Path) -> None:
+        """Put `text` at `path` so that a crash leaves either the old file or the new one."""
+        fd = self.create(temporary)
+        try:
+            self.write(fd, text, 0)
+            self.sync(fd)
+        finally:
+            os.close(fd)
+        self.rename(temporary, path)
+        self.sync_dir(path.parent)

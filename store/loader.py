@@ -1,0 +1,149 @@
+"""`TraceLoader`: packed batches of a store in a known order, read ahead by threads.
+
+The order is `order.permutation`; threads only change when a batch is read, never which or in what order it
+is delivered. The position counts rows delivered, so a loader resumes exactly, with any other batch size,
+number of threads or ranks.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from store.batch import Batch
+from store.order import permutation, rank_positions
+from store.reader import Select, TraceStore
+
+__all__ = ["TraceLoader"]
+
+PREFETCH_FACTOR = 2  # batches read ahead for each thread
+
+
+class TraceLoader:
+    """Iterate over packed batches, one epoch an iteration.
+
+    A completed iteration moves on to the next epoch, so that a plain loop never repeats an order; `set_epoch`
+    chooses one.
+
+    Parameters
+    ----------
+    store
+        Path of a store, or an open one.
+    columns
+        Names to read; all if None.
+    batch_size
+        Rows a batch; the last one may be smaller unless `drop_last`.
+    shuffle
+        Visit the rows in a global random order, another one each epoch; else in the order of `rows`.
+    seed
+        Same seed, same orders.
+    rows
+        Row numbers to visit, e.g. a split; all rows if None.
+    num_workers
+        Threads that read ahead; 0 reads when asked.
+    drop_last
+        Leave out a last batch that is not full.
+    select
+        Slices of item axes, see `TraceStore.read`.
+    rank, world_size
+        This process and how many there are; each delivers its share of the one global order.
+    """
+
+    def __init__(
+        self,
+        store: str | Path | TraceStore,
+        columns: Sequence[str] | None = None,
+        batch_size: int = 32,
+        shuffle: bool = False,
+        seed: int = 0,
+        *,
+        rows: Sequence[int] | None = None,
+        num_workers: int = 0,
+        drop_last: bool = False,
+        select: Select | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        if batch_size < 1 or num_workers < 0:
+            raise ValueError(f"expected batch_size >= 1 and num_workers >= 0, found {batch_size} and {num_workers}")
+        self.store = TraceStore.open(store)
+        self.columns, self.select = columns, select
+        self.batch_size, self.shuffle, self.seed, self.drop_last = batch_size, shuffle, seed, drop_last
+        self.num_workers, self.rank, self.world_size = num_workers, rank, world_size
+        self._rows = None if rows is None else np.asarray(rows, np.int64)
+        self._n = len(self.store) if self._rows is None else len(self._rows)
+        self.epoch = 0
+        self._start = 0  # position at which the next iteration begins
+        self._position = 0  # rows of this epoch delivered, on all ranks together
+        rank_positions(self._n, 0, rank, world_size)  # refuses a rank that is out of range
+        self.store.read([], columns, select)  # a wrong name fails here, not in a thread
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch on this rank."""
+        n = len(range(self.rank, self._n, self.world_size))
+        return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration; choosing the one of a loaded state keeps its position."""
+        if epoch != self.epoch:
+            self.epoch, self._start, self._position = epoch, 0, 0
+
+    def state_dict(self) -> dict[str, int | str]:
+        """Where this loader is, for `load_state_dict`; JSON-able."""
+        state = {"epoch": self.epoch, "position": self._position}
+        return state | self._identity()
+
+    def load_state_dict(self, state: dict[str, int | str]) -> None:
+        """Go on where another loader was: the next iteration begins behind the rows that one delivered.
+
+        Batch size, threads and ranks may differ; store, rows, seed and shuffle may not.
+        """
+        for key, value in self._identity().items():
+            if state.get(key) != value:
+                raise ValueError(f"state_dict: expected {key} {value!r}, found {state.get(key)!r}")
+        if not 0 <= state["position"] <= self._n:
+            raise ValueError(f"state_dict: expected a position from 0 to {self._n}, found {state['position']}")
+        self.epoch = state["epoch"]
+        self._start = self._position = state["position"]
+
+    def _identity(self) -> dict[str, int | str]:
+        """What must be equal for two loaders to visit the same global order."""
+        return {"store": self.store.uuid, "n_rows": self._n, "seed": self.seed, "shuffle": self.shuffle}
+
+    def _plan(self, start: int) -> list[np.ndarray]:
+        """Rows of every batch of the rest of this epoch."""
+        order = permutation(self._n, self.seed, self.epoch) if self.shuffle else np.arange(self._n)
+        mine = order[rank_positions(self._n, start, self.rank, self.world_size)]
+        rows = mine if self._rows is None else self._rows[mine]
+        batches = [rows[i : i + self.batch_size] for i in range(0, len(rows), self.batch_size)]
+        return batches[:-1] if self.drop_last and batches and len(batches[-1]) < self.batch_size else batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        start, self._start = self._start, 0
+        self._position = start
+        for batch in self._read_ahead(self._plan(start)):
+            self._position = min(self._n, self._position + self.batch_size * self.world_size)
+            yield batch
+        self.epoch, self._position = self.epoch + 1, 0
+
+    def _read(self, rows: np.ndarray) -> Batch:
+        return self.store.read(rows, self.columns, self.select)
+
+    def _read_ahead(self, batches: list[np.ndarray]) -> Iterator[Batch]:
+        """The batches in order, a bounded number of them read ahead; stops cleanly when abandoned."""
+        if not self.num_workers:
+            yield from map(self._read, batches)
+            return
+        todo = iter(batches)
+        pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="store-loader")
+        try:
+            ahead = deque(pool.submit(self._read, rows) for rows in islice(todo, PREFETCH_FACTOR * self.num_workers))
+            while ahead:
+                batch = ahead.popleft().result()
+                ahead.extend(pool.submit(self._read, rows) for rows in islice(todo, 1))
+                yield batch
+        finally:
+            pool.shutdown(cancel_futures=True)

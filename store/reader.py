@@ -1,0 +1,338 @@
+"""Read a store: rows by number, traces by id, packed batches. Never writes, never decides an order.
+
+Opening reads one small file. Shards are mapped when first needed; processes share the page cache. A store
+pickles as its path and its manifest, never an array, so that a worker process sees the same rows.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+import torch
+
+from store.array import MappedArray
+from store.batch import Batch, Ragged, as_tensor
+from store.errors import CorruptError, NotFoundError, closest
+from store.index import hash_ids, packed_offsets, plan_pieces, rows_with_hash
+from store.manifest import Manifest, read_manifest
+from store.schema import TRACE_ID, index_layouts, offsets_layout
+from store.values import decode_texts
+
+__all__ = ["Trace", "TraceIds", "TraceStore"]
+
+_IDS_BLOCK = 4096  # ids read at once when iterating
+
+Select = Mapping[str, Mapping[str, slice | int]]
+
+
+class TraceStore:
+    """A committed state of a store; use `open`.
+
+    Attributes
+    ----------
+    path
+        Where it is.
+    schema
+        Its columns.
+    uuid
+        Its identity, the same after appending.
+    generation
+        Which commit this is a view of.
+    provenance
+        Where its traces come from.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path, self._manifest = Path(path), manifest
+        self.schema, self.uuid = manifest.schema, manifest.uuid
+        self.generation, self.provenance = manifest.generation, manifest.provenance
+        self._arrays: dict[str, MappedArray] = {}
+        self._runs: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+
+    @classmethod
+    def open(cls, path: "str | Path | TraceStore") -> "TraceStore":
+        """Open the store at `path` (an open store is returned as it is).
+
+        Raises
+        ------
+        NotFoundError
+            Nothing there.
+        FormatError
+            What is there is no store, is damaged, or is of a newer format.
+        """
+        return path if isinstance(path, TraceStore) else cls(Path(path), read_manifest(path))
+
+    def __len__(self) -> int:
+        return self._manifest.n_rows
+
+    def n_items(self, name: str) -> int:
+        """Items of a column in all rows together (the number of rows, for a fixed column)."""
+        self.schema.column(name, str(self.path))
+        return self._manifest.n_items_of(name)
+
+    @property
+    def ids(self) -> "TraceIds":
+        """The trace ids, by row; reads what is asked for."""
+        return TraceIds(self)
+
+    def row_of(self, trace_id: str) -> int:
+        """The row of a trace; time does not grow with the number of rows.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such trace; the message names ids like it.
+        """
+        row = self._find(trace_id)
+        if row is None:
+            known = self.ids[: min(len(self), 20_000)]  # enough to find a slip of the pen, at any size
+            raise NotFoundError(
+                f"{self.path}: expected one of its {len(self)} trace ids, "
+                f"found {trace_id!r:.200}{closest(str(trace_id), known)}"
+            )
+        return row
+
+    def _find(self, trace_id: str) -> int | None:
+        if not isinstance(trace_id, str):
+            return None
+        wanted = hash_ids([trace_id])[0]
+        for run in reversed(self._manifest.runs):
+            for row in rows_with_hash(*self.id_run(run), wanted):
+                if row < len(self) and self.ids[row] == trace_id:
+                    return row
+        return None
+
+    def __contains__(self, trace_id: str) -> bool:
+        return self._find(trace_id) is not None
+
+    def id_run(self, run: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        """One run of the id table: hashes uint64 and rows int64, mapped."""
+        if run not in self._runs:
+            n = run[1] - run[0]
+            layouts = index_layouts(f"{run[0]}-{run[1]}", n)
+            self._runs[run] = tuple(MappedArray(self.path, layout, n).read(0, n) for layout in layouts)
+        return self._runs[run]
+
+    @overload
+    def __getitem__(self, key: str) -> "Trace": ...
+
+    @overload
+    def __getitem__(self, key: int) -> "Trace": ...
+
+    def __getitem__(self, key: str | int) -> "Trace":
+        """The trace with an id (str) or in a row (int); nothing is read until a column is asked for."""
+        row = self.row_of(key) if isinstance(key, str) else int(self._check_rows([key])[0])
+        return Trace(self, row)
+
+    def __iter__(self) -> Iterator["Trace"]:
+        """The traces one after the other, in constant memory."""
+        return (Trace(self, row) for row in range(len(self)))
+
+    def read_value(self, name: str, row: int) -> np.ndarray | torch.Tensor | str:
+        """One column of one row; see `Trace`."""
+        column = self.schema.column(name, str(self.path))
+        start, stop = self._item_range(name, row)
+        items = self._column(name).read(start, stop)
+        if column.is_text:
+            return items.tobytes().decode()
+        value = items if column.axis else items[0]
+        if column.dtype == "bfloat16":
+            return as_tensor(np.array(value), "bfloat16")
+        return value if value.ndim else value[()]
+
+    def _item_range(self, name: str, row: int) -> tuple[int, int]:
+        axis = self.schema.axis_of(name)
+        if axis is None:
+            return row, row + 1
+        start, stop = self._offsets(axis).read(row, row + 2).tolist()
+        self._check_ranges(axis, start, stop)
+        return start, stop
+
+    def read(self, rows: Sequence[int], columns: Sequence[str] | None = None, select: Select | None = None) -> Batch:
+        """Read rows into one packed batch, in the order given (a row may be asked for twice).
+
+        Parameters
+        ----------
+        rows
+            Row numbers `(n,)`.
+        columns
+            Names; all columns of the schema if None.
+        select
+            Column -> item axis name -> slice or index, e.g. `{"hidden_states": {"layers": slice(16, 20)}}`;
+            only these bytes are read. A slice or index of length one keeps its axis.
+
+        Raises
+        ------
+        IndexError
+            A row or an index is out of range.
+        NotFoundError
+            There is no such column or axis.
+        CorruptError
+            The bytes on disk are not what the manifest promises.
+        """
+        rows = self._check_rows(rows)
+        names = list(self.schema.columns) if columns is None else list(dict.fromkeys(columns))
+        selected = self._check_select(select or {}, names)
+        axes = {axis: self._axis_ranges(axis, rows) for axis in dict.fromkeys(map(self._axis_of, names)) if axis}
+        packed = {axis: torch.from_numpy(packed_offsets(*ranges)) for axis, ranges in axes.items()}
+        values = {name: self._read_column(name, rows, axes, packed, selected.get(name, ())) for name in names}
+        return Batch(torch.from_numpy(rows), values)
+
+    def _axis_of(self, name: str) -> str | None:
+        self.schema.column(name, str(self.path))
+        return self.schema.axis_of(name)
+
+    def _read_column(
+        self,
+        name: str,
+        rows: np.ndarray,
+        axes: dict[str, tuple[np.ndarray, np.ndarray]],
+        packed: dict[str, torch.Tensor],
+        select: tuple[slice, ...],
+    ) -> Ragged | torch.Tensor | list[str]:
+        column, axis, array = self.schema.stored[name], self.schema.axis_of(name), self._column(name)
+        n_items = len(rows) if axis is None else int(packed[axis][-1])
+        item_shape = [len(range(n)[part]) for part, n in zip(select, column.item_shape, strict=False)]
+        out = np.empty((n_items, *(item_shape or column.item_shape)), column.storage_dtype)
+        if axis is None:
+            array.take(rows, out, select)
+            return as_tensor(out, column.dtype)
+        array.read_pieces(plan_pieces(*axes[axis], array.layout.shard_items), out, select)
+        if column.is_text:
+            return decode_texts(out, packed[axis].numpy())
+        return Ragged(as_tensor(out, column.dtype), packed[axis])
+
+    def _axis_ranges(self, axis: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Item ranges of rows on a ragged axis: starts and stops, int64 `(n,)`."""
+        both = np.empty((2, len(rows)), np.int64)
+        offsets = self._offsets(axis)
+        offsets.take(rows, both[0])
+        offsets.take(rows + 1, both[1])
+        starts, stops = both
+        if len(rows):
+            self._check_ranges(axis, starts.min(), stops.max())
+            if (stops < starts).any():
+                bad = int(rows[np.argmax(stops < starts)])
+                raise CorruptError(f"axis {axis!r}, row {bad}: expected offsets that never fall; {self._verify}")
+        return starts, stops
+
+    def _check_ranges(self, axis: str, start: int, stop: int) -> None:
+        n_items = self._manifest.n_items[axis]
+        if not 0 <= start <= n_items or not 0 <= stop <= n_items:
+            found = f"{start} to {stop}"
+            raise CorruptError(f"axis {axis!r}: expected offsets from 0 to {n_items}, found {found}; {self._verify}")
+
+    @property
+    def _verify(self) -> str:
+        return f"run python -m store verify {self.path}"
+
+    def _check_rows(self, rows: Sequence[int]) -> np.ndarray:
+        array = np.asarray(rows)
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+            raise TypeError(f"{self.path}: rows: expected a sequence of integers, found {rows!r:.100}")
+        if array.size and (array.min() < 0 or array.max() >= len(self)):
+            bad = array[(array < 0) | (array >= len(self))][0]
+            raise IndexError(f"{self.path}: expected a row from 0 to {len(self) - 1}, found {bad}")
+        return array.astype(np.int64)
+
+    def _check_select(self, select: Select, names: Sequence[str]) -> dict[str, tuple[slice, ...]]:
+        """Every selected column's item slices, one an item axis."""
+        for name in select:
+            if name not in names:
+                raise NotFoundError(f"select: expected one of the columns read, {names}, found {name!r:.200}")
+        return {name: self._item_slices(name, axes) for name, axes in select.items()}
+
+    def _item_slices(self, name: str, axes: Mapping[str, slice | int]) -> tuple[slice, ...]:
+        column = self.schema.column(name, str(self.path))
+        slices = [slice(None)] * len(column.item_shape)
+        for axis, part in axes.items():
+            if axis not in column.axis_names:
+                known = list(column.axis_names) or "none"
+                raise NotFoundError(f"column {name!r}: expected an item axis of {known}, found {axis!r:.200}")
+            position = column.axis_names.index(axis)
+            slices[position] = _as_slice(part, column.item_shape[position], f"column {name!r}, axis {axis!r}")
+        return tuple(slices)
+
+    def _column(self, name: str) -> MappedArray:
+        if name not in self._arrays:
+            n_items = self._manifest.n_items_of(name)
+            self._arrays[name] = MappedArray(self.path, self.schema.layout(name), n_items)
+        return self._arrays[name]
+
+    def _offsets(self, axis: str) -> MappedArray:
+        key = f"offsets of {axis}"
+        if key not in self._arrays:
+            self._arrays[key] = MappedArray(self.path, offsets_layout(axis), len(self) + 1)
+        return self._arrays[key]
+
+    def __reduce__(self) -> tuple:
+        return TraceStore, (self.path, self._manifest)
+
+    def __repr__(self) -> str:
+        return f"TraceStore({str(self.path)!r}: {len(self)} rows, {len(self.schema.columns)} columns)"
+
+
+class Trace(Mapping):
+    """One row, read when asked for: `trace[column]`.
+
+    A ragged column is an array `(n, *item_shape)`, a fixed one `item_shape` or a NumPy scalar, a utf8 column a
+    string. Arrays are read-only; where one shard holds the row they are views of the mapped file, no copy.
+    bfloat16 comes as a torch tensor (a copy), since NumPy has no such dtype.
+    """
+
+    def __init__(self, store: TraceStore, row: int) -> None:
+        self.store, self.row = store, row
+
+    @property
+    def id(self) -> str:
+        return self.store.read_value(TRACE_ID, self.row)
+
+    def __getitem__(self, name: str) -> np.ndarray | torch.Tensor | str:
+        return self.store.read_value(name, self.row)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.store.schema.columns
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.store.schema.columns)
+
+    def __len__(self) -> int:
+        return len(self.store.schema.columns)
+
+    def __repr__(self) -> str:
+        return f"Trace({self.id!r}, row {self.row} of {str(self.store.path)!r})"
+
+
+class TraceIds(Sequence):
+    """The trace ids by row, read from the store when asked for; never a list of a million strings."""
+
+    def __init__(self, store: TraceStore) -> None:
+        self._store = store
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def __getitem__(self, key: int | slice) -> str | list[str]:
+        if isinstance(key, slice):
+            return self._store.read(range(len(self))[key], [TRACE_ID])[TRACE_ID]
+        return self._store.read_value(TRACE_ID, range(len(self))[key])
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), _IDS_BLOCK):
+            yield from self[start : start + _IDS_BLOCK]
+
+    def __repr__(self) -> str:
+        return f"TraceIds({len(self)} ids)"
+
+
+def _as_slice(part: slice | int, n: int, where: str) -> slice:
+    """A selection of an axis of length n as a non-empty slice inside it."""
+    if isinstance(part, int) and not isinstance(part, bool):
+        part = slice(part, part + 1 if part != -1 else None)
+    if not isinstance(part, slice):
+        raise TypeError(f"{where}: expected a slice or an integer, found {part!r:.100}")
+    borders = [border for border in (part.start, part.stop) if border is not None]
+    if any(not -n <= border <= n for border in borders) or not len(range(n)[part]):
+        raise IndexError(f"{where}: expected a selection from 0 to {n}, found {part.start}:{part.stop}:{part.step}")
+    return part

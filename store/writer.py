@@ -1,0 +1,228 @@
+"""The one way rows enter a store: append, then commit; a commit is whole or it never happened.
+
+Order of a commit, each step durable before the next begins:
+
+1. shards: chunks go to working files in `_tmp/`; a full shard, or a copy of the tail, is fsynced and renamed
+   to its final name, and the directories are fsynced. Readers of the old generation do not notice: a grown
+   tail begins with the items it had, and checksums of whole chunks never change.
+2. the arrays' `zarr.json`, the new run of the id table: the same way.
+3. the group's `zarr.json` with the next generation: the truth. Before its rename the commit has not happened,
+   after it the rows survive a power cut.
+
+What a crash leaves behind (files in `_tmp/`, shards beyond the manifest) is invisible to readers, and is
+cleared or overwritten by the next writer.
+"""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from store.array import WORKING_DIR, ArrayWriter
+from store.errors import SchemaError, closest
+from store.files import Files
+from store.index import build_run, hash_ids, plan_runs
+from store.manifest import GROUP_FILE, Manifest, read_manifest
+from store.reader import TraceStore
+from store.schema import TRACE_ID, Schema, index_layouts, offsets_layout
+from store.values import encode_text, encode_value
+from store.zarr_json import group_json
+
+__all__ = ["StoreWriter"]
+
+MAX_ID_BYTES = 1024
+
+
+class StoreWriter:
+    """Appends rows to a store; use `create` or `open`, best as a context manager.
+
+    A clean exit of the block commits; an exception discards what was not committed.
+
+    Examples
+    --------
+    >>> with StoreWriter.create(path, Schema({"label": Column("int8")})) as writer:  # doctest: +SKIP
+    ...     writer.append("tc_33", {"label": 1})
+    """
+
+    def __init__(self, root: Path, manifest: Manifest, files: Files) -> None:
+        self.root, self.files = root, files
+        shutil.rmtree(root / WORKING_DIR, ignore_errors=True)
+        files.make_dirs(root / WORKING_DIR)
+        self._adopt(manifest)
+        self._columns = {name: self._column_writer(name) for name in self.schema.stored}
+        self._offsets = {axis: self._offsets_writer(axis) for axis in self.schema.axes}
+        self._n_items = dict.fromkeys(self.schema.axes, 0) | manifest.n_items
+        self._new_ids: dict[str, None] = {}
+
+    @classmethod
+    def create(
+        cls, path: str | Path, schema: Schema, provenance: Mapping | None = None, files: Files | None = None
+    ) -> "StoreWriter":
+        """Start a new, empty store at `path`, which must not exist or be an empty directory.
+
+        Parameters
+        ----------
+        path
+            Directory of the store.
+        schema
+            Its columns.
+        provenance
+            JSON object that says where the traces come from.
+
+        Raises
+        ------
+        SchemaError
+            Something is at `path` already.
+        """
+        root, files = Path(path), files or Files()
+        if root.exists() and (not root.is_dir() or any(root.iterdir())):
+            raise SchemaError(f"{root}: expected a new path, found something there; open it to append, or remove it")
+        manifest = Manifest(schema, provenance=dict(provenance or {}))
+        texts = {group: group_json() for group in ("_offsets", "_checksums", "_index")}
+        texts[""] = group_json(manifest.to_attributes())  # refuses provenance that is no JSON before anything exists
+        writer = cls(root, manifest, files)
+        for group, text in texts.items():
+            writer._write_json(group, text)
+        return writer
+
+    @classmethod
+    def open(cls, path: str | Path, files: Files | None = None) -> "StoreWriter":
+        """Append to the store at `path`."""
+        root = Path(path)
+        return cls(root, read_manifest(root), files or Files())
+
+    def _adopt(self, manifest: Manifest) -> None:
+        self._manifest, self._committed = manifest, TraceStore(self.root, manifest)
+
+    def _column_writer(self, name: str) -> ArrayWriter:
+        schema, n_items = self.schema, self._manifest.n_items_of(name)
+        column = schema.stored[name]
+        names = (schema.axis_of(name) or "rows", *(column.axis_names or [None] * len(column.item_shape)))
+        return ArrayWriter(self.root, self.files, schema.layout(name), n_items, names)
+
+    def _offsets_writer(self, axis: str) -> ArrayWriter:
+        n_rows = self._manifest.n_rows
+        writer = ArrayWriter(self.root, self.files, offsets_layout(axis), n_rows + 1 if n_rows else 0, ("borders",))
+        if not n_rows:
+            writer.append(np.zeros(1, np.int64))
+        return writer
+
+    @property
+    def schema(self) -> Schema:
+        return self._manifest.schema
+
+    def __len__(self) -> int:
+        """Rows, the uncommitted ones included."""
+        return self._manifest.n_rows + len(self._new_ids)
+
+    def append(self, trace_id: str, row: Mapping[str, object]) -> None:
+        """Add one row; nothing is added if anything about it is wrong.
+
+        Parameters
+        ----------
+        trace_id
+            Its unique id.
+        row
+            A value for every column: arrays `(n, *item_shape)` for ragged columns (equal `n` on an axis),
+            `item_shape` for fixed ones, strings for utf8. Integers may be of any integer dtype if they fit;
+            floating dtypes are never rounded silently. torch tensors are welcome. The memory may be reused.
+
+        Raises
+        ------
+        SchemaError
+            The row does not fit the schema, or the id is taken.
+        """
+        self._check_id(trace_id)
+        items = self._check_row(trace_id, row)
+        for axis, n in self._axis_lengths(trace_id, items).items():
+            self._n_items[axis] += n
+            self._offsets[axis].append(np.array([self._n_items[axis]], np.int64))
+        for name, value in items.items():
+            self._columns[name].append(value)
+        self._new_ids[trace_id] = None
+
+    def _check_id(self, trace_id: str) -> None:
+        if not isinstance(trace_id, str) or not 0 < len(encode_text(trace_id, "trace_id")) <= MAX_ID_BYTES:
+            raise SchemaError(f"trace_id: expected a string of 1 to {MAX_ID_BYTES} bytes, found {trace_id!r:.200}")
+        if trace_id in self._new_ids or trace_id in self._committed:
+            raise SchemaError(f"trace_id {trace_id!r}: expected a new id, found it in the store already")
+
+    def _check_row(self, trace_id: str, row: Mapping[str, object]) -> dict[str, np.ndarray]:
+        """Every column's items `(n, *item_shape)`, `trace_id` included."""
+        columns = self.schema.columns
+        unknown = [name for name in row if name not in columns]
+        if unknown:
+            known = closest(str(unknown[0]), columns)
+            raise SchemaError(f"trace {trace_id!r}: expected columns of the schema, found {unknown[0]!r:.200}{known}")
+        missing = [name for name in columns if name not in row]
+        if missing:
+            raise SchemaError(f"trace {trace_id!r}: expected a value for every column, found none for {missing}")
+        encoded = {name: self._encode(trace_id, name, row[name]) for name in columns}
+        return {TRACE_ID: encode_text(trace_id, "trace_id"), **encoded}
+
+    def _encode(self, trace_id: str, name: str, value: object) -> np.ndarray:
+        return encode_value(value, self.schema.columns[name], f"trace {trace_id!r}, column {name!r}")
+
+    def _axis_lengths(self, trace_id: str, items: dict[str, np.ndarray]) -> dict[str, int]:
+        """Items of the row on every ragged axis; raises if columns of one axis disagree."""
+        first: dict[str, str] = {}
+        for name, value in items.items():
+            axis = self.schema.axis_of(name)
+            if axis is not None and len(items[first.setdefault(axis, name)]) != len(value):
+                raise SchemaError(
+                    f"trace {trace_id!r}, column {name!r}: expected {len(items[first[axis]])} items on axis "
+                    f"{axis!r} like column {first[axis]!r}, found {len(value)}"
+                )
+        return {axis: len(items[name]) for axis, name in first.items()}
+
+    def commit(self) -> None:
+        """Make every appended row durable and visible; returns when they would survive a power cut."""
+        n_rows = len(self)
+        if n_rows == self._manifest.n_rows:
+            return
+        writers = (*self._columns.values(), *self._offsets.values())
+        tails = {writer.layout.path: tail for writer in writers if (tail := writer.commit())}
+        kept, first = plan_runs(self._manifest.runs, n_rows)
+        self._write_run(first, n_rows)
+        merged = set(self._manifest.runs) - set(kept)
+        runs = (*kept, (first, n_rows))
+        self._adopt(self._manifest.next(n_rows=n_rows, n_items=dict(self._n_items), runs=runs, tails=tails))
+        self._write_json("", group_json(self._manifest.to_attributes()))
+        self._new_ids.clear()
+        for start, stop in merged:  # readers of an older generation find these ids in the run that took them in
+            shutil.rmtree(self.root / "_index" / f"{start}-{stop}", ignore_errors=True)
+
+    def _write_run(self, first: int, n_rows: int) -> None:
+        """Build the id table's run for rows `first:n_rows` from the runs it takes in and the new ids."""
+        old = [self._committed.id_run(run) for run in self._manifest.runs if run[0] >= first]
+        hashes = np.concatenate([*(h for h, _ in old), hash_ids(self._new_ids)])
+        rows = np.concatenate([*(r for _, r in old), np.arange(self._manifest.n_rows, n_rows)])
+        name = f"{first}-{n_rows}"
+        self._write_json(f"_index/{name}", group_json())
+        for layout, values in zip(index_layouts(name, len(rows)), build_run(hashes, rows), strict=True):
+            array = ArrayWriter(self.root, self.files, layout, names=("ids",), checked=False)
+            array.append(values)
+            array.commit()
+            array.close()
+
+    def _write_json(self, path: str, text: bytes) -> None:
+        directory = self.root / path
+        self.files.make_dirs(directory)
+        self.files.replace_text(directory / GROUP_FILE, text, self.root / WORKING_DIR / GROUP_FILE)
+
+    def close(self) -> None:
+        """Release the files; what was not committed is gone."""
+        for writer in (*self._columns.values(), *self._offsets.values()):
+            writer.close()
+        shutil.rmtree(self.root / WORKING_DIR, ignore_errors=True)
+
+    def __enter__(self) -> "StoreWriter":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self.commit()
+        finally:
+            self.close()
