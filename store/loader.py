@@ -73,7 +73,7 @@ class TraceLoader:
         self.columns, self.select = columns, select
         self.batch_size, self.shuffle, self.seed, self.drop_last = batch_size, shuffle, seed, drop_last
         self.num_workers, self.rank, self.world_size = num_workers, rank, world_size
-        self._rows = None if rows is None else np.asarray(rows, np.int64)
+        self._rows = None if rows is None else self.store.check_rows(rows)
         self._n = len(self.store) if self._rows is None else len(self._rows)
         self.epoch = 0
         self._start = 0  # position at which the next iteration begins

@@ -122,7 +122,7 @@ class TraceStore:
 
     def __getitem__(self, key: str | int) -> "Trace":
         """The trace with an id (str) or in a row (int); nothing is read until a column is asked for."""
-        row = self.row_of(key) if isinstance(key, str) else int(self._check_rows([key])[0])
+        row = self.row_of(key) if isinstance(key, str) else int(self.check_rows([key])[0])
         return Trace(self, row)
 
     def __iter__(self) -> Iterator["Trace"]:
@@ -171,7 +171,7 @@ class TraceStore:
         CorruptError
             The bytes on disk are not what the manifest promises.
         """
-        rows = self._check_rows(rows)
+        rows = self.check_rows(rows)
         names = list(self.schema.columns) if columns is None else list(dict.fromkeys(columns))
         selected = self._check_select(select or {}, names)
         axes = {axis: self._axis_ranges(axis, rows) for axis in dict.fromkeys(map(self._axis_of, names)) if axis}
@@ -227,7 +227,8 @@ class TraceStore:
     def _verify(self) -> str:
         return f"run python -m store verify {self.path}"
 
-    def _check_rows(self, rows: Sequence[int]) -> np.ndarray:
+    def check_rows(self, rows: Sequence[int]) -> np.ndarray:
+        """Row numbers as int64 `(n,)`, a copy; raises IndexError or TypeError if they are none."""
         array = np.asarray(rows)
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
             raise TypeError(f"{self.path}: rows: expected a sequence of integers, found {rows!r:.100}")

@@ -15,6 +15,7 @@ cleared or overwritten by the next writer.
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,11 +80,11 @@ class StoreWriter:
         if root.exists() and (not root.is_dir() or any(root.iterdir())):
             raise SchemaError(f"{root}: expected a new path, found something there; open it to append, or remove it")
         manifest = Manifest(schema, provenance=dict(provenance or {}))
-        texts = {group: group_json() for group in ("_offsets", "_checksums", "_index")}
-        texts[""] = group_json(manifest.to_attributes())  # refuses provenance that is no JSON before anything exists
+        group_json(manifest.to_attributes())  # refuses provenance that is no JSON before anything exists
         writer = cls(root, manifest, files)
-        for group, text in texts.items():
-            writer._write_json(group, text)
+        for group in ("_offsets", "_checksums", "_index"):
+            writer._write_json(group, group_json())
+        writer._publish(replace(manifest, tails=writer._commit_arrays()))
         return writer
 
     @classmethod
@@ -95,6 +96,16 @@ class StoreWriter:
     def _adopt(self, manifest: Manifest) -> None:
         self._manifest, self._committed = manifest, TraceStore(self.root, manifest)
 
+    def _publish(self, manifest: Manifest) -> None:
+        """The moment of the commit."""
+        self._write_json("", group_json(manifest.to_attributes()))
+        self._adopt(manifest)
+
+    def _commit_arrays(self) -> dict[str, list[int]]:
+        """Publish every array's items; return the checksums of their padded last chunks."""
+        writers = (*self._columns.values(), *self._offsets.values())
+        return {writer.layout.path: tail for writer in writers if (tail := writer.commit())}
+
     def _column_writer(self, name: str) -> ArrayWriter:
         schema, n_items = self.schema, self._manifest.n_items_of(name)
         column = schema.stored[name]
@@ -103,9 +114,10 @@ class StoreWriter:
 
     def _offsets_writer(self, axis: str) -> ArrayWriter:
         n_rows = self._manifest.n_rows
-        writer = ArrayWriter(self.root, self.files, offsets_layout(axis), n_rows + 1 if n_rows else 0, ("borders",))
-        if not n_rows:
-            writer.append(np.zeros(1, np.int64))
+        if (self.root / GROUP_FILE).exists():
+            return ArrayWriter(self.root, self.files, offsets_layout(axis), n_rows + 1, ("borders",))
+        writer = ArrayWriter(self.root, self.files, offsets_layout(axis), 0, ("borders",))
+        writer.append(np.zeros(1, np.int64))
         return writer
 
     @property
@@ -181,14 +193,12 @@ class StoreWriter:
         n_rows = len(self)
         if n_rows == self._manifest.n_rows:
             return
-        writers = (*self._columns.values(), *self._offsets.values())
-        tails = {writer.layout.path: tail for writer in writers if (tail := writer.commit())}
+        tails = self._commit_arrays()
         kept, first = plan_runs(self._manifest.runs, n_rows)
         self._write_run(first, n_rows)
         merged = set(self._manifest.runs) - set(kept)
         runs = (*kept, (first, n_rows))
-        self._adopt(self._manifest.next(n_rows=n_rows, n_items=dict(self._n_items), runs=runs, tails=tails))
-        self._write_json("", group_json(self._manifest.to_attributes()))
+        self._publish(self._manifest.next(n_rows=n_rows, n_items=dict(self._n_items), runs=runs, tails=tails))
         self._new_ids.clear()
         for start, stop in merged:  # readers of an older generation find these ids in the run that took them in
             shutil.rmtree(self.root / "_index" / f"{start}-{stop}", ignore_errors=True)

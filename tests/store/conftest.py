@@ -1,0 +1,36 @@
+"""An in-memory model of a store, the oracle: a list of (trace id, dict of arrays)."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from oracle import SCHEMA, make_rows, write_store
+
+
+@pytest.fixture(scope="session")
+def rows():
+    """Forty awkward rows: empty, single, long; every shard and chunk border is crossed."""
+    return make_rows(SCHEMA, 40, seed=0)
+
+
+@pytest.fixture(scope="session")
+def store_path(tmp_path_factory, rows):
+    """The rows, written in five commits by two writers."""
+    return write_store(tmp_path_factory.mktemp("stores") / "traces.zarr", SCHEMA, rows, commits=5)
+
+
+@pytest.fixture
+def broken_path(tmp_path, rows):
+    """A store of its own for a test that damages it."""
+    return write_store(tmp_path / "broken.zarr", SCHEMA, rows)
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002 - whatever a library draws

@@ -1,0 +1,86 @@
+"""The house's rule: imports run one way."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# A module may import those of earlier ranks only (and its own rank where the rank is a package).
+RANKS = [
+    ["store.errors"],
+    ["store.schema", "store.files"],
+    ["store.manifest", "store.index", "store.values", "store.zarr_json"],
+    ["store.shard"],
+    ["store.array"],
+    ["store.batch", "store.order"],
+    ["store.reader"],
+    ["store.writer"],
+    ["store.dataset", "store.loader"],
+    ["store"],
+    ["store.cli", "store.sources"],
+    ["store.__main__"],
+    ["models"],
+    ["train"],
+    ["benchmarks"],
+]
+ALLOWED = {
+    "torch": {
+        "store.values",
+        "store.batch",
+        "store.reader",
+        "store.order",
+        "store.dataset",
+        "store.loader",
+        "store.cli",
+    },
+    "zarr": {"store.zarr_json"},
+}
+FILES = [path for package in ("store", "models", "train") for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def module_name(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def rank(module):
+    """Rank of a module: that of its longest listed prefix."""
+    names = [".".join(module.split(".")[:i]) for i in range(module.count(".") + 1, 0, -1)]
+    return next((i for name in names for i, modules in enumerate(RANKS) if name in modules), None)
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: relative import"
+            yield node.module
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_run_one_way(path):
+    module = module_name(path)
+    for imported in imports(path):
+        there = rank(imported)
+        if there is not None:
+            same_package = there == rank(module) and RANKS[there][0].split(".")[0] != "store"
+            same_package = same_package or {"store.sources"} <= {
+                m for m in RANKS[there] if m in imported and m in module
+            }
+            assert there < rank(module) or same_package, f"{module} imports {imported}"
+        library = imported.split(".")[0]
+        if library in ALLOWED and module.startswith("store") and not module.startswith("store.sources"):
+            assert module in ALLOWED[library], f"{module} imports {library}"
+
+
+def test_importing_store_stays_light():
+    """Nothing of the training stack comes with it."""
+    heavy = "torch_geometric, transformers, lightning, lightning_fabric, sklearn, matplotlib"
+    code = f"import store, sys; print([m for m in '{heavy}'.split(', ') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
