@@ -35,7 +35,7 @@ def assert_same_numbers(shown, value):
         back = np.array(shown, value.dtype).reshape(value.shape)
         nan = np.isnan(value) if value.dtype.kind == "f" else np.zeros(value.shape, bool)
         assert bits(back[~nan]) == bits(np.asarray(value)[~nan])
-        assert not value.dtype.kind == "f" or np.isnan(back[nan]).all()
+        assert value.dtype.kind != "f" or np.isnan(back[nan]).all()
 
 
 def test_get_as_text_shows_chosen_columns(store_path, capsys):
