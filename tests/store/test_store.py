@@ -177,7 +177,8 @@ def test_an_error_in_the_block_discards_what_was_not_committed(tmp_path, rows):
             writer.append(*rows[1])
             raise KeyboardInterrupt
 
-    pytest.raises(KeyboardInterrupt, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert list(TraceStore.open(path).ids) == [rows[0][0]]
     assert not (path / "_tmp").exists()
 
@@ -281,7 +282,7 @@ def test_rows_and_slices_out_of_range(store_path):
     for part in (slice(0, 4), slice(2, 2), 3, -4):
         with pytest.raises(IndexError, match="expected a selection from 0 to 3"):
             store.read([0], select={"hidden_states": {"layers": part}})
-    with pytest.raises(NotFoundError, match="item axis of .*'layers', 'hidden'.*, found 'heads'"):
+    with pytest.raises(NotFoundError, match=r"item axis of .*'layers', 'hidden'.*, found 'heads'"):
         store.read([0], select={"hidden_states": {"heads": 0}})
     with pytest.raises(NotFoundError, match="found 'labels'; closest: 'label'"):
         store.read([0], ["labels"])
@@ -292,10 +293,10 @@ def test_damage_is_an_error_never_a_crash_or_zeros(broken_path, rows):
     whole = shard.read_bytes()
     for damaged in (b"", whole[:10], whole[:-1], whole[:-10] + bytes(10), whole[: len(whole) // 2]):
         shard.write_bytes(damaged)
-        with pytest.raises(CorruptError, match="array 'tokens', shard 0: expected .* store verify"):
+        with pytest.raises(CorruptError, match=r"array 'tokens', shard 0: expected .* store verify"):
             TraceStore.open(broken_path).read(range(40), ["tokens"])
     shard.unlink()
-    with pytest.raises(CorruptError, match="array 'tokens', shard 0: expected .*, found: No such file"):
+    with pytest.raises(CorruptError, match=r"array 'tokens', shard 0: expected .*, found: No such file"):
         TraceStore.open(broken_path).read(range(40), ["tokens"])
     TraceStore.open(broken_path).read(range(40), ["label"])
 
