@@ -1,28 +1,42 @@
-"""One array over its shards: `MappedArray` reads it, `ArrayWriter` makes it grow.
+"""One array over its shards, read: `RawArray` through maps, `CodedArray` through decoded chunks.
 
 They know items and shards, not rows, ids or strings. Every read is checked against the number of items
 that the manifest states, so nothing beyond a commit is ever seen.
 """
 
+import mmap
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 
-from store.files import Files
-from store.index import Piece, plan_pieces
-from store.manifest import GROUP_FILE
-from store.schema import ArrayLayout, checksums_layout
-from store.shard import Shard, ShardBuilder, checksums
-from store.zarr_json import array_json
+from store.cache import ChunkCache
+from store.index import packed_offsets, plan_pieces
+from store.schema import ArrayLayout
+from store.shard import CodedShard, RawShard
 
-__all__ = ["WORKING_DIR", "ArrayWriter", "MappedArray"]
+__all__ = ["CodedArray", "RawArray", "open_array"]
 
-WORKING_DIR = "_tmp"
-BUFFER_BYTES = 4 * 1024 * 1024  # items gathered before they are written, for each array
+MAX_MAPS = 4096  # of one array; a process may have 65,530 in all
+JOINED_BYTES = 8 * 1024  # ranges shorter than this are gathered by one call, without a Python step each
+
+Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]
+Select = tuple[slice, ...]
+NextUse = Callable[[int, int, int], float]
 
 
-class MappedArray:
-    """The committed items of one array, read through maps of its shards, opened when first needed.
+def open_array(
+    root: Path, layout: ArrayLayout, n_items: int, cache: ChunkCache | None = None
+) -> "RawArray | CodedArray":
+    """The reader of an array; nothing is opened until items are asked for."""
+    if layout.codec is None:
+        return RawArray(root, layout, n_items)
+    return CodedArray(root, layout, n_items, cache or ChunkCache(0))
+
+
+class _Array:
+    """The shards of one array, opened when first needed, the oldest closed beyond `MAX_MAPS`.
 
     Parameters
     ----------
@@ -34,181 +48,211 @@ class MappedArray:
         Committed items.
     """
 
+    shard_type: type
+
     def __init__(self, root: Path, layout: ArrayLayout, n_items: int) -> None:
         self.root, self.layout, self.n_items = root, layout, n_items
-        self._shards: dict[int, Shard] = {}
+        self._shards: dict[int, RawShard | CodedShard] = {}
 
-    def shard_items(self, shard: int) -> np.ndarray:
-        """Read-only view of a shard's items `(n, *item_shape)`."""
-        found = self._shards.get(shard)
+    def shard(self, number: int) -> RawShard | CodedShard:
+        """A shard, mapped; views of it outlive its being closed here."""
+        found = self._shards.get(number)
         if found is None:
-            n_items = self.layout.items_in_shard(shard, self.n_items)
-            found = self._shards[shard] = Shard(self.root, self.layout, shard, n_items)
-        return found.items
+            n_items = self.layout.items_in_shard(number, self.n_items)
+            found = self._shards[number] = self.shard_type(self.root, self.layout, number, n_items)
+            while len(self._shards) > MAX_MAPS:
+                self._shards.pop(next(iter(self._shards)), None)
+        return found
+
+    def selected_shape(self, select: Select) -> tuple[int, ...]:
+        """Shape of an item of which only `select`, a slice an axis, is read (all of it if empty)."""
+        shape = self.layout.item_shape
+        return tuple(len(range(n)[part]) for part, n in zip(select, shape, strict=True)) if select else shape
+
+    def _plane_parts(self, select: Select) -> list[slice]:
+        """The selected planes, a slice a split axis."""
+        return [select[axis] if select else slice(None) for axis in self.layout.split_axes]
+
+    def advise(self, starts: np.ndarray, stops: np.ndarray, select: Select, advice: int = mmap.MADV_WILLNEED) -> None:
+        """Tell the kernel that the items of these ranges will be read; returns before they are."""
+        planes = (
+            np.arange(self.layout.n_planes).reshape(self.layout.plane_grid)[tuple(self._plane_parts(select))].ravel()
+        )
+        for number, start, stop, _ in plan_pieces(starts, stops, self.layout.shard_items):
+            shard = self.shard(number)
+            for first, last in shard.byte_ranges(start, stop, planes):
+                shard.file.advise(first, last, advice)
+
+    def is_cached(self, item: int) -> bool:
+        """Whether the first bytes of an item are in the page cache."""
+        number, inside = divmod(item, self.layout.shard_items)
+        shard = self.shard(number)
+        return shard.file.is_cached(shard.byte_ranges(inside, inside + 1, np.array([0]))[0][0])
+
+
+class RawArray(_Array):
+    """An uncompressed array: its bytes are copied once, from the map into their place."""
+
+    shard_type = RawShard
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Items `start:stop`: a read-only view if one shard holds them all, else a copy."""
-        shard = start // self.layout.shard_items
-        if start == stop:
-            return _read_only(np.empty((0, *self.layout.item_shape), self.layout.dtype))
-        if (stop - 1) // self.layout.shard_items == shard:
-            base = shard * self.layout.shard_items
-            return self.shard_items(shard)[start - base : stop - base]
-        out = np.empty((stop - start, *self.layout.item_shape), self.layout.dtype)
-        self.read_pieces(plan_pieces(np.array([start]), np.array([stop]), self.layout.shard_items), out)
-        return _read_only(out)
+        number = start // self.layout.shard_items
+        if start < stop <= (number + 1) * self.layout.shard_items:
+            base = number * self.layout.shard_items
+            return self.shard(number).items[start - base : stop - base]
+        return _read_only(self.read_ranges(np.array([start]), np.array([stop])))
 
-    def read_pieces(self, pieces: list[Piece], out: np.ndarray, select: tuple[slice, ...] = ()) -> None:
-        """Copy pieces into their places in `out` `(n, *selected item_shape)`; each byte is copied once."""
-        for shard, start, stop, at in pieces:
-            items = self.shard_items(shard)[(slice(start, stop), *select)]
-            np.copyto(out[at : at + stop - start], items)
+    def read_ranges(
+        self,
+        starts: np.ndarray,
+        stops: np.ndarray,
+        select: Select = (),
+        empty: Empty = np.empty,
+        next_use: NextUse | None = None,
+    ) -> np.ndarray:
+        """The items of the ranges `starts:stops`, int64 `(n,)`, one behind the other.
 
-    def take(self, positions: np.ndarray, out: np.ndarray, select: tuple[slice, ...] = ()) -> None:
-        """Copy the items at `positions` int64 `(n,)` into `out` `(n, *selected item_shape)`."""
-        size = self.layout.shard_items
-        shards = positions // size
-        for shard in np.unique(shards).tolist():
-            here = np.flatnonzero(shards == shard)
-            items = self.shard_items(shard)[(slice(None), *select)]
-            if len(here) == len(out):
-                np.take(items, positions - shard * size, axis=0, out=out, mode="clip")
-            else:
-                out[here] = items[positions[here] - shard * size]
+        Parameters
+        ----------
+        select
+            A slice an item axis, or nothing for whole items.
+        empty
+            Gives the memory to read into.
+        next_use
+            Not used: nothing is cached but what the kernel caches.
+        """
+        layout, n_items = self.layout, int((stops - starts).sum())
+        n_bytes = n_items * layout.item_bytes
+        if layout.n_planes == 1 and not select and 0 < n_bytes < len(starts) * JOINED_BYTES:
+            return self._join(starts, stops)
+        out = empty((n_items, *self.selected_shape(select)), layout.dtype)
+        for number, start, stop, at in plan_pieces(starts, stops, layout.shard_items):
+            items = self.shard(number).items[start:stop]
+            np.copyto(out[at : at + stop - start], items[(slice(None), *select)] if select else items)
+        return out
+
+    def _join(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+        """Many short ranges: one call of `join` over slices of the maps' bytes."""
+        layout, n = self.layout, self.layout.item_bytes
+        if self.n_items <= layout.shard_items:
+            memory = self.shard(0).memory
+            joined = bytearray().join(
+                [memory[a:b] for a, b in zip((starts * n).tolist(), (stops * n).tolist(), strict=True)]
+            )
+        else:
+            pieces = plan_pieces(starts, stops, layout.shard_items)
+            joined = bytearray().join([self.shard(s).memory[a * n : b * n] for s, a, b, _ in pieces])
+        return np.frombuffer(joined, layout.dtype).reshape(-1, *layout.item_shape)
+
+    def take(self, positions: np.ndarray, select: Select = (), empty: Empty = np.empty) -> np.ndarray:
+        """The items at `positions`, int64 `(n,)`."""
+        layout = self.layout
+        if layout.item_bytes >= JOINED_BYTES or not len(positions):
+            return self.read_ranges(positions, positions + 1, select, empty)
+        if self.n_items <= layout.shard_items:
+            return self.shard(0).items[(positions, *select)]
+        out = np.empty((len(positions), *self.selected_shape(select)), layout.dtype)
+        shards = positions // layout.shard_items
+        for number in np.unique(shards).tolist():
+            here = np.flatnonzero(shards == number)
+            out[here] = self.shard(number).items[(positions[here] - number * layout.shard_items, *select)]
+        return out
+
+
+class CodedArray(_Array):
+    """A compressed array: only the chunks that a read needs are decoded.
+
+    A chunk that lies wholly inside a range goes straight into its place where that is contiguous; a chunk
+    that other ranges need too goes through the cache.
+
+    Parameters
+    ----------
+    cache
+        Shared by the arrays of a store.
+    """
+
+    shard_type = CodedShard
+
+    def __init__(self, root: Path, layout: ArrayLayout, n_items: int, cache: ChunkCache) -> None:
+        super().__init__(root, layout, n_items)
+        self.cache = cache
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Items `start:stop`, a copy."""
+        return _read_only(self.read_ranges(np.array([start]), np.array([stop])))
+
+    def take(self, positions: np.ndarray, select: Select = (), empty: Empty = np.empty) -> np.ndarray:
+        """The items at `positions`, int64 `(n,)`."""
+        return self.read_ranges(positions, positions + 1, select, empty)
+
+    def read_ranges(
+        self,
+        starts: np.ndarray,
+        stops: np.ndarray,
+        select: Select = (),
+        empty: Empty = np.empty,
+        next_use: NextUse | None = None,
+    ) -> np.ndarray:
+        """The items of the ranges `starts:stops`, int64 `(n,)`, one behind the other.
+
+        Parameters
+        ----------
+        select
+            A slice an item axis, or nothing for whole items.
+        empty
+            Gives the memory to read into.
+        next_use
+            (i, first item, last item) -> when any of these items is needed after range i was read; None: not known.
+        """
+        layout, offsets = self.layout, packed_offsets(starts, stops)
+        out = empty((int(offsets[-1]), *self.selected_shape(select)), layout.dtype)
+        planes = np.moveaxis(out, [axis + 1 for axis in layout.split_axes], range(len(layout.split_axes)))
+        inner = tuple(select[i] for i in range(len(select)) if i not in layout.split_axes)
+        grid = [range(n)[part] for part, n in zip(self._plane_parts(select), layout.plane_grid, strict=True)]
+        for place, plane in zip(product(*(range(len(axis)) for axis in grid)), product(*grid), strict=True):
+            number = int(np.ravel_multi_index(plane, layout.plane_grid)) if plane else 0
+            self._read_plane(number, starts, stops, offsets, planes[place], inner, next_use)
+        return out
+
+    def _read_plane(
+        self,
+        plane: int,
+        starts: np.ndarray,
+        stops: np.ndarray,
+        offsets: np.ndarray,
+        out: np.ndarray,
+        inner: Select,
+        next_use: NextUse | None,
+    ) -> None:
+        """Fill `out` `(n_items, *selected plane item)` with one plane of the ranges."""
+        k = self.layout.chunk_items
+        for i, (start, stop, at) in enumerate(zip(starts.tolist(), stops.tolist(), offsets.tolist(), strict=False)):
+            for chunk in range(start // k, -(-stop // k) if stop > start else 0):
+                first, last = max(start, chunk * k), min(stop, (chunk + 1) * k)
+                target = out[at + first - start : at + last - start]
+                if last - first == k and not inner and target.flags.c_contiguous:
+                    self._decode(chunk, plane, target)
+                    continue
+                use = None if next_use is None else next_use(i, chunk * k, min(self.n_items, (chunk + 1) * k) - 1)
+                items = self._cached(chunk, plane, use)[first - chunk * k : last - chunk * k]
+                np.copyto(target, items[(slice(None), *inner)])
+
+    def _cached(self, chunk: int, plane: int, next_use: float | None) -> np.ndarray:
+        """A decoded chunk `(chunk_items, *plane_item_shape)`, from the cache or into it."""
+        key = (self.layout.path, chunk, plane)
+        found = self.cache.get(key, next_use)
+        if found is None:
+            found = np.empty((self.layout.chunk_items, *self.layout.plane_item_shape), self.layout.dtype)
+            self._decode(chunk, plane, found)
+            self.cache.put(key, found, next_use)
+        return found
+
+    def _decode(self, chunk: int, plane: int, out: np.ndarray) -> None:
+        number, inside = divmod(chunk, self.layout.shard_chunks)
+        self.shard(number).read_chunk(inside, plane, out.reshape(-1).view(np.uint8))
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
     array.flags.writeable = False
     return array
-
-
-class ArrayWriter:
-    """One array that grows: gathers items, writes whole chunks, publishes shards when it commits.
-
-    Parameters
-    ----------
-    root, files
-        The store, and the file operations to use.
-    layout
-        The array's bytes.
-    n_items
-        Committed items, taken up where they end.
-    names
-        Names of the dimensions, for other Zarr clients.
-    checked
-        Keep a checksum of every whole chunk in an array beside it.
-    """
-
-    def __init__(
-        self,
-        root: Path,
-        files: Files,
-        layout: ArrayLayout,
-        n_items: int = 0,
-        names: tuple[str | None, ...] = (),
-        checked: bool = True,
-    ) -> None:
-        self.root, self.files, self.layout, self.names = root, files, layout, names
-        self._working = root / WORKING_DIR / f"{layout.path.replace('/', '.')}.shard"
-        self._n_items = self._n_committed = n_items
-        self._pending: list[np.ndarray] = []  # items that do not fill a chunk, or wait for more
-        self._n_pending = 0
-        self._builder: ShardBuilder | None = None
-        self._dirty: set[Path] = set()
-        self._tail: list[int] = []
-        self._sums: ArrayWriter | None = None
-        if checked:
-            n_whole = n_items // layout.chunk_items
-            self._sums = ArrayWriter(root, files, checksums_layout(layout), n_whole, checked=False)
-        if n_items % layout.shard_items:
-            self._take_up_tail()
-
-    @property
-    def _shard(self) -> int:
-        """The shard that the next whole chunk goes to."""
-        return (self._n_items - self._n_pending) // self.layout.shard_items
-
-    def _take_up_tail(self) -> None:
-        """The committed tail shard's whole chunks go into a builder, the rest become pending items."""
-        layout, shard = self.layout, self._n_items // self.layout.shard_items
-        tail = Shard(self.root, layout, shard, layout.items_in_shard(shard, self._n_items))
-        n_chunks, self._n_pending = divmod(len(tail.items), layout.chunk_items)
-        self._pending = [tail.items[n_chunks * layout.chunk_items :].copy()]
-        if n_chunks:
-            self._builder = ShardBuilder(self.files, layout, self._working)
-            self._builder.adopt(self.root / layout.shard_path(shard), tail.plane_offsets, n_chunks)
-
-    def append(self, items: np.ndarray) -> None:
-        """Add items `(n, *item_shape)` of the array's dtype; the caller may reuse their memory."""
-        self._pending.append(np.array(items, self.layout.dtype))
-        self._n_items += len(items)
-        self._n_pending += len(items)
-        if self._n_pending * self.layout.item_bytes >= BUFFER_BYTES and self._n_pending >= self.layout.chunk_items:
-            self._write_chunks()
-
-    def _write_chunks(self) -> None:
-        """Write the pending items that fill whole chunks, shard after shard."""
-        layout, items = self.layout, self._joined()
-        start, n_whole = 0, len(items) // layout.chunk_items * layout.chunk_items
-        while start < n_whole:
-            self._builder = self._builder or ShardBuilder(self.files, layout, self._working)
-            stop = min(n_whole, start + self._builder.free_chunks * layout.chunk_items)
-            sums = self._builder.write(items[start:stop])
-            if self._sums:
-                self._sums.append(sums)
-            if not self._builder.free_chunks:
-                self._builder.publish_full(self._target(self._shard))
-                self._builder = None
-            self._n_pending -= stop - start
-            start = stop
-        self._pending = [items[start:].copy()]
-
-    def _joined(self) -> np.ndarray:
-        if len(self._pending) == 1:
-            return self._pending[0]
-        return np.concatenate([np.empty((0, *self.layout.item_shape), self.layout.dtype), *self._pending])
-
-    def _target(self, shard: int) -> Path:
-        path = self.root / self.layout.shard_path(shard)
-        self.files.make_dirs(path.parent)
-        self._dirty.add(path.parent)
-        return path
-
-    def commit(self) -> list[int]:
-        """Publish all items under their final names, durably, and then the array's metadata.
-
-        Returns
-        -------
-        CRC32C of the padded last chunk in each plane (none if the last chunk is whole).
-        """
-        if self._n_items != self._n_committed or not self._n_items:
-            self._write_chunks()
-            self._tail = self._publish_tail()
-            for directory in self._dirty:
-                self.files.sync_dir(directory)
-            self._dirty.clear()
-            self._n_committed = self._n_items
-            self._write_metadata()
-        if self._sums:
-            self._sums.commit()
-        return self._tail
-
-    def _publish_tail(self) -> list[int]:
-        rest = self._joined()
-        if not len(rest) and self._builder is None:
-            return []
-        self._builder = self._builder or ShardBuilder(self.files, self.layout, self._working)
-        self._builder.publish_tail(self._target(self._shard), rest)
-        return checksums(rest, self.layout)[0].tolist() if len(rest) else []
-
-    def _write_metadata(self) -> None:
-        directory = self.root / self.layout.path
-        self.files.make_dirs(directory)
-        text = array_json(self.layout, self._n_items, self.names)
-        self.files.replace_text(directory / GROUP_FILE, text, self.root / WORKING_DIR / GROUP_FILE)
-
-    def close(self) -> None:
-        """Release the working file; what was not committed is gone."""
-        for part in (self._builder, self._sums):
-            if part:
-                part.close()

@@ -88,7 +88,7 @@ def _describe_column(store: TraceStore, name: str, column: Column) -> dict:
         "axis_names": list(column.axis_names),
         "items": store.n_items(name),
         "bytes": _bytes_under(store.path / name),
-        "codec": "raw",
+        "codec": column.codec or "raw",
         "split": list(column.split),
     }
 

@@ -27,6 +27,8 @@ class TraceDataset(Dataset):
         Names to read; all if None.
     select
         Slices of item axes, see `TraceStore.read`.
+    cache_bytes
+        Decoded chunks of compressed columns to keep, in each worker; see `TraceStore.open`.
 
     Examples
     --------
@@ -35,12 +37,16 @@ class TraceDataset(Dataset):
     """
 
     def __init__(
-        self, store: str | Path | TraceStore, columns: Sequence[str] | None = None, select: Select | None = None
+        self,
+        store: str | Path | TraceStore,
+        columns: Sequence[str] | None = None,
+        select: Select | None = None,
+        cache_bytes: int | None = None,
     ) -> None:
-        self.store = TraceStore.open(store)
+        self.store = TraceStore.open(store, cache_bytes)
         self.columns = list(self.store.schema.columns) if columns is None else list(columns)
         self.select = select
-        self.store.read([], self.columns, select)  # a wrong name fails here, not in a worker
+        self.store.plan(self.columns, select)  # a wrong name fails here, not in a worker
 
     def __len__(self) -> int:
         return len(self.store)

@@ -7,19 +7,20 @@ number of threads or ranks.
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 from store.batch import Batch
 from store.order import permutation, rank_positions
+from store.prefetch import Readahead, VisitTimes, row_bytes
 from store.reader import Select, TraceStore
 
 __all__ = ["TraceLoader"]
 
 PREFETCH_FACTOR = 2  # batches read ahead for each thread
+MAX_TIMED_ROWS = 10_000_000  # beyond it the cache goes by least recent use: 16 bytes a row are too much
 
 
 class TraceLoader:
@@ -48,6 +49,11 @@ class TraceLoader:
         Leave out a last batch that is not full.
     select
         Slices of item axes, see `TraceStore.read`.
+    cache_bytes
+        Decoded chunks of compressed columns to keep; see `TraceStore.open`. `loader.store.cache.stats` counts.
+    prefetch_bytes
+        How far ahead of the batches the kernel is asked for data that is not in memory, and how much
+        threads read ahead; 0 asks for nothing.
     rank, world_size
         This process and how many there are; each delivers its share of the one global order.
     """
@@ -64,13 +70,20 @@ class TraceLoader:
         num_workers: int = 0,
         drop_last: bool = False,
         select: Select | None = None,
+        cache_bytes: int | None = None,
+        prefetch_bytes: int = 64 * 1024 * 1024,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        if batch_size < 1 or num_workers < 0:
-            raise ValueError(f"expected batch_size >= 1 and num_workers >= 0, found {batch_size} and {num_workers}")
-        self.store = TraceStore.open(store)
-        self.columns, self.select = columns, select
+        for name, value, least in (
+            ("batch_size", batch_size, 1),
+            ("num_workers", num_workers, 0),
+            ("prefetch_bytes", prefetch_bytes, 0),
+        ):
+            if value < least:
+                raise ValueError(f"{name}: expected {least} or more, found {value}")
+        self.store = TraceStore.open(store, cache_bytes)
+        self.prefetch_bytes = prefetch_bytes
         self.batch_size, self.shuffle, self.seed, self.drop_last = batch_size, shuffle, seed, drop_last
         self.num_workers, self.rank, self.world_size = num_workers, rank, world_size
         self._rows = None if rows is None else self.store.check_rows(rows)
@@ -79,7 +92,7 @@ class TraceLoader:
         self._start = 0  # position at which the next iteration begins
         self._position = 0  # rows of this epoch delivered, on all ranks together
         rank_positions(self._n, 0, rank, world_size)  # refuses a rank that is out of range
-        self.store.read([], columns, select)  # a wrong name fails here, not in a thread
+        self._plan = self.store.plan(columns, select)  # a wrong name fails here, not in a thread
 
     def __len__(self) -> int:
         """Batches of a whole epoch on this rank."""
@@ -113,37 +126,55 @@ class TraceLoader:
         """What must be equal for two loaders to visit the same global order."""
         return {"store": self.store.uuid, "n_rows": self._n, "seed": self.seed, "shuffle": self.shuffle}
 
-    def _plan(self, start: int) -> list[np.ndarray]:
-        """Rows of every batch of the rest of this epoch."""
-        order = permutation(self._n, self.seed, self.epoch) if self.shuffle else np.arange(self._n)
+    def _visited(self, epoch: int, start: int) -> np.ndarray:
+        """Rows that this rank visits in the rest of an epoch, in order."""
+        order = permutation(self._n, self.seed, epoch) if self.shuffle else np.arange(self._n)
         mine = order[rank_positions(self._n, start, self.rank, self.world_size)]
-        rows = mine if self._rows is None else self._rows[mine]
+        return mine if self._rows is None else self._rows[mine]
+
+    def _cut(self, rows: np.ndarray) -> list[np.ndarray]:
+        """Rows of every batch."""
         batches = [rows[i : i + self.batch_size] for i in range(0, len(rows), self.batch_size)]
         return batches[:-1] if self.drop_last and batches and len(batches[-1]) < self.batch_size else batches
+
+    def _visit_times(self, start: int) -> VisitTimes | None:
+        """What the cache needs to know; nothing without compressed columns, or where it would cost too much memory."""
+        if len(self.store) > MAX_TIMED_ROWS or not any(part.column.codec for part in self._plan.parts):
+            return None
+        now, after = self._visited(self.epoch, start), self._visited(self.epoch + 1, 0)
+        end = (self.epoch + 1) * len(after)
+        return VisitTimes([(end - len(now), now), (end, after)], len(self.store))
 
     def __iter__(self) -> Iterator[Batch]:
         start, self._start = self._start, 0
         self._position = start
-        for batch in self._read_ahead(self._plan(start)):
+        for batch in self._read_ahead(self._cut(self._visited(self.epoch, start)), self._visit_times(start)):
             self._position = min(self._n, self._position + self.batch_size * self.world_size)
             yield batch
         self.epoch, self._position = self.epoch + 1, 0
 
-    def _read(self, rows: np.ndarray) -> Batch:
-        return self.store.read(rows, self.columns, self.select)
-
-    def _read_ahead(self, batches: list[np.ndarray]) -> Iterator[Batch]:
+    def _read_ahead(self, batches: list[np.ndarray], times: VisitTimes | None) -> Iterator[Batch]:
         """The batches in order, a bounded number of them read ahead; stops cleanly when abandoned."""
-        if not self.num_workers:
-            yield from map(self._read, batches)
-            return
-        todo = iter(batches)
-        pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="store-loader")
+        readahead = Readahead(self.store, self._plan, batches, self.prefetch_bytes)
+
+        def read(i: int) -> Batch:
+            return self.store.read_batch(self._plan, batches[i], times and times.after(i * self.batch_size))
+
+        pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="store-loader") if self.num_workers else None
+        ahead: deque[Future[Batch]] = deque()
         try:
-            ahead = deque(pool.submit(self._read, rows) for rows in islice(todo, PREFETCH_FACTOR * self.num_workers))
-            while ahead:
-                batch = ahead.popleft().result()
-                ahead.extend(pool.submit(self._read, rows) for rows in islice(todo, 1))
-                yield batch
+            for i in range(len(batches)):
+                readahead.before(i)
+                while pool and len(ahead) < min(self._n_ahead, len(batches) - i):
+                    ahead.append(pool.submit(read, i + len(ahead)))
+                yield ahead.popleft().result() if pool else read(i)
         finally:
-            pool.shutdown(cancel_futures=True)
+            if pool:
+                pool.shutdown(cancel_futures=True)
+            readahead.close()
+
+    @property
+    def _n_ahead(self) -> int:
+        """Batches in the hands of threads: two each, fewer if they are large, at least one each."""
+        batch_bytes = max(1.0, row_bytes(self.store, self._plan) * self.batch_size)
+        return max(self.num_workers, min(PREFETCH_FACTOR * self.num_workers, int(self.prefetch_bytes / batch_bytes)))

@@ -4,23 +4,28 @@ Opening reads one small file. Shards are mapped when first needed; processes sha
 pickles as its path and its manifest, never an array, so that a worker process sees the same rows.
 """
 
+import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import overload
+from typing import NamedTuple, overload
 
 import numpy as np
 import torch
 
-from store.array import MappedArray
+from store.array import CodedArray, NextUse, RawArray, open_array
 from store.batch import Batch, Ragged, as_tensor
+from store.cache import ChunkCache
 from store.errors import CorruptError, NotFoundError, closest
-from store.index import hash_ids, packed_offsets, plan_pieces, rows_with_hash
+from store.index import hash_ids, packed_offsets, rows_with_hash
 from store.manifest import Manifest, read_manifest
-from store.schema import TRACE_ID, index_layouts, offsets_layout
+from store.maps import BufferPool
+from store.schema import TRACE_ID, ArrayLayout, Column, Schema, index_layouts, offsets_layout
 from store.values import decode_texts
 
 __all__ = ["Trace", "TraceIds", "TraceStore"]
 
+CACHE_BYTES = 64 * 1024 * 1024
 _IDS_BLOCK = 4096  # ids read at once when iterating
 
 Select = Mapping[str, Mapping[str, slice | int]]
@@ -43,16 +48,31 @@ class TraceStore:
         Where its traces come from.
     """
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: Path, manifest: Manifest, cache_bytes: int | None = None) -> None:
         self.path, self._manifest = Path(path), manifest
         self.schema, self.uuid = manifest.schema, manifest.uuid
         self.generation, self.provenance = manifest.generation, manifest.provenance
-        self._arrays: dict[str, MappedArray] = {}
+        self.cache_bytes = _check_cache_bytes(cache_bytes, manifest.schema)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Hold nothing: no map, no chunk, no memory, no lock of another process."""
+        self._pid = os.getpid()
+        self.cache, self._pool = ChunkCache(self.cache_bytes), BufferPool()
+        self._arrays: dict[str, RawArray | CodedArray] = {}
         self._runs: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
 
     @classmethod
-    def open(cls, path: "str | Path | TraceStore") -> "TraceStore":
+    def open(cls, path: "str | Path | TraceStore", cache_bytes: int | None = None) -> "TraceStore":
         """Open the store at `path` (an open store is returned as it is).
+
+        Parameters
+        ----------
+        path
+            Directory of the store.
+        cache_bytes
+            Decoded chunks of compressed columns to keep: 0, or at least one chunk; None chooses 64 MiB. Raw
+            columns need none, the kernel keeps their pages.
 
         Raises
         ------
@@ -61,7 +81,7 @@ class TraceStore:
         FormatError
             What is there is no store, is damaged, or is of a newer format.
         """
-        return path if isinstance(path, TraceStore) else cls(Path(path), read_manifest(path))
+        return path if isinstance(path, TraceStore) else cls(Path(path), read_manifest(path), cache_bytes)
 
     def __len__(self) -> int:
         return self._manifest.n_rows
@@ -111,7 +131,7 @@ class TraceStore:
         if run not in self._runs:
             n = run[1] - run[0]
             layouts = index_layouts(f"{run[0]}-{run[1]}", n)
-            self._runs[run] = tuple(MappedArray(self.path, layout, n).read(0, n) for layout in layouts)
+            self._runs[run] = tuple(RawArray(self.path, layout, n).read(0, n) for layout in layouts)
         return self._runs[run]
 
     @overload
@@ -171,45 +191,77 @@ class TraceStore:
         CorruptError
             The bytes on disk are not what the manifest promises.
         """
-        rows = self.check_rows(rows)
+        return self.read_batch(self.plan(columns, select), self.check_rows(rows))
+
+    def plan(self, columns: Sequence[str] | None = None, select: Select | None = None) -> "ReadPlan":
+        """Check once what every batch will read; see `read` for the arguments and errors."""
         names = list(self.schema.columns) if columns is None else list(dict.fromkeys(columns))
-        selected = self._check_select(select or {}, names)
-        axes = {axis: self._axis_ranges(axis, rows) for axis in dict.fromkeys(map(self._axis_of, names)) if axis}
-        packed = {axis: torch.from_numpy(packed_offsets(*ranges)) for axis, ranges in axes.items()}
-        values = {name: self._read_column(name, rows, axes, packed, selected.get(name, ())) for name in names}
+        for name in select or {}:
+            if name not in names:
+                raise NotFoundError(f"select: expected one of the columns read, {names}, found {name!r:.200}")
+        parts = []
+        for name in names:
+            column = self.schema.column(name, str(self.path))
+            parts.append(
+                ColumnPart(
+                    name, column, self.schema.axis_of(name), _item_slices(name, column, (select or {}).get(name))
+                )
+            )
+        return ReadPlan(tuple(parts))
+
+    def read_batch(self, plan: "ReadPlan", rows: np.ndarray, next_use: NextUse | None = None) -> Batch:
+        """Read checked rows, int64 `(n,)`, of a plan.
+
+        Parameters
+        ----------
+        next_use
+            (i, first row, last row) -> when any of these rows is needed after the i-th of `rows`, for the cache.
+        """
+        ranges = {axis: self._axis_ranges(axis, rows) for axis in plan.axes}
+        packed = {axis: torch.from_numpy(packed_offsets(*both)) for axis, both in ranges.items()}
+        values = {}
+        for part in plan.parts:
+            axis, array, empty = part.axis, self._column(part.name), self._pool.empty
+            if axis is None:
+                values[part.name] = as_tensor(array.take(rows, part.select, empty), part.column.dtype)
+                continue
+            items = array.read_ranges(*ranges[axis], part.select, empty, self._next_item_use(axis, next_use))
+            if part.column.is_text:
+                values[part.name] = decode_texts(items, packed[axis].numpy())
+            else:
+                values[part.name] = Ragged(as_tensor(items, part.column.dtype), packed[axis])
         return Batch(torch.from_numpy(rows), values)
 
-    def _axis_of(self, name: str) -> str | None:
-        self.schema.column(name, str(self.path))
-        return self.schema.axis_of(name)
+    def _next_item_use(self, axis: str, next_use: NextUse | None) -> NextUse | None:
+        """The same question asked of items of an axis."""
+        if next_use is None:
+            return None
+        offsets = self._offsets(axis).read(0, len(self) + 1)
 
-    def _read_column(
-        self,
-        name: str,
-        rows: np.ndarray,
-        axes: dict[str, tuple[np.ndarray, np.ndarray]],
-        packed: dict[str, torch.Tensor],
-        select: tuple[slice, ...],
-    ) -> Ragged | torch.Tensor | list[str]:
-        column, axis, array = self.schema.stored[name], self.schema.axis_of(name), self._column(name)
-        n_items = len(rows) if axis is None else int(packed[axis][-1])
-        item_shape = [len(range(n)[part]) for part, n in zip(select, column.item_shape, strict=False)]
-        out = np.empty((n_items, *(item_shape or column.item_shape)), column.storage_dtype)
-        if axis is None:
-            array.take(rows, out, select)
-            return as_tensor(out, column.dtype)
-        array.read_pieces(plan_pieces(*axes[axis], array.layout.shard_items), out, select)
-        if column.is_text:
-            return decode_texts(out, packed[axis].numpy())
-        return Ragged(as_tensor(out, column.dtype), packed[axis])
+        def of_items(i: int, first: int, last: int) -> float:
+            first_row, last_row = np.searchsorted(offsets, (first, last), side="right") - 1
+            return next_use(i, first_row, last_row)
+
+        return of_items
+
+    def advise(self, plan: "ReadPlan", rows: np.ndarray) -> None:
+        """Tell the kernel that these rows will be read soon; returns before they are."""
+        ranges = {axis: self._axis_ranges(axis, rows) for axis in plan.axes}
+        for part in plan.parts:
+            starts, stops = ranges[part.axis] if part.axis else (rows, rows + 1)
+            self._column(part.name).advise(starts, stops, part.select)
+
+    def is_cached(self, plan: "ReadPlan", rows: np.ndarray) -> bool:
+        """Whether the kernel seems to hold these rows: looks at one page a row of the plan's largest column."""
+        part = max(plan.parts, key=lambda part: self.n_items(part.name) * part.column.item_bytes)
+        starts, stops = self._axis_ranges(part.axis, rows) if part.axis else (rows, rows + 1)
+        array = self._column(part.name)
+        return all(array.is_cached(item) for item in starts[stops > starts].tolist())
 
     def _axis_ranges(self, axis: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Item ranges of rows on a ragged axis: starts and stops, int64 `(n,)`."""
-        both = np.empty((2, len(rows)), np.int64)
         offsets = self._offsets(axis)
-        offsets.take(rows, both[0])
-        offsets.take(rows + 1, both[1])
-        starts, stops = both
+        starts, stops = offsets.take(rows), offsets.take(rows + 1)
         if len(rows):
             self._check_ranges(axis, starts.min(), stops.max())
             if (stops < starts).any():
@@ -237,41 +289,51 @@ class TraceStore:
             raise IndexError(f"{self.path}: expected a row from 0 to {len(self) - 1}, found {bad}")
         return array.astype(np.int64)
 
-    def _check_select(self, select: Select, names: Sequence[str]) -> dict[str, tuple[slice, ...]]:
-        """Every selected column's item slices, one an item axis."""
-        for name in select:
-            if name not in names:
-                raise NotFoundError(f"select: expected one of the columns read, {names}, found {name!r:.200}")
-        return {name: self._item_slices(name, axes) for name, axes in select.items()}
+    def _column(self, name: str) -> RawArray | CodedArray:
+        array = self._arrays.get(name) if self._pid == os.getpid() else None
+        return array or self._open_array(name, self.schema.layout(name), self._manifest.n_items_of(name))
 
-    def _item_slices(self, name: str, axes: Mapping[str, slice | int]) -> tuple[slice, ...]:
-        column = self.schema.column(name, str(self.path))
-        slices = [slice(None)] * len(column.item_shape)
-        for axis, part in axes.items():
-            if axis not in column.axis_names:
-                known = list(column.axis_names) or "none"
-                raise NotFoundError(f"column {name!r}: expected an item axis of {known}, found {axis!r:.200}")
-            position = column.axis_names.index(axis)
-            slices[position] = _as_slice(part, column.item_shape[position], f"column {name!r}, axis {axis!r}")
-        return tuple(slices)
+    def _offsets(self, axis: str) -> RawArray:
+        array = self._arrays.get(f"offsets of {axis}") if self._pid == os.getpid() else None
+        return array or self._open_array(f"offsets of {axis}", offsets_layout(axis), len(self) + 1)
 
-    def _column(self, name: str) -> MappedArray:
-        if name not in self._arrays:
-            n_items = self._manifest.n_items_of(name)
-            self._arrays[name] = MappedArray(self.path, self.schema.layout(name), n_items)
-        return self._arrays[name]
-
-    def _offsets(self, axis: str) -> MappedArray:
-        key = f"offsets of {axis}"
-        if key not in self._arrays:
-            self._arrays[key] = MappedArray(self.path, offsets_layout(axis), len(self) + 1)
-        return self._arrays[key]
+    def _open_array(self, key: str, layout: ArrayLayout, n_items: int) -> RawArray | CodedArray:
+        if self._pid != os.getpid():  # a forked child shares pages through the kernel, never this object's state
+            self._forget()
+        array = open_array(self.path, layout, n_items, self.cache)
+        return self._arrays.setdefault(key, array)
 
     def __reduce__(self) -> tuple:
-        return TraceStore, (self.path, self._manifest)
+        return TraceStore, (self.path, self._manifest, self.cache_bytes)
 
     def __repr__(self) -> str:
         return f"TraceStore({str(self.path)!r}: {len(self)} rows, {len(self.schema.columns)} columns)"
+
+
+class ColumnPart(NamedTuple):
+    """What is read of one column."""
+
+    name: str
+    column: Column
+    axis: str | None
+    select: tuple[slice, ...]
+
+    @property
+    def share(self) -> float:
+        """Of an item, how much is read."""
+        axes = zip(self.select, self.column.item_shape, strict=False)
+        return math.prod(len(range(n)[part]) / n for part, n in axes)
+
+
+class ReadPlan(NamedTuple):
+    """What is read of a row, checked against the schema."""
+
+    parts: tuple[ColumnPart, ...]
+
+    @property
+    def axes(self) -> list[str]:
+        """The ragged axes needed, each once."""
+        return list(dict.fromkeys(part.axis for part in self.parts if part.axis))
 
 
 class Trace(Mapping):
@@ -325,6 +387,29 @@ class TraceIds(Sequence):
 
     def __repr__(self) -> str:
         return f"TraceIds({len(self)} ids)"
+
+
+def _check_cache_bytes(cache_bytes: int | None, schema: Schema) -> int:
+    """The cache's size; raises ValueError if it could not hold one chunk."""
+    coded = [schema.layout(name) for name, column in schema.columns.items() if column.codec]
+    largest = max((layout.chunk_bytes for layout in coded), default=0)
+    if cache_bytes is None:
+        return max(CACHE_BYTES, largest)
+    if cache_bytes and cache_bytes < largest:
+        raise ValueError(f"cache_bytes: expected 0, or at least one chunk of {largest} bytes, found {cache_bytes}")
+    return cache_bytes
+
+
+def _item_slices(name: str, column: Column, axes: Mapping[str, slice | int] | None) -> tuple[slice, ...]:
+    """A slice for every item axis; nothing if whole items are read."""
+    slices = [slice(None)] * len(column.item_shape)
+    for axis, part in (axes or {}).items():
+        if axis not in column.axis_names:
+            known = list(column.axis_names) or "none"
+            raise NotFoundError(f"column {name!r}: expected an item axis of {known}, found {axis!r:.200}")
+        position = column.axis_names.index(axis)
+        slices[position] = _as_slice(part, column.item_shape[position], f"column {name!r}, axis {axis!r}")
+    return tuple(slices) if axes else ()
 
 
 def _as_slice(part: slice | int, n: int, where: str) -> slice:

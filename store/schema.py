@@ -21,9 +21,14 @@ shard that grows is a new file renamed into its place. **Chunk** = the smallest 
 codec: chunks, then per chunk (offset, size) as uint64 and the CRC32C of that table.
 
 **Plane**: `split` names item axes that the chunk grid cuts into single indices, so that reading one
-layer of 32 touches 1/32 of the bytes. Inside a shard the chunks of one plane are contiguous and in
+layer of 32 touches 1/32 of the bytes. Inside a raw shard the chunks of one plane are contiguous and in
 order, and plane follows plane (C order over the split axes). A column without `split` is one plane.
 So a row of a raw column is one strided view of the mapped file.
+
+**Codecs**: a raw column's chunks are bare, and their CRC32C lie beside them in `_checksums/` (the padded last
+chunk's in the manifest), because four bytes behind every chunk would break contiguity and alignment. The
+chunks of a column with a `codec` are compressed one by one and end in their CRC32C (Zarr's `crc32c` codec);
+they lie in the shard in the order they were written, item chunk by item chunk, plane by plane.
 
 **Ids** are hashed with BLAKE2b to 64 bits; equal hashes are told apart by comparing the id itself.
 """
@@ -35,12 +40,14 @@ from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 
+from store.codecs import parse_codec
 from store.errors import NotFoundError, SchemaError, closest
 
 __all__ = ["TRACE_ID", "ArrayLayout", "Column", "Schema"]
 
 TRACE_ID = "trace_id"
 CHUNK_BYTES = 64 * 1024  # a checksum's grain: small enough to check one row, 16 bytes of index each
+CODED_CHUNK_BYTES = 256 * 1024  # a decoder's grain
 SHARD_BYTES = 128 * 1024 * 1024  # 4,000 files for 500 GB; the most that an append writes again
 MAX_COLUMNS = 1024
 MAX_ITEM_BYTES = 2**31
@@ -66,6 +73,8 @@ class Column:
         Names of the item axes, so that `select` can slice them; empty or one per item axis.
     split
         The named item axes that are stored plane by plane (module docstring).
+    codec
+        Compression of the chunks, e.g. 'zstd:3' (see `codecs.py`); None leaves them raw.
     chunk_items, shard_items
         Items a chunk and a shard; chosen from the item's size if None. A shard holds whole chunks.
     """
@@ -75,6 +84,7 @@ class Column:
     axis: str | None = None
     axis_names: tuple[str, ...] = ()
     split: tuple[str, ...] = ()
+    codec: str | None = None
     chunk_items: int | None = None
     shard_items: int | None = None
 
@@ -83,7 +93,8 @@ class Column:
             value = getattr(self, name)
             object.__setattr__(self, name, (value,) if isinstance(value, str | int) else tuple(value))
         _check_column(self)
-        chunk_items = self.chunk_items or max(1, CHUNK_BYTES // self.plane_item_bytes)
+        chunk_bytes = CODED_CHUNK_BYTES if self.codec else CHUNK_BYTES
+        chunk_items = self.chunk_items or max(1, chunk_bytes // self.plane_item_bytes)
         n_chunks = max(1, SHARD_BYTES // (chunk_items * self.item_bytes))
         object.__setattr__(self, "chunk_items", chunk_items)
         object.__setattr__(self, "shard_items", self.shard_items or chunk_items * n_chunks)
@@ -135,6 +146,8 @@ def _check_column(column: Column) -> None:
         raise SchemaError(f"item_shape: expected an item of at most {MAX_ITEM_BYTES} bytes, found {column.item_bytes}")
     if column.is_text and (column.item_shape or column.axis is not None):
         raise SchemaError("a utf8 column is one string a row: leave item_shape and axis out")
+    if column.codec is not None:
+        parse_codec(column.codec)
     if column.axis is not None:
         check_name(column.axis, "axis")
     if column.axis_names and len(column.axis_names) != len(column.item_shape):
@@ -217,7 +230,13 @@ class Schema:
         """How the bytes of a column lie on disk."""
         column = self.stored[name]
         return ArrayLayout(
-            name, column.storage_dtype, column.item_shape, column.split_axes, column.chunk_items, column.shard_items
+            name,
+            column.storage_dtype,
+            column.item_shape,
+            column.split_axes,
+            column.chunk_items,
+            column.shard_items,
+            column.codec,
         )
 
     def to_json(self) -> dict:
@@ -252,6 +271,8 @@ class ArrayLayout:
         Item axes stored plane by plane.
     chunk_items, shard_items
         Items a chunk and a shard.
+    codec
+        Compression, or None for a raw array.
     """
 
     path: str
@@ -260,6 +281,7 @@ class ArrayLayout:
     split_axes: tuple[int, ...]
     chunk_items: int
     shard_items: int
+    codec: str | None = None
 
     @property
     def plane_grid(self) -> tuple[int, ...]:

@@ -1,22 +1,24 @@
 """The bytes of one shard: the only module that knows them (`schema.py` specifies them).
 
-`Shard` maps a committed file and shows its items as one read-only view. `ShardBuilder` writes whole chunks
-into a working file and publishes it, full or as a tail, under its final name. Neither knows rows or columns.
+`RawShard` maps a committed file and shows its items as one read-only view; `CodedShard` gives its compressed
+chunks. `RawBuilder` and `CodedBuilder` write whole chunks into a working file and publish it, full or as a
+tail, under its final name. None of them knows rows or columns.
 """
 
 import math
-import mmap
 import os
 from pathlib import Path
 
 import google_crc32c
 import numpy as np
 
+from store.codecs import parse_codec
 from store.errors import CorruptError
 from store.files import Files
+from store.maps import MappedFile
 from store.schema import ArrayLayout
 
-__all__ = ["Shard", "ShardBuilder", "checksums"]
+__all__ = ["CodedBuilder", "CodedShard", "RawBuilder", "RawShard", "checksums"]
 
 _ENTRY = np.dtype("<u8")
 _ABSENT = np.uint64(2**64 - 1)
@@ -24,24 +26,29 @@ _CRC_BYTES = 4
 VERIFY = "run python -m store verify on this store and restore the file"
 
 
-def index_bytes(layout: ArrayLayout) -> int:
+def table_bytes(layout: ArrayLayout) -> int:
     """Size of the table behind the chunks: (offset, size) of every chunk of a full shard, and a CRC32C."""
     return layout.shard_chunks * layout.n_planes * 2 * _ENTRY.itemsize + _CRC_BYTES
 
 
-def encode_index(layout: ArrayLayout, n_chunks: int, plane_stride: int) -> bytes:
-    """The table of a shard with `n_chunks` chunks a plane, planes `plane_stride` bytes apart."""
+def encode_table(layout: ArrayLayout, entries: np.ndarray) -> bytes:
+    """The table of a shard whose first chunks have these (offset, size): uint64 `(n_chunks, n_planes, 2)`."""
     table = np.full((layout.shard_chunks, layout.n_planes, 2), _ABSENT, _ENTRY)
-    chunk = np.arange(n_chunks, dtype=_ENTRY)[:, None] * _ENTRY.type(layout.chunk_bytes)
-    plane = np.arange(layout.n_planes, dtype=_ENTRY)[None, :] * _ENTRY.type(plane_stride)
-    table[:n_chunks, :, 0] = chunk + plane
-    table[:n_chunks, :, 1] = layout.chunk_bytes
+    table[: len(entries)] = entries
     data = table.tobytes()
     return data + google_crc32c.value(data).to_bytes(_CRC_BYTES, "little")
 
 
-class Shard:
-    """A committed shard file, mapped.
+def raw_entries(layout: ArrayLayout, n_chunks: int, plane_stride: int) -> np.ndarray:
+    """(offset, size) of the chunks of a raw shard with planes `plane_stride` bytes apart."""
+    entries = np.empty((n_chunks, layout.n_planes, 2), _ENTRY)
+    entries[:, :, 0] = np.arange(n_chunks)[:, None] * layout.chunk_bytes + np.arange(layout.n_planes) * plane_stride
+    entries[:, :, 1] = layout.chunk_bytes
+    return entries
+
+
+class _Shard:
+    """A committed shard file, mapped, and its table.
 
     Parameters
     ----------
@@ -53,109 +60,142 @@ class Shard:
         Items that the store's manifest says this shard holds; a longer file is fine (a writer may have
         committed since), a shorter one is not.
 
+    Raises
+    ------
+    CorruptError
+        The file is missing, too short, or its table is damaged. Checked against the file's size before any
+        byte is touched, so that no access can end in SIGBUS.
+    """
+
+    def __init__(self, root: Path, layout: ArrayLayout, number: int, n_items: int) -> None:
+        self.where = f"array {layout.path!r}, shard {number}"
+        self.layout, self.n_items, self.n_chunks = layout, n_items, layout.n_chunks(n_items)
+        path = root / layout.shard_path(number)
+        try:
+            self.file = MappedFile(path)
+        except OSError as error:
+            raise CorruptError(f"{self.where}: expected {path}, found: {error.strerror}; {VERIFY}") from error
+        self.data = self.file.bytes
+        self.entries = self._read_table()
+
+    def _read_table(self) -> np.ndarray:
+        """(offset, size) of every chunk that holds items: int64 `(n_chunks, n_planes, 2)`."""
+        layout, n_table = self.layout, table_bytes(self.layout)
+        n_data = len(self.data) - n_table
+        if n_data <= 0:
+            raise CorruptError(f"{self.where}: expected more than {n_table} bytes, found {len(self.data)}; {VERIFY}")
+        table = self.data[n_data:-_CRC_BYTES]
+        stated, found = int.from_bytes(self.data[-_CRC_BYTES:].tobytes(), "little"), google_crc32c.value(table)
+        if found != stated:
+            raise CorruptError(f"{self.where}: expected a table of checksum {stated:08x}, found {found:08x}; {VERIFY}")
+        entries = np.frombuffer(table.tobytes(), _ENTRY).reshape(layout.shard_chunks, layout.n_planes, 2)
+        present = entries[: self.n_chunks]
+        if (present > n_data).any() or (present.sum(axis=2) > n_data).any():
+            raise CorruptError(
+                f"{self.where}: expected {self.n_chunks} chunks a plane within {n_data} bytes, "
+                f"found a table that points elsewhere; {VERIFY}"
+            )
+        return present.astype(np.int64)
+
+
+class RawShard(_Shard):
+    """An uncompressed shard.
+
     Attributes
     ----------
     items
         Read-only view `(n_items, *item_shape)` of the map, strided if the column is split. Whoever holds
         a view of it keeps the map alive.
-
-    Raises
-    ------
-    CorruptError
-        The file is missing, too short, or its table is damaged. Checked before anything is mapped, so
-        that no access can end in SIGBUS.
+    memory
+        The bytes of the items of the first plane, which is all of them unless the column is split.
     """
 
     def __init__(self, root: Path, layout: ArrayLayout, number: int, n_items: int) -> None:
-        self.where = f"array {layout.path!r}, shard {number}"
-        self.layout = layout
-        data = _map_file(root / layout.shard_path(number), index_bytes(layout), self.where)
-        self.plane_offsets = self._check_table(data, n_items)
-        self.items = self._view(data, n_items)
+        super().__init__(root, layout, number, n_items)
+        self.plane_offsets = self._check_planes()
+        self.items = self._view()
+        start = int(self.plane_offsets[0])
+        self.memory = memoryview(self.data)[start : start + n_items * layout.plane_item_bytes]
 
-    def _check_table(self, data: np.ndarray, n_items: int) -> np.ndarray:
-        """Byte offset of every plane; raises if the chunks of `n_items` are not there, in order."""
-        layout, n_index = self.layout, index_bytes(self.layout)
-        table, stated = data[-n_index:-_CRC_BYTES].tobytes(), int.from_bytes(data[-_CRC_BYTES:].tobytes(), "little")
-        found = google_crc32c.value(table)
-        if found != stated:
-            raise CorruptError(f"{self.where}: expected a table of checksum {stated:08x}, found {found:08x}; {VERIFY}")
-        entries = np.frombuffer(table, _ENTRY).reshape(layout.shard_chunks, layout.n_planes, 2)
-        n_chunks = layout.n_chunks(n_items)
-        present = entries[:n_chunks]
-        steps = np.arange(n_chunks, dtype=_ENTRY)[:, None] * _ENTRY.type(layout.chunk_bytes)
-        whole = (present[:, :, 1] == layout.chunk_bytes).all()
-        in_order = whole and (present[:, :, 0] == present[0, :, 0] + steps).all()
-        plane_offsets = present[0, :, 0].astype(np.int64)
-        n_data, last = len(data) - n_index, n_chunks * layout.chunk_bytes
-        if not in_order or plane_offsets.min() < 0 or plane_offsets.max() + last > n_data:
-            raise CorruptError(
-                f"{self.where}: expected {n_chunks} chunks of {layout.chunk_bytes} bytes a plane, in order, "
-                f"found {n_data} bytes and another table; {VERIFY}"
-            )
-        return plane_offsets
+    def _check_planes(self) -> np.ndarray:
+        """Byte offset of every plane; raises unless chunks follow each other, planes at equal distances."""
+        offsets = self.entries[0, :, 0]
+        stride = int(offsets[1] - offsets[0]) if len(offsets) > 1 else 0
+        expected = raw_entries(self.layout, self.n_chunks, stride).astype(np.int64)
+        expected[:, :, 0] += offsets[0]
+        if not np.array_equal(self.entries, expected) or offsets[0] % self.layout.dtype.itemsize:
+            raise CorruptError(f"{self.where}: expected chunks in order, found another table; {VERIFY}")
+        return offsets
 
-    def _view(self, data: np.ndarray, n_items: int) -> np.ndarray:
+    def _view(self) -> np.ndarray:
         layout, offsets = self.layout, self.plane_offsets
-        strides = np.diff(offsets)
-        if (strides != strides[:1]).any() or offsets[0] % layout.dtype.itemsize:
-            found = offsets[:4].tolist()
-            raise CorruptError(f"{self.where}: expected planes at equal distances, found offsets {found}; {VERIFY}")
-        stride = int(strides[0]) if len(strides) else 0
-        shape = (layout.n_planes, n_items, *layout.plane_item_shape)
-        item_strides = _c_strides((n_items, *layout.plane_item_shape), layout.dtype.itemsize)
-        start = int(offsets[0])
-        planes = np.ndarray(shape, layout.dtype, data, start, (stride, *item_strides))
-        grid = np.ndarray(
-            (*layout.plane_grid, *shape[1:]),
-            layout.dtype,
-            data,
-            start,
-            (*_c_strides(layout.plane_grid, stride), *planes.strides[1:]),
+        plane_stride = int(offsets[1] - offsets[0]) if len(offsets) > 1 else 0
+        shape = (*layout.plane_grid, self.n_items, *layout.plane_item_shape)
+        strides = (
+            *_c_strides(layout.plane_grid, plane_stride),
+            *_c_strides((self.n_items, *layout.plane_item_shape), layout.dtype.itemsize),
         )
-        items = layout.planes_as_items(grid)
+        planes = np.ndarray(shape, layout.dtype, self.data, int(offsets[0]), strides)
+        items = layout.planes_as_items(planes)
         items.flags.writeable = False
         return items
 
+    def byte_ranges(self, start: int, stop: int, planes: np.ndarray) -> list[tuple[int, int]]:
+        """Where the items `start:stop` of some planes lie in the file."""
+        n = self.layout.plane_item_bytes
+        return [(offset + start * n, offset + stop * n) for offset in self.plane_offsets[planes].tolist()]
+
+
+class CodedShard(_Shard):
+    """A compressed shard."""
+
+    def read_chunk(self, chunk: int, plane: int, out: np.ndarray) -> None:
+        """Decode one chunk into `out`, uint8 `(chunk_bytes,)`; raises CorruptError if its bytes are damaged."""
+        offset, n_bytes = self.entries[chunk, plane].tolist()
+        where = f"{self.where}, chunk {chunk}" + (f", plane {plane}" if self.layout.n_planes > 1 else "")
+        parse_codec(self.layout.codec).decode(self.data[offset : offset + n_bytes], out, where)
+
+    def byte_ranges(self, start: int, stop: int, planes: np.ndarray) -> list[tuple[int, int]]:
+        """Where the chunks with the items `start:stop` of some planes lie in the file."""
+        k = self.layout.chunk_items
+        entries = self.entries[start // k : (stop - 1) // k + 1, planes].reshape(-1, 2)
+        return [(offset, offset + n) for offset, n in entries.tolist()]
+
 
 def _c_strides(shape: tuple[int, ...], item_bytes: int) -> tuple[int, ...]:
-    strides = [item_bytes]
-    for n in reversed(shape[1:]):
-        strides.append(strides[-1] * n)
-    return tuple(reversed(strides[: len(shape)]))
+    return tuple(math.prod(shape[i + 1 :]) * item_bytes for i in range(len(shape)))
 
 
-def _map_file(path: Path, at_least: int, where: str) -> np.ndarray:
-    """A read-only map of a whole file, as bytes."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise CorruptError(f"{where}: expected {path}, found: {error.strerror}; {VERIFY}") from error
-    try:
-        n_bytes = os.fstat(fd).st_size
-        if n_bytes <= at_least:
-            raise CorruptError(f"{where}: expected more than {at_least} bytes, found {n_bytes}; {VERIFY}")
-        return np.frombuffer(mmap.mmap(fd, n_bytes, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED), np.uint8)
-    finally:
-        os.close(fd)
-
-
-class ShardBuilder:
-    """A shard that is being written, whole chunks at a time, in a working file nobody reads.
-
-    The working file has room for full planes (it is sparse until they fill); a tail is published as a
-    compact copy, so the builder can go on after a commit.
-    """
+class _Builder:
+    """A shard that is being written, whole chunks at a time, in a working file nobody reads."""
 
     def __init__(self, files: Files, layout: ArrayLayout, working: Path) -> None:
         self.files, self.layout, self.working = files, layout, working
         self.n_chunks = 0
         self._fd = files.create(working)
-        self._plane_bytes = layout.shard_chunks * layout.chunk_bytes
 
     @property
     def free_chunks(self) -> int:
         return self.layout.shard_chunks - self.n_chunks
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _finish(self, fd: int, table: bytes, position: int) -> None:
+        self.files.write(fd, table, position)
+        self.files.sync(fd)
+
+
+class RawBuilder(_Builder):
+    """Writes raw chunks. The working file has room for full planes (it is sparse until they fill); a tail is
+    published as a compact copy, so the builder can go on after a commit.
+    """
+
+    @property
+    def _plane_bytes(self) -> int:
+        return self.layout.shard_chunks * self.layout.chunk_bytes
 
     def write(self, items: np.ndarray) -> np.ndarray:
         """Write whole chunks; return their checksums.
@@ -169,18 +209,18 @@ class ShardBuilder:
         -------
         uint32 `(n, n_planes)`
         """
-        layout, planes = self.layout, _planes(items, self.layout)
-        position = self.n_chunks * layout.chunk_bytes
+        planes = _planes(items, self.layout)
+        position = self.n_chunks * self.layout.chunk_bytes
         for plane, data in enumerate(planes):
             self.files.write(self._fd, data, plane * self._plane_bytes + position)
-        self.n_chunks += len(items) // layout.chunk_items
-        return _whole_checksums(planes, layout)
+        self.n_chunks += len(items) // self.layout.chunk_items
+        return _whole_checksums(planes, self.layout)
 
-    def adopt(self, shard: Path, plane_offsets: np.ndarray, n_chunks: int) -> None:
-        """Start from the first `n_chunks` chunks a plane of a committed tail shard."""
-        source = os.open(shard, os.O_RDONLY | os.O_CLOEXEC)
+    def adopt(self, path: Path, shard: RawShard, n_chunks: int) -> None:
+        """Start from the first `n_chunks` chunks a plane of the committed shard at `path`."""
+        source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            for plane, offset in enumerate(plane_offsets.tolist()):
+            for plane, offset in enumerate(shard.plane_offsets.tolist()):
                 n_bytes = n_chunks * self.layout.chunk_bytes
                 self.files.copy(source, offset, self._fd, plane * self._plane_bytes, n_bytes)
         finally:
@@ -189,12 +229,8 @@ class ShardBuilder:
 
     def publish_full(self, target: Path) -> None:
         """Finish a full shard and put the working file itself at `target`."""
-        self.files.write(
-            self._fd,
-            encode_index(self.layout, self.n_chunks, self._plane_bytes),
-            self.layout.n_planes * self._plane_bytes,
-        )
-        self.files.sync(self._fd)
+        table = encode_table(self.layout, raw_entries(self.layout, self.n_chunks, self._plane_bytes))
+        self._finish(self._fd, table, self.layout.n_planes * self._plane_bytes)
         self.close()
         self.files.rename(self.working, target)
 
@@ -214,16 +250,69 @@ class ShardBuilder:
             for plane, data in enumerate(_planes(pad_chunk(rest, layout), layout)):
                 self.files.copy(self._fd, plane * self._plane_bytes, fd, plane * stride, written)
                 self.files.write(fd, data, plane * stride + written)
-            self.files.write(fd, encode_index(layout, n_chunks, stride), layout.n_planes * stride)
-            self.files.sync(fd)
+            table = encode_table(layout, raw_entries(layout, n_chunks, stride))
+            self._finish(fd, table, layout.n_planes * stride)
         finally:
             os.close(fd)
         self.files.rename(copy, target)
 
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+
+class CodedBuilder(_Builder):
+    """Writes compressed chunks, one behind the other."""
+
+    def __init__(self, files: Files, layout: ArrayLayout, working: Path) -> None:
+        super().__init__(files, layout, working)
+        self._entries = np.empty((0, layout.n_planes, 2), _ENTRY)
+        self._end = 0
+
+    def write(self, items: np.ndarray) -> None:
+        """Write whole chunks: `(n * chunk_items, *item_shape)` with `n <= free_chunks`."""
+        data, entries = self._encode(items, self._end)
+        self.files.write(self._fd, data, self._end)
+        self._end += len(data)
+        self._entries = np.concatenate([self._entries, entries])
+        self.n_chunks = len(self._entries)
+
+    def _encode(self, items: np.ndarray, position: int) -> tuple[bytes, np.ndarray]:
+        """Compressed chunks one behind the other, and where each lies if they begin at `position`."""
+        layout, codec = self.layout, parse_codec(self.layout.codec)
+        planes = _planes(items, layout)
+        cuts = range(0, len(planes[0]), layout.chunk_bytes)
+        packed = [codec.encode(p[i : i + layout.chunk_bytes], layout.dtype.itemsize) for i in cuts for p in planes]
+        sizes = np.array([len(data) for data in packed], _ENTRY)
+        offsets = position + np.cumsum(sizes) - sizes
+        return b"".join(packed), np.stack([offsets, sizes], 1).reshape(len(cuts), layout.n_planes, 2)
+
+    def adopt(self, path: Path, shard: CodedShard, n_chunks: int) -> None:
+        """Start from the first `n_chunks` chunks a plane of the committed shard at `path`."""
+        self._entries = shard.entries[:n_chunks].astype(_ENTRY)
+        self._end = int(self._entries.sum(axis=2).max(initial=0))
+        source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.files.copy(source, 0, self._fd, 0, self._end)
+        finally:
+            os.close(source)
+        self.n_chunks = n_chunks
+
+    def publish_full(self, target: Path) -> None:
+        """Finish a full shard and put the working file itself at `target`."""
+        self._finish(self._fd, encode_table(self.layout, self._entries), self._end)
+        self.close()
+        self.files.rename(self.working, target)
+
+    def publish_tail(self, target: Path, rest: np.ndarray) -> None:
+        """Put a copy of what is written, and of `rest` as one more padded chunk, at `target`."""
+        copy = self.working.with_suffix(".tail")
+        data, entries = self._encode(pad_chunk(rest, self.layout), self._end)
+        fd = self.files.create(copy)
+        try:
+            self.files.copy(self._fd, 0, fd, 0, self._end)
+            self.files.write(fd, data, self._end)
+            table = encode_table(self.layout, np.concatenate([self._entries, entries]))
+            self._finish(fd, table, self._end + len(data))
+        finally:
+            os.close(fd)
+        self.files.rename(copy, target)
 
 
 def pad_chunk(items: np.ndarray, layout: ArrayLayout) -> np.ndarray:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from store.array import WORKING_DIR, ArrayWriter
+from store.array_writer import WORKING_DIR, ArrayWriter
 from store.errors import SchemaError, closest
 from store.files import Files
 from store.index import build_run, hash_ids, plan_runs

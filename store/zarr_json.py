@@ -7,9 +7,10 @@ import json
 from functools import cache
 
 import zarr
-from zarr.codecs import BytesCodec
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
 from zarr.storage import MemoryStore
 
+from store.codecs import parse_codec
 from store.schema import ArrayLayout
 
 __all__ = ["array_json", "group_json"]
@@ -40,13 +41,25 @@ def _empty_array(layout: ArrayLayout, names: tuple[str | None, ...]) -> dict:
         chunks=layout.zarr_chunk_shape,
         dtype=layout.dtype,
         serializer=BytesCodec(),
-        compressors=None,
+        compressors=_compressors(layout.codec),
         filters=None,
         fill_value=0,
         dimension_names=names or None,
         zarr_format=3,
     )
     return json.loads(memory["zarr.json"].to_bytes())
+
+
+def _compressors(codec: str | None) -> list | None:
+    """zarr-python's objects for a codec of ours, the checksum behind it."""
+    if codec is None:
+        return None
+    parsed = parse_codec(codec)
+    if parsed.name == "zstd":
+        return [ZstdCodec(level=parsed.level), Crc32cCodec()]
+    if parsed.name == "gzip":
+        return [GzipCodec(level=parsed.level), Crc32cCodec()]
+    return [BloscCodec(cname=parsed.cname, clevel=parsed.level, shuffle=parsed.shuffle), Crc32cCodec()]
 
 
 def _text(document: dict) -> bytes:

@@ -1,0 +1,129 @@
+"""A cache of decoded chunks, bounded in bytes; knows nothing of files.
+
+Every entry carries when it will be needed again; the one needed last goes first. Under a known order that
+time is exact, and this is Belady's optimum (IBM Systems Journal 5, 1966); a chunk that would be needed later
+than all that are cached is not taken in at all. Without one, least recently used is the guess: what was not
+needed for long is not needed soon.
+"""
+
+import heapq
+import math
+import threading
+from collections.abc import Hashable
+from dataclasses import asdict, dataclass
+from itertools import count
+
+import numpy as np
+
+__all__ = ["CacheStats", "ChunkCache"]
+
+
+@dataclass
+class CacheStats:
+    """Counts since the cache was made.
+
+    Attributes
+    ----------
+    hits, misses
+        Chunks found, and chunks that had to be decoded.
+    evictions, bypasses
+        Chunks that had to go, and chunks never taken in because others are needed sooner.
+    bytes
+        Bytes held now.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    evictions: int = 0
+    bypasses: int = 0
+    bytes: int = 0
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of the chunks asked for that were there; 0 if none was asked for."""
+        return self.hits / max(1, self.hits + self.misses)
+
+    def to_json(self) -> dict[str, float]:
+        return asdict(self) | {"hit_rate": self.hit_rate}
+
+
+class ChunkCache:
+    """Decoded chunks by key, at most `capacity_bytes` of them; safe for threads.
+
+    Parameters
+    ----------
+    capacity_bytes
+        0 keeps nothing.
+    """
+
+    def __init__(self, capacity_bytes: int) -> None:
+        if capacity_bytes < 0:
+            raise ValueError(f"cache_bytes: expected 0 or more, found {capacity_bytes}")
+        self.capacity_bytes = capacity_bytes
+        self.stats = CacheStats()
+        self._chunks: dict[Hashable, tuple[np.ndarray, float]] = {}
+        self._farthest: list[tuple[float, int, Hashable]] = []  # heap of (-next use, tie, key), some out of date
+        self._clock = count()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, next_use: float | None = None) -> np.ndarray | None:
+        """The chunk, or None; `next_use` is when it will be needed after this (None: not known)."""
+        with self._lock:
+            found = self._chunks.get(key)
+            if found is None:
+                self.stats.misses += 1
+                return None
+            self.stats.hits += 1
+            self._hold(key, found[0], next_use)
+            return found[0]
+
+    def put(self, key: Hashable, chunk: np.ndarray, next_use: float | None = None) -> None:
+        """Take a chunk in, if it is worth more than what would have to go."""
+        with self._lock:
+            if key in self._chunks:  # another thread decoded it too
+                return
+            if next_use is not None and not self._worth(chunk.nbytes, next_use):
+                self.stats.bypasses += 1
+                return
+            while self._chunks and self.stats.bytes + chunk.nbytes > self.capacity_bytes:
+                self._evict()
+            if chunk.nbytes <= self.capacity_bytes:
+                self.stats.bytes += chunk.nbytes
+                self._hold(key, chunk, next_use)
+
+    def clear(self) -> None:
+        """Forget all chunks; the counts stay."""
+        with self._lock:
+            self._chunks.clear()
+            self._farthest.clear()
+            self.stats.bytes = 0
+
+    def _hold(self, key: Hashable, chunk: np.ndarray, next_use: float | None) -> None:
+        tick = next(self._clock)
+        when = -tick if next_use is None else next_use
+        self._chunks[key] = (chunk, when)
+        heapq.heappush(self._farthest, (-when, tick, key))
+        if len(self._farthest) > 4 * len(self._chunks) + 64:  # mostly out of date: build it anew
+            self._farthest = [(-w, i, k) for i, (k, (_, w)) in enumerate(self._chunks.items())]
+            heapq.heapify(self._farthest)
+
+    def _worth(self, n_bytes: int, next_use: float) -> bool:
+        """Whether there is room, or something cached is needed later than `next_use`."""
+        return self.stats.bytes + n_bytes <= self.capacity_bytes or self._last_needed() > next_use
+
+    def _last_needed(self) -> float:
+        """When the chunk that is needed last is needed; drops entries that are out of date on the way."""
+        while self._farthest:
+            when, _, key = self._farthest[0]
+            held = self._chunks.get(key)
+            if held is not None and held[1] == -when:
+                return -when
+            heapq.heappop(self._farthest)
+        return -math.inf
+
+    def _evict(self) -> None:
+        self._last_needed()
+        _, _, key = heapq.heappop(self._farthest)
+        chunk, _ = self._chunks.pop(key)
+        self.stats.bytes -= chunk.nbytes
+        self.stats.evictions += 1
