@@ -125,12 +125,12 @@ class BufferPool:
         """An idle block of fitting size, or a new one."""
         for _ in range(len(self._idle)):
             try:
-                block = self._idle.popleft()
+                block = self._idle.pop()  # the latest: it may still be in the processor's cache
             except IndexError:  # another thread took the last
                 break
             if n_bytes <= len(block) <= 2 * n_bytes:
                 return block
-            self._idle.append(block)
+            self._idle.appendleft(block)
         block = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE)
         if n_bytes >= HUGE_PAGE:
             block.madvise(mmap.MADV_HUGEPAGE)
@@ -148,5 +148,5 @@ class BufferPool:
 
 def block_bytes(n_bytes: int) -> int:
     """Size of the block for `n_bytes`: few sizes, at most an eighth too large, so that blocks fit again."""
-    step = max(PAGE, 1 << (n_bytes.bit_length() - 4))
+    step = max(PAGE, 1 << max(0, n_bytes.bit_length() - 4))
     return -(-n_bytes // step) * step

@@ -48,7 +48,7 @@ class Readahead:
 
     def before(self, batch: int) -> None:
         """Call before reading batch number `batch`."""
-        while self._asked < min(len(self.batches), batch + self._window):
+        while self._window and self._asked < min(len(self.batches), batch + self._window):
             rows = np.concatenate(self.batches[self._asked : self._asked + self._group])
             self._asked += self._group
             if not self.store.is_cached(self.plan, rows[:: max(1, len(rows) // SAMPLE_ROWS)]):
@@ -74,13 +74,13 @@ class VisitTimes:
     """
 
     def __init__(self, epochs: Sequence[tuple[int, np.ndarray]], n_rows: int) -> None:
-        self._times = np.full((len(epochs), n_rows), np.iinfo(np.int64).max)
+        self._times = np.full((len(epochs), n_rows), -1)
         self._now = epochs[0][0]
         for times, (start, rows) in zip(self._times, epochs, strict=True):
             times[rows] = np.arange(start, start + len(rows))
 
     def after(self, n_visits: int) -> Callable[[int, int, int], float]:
-        """For a batch that comes after `n_visits`: (i, first, last) -> next visit of rows first..last after its row i."""
+        """For a batch that comes after `n_visits`: (i, first, last) -> next visit of rows first..last after row i."""
 
         def next_use(i: int, first: int, last: int) -> float:
             times = self._times[:, first : last + 1]
