@@ -207,7 +207,7 @@ class TraceStore:
                     name, column, self.schema.axis_of(name), _item_slices(name, column, (select or {}).get(name))
                 )
             )
-        return ReadPlan(tuple(parts))
+        return ReadPlan(tuple(parts), tuple(dict.fromkeys(part.axis for part in parts if part.axis)))
 
     def read_batch(self, plan: "ReadPlan", rows: np.ndarray, next_use: NextUse | None = None) -> Batch:
         """Read checked rows, int64 `(n,)`, of a plan.
@@ -326,14 +326,10 @@ class ColumnPart(NamedTuple):
 
 
 class ReadPlan(NamedTuple):
-    """What is read of a row, checked against the schema."""
+    """What is read of a row, checked against the schema: the columns, and the ragged axes they need, each once."""
 
     parts: tuple[ColumnPart, ...]
-
-    @property
-    def axes(self) -> list[str]:
-        """The ragged axes needed, each once."""
-        return list(dict.fromkeys(part.axis for part in self.parts if part.axis))
+    axes: tuple[str, ...]
 
 
 class Trace(Mapping):

@@ -37,6 +37,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 
 import numpy as np
 
@@ -197,16 +198,16 @@ class Schema:
         if shared:
             raise SchemaError(f"axis {sorted(shared)[0]!r}: a utf8 column of that name owns it; choose another name")
 
-    @property
+    @cached_property
     def text_columns(self) -> list[str]:
         return [name for name, column in self.columns.items() if column.is_text]
 
-    @property
+    @cached_property
     def stored(self) -> dict[str, Column]:
         """All columns with bytes on disk: `trace_id` and the schema's own."""
         return {TRACE_ID: Column("utf8"), **self.columns}
 
-    @property
+    @cached_property
     def axes(self) -> list[str]:
         """Every ragged axis, each once."""
         return list(dict.fromkeys(axis for name in self.stored if (axis := self.axis_of(name))))
@@ -283,42 +284,42 @@ class ArrayLayout:
     shard_items: int
     codec: str | None = None
 
-    @property
+    @cached_property
     def plane_grid(self) -> tuple[int, ...]:
         """Planes along each split axis; its product is the number of planes."""
         return tuple(self.item_shape[i] for i in self.split_axes)
 
-    @property
+    @cached_property
     def plane_item_shape(self) -> tuple[int, ...]:
         return tuple(n for i, n in enumerate(self.item_shape) if i not in self.split_axes)
 
-    @property
+    @cached_property
     def n_planes(self) -> int:
         return math.prod(self.plane_grid)
 
-    @property
+    @cached_property
     def item_bytes(self) -> int:
         return self.dtype.itemsize * math.prod(self.item_shape)
 
-    @property
+    @cached_property
     def plane_item_bytes(self) -> int:
         return self.item_bytes // self.n_planes
 
-    @property
+    @cached_property
     def chunk_bytes(self) -> int:
         return self.chunk_items * self.plane_item_bytes
 
-    @property
+    @cached_property
     def shard_chunks(self) -> int:
         """Chunks a full shard holds in each plane."""
         return self.shard_items // self.chunk_items
 
-    @property
+    @cached_property
     def zarr_chunk_shape(self) -> tuple[int, ...]:
         cell = tuple(1 if i in self.split_axes else n for i, n in enumerate(self.item_shape))
         return (self.chunk_items, *cell)
 
-    @property
+    @cached_property
     def zarr_shard_shape(self) -> tuple[int, ...]:
         return (self.shard_items, *self.item_shape)
 

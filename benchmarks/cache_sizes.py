@@ -1,0 +1,121 @@
+"""How large should the chunk cache be, and what does knowing the order bring?
+
+Compressed rows whose chunks are shared by several rows, under a global shuffle: hit rate and rows/s for caches
+from nothing to the whole decoded set, evicting by least recent use and by next use (Belady). The last rows
+decode every chunk of the same shards with bare numcodecs, the ceiling for compressed columns.
+"""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from numcodecs import blosc, zstd
+
+from benchmarks.harness import finish, make_store, parser
+from store import Column, TraceLoader, TraceStore
+
+ROW_ITEMS, ITEM_SHAPE, CHUNK_ITEMS, BATCH_SIZE = 16, (256,), 256, 64
+SHARES = (0, 1 / 64, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
+CODECS = ("zstd:1", "blosc:lz4:1:shuffle")
+
+
+class LeastRecent(TraceLoader):
+    """The loader without its knowledge of the order."""
+
+    def _visit_times(self, start: int) -> None:
+        return None
+
+
+def main() -> None:
+    """Every codec, policy and size; then the decoder's own speed."""
+    args = parser(__doc__, size_mb=200, epochs=2).parse_args()
+    results = []
+    for codec in CODECS:
+        column = Column("float16", ITEM_SHAPE, "t", codec=codec, chunk_items=CHUNK_ITEMS)
+        path = args.dir / f"cache-{args.size_mb}-{codec.split(':')[0]}.zarr"
+        store = make_store(path, {"x": column}, lambda: rows(args.size_mb))
+        whole = store.n_items("x") * column.item_bytes + column.chunk_items * column.item_bytes
+        for share in SHARES:
+            for policy, loader_type in (("least recent", LeastRecent), ("next use", TraceLoader)):
+                cache_bytes = max(int(whole * share), CHUNK_ITEMS * column.item_bytes) if share else 0
+                results.append(
+                    {"codec": codec, "policy": policy, "share": round(share, 3)}
+                    | measure(loader_type, path, cache_bytes, args.epochs)
+                )
+        results += [bare(store, codec, n) for n in (1, 2)]
+    finish("cache_sizes", args.results, results)
+    plot(results, args.results / "cache_sizes.png")
+
+
+def rows(size_mb: int) -> Iterator[tuple[str, dict]]:
+    """Smooth numbers, which compress as hidden states do: somewhat."""
+    rng = np.random.default_rng(0)
+    for i in range(size_mb * 10**6 // (ROW_ITEMS * 512)):
+        values = rng.normal(size=(ROW_ITEMS, *ITEM_SHAPE)).astype(np.float16).round(1)
+        yield f"trace_{i}", {"x": values}
+
+
+def measure(loader_type: type[TraceLoader], path: Path, cache_bytes: int, epochs: int) -> dict:
+    """The best epoch, and the hit rate of those after the first."""
+    loader = loader_type(path, ["x"], BATCH_SIZE, shuffle=True, cache_bytes=cache_bytes, num_workers=2)
+    stats, best, hits, misses = loader.store.cache.stats, 0.0, 0, 0
+    for number in range(epochs + 1):
+        if number == 1:
+            hits, misses = stats.hits, stats.misses
+        start = time.perf_counter()
+        for _ in loader:
+            pass
+        best = max(best, len(loader.store) / (time.perf_counter() - start))
+    hits, misses = stats.hits - hits, stats.misses - misses
+    return {"hits": hits, "hit_rate": round(hits / (hits + misses), 4), "rows_per_s": round(best)}
+
+
+def bare(store: TraceStore, codec: str, n_threads: int) -> dict:
+    """numcodecs alone, on every chunk of the column, in threads: chunks decoded a second, and rows for comparison."""
+    array = store._column("x")
+    layout = array.layout
+    packed = []
+    for number in range(layout.n_shards(array.n_items)):
+        shard = array.shard(number)
+        packed += [shard.data[offset : offset + n - 4] for offset, n in shard.entries[:, 0].tolist()]
+    decompress = zstd.decompress if codec.startswith("zstd") else blosc.decompress
+
+    def decode(part: list) -> None:
+        out = np.empty(layout.chunk_bytes, np.uint8)
+        for chunk in part:
+            decompress(chunk, out)
+
+    parts = [packed[i::n_threads] for i in range(n_threads)]
+    best = 0.0
+    with ThreadPoolExecutor(n_threads) as pool:
+        for _ in range(3):
+            start = time.perf_counter()
+            list(pool.map(decode, parts))
+            best = max(best, len(packed) / (time.perf_counter() - start))
+    return {"codec": codec, "policy": f"bare numcodecs, {n_threads} threads", "chunks_per_s": round(best)}
+
+
+def plot(results: list[dict], path: Path) -> None:
+    """Hit rate and rows/s over the cache's size."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), constrained_layout=True)
+    for key, axis, label in zip(("hit_rate", "rows_per_s"), axes, ("hit rate", "rows/s"), strict=True):
+        for codec in CODECS:
+            for policy, style in (("least recent", "--"), ("next use", "-")):
+                line = [r for r in results if r["codec"] == codec and r["policy"] == policy]
+                axis.plot(
+                    [r["share"] for r in line], [r[key] for r in line], style, marker=".", label=f"{codec}, {policy}"
+                )
+        axis.set(xlabel="cache, share of the decoded set", ylabel=label, ylim=(0, None))
+    axes[0].legend(frameon=False, fontsize=8)
+    figure.savefig(path, dpi=120)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""How fast are random 1 MB rows that are in no cache, against the disk's own speed?
+
+Before each turn the files are put out of the page cache. Anchors: 32 threads that pread the same ranges in the
+same order, the plain map (which guesses that what follows comes next), and reading the file from end to end.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from benchmarks.harness import FlatCopy, alternate, drop_caches, finish, make_store, parser, ragged_rows, ratios
+from store import Column, TraceLoader
+
+ROW_BYTES, ITEM_BYTES, BATCH_SIZE, N_THREADS = 1_000_000, 4096, 32, 32
+
+
+def main() -> None:
+    """Run the anchors and ours, each on files out of the cache."""
+    args = parser(__doc__, size_mb=2000, epochs=3).parse_args()
+    path = args.dir / f"cold-{args.size_mb}.zarr"
+    columns = {"x": Column("float16", (ITEM_BYTES // 2,), axis="t")}
+    store = make_store(path, columns, lambda: ragged_rows(args.size_mb, ROW_BYTES, ITEM_BYTES))
+    flat = FlatCopy(store)
+    contenders = {
+        "pread, 32 threads": pread(flat),
+        "plain map": remapped(flat),
+        "sequential read": sequential(flat),
+        "ours": ours(path, 0),
+        "ours, 2 threads": ours(path, 2),
+    }
+    timed = {name: WithoutCache(epoch, [path, flat.path]) for name, epoch in contenders.items()}
+    seconds = alternate(timed, args.epochs)
+    corrected = {
+        name: [s - d for s, d in zip(times, timed[name].dropped_s[1:], strict=True)] for name, times in seconds.items()
+    }
+    finish("cold", args.results, ratios(corrected, len(flat), flat.n_bytes, "pread, 32 threads"))
+
+
+class WithoutCache:
+    """An epoch that begins with nothing cached; the time that takes is kept apart."""
+
+    def __init__(self, epoch: Callable[[int], None], paths: list) -> None:
+        self.epoch, self.paths, self.dropped_s = epoch, paths, []
+
+    def __call__(self, number: int) -> None:
+        start = time.perf_counter()
+        drop_caches(self.paths)
+        self.dropped_s.append(time.perf_counter() - start)
+        self.epoch(number)
+
+
+def pread(flat: FlatCopy) -> Callable[[int], None]:
+    item = flat.items[0].nbytes
+
+    def epoch(number: int) -> None:
+        fd = os.open(flat.path, os.O_RDONLY)
+        out = bytearray(int(np.diff(flat.offsets).max()) * item * N_THREADS)
+
+        def read(task: tuple[int, int]) -> None:
+            slot, row = task
+            n = int(flat.offsets[row + 1] - flat.offsets[row]) * item
+            start = slot % N_THREADS * (len(out) // N_THREADS)
+            os.preadv(fd, [memoryview(out)[start : start + n]], int(flat.offsets[row]) * item)
+
+        rows = [row for batch in flat.batches(number, BATCH_SIZE) for row in batch]
+        with ThreadPoolExecutor(N_THREADS) as pool:
+            list(pool.map(read, enumerate(rows)))
+        os.close(fd)
+
+    return epoch
+
+
+def remapped(flat: FlatCopy) -> Callable[[int], None]:
+    """The ceiling's loop over a fresh map, whose pages are not in the process yet."""
+
+    def epoch(number: int) -> None:
+        fresh = FlatCopy.__new__(FlatCopy)
+        fresh.offsets = flat.offsets
+        fresh.items = np.memmap(flat.path, flat.items.dtype, "r").reshape(flat.items.shape)
+        fresh.ceiling(BATCH_SIZE)(number)
+
+    return epoch
+
+
+def sequential(flat: FlatCopy) -> Callable[[int], None]:
+    def epoch(number: int) -> None:
+        buffer = memoryview(bytearray(8 * 2**20))
+        with flat.path.open("rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
+
+    return epoch
+
+
+def ours(path: object, num_workers: int) -> Callable[[int], None]:
+    def epoch(number: int) -> None:
+        loader = TraceLoader(path, ["x"], BATCH_SIZE, shuffle=True, num_workers=num_workers)
+        loader.set_epoch(number)
+        for _ in loader:
+            pass
+
+    return epoch
+
+
+if __name__ == "__main__":
+    main()

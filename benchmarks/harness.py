@@ -1,0 +1,216 @@
+"""What the benchmarks share: data, alternating timing, and results as a table and a CSV.
+
+Contenders take turns within one run, so that a noisy neighbour hurts all alike; ratios are of the best epoch
+of each, medians stand beside them. Every byte that is counted is copied by the contender, and what it delivers
+is compared once with the rows that were written.
+"""
+
+import argparse
+import csv
+import os
+import platform
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+
+from store import Column, Schema, StoreWriter, TraceStore, permutation
+
+__all__ = ["FlatCopy", "alternate", "drop_caches", "finish", "make_store", "parser", "private_bytes", "ratios"]
+
+RESULTS = Path(__file__).parent / "results"
+GB = 1e9
+
+
+def parser(doc: str, size_mb: int, epochs: int = 5) -> argparse.ArgumentParser:
+    """The options every benchmark takes."""
+    raw = argparse.RawDescriptionHelpFormatter
+    name = Path(sys.argv[0]).stem
+    made = argparse.ArgumentParser(f"python -m benchmarks.{name}", description=doc, formatter_class=raw)
+    made.add_argument(
+        "--dir", type=Path, default=Path("data/benchmarks"), help="where test data is made (default %(default)s)"
+    )
+    made.add_argument("--size-mb", type=int, default=size_mb, help="megabytes of test data (default %(default)s)")
+    made.add_argument("--epochs", type=int, default=epochs, help="turns of each contender (default %(default)s)")
+    made.add_argument("--results", type=Path, default=RESULTS, help="where the CSV goes (default %(default)s)")
+    return made
+
+
+def make_store(path: Path, columns: dict[str, Column], rows: Callable[[], Iterator[tuple[str, dict]]]) -> TraceStore:
+    """The store at `path`, written now unless it is there."""
+    if not (path / "zarr.json").exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        with StoreWriter.create(partial, Schema(columns)) as writer:
+            for trace_id, row in rows():
+                writer.append(trace_id, row)
+        partial.rename(path)
+    return TraceStore.open(path)
+
+
+def ragged_rows(size_mb: int, row_bytes: int, item_bytes: int, seed: int = 0) -> Iterator[tuple[str, dict]]:
+    """Rows of random bits in a column `x`, float16 `(n, item_bytes / 2)`, n 20% about its mean."""
+    rng = np.random.default_rng(seed)
+    n_rows, mean = size_mb * 10**6 // row_bytes, row_bytes // item_bytes
+    for i in range(n_rows):
+        n = int(rng.integers(mean - mean // 5, mean + mean // 5 + 1))
+        yield f"trace_{i}", {"x": np.frombuffer(rng.bytes(n * item_bytes), np.float16).reshape(n, -1)}
+
+
+class FlatCopy:
+    """The same rows in one flat file, mapped: what the ceiling and the plain contenders read.
+
+    Attributes
+    ----------
+    items
+        np.memmap `(n_items, *item_shape)`.
+    offsets
+        int64 `(n_rows + 1,)`.
+    """
+
+    def __init__(self, store: TraceStore, column: str = "x") -> None:
+        self.path = store.path.with_suffix(f".{column}.flat")
+        described = store.schema.columns[column]
+        if not self.path.exists():
+            partial = self.path.with_suffix(".partial")
+            with partial.open("wb") as file:
+                file.writelines(np.ascontiguousarray(trace[column]).data for trace in store)
+            partial.rename(self.path)
+        lengths = [len(trace[column]) if described.axis else 1 for trace in store]
+        self.offsets = np.r_[0, np.cumsum(lengths)]
+        self.items = np.memmap(self.path, described.storage_dtype, "r").reshape(-1, *described.item_shape)
+        self.n_bytes = self.path.stat().st_size
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def batches(self, epoch: int, batch_size: int) -> list[list[int]]:
+        """The global shuffle that every contender reads, cut into batches."""
+        order = permutation(len(self), 0, epoch).tolist()
+        return [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+
+    def ceiling(self, batch_size: int) -> Callable[[int], None]:
+        """Memcpy of each batch's rows from the map into one buffer that is used again: as fast as it gets."""
+        most = int(np.sort(np.diff(self.offsets))[-batch_size:].sum())
+        buffer = np.empty((most, *self.items.shape[1:]), self.items.dtype)
+        buffer[:] = 0
+        items, offsets = np.asarray(self.items), self.offsets.tolist()
+
+        def epoch(number: int) -> None:
+            for rows in self.batches(number, batch_size):
+                at = 0
+                for row in rows:
+                    start, stop = offsets[row], offsets[row + 1]
+                    buffer[at : at + stop - start] = items[start:stop]
+                    at += stop - start
+
+        return epoch
+
+    def concatenate(self, batch_size: int) -> Callable[[int], None]:
+        """What one writes by hand: np.memmap and np.concatenate."""
+
+        def epoch(number: int) -> None:
+            for rows in self.batches(number, batch_size):
+                np.concatenate([self.items[self.offsets[row] : self.offsets[row + 1]] for row in rows])
+
+        return epoch
+
+    def expected(self, rows: Sequence[int]) -> np.ndarray:
+        """The packed batch of these rows."""
+        return np.concatenate([self.items[self.offsets[row] : self.offsets[row + 1]] for row in rows])
+
+
+def alternate(contenders: dict[str, Callable[[int], None]], epochs: int) -> dict[str, list[float]]:
+    """Seconds of every epoch of every contender, taking turns; the first, a warm-up, is left out."""
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for number in range(epochs + 1):
+        for name, contender in contenders.items():
+            start = time.perf_counter()
+            contender(number)
+            seconds[name].append(time.perf_counter() - start)
+            show(f"epoch {number} of {epochs}: {name} {seconds[name][-1]:.2f} s")
+    show("")
+    return {name: times[1:] for name, times in seconds.items()}
+
+
+def show(text: str) -> None:
+    """Progress, on a terminal only."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def ratios(seconds: dict[str, list[float]], n_rows: int, n_bytes: int, anchor: str) -> list[dict]:
+    """A result row for each contender: best and median speed, and the best's ratio to the anchor's."""
+    best = min(seconds[anchor])
+    return [
+        {
+            "contender": name,
+            "GB_per_s": round(n_bytes / min(times) / GB, 3),
+            "median_GB_per_s": round(n_bytes / statistics.median(times) / GB, 3),
+            "rows_per_s": round(n_rows / min(times)),
+            f"x_{anchor.replace(' ', '_')}": round(best / min(times), 3),
+        }
+        for name, times in seconds.items()
+    ]
+
+
+def finish(name: str, results: Path, rows: list[dict]) -> None:
+    """Print the rows as a table and write them as `NAME.csv`, under the command, the versions and the machine."""
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    table = [keys, *([str(row.get(key, "")) for key in keys] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for line in table:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    results.mkdir(parents=True, exist_ok=True)
+    with (results / f"{name}.csv").open("w", newline="") as file:
+        file.write(f"# python -m benchmarks.{name} {shlex.join(sys.argv[1:])}\n# {versions()}\n# {machine()}\n")
+        writer = csv.DictWriter(file, keys, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    print(f"\n{results / name}.csv: {machine()}")
+
+
+def versions() -> str:
+    """The packages that matter, and Python."""
+    packages = (f"{package} {version(package)}" for package in ("numpy", "torch", "zarr", "numcodecs"))
+    return ", ".join([f"python {platform.python_version()}", *packages])
+
+
+def installed(package: str) -> str | None:
+    """Its version, None if it is not there."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def machine() -> str:
+    """Processor, cores, memory and kernel."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(":")[1].strip() for line in lines if "model name" in line), platform.machine())
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release().split('-')[0]}"
+
+
+def private_bytes() -> int:
+    """Memory of this process that no file backs and nobody shares (RssAnon)."""
+    text = Path("/proc/self/status").read_text()
+    return int(text.split("RssAnon:")[1].split()[0]) * 1024
+
+
+def drop_caches(paths: Sequence[Path]) -> None:
+    """Put these files out of the page cache, so that the next read comes from the disk."""
+    for root in paths:
+        for path in [root] if root.is_file() else root.rglob("*"):
+            if path.is_file():
+                fd = os.open(path, os.O_RDONLY)
+                try:
+                    os.fsync(fd)
+                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                finally:
+                    os.close(fd)

@@ -1,0 +1,60 @@
+"""Does opening a store or finding an id depend on how many there are? 10^4 to 10^7 ids.
+
+Each size is measured in a process of its own: the time to open, the private memory that opening and one look-up
+add, and look-ups of ids chosen at random (found, and absent).
+"""
+
+import multiprocessing
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.harness import finish, make_store, parser, private_bytes
+from store import Column, TraceStore
+
+N_LOOKUPS = 2000
+
+
+def main() -> None:
+    """Every power of ten up to the size asked for."""
+    made = parser(__doc__, size_mb=0, epochs=5)
+    made.add_argument("--max-ids", type=int, default=10**7, help="largest store (default %(default)s)")
+    args = made.parse_args()
+    results, n_ids = [], 10**4
+    while n_ids <= args.max_ids:
+        path = args.dir / f"index-{n_ids}.zarr"
+        make_store(path, {"label": Column("int8")}, lambda n=n_ids: ((f"trace_{i}", {"label": 0}) for i in range(n)))
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            results.append({"ids": n_ids} | pool.apply(measure, (path, n_ids, args.epochs)))
+        n_ids *= 10
+    finish("index", args.results, results)
+
+
+def measure(path: Path, n_ids: int, epochs: int) -> dict:
+    TraceStore.open(path).row_of("trace_0")  # whatever the first use of any store costs
+    before, start = private_bytes(), time.perf_counter()
+    store = TraceStore.open(path)
+    open_ms = 1000 * (time.perf_counter() - start)
+    store.row_of("trace_1")
+    grown = private_bytes() - before
+    ids = [f"trace_{i}" for i in np.random.default_rng(0).integers(0, n_ids, N_LOOKUPS)]
+    return {
+        "open_ms": round(open_ms, 2),
+        "grown_MB": round(grown / 1e6, 2),
+        "lookup_us": round(min(lookup_us(store, ids) for _ in range(epochs)), 1),
+        "median_lookup_us": round(statistics.median(lookup_us(store, ids) for _ in range(epochs)), 1),
+        "absent_us": round(min(lookup_us(store, [f"{i}?" for i in ids]) for _ in range(epochs)), 1),
+    }
+
+
+def lookup_us(store: TraceStore, ids: list[str]) -> float:
+    start = time.perf_counter()
+    for trace_id in ids:
+        trace_id in store  # noqa: B015
+    return 1e6 * (time.perf_counter() - start) / len(ids)
+
+
+if __name__ == "__main__":
+    main()

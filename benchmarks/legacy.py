@@ -1,0 +1,124 @@
+"""What does leaving the `.pt` loaders bring? The same 256 KB rows under a shuffle, three ways.
+
+The old ways keep rows in `.pt` files of 250: a map-style dataset with a cache of the two files used last, under a
+shuffle, and an iterable one with a shuffle buffer of 1,000 rows. The first decodes a file for nearly every row,
+so it is stopped after a few batches and its speed is that of those.
+"""
+
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from benchmarks.harness import finish, make_store, parser
+from store import Column, TraceLoader, TraceStore
+
+SHAPE, FILE_ROWS, BATCH_SIZE, BUFFER_ROWS = (32, 4096), 250, 32, 1000
+ROW_BYTES = 2 * 32 * 4096
+
+
+def main() -> None:
+    """Alternate the three, best of the epochs."""
+    args = parser(__doc__, size_mb=1000, epochs=3).parse_args()
+    n_rows = args.size_mb * 10**6 // ROW_BYTES
+    store = make_store(args.dir / f"legacy-{args.size_mb}.zarr", {"x": Column("float16", SHAPE)}, lambda: rows(n_rows))
+    files = write_files(store, args.dir / f"legacy-{args.size_mb}-pt")
+    contenders = {
+        "LRU(2) of .pt, shuffled": (DataLoader(CachedFiles(files, n_rows), BATCH_SIZE, shuffle=True), 4),
+        "iterable .pt, buffer": (DataLoader(ShuffleBuffer(files), BATCH_SIZE), None),
+        "ours": (TraceLoader(store, ["x"], BATCH_SIZE, shuffle=True), None),
+        "ours, 2 threads": (TraceLoader(store, ["x"], BATCH_SIZE, shuffle=True, num_workers=2), None),
+    }
+    best = dict.fromkeys(contenders, 0.0)
+    for _ in range(args.epochs):
+        for name, (loader, n_batches) in contenders.items():
+            best[name] = max(best[name], rows_per_s(loader, n_batches))
+    finish("legacy", args.results, [result(name, speed, best) for name, speed in best.items()])
+
+
+def result(name: str, speed: float, best: dict[str, float]) -> dict:
+    lru, buffer = list(best.values())[:2]
+    return {
+        "contender": name,
+        "rows_per_s": round(speed, 1),
+        "x_LRU": round(speed / lru, 1),
+        "x_iterable": round(speed / buffer, 1),
+    }
+
+
+def rows(n_rows: int) -> Iterator[tuple[str, dict]]:
+    rng = np.random.default_rng(0)
+    for i in range(n_rows):
+        yield f"trace_{i}", {"x": np.frombuffer(rng.bytes(ROW_BYTES), np.float16).reshape(SHAPE)}
+
+
+def write_files(store: TraceStore, directory: Path) -> list[Path]:
+    """The store's rows as `.pt` files of `FILE_ROWS`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for start in range(0, len(store), FILE_ROWS):
+        path = directory / f"batch_{start:06}.pt"
+        paths.append(path)
+        if not path.exists():
+            block = range(start, min(start + FILE_ROWS, len(store)))
+            torch.save({"sequences": store.read(block, ["x"])["x"]}, path)
+    return paths
+
+
+class CachedFiles(Dataset):
+    """Map-style, with the two files used last in memory."""
+
+    def __init__(self, paths: list[Path], n_rows: int) -> None:
+        self.paths, self.n_rows = paths, n_rows
+        self.cache: OrderedDict[int, torch.Tensor] = OrderedDict()
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        number, inside = divmod(row, FILE_ROWS)
+        if number not in self.cache:
+            self.cache[number] = torch.load(self.paths[number], weights_only=True)["sequences"]
+            if len(self.cache) > 2:
+                self.cache.popitem(last=False)
+        self.cache.move_to_end(number)
+        return self.cache[number][inside]
+
+
+class ShuffleBuffer(IterableDataset):
+    """Streams the files and draws from a buffer: no global shuffle."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self.paths = paths
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        buffer: list[torch.Tensor] = []
+        for path in random.sample(self.paths, len(self.paths)):
+            for row in torch.load(path, weights_only=True)["sequences"]:
+                if len(buffer) < BUFFER_ROWS:
+                    buffer.append(row)
+                    continue
+                i = random.randrange(BUFFER_ROWS)  # noqa: S311 - an order, no secret
+                yield buffer[i]
+                buffer[i] = row
+        random.shuffle(buffer)
+        yield from buffer
+
+
+def rows_per_s(loader: object, n_batches: int | None) -> float:
+    """Speed of an epoch, or of its first batches."""
+    start, n = time.perf_counter(), 0
+    for i, batch in enumerate(loader):
+        n += len(batch)
+        if i + 1 == n_batches:
+            break
+    return n / (time.perf_counter() - start)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Does speed or memory change with the size of the store? From 0.5 GB up, one epoch of 1 MB rows each.
+
+Each size runs in a process of its own: rows/s of the best epoch, the most private memory (RssAnon) beyond what the
+process had before, and what the process has mapped, which is the kernel's page cache and no leak. With
+`--limit-mb`, only the largest size runs, cold, inside a memory control group of that size (needs root, cgroup v2),
+against pread of the same ranges in the same group.
+"""
+
+import multiprocessing
+import threading
+import time
+from pathlib import Path
+
+from benchmarks.cold import pread
+from benchmarks.harness import FlatCopy, drop_caches, finish, make_store, parser, private_bytes, ragged_rows
+from store import Column, TraceLoader, TraceStore
+
+ROW_BYTES, ITEM_BYTES, BATCH_SIZE = 1_000_000, 4096, 32
+CGROUP = Path("/sys/fs/cgroup/trace-store-benchmark")
+
+
+def main() -> None:
+    """Every size, doubled from 500 MB."""
+    made = parser(__doc__, size_mb=8000, epochs=3)
+    made.add_argument("--limit-mb", type=int, help="run the largest size inside so much memory")
+    args = made.parse_args()
+    sizes = (
+        [args.size_mb]
+        if args.limit_mb
+        else [s for s in (500, 1000, 2000, 4000, 8000, 16000, 32000) if s <= args.size_mb]
+    )
+    results = []
+    for size_mb in sizes:
+        path = args.dir / f"scale-{size_mb}.zarr"
+        columns = {"x": Column("float16", (ITEM_BYTES // 2,), axis="t")}
+        store = make_store(path, columns, lambda size_mb=size_mb: ragged_rows(size_mb, ROW_BYTES, ITEM_BYTES))
+        if args.limit_mb:
+            FlatCopy(store)
+            results += [run(limited, path, contender, args.limit_mb) for contender in ("pread, 32 threads", "ours")]
+        else:
+            results.append(run(measure, path, args.epochs))
+    finish("scale_limited" if args.limit_mb else "scale", args.results, results)
+
+
+def run(function: object, *arguments: object) -> dict:
+    """In a fresh process."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(function, arguments)
+
+
+def measure(path: Path, epochs: int) -> dict:
+    store = TraceStore.open(path)
+    loader = TraceLoader(store, ["x"], BATCH_SIZE, shuffle=True)
+    before, most, seconds = private_bytes(), 0, []
+    for _ in range(epochs + 1):
+        start = time.perf_counter()
+        for i, _ in enumerate(loader):
+            if i % 16 == 0:
+                most = max(most, private_bytes())
+        seconds.append(time.perf_counter() - start)
+    mapped = int(Path("/proc/self/status").read_text().split("RssFile:")[1].split()[0]) / 1e3
+    return {
+        "GB": round(store.n_items("x") * ITEM_BYTES / 1e9, 2),
+        "rows_per_s": round(len(store) / min(seconds[1:])),
+        "private_MB": round((most - before) / 1e6, 1),
+        "mapped_MB": round(mapped, 1),
+    }
+
+
+def limited(path: Path, contender: str, limit_mb: int) -> dict:
+    """One cold epoch inside a control group."""
+    store = TraceStore.open(path)
+    flat = FlatCopy(store)
+    epoch = pread(flat) if contender != "ours" else ours(path)
+    drop_caches([path, flat.path])
+    CGROUP.mkdir(exist_ok=True)
+    (CGROUP / "memory.max").write_text(str(limit_mb * 2**20))
+    (CGROUP / "memory.swap.max").write_text("0")
+    (CGROUP / "cgroup.procs").write_text("0")
+    most = [0]
+    done = threading.Event()
+    watch = threading.Thread(target=watch_private, args=(done, most))
+    watch.start()
+    start = time.perf_counter()
+    epoch(0)
+    seconds = time.perf_counter() - start
+    done.set()
+    watch.join()
+    speed = round(flat.n_bytes / seconds / 1e9, 3)
+    return {"contender": contender, "limit_MB": limit_mb, "GB_per_s": speed, "private_MB": round(most[0] / 1e6, 1)}
+
+
+def watch_private(done: threading.Event, most: list[int]) -> None:
+    while not done.wait(0.05):
+        most[0] = max(most[0], private_bytes())
+
+
+def ours(path: Path) -> object:
+    def epoch(number: int) -> None:
+        for _ in TraceLoader(path, ["x"], BATCH_SIZE, shuffle=True):
+            pass
+
+    return epoch
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""What do workers bring? Threads of TraceLoader, and processes of torch's DataLoader over the same 1 MB rows.
+
+The anchor for processes is the same DataLoader over np.memmap rows packed with torch.cat.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from benchmarks.harness import FlatCopy, alternate, finish, make_store, parser, ragged_rows, ratios
+from store import Column, GlobalShuffleSampler, TraceDataset, TraceLoader
+
+ROW_BYTES, ITEM_BYTES, BATCH_SIZE = 1_000_000, 4096, 32
+ANCHOR = "DataLoader, memmap + cat, 2 processes"
+
+
+def main() -> None:
+    """Run threads 0 to 4 and processes 0 to 2."""
+    args = parser(__doc__, size_mb=1000, epochs=3).parse_args()
+    path = args.dir / f"peers-{args.size_mb}.zarr"
+    columns = {"x": Column("float16", (ITEM_BYTES // 2,), axis="t")}
+    store = make_store(path, columns, lambda: ragged_rows(args.size_mb, ROW_BYTES, ITEM_BYTES))
+    flat = FlatCopy(store)
+    contenders = {ANCHOR: processes(MappedRows(flat), 2, torch.cat)}
+    for n in (0, 1, 2):
+        contenders[f"DataLoader, ours, {n} processes"] = processes(TraceDataset(path, ["x"]), n)
+    for n in (0, 1, 2, 4):
+        contenders[f"TraceLoader, {n} threads"] = threads(path, n)
+    seconds = alternate(contenders, args.epochs)
+    finish("workers", args.results, ratios(seconds, len(flat), flat.n_bytes, ANCHOR))
+
+
+class MappedRows(Dataset):
+    """Rows of a flat map, as one writes it by hand."""
+
+    def __init__(self, flat: FlatCopy) -> None:
+        self.path, self.offsets, self.shape = flat.path, flat.offsets, flat.items.shape
+        self.items: np.memmap | None = None
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        if self.items is None:
+            self.items = np.memmap(self.path, np.float16, "c").reshape(self.shape)
+        return torch.from_numpy(self.items[self.offsets[row] : self.offsets[row + 1]])
+
+
+def processes(dataset: Dataset, n: int, collate: Callable | None = None) -> Callable[[int], None]:
+    sampler = GlobalShuffleSampler(dataset)
+    loader = DataLoader(
+        dataset, BATCH_SIZE, sampler=sampler, num_workers=n, collate_fn=collate, persistent_workers=n > 0
+    )
+
+    def epoch(number: int) -> None:
+        sampler.set_epoch(number)
+        for _ in loader:
+            pass
+
+    return epoch
+
+
+def threads(path: object, n: int) -> Callable[[int], None]:
+    loader = TraceLoader(path, ["x"], BATCH_SIZE, shuffle=True, num_workers=n)
+
+    def epoch(number: int) -> None:
+        loader.set_epoch(number)
+        for _ in loader:
+            pass
+
+    return epoch
+
+
+if __name__ == "__main__":
+    main()
