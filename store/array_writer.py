@@ -17,7 +17,7 @@ from store.zarr_json import array_json
 __all__ = ["WORKING_DIR", "ArrayWriter"]
 
 WORKING_DIR = "_tmp"
-BUFFER_BYTES = 4 * 1024 * 1024  # items gathered before they are written, for each array
+BUFFER_BYTES = 1024 * 1024  # items gathered before they are written: still in the processor's cache then
 
 
 class ArrayWriter:
@@ -48,12 +48,13 @@ class ArrayWriter:
     ) -> None:
         self.root, self.files, self.layout, self.names = root, files, layout, names
         self._working = root / WORKING_DIR / f"{layout.path.replace('/', '.')}.shard"
-        self._n_items = self._n_committed = n_items
-        self._pending: list[np.ndarray] = []  # items that do not fill a chunk, or wait for more
-        self._n_pending = 0
+        self._n_items = n_items
+        self._n_committed = n_items or None  # None: not even an empty array is there
+        per_buffer = max(1, BUFFER_BYTES // (layout.chunk_items * layout.item_bytes))
+        self._buffer = np.empty((layout.chunk_items * per_buffer, *layout.item_shape), layout.dtype)
+        self._n_pending = 0  # items in the buffer, not yet written
         self._builder: RawBuilder | CodedBuilder | None = None
         self._dirty: set[Path] = set()
-        self._tail: list[int] = []
         self._sums: ArrayWriter | None = None
         if checked and layout.codec is None:
             n_whole = n_items // layout.chunk_items
@@ -71,9 +72,8 @@ class ArrayWriter:
         layout, shard = self.layout, self._n_items // self.layout.shard_items
         n_items = layout.items_in_shard(shard, self._n_items)
         n_chunks, self._n_pending = divmod(n_items, layout.chunk_items)
-        self._pending = [
-            open_array(self.root, layout, self._n_items).read(self._n_items - self._n_pending, self._n_items)
-        ]
+        committed = open_array(self.root, layout, self._n_items)
+        self._buffer[: self._n_pending] = committed.read(self._n_items - self._n_pending, self._n_items)
         if n_chunks:
             self._builder = self._new_builder()
             tail = (RawShard if layout.codec is None else CodedShard)(self.root, layout, shard, n_items)
@@ -84,21 +84,23 @@ class ArrayWriter:
         return builder(self.files, self.layout, self._working)
 
     def append(self, items: np.ndarray) -> None:
-        """Add items `(n, *item_shape)` of the array's dtype; the caller may reuse their memory."""
-        self._pending.append(np.array(items, self.layout.dtype))
-        self._n_items += len(items)
-        self._n_pending += len(items)
-        if self._n_pending * self.layout.item_bytes >= BUFFER_BYTES and self._n_pending >= self.layout.chunk_items:
-            self._write_chunks()
+        """Add items `(n, *item_shape)`; they are copied, so the caller may reuse their memory."""
+        start = 0
+        while start < len(items):
+            n = min(len(items) - start, len(self._buffer) - self._n_pending)
+            self._buffer[self._n_pending : self._n_pending + n] = items[start : start + n]
+            self._n_pending, self._n_items, start = self._n_pending + n, self._n_items + n, start + n
+            if self._n_pending == len(self._buffer):
+                self._write_chunks()
 
     def _write_chunks(self) -> None:
-        """Write the pending items that fill whole chunks, shard after shard."""
-        layout, items = self.layout, self._joined()
-        start, n_whole = 0, len(items) // layout.chunk_items * layout.chunk_items
+        """Write the buffered items that fill whole chunks, shard after shard."""
+        layout, start = self.layout, 0
+        n_whole = self._n_pending // layout.chunk_items * layout.chunk_items
         while start < n_whole:
             self._builder = self._builder or self._new_builder()
             stop = min(n_whole, start + self._builder.free_chunks * layout.chunk_items)
-            sums = self._builder.write(items[start:stop])
+            sums = self._builder.write(self._buffer[start:stop])
             if self._sums:
                 self._sums.append(sums)
             if not self._builder.free_chunks:
@@ -106,12 +108,7 @@ class ArrayWriter:
                 self._builder = None
             self._n_pending -= stop - start
             start = stop
-        self._pending = [items[start:].copy()]
-
-    def _joined(self) -> np.ndarray:
-        if len(self._pending) == 1:
-            return self._pending[0]
-        return np.concatenate([np.empty((0, *self.layout.item_shape), self.layout.dtype), *self._pending])
+        self._buffer[: self._n_pending] = self._buffer[start : start + self._n_pending].copy()
 
     def _target(self, shard: int) -> Path:
         path = self.root / self.layout.shard_path(shard)
@@ -126,25 +123,24 @@ class ArrayWriter:
         -------
         CRC32C of the padded last chunk in each plane (none if the last chunk is whole).
         """
-        if self._n_items != self._n_committed or not self._n_items:
+        if self._n_items != self._n_committed:
             self._write_chunks()
-            self._tail = self._publish_tail()
+            self._publish_tail()
             for directory in self._dirty:
                 self.files.sync_dir(directory)
             self._dirty.clear()
             self._n_committed = self._n_items
             self._write_metadata()
-        if self._sums:
-            self._sums.commit()
-        return self._tail
-
-    def _publish_tail(self) -> list[int]:
-        rest = self._joined()
-        if not len(rest) and self._builder is None:
+        if self._sums is None:
             return []
-        self._builder = self._builder or self._new_builder()
-        self._builder.publish_tail(self._target(self._shard), rest)
-        return checksums(rest, self.layout)[0].tolist() if len(rest) and self._sums else []
+        self._sums.commit()
+        return checksums(self._buffer[: self._n_pending], self.layout).ravel().tolist()
+
+    def _publish_tail(self) -> None:
+        rest = self._buffer[: self._n_pending]
+        if len(rest) or self._builder:
+            self._builder = self._builder or self._new_builder()
+            self._builder.publish_tail(self._target(self._shard), rest)
 
     def _write_metadata(self) -> None:
         directory = self.root / self.layout.path

@@ -213,6 +213,7 @@ class RawBuilder(_Builder):
         position = self.n_chunks * self.layout.chunk_bytes
         for plane, data in enumerate(planes):
             self.files.write(self._fd, data, plane * self._plane_bytes + position)
+            self.files.start_sync(self._fd, plane * self._plane_bytes + position, data.nbytes)
         self.n_chunks += len(items) // self.layout.chunk_items
         return _whole_checksums(planes, self.layout)
 
@@ -269,6 +270,7 @@ class CodedBuilder(_Builder):
         """Write whole chunks: `(n * chunk_items, *item_shape)` with `n <= free_chunks`."""
         data, entries = self._encode(items, self._end)
         self.files.write(self._fd, data, self._end)
+        self.files.start_sync(self._fd, self._end, len(data))
         self._end += len(data)
         self._entries = np.concatenate([self._entries, entries])
         self.n_chunks = len(self._entries)

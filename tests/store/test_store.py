@@ -336,3 +336,14 @@ def test_no_store_at_the_path(tmp_path):
             TraceStore.open(tmp_path / path)
     with pytest.raises(NotFoundError):
         TraceStore.open("a\0b")
+
+
+def test_a_column_that_did_not_grow_keeps_its_last_checksum(tmp_path):
+    """A second writer that adds only empty rows must not forget the padded chunk's checksum."""
+    schema = Schema({"x": Column("int32", axis="t", chunk_items=4, shard_items=8)})
+    with StoreWriter.create(tmp_path / "s.zarr", schema) as writer:
+        writer.append("a", {"x": [1, 2, 3]})
+    tails = TraceStore.open(tmp_path / "s.zarr")._manifest.tails
+    with StoreWriter.open(tmp_path / "s.zarr") as writer:
+        writer.append("b", {"x": []})
+    assert TraceStore.open(tmp_path / "s.zarr")._manifest.tails["x"] == tails["x"] != []
