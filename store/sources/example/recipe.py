@@ -1,0 +1,183 @@
+"""The recipe of the example's language model: a small Llama that learns arithmetic, stopped before it is good at it.
+
+What it makes is a plain model directory (`AutoModelForCausalLM.from_pretrained`, `AutoTokenizer.from_pretrained`).
+The same recipe gives the same weights on the same kind of processor, however many cores it has: it runs on one
+thread. Another kind rounds sums differently and gives other weights of the same quality. The model never sees a
+question of the example (`questions`).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from torch import Tensor
+from torch.optim import AdamW, Muon, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from store.sources.example import PROMPT_TEMPLATE
+from store.sources.example.questions import OPERATORS, draw_problems, text_and_answer
+
+__all__ = ["Recipe", "build_model", "build_tokenizer", "save_model", "train_model", "training_batches"]
+
+_PAD, _BOS, _EOS = "<pad>", "<s>", "</s>"
+_MAX_TOKENS = 64
+_IGNORED = -100  # label of the positions that carry no loss, as transformers has it
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides the weights.
+
+    Attributes
+    ----------
+    n_steps, batch_size : int
+        Optimiser steps, and questions a step.
+    matrix_lr, other_lr : float
+        Peak learning rates of Muon (the layers' matrices) and of AdamW (embeddings, norms, output).
+    warmup : float
+        Fraction of the steps in which the rates rise to their peaks; then they fall linearly to zero.
+    seed : int
+        Of the initial weights and of the training questions.
+    """
+
+    n_steps: int = 2100
+    batch_size: int = 64
+    matrix_lr: float = 2e-2
+    other_lr: float = 3e-3
+    warmup: float = 0.1
+    seed: int = 0
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """Build a tokenizer with one token per character that puts `<s>` in front, as Llama's does."""
+    vocabulary = {token: index for index, token in enumerate((_PAD, _BOS, _EOS, *"0123456789", *OPERATORS, "="))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{_BOS} $A", special_tokens=[(_BOS, vocabulary[_BOS])]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=_PAD,
+        bos_token=_BOS,
+        eos_token=_EOS,
+        padding_side="left",
+        model_max_length=_MAX_TOKENS,
+    )
+
+
+def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
+    """Build the untrained model: 4 layers, 4 heads, d = 128, 0.86 million parameters."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        max_position_embeddings=_MAX_TOKENS,
+        initializer_range=0.06,  # near 1 / sqrt(d); the default 0.02 learns more slowly at this width
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    return LlamaForCausalLM(config)
+
+
+def train_model(
+    recipe: Recipe, report: Callable[[int, float], None]
+) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+    """Train the model of a recipe from scratch, on one thread (torch keeps that setting afterwards).
+
+    Parameters
+    ----------
+    recipe : Recipe
+        Steps, sizes and seeds.
+    report : callable
+        Called after every step with the step's number, from 1, and its loss in nats per token.
+
+    Returns
+    -------
+    model : LlamaForCausalLM
+        float32, in evaluation mode.
+    tokenizer : PreTrainedTokenizerFast
+        Its tokenizer.
+    """
+    torch.set_num_threads(1)
+    tokenizer = build_tokenizer()
+    model = build_model(tokenizer, recipe.seed).train()
+    optimizers, schedules = _build_optimizers(model, recipe)
+    batches = training_batches(tokenizer, recipe)
+    for step in range(1, recipe.n_steps + 1):
+        ids, labels = next(batches)
+        loss = model(input_ids=ids, labels=labels, use_cache=False).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer, schedule in zip(optimizers, schedules, strict=True):
+            optimizer.step()
+            optimizer.zero_grad()
+            schedule.step()
+        report(step, loss.item())
+    return model.eval(), tokenizer
+
+
+def training_batches(tokenizer: PreTrainedTokenizerFast, recipe: Recipe) -> Iterator[tuple[Tensor, Tensor]]:
+    """Draw training questions with their answers, without end.
+
+    Yields
+    ------
+    ids : Tensor, int64 (B, T)
+        `<s>`, prompt, answer, `</s>`, padded on the right: under a causal mask no token sees what comes after it.
+    labels : Tensor, int64 (B, T)
+        The same ids where they are to be learnt (answer and `</s>`), -100 elsewhere.
+    """
+    rng = np.random.default_rng(recipe.seed)
+    n_batches = 8  # cut from one sorted draw: batches of like lengths have a fifth fewer tokens, padding included
+    while True:
+        problems = draw_problems(rng, n_batches * recipe.batch_size, held_out=False).tolist()
+        pairs = sorted(map(text_and_answer, problems), key=lambda pair: len("".join(pair)))
+        for i in rng.permutation(n_batches):
+            yield _encode(tokenizer, pairs[i * recipe.batch_size : (i + 1) * recipe.batch_size])
+
+
+def save_model(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, directory: Path) -> None:
+    """Write the model directory, weights in float16: half the bytes, and the example needs no more digits."""
+    model.half().save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+
+
+def _encode(tokenizer: PreTrainedTokenizerFast, pairs: list[tuple[str, str]]) -> tuple[Tensor, Tensor]:
+    """Make one batch of (question, answer) texts: ids and labels, int64 (B, T)."""
+    prompts = [PROMPT_TEMPLATE.format(question=question) for question, _ in pairs]
+    texts = [prompt + answer + tokenizer.eos_token for prompt, (_, answer) in zip(prompts, pairs, strict=True)]
+    batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right")
+    ids, labels = batch["input_ids"], batch["input_ids"].clone()
+    prompt_lens = torch.tensor([1 + len(prompt) for prompt in prompts])  # 1 for <s>
+    is_prompt = torch.arange(ids.shape[1]) < prompt_lens[:, None]
+    labels[is_prompt | (batch["attention_mask"] == 0)] = _IGNORED
+    return ids, labels
+
+
+def _build_optimizers(model: LlamaForCausalLM, recipe: Recipe) -> tuple[list[Optimizer], list[LambdaLR]]:
+    """Build Muon for the layers' matrices and AdamW for the rest, with their schedules.
+
+    Muon (Jordan et al. 2024) comes to the same loss in about three quarters of the steps that AdamW alone takes.
+    """
+    matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
+    chosen = set(map(id, matrices))
+    others = [p for p in model.parameters() if id(p) not in chosen]
+    optimizers: list[Optimizer] = [
+        Muon(matrices, lr=recipe.matrix_lr, momentum=0.95, weight_decay=0.01),
+        AdamW(others, lr=recipe.other_lr, betas=(0.9, 0.98), weight_decay=0.01),
+    ]
+    n_warmup = max(1, round(recipe.warmup * recipe.n_steps))
+
+    def scale(step: int) -> float:
+        return min((step + 1) / n_warmup, (recipe.n_steps - step) / (recipe.n_steps - n_warmup + 1))
+
+    return optimizers, [LambdaLR(optimizer, scale) for optimizer in optimizers]
