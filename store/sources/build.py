@@ -13,7 +13,7 @@ from store.reader import TraceStore
 from store.sources import Source
 from store.writer import StoreWriter
 
-__all__ = ["build_example", "build_store"]
+__all__ = ["build_store"]
 
 COMMIT_ROWS = 1024  # a stopped build loses at most these
 
@@ -61,10 +61,3 @@ def _open_partial(partial: Path, source: Source) -> StoreWriter:
     if begun.schema != source.schema or begun.provenance != source.provenance:
         raise SchemaError(f"{partial}: expected a stopped build of the same traces, found another; remove it")
     return StoreWriter.open(partial)
-
-
-def build_example(path: str | Path, progress: Progress = lambda done, total: None) -> TraceStore:
-    """Build the embedded example store at `path`: needs the `extract` extra, no network and about 20 seconds."""
-    from store.sources.example import ExampleSource  # imports transformers, which only this needs
-
-    return build_store(path, ExampleSource(), progress)

@@ -1,0 +1,114 @@
+"""Packed head-mean attention -> one PyG graph batch that holds every layer of every trace.
+
+Layout. A trace of T tokens and L layers is L graphs over the same tokens. Nodes stay in the stored order (token,
+layer), so that the node features are a view of the packed hidden states: node = packed token * L + layer, and
+graph = trace * L + layer.
+
+Direction. `attn_mean` holds the pairs (i, j <= i) of the lower triangle, row by row: token i attends to token j.
+Information flows from the attended token to the attending one, so the edge is j -> i (source j, target i), self-loops
+included.
+
+Everything is tensor arithmetic on the device of the inputs: no Python loop over traces, layers or graphs.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+__all__ = ["build_graphs", "pair_tokens", "top_k_mask"]
+
+
+def build_graphs(
+    hidden: Tensor,
+    attn: Tensor,
+    offsets: Tensor,
+    threshold: float = 0.0,
+    top_k: int | None = None,
+) -> Data:
+    """Build the graphs of a packed batch.
+
+    Parameters
+    ----------
+    hidden : Tensor, (n_tokens, L, d), any float
+        Hidden states of all traces, packed.
+    attn : Tensor, (n_pairs, L), any float
+        Head-mean attention of all traces, packed: T(T+1)/2 rows for a trace of T tokens.
+    offsets : Tensor, (B + 1,) int64
+        Trace b owns the tokens `offsets[b]:offsets[b + 1]`.
+    threshold : float
+        Keep an edge iff its attention is >= threshold; 0 keeps the complete causal graph.
+    top_k : int, optional
+        Keep only the k strongest sources of each target, per layer (ties: the earlier token).
+
+    Returns
+    -------
+    Data
+        x (n_tokens * L, d) float32, a view of `hidden` where that is float32; edge_index (2, E) int64; edge_attr (E, 1)
+        float32 in [0, 1]; batch (n_tokens * L,) int64, the graph of each node; n_graphs = B * L.
+    """
+    n_layers = hidden.shape[1]
+    source, target = pair_tokens(offsets, len(hidden))
+    check_pairs(attn, n_layers, len(source))
+    attn = attn.float()  # compare in float32: a threshold rounded to half precision would move
+    layer = torch.arange(n_layers, device=attn.device)
+    edges = torch.stack([source, target])[:, :, None] * n_layers + layer  # (2, n_pairs, L)
+    keep = keep_mask(attn, source, target, threshold, top_k)
+    if keep is None:
+        edge_index, edge_attr = edges.reshape(2, -1), attn.reshape(-1, 1)
+    else:
+        edge_index, edge_attr = edges[:, keep], attn[keep][:, None]  # (2, E), (E, 1)
+    trace = torch.repeat_interleave(offsets.diff(), output_size=len(hidden))  # (n_tokens,)
+    return Data(
+        x=hidden.reshape(-1, hidden.shape[2]).float(),  # (n_tokens * L, d)
+        edge_index=edge_index,
+        edge_attr=edge_attr.clamp(0.0, 1.0),  # half precision can leave a mean of ones a little above 1
+        batch=(trace[:, None] * n_layers + layer).reshape(-1),  # (n_tokens * L,)
+        n_graphs=(len(offsets) - 1) * n_layers,
+    )
+
+
+def pair_tokens(offsets: Tensor, n_tokens: int) -> tuple[Tensor, Tensor]:
+    """Give the (source, target) packed tokens of every stored pair, each (n_pairs,) int64, in the stored order."""
+    lengths = offsets.diff()  # (B,)
+    token = torch.arange(n_tokens, device=offsets.device)
+    first = torch.repeat_interleave(
+        offsets[:-1], lengths, output_size=n_tokens
+    )  # (n_tokens,) first token of the same trace
+    n_sources = token - first + 1  # (n_tokens,) token i of a trace attends to i + 1 tokens
+    target = torch.repeat_interleave(token, n_sources)  # (n_pairs,)
+    row_start = n_sources.cumsum(0) - n_sources  # (n_tokens,) pair at which a target's row begins
+    source = torch.arange(len(target), device=offsets.device) - row_start[target] + first[target]
+    return source, target
+
+
+def keep_mask(attn: Tensor, source: Tensor, target: Tensor, threshold: float, top_k: int | None) -> Tensor | None:
+    """(n_pairs, L) bool of the edges to keep, or None for all of them."""
+    if threshold <= 0.0 and top_k is None:
+        return None  # attention is never negative
+    keep = attn >= threshold
+    return keep if top_k is None else keep & top_k_mask(attn, target, top_k)
+
+
+def top_k_mask(attn: Tensor, target: Tensor, top_k: int) -> Tensor:
+    """(n_pairs, L) bool: the k largest of each target's pairs, per layer; equal ones in the order they are stored.
+
+    Two stable sorts, by value and then by target, leave each target's pairs together and in falling order, in the very
+    place where they began, so the rank of a pair is its distance from the start of its target's row.
+    """
+    by_value = attn.argsort(dim=0, descending=True, stable=True)  # (n_pairs, L)
+    by_target = by_value.gather(0, target[by_value].argsort(dim=0, stable=True))  # (n_pairs, L)
+    n_sources = torch.bincount(target)  # (n_tokens,)
+    row_start = n_sources.cumsum(0) - n_sources  # (n_tokens,)
+    rank = torch.arange(len(target), device=attn.device) - row_start[target]  # (n_pairs,)
+    return torch.zeros_like(attn, dtype=torch.bool).scatter(0, by_target, (rank < top_k)[:, None].expand_as(attn))
+
+
+def check_pairs(attn: Tensor, n_layers: int, n_pairs: int) -> None:
+    """Raise ValueError unless the attention belongs to the hidden states."""
+    if attn.shape != (n_pairs, n_layers):
+        raise ValueError(
+            f"attn_mean: expected {n_pairs} pairs of {n_layers} layers (T(T+1)/2 for the T tokens of each trace), "
+            f"found shape {tuple(attn.shape)}; import or extract the traces again"
+        )

@@ -1,0 +1,95 @@
+"""GVAE + LSTM: the graph encoder made variational; the LSTM reads the latent of each layer.
+
+The loss is BCE + 0.1 * mean over layers of (reconstruction + kl_weight * KL), after Kingma and Welling,
+arXiv:1312.6114, and the variational graph autoencoder, arXiv:1611.07308. Two things are deliberate: the reconstruction
+target is detached and its squared error averaged, because otherwise shrinking the encoder's output lowers the loss; and
+z is sampled in training only, so that at evaluation, where z = mu, scores are deterministic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.detector import Detector
+from models.gnn import GraphEncoder, encode_layers
+from models.lstm import LayerLstm
+
+if TYPE_CHECKING:
+    from store import Batch
+
+__all__ = ["GvaeLstm", "GvaeOutputs", "kl_divergence"]
+
+LOGVAR_LIMIT = 10.0  # exp(10) is still far from overflow in float32, and in bfloat16
+AUXILIARY_WEIGHT = 0.1  # of reconstruction + KL against the classification loss
+
+
+class GvaeOutputs(NamedTuple):
+    """logits (B,); pooled and rebuilt (B, L, g); mu and logvar (B, L, latent_dim); all float32."""
+
+    logits: Tensor
+    pooled: Tensor
+    rebuilt: Tensor
+    mu: Tensor
+    logvar: Tensor
+
+
+class GvaeLstm(Detector):
+    """Encoder -> mu, logvar -> z -> `LayerLstm`, beside a decoder MLP that rebuilds the pooled graph vector from z.
+
+    Shapes
+    ------
+    batch["hidden_states"] (n_tokens, L, d) and batch["attn_mean"] (n_pairs, L), packed -> logits (B,)
+    """
+
+    columns: ClassVar[tuple[str, ...]] = ("hidden_states", "attn_mean")
+    options: ClassVar[tuple[str, ...]] = (
+        "gnn_hidden",
+        "latent_dim",
+        "lstm_hidden",
+        "num_lstm_layers",
+        "dropout",
+        "kl_weight",
+        "attn_threshold",
+        "top_k",
+    )
+
+    def __init__(
+        self,
+        hidden_size: int,
+        gnn_hidden: int = 128,
+        latent_dim: int = 128,
+        lstm_hidden: int = 128,
+        num_lstm_layers: int = 2,
+        dropout: float = 0.3,
+        kl_weight: float = 0.01,
+        attn_threshold: float = 0.0,
+        top_k: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.attn_threshold, self.top_k, self.kl_weight = attn_threshold, top_k, kl_weight
+        self.encoder = GraphEncoder(hidden_size, gnn_hidden)
+        self.to_mu = nn.Linear(gnn_hidden, latent_dim)
+        self.to_logvar = nn.Linear(gnn_hidden, latent_dim)
+        self.decoder = nn.Sequential(nn.Linear(latent_dim, gnn_hidden), nn.ReLU(), nn.Linear(gnn_hidden, gnn_hidden))
+        self.layers = LayerLstm(latent_dim, lstm_hidden, num_lstm_layers, dropout)
+
+    def forward(self, batch: Batch) -> GvaeOutputs:
+        pooled = encode_layers(self.encoder, batch, self.attn_threshold, self.top_k)  # (B, L, g)
+        mu = self.to_mu(pooled)  # (B, L, z)
+        logvar = self.to_logvar(pooled).clamp(-LOGVAR_LIMIT, LOGVAR_LIMIT)  # (B, L, z)
+        z = mu + torch.randn_like(mu) * (0.5 * logvar).exp() if self.training else mu  # (B, L, z)
+        return GvaeOutputs(self.layers(z), pooled, self.decoder(z), mu, logvar)
+
+    def loss(self, outputs: GvaeOutputs, labels: Tensor) -> Tensor:
+        reconstruction = F.mse_loss(outputs.rebuilt, outputs.pooled.detach())
+        kl = kl_divergence(outputs.mu, outputs.logvar).mean()
+        return super().loss(outputs, labels) + AUXILIARY_WEIGHT * (reconstruction + self.kl_weight * kl)
+
+
+def kl_divergence(mu: Tensor, logvar: Tensor) -> Tensor:
+    """KL(N(mu, exp(logvar)) || N(0, 1)) summed over the last axis: (..., z) -> (...,), in nats."""
+    return -0.5 * (1 + logvar - mu.square() - logvar.exp()).sum(dim=-1)

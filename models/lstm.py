@@ -1,0 +1,84 @@
+"""LSTM-solo: the last token's state, read layer by layer.
+
+`LayerLstm` (a sequence over the layers of a language model -> one logit) is shared by the graph detectors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from models.detector import Detector, Outputs
+
+if TYPE_CHECKING:
+    from store import Batch
+
+__all__ = ["LayerLstm", "LstmSolo"]
+
+
+class LayerLstm(nn.Module):
+    """Bidirectional LSTM over layers, then an MLP on its two final states.
+
+    Parameters
+    ----------
+    input_size : int
+        Width d of the vector that each layer gives.
+    lstm_hidden, num_lstm_layers : int
+        Width h of each direction, and depth.
+    dropout : float
+        Between LSTM layers and inside the MLP 2h - 128 - 64 - 1.
+
+    Shapes
+    ------
+    (B, L, d) float32 -> (B,) float32
+    """
+
+    def __init__(self, input_size: int, lstm_hidden: int, num_lstm_layers: int, dropout: float) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(
+            input_size,
+            lstm_hidden,
+            num_lstm_layers,
+            batch_first=True,
+            bidirectional=True,
+            dropout=dropout if num_lstm_layers > 1 else 0.0,  # torch warns of a dropout that has no place to act
+        )
+        self.head = nn.Sequential(
+            nn.Linear(2 * lstm_hidden, 128),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(128, 64),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(64, 1),
+        )
+
+    def forward(self, layers: Tensor) -> Tensor:
+        _, (states, _) = self.lstm(layers)  # (2 * num_lstm_layers, B, h)
+        ends = torch.cat(
+            [states[-2], states[-1]], dim=1
+        )  # (B, 2h): forward's end at the last layer, backward's at the first
+        return self.head(ends).squeeze(1)  # (B,)
+
+
+class LstmSolo(Detector):
+    """`hs_last` as a sequence over layers through `LayerLstm`.
+
+    Shapes
+    ------
+    batch["hs_last"] (B, L, d) -> logits (B,)
+    """
+
+    columns: ClassVar[tuple[str, ...]] = ("hs_last",)
+    options: ClassVar[tuple[str, ...]] = ("lstm_hidden", "num_lstm_layers", "dropout")
+
+    def __init__(
+        self, hidden_size: int, lstm_hidden: int = 128, num_lstm_layers: int = 2, dropout: float = 0.3
+    ) -> None:
+        super().__init__()
+        self.layers = LayerLstm(hidden_size, lstm_hidden, num_lstm_layers, dropout)
+
+    def forward(self, batch: Batch) -> Outputs:
+        return Outputs(self.layers(batch["hs_last"].float()))

@@ -1,0 +1,66 @@
+"""Baselines: their features, what they are fitted on, and what validation chooses."""
+
+import numpy as np
+import pytest
+import torch
+
+from models import BASELINES
+from models.baselines import mean_logprob
+
+
+def separable(rng, n, layer, n_layers=3):
+    """Features (n, n_layers, 4) of noise, but for `layer`, whose first number tells the label."""
+    labels = rng.integers(0, 2, n)
+    features = torch.from_numpy(rng.normal(size=(n, n_layers, 4)))
+    features[:, layer, 0] += torch.from_numpy(4.0 * labels)
+    return features, labels
+
+
+def test_mean_logprob_covers_the_answer_only(pack, traces):
+    """The mean is over the tokens from prompt_len on, answer_len of them."""
+    for trace in traces:
+        trace["prompt_len"], trace["answer_len"] = torch.tensor(1), torch.tensor(max(0, len(trace["logprob"]) - 2))
+    found = mean_logprob(pack(traces))[:, 0, 0]
+    expected = [trace["logprob"][1 : 1 + trace["answer_len"]].mean() for trace in traces]
+    torch.testing.assert_close(found, torch.stack(expected), equal_nan=True)
+
+
+def test_first_token_without_a_logprob_is_left_out(pack, traces):
+    """A trace without a prompt starts with NaN; the mean is over the others."""
+    traces[0]["prompt_len"], traces[0]["answer_len"] = torch.tensor(0), torch.tensor(5)
+    found = mean_logprob(pack(traces))[0, 0, 0]
+    torch.testing.assert_close(found, traces[0]["logprob"][1:].mean())
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_features_have_alternatives_and_numbers(name, pack, traces):
+    """Every baseline gives (B, A, k) from the columns it declares."""
+    batch = pack(traces)
+    batch.columns = {c: batch.columns[c] for c in BASELINES[name].columns if c in batch.columns}
+    features = BASELINES[name].features(batch)
+    assert features.ndim == 3
+    assert len(features) == 5
+
+
+def test_validation_chooses_the_layer():
+    """The layer that tells the label is found, whichever it is."""
+    rng = np.random.default_rng(0)
+    for layer in range(3):
+        fitted = BASELINES["logreg_best"].fit(*separable(rng, 200, layer), *separable(rng, 100, layer))
+        assert fitted.layer == layer
+
+
+def test_a_missing_number_counts_as_the_mean_of_train():
+    """NaN (an empty answer) is scored like an average trace."""
+    rng = np.random.default_rng(0)
+    features, labels = separable(rng, 100, 0, n_layers=1)
+    fitted = BASELINES["mean_logprob"].fit(features[:, :, :1], labels, features[:, :, :1], labels)
+    mean = features[:, 0, 0].mean().item()
+    np.testing.assert_allclose(*fitted.predict(torch.tensor([[[float("nan")]], [[mean]]])))
+
+
+def test_majority_is_the_share_of_hallucinations_in_train():
+    """A constant gets the base rate of the training labels as its probability."""
+    labels = np.array([1, 1, 1, 0])
+    fitted = BASELINES["majority"].fit(torch.zeros(4, 1, 1), labels, torch.zeros(2, 1, 1), np.array([0, 1]))
+    np.testing.assert_allclose(fitted.predict(torch.zeros(2, 1, 1)), 0.75, atol=1e-4)

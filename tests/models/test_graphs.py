@@ -1,0 +1,138 @@
+"""Graphs built from packed attention are those a plain loop builds, and those PyG collates."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch_geometric.data import Batch as PygBatch
+from torch_geometric.data import Data
+
+from models.graphs import build_graphs, pair_tokens
+
+LAYERS, WIDTH = 2, 3
+
+
+def random_packed(lengths, seed=0, levels=None):
+    """Hidden states, attention and offsets of traces; `levels` rounds the attention so that ties occur."""
+    rng = np.random.default_rng(seed)
+    n_pairs = sum(n * (n + 1) // 2 for n in lengths)
+    attn = rng.random((n_pairs, LAYERS))
+    if levels:
+        attn = np.floor(attn * levels) / levels
+    hidden = torch.from_numpy(rng.normal(size=(sum(lengths), LAYERS, WIDTH))).float()
+    offsets = torch.tensor([0, *np.cumsum(lengths)])
+    return hidden, torch.from_numpy(attn).half(), offsets
+
+
+def naive_edges(attn, lengths, threshold, top_k):
+    """Give {(trace, layer, source, target): weight} by the definition: j -> i for j <= i, k strongest, >= threshold."""
+    edges, pair = {}, 0
+    for trace, n_tokens in enumerate(lengths):
+        for i in range(n_tokens):
+            row = attn[pair : pair + i + 1].float()  # (i + 1, LAYERS)
+            pair += i + 1
+            for layer in range(LAYERS):
+                strongest = sorted(range(i + 1), key=lambda j: (-row[j, layer].item(), j))[:top_k]
+                edges.update(
+                    {(trace, layer, j, i): row[j, layer].item() for j in strongest if row[j, layer].item() >= threshold}
+                )
+    return edges
+
+
+def named_edges(graphs, offsets):
+    """Edges of a graph batch by (trace, layer, source, target), positions within the trace."""
+    trace_of = torch.repeat_interleave(offsets.diff())
+    named = {}
+    for (source, target), weight in zip(graphs.edge_index.T.tolist(), graphs.edge_attr[:, 0].tolist(), strict=True):
+        trace, layer = trace_of[source // LAYERS].item(), source % LAYERS
+        assert graphs.batch[source] == graphs.batch[target] == trace * LAYERS + layer
+        start = offsets[trace].item()
+        named[trace, layer, source // LAYERS - start, target // LAYERS - start] = weight
+    return named
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    lengths=st.lists(st.integers(0, 6), min_size=1, max_size=4),
+    threshold=st.sampled_from([0.0, 0.25, 0.5, 1.0]),
+    top_k=st.sampled_from([None, 1, 2, 5, 99]),
+    levels=st.sampled_from([None, 3]),
+)
+def test_edges_equal_those_of_a_plain_loop(lengths, threshold, top_k, levels):
+    """Any lengths, threshold and top-k, ties included, give the edges and weights of the definition."""
+    hidden, attn, offsets = random_packed(lengths, levels=levels)
+    graphs = build_graphs(hidden, attn, offsets, threshold, top_k)
+    assert named_edges(graphs, offsets) == naive_edges(attn, lengths, threshold, top_k)
+    assert graphs.edge_index.shape[1] == len(naive_edges(attn, lengths, threshold, top_k))
+
+
+def test_same_as_pyg_batch_up_to_node_order():
+    """Node features, edges and graph numbers are those of `Batch.from_data_list` over one Data per layer and trace."""
+    lengths = [4, 1, 6]
+    hidden, attn, offsets = random_packed(lengths)
+    graphs = build_graphs(hidden, attn, offsets)
+    collated = PygBatch.from_data_list(list(naive_data(hidden, attn, lengths)))
+    node = torch.arange(len(hidden) * LAYERS).reshape(len(hidden), LAYERS)
+    ours = torch.cat(
+        [rows.T.reshape(-1) for rows in node.split(lengths)]
+    )  # our node at each place of the collated batch
+    assert torch.equal(graphs.x[ours], collated.x)
+    assert torch.equal(graphs.batch[ours], collated.batch)
+    assert graphs.n_graphs == collated.num_graphs
+    place = ours.argsort()  # place in the collated batch of each of our nodes
+    assert sorted_edges(place[graphs.edge_index], graphs.edge_attr) == sorted_edges(
+        collated.edge_index, collated.edge_attr
+    )
+
+
+def naive_data(hidden, attn, lengths):
+    """One Data per layer of each trace, edges by a loop."""
+    token, pair = 0, 0
+    for n_tokens in lengths:
+        edges = [(j, i) for i in range(n_tokens) for j in range(i + 1)]
+        for layer in range(LAYERS):
+            weights = attn[pair : pair + len(edges), layer, None].float()
+            x = hidden[token : token + n_tokens, layer]
+            yield Data(x=x, edge_index=torch.tensor(edges).T, edge_attr=weights)
+        token, pair = token + n_tokens, pair + len(edges)
+
+
+def sorted_edges(edge_index, edge_attr):
+    return sorted((*edge, weight) for edge, weight in zip(edge_index.T.tolist(), edge_attr[:, 0].tolist(), strict=True))
+
+
+def test_node_features_are_a_view_of_float32_states():
+    """Stored order needs no copy: x shares the memory of the packed hidden states."""
+    hidden, attn, offsets = random_packed([3, 2])
+    assert build_graphs(hidden, attn, offsets).x.data_ptr() == hidden.data_ptr()
+
+
+def test_weights_are_clamped_to_one():
+    """A half-precision mean slightly above 1 or below 0 is clamped."""
+    hidden, attn, offsets = random_packed([2])
+    attn[0], attn[1] = 1.001, -0.001
+    weights = build_graphs(hidden, attn, offsets).edge_attr
+    assert weights.min() == 0
+    assert weights.max() == 1
+
+
+def test_threshold_is_compared_in_single_precision():
+    """0.1 in half precision is below 0.1, so an edge that stores it goes."""
+    hidden, attn, offsets = random_packed([1])
+    attn[:] = 0.1
+    assert build_graphs(hidden, attn, offsets, threshold=0.1).edge_index.shape[1] == 0
+
+
+def test_tokens_of_pairs_follow_the_stored_order():
+    """Pairs are the lower triangle row by row, trace after trace, in packed token numbers."""
+    source, target = pair_tokens(torch.tensor([0, 2, 2, 3]), 3)
+    assert list(zip(source.tolist(), target.tolist(), strict=True)) == [(0, 0), (0, 1), (1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("shape", [(9, LAYERS), (10, LAYERS + 1)])
+def test_attention_that_does_not_fit_the_states_is_refused(shape):
+    """A wrong number of pairs or layers is an error that names both shapes."""
+    hidden, _, offsets = random_packed([4])
+    with pytest.raises(ValueError, match=r"attn_mean: expected 10 pairs of 2 layers.*found shape"):
+        build_graphs(hidden, torch.zeros(shape), offsets)

@@ -1,0 +1,52 @@
+"""The README's code runs as it stands."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_python_blocks_run(code, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_commands_exist():
+    """Each `make` target and each `python -m` command that the README names answers."""
+    text = "\n".join(blocks("sh"))
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"make ([a-z-]+)", text)) <= set(targets)
+    for command in re.findall(r"python -m (store \w+|train)", text):
+        arguments = [sys.executable, "-m", *command.split(), "--help"]
+        subprocess.run(arguments, cwd=ROOT, capture_output=True, check=True)
+
+
+def test_the_tree_names_files_that_exist():
+    tree = next(block for block in blocks("") if block.startswith("store/"))
+    section = ""
+    for line in tree.splitlines():
+        section = line.split()[0] if not line.startswith(" ") else section
+        for name in re.findall(r"\b\w+\.py\b|\bsources/", line):
+            assert (ROOT / section / name).exists(), name
+
+
+def test_pictures_exist_and_it_is_short():
+    for picture in re.findall(r"!\[.*?\]\((.*?)\)", README):
+        assert (ROOT / picture).exists(), picture
+    assert README.count("\n") <= 200

@@ -1,0 +1,78 @@
+"""Small stores on disk whose labels can be learned from their states."""
+
+import numpy as np
+import pytest
+
+from store import Column, Schema, StoreWriter
+
+N_LAYERS, HIDDEN_SIZE = 2, 8
+
+SCHEMA = Schema(
+    {
+        "question_id": Column("utf8"),
+        "prompt_len": Column("int32"),
+        "answer_len": Column("int32"),
+        "score": Column("float32"),
+        "label": Column("int8"),
+        "hs_last": Column("float16", item_shape=(N_LAYERS, HIDDEN_SIZE)),
+        "hidden_states": Column("float16", item_shape=(N_LAYERS, HIDDEN_SIZE), axis="tokens"),
+        "attn_mean": Column("float16", item_shape=(N_LAYERS,), axis="pairs"),
+        "logprob": Column("float32", axis="tokens"),
+    }
+)
+
+
+def random_row(rng, label, question_id):
+    """One trace of 3 to 6 tokens; the states of its last token lean towards its label, if it has one."""
+    n_tokens = int(rng.integers(3, 7))
+    hidden = rng.normal(size=(n_tokens, N_LAYERS, HIDDEN_SIZE))
+    hidden[:, :, :4] += max(label, 0)
+    pairs = [rng.dirichlet(np.ones(i + 1), size=N_LAYERS).T for i in range(n_tokens)]  # (i + 1, L)
+    return {
+        "question_id": question_id,
+        "prompt_len": 1,
+        "answer_len": n_tokens - 1,
+        "score": float("nan") if label < 0 else 0.9 - 0.8 * label,
+        "label": label,
+        "hs_last": hidden[-1].astype(np.float16),
+        "hidden_states": hidden.astype(np.float16),
+        "attn_mean": np.concatenate(pairs).astype(np.float16),
+        "logprob": np.concatenate([[np.nan], -rng.random(n_tokens - 1)]).astype(np.float32),
+    }
+
+
+def write_store(path, labels, columns=None, change=None):
+    """Write a store with a trace per label, two of them per question; `change(number, row)` edits rows on their way."""
+    rng = np.random.default_rng(0)
+    columns = columns or list(SCHEMA.columns)
+    with StoreWriter.create(path, Schema({name: SCHEMA.columns[name] for name in columns})) as writer:
+        for number, label in enumerate(labels):
+            row = random_row(rng, int(label), f"q{number // 2}")
+            if change:
+                change(number, row)
+            writer.append(f"t{number}", {name: row[name] for name in columns})
+    return path
+
+
+@pytest.fixture(scope="session")
+def labels():
+    """Labels of 200 traces: half hallucinations, every tenth trace unlabelled."""
+    labels = np.random.default_rng(1).integers(0, 2, 200)
+    labels[::10] = -1
+    return labels
+
+
+@pytest.fixture(scope="session")
+def store_path(tmp_path_factory, labels):
+    """A store of 200 traces of 100 questions."""
+    return write_store(tmp_path_factory.mktemp("stores") / "small.zarr", labels)
+
+
+@pytest.fixture
+def make_store(tmp_path):
+    """The function that writes a store of one's own: (labels, columns=None, change=None) -> path."""
+
+    def make(labels, columns=None, change=None):
+        return write_store(tmp_path / "own.zarr", labels, columns, change)
+
+    return make

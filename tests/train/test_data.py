@@ -1,0 +1,103 @@
+"""The split: a pure function of (question_id, seed) over labelled rows, and the batches of its sides."""
+
+import numpy as np
+import pytest
+
+from store import TraceStore
+from train.data import SIDES, TrainingData, read_split, side_of_question, split_rows
+from train.errors import DataError
+
+IDS = [f"tc_{number // 3}" for number in range(3000)]  # three traces of each question
+LABELS = np.random.default_rng(0).integers(0, 2, 3000)
+
+PINNED_SIDES = ["val", "train", "test", "train", "train", "test", "train", "train"]
+
+
+def sides_of(split):
+    """Row -> side."""
+    return {row: side for side in SIDES for row in getattr(split, side).tolist()}
+
+
+def test_side_is_pinned():
+    """The function itself must not change: results would no longer be comparable."""
+    assert [side_of_question(f"tc_{number}", 0) for number in range(8)] == PINNED_SIDES
+
+
+def test_every_labelled_row_is_on_one_side():
+    """Together the sides hold each row once."""
+    split = split_rows(IDS, LABELS, seed=0)
+    assert sorted(np.concatenate([split.train, split.val, split.test]).tolist()) == list(range(3000))
+
+
+def test_rows_of_a_question_stay_together():
+    """No question is on two sides."""
+    sides = sides_of(split_rows(IDS, LABELS, seed=0))
+    assert all(sides[row] == sides[row - row % 3] for row in sides)
+
+
+def test_appended_rows_move_nobody():
+    """A row keeps its side when others come after it, whatever their order."""
+    before = sides_of(split_rows(IDS[:1000], LABELS[:1000], seed=3))
+    after = sides_of(split_rows(IDS, LABELS, seed=3))
+    assert all(after[row] == side for row, side in before.items())
+
+
+def test_seeds_give_different_splits():
+    """Another seed moves about half of the rows (1 - .7**2 - 2 * .15**2)."""
+    first, second = (sides_of(split_rows(IDS, LABELS, seed=seed)) for seed in (0, 1))
+    assert 0.4 < np.mean([first[row] != second[row] for row in first]) < 0.55
+
+
+def test_max_traces_takes_that_many_labelled_rows():
+    """The rows are a pure function of the seed, and keep their sides."""
+    split, whole = split_rows(IDS, LABELS, seed=0, max_traces=100), sides_of(split_rows(IDS, LABELS, seed=0))
+    assert len(sides_of(split)) == 100
+    assert sides_of(split).items() <= whole.items()
+    assert sides_of(split) == sides_of(split_rows(IDS, LABELS, seed=0, max_traces=100))
+
+
+def test_read_split_counts_unlabelled_rows(store_path, labels):
+    """Unlabelled traces are on no side and are counted."""
+    split = read_split(TraceStore.open(store_path), 0, None, None)
+    summary = split.summary()
+    assert summary["unlabelled"] == 20
+    assert sum(summary[side]["rows"] for side in SIDES) == 180
+    assert all(labels[row] >= 0 for row in sides_of(split))
+
+
+def test_score_threshold_labels_again(store_path, labels):
+    """With a threshold the stored scores decide; a missing score stays unlabelled."""
+    store = TraceStore.open(store_path)
+    np.testing.assert_array_equal(read_split(store, 0, 0.5, None).labels, labels)
+    with pytest.raises(DataError, match="train side: expected both classes"):
+        read_split(store, 0, 0.05, None)
+
+
+def test_batches_of_a_side(store_path):
+    """Unshuffled they follow the split; shuffled they hold the same rows in another order, differing by epoch."""
+    store = TraceStore.open(store_path)
+    data = TrainingData(store, read_split(store, 0, None, None))
+    ordered = data.loader("val", ["hs_last"], 7, shuffle=False)
+    assert np.concatenate([batch.rows for batch in ordered]).tolist() == data.split.val.tolist()
+    shuffled = data.loader("train", ["hs_last"], 16, shuffle=True, seed=0)
+    epochs = [np.concatenate([batch.rows for batch in shuffled]).tolist() for _ in range(2)]
+    assert epochs[0] != epochs[1]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == data.split.train.tolist()
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([-1] * 40, "expected labelled traces, found all 40 unlabelled"),
+        ([1] * 40, "train side: expected both classes, found"),
+        ([0, 1], "expected both classes"),
+        ([0, 1, 7] * 20, "column 'label', trace 't2': expected 1, 0 or -1, found 7; mend the 20 labels like it"),
+        ([], "expected labelled traces, found all 0 unlabelled"),
+    ],
+)
+def test_stores_that_cannot_be_split_are_refused(make_store, labels, message):
+    """No labels, one class on a side, or other labels: one line that says so."""
+    with pytest.raises(DataError) as caught:
+        read_split(TraceStore.open(make_store(labels)), 0, None, None)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)

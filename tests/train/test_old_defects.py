@@ -1,0 +1,159 @@
+"""Defects of the code that this project replaces, which must not come back: the training's share."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from models import BASELINES, Detector, Outputs
+from store import TraceStore
+from train import experiment
+from train.checkpoint import load_checkpoint, save_checkpoint
+from train.config import Config
+from train.data import SIDES, TrainingData, label_scores, read_split, split_rows
+from train.errors import CheckpointError
+from train.experiment import Scored, judge
+from train.metrics import threshold_metrics, youden_threshold
+
+
+@pytest.fixture
+def data(store_path):
+    store = TraceStore.open(store_path)
+    return TrainingData(store, read_split(store, 0, None, None))
+
+
+def test_all_models_are_tested_on_the_same_rows(data, monkeypatch, tmp_path):
+    """Whatever its columns, each detector is trained, validated and tested on the rows of the one split."""
+    rows = {}
+    loader = TrainingData.loader
+
+    def spy(self, side, columns, *args, **kwargs):
+        batches = loader(self, side, columns, *args, **kwargs)
+        rows.setdefault(side, set()).add(tuple(sorted(batches._rows.tolist())))
+        return batches
+
+    monkeypatch.setattr(TrainingData, "loader", spy)
+    experiment.run_experiment(Config(epochs=1, force_cpu=True), data, tmp_path)
+    assert {side: {tuple(getattr(data.split, side).tolist())} for side in SIDES} == rows
+
+
+def test_no_question_is_in_both_train_and_test():
+    """The split is by question, not by file or row."""
+    ids = [f"q{number % 500}" for number in range(4000)]
+    split = split_rows(ids, np.arange(4000) % 2, seed=0)
+    questions = [{ids[row] for row in getattr(split, side)} for side in SIDES]
+    assert not (questions[0] & questions[1])
+    assert not (questions[0] & questions[2])
+    assert not (questions[1] & questions[2])
+
+
+def test_many_epochs_and_no_swallowed_error(data, tmp_path):
+    """Epochs after the first run in full, and an exception in the middle of one comes out."""
+    from lightning_fabric import Fabric
+
+    from train.loop import fit
+
+    class Breaks(Detector):
+        columns, options = ("hs_last",), ()
+
+        def __init__(self):
+            super().__init__()
+            self.n_calls, self.weight = 0, torch.nn.Parameter(torch.zeros(1))
+
+        def forward(self, batch):
+            return Outputs(self.weight * batch["hs_last"].float().mean((1, 2)))
+
+        def loss(self, outputs, labels):
+            self.n_calls += 1
+            if self.n_calls == 20:
+                raise ZeroDivisionError("in the third epoch")
+            return super().loss(outputs, labels)
+
+    detector = Breaks()
+    with pytest.raises(ZeroDivisionError, match="in the third epoch"):
+        fit(Fabric(accelerator="cpu", devices=1), detector, data, Config(), 0, on_best=lambda epoch, weights: None)
+    assert detector.n_calls == 20
+
+
+def test_a_missing_score_is_no_right_answer():
+    """NaN is unlabelled and on no side; it is never label 0."""
+    labels = label_scores(np.array([np.nan, 0.2, 0.9], dtype=np.float32), 0.5)
+    assert labels.tolist() == [-1, 1, 0]
+    split = split_rows(["a", "b", "c"], labels, seed=0)
+    assert 0 not in np.concatenate([split.train, split.val, split.test])
+
+
+def test_threshold_is_finite_and_applied_as_chosen():
+    """Even where predicting nothing is best the threshold is a score, and a trace at the threshold is positive."""
+    labels, scores = np.array([0, 0, 1, 1]), np.array([0.9, 0.8, 0.2, 0.1])  # upside down
+    assert np.isfinite(youden_threshold(labels, scores))
+    labels, scores = np.array([0, 1]), np.array([0.4, 0.6])
+    threshold = youden_threshold(labels, scores)
+    assert threshold == 0.6
+    assert threshold_metrics(labels, scores, threshold)["accuracy"] == 1.0
+
+
+def test_the_verdict_is_of_the_test_side(data):
+    """Test metrics come from test scores, with the threshold of validation; val scores do not enter."""
+    labels = data.split.labels
+    good, bad = (lambda rows: 0.1 + 0.8 * labels[rows]), (lambda rows: 0.9 - 0.8 * labels[rows])
+    verdict = judge(Scored(good(data.split.val)[None], bad(data.split.test)[None]), data.split)
+    assert verdict["val"]["auroc"] == 1.0
+    assert verdict["test"]["auroc"] == 0.0
+    assert verdict["test"]["threshold"] == verdict["val"]["threshold"] == pytest.approx(0.9)
+    assert verdict["test"]["accuracy"] == 0.0
+
+
+def test_sides_are_70_15_15():
+    """A small number of questions is not rounded away: 44 of them average 30.8 / 6.6 / 6.6 over seeds."""
+    ids = [f"q{number}" for number in range(44)]
+    sizes = [[len(getattr(split_rows(ids, np.ones(44, int), seed), side)) for side in SIDES] for seed in range(300)]
+    np.testing.assert_allclose(np.mean(sizes, axis=0) / 44, [0.70, 0.15, 0.15], atol=0.01)
+
+
+class Exploit:
+    """Pickles to a call, as a hostile file would."""
+
+    def __reduce__(self):
+        return (exec, ("raise SystemExit('code ran')",))
+
+
+def test_checkpoints_run_no_code(tmp_path):
+    """A pickle with code in it is refused unread, as torch.save writes it and plain."""
+    torch.save({"owner": Exploit()}, tmp_path / "a.pt")
+    (tmp_path / "b.pt").write_bytes(pickle.dumps(Exploit(), protocol=2))
+    for name in ("a.pt", "b.pt"):
+        with pytest.raises(CheckpointError, match="unreadable"):
+            load_checkpoint(tmp_path / name, {})
+
+
+def test_a_stale_checkpoint_is_never_used(data, tmp_path):
+    """A file that another run left is overwritten by the first epoch, and refused if it were not."""
+    owner = {"run": "other", "detector": "lstm_solo", "seed": 0}
+    save_checkpoint(tmp_path / "lstm_solo-seed0.pt", owner, {"poison": torch.zeros(1)})
+    with pytest.raises(CheckpointError, match=r"found one of .*'other'"):
+        load_checkpoint(tmp_path / "lstm_solo-seed0.pt", owner | {"run": "mine"})
+    config = Config(epochs=1, run_gnn_det=False, run_gvae=False, force_cpu=True)
+    made = experiment.run_experiment(config, data, tmp_path)
+    checkpoint = load_checkpoint(tmp_path / "lstm_solo-seed0.pt", owner | {"run": made.results["run"]})
+    assert "poison" not in checkpoint["weights"]
+
+
+def test_scaling_and_layer_are_fitted_without_the_test_side(store_path, make_store, labels, tmp_path):
+    """Replacing every trace of the test side changes no validation score and no fitted number."""
+    split = read_split(TraceStore.open(store_path), 0, None, None)
+
+    def disturb(number, row):
+        if number in split.test:
+            row["hs_last"] = (1000 * row["hs_last"]).astype(np.float16)
+            row["answer_len"] = 1
+
+    other = TraceStore.open(make_store(labels, change=disturb))
+    for name, baseline in BASELINES.items():
+        before, after = (
+            experiment.score_baseline(name, baseline, TrainingData(store, split))
+            for store in (TraceStore.open(store_path), other)
+        )
+        np.testing.assert_array_equal(before.val, after.val)
+        assert before.facts.get("layer") == after.facts.get("layer")

@@ -1,0 +1,1 @@
+"""Training and judging detectors on a trace store: `python -m train`."""

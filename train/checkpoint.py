@@ -1,0 +1,48 @@
+"""The best weights of a detector, on disk: written atomically, loaded without running code, tied to its run.
+
+A checkpoint names its run, its detector and its seed. Loading asks for all three, so the file that another run left in
+the same directory is refused, never used.
+"""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from train.errors import CheckpointError
+from train.files import replace_file
+
+__all__ = ["load_checkpoint", "save_checkpoint"]
+
+
+def save_checkpoint(path: Path, owner: dict[str, Any], weights: dict[str, Tensor], **facts: Any) -> None:
+    """Write weights and facts (epoch, settings: plain values) of `owner` = {"run", "detector", "seed"}."""
+    with replace_file(path) as temporary:
+        torch.save({"owner": owner, "weights": weights, **facts}, temporary)
+
+
+def load_checkpoint(path: Path, owner: dict[str, Any]) -> dict[str, Any]:
+    """Read what `save_checkpoint` wrote for the same `owner`, onto the CPU.
+
+    Raises
+    ------
+    CheckpointError
+        If the file is missing or unreadable, or another run's, detector's or seed's.
+    """
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path}: expected a checkpoint, found no file; train again") from error
+    except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise CheckpointError(
+            f"{path}: expected a checkpoint, found an unreadable file ({reason}); train again"
+        ) from error
+    if not isinstance(checkpoint, dict) or checkpoint.get("owner") != owner:
+        found = checkpoint.get("owner") if isinstance(checkpoint, dict) else type(checkpoint).__name__
+        raise CheckpointError(f"{path}: expected a checkpoint of {owner}, found one of {found}; train again")
+    return checkpoint

@@ -1,0 +1,85 @@
+"""The command `python -m train`: settings in, results and exit status out.
+
+Exit status 0: done. 2: a mistake that the user can mend, said in one line on stderr. 130: interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from store.errors import StoreError
+from train.config import Config, parse_config
+from train.errors import TrainError
+
+if TYPE_CHECKING:
+    from train.experiment import Experiment
+
+__all__ = ["main", "train"]
+
+EXAMPLE_STORE = Path("data/example.zarr")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; give the exit status."""
+    try:
+        train(parse_config(argv))
+    except (TrainError, StoreError) as error:
+        print(f"python -m train: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(
+            "python -m train: interrupted; every file written so far is whole; run the same command to start again",
+            file=sys.stderr,
+        )
+        return 130
+    return 0
+
+
+def train(config: Config) -> Experiment:
+    """Check, train, write and print; the caller learns of mistakes by TrainError and StoreError."""
+    # torch takes seconds to import: not before the settings are known to be good.
+    from rich.console import Console
+
+    from train.experiment import open_data, run_experiment
+    from train.files import make_directory
+    from train.report import print_table, write_report
+
+    path = Path(config.store) if config.store else build_example_once(EXAMPLE_STORE)
+    data = open_data(config, path)
+    output_dir = Path(config.output_dir or Path("runs") / path.resolve().stem)
+    make_directory(output_dir)
+    experiment = run_experiment(config, data, output_dir)
+    write_report(experiment, data, output_dir)
+    print_table(experiment.results, Console())
+    print(f"results.json, scores.csv, curves.png and checkpoints: {output_dir}")
+    return experiment
+
+
+def build_example_once(path: Path, build: Callable[[Path], object] | None = None) -> Path:
+    """Build the embedded example store unless it is there."""
+    if not path.exists():
+        (build or build_example)(path)
+    return path
+
+
+def build_example(path: Path) -> None:
+    """Build the embedded example store, with a progress bar."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from train.cpu import cpu_arithmetic
+
+    try:
+        from store.sources import build
+        from store.sources.example import ExampleSource
+    except ImportError as error:
+        raise TrainError(
+            f"the embedded example: expected the package {error.name!r}, found none; "
+            "pip install 'trace-store[extract]', or give a --store"
+        ) from error
+    with Progress(console=Console(stderr=True)) as progress, cpu_arithmetic(1):
+        task = progress.add_task(f"traces of the example -> {path}")
+        build.build_store(path, ExampleSource(), lambda done, total: progress.update(task, completed=done, total=total))

@@ -1,0 +1,45 @@
+"""Files that are either whole or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from train.errors import OutputError
+
+__all__ = ["make_directory", "replace_file"]
+
+
+@contextlib.contextmanager
+def replace_file(path: Path) -> Iterator[Path]:
+    """Give a temporary path to write to; it takes the place of `path` if the block ends well, and goes if it does not.
+
+    Raises
+    ------
+    OutputError
+        If the file cannot be written: no space, no permission.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise OutputError(
+            f"{path}: expected to write a file, found: {error.strerror}; make room, or choose --output-dir"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)  # also after Ctrl-C; after the rename there is nothing to remove
+
+
+def make_directory(path: Path) -> None:
+    """Create a directory and its parents; raises OutputError where that cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"{path}: expected a directory to write results in, found: {error.strerror}; choose another --output-dir"
+        ) from error

@@ -1,0 +1,156 @@
+"""The one training loop: batches in, the best weights out; it never asks which detector it trains.
+
+Best means the epoch with the highest AUROC on validation. On the CPU, the same seed gives the same weights bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
+
+from models import Detector
+from store import Batch, TraceLoader
+from train.config import Config
+from train.data import TrainingData
+from train.errors import DataError
+from train.metrics import auroc
+
+__all__ = ["Epoch", "fit", "predict"]
+
+CLIP_NORM = 1.0
+
+OnStep = Callable[[int, float], None]
+OnEpoch = Callable[["Epoch"], None]
+OnBest = Callable[["Epoch", dict[str, Tensor]], None]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one pass gave: mean training loss and validation AUROC."""
+
+    epoch: int
+    loss: float
+    val_auroc: float
+
+
+def fit(
+    fabric: Fabric,
+    detector: Detector,
+    data: TrainingData,
+    config: Config,
+    seed: int,
+    on_best: OnBest,
+    on_step: OnStep = lambda n_rows, loss: None,
+    on_epoch: OnEpoch = lambda epoch: None,
+) -> list[Epoch]:
+    """Train a detector until `config.epochs`, or until `config.patience` epochs have brought nothing better.
+
+    Parameters
+    ----------
+    fabric : Fabric
+        Device, precision and gradients are its business.
+    detector : Detector
+        Trained in place; ends with the weights of the last epoch, not of the best.
+    data : TrainingData
+        The store and its split.
+    config : Config
+        epochs, patience, batch_size, lr and num_workers count here.
+    seed : int
+        Of the order of the rows.
+    on_best : callable
+        (Epoch, weights) after each epoch that beats those before it; the first one always does.
+    on_step, on_epoch : callable
+        (rows, loss) after each step, (Epoch) after each epoch.
+
+    Returns
+    -------
+    list of Epoch
+        One per pass made.
+
+    Raises
+    ------
+    DataError
+        If the loss is not a finite number.
+    """
+    batches = data.loader(
+        "train", detector.columns, config.batch_size, shuffle=True, seed=seed, num_workers=config.num_workers
+    )
+    optimizer = torch.optim.AdamW(
+        detector.parameters(), lr=config.lr, betas=(0.9, 0.999), weight_decay=1e-4, fused=True
+    )
+    schedule = OneCycleLR(optimizer, config.lr, total_steps=config.epochs * len(batches) + 1)
+    model, optimizer = fabric.setup(detector, optimizer)
+    val_labels = data.split.labels[data.split.val]
+    history: list[Epoch] = []
+    best = Epoch(-1, math.inf, -math.inf)
+    for number in range(config.epochs):
+        batches.set_epoch(number)
+        loss = train_epoch(fabric, model, optimizer, schedule, batches, data, on_step)
+        scores = predict(fabric, model, data, "val", config)
+        epoch = Epoch(number, loss, auroc(val_labels, scores))
+        history.append(epoch)
+        on_epoch(epoch)
+        if epoch.val_auroc > best.val_auroc:
+            best = epoch
+            on_best(epoch, detector.state_dict())
+        if number - best.epoch >= config.patience:
+            break
+    return history
+
+
+def train_epoch(
+    fabric: Fabric,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    schedule: LRScheduler,
+    batches: TraceLoader,
+    data: TrainingData,
+    on_step: OnStep,
+) -> float:
+    """Make one pass over the training rows; give the mean loss of a row."""
+    labels = torch.from_numpy(data.split.labels)
+    model.train()
+    total, n_rows = 0.0, 0
+    for batch in batches:
+        batch = batch.to(fabric.device)
+        outputs = model(batch)
+        loss = model.loss(outputs, labels[batch.rows.cpu()].to(fabric.device))
+        fabric.backward(loss)
+        fabric.clip_gradients(model, optimizer, max_norm=CLIP_NORM, error_if_nonfinite=False)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad(set_to_none=True)
+        step_loss = check_loss(loss.item(), batch, data)
+        total, n_rows = total + step_loss * len(batch), n_rows + len(batch)
+        on_step(len(batch), step_loss)
+    return total / n_rows
+
+
+@torch.inference_mode()
+def predict(
+    fabric: Fabric, model: torch.nn.Module, data: TrainingData, side: str, config: Config
+) -> NDArray[np.float64]:
+    """Probability of hallucination of each row of a side, (n_side,), in the order of the split."""
+    batches = data.loader(side, model.columns, config.batch_size, shuffle=False, num_workers=config.num_workers)
+    model.eval()
+    logits = torch.cat([model(batch.to(fabric.device)).logits for batch in batches])  # (n_side,)
+    return logits.cpu().double().sigmoid().numpy()  # in float32 all logits above 17 would tie at 1
+
+
+def check_loss(loss: float, batch: Batch, data: TrainingData) -> float:
+    """Give the loss back; raises DataError if it is NaN or infinite."""
+    if not math.isfinite(loss):
+        ids = ", ".join(repr(data.store.ids[row]) for row in batch.rows.tolist()[:4])
+        raise DataError(
+            f"{data.store.path}: training loss: expected a finite number, found {loss} in the batch of traces {ids}, "
+            "...; look for values that are not finite in these traces, or lower --lr"
+        )
+    return loss

@@ -1,0 +1,168 @@
+"""How good scores are: NumPy arrays in, plain floats out; nothing here knows models, files or torch.
+
+Scores are probabilities of the positive class, 1 = hallucination. A threshold is applied as it was chosen: positive iff
+score >= threshold.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "auprc",
+    "auroc",
+    "bootstrap_auroc",
+    "brier",
+    "calibration_bins",
+    "expected_calibration_error",
+    "ranking_metrics",
+    "roc_points",
+    "threshold_metrics",
+    "youden_threshold",
+]
+
+Labels = NDArray[np.int64]
+Scores = NDArray[np.float64]
+
+N_BINS = 15  # equal-width bins of Guo et al., arXiv:1706.04599
+
+
+def auroc(labels: Labels, scores: Scores) -> float:
+    """Probability that a positive outranks a negative, a tie counting one half (Mann-Whitney).
+
+    Parameters
+    ----------
+    labels : (n,) of 0 and 1, both present
+    scores : (n,) finite
+    """
+    _check_scores(labels, scores)
+    _, rank = np.unique(scores, return_inverse=True)
+    return _weighted_auroc(labels, rank, np.ones(len(labels)))
+
+
+def bootstrap_auroc(
+    labels: Labels, scores: Scores, questions: NDArray[np.int64], seed: int, n_resamples: int = 1000
+) -> tuple[float, float]:
+    """95% percentile interval of the AUROC, resampling questions, because rows of one question are not independent.
+
+    Parameters
+    ----------
+    labels : (n,) of 0 and 1, both present
+    scores : (n,) finite, or (n_runs, n): the interval is then that of the runs' mean AUROC
+    questions : (n,) integers, equal for rows of the same question
+    seed : of the resampling
+    n_resamples : number of resamples; those that drew one class only are left out
+
+    Returns
+    -------
+    low, high : float
+    """
+    rng = np.random.default_rng(seed)
+    _, question = np.unique(questions, return_inverse=True)
+    n_questions = int(question.max()) + 1
+    ranks = [np.unique(run, return_inverse=True)[1] for run in np.atleast_2d(scores)]
+    drawn = []
+    for _ in range(n_resamples):
+        counts = np.bincount(rng.integers(n_questions, size=n_questions), minlength=n_questions)
+        weights = counts[question].astype(np.float64)  # (n,) times that each row was drawn
+        if 0 < (weights * labels).sum() < weights.sum():
+            drawn.append(np.mean([_weighted_auroc(labels, rank, weights) for rank in ranks]))
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def auprc(labels: Labels, scores: Scores) -> float:
+    """Average precision, sum over thresholds of (recall step) * precision; a coin gets the share of positives."""
+    _check_scores(labels, scores)
+    positives, negatives = _counts_from_top(labels, scores)
+    precision = positives / (positives + negatives)
+    return float(np.diff(positives, prepend=0) @ precision / positives[-1])
+
+
+def roc_points(labels: Labels, scores: Scores) -> tuple[NDArray, NDArray]:
+    """False and true positive rates (n_thresholds + 1,), from (0, 0) to (1, 1)."""
+    positives, negatives = _counts_from_top(labels, scores)
+    return np.append(0, negatives) / negatives[-1], np.append(0, positives) / positives[-1]
+
+
+def youden_threshold(labels: Labels, scores: Scores) -> float:
+    """The score t whose rule `score >= t` has the largest J = true - false positive rate (Youden, 1950).
+
+    It is one of the scores, hence finite. Scores that are all the same separate nothing: then 0.5, so that a constant
+    probability predicts the majority.
+    """
+    _check_scores(labels, scores)
+    thresholds = np.unique(scores)[::-1]
+    if len(thresholds) == 1:
+        return 0.5
+    false_rate, true_rate = roc_points(labels, scores)
+    return float(thresholds[np.argmax((true_rate - false_rate)[1:])])
+
+
+def threshold_metrics(labels: Labels, scores: Scores, threshold: float) -> dict[str, float]:
+    """Give f1, mcc (Matthews' correlation; 0 where undefined) and accuracy of the rule `score >= threshold`."""
+    predicted = scores >= threshold
+    tp = float(np.sum(predicted & (labels == 1)))
+    fp = float(np.sum(predicted & (labels == 0)))
+    fn = float(np.sum(~predicted & (labels == 1)))
+    tn = float(np.sum(~predicted & (labels == 0)))
+    spread = np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+    return {
+        "f1": 2 * tp / (2 * tp + fp + fn) if tp else 0.0,
+        "mcc": float((tp * tn - fp * fn) / spread) if spread else 0.0,
+        "accuracy": (tp + tn) / len(labels),
+    }
+
+
+def calibration_bins(labels: Labels, scores: Scores) -> tuple[NDArray, NDArray, NDArray]:
+    """Mean score, share of positives and count of each non-empty bin, each (n_non_empty,)."""
+    which = np.minimum((scores * N_BINS).astype(int), N_BINS - 1)  # a score of 1 belongs to the last bin
+    count = np.bincount(which, minlength=N_BINS)
+    full = count > 0
+    mean_score = np.bincount(which, scores, N_BINS)[full] / count[full]
+    share = np.bincount(which, labels, N_BINS)[full] / count[full]
+    return mean_score, share, count[full]
+
+
+def expected_calibration_error(labels: Labels, scores: Scores) -> float:
+    """Mean over rows of |share of positives - mean score| of the row's bin, 15 bins of equal width on [0, 1]."""
+    mean_score, share, count = calibration_bins(labels, scores)
+    return float(np.abs(share - mean_score) @ count / len(labels))
+
+
+def brier(labels: Labels, scores: Scores) -> float:
+    """Mean squared difference of score and label."""
+    return float(np.mean((scores - labels) ** 2))
+
+
+def ranking_metrics(labels: Labels, scores: Scores) -> dict[str, float]:
+    """Give every metric that needs no threshold; `base_rate` is what a coin gets as auprc."""
+    return {
+        "auroc": auroc(labels, scores),
+        "auprc": auprc(labels, scores),
+        "base_rate": float(np.mean(labels)),
+        "ece": expected_calibration_error(labels, scores),
+        "brier": brier(labels, scores),
+    }
+
+
+def _weighted_auroc(labels: Labels, rank: NDArray[np.int64], weights: NDArray) -> float:
+    """AUROC of rows drawn `weights` times each; `rank` (n,) numbers the distinct scores from the lowest up."""
+    positives = np.bincount(rank, weights * labels)  # (n_distinct,)
+    negatives = np.bincount(rank, weights * (1 - labels))  # (n_distinct,)
+    outranked = np.cumsum(negatives) - negatives / 2
+    return float(positives @ outranked / (positives.sum() * negatives.sum()))
+
+
+def _counts_from_top(labels: Labels, scores: Scores) -> tuple[NDArray, NDArray]:
+    """Positives and negatives at or above each distinct score, from the highest down, each (n_distinct,)."""
+    _, rank = np.unique(-scores, return_inverse=True)
+    return np.cumsum(np.bincount(rank, labels)), np.cumsum(np.bincount(rank, 1 - labels))
+
+
+def _check_scores(labels: Labels, scores: Scores) -> None:
+    if not np.isfinite(scores).all():
+        raise ValueError(f"scores: expected finite numbers, found {np.sum(~np.isfinite(scores))} that are not")
+    if set(np.unique(labels).tolist()) != {0, 1}:
+        raise ValueError(f"labels: expected both 0 and 1, found {np.unique(labels).tolist()}")
