@@ -12,7 +12,8 @@ README = (ROOT / "README.md").read_text()
 
 
 def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    found = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    return [code for name, code in found if name == language]
 
 
 @pytest.mark.parametrize("code", blocks("python"))

@@ -8,39 +8,44 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from store.errors import StoreError
 from train.config import Config, parse_config
-from train.errors import TrainError
-
-if TYPE_CHECKING:
-    from train.experiment import Experiment
+from train.errors import ConfigError, TrainError
 
 __all__ = ["main", "train"]
 
 EXAMPLE_STORE = Path("data/example.zarr")
 
+# Nothing above imports torch, and nothing below does before the settings are known to be good: it takes seconds.
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; give the exit status."""
     try:
-        train(parse_config(argv))
-    except (TrainError, StoreError) as error:
-        print(f"python -m train: {error}", file=sys.stderr)
-        return 2
+        return _run(argv)
     except KeyboardInterrupt:
-        print(
-            "python -m train: interrupted; every file written so far is whole; run the same command to start again",
-            file=sys.stderr,
-        )
+        _say("interrupted; every file written so far is whole; run the same command to start again")
         return 130
+
+
+def _run(argv: list[str] | None) -> int:
+    try:
+        config = parse_config(argv)
+    except ConfigError as error:
+        _say(error)
+        return 2
+    from store.errors import StoreError
+
+    try:
+        train(config)
+    except (TrainError, StoreError) as error:
+        _say(error)
+        return 2
     return 0
 
 
-def train(config: Config) -> Experiment:
-    """Check, train, write and print; the caller learns of mistakes by TrainError and StoreError."""
-    # torch takes seconds to import: not before the settings are known to be good.
+def train(config: Config) -> None:
+    """Check, train, write and print; mistakes come out as TrainError or StoreError."""
     from rich.console import Console
 
     from train.experiment import open_data, run_experiment
@@ -55,31 +60,17 @@ def train(config: Config) -> Experiment:
     write_report(experiment, data, output_dir)
     print_table(experiment.results, Console())
     print(f"results.json, scores.csv, curves.png and checkpoints: {output_dir}")
-    return experiment
 
 
 def build_example_once(path: Path, build: Callable[[Path], object] | None = None) -> Path:
     """Build the embedded example store unless it is there."""
     if not path.exists():
-        (build or build_example)(path)
+        if build is None:
+            from store.sources import build_example as build
+        _say(f"building the example store {path}, once")
+        build(path)
     return path
 
 
-def build_example(path: Path) -> None:
-    """Build the embedded example store, with a progress bar."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from train.cpu import cpu_arithmetic
-
-    try:
-        from store.sources import build
-        from store.sources.example import ExampleSource
-    except ImportError as error:
-        raise TrainError(
-            f"the embedded example: expected the package {error.name!r}, found none; "
-            "pip install 'trace-store[extract]', or give a --store"
-        ) from error
-    with Progress(console=Console(stderr=True)) as progress, cpu_arithmetic(1):
-        task = progress.add_task(f"traces of the example -> {path}")
-        build.build_store(path, ExampleSource(), lambda done, total: progress.update(task, completed=done, total=total))
+def _say(message: object) -> None:
+    print(f"python -m train: {message}", file=sys.stderr)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from store import TraceLoader, TraceStore
+from train.config import Config
 from train.errors import DataError
 
 __all__ = [
@@ -72,18 +73,16 @@ class TrainingData:
     store: TraceStore
     split: Split
 
-    def loader(
-        self, side: str, columns: Sequence[str], batch_size: int, shuffle: bool, seed: int = 0, num_workers: int = 0
-    ) -> TraceLoader:
-        """Packed batches of one side; in the order of the split unless shuffled."""
+    def loader(self, side: str, columns: Sequence[str], config: Config, shuffle: bool) -> TraceLoader:
+        """Packed batches of one side; in the order of the split unless shuffled by `config.seed`."""
         return TraceLoader(
             self.store,
             columns=list(columns),
-            batch_size=batch_size,
+            batch_size=config.batch_size,
             shuffle=shuffle,
-            seed=seed,
+            seed=config.seed,
             rows=getattr(self.split, side),
-            num_workers=num_workers,
+            num_workers=config.num_workers,
         )
 
 
@@ -107,14 +106,17 @@ def split_rows(
     return Split(train, val, test, labels, questions, seed)
 
 
-def read_split(store: TraceStore, seed: int, score_threshold: float | None, max_traces: int | None) -> Split:
+def read_split(store: TraceStore, config: Config) -> Split:
     """Read questions and labels and split; raises DataError where a side lacks a class."""
-    label_column = "label" if score_threshold is None else "score"
+    label_column = "label" if config.score_threshold is None else "score"
     check_columns(store, "the split", ["question_id", label_column], "or add it to the store")
     batch = store.read(np.arange(len(store)), columns=["question_id", label_column])
     values = batch[label_column].numpy()
-    labels = check_labels(values, store) if score_threshold is None else label_scores(values, score_threshold)
-    split = split_rows(batch["question_id"], labels, seed, max_traces)
+    if config.score_threshold is None:
+        labels = check_labels(values, store)
+    else:
+        labels = label_scores(values, config.score_threshold)
+    split = split_rows(batch["question_id"], labels, config.seed, config.max_traces)
     check_split(split, store)
     return split
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,6 @@ from train.metrics import bootstrap_auroc, ranking_metrics, threshold_metrics, y
 from train.progress import TrainingProgress
 
 __all__ = ["Experiment", "Scored", "open_data", "run_experiment"]
-
-FEATURE_BATCH = 256  # rows read at once for the baselines
 
 
 @dataclass(frozen=True)
@@ -57,12 +55,24 @@ class Experiment:
     scored: dict[str, Scored]
 
 
+@dataclass(frozen=True)
+class Run:
+    """What all trainings of a run share; `config.seed` is the seed of the split and of the first training."""
+
+    id: str
+    config: Config
+    data: TrainingData
+    output_dir: Path
+    fabric: Fabric
+    progress: TrainingProgress
+
+
 def open_data(config: Config, path: Path) -> TrainingData:
     """Open the store and split it; raises StoreError or DataError before anything is written."""
     store = TraceStore.open(path)
     for name in config.detectors:
         check_columns(store, name, DETECTORS[name].columns, f"or leave it out with {off_flag(name)}")
-    return TrainingData(store, read_split(store, config.seed, config.score_threshold, config.max_traces))
+    return TrainingData(store, read_split(store, config))
 
 
 def run_experiment(config: Config, data: TrainingData, output_dir: Path) -> Experiment:
@@ -72,57 +82,53 @@ def run_experiment(config: Config, data: TrainingData, output_dir: Path) -> Expe
     threads = config.threads or default_threads(max(hidden_size(name, data.store) for name in config.detectors))
     with cpu_arithmetic(threads):
         with TrainingProgress(len(data.split.train), config.epochs) as progress:
-            arguments = run_id, fabric, config, data, output_dir, progress
-            models = {name: train_detector(name, *arguments) for name in config.detectors}
+            run = Run(run_id, config, data, output_dir, fabric, progress)
+            models = {name: train_detector(name, run) for name in config.detectors}
         known = {name: one for name, one in BASELINES.items() if not missing_columns(data.store, one.columns)}
-        baselines = {name: score_baseline(name, one, data) for name, one in known.items()}
+        baselines = {name: score_baseline(name, one, config, data) for name, one in known.items()}
     results = {
         "run": run_id,
         "split": data.split.summary(),
         "models": {name: judge(scored, data.split) for name, scored in models.items()},
         "baselines": {name: judge(scored, data.split) for name, scored in baselines.items()},
-        "store": {
-            "path": str(data.store.path),
-            "uuid": data.store.uuid,
-            "generation": data.store.generation,
-            "rows": len(data.store),
-        },
+        "store": describe_store(data.store),
         "config": asdict(config),
     }
     return Experiment(results, models | baselines)
 
 
-def train_detector(
-    name: str,
-    run_id: str,
-    fabric: Fabric,
-    config: Config,
-    data: TrainingData,
-    output_dir: Path,
-    progress: TrainingProgress,
-) -> Scored:
-    """Train a detector once per seed, and score validation and test with the best epoch of each."""
+def describe_store(store: TraceStore) -> dict[str, Any]:
+    """What tells a store, and its state, from others; JSON-able."""
+    return {"path": str(store.path), "uuid": store.uuid, "generation": store.generation, "rows": len(store)}
+
+
+def train_detector(name: str, run: Run) -> Scored:
+    """Train a detector once per seed; score validation and test with the best epoch of each training."""
     start = time.perf_counter()
-    val, test, runs = [], [], []
-    for seed in range(config.seed, config.seed + config.seeds):
-        fabric.seed_everything(seed, verbose=False)
-        detector = build_detector(name, data.store, config)
-        path = output_dir / f"{name}-seed{seed}.pt"
-        owner = {"run": run_id, "detector": name, "seed": seed}
-
-        def save(epoch: Epoch, weights: dict, path: Path = path, owner: dict = owner) -> None:
-            save_checkpoint(path, owner, weights, **asdict(epoch), config=asdict(config))
-
-        progress.begin(name if config.seeds == 1 else f"{name} seed {seed}")
-        history = fit(fabric, detector, data, config, seed, save, progress.on_step, progress.on_epoch)
-        progress.end()
-        detector.load_state_dict(load_checkpoint(path, owner)["weights"])
-        val.append(predict(fabric, detector, data, "val", config))
-        test.append(predict(fabric, detector, data, "test", config))
-        runs.append({"seed": seed, "checkpoint": path.name, "history": [asdict(epoch) for epoch in history]})
-    seconds = (time.perf_counter() - start) / config.seeds
-    facts = {"parameters": detector.n_parameters(), "seconds": round(seconds, 1), "runs": runs}
+    seeds = range(run.config.seed, run.config.seed + run.config.seeds)
+    val, test, facts = zip(*(train_once(name, replace(run.config, seed=seed), run) for seed in seeds), strict=True)
+    seconds = (time.perf_counter() - start) / len(seeds)
+    n_parameters = build_detector(name, run.data.store, run.config).n_parameters()
+    facts = {"parameters": n_parameters, "seconds": round(seconds, 1), "runs": list(facts)}
     return Scored(np.stack(val), np.stack(test), facts)
+
+
+def train_once(name: str, config: Config, run: Run) -> tuple[NDArray[np.float64], NDArray[np.float64], dict]:
+    """Train a detector with `config.seed`; give its validation scores, test scores and history."""
+    run.fabric.seed_everything(config.seed, verbose=False)
+    model = run.fabric.setup_module(build_detector(name, run.data.store, config))
+    path = run.output_dir / f"{name}-seed{config.seed}.pt"
+    owner = {"run": run.id, "detector": name, "seed": config.seed}
+
+    def save(epoch: Epoch, weights: dict[str, torch.Tensor]) -> None:
+        save_checkpoint(path, owner, weights, **asdict(epoch), config=asdict(config))
+
+    run.progress.begin(name if config.seeds == 1 else f"{name} seed {config.seed}")
+    history = fit(run.fabric, model, run.data, config, save, run.progress.on_step, run.progress.on_epoch)
+    run.progress.end()
+    model.load_state_dict(load_checkpoint(path, owner)["weights"])
+    val, test = (predict(run.fabric, model, run.data, side, config) for side in ("val", "test"))
+    return val, test, {"seed": config.seed, "checkpoint": path.name, "history": [asdict(epoch) for epoch in history]}
 
 
 def build_detector(name: str, store: TraceStore, config: Config) -> Detector:
@@ -140,10 +146,10 @@ def item_shapes(name: str, store: TraceStore) -> dict[str, tuple[int, ...]]:
     return {column: store.schema.columns[column].item_shape for column in DETECTORS[name].columns}
 
 
-def score_baseline(name: str, baseline: Baseline, data: TrainingData) -> Scored:
+def score_baseline(name: str, baseline: Baseline, config: Config, data: TrainingData) -> Scored:
     """Fit a baseline on train, choose its layer on validation, and score validation and test."""
     start = time.perf_counter()
-    train, val, test = (read_features(name, baseline, data, side) for side in ("train", "val", "test"))
+    train, val, test = (read_features(name, baseline, config, data, side) for side in ("train", "val", "test"))
     labels = data.split.labels
     fitted = baseline.fit(train, labels[data.split.train], val, labels[data.split.val])
     facts = {"layer": fitted.layer} if train.shape[1] > 1 else {}
@@ -151,9 +157,9 @@ def score_baseline(name: str, baseline: Baseline, data: TrainingData) -> Scored:
     return Scored(*scores, {**facts, "seconds": round(time.perf_counter() - start, 1)})
 
 
-def read_features(name: str, baseline: Baseline, data: TrainingData, side: str) -> torch.Tensor:
+def read_features(name: str, baseline: Baseline, config: Config, data: TrainingData, side: str) -> torch.Tensor:
     """Features (n_side, A, k) of a baseline; raises DataError for infinite ones."""
-    batches = data.loader(side, baseline.columns, FEATURE_BATCH, shuffle=False)
+    batches = data.loader(side, baseline.columns, config, shuffle=False)
     # A loader may fill the same memory again for its next batch, and features may be views of it.
     features = torch.cat([baseline.features(batch).clone() for batch in batches])
     infinite = torch.isinf(features).flatten(1).any(1).nonzero()

@@ -6,7 +6,7 @@ Best means the epoch with the highest AUROC on validation. On the CPU, the same 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
 
 from models import Detector
-from store import Batch, TraceLoader
+from store import TraceLoader
 from train.config import Config
 from train.data import TrainingData
 from train.errors import DataError
@@ -27,6 +27,7 @@ __all__ = ["Epoch", "fit", "predict"]
 
 CLIP_NORM = 1.0
 
+Model = Detector  # wrapped by Fabric, which passes attributes through
 OnStep = Callable[[int, float], None]
 OnEpoch = Callable[["Epoch"], None]
 OnBest = Callable[["Epoch", dict[str, Tensor]], None]
@@ -43,10 +44,9 @@ class Epoch:
 
 def fit(
     fabric: Fabric,
-    detector: Detector,
+    model: Model,
     data: TrainingData,
     config: Config,
-    seed: int,
     on_best: OnBest,
     on_step: OnStep = lambda n_rows, loss: None,
     on_epoch: OnEpoch = lambda epoch: None,
@@ -57,14 +57,12 @@ def fit(
     ----------
     fabric : Fabric
         Device, precision and gradients are its business.
-    detector : Detector
-        Trained in place; ends with the weights of the last epoch, not of the best.
+    model : Detector
+        As `fabric.setup_module` gives it; trained in place, ends with the weights of the last epoch, not of the best.
     data : TrainingData
         The store and its split.
     config : Config
-        epochs, patience, batch_size, lr and num_workers count here.
-    seed : int
-        Of the order of the rows.
+        epochs, patience, batch_size, lr, num_workers and, for the order of the rows, seed count here.
     on_best : callable
         (Epoch, weights) after each epoch that beats those before it; the first one always does.
     on_step, on_epoch : callable
@@ -80,14 +78,10 @@ def fit(
     DataError
         If the loss is not a finite number.
     """
-    batches = data.loader(
-        "train", detector.columns, config.batch_size, shuffle=True, seed=seed, num_workers=config.num_workers
-    )
-    optimizer = torch.optim.AdamW(
-        detector.parameters(), lr=config.lr, betas=(0.9, 0.999), weight_decay=1e-4, fused=True
-    )
+    batches = data.loader("train", model.columns, config, shuffle=True)
+    optimizer = torch.optim.AdamW(model.parameters(), config.lr, betas=(0.9, 0.999), weight_decay=1e-4, fused=True)
     schedule = OneCycleLR(optimizer, config.lr, total_steps=config.epochs * len(batches) + 1)
-    model, optimizer = fabric.setup(detector, optimizer)
+    optimizer = fabric.setup_optimizers(optimizer)
     val_labels = data.split.labels[data.split.val]
     history: list[Epoch] = []
     best = Epoch(-1, math.inf, -math.inf)
@@ -100,7 +94,7 @@ def fit(
         on_epoch(epoch)
         if epoch.val_auroc > best.val_auroc:
             best = epoch
-            on_best(epoch, detector.state_dict())
+            on_best(epoch, model.state_dict())
         if number - best.epoch >= config.patience:
             break
     return history
@@ -108,7 +102,7 @@ def fit(
 
 def train_epoch(
     fabric: Fabric,
-    model: torch.nn.Module,
+    model: Model,
     optimizer: torch.optim.Optimizer,
     schedule: LRScheduler,
     batches: TraceLoader,
@@ -122,35 +116,35 @@ def train_epoch(
     for batch in batches:
         batch = batch.to(fabric.device)
         outputs = model(batch)
-        loss = model.loss(outputs, labels[batch.rows.cpu()].to(fabric.device))
+        loss = model.loss(outputs, labels[batch.rows].to(fabric.device))
         fabric.backward(loss)
         fabric.clip_gradients(model, optimizer, max_norm=CLIP_NORM, error_if_nonfinite=False)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad(set_to_none=True)
-        step_loss = check_loss(loss.item(), batch, data)
+        step_loss = check_finite("training loss", loss.item(), batch.rows, data)
         total, n_rows = total + step_loss * len(batch), n_rows + len(batch)
         on_step(len(batch), step_loss)
     return total / n_rows
 
 
 @torch.inference_mode()
-def predict(
-    fabric: Fabric, model: torch.nn.Module, data: TrainingData, side: str, config: Config
-) -> NDArray[np.float64]:
+def predict(fabric: Fabric, model: Model, data: TrainingData, side: str, config: Config) -> NDArray[np.float64]:
     """Probability of hallucination of each row of a side, (n_side,), in the order of the split."""
-    batches = data.loader(side, model.columns, config.batch_size, shuffle=False, num_workers=config.num_workers)
+    batches = data.loader(side, model.columns, config, shuffle=False)
     model.eval()
-    logits = torch.cat([model(batch.to(fabric.device)).logits for batch in batches])  # (n_side,)
-    return logits.cpu().double().sigmoid().numpy()  # in float32 all logits above 17 would tie at 1
+    logits = torch.cat([model(batch.to(fabric.device)).logits for batch in batches]).cpu().double()  # (n_side,)
+    for position in (~logits.isfinite()).nonzero()[:1, 0].tolist():
+        check_finite("score", logits[position].item(), getattr(data.split, side)[position:], data)
+    return logits.sigmoid().numpy()  # of doubles, because in float32 all logits above 17 would tie at 1
 
 
-def check_loss(loss: float, batch: Batch, data: TrainingData) -> float:
-    """Give the loss back; raises DataError if it is NaN or infinite."""
-    if not math.isfinite(loss):
-        ids = ", ".join(repr(data.store.ids[row]) for row in batch.rows.tolist()[:4])
+def check_finite(what: str, number: float, rows: Sequence[int], data: TrainingData) -> float:
+    """Give the number back; raises DataError, which names the first of `rows`, if it is NaN or infinite."""
+    if not math.isfinite(number):
+        ids = ", ".join(repr(data.store.ids[int(row)]) for row in rows[:4])
         raise DataError(
-            f"{data.store.path}: training loss: expected a finite number, found {loss} in the batch of traces {ids}, "
-            "...; look for values that are not finite in these traces, or lower --lr"
+            f"{data.store.path}: {what} of traces {ids}, ...: expected a finite number, found {number}; "
+            "look for values that are not finite in these traces, or lower --lr"
         )
-    return loss
+    return number

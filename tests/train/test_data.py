@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from store import TraceStore
+from train.config import Config
 from train.data import SIDES, TrainingData, read_split, side_of_question, split_rows
 from train.errors import DataError
 
@@ -58,7 +59,7 @@ def test_max_traces_takes_that_many_labelled_rows():
 
 def test_read_split_counts_unlabelled_rows(store_path, labels):
     """Unlabelled traces are on no side and are counted."""
-    split = read_split(TraceStore.open(store_path), 0, None, None)
+    split = read_split(TraceStore.open(store_path), Config())
     summary = split.summary()
     assert summary["unlabelled"] == 20
     assert sum(summary[side]["rows"] for side in SIDES) == 180
@@ -68,18 +69,18 @@ def test_read_split_counts_unlabelled_rows(store_path, labels):
 def test_score_threshold_labels_again(store_path, labels):
     """With a threshold the stored scores decide; a missing score stays unlabelled."""
     store = TraceStore.open(store_path)
-    np.testing.assert_array_equal(read_split(store, 0, 0.5, None).labels, labels)
+    np.testing.assert_array_equal(read_split(store, Config(score_threshold=0.5)).labels, labels)
     with pytest.raises(DataError, match="train side: expected both classes"):
-        read_split(store, 0, 0.05, None)
+        read_split(store, Config(score_threshold=0.05))
 
 
 def test_batches_of_a_side(store_path):
     """Unshuffled they follow the split; shuffled they hold the same rows in another order, differing by epoch."""
     store = TraceStore.open(store_path)
-    data = TrainingData(store, read_split(store, 0, None, None))
-    ordered = data.loader("val", ["hs_last"], 7, shuffle=False)
+    data = TrainingData(store, read_split(store, Config()))
+    ordered = data.loader("val", ["hs_last"], Config(batch_size=7), shuffle=False)
     assert np.concatenate([batch.rows for batch in ordered]).tolist() == data.split.val.tolist()
-    shuffled = data.loader("train", ["hs_last"], 16, shuffle=True, seed=0)
+    shuffled = data.loader("train", ["hs_last"], Config(), shuffle=True)
     epochs = [np.concatenate([batch.rows for batch in shuffled]).tolist() for _ in range(2)]
     assert epochs[0] != epochs[1]
     assert sorted(epochs[0]) == sorted(epochs[1]) == data.split.train.tolist()
@@ -98,6 +99,6 @@ def test_batches_of_a_side(store_path):
 def test_stores_that_cannot_be_split_are_refused(make_store, labels, message):
     """No labels, one class on a side, or other labels: one line that says so."""
     with pytest.raises(DataError) as caught:
-        read_split(TraceStore.open(make_store(labels)), 0, None, None)
+        read_split(TraceStore.open(make_store(labels)), Config())
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)

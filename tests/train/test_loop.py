@@ -13,6 +13,8 @@ from train.data import TrainingData, read_split
 from train.errors import DataError
 from train.loop import fit, predict
 
+FABRIC = Fabric(accelerator="cpu", devices=1)
+
 
 class Linear(Detector):
     """A detector that nothing but this test knows."""
@@ -31,7 +33,7 @@ class Linear(Detector):
 @pytest.fixture
 def data(store_path):
     store = TraceStore.open(store_path)
-    return TrainingData(store, read_split(store, 0, None, None))
+    return TrainingData(store, read_split(store, Config()))
 
 
 def run(data, detector=None, config=None, **callbacks):
@@ -39,11 +41,10 @@ def run(data, detector=None, config=None, **callbacks):
     torch.manual_seed(0)
     detector, best = detector or Linear(8), []
     history = fit(
-        Fabric(accelerator="cpu", devices=1),
-        detector,
+        FABRIC,
+        FABRIC.setup_module(detector),
         data,
         config or Config(epochs=4, lr=0.05),
-        seed=0,
         on_best=lambda epoch, weights: best.append((epoch, {name: w.clone() for name, w in weights.items()})),
         **callbacks,
     )
@@ -67,7 +68,7 @@ def test_best_epochs_rise_and_end_at_the_best(data):
     detector.load_state_dict(best[-1][1])
     labels, scores = (
         data.split.labels[data.split.val],
-        predict(Fabric(accelerator="cpu", devices=1), detector, data, "val", Config()),
+        predict(FABRIC, detector, data, "val", Config()),
     )
     assert np.mean(scores[labels == 1][:, None] > scores[labels == 0]) == pytest.approx(areas[-1])
 
@@ -116,7 +117,7 @@ def test_gradients_are_clipped(data):
         optimizer_sees.append(torch.stack([p.grad.norm() for p in detector.parameters()]).norm())
 
     fabric.clip_gradients = clip_and_record
-    fit(fabric, detector, data, Config(epochs=1), 0, on_best=lambda epoch, weights: None)
+    fit(fabric, fabric.setup_module(detector), data, Config(epochs=1), on_best=lambda epoch, weights: None)
     assert max(norms) > 10
     assert max(optimizer_sees) <= 1.001
 
@@ -129,11 +130,9 @@ def test_loss_that_is_not_finite_names_the_traces(make_store):
             row["hs_last"][:] = np.nan
 
     store = TraceStore.open(make_store(np.arange(120) // 2 % 2, change=poison))
-    data = TrainingData(store, read_split(store, 0, None, None))
+    data = TrainingData(store, read_split(store, Config()))
     assert 30 in data.split.train
-    with pytest.raises(
-        DataError, match=r"training loss: expected a finite number, found nan in the batch of traces 't\d+', "
-    ):
+    with pytest.raises(DataError, match=r"training loss of traces 't\d+', .*: expected a finite number, found nan"):
         run(data, config=Config(batch_size=200))
 
 
@@ -144,6 +143,21 @@ def test_confident_scores_do_not_tie(data):
         def forward(self, batch):
             return Outputs(20.0 + batch["hs_last"].float().mean((1, 2)))
 
-    scores = predict(Fabric(accelerator="cpu", devices=1), Loud(8), data, "val", Config())
+    scores = predict(FABRIC, Loud(8), data, "val", Config())
     assert scores.dtype == np.float64
     assert len(np.unique(scores)) > len(scores) / 2
+
+
+def test_score_that_is_not_finite_names_the_trace(make_store):
+    """NaN on the validation side is an error with the id of the trace."""
+    store = TraceStore.open(make_store(np.arange(120) // 2 % 2))
+    row = int(read_split(store, Config()).val[3])
+
+    class Blind(Linear):
+        def forward(self, batch):
+            logits = super().forward(batch).logits
+            return Outputs(torch.where(batch.rows == row, torch.nan, logits))
+
+    data = TrainingData(store, read_split(store, Config()))
+    with pytest.raises(DataError, match=rf"score of traces 't{row}', .*: expected a finite number, found nan"):
+        predict(FABRIC, Blind(8), data, "val", Config())

@@ -20,7 +20,7 @@ from train.metrics import threshold_metrics, youden_threshold
 @pytest.fixture
 def data(store_path):
     store = TraceStore.open(store_path)
-    return TrainingData(store, read_split(store, 0, None, None))
+    return TrainingData(store, read_split(store, Config()))
 
 
 def test_all_models_are_tested_on_the_same_rows(data, monkeypatch, tmp_path):
@@ -70,9 +70,9 @@ def test_many_epochs_and_no_swallowed_error(data, tmp_path):
                 raise ZeroDivisionError("in the third epoch")
             return super().loss(outputs, labels)
 
-    detector = Breaks()
+    detector, fabric = Breaks(), Fabric(accelerator="cpu", devices=1)
     with pytest.raises(ZeroDivisionError, match="in the third epoch"):
-        fit(Fabric(accelerator="cpu", devices=1), detector, data, Config(), 0, on_best=lambda epoch, weights: None)
+        fit(fabric, fabric.setup_module(detector), data, Config(batch_size=16), on_best=lambda epoch, weights: None)
     assert detector.n_calls == 20
 
 
@@ -142,7 +142,7 @@ def test_a_stale_checkpoint_is_never_used(data, tmp_path):
 
 def test_scaling_and_layer_are_fitted_without_the_test_side(store_path, make_store, labels, tmp_path):
     """Replacing every trace of the test side changes no validation score and no fitted number."""
-    split = read_split(TraceStore.open(store_path), 0, None, None)
+    split = read_split(TraceStore.open(store_path), Config())
 
     def disturb(number, row):
         if number in split.test:
@@ -152,7 +152,7 @@ def test_scaling_and_layer_are_fitted_without_the_test_side(store_path, make_sto
     other = TraceStore.open(make_store(labels, change=disturb))
     for name, baseline in BASELINES.items():
         before, after = (
-            experiment.score_baseline(name, baseline, TrainingData(store, split))
+            experiment.score_baseline(name, baseline, Config(), TrainingData(store, split))
             for store in (TraceStore.open(store_path), other)
         )
         np.testing.assert_array_equal(before.val, after.val)
