@@ -65,11 +65,29 @@ def train(config: Config) -> None:
 def build_example_once(path: Path, build: Callable[[Path], object] | None = None) -> Path:
     """Build the embedded example store unless it is there."""
     if not path.exists():
-        if build is None:
-            from store.sources import build_example as build
         _say(f"building the example store {path}, once")
-        build(path)
+        (build or build_example)(path)
     return path
+
+
+def build_example(path: Path) -> None:
+    """Build the embedded example store, with a progress bar."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from train.cpu import cpu_arithmetic
+
+    try:
+        from store.sources.build import build_store
+        from store.sources.example import ExampleSource
+    except ImportError as error:
+        raise TrainError(
+            f"the embedded example: expected the package {error.name!r}, found none; "
+            "pip install 'trace-store[extract]', or give a --store"
+        ) from error
+    with Progress(console=Console(stderr=True)) as progress, cpu_arithmetic(1):
+        task = progress.add_task("traces")
+        build_store(path, ExampleSource(), lambda done, total: progress.update(task, completed=done, total=total))
 
 
 def _say(message: object) -> None:
