@@ -89,8 +89,8 @@ class Batch:
         return len(self.rows)
 
     def __getitem__(self, key: str | int) -> Ragged | Tensor | list[str] | Row:
-        if isinstance(key, int):
-            return self._row(key)
+        if isinstance(key, int | np.integer):
+            return self._row(int(key))
         if key not in self.columns:
             like = closest(str(key), self.columns)
             raise NotFoundError(f"batch: expected a column of {list(self.columns)}, found {key!r:.200}{like}")

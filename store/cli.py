@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -36,14 +37,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except StoreError as error:
         print(f"python -m store {args.command}: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader of our output has left, e.g. `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered has nowhere to go
+        if isinstance(error, BrokenPipeError):  # the reader of our output has left, e.g. `| head`
+            return 0
+        print(f"python -m store {args.command}: expected to print the answer, found: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
     return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line instead of argparse's usage and message."""
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("python -m store", description=__doc__, epilog=EXAMPLES, formatter_class=raw)
+    parser = _Parser("python -m store", description=__doc__, epilog=EXAMPLES, formatter_class=raw)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     info = commands.add_parser("info", help="columns, shapes, rows, bytes on disk, codecs, provenance")
@@ -54,10 +67,14 @@ def _parser() -> argparse.ArgumentParser:
     get = commands.add_parser("get", help="print one trace")
     get.add_argument("store", metavar="STORE", type=Path)
     get.add_argument("trace_id", metavar="TRACE_ID")
-    get.add_argument("--columns", type=lambda text: text.split(","), help="only these, e.g. question,answer")
+    get.add_argument("--columns", type=_names, help="only these, e.g. question,answer")
     get.add_argument("--json", action="store_true", help="one JSON object, every value in full (may be large)")
     get.set_defaults(run=run_get)
     return parser
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
 
 
 def run_info(args: argparse.Namespace) -> None:
@@ -105,7 +122,7 @@ def _info_text(info: dict) -> str:
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     table = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
     head = f"{info['path']}: {info['rows']:,} traces, {_size_text(info['bytes'])}, generation {info['generation']}"
-    provenance = (f"{key}: {_one_line(value)}" for key, value in info["provenance"].items())
+    provenance = [f"{key}: {_one_line(value)}" for key, value in info["provenance"].items()]
     return "\n".join([head, "", *table, "", "provenance", *(provenance or ["(none)"])])
 
 

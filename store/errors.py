@@ -12,6 +12,7 @@ __all__ = [
     "CorruptError",
     "FormatError",
     "IncompleteError",
+    "LockedError",
     "NotFoundError",
     "SchemaError",
     "StoreError",
@@ -33,6 +34,10 @@ class NotFoundError(StoreError, KeyError):
 
 class IncompleteError(StoreError):
     """A build stopped before its end: run the same command again."""
+
+
+class LockedError(StoreError):
+    """Another writer is at work on the store: wait for it."""
 
 
 class SchemaError(StoreError):

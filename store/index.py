@@ -63,7 +63,7 @@ def plan_pieces(starts: np.ndarray, stops: np.ndarray, shard_items: int) -> list
 
 def hash_ids(ids: Iterable[str]) -> np.ndarray:
     """64-bit BLAKE2b of every id's UTF-8 bytes: uint64 `(n,)`."""
-    digests = b"".join(hashlib.blake2b(i.encode(), digest_size=8).digest() for i in ids)
+    digests = b"".join(hashlib.blake2b(i.encode(errors="surrogatepass"), digest_size=8).digest() for i in ids)
     return np.frombuffer(digests, "<u8")
 
 

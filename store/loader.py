@@ -5,6 +5,7 @@ is delivered. The position counts rows delivered, so a loader resumes exactly, w
 number of threads or ranks.
 """
 
+import hashlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -79,9 +80,10 @@ class TraceLoader:
             ("batch_size", batch_size, 1),
             ("num_workers", num_workers, 0),
             ("prefetch_bytes", prefetch_bytes, 0),
+            ("seed", seed, 0),
         ):
-            if value < least:
-                raise ValueError(f"{name}: expected {least} or more, found {value}")
+            if not isinstance(value, int | np.integer) or value < least:
+                raise ValueError(f"{name}: expected an integer of {least} or more, found {value!r}")
         self.store = TraceStore.open(store, cache_bytes)
         self.prefetch_bytes = prefetch_bytes
         self.batch_size, self.shuffle, self.seed, self.drop_last = batch_size, shuffle, seed, drop_last
@@ -117,14 +119,16 @@ class TraceLoader:
         for key, value in self._identity().items():
             if state.get(key) != value:
                 raise ValueError(f"state_dict: expected {key} {value!r}, found {state.get(key)!r}")
-        if not 0 <= state["position"] <= self._n:
-            raise ValueError(f"state_dict: expected a position from 0 to {self._n}, found {state['position']}")
+        for key, most in (("position", self._n), ("epoch", 2**63)):
+            if not isinstance(state.get(key), int) or not 0 <= state[key] <= most:
+                raise ValueError(f"state_dict: expected {key} from 0 to {most}, found {state.get(key)!r}")
         self.epoch = state["epoch"]
         self._start = self._position = state["position"]
 
     def _identity(self) -> dict[str, int | str]:
         """What must be equal for two loaders to visit the same global order."""
-        return {"store": self.store.uuid, "n_rows": self._n, "seed": self.seed, "shuffle": self.shuffle}
+        rows = "all" if self._rows is None else hashlib.blake2b(self._rows.tobytes(), digest_size=8).hexdigest()
+        return {"store": self.store.uuid, "n_rows": self._n, "rows": rows, "seed": self.seed, "shuffle": self.shuffle}
 
     def _visited(self, epoch: int, start: int) -> np.ndarray:
         """Rows that this rank visits in the rest of an epoch, in order."""
@@ -148,10 +152,14 @@ class TraceLoader:
     def __iter__(self) -> Iterator[Batch]:
         start, self._start = self._start, 0
         self._position = start
-        for batch in self._read_ahead(self._cut(self._visited(self.epoch, start)), self._visit_times(start)):
-            self._position = min(self._n, self._position + self.batch_size * self.world_size)
+        batches = self._cut(self._visited(self.epoch, start))
+        for i, batch in enumerate(self._read_ahead(batches, self._visit_times(start))):
+            self._position += self.batch_size * self.world_size
+            if i == len(batches) - 1:  # who has the last batch is at the start of the next epoch
+                self.epoch, self._position = self.epoch + 1, 0
             yield batch
-        self.epoch, self._position = self.epoch + 1, 0
+        if not batches:
+            self.epoch, self._position = self.epoch + 1, 0
 
     def _read_ahead(self, batches: list[np.ndarray], times: VisitTimes | None) -> Iterator[Batch]:
         """The batches in order, a bounded number of them read ahead; stops cleanly when abandoned."""

@@ -38,6 +38,8 @@ def rank_positions(n: int, position: int, rank: int, world_size: int) -> np.ndar
 class GlobalShuffleSampler(Sampler[int]):
     """A true global shuffle for torch's DataLoader: every row once an epoch, anywhere in the epoch.
 
+    As with torch's own distributed sampler, call `set_epoch` before each epoch: without it the order repeats.
+
     Parameters
     ----------
     data

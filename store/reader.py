@@ -26,6 +26,7 @@ from store.values import decode_texts
 __all__ = ["Trace", "TraceIds", "TraceStore"]
 
 CACHE_BYTES = 64 * 1024 * 1024
+RESTORE = "restore the store from a copy"
 _IDS_BLOCK = 4096  # ids read at once when iterating
 
 Select = Mapping[str, Mapping[str, slice | int]]
@@ -49,7 +50,7 @@ class TraceStore:
     """
 
     def __init__(self, path: Path, manifest: Manifest, cache_bytes: int | None = None) -> None:
-        self.path, self._manifest = Path(path), manifest
+        self.path, self._manifest = Path(path).absolute(), manifest
         self.schema, self.uuid = manifest.schema, manifest.uuid
         self.generation, self.provenance = manifest.generation, manifest.provenance
         self.cache_bytes = _check_cache_bytes(cache_bytes, manifest.schema)
@@ -60,11 +61,12 @@ class TraceStore:
         self._pid = os.getpid()
         self.cache, self._pool = ChunkCache(self.cache_bytes), BufferPool()
         self._arrays: dict[str, RawArray | CodedArray] = {}
+        self._run_ranges = self._manifest.runs
         self._runs: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
 
     @classmethod
     def open(cls, path: "str | Path | TraceStore", cache_bytes: int | None = None) -> "TraceStore":
-        """Open the store at `path` (an open store is returned as it is).
+        """Open the store at `path` (an open store is returned as it is, unless its cache shall be another).
 
         Parameters
         ----------
@@ -81,7 +83,9 @@ class TraceStore:
         FormatError
             What is there is no store, is damaged, or is of a newer format.
         """
-        return path if isinstance(path, TraceStore) else cls(Path(path), read_manifest(path), cache_bytes)
+        if not isinstance(path, TraceStore):
+            return cls(Path(path), read_manifest(path), cache_bytes)
+        return path if cache_bytes in (None, path.cache_bytes) else cls(path.path, path._manifest, cache_bytes)
 
     def __len__(self) -> int:
         return self._manifest.n_rows
@@ -90,6 +94,11 @@ class TraceStore:
         """Items of a column in all rows together (the number of rows, for a fixed column)."""
         self.schema.column(name, str(self.path))
         return self._manifest.n_items_of(name)
+
+    def lengths(self, name: str) -> np.ndarray:
+        """Items of a column in every row: int64 `(n_rows,)`; ones for a fixed column."""
+        axis = self._axis_of(name)
+        return np.diff(self._offsets(axis).read(0, len(self) + 1)) if axis else np.ones(len(self), np.int64)
 
     @property
     def ids(self) -> "TraceIds":
@@ -117,11 +126,20 @@ class TraceStore:
         if not isinstance(trace_id, str):
             return None
         wanted = hash_ids([trace_id])[0]
-        for run in reversed(self._manifest.runs):
-            for row in rows_with_hash(*self.id_run(run), wanted):
-                if row < len(self) and self.ids[row] == trace_id:
-                    return row
-        return None
+        rows = (row for run in reversed(self._run_ranges) for row in rows_with_hash(*self.id_run(run), wanted))
+        try:
+            return next((row for row in rows if row < len(self) and self.ids[row] == trace_id), None)
+        except CorruptError:
+            if not self._follow_runs():
+                raise
+        return self._find(trace_id)
+
+    def _follow_runs(self) -> bool:
+        """After a commit merged the id table's runs: take the new ones, which hold our ids too; False if none are."""
+        now = read_manifest(self.path)
+        followed = now.uuid == self.uuid and now.runs != self._run_ranges
+        self._run_ranges = now.runs if followed else self._run_ranges
+        return followed
 
     def __contains__(self, trace_id: str) -> bool:
         return self._find(trace_id) is not None
@@ -155,7 +173,7 @@ class TraceStore:
         start, stop = self._item_range(name, row)
         items = self._column(name).read(start, stop)
         if column.is_text:
-            return items.tobytes().decode()
+            return decode_texts(items, np.array([0, len(items)]), f"column {name!r}, row {row}")[0]
         value = items if column.axis else items[0]
         if column.dtype == "bfloat16":
             return as_tensor(np.array(value), "bfloat16")
@@ -193,8 +211,14 @@ class TraceStore:
         """
         return self.read_batch(self.plan(columns, select), self.check_rows(rows))
 
+    def _axis_of(self, name: str) -> str | None:
+        self.schema.column(name, str(self.path))
+        return self.schema.axis_of(name)
+
     def plan(self, columns: Sequence[str] | None = None, select: Select | None = None) -> "ReadPlan":
         """Check once what every batch will read; see `read` for the arguments and errors."""
+        if isinstance(columns, str):
+            raise TypeError(f"columns: expected a sequence of names, found the string {columns!r}")
         names = list(self.schema.columns) if columns is None else list(dict.fromkeys(columns))
         for name in select or {}:
             if name not in names:
@@ -227,7 +251,7 @@ class TraceStore:
                 continue
             items = array.read_ranges(*ranges[axis], part.select, empty, self._next_item_use(axis, next_use))
             if part.column.is_text:
-                values[part.name] = decode_texts(items, packed[axis].numpy())
+                values[part.name] = decode_texts(items, packed[axis].numpy(), f"column {part.name!r}")
             else:
                 values[part.name] = Ragged(as_tensor(items, part.column.dtype), packed[axis])
         return Batch(torch.from_numpy(rows), values)
@@ -253,7 +277,9 @@ class TraceStore:
 
     def is_cached(self, plan: "ReadPlan", rows: np.ndarray) -> bool:
         """Whether the kernel seems to hold these rows: looks at one page a row of the plan's largest column."""
-        part = max(plan.parts, key=lambda part: self.n_items(part.name) * part.column.item_bytes)
+        part = max(plan.parts, key=lambda part: self.n_items(part.name) * part.column.item_bytes, default=None)
+        if part is None:
+            return True
         starts, stops = self._axis_ranges(part.axis, rows) if part.axis else (rows, rows + 1)
         array = self._column(part.name)
         return all(array.is_cached(item) for item in starts[stops > starts].tolist())
@@ -266,18 +292,14 @@ class TraceStore:
             self._check_ranges(axis, starts.min(), stops.max())
             if (stops < starts).any():
                 bad = int(rows[np.argmax(stops < starts)])
-                raise CorruptError(f"axis {axis!r}, row {bad}: expected offsets that never fall; {self._verify}")
+                raise CorruptError(f"axis {axis!r}, row {bad}: expected offsets that never fall; {RESTORE}")
         return starts, stops
 
     def _check_ranges(self, axis: str, start: int, stop: int) -> None:
         n_items = self._manifest.n_items[axis]
         if not 0 <= start <= n_items or not 0 <= stop <= n_items:
             found = f"{start} to {stop}"
-            raise CorruptError(f"axis {axis!r}: expected offsets from 0 to {n_items}, found {found}; {self._verify}")
-
-    @property
-    def _verify(self) -> str:
-        return f"run python -m store verify {self.path}"
+            raise CorruptError(f"axis {axis!r}: expected offsets from 0 to {n_items}, found {found}; {RESTORE}")
 
     def check_rows(self, rows: Sequence[int]) -> np.ndarray:
         """Row numbers as int64 `(n,)`, a copy; raises IndexError or TypeError if they are none."""
@@ -351,7 +373,7 @@ class Trace(Mapping):
         return self.store.read_value(name, self.row)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.store.schema.columns
+        return name in self.store.schema.stored
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.store.schema.columns)
@@ -380,6 +402,9 @@ class TraceIds(Sequence):
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self), _IDS_BLOCK):
             yield from self[start : start + _IDS_BLOCK]
+
+    def __contains__(self, trace_id: object) -> bool:
+        return trace_id in self._store
 
     def __repr__(self) -> str:
         return f"TraceIds({len(self)} ids)"
@@ -410,7 +435,7 @@ def _item_slices(name: str, column: Column, axes: Mapping[str, slice | int] | No
 
 def _as_slice(part: slice | int, n: int, where: str) -> slice:
     """A selection of an axis of length n as a non-empty slice inside it."""
-    if isinstance(part, int) and not isinstance(part, bool):
+    if isinstance(part, int | np.integer) and not isinstance(part, bool):
         part = slice(part, part + 1 if part != -1 else None)
     if not isinstance(part, slice):
         raise TypeError(f"{where}: expected a slice or an integer, found {part!r:.100}")

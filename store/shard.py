@@ -23,7 +23,7 @@ __all__ = ["CodedBuilder", "CodedShard", "RawBuilder", "RawShard", "checksums"]
 _ENTRY = np.dtype("<u8")
 _ABSENT = np.uint64(2**64 - 1)
 _CRC_BYTES = 4
-VERIFY = "run python -m store verify on this store and restore the file"
+RESTORE = "restore the file from a copy"
 
 
 def table_bytes(layout: ArrayLayout) -> int:
@@ -74,7 +74,7 @@ class _Shard:
         try:
             self.file = MappedFile(path)
         except OSError as error:
-            raise CorruptError(f"{self.where}: expected {path}, found: {error.strerror}; {VERIFY}") from error
+            raise CorruptError(f"{self.where}: expected {path}, found: {error.strerror}; {RESTORE}") from error
         self.data = self.file.bytes
         self.entries = self._read_table()
 
@@ -83,17 +83,17 @@ class _Shard:
         layout, n_table = self.layout, table_bytes(self.layout)
         n_data = len(self.data) - n_table
         if n_data <= 0:
-            raise CorruptError(f"{self.where}: expected more than {n_table} bytes, found {len(self.data)}; {VERIFY}")
+            raise CorruptError(f"{self.where}: expected more than {n_table} bytes, found {len(self.data)}; {RESTORE}")
         table = self.data[n_data:-_CRC_BYTES]
         stated, found = int.from_bytes(self.data[-_CRC_BYTES:].tobytes(), "little"), google_crc32c.value(table)
         if found != stated:
-            raise CorruptError(f"{self.where}: expected a table of checksum {stated:08x}, found {found:08x}; {VERIFY}")
+            raise CorruptError(f"{self.where}: expected a table of checksum {stated:08x}, found {found:08x}; {RESTORE}")
         entries = np.frombuffer(table.tobytes(), _ENTRY).reshape(layout.shard_chunks, layout.n_planes, 2)
         present = entries[: self.n_chunks]
         if (present > n_data).any() or (present.sum(axis=2) > n_data).any():
             raise CorruptError(
                 f"{self.where}: expected {self.n_chunks} chunks a plane within {n_data} bytes, "
-                f"found a table that points elsewhere; {VERIFY}"
+                f"found a table that points elsewhere; {RESTORE}"
             )
         return present.astype(np.int64)
 
@@ -124,7 +124,7 @@ class RawShard(_Shard):
         expected = raw_entries(self.layout, self.n_chunks, stride).astype(np.int64)
         expected[:, :, 0] += offsets[0]
         if not np.array_equal(self.entries, expected) or offsets[0] % self.layout.dtype.itemsize:
-            raise CorruptError(f"{self.where}: expected chunks in order, found another table; {VERIFY}")
+            raise CorruptError(f"{self.where}: expected chunks in order, found another table; {RESTORE}")
         return offsets
 
     def _view(self) -> np.ndarray:

@@ -1,13 +1,14 @@
 """Python values -> items as stored, and back. Pure.
 
-Nothing is ever rounded, truncated or wrapped silently: what does not fit is a SchemaError.
+What does not fit is a SchemaError: nothing is truncated or wrapped, and no array or tensor is ever rounded. Only
+Python's own floats, which have a precision nobody chose, are rounded to a floating column's.
 """
 
 from itertools import pairwise
 
 import numpy as np
 
-from store.errors import SchemaError
+from store.errors import CorruptError, SchemaError
 from store.schema import Column
 
 __all__ = ["decode_texts", "encode_text", "encode_value"]
@@ -23,10 +24,13 @@ def encode_text(text: object, where: str) -> np.ndarray:
         raise SchemaError(f"{where}: expected text that UTF-8 can hold, found {error}") from error
 
 
-def decode_texts(values: np.ndarray, offsets: np.ndarray) -> list[str]:
-    """The strings packed in `values` uint8, at the borders `offsets` `(n + 1,)`."""
+def decode_texts(values: np.ndarray, offsets: np.ndarray, where: str) -> list[str]:
+    """The strings packed in `values` uint8, at the borders `offsets` `(n + 1,)`; raises CorruptError."""
     data, borders = values.tobytes(), offsets.tolist()
-    return [data[a:b].decode() for a, b in pairwise(borders)]
+    try:
+        return [data[a:b].decode() for a, b in pairwise(borders)]
+    except UnicodeDecodeError as error:
+        raise CorruptError(f"{where}: expected UTF-8, found {error}; restore the store from a copy") from error
 
 
 def encode_value(value: object, column: Column, where: str) -> np.ndarray:
@@ -69,7 +73,7 @@ def _as_array(value: object, column: Column, where: str) -> np.ndarray:
         return array
     if not array.size and not isinstance(value, np.ndarray):  # an empty list has no dtype of its own
         return array.astype(column.storage_dtype)
-    return _convert(array, column.storage_dtype, where, literal=not isinstance(value, np.ndarray | np.generic))
+    return _convert(array, column.storage_dtype, where, _is_literal(value))
 
 
 def _convert(array: np.ndarray, dtype: np.dtype, where: str, literal: bool) -> np.ndarray:
@@ -90,6 +94,13 @@ def _convert(array: np.ndarray, dtype: np.dtype, where: str, literal: bool) -> n
         largest = np.nanmax(np.abs(array))
         raise SchemaError(f"{where}: expected numbers that {dtype.name} can hold, found up to {largest}")
     raise SchemaError(f"{where}: expected {dtype.name}, found {array.dtype.name}; convert it first")
+
+
+def _is_literal(value: object) -> bool:
+    """Whether a value is made of Python's own numbers only."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_literal, value))
+    return isinstance(value, int | float | range) and not isinstance(value, np.generic)
 
 
 class _BFloat16:

@@ -13,6 +13,8 @@ What a crash leaves behind (files in `_tmp/`, shards beyond the manifest) is inv
 cleared or overwritten by the next writer.
 """
 
+import fcntl
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from store.array_writer import WORKING_DIR, ArrayWriter
-from store.errors import SchemaError, closest
+from store.errors import IncompleteError, LockedError, SchemaError, closest
 from store.files import Files
 from store.index import build_run, hash_ids, plan_runs
 from store.manifest import GROUP_FILE, Manifest, read_manifest
@@ -46,8 +48,12 @@ class StoreWriter:
     ...     writer.append("tc_33", {"label": 1})
     """
 
-    def __init__(self, root: Path, manifest: Manifest, files: Files) -> None:
-        self.root, self.files = root, files
+    def __init__(self, root: Path, manifest: Manifest | None, files: Files) -> None:
+        self.root, self.files = root.absolute(), files
+        self._unusable: str | None = None
+        files.make_dirs(self.root)
+        self._lock = _lock_directory(self.root)
+        manifest = manifest or read_manifest(self.root)  # under the lock, so that no commit of another comes after it
         shutil.rmtree(root / WORKING_DIR, ignore_errors=True)
         files.make_dirs(root / WORKING_DIR)
         self._adopt(manifest)
@@ -91,7 +97,8 @@ class StoreWriter:
     def open(cls, path: str | Path, files: Files | None = None) -> "StoreWriter":
         """Append to the store at `path`."""
         root = Path(path)
-        return cls(root, read_manifest(root), files or Files())
+        read_manifest(root)  # says what is wrong with the path, if anything
+        return cls(root, None, files or Files())
 
     def _adopt(self, manifest: Manifest) -> None:
         self._manifest, self._committed = manifest, TraceStore(self.root, manifest)
@@ -145,14 +152,25 @@ class StoreWriter:
         SchemaError
             The row does not fit the schema, or the id is taken.
         """
+        self._check_usable()
         self._check_id(trace_id)
         items = self._check_row(trace_id, row)
-        for axis, n in self._axis_lengths(trace_id, items).items():
+        lengths = self._axis_lengths(trace_id, items)
+        self._unusable = f"appending trace {trace_id!r} stopped half-way"  # unless it comes to its end
+        for axis, n in lengths.items():
             self._n_items[axis] += n
             self._offsets[axis].append(np.array([self._n_items[axis]], np.int64))
         for name, value in items.items():
             self._columns[name].append(value)
         self._new_ids[trace_id] = None
+        self._unusable = None
+
+    def _check_usable(self) -> None:
+        if self._unusable:
+            raise IncompleteError(
+                f"{self.root}: expected a writer in order, found that {self._unusable}; what was committed is safe: "
+                "go on with a new StoreWriter.open"
+            )
 
     def _check_id(self, trace_id: str) -> None:
         if not isinstance(trace_id, str) or not 0 < len(encode_text(trace_id, "trace_id")) <= MAX_ID_BYTES:
@@ -190,6 +208,7 @@ class StoreWriter:
 
     def commit(self) -> None:
         """Make every appended row durable and visible; returns when they would survive a power cut."""
+        self._check_usable()
         n_rows = len(self)
         if n_rows == self._manifest.n_rows:
             return
@@ -222,10 +241,15 @@ class StoreWriter:
         self.files.replace_text(directory / GROUP_FILE, text, self.root / WORKING_DIR / GROUP_FILE)
 
     def close(self) -> None:
-        """Release the files; what was not committed is gone."""
+        """Release the files and the lock; what was not committed is gone."""
+        if self._lock is None:
+            return
+        self._unusable = "it was closed"
         for writer in (*self._columns.values(), *self._offsets.values()):
             writer.close()
         shutil.rmtree(self.root / WORKING_DIR, ignore_errors=True)
+        os.close(self._lock)
+        self._lock = None
 
     def __enter__(self) -> "StoreWriter":
         return self
@@ -236,3 +260,14 @@ class StoreWriter:
                 self.commit()
         finally:
             self.close()
+
+
+def _lock_directory(root: Path) -> int:
+    """Take the store for this writer alone; the kernel frees it when the process ends, however it ends."""
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(fd)
+        raise LockedError(f"{root}: expected no other writer, found one at work; wait for it, or stop it") from error
+    return fd

@@ -6,6 +6,7 @@ the same directory is refused, never used.
 
 from __future__ import annotations
 
+import io
 import pickle
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ __all__ = ["load_checkpoint", "save_checkpoint"]
 
 def save_checkpoint(path: Path, owner: dict[str, Any], weights: dict[str, Tensor], **facts: Any) -> None:
     """Write weights and facts (epoch, settings: plain values) of `owner` = {"run", "detector", "seed"}."""
+    buffer = io.BytesIO()  # torch.save to a path turns a full disk into a RuntimeError of its own
+    torch.save({"owner": owner, "weights": weights, **facts}, buffer)
     with replace_file(path) as temporary:
-        torch.save({"owner": owner, "weights": weights, **facts}, temporary)
+        temporary.write_bytes(buffer.getbuffer())
 
 
 def load_checkpoint(path: Path, owner: dict[str, Any]) -> dict[str, Any]:

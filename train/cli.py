@@ -52,9 +52,11 @@ def train(config: Config) -> None:
     from train.files import make_directory
     from train.report import print_table, write_report
 
-    path = Path(config.store) if config.store else build_example_once(EXAMPLE_STORE)
+    path = build_example_once(EXAMPLE_STORE) if config.store is None else Path(config.store)
     data = open_data(config, path)
-    output_dir = Path(config.output_dir or Path("runs") / path.resolve().stem)
+    output_dir = Path("runs") / path.resolve().stem if config.output_dir is None else Path(config.output_dir)
+    if output_dir.resolve().is_relative_to(path.resolve()):
+        raise ConfigError(f"--output-dir: expected a directory outside the store {path}, found {output_dir}")
     make_directory(output_dir)
     experiment = run_experiment(config, data, output_dir)
     write_report(experiment, data, output_dir)

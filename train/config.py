@@ -37,12 +37,12 @@ class Config:
     output_dir: str | None = option(None, "where results go (default: runs/NAME_OF_STORE)")
     seed: int = option(0, "of the split, the weights and the order of the rows", 0, 2**31 - 1)
     seeds: int = option(1, "train each detector this many times, from --seed on, all on one split", 1, 100)
-    max_traces: int | None = option(None, "use this many labelled traces, drawn by --seed (default: all)", 1)
+    max_traces: int | None = option(None, "use this many labelled traces, drawn by --seed (default: all)", 1, 2**31 - 1)
     score_threshold: float | None = option(None, "label = 1 iff score < this (default: the labels as stored)")
 
-    epochs: int = option(10, "at most this many passes over the training rows", 1)
-    patience: int = option(10, "stop after this many epochs without a better validation AUROC", 1)
-    batch_size: int = option(32, "traces per step", 1)
+    epochs: int = option(10, "at most this many passes over the training rows", 1, 10**6)
+    patience: int = option(10, "stop after this many epochs without a better validation AUROC", 1, 10**6)
+    batch_size: int = option(32, "traces per step", 1, 10**6)
     lr: float = option(1e-3, "peak learning rate of the one-cycle schedule", 0, 10, low_open=True)
     num_workers: int = option(0, "threads that read ahead", 0, 1024)
     force_cpu: bool = option(False, "use the CPU even where an accelerator is at hand")
@@ -55,11 +55,11 @@ class Config:
     run_gvae: bool = option(True, "train gvae_lstm")
 
     attn_threshold: float = option(0.0, "keep an edge iff its attention is at least this", 0, 1)
-    top_k: int | None = option(None, "keep the k strongest sources of each token (default: all)", 1)
-    gnn_hidden: int = option(128, "width of the graph encoder", 1)
-    latent_dim: int = option(128, "width of gvae_lstm's latent", 1)
-    lstm_hidden: int = option(128, "width of each direction of the LSTM", 1)
-    num_lstm_layers: int = option(2, "depth of the LSTM", 1)
+    top_k: int | None = option(None, "keep the k strongest sources of each token (default: all)", 1, 2**31 - 1)
+    gnn_hidden: int = option(128, "width of the graph encoder", 1, 65_536)
+    latent_dim: int = option(128, "width of gvae_lstm's latent", 1, 65_536)
+    lstm_hidden: int = option(128, "width of each direction of the LSTM", 1, 65_536)
+    num_lstm_layers: int = option(2, "depth of the LSTM", 1, 64)
     dropout: float = option(0.3, "in the LSTM and the classifier", 0, 0.99)
     kl_weight: float = option(0.01, "of the KL term of gvae_lstm", 0)
 
@@ -120,11 +120,11 @@ def _add_flag(parser: argparse.ArgumentParser, setting: Field) -> None:
 
 def _check_range(setting: Field, value: float) -> None:
     low, high, low_open = (setting.metadata[key] for key in ("low", "high", "low_open"))
-    if math.isfinite(value) and (low < value if low_open else low <= value) and value <= high:
+    if (low < value if low_open else low <= value) and value <= high and abs(value) < math.inf:  # NaN fails too
         return
     start = f"{'above' if low_open else 'at least'} {low:g}" if low > -math.inf else "a finite number"
-    stop = f" and at most {high:g}" if high < math.inf else ""
-    raise ConfigError(f"{_flag(setting)}: expected {start}{stop}, found {value:g}; see python -m train --help")
+    stop = f" and at most {high:.10g}" if high < math.inf else ""
+    raise ConfigError(f"{_flag(setting)}: expected {start}{stop}, found {value!r:.40}; see python -m train --help")
 
 
 def _flag(setting: Field) -> str:

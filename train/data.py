@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from store import TraceLoader, TraceStore
+from store import Column, TraceLoader, TraceStore
 from train.config import Config
 from train.errors import DataError
 
@@ -22,6 +22,7 @@ __all__ = [
     "Split",
     "TrainingData",
     "check_columns",
+    "check_pairs",
     "missing_columns",
     "read_split",
     "side_of_question",
@@ -31,6 +32,14 @@ __all__ = [
 SIDES = ("train", "val", "test")
 CUTS = (0.70, 0.85)  # 70 / 15 / 15
 UNLABELLED = -1
+KINDS = {  # of the columns that detectors and the split read
+    "question_id": "text",
+    "label": "fixed with 0 item axes",
+    "score": "fixed with 0 item axes",
+    "hs_last": "fixed with 2 item axes",
+    "hidden_states": "ragged with 2 item axes",
+    "attn_mean": "ragged with 1 item axes",
+}
 
 
 @dataclass(frozen=True)
@@ -156,12 +165,39 @@ def check_split(split: Split, store: TraceStore) -> None:
 
 
 def check_columns(store: TraceStore, reader: str, columns: Iterable[str], way_out: str) -> None:
-    """Raise DataError unless the store has the columns that `reader` needs."""
+    """Raise DataError unless the store has the columns that `reader` needs, of the kind that it takes them for."""
     missing = missing_columns(store, columns)
     if missing:
         raise DataError(
             f"{store.path}: {reader}: expected column {missing[0]!r}, found only {', '.join(store.schema.columns)}; "
             f"make the traces again with that column, {way_out}"
+        )
+    for name in columns:
+        found = kind_of(store.schema.columns[name])
+        if name in KINDS and found != KINDS[name]:
+            raise DataError(
+                f"{store.path}: {reader}: expected column {name!r} to be {KINDS[name]}, found {found}; "
+                f"make the traces again, {way_out}"
+            )
+
+
+def kind_of(column: Column) -> str:
+    """What a column is, in the words of `KINDS`."""
+    if column.is_text:
+        return "text"
+    return f"{'ragged' if column.axis else 'fixed'} with {len(column.item_shape)} item axes"
+
+
+def check_pairs(store: TraceStore) -> None:
+    """Raise DataError unless every trace of T tokens has T(T+1)/2 pairs; reads offsets only."""
+    n_tokens, n_pairs = store.lengths("hidden_states"), store.lengths("attn_mean")
+    wrong = np.flatnonzero(n_pairs != n_tokens * (n_tokens + 1) // 2)
+    if len(wrong):
+        row = int(wrong[0])
+        raise DataError(
+            f"{store.path}: column 'attn_mean', trace {store.ids[row]!r}: expected T(T+1)/2 = "
+            f"{n_tokens[row] * (n_tokens[row] + 1) // 2} pairs for its {n_tokens[row]} tokens, found {n_pairs[row]}; "
+            f"make the {len(wrong)} traces like it again"
         )
 
 

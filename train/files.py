@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,9 +37,11 @@ def replace_file(path: Path) -> Iterator[Path]:
 
 
 def make_directory(path: Path) -> None:
-    """Create a directory and its parents; raises OutputError where that cannot be."""
+    """Create a directory and its parents; raises OutputError where that cannot be, or no file can be made in it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
     except OSError as error:
         raise OutputError(
             f"{path}: expected a directory to write results in, found: {error.strerror}; choose another --output-dir"

@@ -135,16 +135,16 @@ def predict(fabric: Fabric, model: Model, data: TrainingData, side: str, config:
     model.eval()
     logits = torch.cat([model(batch.to(fabric.device)).logits for batch in batches]).cpu().double()  # (n_side,)
     for position in (~logits.isfinite()).nonzero()[:1, 0].tolist():
-        check_finite("score", logits[position].item(), getattr(data.split, side)[position:], data)
+        check_finite("score", logits[position].item(), getattr(data.split, side)[position : position + 1], data)
     return logits.sigmoid().numpy()  # of doubles, because in float32 all logits above 17 would tie at 1
 
 
 def check_finite(what: str, number: float, rows: Sequence[int], data: TrainingData) -> float:
     """Give the number back; raises DataError, which names the first of `rows`, if it is NaN or infinite."""
     if not math.isfinite(number):
-        ids = ", ".join(repr(data.store.ids[int(row)]) for row in rows[:4])
+        ids = ", ".join(repr(data.store.ids[int(row)]) for row in rows[:4]) + (", ..." if len(rows) > 4 else "")
         raise DataError(
-            f"{data.store.path}: {what} of traces {ids}, ...: expected a finite number, found {number}; "
+            f"{data.store.path}: {what} of traces {ids}: expected a finite number, found {number}; "
             "look for values that are not finite in these traces, or lower --lr"
         )
     return number

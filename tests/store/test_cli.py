@@ -77,4 +77,14 @@ def test_help_and_usage(arguments):
     done = subprocess.run([sys.executable, "-m", "store", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == (0 if arguments else 2)
     assert "Traceback" not in done.stderr
-    assert "usage: python -m store" in done.stdout + done.stderr
+    assert done.stdout.startswith("usage: python -m store") == bool(arguments)
+    assert done.stderr.count("\n") == (0 if arguments else 1)
+
+
+def test_a_full_disk_is_one_line(store_path):
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        command = [sys.executable, "-m", "store", "info", store_path]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "No space left" in done.stderr

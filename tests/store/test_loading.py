@@ -153,3 +153,26 @@ def test_a_batch_is_indexed_by_name_and_by_position(store_path):
         batch[2]
     with pytest.raises(NotFoundError, match="closest: 'tokens'"):
         batch["token"]
+
+
+def test_who_takes_exactly_every_batch_is_in_the_next_epoch(store_path):
+    """Also a state saved while the last batch is in hand."""
+    loader = TraceLoader(store_path, ["label"], 8, shuffle=True)
+    first = [batch.rows.tolist() for _, batch in zip(range(len(loader)), loader, strict=False)]
+    assert loader.state_dict()["epoch"] == 1
+    assert loader.state_dict()["position"] == 0
+    assert [batch.rows.tolist() for batch in loader] != first
+
+
+def test_a_state_of_other_rows_is_refused(store_path):
+    state = TraceLoader(store_path, rows=range(10)).state_dict()
+    with pytest.raises(ValueError, match="expected rows"):
+        TraceLoader(store_path, rows=range(10, 20)).load_state_dict(state)
+    with pytest.raises(ValueError, match="expected position from 0 to 10, found None"):
+        TraceLoader(store_path, rows=range(10)).load_state_dict({k: v for k, v in state.items() if k != "position"})
+
+
+def test_no_columns_are_rows_alone(store_path):
+    assert delivered(TraceLoader(store_path, [])) == list(range(40))
+    with pytest.raises(TypeError, match="columns: expected a sequence of names"):
+        TraceLoader(store_path, "label")

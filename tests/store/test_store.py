@@ -11,8 +11,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from oracle import SCHEMA, assert_batch, assert_same_row, bits, make_rows, write_store
 
-from store import Column, CorruptError, NotFoundError, Schema, SchemaError, StoreWriter, TraceStore, VersionError
+from store import (
+    Column,
+    CorruptError,
+    IncompleteError,
+    LockedError,
+    NotFoundError,
+    Schema,
+    SchemaError,
+    StoreWriter,
+    TraceStore,
+    VersionError,
+)
 from store.errors import closest
+from store.files import Files
 from store.schema import DTYPES
 
 
@@ -290,7 +302,7 @@ def test_damage_is_an_error_never_a_crash_or_zeros(broken_path, rows):
     whole = shard.read_bytes()
     for damaged in (b"", whole[:10], whole[:-1], whole[:-10] + bytes(10), whole[: len(whole) // 2]):
         shard.write_bytes(damaged)
-        with pytest.raises(CorruptError, match=r"array 'tokens', shard 0: expected .* store verify"):
+        with pytest.raises(CorruptError, match=r"array 'tokens', shard 0: expected .* restore"):
             TraceStore.open(broken_path).read(range(40), ["tokens"])
     shard.unlink()
     with pytest.raises(CorruptError, match=r"array 'tokens', shard 0: expected .*, found: No such file"):
@@ -347,3 +359,114 @@ def test_a_column_that_did_not_grow_keeps_its_last_checksum(tmp_path):
     with StoreWriter.open(tmp_path / "s.zarr") as writer:
         writer.append("b", {"x": []})
     assert TraceStore.open(tmp_path / "s.zarr")._manifest.tails["x"] == tails["x"] != []
+
+
+class FailingFiles(Files):
+    """Fails one write, as a full disk does."""
+
+    def __init__(self):
+        self.fail = False
+
+    def write(self, fd, data, position):
+        if self.fail:
+            self.fail = False
+            raise OSError(28, "No space left on device")
+        super().write(fd, data, position)
+
+
+def test_a_row_that_stopped_half_way_is_never_committed(tmp_path):
+    """The writer refuses to go on; what was committed stays, and a new writer works."""
+    files, schema = FailingFiles(), Schema({"v": Column("float64", axis="t", chunk_items=4, shard_items=8)})
+    writer = StoreWriter.create(tmp_path / "s.zarr", schema, files=files)
+    writer.append("ok", {"v": np.ones(3)})
+    writer.commit()
+    files.fail = True
+    with pytest.raises(OSError, match="No space left"):
+        writer.append("bad", {"v": np.zeros(10**6)})
+    for go_on in (lambda: writer.append("good", {"v": np.ones(1)}), writer.commit):
+        with pytest.raises(IncompleteError, match="appending trace 'bad' stopped half-way"):
+            go_on()
+    writer.close()
+    with StoreWriter.open(tmp_path / "s.zarr") as again:
+        again.append("good", {"v": np.ones(1)})
+    assert [trace.id for trace in TraceStore.open(tmp_path / "s.zarr")] == ["ok", "good"]
+    assert TraceStore.open(tmp_path / "s.zarr")["ok"]["v"].tolist() == [1, 1, 1]
+
+
+def test_one_writer_at_a_time(tmp_path, rows):
+    path = write_store(tmp_path / "s.zarr", SCHEMA, rows[:3])
+    with StoreWriter.open(path), pytest.raises(LockedError, match="found one at work"):
+        StoreWriter.open(path)
+    StoreWriter.open(path).close()
+
+
+def test_a_closed_writer_says_so(tmp_path, rows):
+    writer = StoreWriter.create(tmp_path / "s.zarr", SCHEMA)
+    writer.close()
+    writer.close()
+    for use in (lambda: writer.append(*rows[0]), writer.commit):
+        with pytest.raises(IncompleteError, match="it was closed"):
+            use()
+
+
+def test_an_old_reader_finds_its_ids_after_the_table_was_merged(tmp_path, rows):
+    """Also one that was pickled before; rows added since stay unseen."""
+    path = write_store(tmp_path / "s.zarr", SCHEMA, rows[:10])
+    old = TraceStore.open(path)
+    shipped = pickle.dumps(old)
+    with StoreWriter.open(path) as writer:
+        for row in rows[10:30]:
+            writer.append(*row)
+    for store in (old, pickle.loads(shipped)):  # noqa: S301 - our own bytes
+        assert [store.row_of(trace_id) for trace_id, _ in rows[:10]] == list(range(10))
+        assert rows[10][0] not in store
+
+
+def test_a_relative_path_outlives_a_change_of_directory(tmp_path, rows, monkeypatch):
+    write_store(tmp_path / "s.zarr", SCHEMA, rows[:3])
+    monkeypatch.chdir(tmp_path)
+    store = TraceStore.open("s.zarr")
+    monkeypatch.chdir("/")
+    assert_same_row(store[rows[1][0]], rows[1][1])
+
+
+def test_numpy_numbers_in_a_list_are_not_rounded(tmp_path):
+    writer = StoreWriter.create(tmp_path / "s.zarr", Schema({"x": Column("float16", axis="t")}))
+    for value in ([np.float32(0.1)], [np.ones(1, np.float32)[0]], np.float64(0.1).reshape(1)):
+        with pytest.raises(SchemaError, match="expected float16, found float"):
+            writer.append("a", {"x": value})
+    writer.close()
+
+
+def test_text_that_is_damaged_is_named(broken_path, rows):
+    shard = broken_path / "question/c/0"
+    data = bytearray(shard.read_bytes())
+    data[: sum(len(row["question"].encode()) for _, row in rows)] = b"\xff" * len(
+        "".join(row["question"] for _, row in rows).encode()
+    )
+    shard.write_bytes(data)
+    store = TraceStore.open(broken_path)
+    row = next(i for i, (_, values) in enumerate(rows) if values["question"])
+    for read in (lambda: store[row]["question"], lambda: store.read([row])):
+        with pytest.raises(CorruptError, match=r"column 'question'.*expected UTF-8"):
+            read()
+
+
+def test_ids_that_no_text_can_be_are_simply_absent(store_path):
+    store = TraceStore.open(store_path)
+    assert "\ud800" not in store
+    assert "trace 3 é" in store.ids
+    with pytest.raises(NotFoundError):
+        store["\udcff"]
+
+
+def test_an_open_store_with_another_cache(store_path):
+    store = TraceStore.open(store_path)
+    assert TraceStore.open(store) is store
+    assert TraceStore.open(store, cache_bytes=0).cache_bytes == 0
+
+
+def test_lengths(store_path, rows):
+    store = TraceStore.open(store_path)
+    assert store.lengths("tokens").tolist() == [len(row["tokens"]) for _, row in rows]
+    assert store.lengths("label").tolist() == [1] * 40

@@ -8,8 +8,10 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from store import Column, Schema, StoreWriter
 from train import cli
 from train.cli import main
 
@@ -140,3 +142,59 @@ def test_interrupt_leaves_whole_files(store_path, tmp_path):
     assert "interrupted" in err.splitlines()[-1]
     assert "Traceback" not in err
     assert [path.name for path in out.iterdir()] == ["lstm_solo-seed0.pt"]
+
+
+@pytest.mark.parametrize(
+    "name, column, value, message",
+    [
+        ("question_id", Column("int32"), 3, "expected column 'question_id' to be text, found fixed with 0 item axes"),
+        ("label", Column("utf8"), "1", "expected column 'label' to be fixed with 0 item axes, found text"),
+        ("hs_last", Column("float16", (4,)), np.zeros(4, np.float16), "column 'hs_last' to be fixed with 2 item axes"),
+        ("hidden_states", Column("float16", (2, 4)), np.zeros((2, 4), np.float16), "to be ragged with 2 item axes"),
+    ],
+)
+def test_a_column_of_another_kind(capsys, tmp_path, name, column, value, message):
+    """A name alone does not make a column: its kind and shape are checked before anything is written."""
+    columns = {
+        "question_id": Column("utf8"),
+        "label": Column("int8"),
+        "hs_last": Column("float16", (2, 4)),
+        "hidden_states": Column("float16", (2, 4), axis="tokens"),
+        "attn_mean": Column("float16", (2,), axis="pairs"),
+    }
+    row = {
+        "question_id": "q",
+        "label": 1,
+        "hs_last": np.zeros((2, 4), np.float16),
+        "hidden_states": np.zeros((1, 2, 4), np.float16),
+        "attn_mean": np.zeros((1, 2), np.float16),
+    }
+    with StoreWriter.create(tmp_path / "s.zarr", Schema(columns | {name: column})) as writer:
+        writer.append("a", row | {name: value})
+    assert message in fail(capsys, tmp_path, "--store", tmp_path / "s.zarr")
+
+
+def test_a_trace_with_the_wrong_number_of_pairs(capsys, tmp_path, make_store, labels):
+    """The trace is named before anything is trained."""
+
+    def drop_a_pair(number, row):
+        if number == 7:
+            row["attn_mean"] = row["attn_mean"][1:]
+
+    line = fail(capsys, tmp_path, "--store", make_store(labels, change=drop_a_pair))
+    assert "column 'attn_mean', trace 't7': expected T(T+1)/2 =" in line
+
+
+def test_results_never_go_into_the_store(capsys, store_path):
+    assert main(["--store", str(store_path), "--output-dir", str(store_path / "label")]) == 2
+    assert "expected a directory outside the store" in capsys.readouterr().err
+
+
+def test_an_empty_store_name_is_not_the_example(capsys, tmp_path):
+    """An unset variable in a shell script must not train on something else."""
+    assert "expected a trace store" in fail(capsys, tmp_path, "--store", "")
+
+
+@pytest.mark.parametrize("flag", ["--seed", "--top-k", "--lstm-hidden", "--epochs"])
+def test_absurdly_large_numbers(capsys, tmp_path, flag):
+    assert f"{flag}: expected" in fail(capsys, tmp_path, flag, "9" * 400)

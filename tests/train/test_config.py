@@ -40,14 +40,14 @@ def test_every_detector_has_a_switch():
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--epochs 0", "--epochs: expected at least 1, found 0"),
+        ("--epochs 0", "--epochs: expected at least 1 and at most 1000000, found 0"),
         ("--lr 0", "--lr: expected above 0 and at most 10, found 0"),
         ("--lr inf", "--lr: expected above 0 and at most 10, found inf"),
         ("--attn-threshold 1.5", "--attn-threshold: expected at least 0 and at most 1, found 1.5"),
         ("--attn-threshold -0.1", "--attn-threshold: expected at least 0 and at most 1, found -0.1"),
         ("--score-threshold nan", "--score-threshold: expected a finite number, found nan"),
         ("--dropout 1", "--dropout: expected at least 0 and at most 0.99, found 1"),
-        ("--top-k 0", "--top-k: expected at least 1, found 0"),
+        ("--top-k 0", "--top-k: expected at least 1 and at most 2147483647, found 0"),
         ("--threads 0", "--threads: expected at least 1 and at most 1024, found 0"),
         ("--seed -1", "--seed: expected at least 0"),
         ("--batch-size two", "argument --batch-size: invalid int value: 'two'"),
