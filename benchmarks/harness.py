@@ -7,6 +7,7 @@ is compared once with the rows that were written.
 
 import argparse
 import csv
+import gc
 import os
 import platform
 import shlex
@@ -125,17 +126,24 @@ class FlatCopy:
         return np.concatenate([self.items[self.offsets[row] : self.offsets[row + 1]] for row in rows])
 
 
-def alternate(contenders: dict[str, Callable[[int], None]], epochs: int) -> dict[str, list[float]]:
-    """Seconds of every epoch of every contender, taking turns; the first, a warm-up, is left out."""
+def alternate(contenders: dict[str, Callable[[int], None]], epochs: int, warm: bool = True) -> dict[str, list[float]]:
+    """Seconds of every epoch of every contender, taking turns.
+
+    Warm: a turn begins with an epoch that is not timed. While the others had theirs, the kernel may have unmapped
+    or dropped a contender's pages and the processor's cache holds theirs; who comes next to a reader of the same
+    file would be spared that.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for number in range(epochs + 1):
+    for number in range(epochs):
         for name, contender in contenders.items():
+            if warm:
+                contender(number + epochs)
             start = time.perf_counter()
             contender(number)
             seconds[name].append(time.perf_counter() - start)
-            show(f"epoch {number} of {epochs}: {name} {seconds[name][-1]:.2f} s")
+            show(f"turn {number + 1} of {epochs}: {name} {seconds[name][-1]:.2f} s")
     show("")
-    return {name: times[1:] for name, times in seconds.items()}
+    return seconds
 
 
 def show(text: str) -> None:
@@ -204,7 +212,8 @@ def private_bytes() -> int:
 
 
 def drop_caches(paths: Sequence[Path]) -> None:
-    """Put these files out of the page cache, so that the next read comes from the disk."""
+    """Put these files out of the page cache, so that the next read comes from the disk; nobody may have them mapped."""
+    gc.collect()
     for root in paths:
         for path in [root] if root.is_file() else root.rglob("*"):
             if path.is_file():

@@ -133,17 +133,27 @@ class RawArray(_Array):
         return out
 
     def _join(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        """Many short ranges: one call of `join` over slices of the maps' bytes."""
-        layout, n = self.layout, self.layout.item_bytes
-        if self.n_items <= layout.shard_items:
-            memory = self.shard(0).memory
-            joined = bytearray().join(
-                [memory[a:b] for a, b in zip((starts * n).tolist(), (stops * n).tolist(), strict=True)]
-            )
-        else:
+        """Many short ranges: one call of `join` over slices of the maps' bytes, or NumPy's gather if all are alike."""
+        layout, n, lengths = self.layout, self.layout.item_bytes, stops - starts
+        shards = starts // layout.shard_items
+        if lengths.min() == 0 or ((stops - 1) // layout.shard_items != shards).any():
             pieces = plan_pieces(starts, stops, layout.shard_items)
             joined = bytearray().join([self.shard(s).memory[a * n : b * n] for s, a, b, _ in pieces])
+            return np.frombuffer(joined, layout.dtype).reshape(-1, *layout.item_shape)
+        local, numbers = starts - shards * layout.shard_items, shards.tolist()
+        memories = {number: self.shard(number).memory for number in set(numbers)}
+        if len(memories) == 1 and lengths.min() == lengths.max():
+            return self._equal(numbers[0], local, int(lengths[0]))
+        begins, ends = (local * n).tolist(), ((local + lengths) * n).tolist()
+        joined = bytearray().join([memories[s][a:b] for s, a, b in zip(numbers, begins, ends, strict=True)])
         return np.frombuffer(joined, layout.dtype).reshape(-1, *layout.item_shape)
+
+    def _equal(self, shard: int, starts: np.ndarray, length: int) -> np.ndarray:
+        """Short ranges of one length in one shard: NumPy's own gather, over every window of that length."""
+        items = self.shard(shard).items
+        shape = (len(items) - length + 1, length, *items.shape[1:])
+        windows = np.ndarray(shape, items.dtype, self.shard(shard).memory, 0, (items.strides[0], *items.strides))
+        return windows[starts].reshape(-1, *items.shape[1:])
 
     def take(self, positions: np.ndarray, select: Select = (), empty: Empty = np.empty) -> np.ndarray:
         """The items at `positions`, int64 `(n,)`."""

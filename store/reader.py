@@ -290,7 +290,7 @@ class TraceStore:
         starts, stops = offsets.take(rows), offsets.take(rows + 1)
         if len(rows):
             self._check_ranges(axis, starts.min(), stops.max())
-            if (stops < starts).any():
+            if (stops - starts).min() < 0:
                 bad = int(rows[np.argmax(stops < starts)])
                 raise CorruptError(f"axis {axis!r}, row {bad}: expected offsets that never fall; {RESTORE}")
         return starts, stops

@@ -470,3 +470,15 @@ def test_lengths(store_path, rows):
     store = TraceStore.open(store_path)
     assert store.lengths("tokens").tolist() == [len(row["tokens"]) for _, row in rows]
     assert store.lengths("label").tolist() == [1] * 40
+
+
+@pytest.mark.parametrize("lengths", [[5] * 40, [3, 7, 1, 4] * 10, [0, 6, 2] * 13])
+def test_many_short_rows_within_and_across_shards(tmp_path, lengths):
+    """Rows of one length, of several, and empty ones; in one shard, in several, and over a border."""
+    column = Column("int32", (2,), axis="t", chunk_items=16, shard_items=64)
+    with StoreWriter.create(tmp_path / "s.zarr", Schema({"x": column})) as writer:
+        for i, n in enumerate(lengths):
+            writer.append(str(i), {"x": np.full((n, 2), i, np.int32)})
+    store = TraceStore.open(tmp_path / "s.zarr")
+    for rows in ([0, 1, 2, 3], [3, 0, 2], list(range(len(lengths)))[::-1], [len(lengths) - 1, 0, 5, 5]):
+        assert_batch(store.read(rows), [{"x": np.full((lengths[row], 2), row, np.int32)} for row in rows])
