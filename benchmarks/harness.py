@@ -22,7 +22,17 @@ import numpy as np
 
 from store import Column, Schema, StoreWriter, TraceStore, permutation
 
-__all__ = ["FlatCopy", "alternate", "drop_caches", "finish", "make_store", "parser", "private_bytes", "ratios"]
+__all__ = [
+    "FlatCopy",
+    "alternate",
+    "drop_caches",
+    "epoch_of",
+    "finish",
+    "make_store",
+    "parser",
+    "private_bytes",
+    "ratios",
+]
 
 RESULTS = Path(__file__).parent / "results"
 GB = 1e9
@@ -146,6 +156,17 @@ def alternate(contenders: dict[str, Callable[[int], None]], epochs: int, warm: b
     return seconds
 
 
+def epoch_of(loader: object) -> Callable[[int], None]:
+    """An epoch of a loader, or of a sampler's loader, with nothing done to its batches."""
+
+    def epoch(number: int) -> None:
+        (loader if hasattr(loader, "set_epoch") else loader.sampler).set_epoch(number)
+        for _ in loader:
+            pass
+
+    return epoch
+
+
 def show(text: str) -> None:
     """Progress, on a terminal only."""
     if sys.stderr.isatty():
@@ -176,11 +197,20 @@ def finish(name: str, results: Path, rows: list[dict]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
     results.mkdir(parents=True, exist_ok=True)
     with (results / f"{name}.csv").open("w", newline="") as file:
-        file.write(f"# python -m benchmarks.{name} {shlex.join(sys.argv[1:])}\n# {versions()}\n# {machine()}\n")
+        file.write(f"# python -m benchmarks.{name} {settings()}\n# {versions()}\n# {machine()}\n")
         writer = csv.DictWriter(file, keys, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
     print(f"\n{results / name}.csv: {machine()}")
+
+
+def settings() -> str:
+    """The command's options but for those that say where files are."""
+    options = sys.argv[1:]
+    for flag in ("--dir", "--results"):
+        if flag in options:
+            del options[options.index(flag) : options.index(flag) + 2]
+    return shlex.join(options)
 
 
 def versions() -> str:

@@ -14,7 +14,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import torch
 
-from benchmarks.harness import FlatCopy, alternate, finish, installed, make_store, parser, ragged_rows, ratios
+from benchmarks.harness import FlatCopy, alternate, epoch_of, finish, installed, make_store, parser, ragged_rows, ratios
 from store import Column, TraceLoader
 
 ROW_BYTES, ITEM_BYTES, BATCH_SIZE = 1_000_000, 4096, 32
@@ -44,7 +44,7 @@ def main() -> None:
             missing.append(f"{name} ({error})")
             continue
         check(fetch, flat)
-        contenders[f"{name} {installed(package)}"] = epoch_of(fetch, flat)
+        contenders[f"{name} {installed(package)}"] = epoch_with(fetch, flat)
     seconds = alternate(contenders, args.epochs)
     finish("peers", args.results, ratios(seconds, len(flat), flat.n_bytes, "ceiling"))
     if missing:
@@ -53,16 +53,10 @@ def main() -> None:
 
 def ours(store: object, num_workers: int) -> Epoch:
     loader = TraceLoader(store, ["x"], BATCH_SIZE, shuffle=True, num_workers=num_workers)
-
-    def epoch(number: int) -> None:
-        loader.set_epoch(number)
-        for _ in loader:
-            pass
-
-    return epoch
+    return epoch_of(loader)
 
 
-def epoch_of(fetch: Fetch, flat: FlatCopy) -> Epoch:
+def epoch_with(fetch: Fetch, flat: FlatCopy) -> Epoch:
     def epoch(number: int) -> None:
         for rows in flat.batches(number, BATCH_SIZE):
             fetch(rows)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from benchmarks.harness import alternate, finish, make_store, parser, ratios
+from benchmarks.harness import alternate, epoch_of, finish, make_store, parser, ratios
 from store import Column, TraceLoader, permutation
 
 ROW_BYTES, BATCH_SIZE = 1024, 256
@@ -46,13 +46,7 @@ def fancy(array: np.ndarray) -> Callable[[int], None]:
 
 def ours(store: object, num_workers: int) -> Callable[[int], None]:
     loader = TraceLoader(store, ["x"], BATCH_SIZE, shuffle=True, num_workers=num_workers)
-
-    def epoch(number: int) -> None:
-        loader.set_epoch(number)
-        for _ in loader:
-            pass
-
-    return epoch
+    return epoch_of(loader)
 
 
 if __name__ == "__main__":

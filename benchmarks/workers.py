@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.harness import FlatCopy, alternate, finish, make_store, parser, ragged_rows, ratios
+from benchmarks.harness import FlatCopy, alternate, epoch_of, finish, make_store, parser, ragged_rows, ratios
 from store import Column, GlobalShuffleSampler, TraceDataset, TraceLoader
 
 ROW_BYTES, ITEM_BYTES, BATCH_SIZE = 1_000_000, 4096, 32
@@ -53,24 +53,12 @@ def processes(dataset: Dataset, n: int, collate: Callable | None = None) -> Call
     loader = DataLoader(
         dataset, BATCH_SIZE, sampler=sampler, num_workers=n, collate_fn=collate, persistent_workers=n > 0
     )
-
-    def epoch(number: int) -> None:
-        sampler.set_epoch(number)
-        for _ in loader:
-            pass
-
-    return epoch
+    return epoch_of(loader)
 
 
 def threads(path: object, n: int) -> Callable[[int], None]:
     loader = TraceLoader(path, ["x"], BATCH_SIZE, shuffle=True, num_workers=n)
-
-    def epoch(number: int) -> None:
-        loader.set_epoch(number)
-        for _ in loader:
-            pass
-
-    return epoch
+    return epoch_of(loader)
 
 
 if __name__ == "__main__":

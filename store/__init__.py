@@ -17,8 +17,9 @@ from store.errors import (
 )
 from store.loader import TraceLoader
 from store.order import GlobalShuffleSampler, permutation
-from store.reader import Trace, TraceStore
+from store.reader import TraceStore
 from store.schema import Column, Schema
+from store.trace import Trace
 from store.writer import StoreWriter
 
 __all__ = [

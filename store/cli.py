@@ -16,8 +16,9 @@ import numpy as np
 import torch
 
 from store.errors import StoreError
-from store.reader import Trace, TraceStore
+from store.reader import TraceStore
 from store.schema import Column
+from store.trace import Trace
 
 __all__ = ["main"]
 

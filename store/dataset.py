@@ -11,7 +11,8 @@ from torch.utils.data import Dataset
 from torch.utils.data._utils.collate import default_collate_fn_map  # torch's documented place to extend it
 
 from store.batch import Batch, Row
-from store.reader import Select, TraceStore
+from store.plan import Select
+from store.reader import TraceStore
 
 __all__ = ["TraceDataset"]
 

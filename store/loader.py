@@ -15,8 +15,9 @@ import numpy as np
 
 from store.batch import Batch
 from store.order import permutation, rank_positions
+from store.plan import Select
 from store.prefetch import Readahead, VisitTimes, row_bytes
-from store.reader import Select, TraceStore
+from store.reader import TraceStore
 
 __all__ = ["TraceLoader"]
 

@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from store.reader import ReadPlan, TraceStore
+from store.plan import ReadPlan
+from store.reader import TraceStore
 
 __all__ = ["Readahead", "VisitTimes", "row_bytes"]
 

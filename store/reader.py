@@ -4,11 +4,10 @@ Opening reads one small file. Shards are mapped when first needed; processes sha
 pickles as its path and its manifest, never an array, so that a worker process sees the same rows.
 """
 
-import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import overload
 
 import numpy as np
 import torch
@@ -20,16 +19,15 @@ from store.errors import CorruptError, NotFoundError, closest
 from store.index import hash_ids, packed_offsets, rows_with_hash
 from store.manifest import Manifest, read_manifest
 from store.maps import BufferPool
-from store.schema import TRACE_ID, ArrayLayout, Column, Schema, index_layouts, offsets_layout
+from store.plan import ReadPlan, Select, plan_read
+from store.schema import ArrayLayout, Schema, index_layouts, offsets_layout
+from store.trace import Trace, TraceIds
 from store.values import decode_texts
 
-__all__ = ["Trace", "TraceIds", "TraceStore"]
+__all__ = ["TraceStore"]
 
 CACHE_BYTES = 64 * 1024 * 1024
 RESTORE = "restore the store from a copy"
-_IDS_BLOCK = 4096  # ids read at once when iterating
-
-Select = Mapping[str, Mapping[str, slice | int]]
 
 
 class TraceStore:
@@ -215,25 +213,11 @@ class TraceStore:
         self.schema.column(name, str(self.path))
         return self.schema.axis_of(name)
 
-    def plan(self, columns: Sequence[str] | None = None, select: Select | None = None) -> "ReadPlan":
+    def plan(self, columns: Sequence[str] | None = None, select: Select | None = None) -> ReadPlan:
         """Check once what every batch will read; see `read` for the arguments and errors."""
-        if isinstance(columns, str):
-            raise TypeError(f"columns: expected a sequence of names, found the string {columns!r}")
-        names = list(self.schema.columns) if columns is None else list(dict.fromkeys(columns))
-        for name in select or {}:
-            if name not in names:
-                raise NotFoundError(f"select: expected one of the columns read, {names}, found {name!r:.200}")
-        parts = []
-        for name in names:
-            column = self.schema.column(name, str(self.path))
-            parts.append(
-                ColumnPart(
-                    name, column, self.schema.axis_of(name), _item_slices(name, column, (select or {}).get(name))
-                )
-            )
-        return ReadPlan(tuple(parts), tuple(dict.fromkeys(part.axis for part in parts if part.axis)))
+        return plan_read(self.schema, columns, select, str(self.path))
 
-    def read_batch(self, plan: "ReadPlan", rows: np.ndarray, next_use: NextUse | None = None) -> Batch:
+    def read_batch(self, plan: ReadPlan, rows: np.ndarray, next_use: NextUse | None = None) -> Batch:
         """Read checked rows, int64 `(n,)`, of a plan.
 
         Parameters
@@ -268,14 +252,14 @@ class TraceStore:
 
         return of_items
 
-    def advise(self, plan: "ReadPlan", rows: np.ndarray) -> None:
+    def advise(self, plan: ReadPlan, rows: np.ndarray) -> None:
         """Tell the kernel that these rows will be read soon; returns before they are."""
         ranges = {axis: self._axis_ranges(axis, rows) for axis in plan.axes}
         for part in plan.parts:
             starts, stops = ranges[part.axis] if part.axis else (rows, rows + 1)
             self._column(part.name).advise(starts, stops, part.select)
 
-    def is_cached(self, plan: "ReadPlan", rows: np.ndarray) -> bool:
+    def is_cached(self, plan: ReadPlan, rows: np.ndarray) -> bool:
         """Whether the kernel seems to hold these rows: looks at one page a row of the plan's largest column."""
         part = max(plan.parts, key=lambda part: self.n_items(part.name) * part.column.item_bytes, default=None)
         if part is None:
@@ -332,84 +316,6 @@ class TraceStore:
         return f"TraceStore({str(self.path)!r}: {len(self)} rows, {len(self.schema.columns)} columns)"
 
 
-class ColumnPart(NamedTuple):
-    """What is read of one column."""
-
-    name: str
-    column: Column
-    axis: str | None
-    select: tuple[slice, ...]
-
-    @property
-    def share(self) -> float:
-        """Of an item, how much is read."""
-        axes = zip(self.select, self.column.item_shape, strict=False)
-        return math.prod(len(range(n)[part]) / n for part, n in axes)
-
-
-class ReadPlan(NamedTuple):
-    """What is read of a row, checked against the schema: the columns, and the ragged axes they need, each once."""
-
-    parts: tuple[ColumnPart, ...]
-    axes: tuple[str, ...]
-
-
-class Trace(Mapping):
-    """One row, read when asked for: `trace[column]`.
-
-    A ragged column is an array `(n, *item_shape)`, a fixed one `item_shape` or a NumPy scalar, a utf8 column a
-    string. Arrays are read-only; where one shard holds the row they are views of the mapped file, no copy.
-    bfloat16 comes as a torch tensor (a copy), since NumPy has no such dtype.
-    """
-
-    def __init__(self, store: TraceStore, row: int) -> None:
-        self.store, self.row = store, row
-
-    @property
-    def id(self) -> str:
-        return self.store.read_value(TRACE_ID, self.row)
-
-    def __getitem__(self, name: str) -> np.ndarray | torch.Tensor | str:
-        return self.store.read_value(name, self.row)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.store.schema.stored
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.store.schema.columns)
-
-    def __len__(self) -> int:
-        return len(self.store.schema.columns)
-
-    def __repr__(self) -> str:
-        return f"Trace({self.id!r}, row {self.row} of {str(self.store.path)!r})"
-
-
-class TraceIds(Sequence):
-    """The trace ids by row, read from the store when asked for; never a list of a million strings."""
-
-    def __init__(self, store: TraceStore) -> None:
-        self._store = store
-
-    def __len__(self) -> int:
-        return len(self._store)
-
-    def __getitem__(self, key: int | slice) -> str | list[str]:
-        if isinstance(key, slice):
-            return self._store.read(range(len(self))[key], [TRACE_ID])[TRACE_ID]
-        return self._store.read_value(TRACE_ID, range(len(self))[key])
-
-    def __iter__(self) -> Iterator[str]:
-        for start in range(0, len(self), _IDS_BLOCK):
-            yield from self[start : start + _IDS_BLOCK]
-
-    def __contains__(self, trace_id: object) -> bool:
-        return trace_id in self._store
-
-    def __repr__(self) -> str:
-        return f"TraceIds({len(self)} ids)"
-
-
 def _check_cache_bytes(cache_bytes: int | None, schema: Schema) -> int:
     """The cache's size; raises ValueError if it could not hold one chunk."""
     coded = [schema.layout(name) for name, column in schema.columns.items() if column.codec]
@@ -419,27 +325,3 @@ def _check_cache_bytes(cache_bytes: int | None, schema: Schema) -> int:
     if cache_bytes and cache_bytes < largest:
         raise ValueError(f"cache_bytes: expected 0, or at least one chunk of {largest} bytes, found {cache_bytes}")
     return cache_bytes
-
-
-def _item_slices(name: str, column: Column, axes: Mapping[str, slice | int] | None) -> tuple[slice, ...]:
-    """A slice for every item axis; nothing if whole items are read."""
-    slices = [slice(None)] * len(column.item_shape)
-    for axis, part in (axes or {}).items():
-        if axis not in column.axis_names:
-            known = list(column.axis_names) or "none"
-            raise NotFoundError(f"column {name!r}: expected an item axis of {known}, found {axis!r:.200}")
-        position = column.axis_names.index(axis)
-        slices[position] = _as_slice(part, column.item_shape[position], f"column {name!r}, axis {axis!r}")
-    return tuple(slices) if axes else ()
-
-
-def _as_slice(part: slice | int, n: int, where: str) -> slice:
-    """A selection of an axis of length n as a non-empty slice inside it."""
-    if isinstance(part, int | np.integer) and not isinstance(part, bool):
-        part = slice(part, part + 1 if part != -1 else None)
-    if not isinstance(part, slice):
-        raise TypeError(f"{where}: expected a slice or an integer, found {part!r:.100}")
-    borders = [border for border in (part.start, part.stop) if border is not None]
-    if any(not -n <= border <= n for border in borders) or not len(range(n)[part]):
-        raise IndexError(f"{where}: expected a selection from 0 to {n}, found {part.start}:{part.stop}:{part.step}")
-    return part

@@ -15,10 +15,10 @@ RANKS = [
     ["store.codecs", "store.files", "store.maps", "store.cache"],
     ["store.schema"],
     ["store.manifest", "store.index", "store.values", "store.zarr_json"],
-    ["store.shard"],
+    ["store.shard", "store.plan"],
     ["store.array"],
     ["store.array_writer"],
-    ["store.batch", "store.order"],
+    ["store.batch", "store.order", "store.trace"],
     ["store.reader"],
     ["store.writer"],
     ["store.dataset", "store.prefetch"],
@@ -36,6 +36,7 @@ ALLOWED = {
         "store.values",
         "store.batch",
         "store.reader",
+        "store.trace",
         "store.order",
         "store.dataset",
         "store.loader",
@@ -58,7 +59,14 @@ def rank(module):
 
 
 def imports(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    for_types = [
+        node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    never_run = {node for block in for_types for node in ast.walk(block)}
+    for node in ast.walk(tree):
+        if node in never_run:
+            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
