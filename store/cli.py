@@ -57,7 +57,12 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
-    parser = _Parser("python -m store", description=__doc__, epilog=EXAMPLES, formatter_class=raw)
+    parser = _Parser(
+        "python -m store",
+        description="Look into a trace store from the terminal.",
+        epilog=EXAMPLES,
+        formatter_class=raw,
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     info = commands.add_parser("info", help="columns, shapes, rows, bytes on disk, codecs, provenance")
