@@ -2,11 +2,12 @@
 
 Each size runs in a process of its own: rows/s of the best epoch, the most private memory (RssAnon) beyond what the
 process had before, and what the process has mapped, which is the kernel's page cache and no leak. With
-`--limit-mb`, only the largest size runs, cold, inside a memory control group of that size (needs root, cgroup v2),
+`--limit-mb`, only the largest size runs, cold, inside a memory control group of that size (needs root),
 against pread of the same ranges in the same group.
 """
 
 import multiprocessing
+import os
 import threading
 import time
 from pathlib import Path
@@ -16,7 +17,6 @@ from benchmarks.harness import FlatCopy, drop_caches, finish, make_store, parser
 from store import Column, TraceLoader, TraceStore
 
 ROW_BYTES, ITEM_BYTES, BATCH_SIZE = 1_000_000, 4096, 32
-CGROUP = Path("/sys/fs/cgroup/trace-store-benchmark")
 
 
 def main() -> None:
@@ -69,14 +69,10 @@ def measure(path: Path, epochs: int) -> dict:
 
 def limited(path: Path, contender: str, limit_mb: int) -> dict:
     """One cold epoch inside a control group."""
-    store = TraceStore.open(path)
-    flat = FlatCopy(store)
+    flat = FlatCopy(TraceStore.open(path))
     epoch = pread(flat) if contender != "ours" else ours(path)
     drop_caches([path, flat.path])
-    CGROUP.mkdir(exist_ok=True)
-    (CGROUP / "memory.max").write_text(str(limit_mb * 2**20))
-    (CGROUP / "memory.swap.max").write_text("0")
-    (CGROUP / "cgroup.procs").write_text("0")
+    enter_group(limit_mb * 2**20)
     most = [0]
     done = threading.Event()
     watch = threading.Thread(target=watch_private, args=(done, most))
@@ -88,6 +84,19 @@ def limited(path: Path, contender: str, limit_mb: int) -> dict:
     watch.join()
     speed = round(flat.n_bytes / seconds / 1e9, 3)
     return {"contender": contender, "limit_MB": limit_mb, "GB_per_s": speed, "private_MB": round(most[0] / 1e6, 1)}
+
+
+def enter_group(n_bytes: int) -> None:
+    """Put this process into a memory control group of its own, version 2 or 1."""
+    root, limit = Path("/sys/fs/cgroup"), "memory.max"
+    if not (root / "cgroup.controllers").exists():
+        root, limit = root / "memory", "memory.limit_in_bytes"
+    if not (root / "cgroup.procs").exists():
+        raise SystemExit(f"{root}: expected memory control groups, found none; leave out --limit-mb")
+    group = root / f"trace-store-{os.getpid()}"
+    group.mkdir()
+    (group / limit).write_text(str(n_bytes))
+    (group / "cgroup.procs").write_text("0")
 
 
 def watch_private(done: threading.Event, most: list[int]) -> None:
