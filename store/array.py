@@ -138,14 +138,15 @@ class RawArray(_Array):
         shards = starts // layout.shard_items
         if lengths.min() == 0 or ((stops - 1) // layout.shard_items != shards).any():
             pieces = plan_pieces(starts, stops, layout.shard_items)
-            joined = bytearray().join([self.shard(s).memory[a * n : b * n] for s, a, b, _ in pieces])
-            return np.frombuffer(joined, layout.dtype).reshape(-1, *layout.item_shape)
-        local, numbers = starts - shards * layout.shard_items, shards.tolist()
-        memories = {number: self.shard(number).memory for number in set(numbers)}
-        if len(memories) == 1 and lengths.min() == lengths.max():
-            return self._equal(numbers[0], local, int(lengths[0]))
-        begins, ends = (local * n).tolist(), ((local + lengths) * n).tolist()
-        joined = bytearray().join([memories[s][a:b] for s, a, b in zip(numbers, begins, ends, strict=True)])
+            parts = [self.shard(s).memory[a * n : b * n] for s, a, b, _ in pieces]
+        else:
+            local, numbers = starts - shards * layout.shard_items, shards.tolist()
+            memories = {number: self.shard(number).memory for number in set(numbers)}
+            if len(memories) == 1 and lengths.min() == lengths.max():
+                return self._equal(numbers[0], local, int(lengths[0]))
+            begins, ends = (local * n).tolist(), ((local + lengths) * n).tolist()
+            parts = [memories[s][a:b] for s, a, b in zip(numbers, begins, ends, strict=True)]
+        joined = bytearray().join(parts)
         return np.frombuffer(joined, layout.dtype).reshape(-1, *layout.item_shape)
 
     def _equal(self, shard: int, starts: np.ndarray, length: int) -> np.ndarray:
@@ -155,8 +156,14 @@ class RawArray(_Array):
         windows = np.ndarray(shape, items.dtype, self.shard(shard).memory, 0, (items.strides[0], *items.strides))
         return windows[starts].reshape(-1, *items.shape[1:])
 
-    def take(self, positions: np.ndarray, select: Select = (), empty: Empty = np.empty) -> np.ndarray:
-        """The items at `positions`, int64 `(n,)`."""
+    def take(
+        self,
+        positions: np.ndarray,
+        select: Select = (),
+        empty: Empty = np.empty,
+        next_use: NextUse | None = None,
+    ) -> np.ndarray:
+        """The items at `positions`, int64 `(n,)`; see `read_ranges`."""
         layout = self.layout
         if layout.item_bytes >= JOINED_BYTES or not len(positions):
             return self.read_ranges(positions, positions + 1, select, empty)
@@ -192,9 +199,15 @@ class CodedArray(_Array):
         """Items `start:stop`, a copy."""
         return _read_only(self.read_ranges(np.array([start]), np.array([stop])))
 
-    def take(self, positions: np.ndarray, select: Select = (), empty: Empty = np.empty) -> np.ndarray:
-        """The items at `positions`, int64 `(n,)`."""
-        return self.read_ranges(positions, positions + 1, select, empty)
+    def take(
+        self,
+        positions: np.ndarray,
+        select: Select = (),
+        empty: Empty = np.empty,
+        next_use: NextUse | None = None,
+    ) -> np.ndarray:
+        """The items at `positions`, int64 `(n,)`; see `read_ranges`."""
+        return self.read_ranges(positions, positions + 1, select, empty, next_use)
 
     def read_ranges(
         self,

@@ -3,7 +3,7 @@
 Every entry carries when it will be needed again; the one needed last goes first. Under a known order that
 time is exact, and this is Belady's optimum (IBM Systems Journal 5, 1966); a chunk that would be needed later
 than all that are cached is not taken in at all. Without one, least recently used is the guess: what was not
-needed for long is not needed soon.
+needed for long is not needed soon; and it is needed later than anything of which the time is known.
 """
 
 import heapq
@@ -16,6 +16,8 @@ from itertools import count
 import numpy as np
 
 __all__ = ["CacheStats", "ChunkCache"]
+
+_UNKNOWN = 2**60  # later than any visit that is known; minus the tick of its last use, so that recent ones stay
 
 
 @dataclass
@@ -100,7 +102,7 @@ class ChunkCache:
 
     def _hold(self, key: Hashable, chunk: np.ndarray, next_use: float | None) -> None:
         tick = next(self._clock)
-        when = -tick if next_use is None else next_use
+        when = _UNKNOWN - tick if next_use is None else next_use
         self._chunks[key] = (chunk, when)
         heapq.heappush(self._farthest, (-when, tick, key))
         if len(self._farthest) > 4 * len(self._chunks) + 64:  # mostly out of date: build it anew

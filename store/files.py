@@ -65,9 +65,6 @@ class Files:
         """Put a file in another's place, atomically."""
         source.replace(target)
 
-    def remove(self, path: Path) -> None:
-        path.unlink(missing_ok=True)
-
     def replace_text(self, path: Path, text: bytes, temporary: Path) -> None:
         """Put `text` at `path` so that a crash leaves either the old file or the new one."""
         fd = self.create(temporary)

@@ -171,10 +171,11 @@ class TraceLoader:
 
         pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="store-loader") if self.num_workers else None
         ahead: deque[Future[Batch]] = deque()
+        n_ahead = self._n_ahead()
         try:
             for i in range(len(batches)):
                 readahead.before(i)
-                while pool and len(ahead) < min(self._n_ahead, len(batches) - i):
+                while pool and len(ahead) < min(n_ahead, len(batches) - i):
                     ahead.append(pool.submit(read, i + len(ahead)))
                 yield ahead.popleft().result() if pool else read(i)
         finally:
@@ -182,7 +183,6 @@ class TraceLoader:
                 pool.shutdown(cancel_futures=True)
             readahead.close()
 
-    @property
     def _n_ahead(self) -> int:
         """Batches in the hands of threads: two each, fewer if they are large, at least one each."""
         batch_bytes = max(1.0, row_bytes(self.store, self._plan) * self.batch_size)

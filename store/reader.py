@@ -231,7 +231,7 @@ class TraceStore:
         for part in plan.parts:
             axis, array, empty = part.axis, self._column(part.name), self._pool.empty
             if axis is None:
-                values[part.name] = as_tensor(array.take(rows, part.select, empty), part.column.dtype)
+                values[part.name] = as_tensor(array.take(rows, part.select, empty, next_use), part.column.dtype)
                 continue
             items = array.read_ranges(*ranges[axis], part.select, empty, self._next_item_use(axis, next_use))
             if part.column.is_text:
@@ -254,22 +254,23 @@ class TraceStore:
 
     def advise(self, plan: ReadPlan, rows: np.ndarray) -> None:
         """Tell the kernel that these rows will be read soon; returns before they are."""
-        ranges = {axis: self._axis_ranges(axis, rows) for axis in plan.axes}
+        ranges = {axis: self._axis_ranges(axis, rows) for axis in {part.axis for part in plan.parts}}
         for part in plan.parts:
-            starts, stops = ranges[part.axis] if part.axis else (rows, rows + 1)
-            self._column(part.name).advise(starts, stops, part.select)
+            self._column(part.name).advise(*ranges[part.axis], part.select)
 
     def is_cached(self, plan: ReadPlan, rows: np.ndarray) -> bool:
         """Whether the kernel seems to hold these rows: looks at one page a row of the plan's largest column."""
         part = max(plan.parts, key=lambda part: self.n_items(part.name) * part.column.item_bytes, default=None)
         if part is None:
             return True
-        starts, stops = self._axis_ranges(part.axis, rows) if part.axis else (rows, rows + 1)
+        starts, stops = self._axis_ranges(part.axis, rows)
         array = self._column(part.name)
         return all(array.is_cached(item) for item in starts[stops > starts].tolist())
 
-    def _axis_ranges(self, axis: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Item ranges of rows on a ragged axis: starts and stops, int64 `(n,)`."""
+    def _axis_ranges(self, axis: str | None, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Item ranges of rows on an axis (None: of fixed columns): starts and stops, int64 `(n,)`."""
+        if axis is None:
+            return rows, rows + 1
         offsets = self._offsets(axis)
         starts, stops = offsets.take(rows), offsets.take(rows + 1)
         if len(rows):

@@ -1,14 +1,11 @@
 """The `zarr.json` files, as zarr-python itself writes them; the only module that imports zarr.
 
-Nothing here touches a store's files: zarr writes into a dictionary, and we take the text.
+Nothing here touches a store's files: zarr writes into a dictionary, and we take the text. It is imported when a
+writer first needs it: whoever only reads, every worker process among them, starts without it.
 """
 
 import json
 from functools import cache
-
-import zarr
-from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
-from zarr.storage import MemoryStore
 
 from store.codecs import parse_codec
 from store.schema import ArrayLayout
@@ -18,11 +15,7 @@ __all__ = ["array_json", "group_json"]
 
 def group_json(attributes: dict | None = None) -> bytes:
     """The document of a Zarr v3 group with these attributes."""
-    memory: dict = {}
-    zarr.create_group(MemoryStore(memory), zarr_format=3)
-    document = json.loads(memory["zarr.json"].to_bytes())
-    document["attributes"] = attributes or {}
-    return _text(document)
+    return _text(_empty_group() | {"attributes": attributes or {}})
 
 
 def array_json(layout: ArrayLayout, n_items: int, names: tuple[str | None, ...] = ()) -> bytes:
@@ -32,15 +25,26 @@ def array_json(layout: ArrayLayout, n_items: int, names: tuple[str | None, ...] 
 
 
 @cache
+def _empty_group() -> dict:
+    import zarr
+
+    memory: dict = {}
+    zarr.create_group(zarr.storage.MemoryStore(memory), zarr_format=3)
+    return json.loads(memory["zarr.json"].to_bytes())
+
+
+@cache
 def _empty_array(layout: ArrayLayout, names: tuple[str | None, ...]) -> dict:
+    import zarr
+
     memory: dict = {}
     zarr.create_array(
-        MemoryStore(memory),
+        zarr.storage.MemoryStore(memory),
         shape=(0, *layout.item_shape),
         shards=layout.zarr_shard_shape,
         chunks=layout.zarr_chunk_shape,
         dtype=layout.dtype,
-        serializer=BytesCodec(),
+        serializer=zarr.codecs.BytesCodec(),
         compressors=_compressors(layout.codec),
         filters=None,
         fill_value=0,
@@ -54,6 +58,8 @@ def _compressors(codec: str | None) -> list | None:
     """zarr-python's objects for a codec of ours, the checksum behind it."""
     if codec is None:
         return None
+    from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
+
     parsed = parse_codec(codec)
     if parsed.name == "zstd":
         return [ZstdCodec(level=parsed.level), Crc32cCodec()]

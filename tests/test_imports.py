@@ -93,3 +93,15 @@ def test_importing_store_stays_light():
     code = f"import store, sys; print([m for m in '{heavy}'.split(', ') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
+
+
+def test_reading_needs_no_zarr():
+    """A spawned worker starts without it."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import store, sys; print('zarr' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    assert done.stdout.strip() == "False"

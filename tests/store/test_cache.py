@@ -69,3 +69,12 @@ def test_clear_and_capacity():
     assert cache.stats.bytes == 0
     with pytest.raises(ValueError, match="cache_bytes: expected 0 or more, found -1"):
         ChunkCache(-1)
+
+
+def test_what_is_known_to_be_needed_stays_before_what_is_unknown():
+    cache = ChunkCache(20)
+    for key, next_use in (("unknown", None), ("soon", 5.0), ("later", 9.0)):
+        cache.put(key, CHUNK, next_use)
+    assert cache.get("unknown") is None
+    assert cache.get("soon", 6.0) is not None
+    assert cache.get("later", 10.0) is not None
