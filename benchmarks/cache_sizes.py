@@ -1,20 +1,17 @@
 """How large should the chunk cache be, and what does knowing the order bring?
 
 Compressed rows whose chunks are shared by several rows, under a global shuffle: hit rate and rows/s for caches
-from nothing to the whole decoded set, evicting by least recent use and by next use (Belady). The last rows
-decode every chunk of the same shards with bare numcodecs, the ceiling for compressed columns.
+from nothing to the whole decoded set, evicting by least recent use and by next use (Belady).
 """
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from numcodecs import blosc, zstd
 
 from benchmarks.harness import finish, make_store, parser
-from store import Column, TraceLoader, TraceStore
+from store import Column, TraceLoader
 
 ROW_ITEMS, ITEM_SHAPE, CHUNK_ITEMS, BATCH_SIZE = 16, (256,), 256, 64
 SHARES = (0, 1 / 64, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
@@ -44,7 +41,6 @@ def main() -> None:
                     {"codec": codec, "policy": policy, "share": round(share, 3)}
                     | measure(loader_type, path, cache_bytes, args.epochs)
                 )
-        results += [bare(store, codec, n) for n in (1, 2)]
     finish("cache_sizes", args.results, results)
     plot(results, args.results / "cache_sizes.png")
 
@@ -70,31 +66,6 @@ def measure(loader_type: type[TraceLoader], path: Path, cache_bytes: int, epochs
         best = max(best, len(loader.store) / (time.perf_counter() - start))
     hits, misses = stats.hits - hits, stats.misses - misses
     return {"hits": hits, "hit_rate": round(hits / (hits + misses), 4), "rows_per_s": round(best)}
-
-
-def bare(store: TraceStore, codec: str, n_threads: int) -> dict:
-    """numcodecs alone, on every chunk of the column, in threads: chunks decoded a second, and rows for comparison."""
-    array = store._column("x")
-    layout = array.layout
-    packed = []
-    for number in range(layout.n_shards(array.n_items)):
-        shard = array.shard(number)
-        packed += [shard.data[offset : offset + n - 4] for offset, n in shard.entries[:, 0].tolist()]
-    decompress = zstd.decompress if codec.startswith("zstd") else blosc.decompress
-
-    def decode(part: list) -> None:
-        out = np.empty(layout.chunk_bytes, np.uint8)
-        for chunk in part:
-            decompress(chunk, out)
-
-    parts = [packed[i::n_threads] for i in range(n_threads)]
-    best = 0.0
-    with ThreadPoolExecutor(n_threads) as pool:
-        for _ in range(3):
-            start = time.perf_counter()
-            list(pool.map(decode, parts))
-            best = max(best, len(packed) / (time.perf_counter() - start))
-    return {"codec": codec, "policy": f"bare numcodecs, {n_threads} threads", "chunks_per_s": round(best)}
 
 
 def plot(results: list[dict], path: Path) -> None:

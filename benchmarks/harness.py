@@ -27,6 +27,7 @@ __all__ = [
     "alternate",
     "drop_caches",
     "epoch_of",
+    "example_store",
     "finish",
     "make_store",
     "parser",
@@ -62,6 +63,15 @@ def make_store(path: Path, columns: dict[str, Column], rows: Callable[[], Iterat
                 writer.append(trace_id, row)
         partial.rename(path)
     return TraceStore.open(path)
+
+
+def example_store(directory: Path) -> TraceStore:
+    """The embedded example's traces, built now unless they are there."""
+    from store.sources.build import build_store
+    from store.sources.example import ExampleSource
+
+    path = directory / "example.zarr"
+    return TraceStore.open(path) if path.exists() else build_store(path, ExampleSource())
 
 
 def ragged_rows(size_mb: int, row_bytes: int, item_bytes: int, seed: int = 0) -> Iterator[tuple[str, dict]]:

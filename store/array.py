@@ -5,9 +5,10 @@ that the manifest states, so nothing beyond a commit is ever seen.
 """
 
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +24,18 @@ JOINED_BYTES = 8 * 1024  # ranges shorter than this are gathered by one call, wi
 
 Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]
 Select = tuple[slice, ...]
-NextUse = Callable[[int, int, int], float]
+NextUse = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+"""(i, first, last) -> when any of the items first..last is needed again after the i-th of what is read; all `(n,)`."""
+
+
+class Visit(NamedTuple):
+    """Items `start:stop` of a chunk go to items `at:` of the packed batch; the chunk is needed again at `next_use`."""
+
+    chunk: int
+    start: int
+    stop: int
+    at: int
+    next_use: float | None
 
 
 def open_array(
@@ -226,40 +238,46 @@ class CodedArray(_Array):
         empty
             Gives the memory to read into.
         next_use
-            (i, first item, last item) -> when any of these items is needed after range i was read; None: not known.
+            When items are needed after a range was read; None: not known.
         """
         layout, offsets = self.layout, packed_offsets(starts, stops)
         out = empty((int(offsets[-1]), *self.selected_shape(select)), layout.dtype)
         planes = np.moveaxis(out, [axis + 1 for axis in layout.split_axes], range(len(layout.split_axes)))
         inner = tuple(select[i] for i in range(len(select)) if i not in layout.split_axes)
+        visits = list(self._visits(starts, stops, offsets, next_use))
         grid = [range(n)[part] for part, n in zip(self._plane_parts(select), layout.plane_grid, strict=True)]
         for place, plane in zip(product(*(range(len(axis)) for axis in grid)), product(*grid), strict=True):
             number = int(np.ravel_multi_index(plane, layout.plane_grid)) if plane else 0
-            self._read_plane(number, starts, stops, offsets, planes[place], inner, next_use)
+            self._read_plane(number, visits, planes[place], inner)
         return out
 
-    def _read_plane(
-        self,
-        plane: int,
-        starts: np.ndarray,
-        stops: np.ndarray,
-        offsets: np.ndarray,
-        out: np.ndarray,
-        inner: Select,
-        next_use: NextUse | None,
-    ) -> None:
+    def _read_plane(self, plane: int, visits: list[Visit], out: np.ndarray, inner: Select) -> None:
         """Fill `out` `(n_items, *selected plane item)` with one plane of the ranges."""
         k = self.layout.chunk_items
-        for i, (start, stop, at) in enumerate(zip(starts.tolist(), stops.tolist(), offsets.tolist(), strict=False)):
-            for chunk in range(start // k, -(-stop // k) if stop > start else 0):
-                first, last = max(start, chunk * k), min(stop, (chunk + 1) * k)
-                target = out[at + first - start : at + last - start]
-                if last - first == k and not inner and target.flags.c_contiguous:
-                    self._decode(chunk, plane, target)
-                    continue
-                use = None if next_use is None else next_use(i, chunk * k, min(self.n_items, (chunk + 1) * k) - 1)
-                items = self._cached(chunk, plane, use)[first - chunk * k : last - chunk * k]
-                np.copyto(target, items[(slice(None), *inner)])
+        for chunk, start, stop, at, use in visits:
+            target = out[at : at + stop - start]
+            if stop - start == k and not inner and target.flags.c_contiguous:
+                self._decode(chunk, plane, target)
+            else:
+                items = self._cached(chunk, plane, use)[start:stop]
+                np.copyto(target, items[(slice(None), *inner)] if inner else items)
+
+    def _visits(
+        self, starts: np.ndarray, stops: np.ndarray, offsets: np.ndarray, next_use: NextUse | None
+    ) -> Iterator[Visit]:
+        """The chunks to read, in turn."""
+        k, n_items = self.layout.chunk_items, stops - starts
+        first = starts // k
+        n_chunks = np.where(n_items > 0, -(-stops // k) - first, 0)
+        i = np.repeat(np.arange(len(starts)), n_chunks)
+        chunk = np.arange(len(i)) + np.repeat(first - (np.cumsum(n_chunks) - n_chunks), n_chunks)
+        start, stop = np.maximum(starts[i] - chunk * k, 0), np.minimum(stops[i] - chunk * k, k)
+        at = offsets[i] + chunk * k + start - starts[i]
+        if next_use is None:
+            uses = [None] * len(i)
+        else:
+            uses = next_use(i, chunk * k, np.minimum(self.n_items, (chunk + 1) * k) - 1).tolist()
+        return map(Visit, chunk.tolist(), start.tolist(), stop.tolist(), at.tolist(), uses)
 
     def _cached(self, chunk: int, plane: int, next_use: float | None) -> np.ndarray:
         """A decoded chunk `(chunk_items, *plane_item_shape)`, from the cache or into it."""

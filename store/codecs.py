@@ -11,13 +11,15 @@ A codec is written as a short text, `name[:options]`, the text that the schema s
 from dataclasses import dataclass
 from functools import cache
 
-import google_crc32c
 import numpy as np
+from crc32c import crc32c
 from numcodecs import blosc, gzip, zstd
 
 from store.errors import CorruptError, SchemaError
 
 __all__ = ["Codec", "parse_codec"]
+
+blosc.use_threads = False  # readers have threads of their own, and Blosc's do not survive a fork
 
 CRC_BYTES = 4
 _SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE, "bitshuffle": blosc.BITSHUFFLE}
@@ -54,12 +56,12 @@ class Codec:
             packed = blosc.compress(
                 shuffled, self.cname.encode(), self.level, _SHUFFLES[self.shuffle], typesize=itemsize
             )
-        return packed + google_crc32c.value(packed).to_bytes(CRC_BYTES, "little")
+        return packed + crc32c(packed).to_bytes(CRC_BYTES, "little")
 
     def decode(self, data: np.ndarray, out: np.ndarray, where: str) -> None:
         """Check `data`, uint8 `(n,)`, and decompress it into `out`, uint8, C-contiguous, of the chunk's size."""
         packed, stated = data[:-CRC_BYTES], int.from_bytes(data[-CRC_BYTES:].tobytes(), "little")
-        found = google_crc32c.value(packed)
+        found = crc32c(packed)
         if found != stated:
             raise CorruptError(f"{where}: expected checksum {stated:08x}, found {found:08x}; restore the file")
         try:

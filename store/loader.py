@@ -73,7 +73,7 @@ class TraceLoader:
         drop_last: bool = False,
         select: Select | None = None,
         cache_bytes: int | None = None,
-        prefetch_bytes: int = 64 * 1024 * 1024,
+        prefetch_bytes: int = 128 * 1024 * 1024,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
@@ -167,6 +167,7 @@ class TraceLoader:
         readahead = Readahead(self.store, self._plan, batches, self.prefetch_bytes)
 
         def read(i: int) -> Batch:
+            readahead.wait(i)
             return self.store.read_batch(self._plan, batches[i], times and times.after(i * self.batch_size))
 
         pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="store-loader") if self.num_workers else None
@@ -174,9 +175,10 @@ class TraceLoader:
         n_ahead = self._n_ahead()
         try:
             for i in range(len(batches)):
-                readahead.before(i)
                 while pool and len(ahead) < min(n_ahead, len(batches) - i):
+                    readahead.before(i + len(ahead))
                     ahead.append(pool.submit(read, i + len(ahead)))
+                readahead.before(i)
                 yield ahead.popleft().result() if pool else read(i)
         finally:
             if pool:

@@ -10,7 +10,7 @@ import uuid as uuid_module
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import google_crc32c
+from crc32c import crc32c
 
 from store.errors import CorruptError, FormatError, NotFoundError, SchemaError, VersionError
 from store.schema import TRACE_ID, Schema
@@ -132,7 +132,7 @@ def _check(record: dict) -> Manifest:
 
 def _checksum(record: dict) -> str:
     canonical = json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return f"{google_crc32c.value(canonical.encode()):08x}"
+    return f"{crc32c(canonical.encode()):08x}"
 
 
 def read_manifest(root: str | Path) -> Manifest:

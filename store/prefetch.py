@@ -6,11 +6,12 @@ is in the page cache already needs no advice, which would only cost time: a samp
 """
 
 import math
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
+from store.array import NextUse
 from store.plan import ReadPlan
 from store.reader import TraceStore
 
@@ -44,17 +45,29 @@ class Readahead:
         batch_bytes = max(1.0, row_bytes(store, plan) * (len(batches[0]) if batches else 1))
         self._group = max(1, math.ceil(GROUP_BYTES / batch_bytes))
         self._window = max(self._group, int(budget_bytes / batch_bytes)) if budget_bytes else 0
-        self._asked = 0  # batches looked at so far
+        self._groups: list[Future | None] = []  # advice under way or given; None: all of it seems to be in memory
         self._thread: ThreadPoolExecutor | None = None
 
     def before(self, batch: int) -> None:
-        """Call before reading batch number `batch`."""
-        while self._window and self._asked < min(len(self.batches), batch + self._window):
-            rows = np.concatenate(self.batches[self._asked : self._asked + self._group])
-            self._asked += self._group
-            if not self.store.is_cached(self.plan, rows[:: max(1, len(rows) // SAMPLE_ROWS)]):
-                self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="store-readahead")
-                self._thread.submit(self.store.advise, self.plan, rows)
+        """Call in order, before batch number `batch` is read or handed to a thread that reads it."""
+        while self._window and len(self._groups) * self._group < min(len(self.batches), batch + self._window):
+            first = len(self._groups) * self._group
+            rows = np.concatenate(self.batches[first : first + self._group])
+            cached = self.store.is_cached(self.plan, rows[:: max(1, len(rows) // SAMPLE_ROWS)])
+            self._groups.append(None if cached else self._submit(rows))
+
+    def _submit(self, rows: np.ndarray) -> Future:
+        self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="store-readahead")
+        return self._thread.submit(self.store.advise, self.plan, rows)
+
+    def wait(self, batch: int) -> None:
+        """Return when the kernel has been asked for a batch.
+
+        Whoever touches a page before that makes the kernel guess, and fetch megabytes around it.
+        """
+        asked = self._groups[batch // self._group] if self._window else None
+        if asked:
+            asked.result()
 
     def close(self) -> None:
         """Stop asking."""
@@ -75,17 +88,20 @@ class VisitTimes:
     """
 
     def __init__(self, epochs: Sequence[tuple[int, np.ndarray]], n_rows: int) -> None:
-        self._times = np.full((len(epochs), n_rows), -1)
+        self._times = np.full((n_rows, len(epochs)), -1)
         self._now = epochs[0][0]
-        for times, (start, rows) in zip(self._times, epochs, strict=True):
+        for times, (start, rows) in zip(self._times.T, epochs, strict=True):
             times[rows] = np.arange(start, start + len(rows))
 
-    def after(self, n_visits: int) -> Callable[[int, int, int], float]:
-        """For a batch that comes after `n_visits`: (i, first, last) -> next visit of rows first..last after row i."""
+    def after(self, n_visits: int) -> NextUse:
+        """For a batch that comes after `n_visits`; see `NextUse`."""
 
-        def next_use(i: int, first: int, last: int) -> float:
-            times = self._times[:, first : last + 1]
-            later = times[times > self._now + n_visits + i]
-            return float(later.min()) if later.size else math.inf
+        def next_use(i: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+            n_rows = last - first + 1
+            starts = np.cumsum(n_rows) - n_rows
+            rows = np.arange(n_rows.sum()) + np.repeat(first - starts, n_rows)
+            times = self._times[rows].astype(float)
+            times[times <= (self._now + n_visits + np.repeat(i, n_rows))[:, None]] = math.inf
+            return np.minimum.reduceat(times.min(axis=1), starts) if len(starts) else np.empty(0)
 
         return next_use

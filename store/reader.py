@@ -223,7 +223,7 @@ class TraceStore:
         Parameters
         ----------
         next_use
-            (i, first row, last row) -> when any of these rows is needed after the i-th of `rows`, for the cache.
+            When rows are needed after the i-th of `rows`, for the cache.
         """
         ranges = {axis: self._axis_ranges(axis, rows) for axis in plan.axes}
         packed = {axis: torch.from_numpy(packed_offsets(*both)) for axis, both in ranges.items()}
@@ -246,7 +246,7 @@ class TraceStore:
             return None
         offsets = self._offsets(axis).read(0, len(self) + 1)
 
-        def of_items(i: int, first: int, last: int) -> float:
+        def of_items(i: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
             first_row, last_row = np.searchsorted(offsets, (first, last), side="right") - 1
             return next_use(i, first_row, last_row)
 

@@ -9,8 +9,8 @@ import math
 import os
 from pathlib import Path
 
-import google_crc32c
 import numpy as np
+from crc32c import crc32c
 
 from store.codecs import parse_codec
 from store.errors import CorruptError
@@ -36,7 +36,7 @@ def encode_table(layout: ArrayLayout, entries: np.ndarray) -> bytes:
     table = np.full((layout.shard_chunks, layout.n_planes, 2), _ABSENT, _ENTRY)
     table[: len(entries)] = entries
     data = table.tobytes()
-    return data + google_crc32c.value(data).to_bytes(_CRC_BYTES, "little")
+    return data + crc32c(data).to_bytes(_CRC_BYTES, "little")
 
 
 def raw_entries(layout: ArrayLayout, n_chunks: int, plane_stride: int) -> np.ndarray:
@@ -85,7 +85,7 @@ class _Shard:
         if n_data <= 0:
             raise CorruptError(f"{self.where}: expected more than {n_table} bytes, found {len(self.data)}; {RESTORE}")
         table = self.data[n_data:-_CRC_BYTES]
-        stated, found = int.from_bytes(self.data[-_CRC_BYTES:].tobytes(), "little"), google_crc32c.value(table)
+        stated, found = int.from_bytes(self.data[-_CRC_BYTES:].tobytes(), "little"), crc32c(table)
         if found != stated:
             raise CorruptError(f"{self.where}: expected a table of checksum {stated:08x}, found {found:08x}; {RESTORE}")
         entries = np.frombuffer(table.tobytes(), _ENTRY).reshape(layout.shard_chunks, layout.n_planes, 2)
@@ -333,7 +333,7 @@ def checksums(items: np.ndarray, layout: ArrayLayout) -> np.ndarray:
 
 def _whole_checksums(planes: list[np.ndarray], layout: ArrayLayout) -> np.ndarray:
     starts = range(0, len(planes[0]), layout.chunk_bytes)
-    sums = [[google_crc32c.value(plane[i : i + layout.chunk_bytes]) for plane in planes] for i in starts]
+    sums = [[crc32c(plane[i : i + layout.chunk_bytes]) for plane in planes] for i in starts]
     return np.array(sums, np.uint32).reshape(len(starts), layout.n_planes)
 
 

@@ -1,0 +1,78 @@
+"""Which codec and chunk size suit which column of real traces?
+
+For each column: bytes saved, and the speed of one core, with the codecs that other Zarr readers know. By default the
+traces are those of the embedded example; `--store` takes your own, whose hidden states may compress otherwise.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.harness import example_store, finish, parser
+from store import TraceStore
+from store.codecs import parse_codec
+
+CODECS = ("zstd:1", "zstd:3", "blosc:lz4:1:shuffle", "blosc:lz4:1:bitshuffle", "blosc:zstd:1:bitshuffle")
+CHUNK_KB = (64, 256, 1024)
+GB = 1e9
+
+
+def main() -> None:
+    """Every column with every codec at every chunk size."""
+    made = parser(__doc__, size_mb=16, epochs=3)
+    made.add_argument("--store", type=Path, help="a store of yours (default: the embedded example)")
+    args = made.parse_args()
+    store = TraceStore.open(args.store) if args.store else example_store(args.dir)
+    results = []
+    for name, column in store.schema.columns.items():
+        data = head(store, name, args.size_mb * 10**6)
+        if len(data) < 1024 * CHUNK_KB[0]:  # small columns have nothing to save
+            continue
+        for kb in CHUNK_KB:
+            for codec in CODECS:
+                measured = measure(data, codec, kb * 1024, column.storage_dtype.itemsize, args.epochs)
+                results.append({"column": name, "dtype": column.dtype, "chunk_KB": kb, "codec": codec} | measured)
+    finish("codecs", args.results, results)
+
+
+def head(store: TraceStore, name: str, n_bytes: int) -> np.ndarray:
+    """The first bytes of a column."""
+    column = store.schema.columns[name]
+    if column.is_text:
+        return np.empty(0, np.uint8)
+    per_row = max(1, store.n_items(name) * column.item_bytes // max(1, len(store)))
+    batch = store.read(range(min(len(store), n_bytes // per_row + 1)), [name])[name]
+    values = batch.values if column.axis else batch
+    return values.contiguous().numpy().reshape(-1).view(np.uint8)[:n_bytes]
+
+
+def measure(data: np.ndarray, name: str, chunk_bytes: int, itemsize: int, epochs: int) -> dict:
+    """Ratio, and the median speed of compressing and decompressing all whole chunks."""
+    codec, chunk_bytes = parse_codec(name), min(chunk_bytes, len(data))
+    chunks = [data[i : i + chunk_bytes] for i in range(0, len(data) - chunk_bytes + 1, chunk_bytes)]
+    n_bytes, out = len(chunks) * chunk_bytes, np.empty(chunk_bytes, np.uint8)
+    packed = [np.frombuffer(codec.encode(chunk, itemsize), np.uint8) for chunk in chunks]
+    encode_s = median_s(lambda: [codec.encode(chunk, itemsize) for chunk in chunks], epochs)
+    decode_s = median_s(lambda: [codec.decode(chunk, out, name) for chunk in packed], epochs)
+    return {
+        "ratio": round(n_bytes / sum(map(len, packed)), 3),
+        "encode_GB_per_s": round(n_bytes / encode_s / GB, 3),
+        "decode_GB_per_s": round(n_bytes / decode_s / GB, 3),
+    }
+
+
+def median_s(work: Callable[[], object], epochs: int) -> float:
+    """Seconds that it takes, the median of a few turns."""
+    seconds = []
+    for _ in range(epochs):
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Does reading a compressed column cost more than numcodecs alone? Rows of about 1 MB of real hidden states.
+
+The anchors decode the same chunks in the same order with bare numcodecs, one behind the other into a batch that is
+used again, on as many threads. The loader does so too, checks each chunk's checksum, and copies the parts of
+those that rows share; it keeps no chunk.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from queue import SimpleQueue
+
+import numpy as np
+from numcodecs import blosc, zstd
+
+from benchmarks.harness import alternate, epoch_of, example_store, finish, make_store, parser, ratios
+from store import Column, TraceLoader, TraceStore, permutation
+
+ROW_BYTES, BATCH_SIZE = 1_000_000, 16
+CODECS = {"zstd": "zstd:1", "blosc": "blosc:lz4:1:shuffle"}
+
+
+def main() -> None:
+    """Each codec on one thread and on two."""
+    args = parser(__doc__, size_mb=200).parse_args()
+    results = []
+    for kind, codec in CODECS.items():
+        column = Column("float16", (4, 128), "t", codec=codec)
+        path = args.dir / f"decode-{args.size_mb}-{kind}.zarr"
+        store = make_store(path, {"x": column}, lambda: rows(example_store(args.dir), args.size_mb))
+        n_bytes = store.n_items("x") * column.item_bytes
+        for n in (1, 2):
+            contenders = {"bare numcodecs": bare(store, kind, n), "ours": ours(store, 0 if n == 1 else n)}
+            seconds = alternate(contenders, args.epochs)
+            label = {"codec": codec, "threads": n}
+            results += [label | row for row in ratios(seconds, len(store), n_bytes, "bare numcodecs")]
+    finish("decode", args.results, results)
+
+
+def rows(example: TraceStore, size_mb: int) -> Iterator[tuple[str, dict]]:
+    """The example's hidden states, over and over, cut into rows of different lengths."""
+    states = example.read(range(len(example)), ["hidden_states"])["hidden_states"].values.numpy()
+    rng, mean, at = np.random.default_rng(0), ROW_BYTES // states[0].nbytes, 0
+    for i in range(max(1, size_mb * 10**6 // ROW_BYTES)):
+        n = int(rng.integers(mean - mean // 5, mean + mean // 5 + 1))
+        yield f"trace_{i}", {"x": states[np.arange(at, at + n) % len(states)]}
+        at += n
+
+
+def bare(store: TraceStore, kind: str, n_threads: int) -> Callable[[int], None]:
+    """Decode what the loader decodes, with nothing around it."""
+    array, offsets = store._column("x"), np.r_[0, np.cumsum(store.lengths("x"))]
+    layout = array.layout
+    k, n_bytes = layout.chunk_items, layout.chunk_bytes
+    decompress = zstd.decompress if kind == "zstd" else blosc.decompress
+    packed = []
+    for number in range(layout.n_shards(array.n_items)):
+        shard = array.shard(number)
+        packed += [shard.data[at : at + n - 4] for at, n in shard.entries[:, 0].tolist()]  # 4 bytes of checksum
+    chunks = [range(a // k, -(-b // k)) for a, b in pairwise(offsets)]
+    most = sum(sorted(map(len, chunks))[-BATCH_SIZE:])
+    buffers: SimpleQueue = SimpleQueue()
+    for _ in range(n_threads):
+        buffers.put(np.zeros(most * n_bytes, np.uint8))
+
+    def read(batch: list[int]) -> None:
+        buffer = buffers.get()
+        for at, chunk in enumerate(chunk for row in batch for chunk in chunks[row]):
+            decompress(packed[chunk], buffer[at * n_bytes : (at + 1) * n_bytes])
+        buffers.put(buffer)
+
+    def epoch(number: int) -> None:
+        order = permutation(len(chunks), 0, number).tolist()
+        with ThreadPoolExecutor(n_threads) as pool:
+            list(pool.map(read, [order[i : i + BATCH_SIZE] for i in range(0, len(order), BATCH_SIZE)]))
+
+    return epoch
+
+
+def ours(store: TraceStore, num_workers: int) -> Callable[[int], None]:
+    return epoch_of(TraceLoader(store, ["x"], BATCH_SIZE, shuffle=True, cache_bytes=0, num_workers=num_workers))
+
+
+if __name__ == "__main__":
+    main()
