@@ -13,13 +13,14 @@ from typing import NamedTuple
 import numpy as np
 
 from store.cache import ChunkCache
+from store.errors import CorruptError, DamagedItemsError
 from store.index import packed_offsets, plan_pieces
 from store.schema import ArrayLayout
 from store.shard import CodedShard, RawShard
 
 __all__ = ["CodedArray", "RawArray", "open_array"]
 
-MAX_MAPS = 4096  # of one array; a process may have 65,530 in all
+MAX_MAPS = 1024
 JOINED_BYTES = 8 * 1024  # ranges shorter than this are gathered by one call, without a Python step each
 
 Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]
@@ -39,16 +40,16 @@ class Visit(NamedTuple):
 
 
 def open_array(
-    root: Path, layout: ArrayLayout, n_items: int, cache: ChunkCache | None = None
+    root: Path, layout: ArrayLayout, n_items: int, cache: ChunkCache | None = None, max_maps: int = MAX_MAPS
 ) -> "RawArray | CodedArray":
     """The reader of an array; nothing is opened until items are asked for."""
     if layout.codec is None:
-        return RawArray(root, layout, n_items)
-    return CodedArray(root, layout, n_items, cache or ChunkCache(0))
+        return RawArray(root, layout, n_items, max_maps)
+    return CodedArray(root, layout, n_items, cache or ChunkCache(0), max_maps)
 
 
 class _Array:
-    """The shards of one array, opened when first needed, the oldest closed beyond `MAX_MAPS`.
+    """The shards of one array, opened when first needed, the oldest closed beyond a number.
 
     Parameters
     ----------
@@ -58,12 +59,14 @@ class _Array:
         The array's bytes.
     n_items
         Committed items.
+    max_maps
+        Shards to keep mapped.
     """
 
     shard_type: type
 
-    def __init__(self, root: Path, layout: ArrayLayout, n_items: int) -> None:
-        self.root, self.layout, self.n_items = root, layout, n_items
+    def __init__(self, root: Path, layout: ArrayLayout, n_items: int, max_maps: int = MAX_MAPS) -> None:
+        self.root, self.layout, self.n_items, self.max_maps = root, layout, n_items, max_maps
         self._shards: dict[int, RawShard | CodedShard] = {}
 
     def shard(self, number: int) -> RawShard | CodedShard:
@@ -72,7 +75,7 @@ class _Array:
         if found is None:
             n_items = self.layout.items_in_shard(number, self.n_items)
             found = self._shards[number] = self.shard_type(self.root, self.layout, number, n_items)
-            while len(self._shards) > MAX_MAPS:
+            while len(self._shards) > self.max_maps:
                 self._shards.pop(next(iter(self._shards)), None)
         return found
 
@@ -203,8 +206,10 @@ class CodedArray(_Array):
 
     shard_type = CodedShard
 
-    def __init__(self, root: Path, layout: ArrayLayout, n_items: int, cache: ChunkCache) -> None:
-        super().__init__(root, layout, n_items)
+    def __init__(
+        self, root: Path, layout: ArrayLayout, n_items: int, cache: ChunkCache, max_maps: int = MAX_MAPS
+    ) -> None:
+        super().__init__(root, layout, n_items, max_maps)
         self.cache = cache
 
     def read(self, start: int, stop: int) -> np.ndarray:
@@ -291,7 +296,12 @@ class CodedArray(_Array):
 
     def _decode(self, chunk: int, plane: int, out: np.ndarray) -> None:
         number, inside = divmod(chunk, self.layout.shard_chunks)
-        self.shard(number).read_chunk(inside, plane, out.reshape(-1).view(np.uint8))
+        shard = self.shard(number)
+        try:
+            shard.read_chunk(inside, plane, out.reshape(-1).view(np.uint8))
+        except CorruptError as error:
+            k = self.layout.chunk_items
+            raise DamagedItemsError(str(error), (chunk * k, min(self.n_items, (chunk + 1) * k))) from error
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

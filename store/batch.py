@@ -112,6 +112,32 @@ class Batch:
     def keys(self) -> Sequence[str]:
         return list(self.columns)
 
+    def padded(self, name: str, value: float = 0) -> tuple[Tensor, Tensor]:
+        """A ragged column as a rectangle, on the device where it is, with its mask.
+
+        Parameters
+        ----------
+        name
+            The column.
+        value
+            What fills the places behind a row's end.
+
+        Returns
+        -------
+        values : Tensor
+            `(n_rows, longest, *item_shape)`, a copy.
+        mask : Tensor
+            bool `(n_rows, longest)`, True where there is an item.
+        """
+        column = self[name]
+        if not isinstance(column, Ragged):
+            raise TypeError(f"padded: expected a ragged column, found {name!r}, which is fixed")
+        longest = int(column.lengths.max()) if len(self) else 0
+        mask = torch.arange(longest, device=column.offsets.device) < column.lengths[:, None]
+        padded = column.values.new_full((len(self), longest, *column.values.shape[1:]), value)
+        padded[mask] = column.values
+        return padded, mask
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
         """The batch with its tensors on a device; `rows` and strings stay."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))

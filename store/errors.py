@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 __all__ = [
     "CorruptError",
+    "DamagedItemsError",
     "FormatError",
     "IncompleteError",
     "LockedError",
@@ -50,6 +51,23 @@ class FormatError(StoreError):
 
 class CorruptError(FormatError):
     """The bytes on disk contradict each other: restore them from a copy."""
+
+
+class DamagedItemsError(CorruptError):
+    """Items of one array are damaged; who knows rows says which.
+
+    Attributes
+    ----------
+    items
+        (first, behind the last) of them.
+    """
+
+    def __init__(self, message: str, items: tuple[int, int]) -> None:
+        super().__init__(message, items)
+        self.items = items
+
+    def __str__(self) -> str:
+        return self.args[0]
 
 
 class VersionError(FormatError):

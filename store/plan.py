@@ -9,9 +9,17 @@ import numpy as np
 from store.errors import NotFoundError
 from store.schema import Column, Schema
 
-__all__ = ["ColumnPart", "ReadPlan", "Select", "plan_read"]
+__all__ = ["ColumnPart", "ReadPlan", "Select", "Span", "plan_read", "slice_ranges"]
 
 Select = Mapping[str, Mapping[str, slice | int]]
+
+
+class Span(NamedTuple):
+    """Which items of each row are read: those of `row[start:stop]` on a ragged axis; None: of fixed columns."""
+
+    axis: str | None
+    start: int | None = None
+    stop: int | None = None
 
 
 class ColumnPart(NamedTuple):
@@ -19,21 +27,22 @@ class ColumnPart(NamedTuple):
 
     name: str
     column: Column
-    axis: str | None
+    span: Span
     select: tuple[slice, ...]
 
-    @property
-    def share(self) -> float:
-        """Of an item, how much is read."""
+    def row_bytes(self, mean_items: float) -> float:
+        """Bytes that are read of a row of so many items."""
+        n = max(1, round(mean_items))
+        items = mean_items * len(range(n)[self.span.start : self.span.stop]) / n
         axes = zip(self.select, self.column.item_shape, strict=False)
-        return math.prod(len(range(n)[part]) / n for part, n in axes)
+        return items * self.column.item_bytes * math.prod(len(range(n)[part]) / n for part, n in axes)
 
 
 class ReadPlan(NamedTuple):
-    """What is read of a row, checked against the schema: the columns, and the ragged axes they need, each once."""
+    """What is read of a row, checked against the schema: the columns, and the spans they need, each once."""
 
     parts: tuple[ColumnPart, ...]
-    axes: tuple[str, ...]
+    spans: tuple[Span, ...]
 
 
 def plan_read(schema: Schema, columns: Sequence[str] | None, select: Select | None, where: str) -> ReadPlan:
@@ -45,23 +54,49 @@ def plan_read(schema: Schema, columns: Sequence[str] | None, select: Select | No
     for name in select:
         if name not in names:
             raise NotFoundError(f"select: expected one of the columns read, {names}, found {name!r:.200}")
-    parts = []
-    for name in names:
-        column = schema.column(name, where)
-        parts.append(ColumnPart(name, column, schema.axis_of(name), _item_slices(name, column, select.get(name))))
-    return ReadPlan(tuple(parts), tuple(dict.fromkeys(part.axis for part in parts if part.axis)))
+    parts = [_part(n, schema.column(n, where), schema.axis_of(n), dict(select.get(n) or {})) for n in names]
+    return ReadPlan(tuple(parts), tuple(dict.fromkeys(part.span for part in parts)))
 
 
-def _item_slices(name: str, column: Column, axes: Mapping[str, slice | int] | None) -> tuple[slice, ...]:
-    """A slice for every item axis; nothing if whole items are read."""
-    slices = [slice(None)] * len(column.item_shape)
-    for axis, part in (axes or {}).items():
-        if axis not in column.axis_names:
-            known = list(column.axis_names) or "none"
-            raise NotFoundError(f"column {name!r}: expected an item axis of {known}, found {axis!r:.200}")
-        position = column.axis_names.index(axis)
-        slices[position] = _as_slice(part, column.item_shape[position], f"column {name!r}, axis {axis!r}")
-    return tuple(slices) if axes else ()
+def _part(name: str, column: Column, axis: str | None, select: dict[str, slice | int]) -> ColumnPart:
+    """A slice for every item axis, nothing if whole items are read; and the span of the ragged axis."""
+    for wanted in select:
+        known = [*filter(None, [column.axis]), *column.axis_names]
+        if wanted not in known:
+            raise NotFoundError(f"column {name!r}: expected an axis of {known or 'none'}, found {wanted!r:.200}")
+    where = f"column {name!r}, axis"
+    span = Span(axis)
+    if column.axis in select:
+        span = Span(axis, *_as_span(select.pop(column.axis), f"{where} {column.axis!r}"))
+    named = dict(zip(column.axis_names, column.item_shape, strict=False))
+    slices = [
+        _as_slice(select[key], n, f"{where} {key!r}") if key in select else slice(None) for key, n in named.items()
+    ]
+    return ColumnPart(name, column, span, tuple(slices) if select else ())
+
+
+def _as_span(part: slice | int, where: str) -> tuple[int | None, int | None]:
+    """A selection of a ragged axis: (start, stop), applied to each row as Python's slicing does."""
+    if isinstance(part, int | np.integer) and not isinstance(part, bool):
+        part = slice(int(part), int(part) + 1 if part != -1 else None)
+    if not isinstance(part, slice):
+        raise TypeError(f"{where}: expected a slice or an integer, found {part!r:.100}")
+    if part.step not in (None, 1):
+        raise IndexError(f"{where}: expected a slice of step 1, found {part.start}:{part.stop}:{part.step}")
+    return part.start, part.stop
+
+
+def slice_ranges(starts: np.ndarray, stops: np.ndarray, span: Span) -> tuple[np.ndarray, np.ndarray]:
+    """The part of each item range `starts:stops`, int64 `(n,)`, that a span reads, as Python slices a list."""
+    n = stops - starts
+    first, last = (_border(border, n, default) for border, default in ((span.start, 0), (span.stop, n)))
+    return starts + first, starts + np.maximum(first, last)
+
+
+def _border(border: int | None, n: np.ndarray, default: np.ndarray | int) -> np.ndarray | int:
+    if border is None:
+        return default
+    return np.clip(border if border >= 0 else n + border, 0, n)
 
 
 def _as_slice(part: slice | int, n: int, where: str) -> slice:

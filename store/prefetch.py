@@ -23,8 +23,8 @@ SAMPLE_ROWS = 4
 
 def row_bytes(store: TraceStore, plan: ReadPlan) -> float:
     """Mean bytes that a plan reads of a row."""
-    sizes = (store.n_items(part.name) * part.column.item_bytes * part.share for part in plan.parts)
-    return sum(sizes) / max(1, len(store))
+    n_rows = max(1, len(store))
+    return sum(part.row_bytes(store.n_items(part.name) / n_rows) for part in plan.parts)
 
 
 class Readahead:
@@ -52,7 +52,7 @@ class Readahead:
         """Call in order, before batch number `batch` is read or handed to a thread that reads it."""
         while self._window and len(self._groups) * self._group < min(len(self.batches), batch + self._window):
             first = len(self._groups) * self._group
-            rows = np.concatenate(self.batches[first : first + self._group])
+            rows = np.concatenate([self.batches[i] for i in range(first, min(first + self._group, len(self.batches)))])
             cached = self.store.is_cached(self.plan, rows[:: max(1, len(rows) // SAMPLE_ROWS)])
             self._groups.append(None if cached else self._submit(rows))
 

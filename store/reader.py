@@ -12,20 +12,21 @@ from typing import overload
 import numpy as np
 import torch
 
-from store.array import CodedArray, NextUse, RawArray, open_array
+from store.array import CodedArray, Empty, NextUse, RawArray, open_array
 from store.batch import Batch, Ragged, as_tensor
 from store.cache import ChunkCache
-from store.errors import CorruptError, NotFoundError, closest
+from store.errors import CorruptError, DamagedItemsError, NotFoundError, closest
 from store.index import hash_ids, packed_offsets, rows_with_hash
 from store.manifest import Manifest, read_manifest
 from store.maps import BufferPool
-from store.plan import ReadPlan, Select, plan_read
+from store.plan import ColumnPart, ReadPlan, Select, Span, plan_read, slice_ranges
 from store.schema import ArrayLayout, Schema, index_layouts, offsets_layout
 from store.trace import Trace, TraceIds
 from store.values import decode_texts
 
 __all__ = ["TraceStore"]
 
+MAX_MAPS = 32_768  # of a store, shared by its arrays; the kernel allows a process 65,530
 CACHE_BYTES = 64 * 1024 * 1024
 RESTORE = "restore the store from a copy"
 
@@ -169,7 +170,10 @@ class TraceStore:
         """One column of one row; see `Trace`."""
         column = self.schema.column(name, str(self.path))
         start, stop = self._item_range(name, row)
-        items = self._column(name).read(start, stop)
+        try:
+            items = self._column(name).read(start, stop)
+        except DamagedItemsError as error:
+            raise CorruptError(f"{error}; {self._rows_text(self.schema.axis_of(name), *error.items)}") from error
         if column.is_text:
             return decode_texts(items, np.array([0, len(items)]), f"column {name!r}, row {row}")[0]
         value = items if column.axis else items[0]
@@ -195,8 +199,9 @@ class TraceStore:
         columns
             Names; all columns of the schema if None.
         select
-            Column -> item axis name -> slice or index, e.g. `{"hidden_states": {"layers": slice(16, 20)}}`;
-            only these bytes are read. A slice or index of length one keeps its axis.
+            Column -> axis name -> slice or index, e.g. `{"hidden_states": {"tokens": -1, "layers": slice(16, 20)}}`;
+            only these bytes are read. A slice or index of length one keeps its axis. The ragged axis is sliced row by
+            row as a list is: a row too short gives fewer items.
 
         Raises
         ------
@@ -217,28 +222,55 @@ class TraceStore:
         """Check once what every batch will read; see `read` for the arguments and errors."""
         return plan_read(self.schema, columns, select, str(self.path))
 
-    def read_batch(self, plan: ReadPlan, rows: np.ndarray, next_use: NextUse | None = None) -> Batch:
+    def read_batch(
+        self, plan: ReadPlan, rows: np.ndarray, next_use: NextUse | None = None, empty: Empty | None = None
+    ) -> Batch:
         """Read checked rows, int64 `(n,)`, of a plan.
 
         Parameters
         ----------
         next_use
             When rows are needed after the i-th of `rows`, for the cache.
+        empty
+            Gives the memory to read into; the store's own recycled memory if None.
         """
-        ranges = {axis: self._axis_ranges(axis, rows) for axis in plan.axes}
-        packed = {axis: torch.from_numpy(packed_offsets(*both)) for axis, both in ranges.items()}
+        ranges = {span: self._ranges(span, rows) for span in plan.spans}
+        packed = {span: torch.from_numpy(packed_offsets(*both)) for span, both in ranges.items() if span.axis}
+        empty = empty or self._pool.empty
         values = {}
         for part in plan.parts:
-            axis, array, empty = part.axis, self._column(part.name), self._pool.empty
-            if axis is None:
-                values[part.name] = as_tensor(array.take(rows, part.select, empty, next_use), part.column.dtype)
-                continue
-            items = array.read_ranges(*ranges[axis], part.select, empty, self._next_item_use(axis, next_use))
-            if part.column.is_text:
-                values[part.name] = decode_texts(items, packed[axis].numpy(), f"column {part.name!r}")
+            items = self._read_part(part, rows, ranges[part.span], next_use, empty)
+            if part.span.axis is None:
+                values[part.name] = as_tensor(items, part.column.dtype)
+            elif part.column.is_text:
+                values[part.name] = decode_texts(items, packed[part.span].numpy(), f"column {part.name!r}")
             else:
-                values[part.name] = Ragged(as_tensor(items, part.column.dtype), packed[axis])
+                values[part.name] = Ragged(as_tensor(items, part.column.dtype), packed[part.span])
         return Batch(torch.from_numpy(rows), values)
+
+    def _read_part(
+        self,
+        part: ColumnPart,
+        rows: np.ndarray,
+        ranges: tuple[np.ndarray, np.ndarray],
+        next_use: NextUse | None,
+        empty: Empty,
+    ) -> np.ndarray:
+        array = self._column(part.name)
+        try:
+            if part.span.axis is None:
+                return array.take(rows, part.select, empty, next_use)
+            return array.read_ranges(*ranges, part.select, empty, self._next_item_use(part.span.axis, next_use))
+        except DamagedItemsError as error:
+            raise CorruptError(f"{error}; {self._rows_text(part.span.axis, *error.items)}") from error
+
+    def _rows_text(self, axis: str | None, start: int, stop: int) -> str:
+        """Which rows the items `start:stop` belong to."""
+        first, last = start, stop - 1
+        if axis is not None:
+            offsets = self._offsets(axis).read(0, len(self) + 1)
+            first, last = (np.searchsorted(offsets, (start, stop - 1), side="right") - 1).tolist()
+        return f"row {first}" if first == last else f"rows {first} to {last}"
 
     def _next_item_use(self, axis: str, next_use: NextUse | None) -> NextUse | None:
         """The same question asked of items of an axis."""
@@ -254,21 +286,22 @@ class TraceStore:
 
     def advise(self, plan: ReadPlan, rows: np.ndarray) -> None:
         """Tell the kernel that these rows will be read soon; returns before they are."""
-        ranges = {axis: self._axis_ranges(axis, rows) for axis in {part.axis for part in plan.parts}}
+        ranges = {span: self._ranges(span, rows) for span in plan.spans}
         for part in plan.parts:
-            self._column(part.name).advise(*ranges[part.axis], part.select)
+            self._column(part.name).advise(*ranges[part.span], part.select)
 
     def is_cached(self, plan: ReadPlan, rows: np.ndarray) -> bool:
         """Whether the kernel seems to hold these rows: looks at one page a row of the plan's largest column."""
         part = max(plan.parts, key=lambda part: self.n_items(part.name) * part.column.item_bytes, default=None)
         if part is None:
             return True
-        starts, stops = self._axis_ranges(part.axis, rows)
+        starts, stops = self._ranges(part.span, rows)
         array = self._column(part.name)
         return all(array.is_cached(item) for item in starts[stops > starts].tolist())
 
-    def _axis_ranges(self, axis: str | None, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Item ranges of rows on an axis (None: of fixed columns): starts and stops, int64 `(n,)`."""
+    def _ranges(self, span: Span, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Item ranges of rows: starts and stops, int64 `(n,)`."""
+        axis = span.axis
         if axis is None:
             return rows, rows + 1
         offsets = self._offsets(axis)
@@ -278,7 +311,7 @@ class TraceStore:
             if (stops - starts).min() < 0:
                 bad = int(rows[np.argmax(stops < starts)])
                 raise CorruptError(f"axis {axis!r}, row {bad}: expected offsets that never fall; {RESTORE}")
-        return starts, stops
+        return slice_ranges(starts, stops, span)
 
     def _check_ranges(self, axis: str, start: int, stop: int) -> None:
         n_items = self._manifest.n_items[axis]
@@ -293,7 +326,8 @@ class TraceStore:
             raise TypeError(f"{self.path}: rows: expected a sequence of integers, found {rows!r:.100}")
         if array.size and (array.min() < 0 or array.max() >= len(self)):
             bad = array[(array < 0) | (array >= len(self))][0]
-            raise IndexError(f"{self.path}: expected a row from 0 to {len(self) - 1}, found {bad}")
+            known = f"a row from 0 to {len(self) - 1}" if len(self) else "no row, the store is empty"
+            raise IndexError(f"{self.path}: expected {known}, found {bad}")
         return array.astype(np.int64)
 
     def _column(self, name: str) -> RawArray | CodedArray:
@@ -307,7 +341,7 @@ class TraceStore:
     def _open_array(self, key: str, layout: ArrayLayout, n_items: int) -> RawArray | CodedArray:
         if self._pid != os.getpid():  # a forked child shares pages through the kernel, never this object's state
             self._forget()
-        array = open_array(self.path, layout, n_items, self.cache)
+        array = open_array(self.path, layout, n_items, self.cache, MAX_MAPS // (len(self.schema.stored) * 2 + 8))
         return self._arrays.setdefault(key, array)
 
     def __reduce__(self) -> tuple:

@@ -1,6 +1,7 @@
 """The store against its in-memory model, and against other clients of the format."""
 
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from store import (
     StoreWriter,
     TraceStore,
     VersionError,
+    reader,
 )
 from store.errors import closest
 from store.files import Files
@@ -291,10 +293,40 @@ def test_rows_and_slices_out_of_range(store_path):
     for part in (slice(0, 4), slice(2, 2), 3, -4):
         with pytest.raises(IndexError, match="expected a selection from 0 to 3"):
             store.read([0], select={"hidden_states": {"layers": part}})
-    with pytest.raises(NotFoundError, match=r"item axis of .*'layers', 'hidden'.*, found 'heads'"):
+    with pytest.raises(NotFoundError, match=r"an axis of .*'tokens', 'layers', 'hidden'.*, found 'heads'"):
         store.read([0], select={"hidden_states": {"heads": 0}})
     with pytest.raises(NotFoundError, match="found 'labels'; closest: 'label'"):
         store.read([0], ["labels"])
+
+
+def test_a_damaged_chunk_names_the_rows_it_holds(broken_path, rows):
+    """In batches and in single values, for ragged columns by their offsets."""
+    shard = broken_path / "zipped/c/0/0"
+    data = bytearray(shard.read_bytes())
+    data[3] ^= 1
+    shard.write_bytes(data)
+    lengths = [len(row["zipped"]) for _, row in rows]
+    concerned = [i for i in range(40) if lengths[i] and sum(lengths[:i]) < 4]
+    store = TraceStore.open(broken_path)
+    text = f"array 'zipped', shard 0, chunk 0: .*rows? {concerned[0]}" + f" to {concerned[-1]}" * (len(concerned) > 1)
+    with pytest.raises(CorruptError, match=text):
+        store.read(range(40), ["zipped"])
+    with pytest.raises(CorruptError, match=text):
+        store[concerned[0]]["zipped"]
+    store.read(range(40), ["label", "planes"])
+
+
+def test_maps_are_bounded_over_all_columns(store_path, monkeypatch):
+    """However many shards there are: the oldest maps go, and reading goes on."""
+    monkeypatch.setattr(reader, "MAX_MAPS", 60)
+    store = TraceStore.open(store_path)
+    expected = TraceStore.open(store_path).read(range(40))
+    for _ in range(2):
+        found = store.read(range(40))
+    assert torch.equal(found["tokens"].values, expected["tokens"].values)
+    mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if str(store_path) in line]
+    assert sum(len(array._shards) for array in store._arrays.values()) <= 60
+    assert mapped
 
 
 def test_damage_is_an_error_never_a_crash_or_zeros(broken_path, rows):
