@@ -151,16 +151,21 @@ class RawArray(_Array):
         """Many short ranges: one call of `join` over slices of the maps' bytes, or NumPy's gather if all are alike."""
         layout, n, lengths = self.layout, self.layout.item_bytes, stops - starts
         shards = starts // layout.shard_items
-        if lengths.min() == 0 or ((stops - 1) // layout.shard_items != shards).any():
+        begins = starts - shards * layout.shard_items
+        ends = begins + lengths
+        if lengths.min() == 0 or ends.max() > layout.shard_items:  # an empty range, or one over the end of a shard
             pieces = plan_pieces(starts, stops, layout.shard_items)
             parts = [self.shard(s).memory[a * n : b * n] for s, a, b, _ in pieces]
+        elif (number := int(shards[0])) == shards.min() == shards.max():
+            if lengths.min() == lengths.max():
+                return self._equal(number, begins, int(lengths[0]))
+            memory = self.shard(number).memory
+            parts = [memory[a:b] for a, b in zip((begins * n).tolist(), (ends * n).tolist(), strict=True)]
         else:
-            local, numbers = starts - shards * layout.shard_items, shards.tolist()
+            numbers = shards.tolist()
             memories = {number: self.shard(number).memory for number in set(numbers)}
-            if len(memories) == 1 and lengths.min() == lengths.max():
-                return self._equal(numbers[0], local, int(lengths[0]))
-            begins, ends = (local * n).tolist(), ((local + lengths) * n).tolist()
-            parts = [memories[s][a:b] for s, a, b in zip(numbers, begins, ends, strict=True)]
+            bounds = zip(numbers, (begins * n).tolist(), (ends * n).tolist(), strict=True)
+            parts = [memories[s][a:b] for s, a, b in bounds]
         joined = bytearray().join(parts)
         return np.frombuffer(joined, layout.dtype).reshape(-1, *layout.item_shape)
 

@@ -7,12 +7,13 @@ cache. The DataLoader's default collate function gives packed batches, with no a
 from collections.abc import Sequence
 from pathlib import Path
 
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, get_worker_info
 from torch.utils.data._utils.collate import default_collate_fn_map  # torch's documented place to extend it
 
 from store.batch import Batch, Row
 from store.plan import Select
 from store.reader import TraceStore
+from store.shared import worker_arena
 
 __all__ = ["TraceDataset"]
 
@@ -45,9 +46,7 @@ class TraceDataset(Dataset):
         cache_bytes: int | None = None,
     ) -> None:
         self.store = TraceStore.open(store, cache_bytes)
-        self.columns = list(self.store.schema.columns) if columns is None else list(columns)
-        self.select = select
-        self.store.plan(self.columns, select)  # a wrong name fails here, not in a worker
+        self._plan = self.store.plan(columns, select)  # a wrong name fails here, not in a worker
 
     def __len__(self) -> int:
         return len(self.store)
@@ -58,7 +57,8 @@ class TraceDataset(Dataset):
 
     def __getitems__(self, rows: Sequence[int]) -> Batch:
         """Rows as one packed batch, in the order given."""
-        return self.store.read(rows, self.columns, self.select)
+        arena = worker_arena() if get_worker_info() else None
+        return self.store.read_batch(self._plan, self.store.check_rows(rows), empty=arena and arena.empty)
 
 
 def collate(rows: Batch | Sequence[Row], *, collate_fn_map: dict | None = None) -> Batch:

@@ -27,11 +27,11 @@ def permutation(n: int, seed: int, epoch: int) -> np.ndarray:
     The same arguments give the same order for ever; seed and epoch are mixed, never added, so that
     (0, 1) and (1, 0) differ.
     """
-    return EpochOrder(n, seed, epoch)[np.arange(n)]
+    return EpochOrder(n, seed, epoch)[range(n)]
 
 
 class EpochOrder:
-    """The order of one epoch, position by position: `order[positions]` are the rows visited there.
+    """The order of one epoch: `order[positions]` are the rows visited at a range of positions.
 
     Parameters
     ----------
@@ -51,11 +51,12 @@ class EpochOrder:
         elif shuffle:
             self._keys = np.random.SeedSequence([seed, epoch]).generate_state(ROUNDS, np.uint64)
 
-    def __getitem__(self, positions: np.ndarray) -> np.ndarray:
-        """Rows at `positions`, int64 `(k,)`, each from 0 to n - 1."""
+    def __getitem__(self, positions: range) -> np.ndarray:
+        """Rows at `positions`, each from 0 to n - 1: int64 `(k,)`, a copy."""
         if self._listed is not None:
-            return self._listed[positions]
-        return positions if self._keys is None else keyed_rows(positions, self.n, self._keys)
+            return self._listed[positions.start : positions.stop : positions.step].copy()
+        numbers = np.arange(positions.start, positions.stop, positions.step)
+        return numbers if self._keys is None else keyed_rows(numbers, self.n, self._keys)
 
 
 def keyed_rows(positions: np.ndarray, n: int, keys: np.ndarray) -> np.ndarray:
@@ -138,8 +139,7 @@ class Batches(Sequence):
 
     def visits(self, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Rows of the visits `start:stop`, whatever batch they are in: int64."""
-        part = self.positions[start:stop]
-        rows = self.order[np.arange(part.start, part.stop, part.step)]
+        rows = self.order[self.positions[start:stop]]
         return rows if self.rows is None else self.rows[rows]
 
 

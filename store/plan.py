@@ -88,6 +88,8 @@ def _as_span(part: slice | int, where: str) -> tuple[int | None, int | None]:
 
 def slice_ranges(starts: np.ndarray, stops: np.ndarray, span: Span) -> tuple[np.ndarray, np.ndarray]:
     """The part of each item range `starts:stops`, int64 `(n,)`, that a span reads, as Python slices a list."""
+    if span.start is None and span.stop is None:
+        return starts, stops
     n = stops - starts
     first, last = (_border(border, n, default) for border, default in ((span.start, 0), (span.stop, n)))
     return starts + first, starts + np.maximum(first, last)

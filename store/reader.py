@@ -307,8 +307,8 @@ class TraceStore:
         offsets = self._offsets(axis)
         starts, stops = offsets.take(rows), offsets.take(rows + 1)
         if len(rows):
-            self._check_ranges(axis, starts.min(), stops.max())
-            if (stops - starts).min() < 0:
+            self._check_ranges(axis, int(starts.min()), int(stops.max()))
+            if (stops < starts).any():
                 bad = int(rows[np.argmax(stops < starts)])
                 raise CorruptError(f"axis {axis!r}, row {bad}: expected offsets that never fall; {RESTORE}")
         return slice_ranges(starts, stops, span)

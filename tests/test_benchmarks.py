@@ -12,6 +12,8 @@ SIZES = {
     "peers": ["--size-mb", "40"],
     "legacy": ["--size-mb", "100"],
     "cache_sizes": ["--size-mb", "4"],
+    "codecs": ["--size-mb", "1"],
+    "decode": ["--size-mb", "8"],
     "cold": ["--size-mb", "40"],
     "workers": ["--size-mb", "40"],
     "small_records": ["--size-mb", "2"],
