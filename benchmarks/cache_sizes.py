@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import finish, make_store, parser
+from benchmarks.harness import finish, make_store, parser, pyplot
 from store import Column, TraceLoader
 
 ROW_ITEMS, ITEM_SHAPE, CHUNK_ITEMS, BATCH_SIZE = 16, (256,), 256, 64
@@ -41,7 +41,7 @@ def main() -> None:
                     {"codec": codec, "policy": policy, "share": round(share, 3)}
                     | measure(loader_type, path, cache_bytes, args.epochs)
                 )
-    finish("cache_sizes", args.results, results)
+    finish("cache_sizes", args.results, results, None)
     plot(results, args.results / "cache_sizes.png")
 
 
@@ -70,12 +70,7 @@ def measure(loader_type: type[TraceLoader], path: Path, cache_bytes: int, epochs
 
 def plot(results: list[dict], path: Path) -> None:
     """Hit rate and rows/s over the cache's size."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), constrained_layout=True)
+    figure, axes = pyplot().subplots(1, 2, figsize=(9, 3.4), constrained_layout=True)
     for key, axis, label in zip(("hit_rate", "rows_per_s"), axes, ("hit rate", "rows/s"), strict=True):
         for codec in CODECS:
             for policy, style in (("least recent", "--"), ("next use", "-")):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import example_store, finish, parser
+from benchmarks.harness import example_store, finish, parser, plot_bars
 from store import TraceStore
 from store.codecs import parse_codec
 
@@ -35,7 +35,8 @@ def main() -> None:
             for codec in CODECS:
                 measured = measure(data, codec, kb * 1024, column.storage_dtype.itemsize, args.epochs)
                 results.append({"column": name, "dtype": column.dtype, "chunk_KB": kb, "codec": codec} | measured)
-    finish("codecs", args.results, results)
+    finish("codecs", args.results, results, None)
+    plot_bars([row for row in results if row["chunk_KB"] == 256], "ratio", args.results / "codecs.png")
 
 
 def head(store: TraceStore, name: str, n_bytes: int) -> np.ndarray:

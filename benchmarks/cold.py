@@ -37,7 +37,7 @@ def main() -> None:
     corrected = {
         name: [s - d for s, d in zip(times, timed[name].dropped_s, strict=True)] for name, times in seconds.items()
     }
-    finish("cold", args.results, ratios(corrected, len(flat), flat.n_bytes, "pread, 32 threads"))
+    finish("cold", args.results, ratios(corrected, len(flat), flat.n_bytes, "pread, 32 threads"), "GB_per_s")
 
 
 class WithoutCache:

@@ -1,8 +1,8 @@
 """Does reading a compressed column cost more than numcodecs alone? Rows of about 1 MB of real hidden states.
 
-The anchors decode the same chunks in the same order with bare numcodecs, one behind the other into a batch that is
-used again, on as many threads. The loader does so too, checks each chunk's checksum, and copies the parts of
-those that rows share; it keeps no chunk.
+The anchors decode the same chunks in the same order with numcodecs, one behind the other into a batch that is used
+again, on as many threads: bare, and with the CRC32C that stands behind each chunk checked. The loader checks it
+too, and copies the parts of chunks that rows share; it keeps no chunk.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,6 +11,7 @@ from itertools import pairwise
 from queue import SimpleQueue
 
 import numpy as np
+from crc32c import crc32c
 from numcodecs import blosc, zstd
 
 from benchmarks.harness import alternate, epoch_of, example_store, finish, make_store, parser, ratios
@@ -30,11 +31,15 @@ def main() -> None:
         store = make_store(path, {"x": column}, lambda: rows(example_store(args.dir), args.size_mb))
         n_bytes = store.n_items("x") * column.item_bytes
         for n in (1, 2):
-            contenders = {"bare numcodecs": bare(store, kind, n), "ours": ours(store, 0 if n == 1 else n)}
+            contenders = {
+                "bare numcodecs": bare(store, kind, n, check=False),
+                "numcodecs, crc32c": bare(store, kind, n, check=True),
+                "ours": ours(store, 0 if n == 1 else n),
+            }
             seconds = alternate(contenders, args.epochs)
             label = {"codec": codec, "threads": n}
             results += [label | row for row in ratios(seconds, len(store), n_bytes, "bare numcodecs")]
-    finish("decode", args.results, results)
+    finish("decode", args.results, results, "GB_per_s")
 
 
 def rows(example: TraceStore, size_mb: int) -> Iterator[tuple[str, dict]]:
@@ -47,7 +52,7 @@ def rows(example: TraceStore, size_mb: int) -> Iterator[tuple[str, dict]]:
         at += n
 
 
-def bare(store: TraceStore, kind: str, n_threads: int) -> Callable[[int], None]:
+def bare(store: TraceStore, kind: str, n_threads: int, check: bool) -> Callable[[int], None]:
     """Decode what the loader decodes, with nothing around it."""
     array, offsets = store._column("x"), np.r_[0, np.cumsum(store.lengths("x"))]
     layout = array.layout
@@ -66,6 +71,8 @@ def bare(store: TraceStore, kind: str, n_threads: int) -> Callable[[int], None]:
     def read(batch: list[int]) -> None:
         buffer = buffers.get()
         for at, chunk in enumerate(chunk for row in batch for chunk in chunks[row]):
+            if check:
+                crc32c(packed[chunk])
             decompress(packed[chunk], buffer[at * n_bytes : (at + 1) * n_bytes])
         buffers.put(buffer)
 

@@ -16,7 +16,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from itertools import takewhile
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 
@@ -198,8 +200,11 @@ def ratios(seconds: dict[str, list[float]], n_rows: int, n_bytes: int, anchor: s
     ]
 
 
-def finish(name: str, results: Path, rows: list[dict]) -> None:
-    """Print the rows as a table and write them as `NAME.csv`, under the command, the versions and the machine."""
+def finish(name: str, results: Path, rows: list[dict], plotted: str | None) -> None:
+    """Print the rows as a table and write them as `NAME.csv`, under the command, the versions and the machine.
+
+    Beside it goes `NAME.png` with a bar a row, unless `plotted`, the column that it shows, is None.
+    """
     keys = list(dict.fromkeys(key for row in rows for key in row))
     table = [keys, *([str(row.get(key, "")) for key in keys] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -211,7 +216,38 @@ def finish(name: str, results: Path, rows: list[dict]) -> None:
         writer = csv.DictWriter(file, keys, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+    if plotted:
+        plot_bars(rows, plotted, results / f"{name}.png")
     print(f"\n{results / name}.csv: {machine()}")
+
+
+def plot_bars(rows: list[dict], key: str, path: Path) -> None:
+    """A bar for each row, named by the cells before its first measurement."""
+    plt = pyplot()
+    names = [", ".join(map(str, takewhile(lambda cell: not isinstance(cell, float), row.values()))) for row in rows]
+    names = [name or str(next(iter(row.values()))) for name, row in zip(names, rows, strict=True)]
+    values = [row[key] for row in rows]
+    figure, axis = plt.subplots(figsize=(8, 0.8 + 0.26 * len(rows)), constrained_layout=True)
+    colors = ["tab:orange" if "ours" in name or "TraceLoader" in name else "tab:gray" for name in names]
+    bars = axis.barh(range(len(rows)), values, color=colors if "tab:gray" in colors else "tab:orange")
+    axis.bar_label(bars, padding=3, fontsize=8)
+    axis.set(xlabel=key.replace("_per_", "/").replace("_", " "), yticks=range(len(rows)))
+    axis.set_yticklabels(names, fontsize=8)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.margins(x=0.12)
+    axis.invert_yaxis()
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    plt.close(figure)
+
+
+def pyplot() -> ModuleType:
+    """matplotlib's, drawing to files."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    return plt
 
 
 def settings() -> str:

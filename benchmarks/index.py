@@ -29,7 +29,7 @@ def main() -> None:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             results.append({"ids": n_ids} | pool.apply(measure, (path, n_ids, args.epochs)))
         n_ids *= 10
-    finish("index", args.results, results)
+    finish("index", args.results, results, "lookup_us")
 
 
 def measure(path: Path, n_ids: int, epochs: int) -> dict:

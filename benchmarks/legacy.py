@@ -38,7 +38,7 @@ def main() -> None:
     for _ in range(args.epochs):
         for name, (loader, n_batches) in contenders.items():
             best[name] = max(best[name], rows_per_s(loader, n_batches))
-    finish("legacy", args.results, [result(name, speed, best) for name, speed in best.items()])
+    finish("legacy", args.results, [result(name, speed, best) for name, speed in best.items()], "rows_per_s")
 
 
 def result(name: str, speed: float, best: dict[str, float]) -> dict:

@@ -46,7 +46,7 @@ def main() -> None:
         check(fetch, flat)
         contenders[f"{name} {installed(package)}"] = epoch_with(fetch, flat)
     seconds = alternate(contenders, args.epochs)
-    finish("peers", args.results, ratios(seconds, len(flat), flat.n_bytes, "ceiling"))
+    finish("peers", args.results, ratios(seconds, len(flat), flat.n_bytes, "ceiling"), "GB_per_s")
     if missing:
         print(f"not measured: {', '.join(missing)}")
 

@@ -29,7 +29,7 @@ def main() -> None:
     for n in (0, 1, 2, 4):
         contenders[f"TraceLoader, {n} threads"] = threads(path, n)
     seconds = alternate(contenders, args.epochs)
-    finish("workers", args.results, ratios(seconds, len(flat), flat.n_bytes, ANCHOR))
+    finish("workers", args.results, ratios(seconds, len(flat), flat.n_bytes, ANCHOR), "GB_per_s")
 
 
 class MappedRows(Dataset):

@@ -34,7 +34,7 @@ def main() -> None:
         "ours, zstd:1": ours(args.dir / "write.zarr", rows, "zstd:1"),
     }
     seconds = alternate(contenders, args.epochs)
-    finish("write", args.results, ratios(seconds, len(rows), n_bytes, "plain file"))
+    finish("write", args.results, ratios(seconds, len(rows), n_bytes, "plain file"), "GB_per_s")
 
 
 def plain(path: Path, rows: list[np.ndarray]) -> Callable[[int], None]:

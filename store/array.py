@@ -15,12 +15,14 @@ import numpy as np
 from store.cache import ChunkCache
 from store.errors import CorruptError, DamagedItemsError
 from store.index import packed_offsets, plan_pieces
+from store.maps import BufferPool
 from store.schema import ArrayLayout
 from store.shard import CodedShard, RawShard
 
 __all__ = ["CodedArray", "RawArray", "open_array"]
 
 MAX_MAPS = 1024
+IDLE_CHUNK_BYTES = 8 * 1024 * 1024
 JOINED_BYTES = 8 * 1024  # ranges shorter than this are gathered by one call, without a Python step each
 
 Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]
@@ -215,7 +217,7 @@ class CodedArray(_Array):
         self, root: Path, layout: ArrayLayout, n_items: int, cache: ChunkCache, max_maps: int = MAX_MAPS
     ) -> None:
         super().__init__(root, layout, n_items, max_maps)
-        self.cache = cache
+        self.cache, self._pool = cache, BufferPool(IDLE_CHUNK_BYTES)
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Items `start:stop`, a copy."""
@@ -294,7 +296,7 @@ class CodedArray(_Array):
         key = (self.layout.path, chunk, plane)
         found = self.cache.get(key, next_use)
         if found is None:
-            found = np.empty((self.layout.chunk_items, *self.layout.plane_item_shape), self.layout.dtype)
+            found = self._pool.empty((self.layout.chunk_items, *self.layout.plane_item_shape), self.layout.dtype)
             self._decode(chunk, plane, found)
             self.cache.put(key, found, next_use)
         return found
