@@ -34,7 +34,7 @@ def main() -> None:
             contenders = {
                 "bare numcodecs": bare(store, kind, n, check=False),
                 "numcodecs, crc32c": bare(store, kind, n, check=True),
-                "ours": ours(store, 0 if n == 1 else n),
+                "ours": ours(store, n),
             }
             seconds = alternate(contenders, args.epochs)
             label = {"codec": codec, "threads": n}

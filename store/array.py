@@ -6,6 +6,7 @@ that the manifest states, so nothing beyond a commit is ever seen.
 
 import mmap
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -14,21 +15,41 @@ import numpy as np
 
 from store.cache import ChunkCache
 from store.errors import CorruptError, DamagedItemsError
-from store.index import packed_offsets, plan_pieces
+from store.index import Piece, packed_offsets, plan_pieces
 from store.maps import BufferPool
 from store.schema import ArrayLayout
 from store.shard import CodedShard, RawShard
 
-__all__ = ["CodedArray", "RawArray", "open_array"]
+__all__ = ["CodedArray", "Destination", "RawArray", "open_array"]
 
 MAX_MAPS = 1024
 IDLE_CHUNK_BYTES = 8 * 1024 * 1024
 JOINED_BYTES = 8 * 1024  # ranges shorter than this are gathered by one call, without a Python step each
 
+SHARED_BYTES = 4 * 1024 * 1024  # reads larger than this are worth sharing among threads
+
 Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]
 Select = tuple[slice, ...]
 NextUse = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """(i, first, last) -> when any of the items first..last is needed again after the i-th of what is read; all `(n,)`."""
+
+
+class Destination(NamedTuple):
+    """How a read gets its memory, and its work done.
+
+    Attributes
+    ----------
+    empty
+        (shape, dtype) -> uninitialised memory.
+    share
+        (work, items): calls `work` with lists that together hold the items, one after the other or in threads.
+    """
+
+    empty: Empty = np.empty
+    share: Callable[[Callable[[list], None], list], None] = lambda work, items: work(items)
+
+
+PLAIN = Destination()
 
 
 class Visit(NamedTuple):
@@ -125,7 +146,7 @@ class RawArray(_Array):
         starts: np.ndarray,
         stops: np.ndarray,
         select: Select = (),
-        empty: Empty = np.empty,
+        into: Destination = PLAIN,
         next_use: NextUse | None = None,
     ) -> np.ndarray:
         """The items of the ranges `starts:stops`, int64 `(n,)`, one behind the other.
@@ -134,8 +155,8 @@ class RawArray(_Array):
         ----------
         select
             A slice an item axis, or nothing for whole items.
-        empty
-            Gives the memory to read into.
+        into
+            Where to.
         next_use
             Not used: nothing is cached but what the kernel caches.
         """
@@ -143,10 +164,14 @@ class RawArray(_Array):
         n_bytes = n_items * layout.item_bytes
         if layout.n_planes == 1 and not select and 0 < n_bytes < len(starts) * JOINED_BYTES:
             return self._join(starts, stops)
-        out = empty((n_items, *self.selected_shape(select)), layout.dtype)
-        for number, start, stop, at in plan_pieces(starts, stops, layout.shard_items):
-            items = self.shard(number).items[start:stop]
-            np.copyto(out[at : at + stop - start], items[(slice(None), *select)] if select else items)
+        out = into.empty((n_items, *self.selected_shape(select)), layout.dtype)
+
+        def copy(pieces: list[Piece]) -> None:
+            for number, start, stop, at in pieces:
+                items = self.shard(number).items[start:stop]
+                np.copyto(out[at : at + stop - start], items[(slice(None), *select)] if select else items)
+
+        _share(into, copy, plan_pieces(starts, stops, layout.shard_items), out.nbytes)
         return out
 
     def _join(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
@@ -182,13 +207,13 @@ class RawArray(_Array):
         self,
         positions: np.ndarray,
         select: Select = (),
-        empty: Empty = np.empty,
+        into: Destination = PLAIN,
         next_use: NextUse | None = None,
     ) -> np.ndarray:
         """The items at `positions`, int64 `(n,)`; see `read_ranges`."""
         layout = self.layout
         if layout.item_bytes >= JOINED_BYTES or not len(positions):
-            return self.read_ranges(positions, positions + 1, select, empty)
+            return self.read_ranges(positions, positions + 1, select, into)
         if self.n_items <= layout.shard_items:
             return self.shard(0).items[(positions, *select)]
         out = np.empty((len(positions), *self.selected_shape(select)), layout.dtype)
@@ -227,18 +252,18 @@ class CodedArray(_Array):
         self,
         positions: np.ndarray,
         select: Select = (),
-        empty: Empty = np.empty,
+        into: Destination = PLAIN,
         next_use: NextUse | None = None,
     ) -> np.ndarray:
         """The items at `positions`, int64 `(n,)`; see `read_ranges`."""
-        return self.read_ranges(positions, positions + 1, select, empty, next_use)
+        return self.read_ranges(positions, positions + 1, select, into, next_use)
 
     def read_ranges(
         self,
         starts: np.ndarray,
         stops: np.ndarray,
         select: Select = (),
-        empty: Empty = np.empty,
+        into: Destination = PLAIN,
         next_use: NextUse | None = None,
     ) -> np.ndarray:
         """The items of the ranges `starts:stops`, int64 `(n,)`, one behind the other.
@@ -247,23 +272,24 @@ class CodedArray(_Array):
         ----------
         select
             A slice an item axis, or nothing for whole items.
-        empty
-            Gives the memory to read into.
+        into
+            Where to.
         next_use
             When items are needed after a range was read; None: not known.
         """
         layout, offsets = self.layout, packed_offsets(starts, stops)
-        out = empty((int(offsets[-1]), *self.selected_shape(select)), layout.dtype)
+        out = into.empty((int(offsets[-1]), *self.selected_shape(select)), layout.dtype)
         planes = np.moveaxis(out, [axis + 1 for axis in layout.split_axes], range(len(layout.split_axes)))
         inner = tuple(select[i] for i in range(len(select)) if i not in layout.split_axes)
         visits = list(self._visits(starts, stops, offsets, next_use))
         grid = [range(n)[part] for part, n in zip(self._plane_parts(select), layout.plane_grid, strict=True)]
         for place, plane in zip(product(*(range(len(axis)) for axis in grid)), product(*grid), strict=True):
             number = int(np.ravel_multi_index(plane, layout.plane_grid)) if plane else 0
-            self._read_plane(number, visits, planes[place], inner)
+            read = partial(self._read_plane, number, planes[place], inner)
+            _share(into, read, visits, planes[place].nbytes)
         return out
 
-    def _read_plane(self, plane: int, visits: list[Visit], out: np.ndarray, inner: Select) -> None:
+    def _read_plane(self, plane: int, out: np.ndarray, inner: Select, visits: list[Visit]) -> None:
         """Fill `out` `(n_items, *selected plane item)` with one plane of the ranges."""
         k = self.layout.chunk_items
         for chunk, start, stop, at, use in visits:
@@ -309,6 +335,14 @@ class CodedArray(_Array):
         except CorruptError as error:
             k = self.layout.chunk_items
             raise DamagedItemsError(str(error), (chunk * k, min(self.n_items, (chunk + 1) * k))) from error
+
+
+def _share(into: Destination, work: Callable[[list], None], items: list, n_bytes: int) -> None:
+    """Do the work, in threads if it is large."""
+    if n_bytes < SHARED_BYTES:
+        work(items)
+    else:
+        into.share(work, items)
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from pathlib import Path
 from torch.utils.data import Dataset, get_worker_info
 from torch.utils.data._utils.collate import default_collate_fn_map  # torch's documented place to extend it
 
+from store.array import Destination
 from store.batch import Batch, Row
 from store.plan import Select
 from store.reader import TraceStore
@@ -58,7 +59,7 @@ class TraceDataset(Dataset):
     def __getitems__(self, rows: Sequence[int]) -> Batch:
         """Rows as one packed batch, in the order given."""
         arena = worker_arena() if get_worker_info() else None
-        return self.store.read_batch(self._plan, self.store.check_rows(rows), empty=arena and arena.empty)
+        return self.store.read_batch(self._plan, self.store.check_rows(rows), into=arena and Destination(arena.empty))
 
 
 def collate(rows: Batch | Sequence[Row], *, collate_fn_map: dict | None = None) -> Batch:

@@ -7,15 +7,18 @@ number of threads or ranks.
 
 import hashlib
 import math
+import os
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from store.array import Destination
 from store.batch import Batch
 from store.order import Batches, EpochOrder, is_integer, rank_positions
 from store.plan import Select
@@ -50,7 +53,7 @@ class TraceLoader:
     rows
         Row numbers to visit, e.g. a split; all rows if None.
     num_workers
-        Threads that read ahead; 0 reads when asked.
+        Threads that read ahead; 0 reads a batch when it is asked for, with all cores if it is large.
     drop_last
         Leave out a last batch that is not full.
     select
@@ -94,7 +97,7 @@ class TraceLoader:
                 raise ValueError(f"{name}: expected an integer of {least} or more, found {value!r}")
         self.store = TraceStore.open(store, cache_bytes)
         self.prefetch_bytes = prefetch_bytes
-        self._empty = _pinned if pin_memory and torch.cuda.is_available() else None
+        self.pin_memory = pin_memory and torch.cuda.is_available()
         self.batch_size, self.shuffle, self.seed, self.drop_last = batch_size, shuffle, seed, drop_last
         self.num_workers, self.rank, self.world_size = num_workers, rank, world_size
         self._rows = None if rows is None else self.store.check_rows(rows)
@@ -175,33 +178,49 @@ class TraceLoader:
         """The batches in order, a bounded number of them read ahead; stops cleanly when abandoned."""
         readahead = Readahead(self.store, self._plan, batches, self.prefetch_bytes)
 
+        pool = ThreadPoolExecutor(self.num_workers or n_cores(), thread_name_prefix="store-loader")
+        into = self._destination(pool)
+
         def read(i: int) -> Batch:
             readahead.wait(i)
             next_use = times and times.after(i * self.batch_size)
-            return self.store.read_batch(self._plan, batches[i], next_use, self._empty)
+            return self.store.read_batch(self._plan, batches[i], next_use, into)
 
-        pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="store-loader") if self.num_workers else None
         ahead: deque[Future[Batch]] = deque()
         # Not in `finally` alone: a generator in hand when the interpreter ends is closed too late to stop threads.
-        stops = [weakref.finalize(ahead, readahead.close)]
-        if pool:
-            stops.insert(0, weakref.finalize(ahead, pool.shutdown, cancel_futures=True))
+        stops = (weakref.finalize(ahead, pool.shutdown, cancel_futures=True), weakref.finalize(ahead, readahead.close))
         n_ahead = self._n_ahead()
         try:
             for i in range(len(batches)):
-                while pool and len(ahead) < min(n_ahead, len(batches) - i):
+                while len(ahead) < min(n_ahead, len(batches) - i):
                     readahead.before(i + len(ahead))
                     ahead.append(pool.submit(read, i + len(ahead)))
                 readahead.before(i)
-                yield ahead.popleft().result() if pool else read(i)
+                yield ahead.popleft().result() if ahead else read(i)
         finally:
             for stop in stops:
                 stop()
+
+    def _destination(self, pool: ThreadPoolExecutor) -> Destination:
+        """Where to read: into recycled or page-locked memory; without workers the cores share one batch's work."""
+        into = Destination(_pinned) if self.pin_memory else self.store.recycled()
+        return into if self.num_workers else into._replace(share=partial(_share, pool, n_cores()))
 
     def _n_ahead(self) -> int:
         """Batches in the hands of threads: two each, fewer if they are large, at least one each."""
         batch_bytes = max(1.0, row_bytes(self.store, self._plan) * self.batch_size)
         return max(self.num_workers, min(PREFETCH_FACTOR * self.num_workers, int(self.prefetch_bytes / batch_bytes)))
+
+
+def n_cores() -> int:
+    """Cores to read with: those that this process may use, at most 4, which are enough for any memory."""
+    return min(4, len(os.sched_getaffinity(0)))
+
+
+def _share(pool: ThreadPoolExecutor, n: int, work: Callable[[list], None], items: list) -> None:
+    """Do the work in `n` threads of a pool, and wait for them."""
+    for future in [pool.submit(work, items[i::n]) for i in range(n)]:
+        future.result()
 
 
 def _pinned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -37,10 +37,19 @@ _FAILED = ctypes.c_void_p(-1).value
 class MappedFile:
     """A whole file, mapped for reading; unmapped when the last array over it is gone.
 
+    Parameters
+    ----------
+    path
+        The file.
+    tail_bytes
+        How many of its last bytes to read at once.
+
     Attributes
     ----------
     n_bytes
         Size of the file when it was mapped.
+    tail
+        Its last bytes; fewer if it is shorter. Read, not mapped: the kernel would fetch megabytes around them.
 
     Raises
     ------
@@ -48,11 +57,14 @@ class MappedFile:
         The file cannot be opened or mapped.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, tail_bytes: int = 0) -> None:
         self._address = None
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             self.n_bytes = os.fstat(fd).st_size
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+            self.tail = os.pread(fd, tail_bytes, max(0, self.n_bytes - tail_bytes))
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_NORMAL)  # the map goes on with this descriptor's settings
             self._may_ask = os.access(path, os.W_OK)
             if self.n_bytes:
                 self._address = self._map(fd, path)

@@ -12,7 +12,7 @@ from typing import overload
 import numpy as np
 import torch
 
-from store.array import CodedArray, Empty, NextUse, RawArray, open_array
+from store.array import CodedArray, Destination, NextUse, RawArray, open_array
 from store.batch import Batch, Ragged, as_tensor
 from store.cache import ChunkCache
 from store.errors import CorruptError, DamagedItemsError, NotFoundError, closest
@@ -223,7 +223,7 @@ class TraceStore:
         return plan_read(self.schema, columns, select, str(self.path))
 
     def read_batch(
-        self, plan: ReadPlan, rows: np.ndarray, next_use: NextUse | None = None, empty: Empty | None = None
+        self, plan: ReadPlan, rows: np.ndarray, next_use: NextUse | None = None, into: Destination | None = None
     ) -> Batch:
         """Read checked rows, int64 `(n,)`, of a plan.
 
@@ -231,15 +231,15 @@ class TraceStore:
         ----------
         next_use
             When rows are needed after the i-th of `rows`, for the cache.
-        empty
-            Gives the memory to read into; the store's own recycled memory if None.
+        into
+            Where to; the store's own recycled memory if None.
         """
         ranges = {span: self._ranges(span, rows) for span in plan.spans}
         packed = {span: torch.from_numpy(packed_offsets(*both)) for span, both in ranges.items() if span.axis}
-        empty = empty or self._pool.empty
+        into = into or self.recycled()
         values = {}
         for part in plan.parts:
-            items = self._read_part(part, rows, ranges[part.span], next_use, empty)
+            items = self._read_part(part, rows, ranges[part.span], next_use, into)
             if part.span.axis is None:
                 values[part.name] = as_tensor(items, part.column.dtype)
             elif part.column.is_text:
@@ -248,19 +248,23 @@ class TraceStore:
                 values[part.name] = Ragged(as_tensor(items, part.column.dtype), packed[part.span])
         return Batch(torch.from_numpy(rows), values)
 
+    def recycled(self) -> Destination:
+        """The store's own memory, used again when the last tensor over it is gone."""
+        return Destination(self._pool.empty)
+
     def _read_part(
         self,
         part: ColumnPart,
         rows: np.ndarray,
         ranges: tuple[np.ndarray, np.ndarray],
         next_use: NextUse | None,
-        empty: Empty,
+        into: Destination,
     ) -> np.ndarray:
         array = self._column(part.name)
         try:
             if part.span.axis is None:
-                return array.take(rows, part.select, empty, next_use)
-            return array.read_ranges(*ranges, part.select, empty, self._next_item_use(part.span.axis, next_use))
+                return array.take(rows, part.select, into, next_use)
+            return array.read_ranges(*ranges, part.select, into, self._next_item_use(part.span.axis, next_use))
         except DamagedItemsError as error:
             raise CorruptError(f"{error}; {self._rows_text(part.span.axis, *error.items)}") from error
 

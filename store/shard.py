@@ -72,7 +72,7 @@ class _Shard:
         self.layout, self.n_items, self.n_chunks = layout, n_items, layout.n_chunks(n_items)
         path = root / layout.shard_path(number)
         try:
-            self.file = MappedFile(path)
+            self.file = MappedFile(path, table_bytes(layout))
         except OSError as error:
             raise CorruptError(f"{self.where}: expected {path}, found: {error.strerror}; {RESTORE}") from error
         self.data = self.file.bytes
@@ -84,11 +84,11 @@ class _Shard:
         n_data = len(self.data) - n_table
         if n_data <= 0:
             raise CorruptError(f"{self.where}: expected more than {n_table} bytes, found {len(self.data)}; {RESTORE}")
-        table = self.data[n_data:-_CRC_BYTES]
-        stated, found = int.from_bytes(self.data[-_CRC_BYTES:].tobytes(), "little"), crc32c(table)
+        table = self.file.tail[:-_CRC_BYTES]
+        stated, found = int.from_bytes(self.file.tail[-_CRC_BYTES:], "little"), crc32c(table)
         if found != stated:
             raise CorruptError(f"{self.where}: expected a table of checksum {stated:08x}, found {found:08x}; {RESTORE}")
-        entries = np.frombuffer(table.tobytes(), _ENTRY).reshape(layout.shard_chunks, layout.n_planes, 2)
+        entries = np.frombuffer(table, _ENTRY).reshape(layout.shard_chunks, layout.n_planes, 2)
         present = entries[: self.n_chunks]
         if (present > n_data).any() or (present.sum(axis=2) > n_data).any():
             raise CorruptError(
