@@ -139,7 +139,7 @@ class FlatCopy:
 
         def epoch(number: int) -> None:
             for rows in self.batches(number, batch_size):
-                np.concatenate([self.items[self.offsets[row] : self.offsets[row + 1]] for row in rows])
+                batch = self.expected(rows)  # noqa: F841 - held until the next one has come, as a training loop does
 
         return epoch
 
@@ -234,7 +234,7 @@ def plot_bars(rows: list[dict], key: str, path: Path) -> None:
     axis.set(xlabel=key.replace("_per_", "/").replace("_", " "), yticks=range(len(rows)))
     axis.set_yticklabels(names, fontsize=8)
     axis.spines[["top", "right"]].set_visible(False)
-    axis.margins(x=0.12)
+    axis.margins(x=0.12, y=0.01)
     axis.invert_yaxis()
     figure.savefig(path, dpi=110, metadata={"Software": None})
     plt.close(figure)

@@ -37,14 +37,14 @@ class Readahead:
     batches
         Rows of every batch, in order.
     budget_bytes
-        How far ahead; 0 asks for nothing.
+        How far ahead, but the next batch at least; 0 asks for nothing.
     """
 
     def __init__(self, store: TraceStore, plan: ReadPlan, batches: Sequence[np.ndarray], budget_bytes: int) -> None:
         self.store, self.plan, self.batches = store, plan, batches
         batch_bytes = max(1.0, row_bytes(store, plan) * (len(batches[0]) if batches else 1))
         self._group = max(1, math.ceil(GROUP_BYTES / batch_bytes))
-        self._window = max(self._group, int(budget_bytes / batch_bytes)) if budget_bytes else 0
+        self._window = max(2 * self._group, int(budget_bytes / batch_bytes)) if budget_bytes else 0
         self._groups: list[Future | None] = []  # advice under way or given; None: all of it seems to be in memory
         self._thread: ThreadPoolExecutor | None = None
 
