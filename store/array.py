@@ -43,10 +43,21 @@ class Destination(NamedTuple):
         (shape, dtype) -> uninitialised memory.
     share
         (work, items): calls `work` with lists that together hold the items, one after the other or in threads.
+    only
+        Whether every array must lie in this memory; else what was gathered elsewhere may stay there.
     """
 
     empty: Empty = np.empty
     share: Callable[[Callable[[list], None], list], None] = lambda work, items: work(items)
+    only: bool = False
+
+    def place(self, array: np.ndarray) -> np.ndarray:
+        """An array that was made elsewhere, copied if it must lie here."""
+        if not self.only:
+            return array
+        out = self.empty(array.shape, array.dtype)
+        np.copyto(out, array)
+        return out
 
 
 PLAIN = Destination()
@@ -96,11 +107,17 @@ class _Array:
         """A shard, mapped; views of it outlive its being closed here."""
         found = self._shards.get(number)
         if found is None:
-            n_items = self.layout.items_in_shard(number, self.n_items)
-            found = self._shards[number] = self.shard_type(self.root, self.layout, number, n_items)
-            while len(self._shards) > self.max_maps:
-                self._shards.pop(next(iter(self._shards)), None)
+            found = self._shards[number] = self._open_shard(number)
+            for oldest in list(self._shards)[: max(0, len(self._shards) - self.max_maps)]:  # a copy: threads go on
+                self._shards.pop(oldest, None)
         return found
+
+    def _open_shard(self, number: int) -> RawShard | CodedShard:
+        n_items, first = self.layout.items_in_shard(number, self.n_items), number * self.layout.shard_items
+        try:
+            return self.shard_type(self.root, self.layout, number, n_items)
+        except CorruptError as error:
+            raise DamagedItemsError(str(error), (first, first + n_items)) from error
 
     def selected_shape(self, select: Select) -> tuple[int, ...]:
         """Shape of an item of which only `select`, a slice an axis, is read (all of it if empty)."""
@@ -163,7 +180,7 @@ class RawArray(_Array):
         layout, n_items = self.layout, int((stops - starts).sum())
         n_bytes = n_items * layout.item_bytes
         if layout.n_planes == 1 and not select and 0 < n_bytes < len(starts) * JOINED_BYTES:
-            return self._join(starts, stops)
+            return into.place(self._join(starts, stops))
         out = into.empty((n_items, *self.selected_shape(select)), layout.dtype)
 
         def copy(pieces: list[Piece]) -> None:
@@ -215,8 +232,8 @@ class RawArray(_Array):
         if layout.item_bytes >= JOINED_BYTES or not len(positions):
             return self.read_ranges(positions, positions + 1, select, into)
         if self.n_items <= layout.shard_items:
-            return self.shard(0).items[(positions, *select)]
-        out = np.empty((len(positions), *self.selected_shape(select)), layout.dtype)
+            return into.place(self.shard(0).items[(positions, *select)])
+        out = into.empty((len(positions), *self.selected_shape(select)), layout.dtype)
         shards = positions // layout.shard_items
         for number in np.unique(shards).tolist():
             here = np.flatnonzero(shards == number)

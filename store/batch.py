@@ -143,7 +143,7 @@ class Batch:
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self, device: str | None = None) -> "Batch":
-        """The batch in page-locked memory, as torch's DataLoader asks for."""
+        """The batch in page-locked memory, as torch's DataLoader asks for; `rows` and strings stay."""
         return self._map(lambda tensor: tensor.pin_memory())
 
     def _map(self, move: Callable[[Tensor], Tensor]) -> "Batch":

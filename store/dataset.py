@@ -59,7 +59,9 @@ class TraceDataset(Dataset):
     def __getitems__(self, rows: Sequence[int]) -> Batch:
         """Rows as one packed batch, in the order given."""
         arena = worker_arena() if get_worker_info() else None
-        return self.store.read_batch(self._plan, self.store.check_rows(rows), into=arena and Destination(arena.empty))
+        return self.store.read_batch(
+            self._plan, self.store.check_rows(rows), into=arena and Destination(arena.empty, only=True)
+        )
 
 
 def collate(rows: Batch | Sequence[Row], *, collate_fn_map: dict | None = None) -> Batch:

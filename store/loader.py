@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -184,7 +185,8 @@ class TraceLoader:
         def read(i: int) -> Batch:
             readahead.wait(i)
             next_use = times and times.after(i * self.batch_size)
-            return self.store.read_batch(self._plan, batches[i], next_use, into)
+            batch = self.store.read_batch(self._plan, batches[i], next_use, into)
+            return batch.pin_memory() if self.pin_memory else batch  # offsets; what lies there already stays
 
         ahead: deque[Future[Batch]] = deque()
         # Not in `finally` alone: a generator in hand when the interpreter ends is closed too late to stop threads.
@@ -203,7 +205,7 @@ class TraceLoader:
 
     def _destination(self, pool: ThreadPoolExecutor) -> Destination:
         """Where to read: into recycled or page-locked memory; without workers the cores share one batch's work."""
-        into = Destination(_pinned) if self.pin_memory else self.store.recycled()
+        into = Destination(_pinned, only=True) if self.pin_memory else self.store.recycled()
         return into if self.num_workers else into._replace(share=partial(_share, pool, n_cores()))
 
     def _n_ahead(self) -> int:
@@ -219,7 +221,8 @@ def n_cores() -> int:
 
 def _share(pool: ThreadPoolExecutor, n: int, work: Callable[[list], None], items: list) -> None:
     """Do the work in `n` threads of a pool, and wait for them."""
-    for future in [pool.submit(work, items[i::n]) for i in range(n)]:
+    cuts = [len(items) * i // n for i in range(n + 1)]  # neighbours stay together: they may share a chunk
+    for future in [pool.submit(work, items[a:b]) for a, b in pairwise(cuts)]:
         future.result()
 
 

@@ -81,6 +81,7 @@ def _as_span(part: slice | int, where: str) -> tuple[int | None, int | None]:
         part = slice(int(part), int(part) + 1 if part != -1 else None)
     if not isinstance(part, slice):
         raise TypeError(f"{where}: expected a slice or an integer, found {part!r:.100}")
+    _check_borders(part, where)
     if part.step not in (None, 1):
         raise IndexError(f"{where}: expected a slice of step 1, found {part.start}:{part.stop}:{part.step}")
     return part.start, part.stop
@@ -107,7 +108,14 @@ def _as_slice(part: slice | int, n: int, where: str) -> slice:
         part = slice(part, part + 1 if part != -1 else None)
     if not isinstance(part, slice):
         raise TypeError(f"{where}: expected a slice or an integer, found {part!r:.100}")
+    _check_borders(part, where)
     borders = [border for border in (part.start, part.stop) if border is not None]
     if any(not -n <= border <= n for border in borders) or not len(range(n)[part]):
         raise IndexError(f"{where}: expected a selection from 0 to {n}, found {part.start}:{part.stop}:{part.step}")
     return part
+
+
+def _check_borders(part: slice, where: str) -> None:
+    for border in (part.start, part.stop, part.step):
+        if border is not None and not isinstance(border, int | np.integer):
+            raise TypeError(f"{where}: expected whole numbers as borders of a slice, found {border!r:.100}")

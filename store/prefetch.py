@@ -8,10 +8,12 @@ is in the page cache already needs no advice, which would only cost time: a samp
 import math
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 
 from store.array import NextUse
+from store.errors import CorruptError
 from store.plan import ReadPlan
 from store.reader import TraceStore
 
@@ -53,12 +55,19 @@ class Readahead:
         while self._window and len(self._groups) * self._group < min(len(self.batches), batch + self._window):
             first = len(self._groups) * self._group
             rows = np.concatenate([self.batches[i] for i in range(first, min(first + self._group, len(self.batches)))])
-            cached = self.store.is_cached(self.plan, rows[:: max(1, len(rows) // SAMPLE_ROWS)])
-            self._groups.append(None if cached else self._submit(rows))
+            self._groups.append(self._ask(rows))
 
-    def _submit(self, rows: np.ndarray) -> Future:
-        self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="store-readahead")
-        return self._thread.submit(self.store.advise, self.plan, rows)
+    def _ask(self, rows: np.ndarray) -> Future | None:
+        """Advise on rows that are not cached; what is damaged is left to the read, which says so in its turn."""
+        with suppress(CorruptError):
+            if not self.store.is_cached(self.plan, rows[:: max(1, len(rows) // SAMPLE_ROWS)]):
+                self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="store-readahead")
+                return self._thread.submit(self._advise, rows)
+        return None
+
+    def _advise(self, rows: np.ndarray) -> None:
+        with suppress(CorruptError):
+            self.store.advise(self.plan, rows)
 
     def wait(self, batch: int) -> None:
         """Return when the kernel has been asked for a batch.

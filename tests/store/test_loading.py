@@ -106,6 +106,19 @@ def test_an_error_in_a_worker_is_raised_in_the_caller(broken_path, num_workers):
         delivered(loader)
 
 
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_batches_before_the_damage_arrive(broken_path, rows, num_workers):
+    """Reading ahead of a missing shard raises nothing; the read that needs it names the rows that are lost."""
+    (broken_path / "tokens/c/1").unlink()
+    lengths = np.cumsum([len(row["tokens"]) for _, row in rows])
+    whole = int(np.searchsorted(lengths, 16, side="right"))  # rows that lie in the first shard of 16 items
+    batches = iter(TraceLoader(broken_path, ["tokens"], 1, num_workers=num_workers))
+    for i in range(whole):
+        assert next(batches)["tokens"].values.tolist() == rows[i][1]["tokens"].tolist()
+    with pytest.raises(CorruptError, match=rf"shard 1: .*; rows? {whole}"):
+        next(batches)
+
+
 def test_wrong_arguments_fail_before_the_first_batch(store_path):
     for arguments in ({"batch_size": 0}, {"num_workers": -1}, {"rank": 2, "world_size": 2}):
         with pytest.raises(ValueError, match="expected"):

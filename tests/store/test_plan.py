@@ -63,6 +63,10 @@ def test_wrong_spans():
     for part, error in ((slice(0, 4, 2), IndexError), ("a", TypeError), (True, TypeError)):
         with pytest.raises(error, match="column 'tokens', axis 'tokens': expected a slice"):
             plan_read(SCHEMA, None, {"tokens": {"tokens": part}}, "here")
+    for part in (slice(1.5, None), slice("a"), slice(0, 1, 1.0)):
+        for axis in ("tokens", "layers"):
+            with pytest.raises(TypeError, match=f"axis '{axis}': expected whole numbers as borders of a slice"):
+                plan_read(SCHEMA, None, {"hidden_states": {axis: part}}, "here")
     with pytest.raises(NotFoundError, match="column 'label': expected an axis of none, found 'tokens'"):
         plan_read(SCHEMA, None, {"label": {"tokens": 1}}, "here")
 

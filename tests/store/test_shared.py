@@ -160,24 +160,132 @@ def test_a_full_arena_falls_back_to_ordinary_memory(monkeypatch):
     assert [arena.send(torch.from_numpy(array)) is not None for array in held] == [True] * 3 + [False] * 3
 
 
-def test_blocks_return_to_who_has_to_give_them_back():
-    """To the worker if never sent; by the parent's word if sent; a block in use is never given out."""
+def test_a_block_is_given_out_again_when_neither_side_holds_it():
+    """Whoever lets go last; what was sent once is not sent again."""
     arena = shared.WorkerArena()
-    first = arena.empty((2**20,), np.dtype(np.uint8))
+    size, kind = (2**20,), np.dtype(np.uint8)
+    first = arena.empty(size, kind)
     address = first.ctypes.data
-    assert arena.empty((2**20,), np.dtype(np.uint8)).ctypes.data != address
     place = arena.send(torch.from_numpy(first))
-    assert arena.send(torch.from_numpy(first)) is None  # a second time, it is copied
+    assert arena.send(torch.from_numpy(first)) is None
+
+    def given(n):
+        """Addresses of n arrays at once: more than there are other blocks, where a free one must be among them."""
+        return {array.ctypes.data for array in [arena.empty(size, kind) for _ in range(n)]}
+
+    arena.sent[place.block] = 0  # the parent let go first
+    assert address not in given(2)
     del first
-    assert arena.empty((2**20,), np.dtype(np.uint8)).ctypes.data != address
-    arena.release(place.block)
-    both = [arena.empty((2**20,), np.dtype(np.uint8)) for _ in range(2)]
-    assert address in [array.ctypes.data for array in both]
+    assert address in given(3)
+    again = arena.empty(size, kind)
+    place = arena.send(torch.from_numpy(again))
+    address = again.ctypes.data
+    del again  # the worker let go first
+    assert address not in given(3)
+    arena.sent[place.block] = 0
+    assert address in given(4)
 
 
-def test_idle_memory_is_returned():
+def memory_of(arena):
+    return os.fstat(arena.key.fd).st_blocks * 512
+
+
+def test_idle_memory_is_returned_and_addresses_are_used_again():
     arena = shared.WorkerArena()
-    for size in range(1, 30):
-        arena.empty((size * 2**20,), np.dtype(np.uint8))[:] = 1
-    arena._trim(0)
-    assert os.fstat(arena.key.fd).st_blocks * 512 <= 4 * 2**20
+    for _ in range(20):
+        for size in range(1, 30):
+            arena.empty((size * 2**20,), np.dtype(np.uint8))[:] = 1
+        arena._trim(0)
+        assert memory_of(arena) <= 4 * 2**20
+    assert arena._end < 2**30
+    assert arena.empty((2**20,), np.dtype(np.uint8)).max() == 0
+
+
+class Remembering(TraceDataset):
+    """Keeps what it read, and says whether it is still that."""
+
+    def __getitems__(self, rows):
+        batch = super().__getitems__(rows)
+        self.kept = [*getattr(self, "kept", []), (batch["x"].values, batch["x"].values.clone())]
+        assert all(torch.equal(*both) for both in self.kept)
+        return batch
+
+
+def test_a_worker_may_keep_its_batches(large_path, large_rows):
+    loader = DataLoader(Remembering(large_path), BATCH_SIZE, num_workers=1, persistent_workers=True)
+    for _ in range(3):
+        for i, batch in enumerate(loader):
+            expected = np.concatenate([row["x"] for row in large_rows[BATCH_SIZE * i :][:BATCH_SIZE]])
+            assert bits(batch["x"].values) == expected.tobytes()
+
+
+def test_a_forked_child_that_lets_go_takes_nothing_from_its_parent(large_path, large_rows):
+    loader = loader_of(large_path, 1, persistent_workers=True)
+    held = [next(iter(loader))]
+    child = os.fork()
+    if not child:
+        held.clear()
+        gc.collect()
+        os._exit(0)
+    os.waitpid(child, 0)
+    for _ in range(3):
+        for _ in loader:
+            pass
+    expected = np.concatenate([row["x"] for row in large_rows[:BATCH_SIZE]])
+    assert bits(held[0]["x"].values) == expected.tobytes()
+
+
+def test_batches_that_outlive_their_worker_give_their_memory_back(large_path):
+    """When the last tensor is gone, the arena is, too."""
+    shared._attached.clear()
+    held = list(loader_of(large_path, 1))
+    assert len(shared._attached) == 1
+    while held:
+        held.pop()
+    gc.collect()
+    assert not shared._attached
+
+
+def n_descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.parametrize("refused", ["addresses", "file"])
+def test_where_the_kernel_refuses_an_arena_batches_travel_as_torch_sends_them(
+    large_path, large_rows, monkeypatch, refused
+):
+    def refuse(*_):
+        raise OSError(12, "Cannot allocate memory")
+
+    if refused == "addresses":
+        monkeypatch.setattr(shared, "ARENA_BYTES", 1 << 47)
+    else:
+        monkeypatch.setattr(os, "memfd_create", refuse)
+    monkeypatch.setattr(shared, "_parent_reads_us", lambda: True)
+    shared._attached.clear()
+    before = n_descriptors()
+    with pytest.raises(OSError, match="Cannot allocate memory"):
+        shared.WorkerArena()
+    assert shared._new_arena() is None
+    assert n_descriptors() == before
+    assert_whole(list(loader_of(large_path, multiprocessing_context="fork")), large_rows)
+    assert not shared._attached
+
+
+def test_small_rows_gathered_in_a_worker_come_through_the_arena(tmp_path):
+    """Also those that are gathered by one call, and fixed columns."""
+    schema = Schema({"x": Column("int32", axis="t"), "y": Column("int32", (16,))})
+    with StoreWriter.create(tmp_path / "s.zarr", schema) as writer:
+        for i in range(4000):
+            writer.append(str(i), {"x": np.full(20 + i % 3, i), "y": np.full(16, -i)})
+    loader = DataLoader(TraceDataset(tmp_path / "s.zarr"), 2000, num_workers=1)
+    for i, batch in enumerate(loader):
+        for tensor in (batch["x"].values, batch["y"]):
+            assert any(tensor.data_ptr() in place for place in arena_addresses())
+        assert batch["y"][:, 0].tolist() == [-row for row in range(2000 * i, 2000 * i + 2000)]
+        assert batch["x"].row(7).tolist() == [2000 * i + 7] * (20 + (2000 * i + 7) % 3)
+
+
+def arena_addresses():
+    lines = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:trace-store" in line]
+    return [range(*(int(part, 16) for part in line.split()[0].split("-"))) for line in lines]
