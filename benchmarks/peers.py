@@ -95,6 +95,7 @@ def zarr_python(flat: FlatCopy, path: Path) -> Fetch:
 
 def zarrs(flat: FlatCopy, path: Path) -> Fetch:
     import zarr
+    import zarrs  # noqa: F401 - registers its pipeline
 
     with zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"}):
         array = zarr.open_array(path / "x", mode="r")
