@@ -15,6 +15,7 @@ __all__ = [
     "IncompleteError",
     "LockedError",
     "NotFoundError",
+    "RefusedError",
     "SchemaError",
     "StoreError",
     "VersionError",
@@ -43,6 +44,10 @@ class LockedError(StoreError):
 
 class SchemaError(StoreError):
     """The data or the request does not fit the schema: fix the caller."""
+
+
+class RefusedError(StoreError):
+    """The file asks for something that no trace needs: do not trust it."""
 
 
 class FormatError(StoreError):
