@@ -124,10 +124,9 @@ class TraceStore:
     def _find(self, trace_id: str) -> int | None:
         if not isinstance(trace_id, str):
             return None
-        wanted = hash_ids([trace_id])[0]
-        rows = (row for run in reversed(self._run_ranges) for row in rows_with_hash(*self.id_run(run), wanted))
         try:
-            return next((row for row in rows if row < len(self) and self.ids[row] == trace_id), None)
+            rows = self.rows_with_hash(hash_ids([trace_id])[0])
+            return next((row for row in rows if self.ids[row] == trace_id), None)
         except CorruptError:
             if not self._follow_runs():
                 raise
@@ -142,6 +141,15 @@ class TraceStore:
 
     def __contains__(self, trace_id: str) -> bool:
         return self._find(trace_id) is not None
+
+    def rows_with_hash(self, wanted: np.uint64) -> Iterator[int]:
+        """Rows whose id has this hash, almost always none or one."""
+        rows = (row for run in reversed(self._run_ranges) for row in rows_with_hash(*self.id_run(run), wanted))
+        return (row for row in rows if row < len(self))
+
+    def id_hashes(self) -> list[np.ndarray]:
+        """The hashes of all ids: uint64 arrays, each sorted, mapped; of rows committed since, too."""
+        return [self.id_run(run)[0] for run in self._run_ranges]
 
     def id_run(self, run: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
         """One run of the id table: hashes uint64 and rows int64, mapped."""

@@ -94,6 +94,46 @@ class StoreWriter:
         return writer
 
     @classmethod
+    def copy(
+        cls, path: str | Path, store: TraceStore, provenance: Mapping | None = None, files: Files | None = None
+    ) -> "StoreWriter":
+        """Start a new store at `path` with all rows of another, whose files are copied byte for byte.
+
+        Parameters
+        ----------
+        path
+            Directory of the new store; what an earlier copy left there unfinished is replaced.
+        store
+            The other store.
+        provenance
+            JSON object of the new store; the other's if None.
+
+        Raises
+        ------
+        SchemaError
+            There is a store at `path` already.
+        LockedError
+            The other store was appended to meanwhile.
+        """
+        root, files = Path(path), files or Files()
+        if (root / GROUP_FILE).exists():
+            raise SchemaError(f"{root}: expected a new path, found a store there; open it to append, or remove it")
+        shutil.rmtree(root, ignore_errors=True)
+        for file in sorted(file for file in store.path.rglob("*") if file.is_file()):
+            inside = file.relative_to(store.path)
+            if inside != Path(GROUP_FILE) and inside.parts[0] != WORKING_DIR:
+                files.make_dirs((root / inside).parent)
+                files.copy_file(file, root / inside)
+        manifest = read_manifest(store.path)
+        if manifest.generation != store.generation:
+            raise LockedError(f"{store.path}: expected no commit while it was copied, found one; copy it again")
+        for directory in [root, *(path for path in root.rglob("*") if path.is_dir())]:
+            files.sync_dir(directory)
+        copied = replace(manifest, uuid=Manifest(manifest.schema).uuid, provenance=dict(provenance or store.provenance))
+        files.replace_text(root / GROUP_FILE, group_json(copied.to_attributes()), root / f"{GROUP_FILE}.new")
+        return cls.open(root, files)
+
+    @classmethod
     def open(cls, path: str | Path, files: Files | None = None) -> "StoreWriter":
         """Append to the store at `path`."""
         root = Path(path)

@@ -88,8 +88,9 @@ def build_example(path: Path) -> None:
             "pip install 'trace-store[extract]', or give a --store"
         ) from error
     with Progress(console=Console(stderr=True)) as progress, cpu_arithmetic(1):
-        task = progress.add_task("traces")
-        build_store(path, ExampleSource(), lambda done, total: progress.update(task, completed=done, total=total))
+        source = ExampleSource()
+        task = progress.add_task("traces", total=len(source))
+        build_store(path, source, lambda done: progress.update(task, completed=done))
 
 
 def _say(message: object) -> None:

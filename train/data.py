@@ -6,7 +6,6 @@ move nobody. Unlabelled rows (label -1) are on no side; they are counted, never 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,23 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from store import Column, TraceLoader, TraceStore
+from store.split import SIDES, side_of_question
 from train.config import Config
 from train.errors import DataError
 
 __all__ = [
-    "SIDES",
     "Split",
     "TrainingData",
     "check_columns",
     "check_pairs",
+    "check_threshold",
     "missing_columns",
     "read_split",
-    "side_of_question",
     "split_rows",
 ]
 
-SIDES = ("train", "val", "test")
-CUTS = (0.70, 0.85)  # 70 / 15 / 15
 UNLABELLED = -1
 KINDS = {  # of the columns that detectors and the split read
     "question_id": "text",
@@ -93,13 +90,6 @@ class TrainingData:
             rows=getattr(self.split, side),
             num_workers=config.num_workers,
         )
-
-
-def side_of_question(question_id: str, seed: int) -> str:
-    """Give the side of a question: a keyed hash (BLAKE2b) makes a uniform number of it, cut at 0.70 and 0.85."""
-    key = seed.to_bytes(8, "little")
-    digest = hashlib.blake2b(question_id.encode(), key=key, digest_size=8).digest()
-    return SIDES[np.searchsorted(CUTS, int.from_bytes(digest, "little") / 2**64, side="right")]
 
 
 def split_rows(
@@ -198,6 +188,16 @@ def check_pairs(store: TraceStore) -> None:
             f"{store.path}: column 'attn_mean', trace {store.ids[row]!r}: expected T(T+1)/2 = "
             f"{n_tokens[row] * (n_tokens[row] + 1) // 2} pairs for its {n_tokens[row]} tokens, found {n_pairs[row]}; "
             f"make the {len(wrong)} traces like it again"
+        )
+
+
+def check_threshold(store: TraceStore, threshold: float) -> None:
+    """Raise DataError if graphs want edges that were dropped before the traces came into the store."""
+    kept_from = store.provenance.get("attn_threshold") or 0.0
+    if threshold < kept_from:
+        raise DataError(
+            f"{store.path}: --attn-threshold: expected {kept_from!r} or more, because weaker edges were dropped "
+            f"before the import, found {threshold!r}; give --attn-threshold {kept_from!r}"
         )
 
 

@@ -21,7 +21,7 @@ from store import TraceStore
 from train.checkpoint import load_checkpoint, save_checkpoint
 from train.config import Config, off_flag
 from train.cpu import cpu_arithmetic, default_threads
-from train.data import Split, TrainingData, check_columns, check_pairs, missing_columns, read_split
+from train.data import Split, TrainingData, check_columns, check_pairs, check_threshold, missing_columns, read_split
 from train.errors import DataError
 from train.loop import Epoch, fit, predict
 from train.metrics import bootstrap_auroc, ranking_metrics, threshold_metrics, youden_threshold
@@ -74,6 +74,7 @@ def open_data(config: Config, path: Path) -> TrainingData:
         check_columns(store, name, DETECTORS[name].columns, f"or leave it out with {off_flag(name)}")
         if "attn_mean" in DETECTORS[name].columns:
             check_pairs(store)
+            check_threshold(store, config.attn_threshold)
     return TrainingData(store, read_split(store, config))
 
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from train.data import SIDES, TrainingData
+from store.split import SIDES
+from train.data import TrainingData
 from train.experiment import Experiment
 from train.files import replace_file
 from train.metrics import auroc, calibration_bins, roc_points

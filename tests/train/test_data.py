@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from store import TraceStore
+from store.split import SIDES, side_of_question
 from train.config import Config
-from train.data import SIDES, TrainingData, read_split, side_of_question, split_rows
+from train.data import TrainingData, check_threshold, read_split, split_rows
 from train.errors import DataError
 
 IDS = [f"tc_{number // 3}" for number in range(3000)]  # three traces of each question
@@ -102,3 +103,13 @@ def test_stores_that_cannot_be_split_are_refused(make_store, labels, message):
         read_split(TraceStore.open(make_store(labels)), Config())
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_graphs_of_a_lower_threshold_than_the_stored_are_refused(store_path):
+    """Edges below it were dropped before the traces came into the store; without one, all are there."""
+    store = TraceStore.open(store_path)
+    check_threshold(store, 0.0)
+    store.provenance = {"attn_threshold": 0.25}
+    check_threshold(store, 0.25)
+    with pytest.raises(DataError, match=r"--attn-threshold: expected 0\.25 or more.*found 0\.1"):
+        check_threshold(store, 0.1)

@@ -8,10 +8,11 @@ import torch
 
 from models import BASELINES, Detector, Outputs
 from store import TraceStore
+from store.split import SIDES
 from train import experiment
 from train.checkpoint import load_checkpoint, save_checkpoint
 from train.config import Config
-from train.data import SIDES, TrainingData, label_scores, read_split, split_rows
+from train.data import TrainingData, label_scores, read_split, split_rows
 from train.errors import CheckpointError
 from train.experiment import Scored, judge
 from train.metrics import threshold_metrics, youden_threshold

@@ -1,0 +1,138 @@
+"""Merging and choosing rows, against the rows themselves."""
+
+import numpy as np
+import pytest
+from oracle import SCHEMA, assert_same_row, make_rows, write_store
+
+from store import Column, LockedError, NotFoundError, Schema, SchemaError, StoreWriter, TraceStore
+from store.cli import main
+from store.files import Files
+from store.sources.build import build_store, open_begun, partial_path
+from store.sources.copies import CopySource, merge_stores, rows_of_questions, rows_of_side
+from store.split import SIDES, side_of_question
+
+ROWS = make_rows(SCHEMA, 30, seed=5)
+PARTS = (ROWS[:13], ROWS[13:14], ROWS[14:])
+
+
+@pytest.fixture
+def parts(tmp_path):
+    return [TraceStore.open(write_store(tmp_path / f"{i}.zarr", SCHEMA, rows)) for i, rows in enumerate(PARTS)]
+
+
+def assert_holds(store, rows):
+    assert list(store.ids) == [trace_id for trace_id, _ in rows]
+    for trace_id, row in rows:
+        assert_same_row(store[trace_id], row)
+
+
+def test_a_merged_store_holds_all_rows_in_order(tmp_path, parts):
+    """Every kind of column bit for bit; it is a store of its own that can be appended to."""
+    merged = merge_stores(tmp_path / "m.zarr", parts, lambda done: None)
+    assert_holds(merged, ROWS)
+    assert merged.uuid not in [store.uuid for store in parts]
+    assert [part["rows"] for part in merged.provenance["stores"]] == [13, 1, 16]
+    with StoreWriter.open(tmp_path / "m.zarr") as writer:
+        writer.append("one more", ROWS[0][1])
+    assert_holds(TraceStore.open(tmp_path / "m.zarr"), [*ROWS, ("one more", ROWS[0][1])])
+    assert_holds(TraceStore.open(parts[0].path), PARTS[0])
+
+
+@pytest.mark.parametrize("stop", range(18))
+def test_a_stopped_merge_goes_on(tmp_path, parts, stop, monkeypatch):
+    monkeypatch.setattr("store.sources.build.COMMIT_ROWS", 4)
+
+    def progress(done):
+        if done == 13 + stop:
+            raise KeyboardInterrupt
+
+    if stop:
+        with pytest.raises(KeyboardInterrupt):
+            merge_stores(tmp_path / "m.zarr", parts, progress)
+        assert not (tmp_path / "m.zarr").exists()
+    assert_holds(merge_stores(tmp_path / "m.zarr", parts, lambda done: None), ROWS)
+    assert open_begun(tmp_path / "m.zarr") is None
+
+
+def test_a_copy_that_stopped_half_way_begins_again(tmp_path, parts):
+    class Failing(Files):
+        n = 0
+
+        def copy_file(self, source, target):
+            self.n += 1
+            if self.n == 5:
+                raise OSError(28, "No space left on device")
+            super().copy_file(source, target)
+
+    partial = partial_path(tmp_path / "m.zarr")
+    with pytest.raises(OSError, match="No space"):
+        StoreWriter.copy(partial, parts[0], files=Failing())
+    assert open_begun(tmp_path / "m.zarr") is None
+    assert_holds(merge_stores(tmp_path / "m.zarr", parts, lambda done: None), ROWS)
+
+
+def test_a_store_that_grows_while_it_is_copied_is_refused(tmp_path, parts):
+    stale = parts[0]
+    with StoreWriter.open(stale.path) as writer:
+        writer.append("new", ROWS[0][1])
+    with pytest.raises(LockedError, match="expected no commit while it was copied"):
+        StoreWriter.copy(tmp_path / "c.zarr", stale)
+
+
+def test_stores_that_do_not_fit_are_refused(tmp_path, parts):
+    """Another column, or an id in two; nothing is made."""
+    other = dict(SCHEMA.columns) | {"label": Column("int16")}
+    write_store(tmp_path / "other.zarr", Schema(other), make_rows(Schema(other), 2, 0))
+    with pytest.raises(SchemaError, match=r"expected column 'label' as in .*0\.zarr, int8 \('fixed',\), found int16"):
+        merge_stores(tmp_path / "m.zarr", [parts[0], TraceStore.open(tmp_path / "other.zarr")], print)
+    write_store(tmp_path / "twin.zarr", SCHEMA, [("fresh", ROWS[0][1]), ROWS[20]])
+    with pytest.raises(SchemaError, match=f"found {ROWS[20][0]!r} in both"):
+        merge_stores(tmp_path / "m.zarr", [*parts, TraceStore.open(tmp_path / "twin.zarr")], print)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("m.zarr")]
+
+
+def test_rows_are_copied_in_the_order_wanted(tmp_path, parts):
+    rows = [5, 2, 9]
+    copied = build_store(tmp_path / "c.zarr", CopySource([(parts[0], rows)], {}))
+    assert_holds(copied, [ROWS[row] for row in rows])
+
+
+@pytest.fixture
+def asked(tmp_path):
+    """Forty traces of twenty questions."""
+    with StoreWriter.create(
+        tmp_path / "q.zarr", Schema({"question_id": Column("utf8"), "x": Column("int32")})
+    ) as writer:
+        for i in range(40):
+            writer.append(f"t{i}", {"question_id": f"q{i // 2}", "x": i})
+    return TraceStore.open(tmp_path / "q.zarr")
+
+
+def test_the_sides_are_those_of_the_split(asked):
+    sides = [rows_of_side(asked, side, seed=3) for side in SIDES]
+    assert sorted(row for rows in sides for row in rows) == list(range(40))
+    for side, rows in zip(SIDES, sides, strict=True):
+        assert all(side_of_question(f"q{row // 2}", 3) == side for row in rows)
+
+
+def test_the_commands(tmp_path, asked, capsys):
+    """Subsets by ids, questions and split; merging them gives the whole; a mistake is one line."""
+    (tmp_path / "ids.txt").write_text("t7\nt3\n")
+    (tmp_path / "questions.txt").write_text("q0\nq19\n")
+    assert main(["subset", f"{tmp_path}/i.zarr", str(asked.path), "--ids", f"{tmp_path}/ids.txt"]) == 0
+    assert list(TraceStore.open(tmp_path / "i.zarr").ids) == ["t7", "t3"]
+    assert main(["subset", f"{tmp_path}/a.zarr", str(asked.path), "--questions", f"{tmp_path}/questions.txt"]) == 0
+    assert list(TraceStore.open(tmp_path / "a.zarr").ids) == ["t0", "t1", "t38", "t39"]
+    for side in SIDES:
+        assert main(["subset", f"{tmp_path}/{side}.zarr", str(asked.path), "--split", side]) == 0
+    assert main(["merge", f"{tmp_path}/m.zarr", *(f"{tmp_path}/{side}.zarr" for side in SIDES)]) == 0
+    merged = TraceStore.open(tmp_path / "m.zarr")
+    assert sorted(merged.ids) == sorted(asked.ids)
+    assert all(merged[trace_id]["x"] == int(trace_id[1:]) for trace_id in merged.ids)
+    (tmp_path / "ids.txt").write_text("t77\n")
+    capsys.readouterr()
+    assert main(["subset", f"{tmp_path}/j.zarr", str(asked.path), "--ids", f"{tmp_path}/ids.txt"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    with pytest.raises(NotFoundError, match="found none of 'q77'"):
+        rows_of_questions(asked, ["q77"])
+    assert np.array_equal([merged[i]["x"] for i in ("t1", "t2")], [1, 2])
