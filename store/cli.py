@@ -1,4 +1,4 @@
-"""`python -m store`: look into a store from the terminal.
+"""`python -m store`: make stores, and look into them from the terminal.
 
 A user's mistake is one line on stderr and exit status 2, never a traceback.
 """
@@ -18,11 +18,13 @@ import torch
 from store.errors import StoreError
 from store.reader import TraceStore
 from store.schema import Column
+from store.sources.cli import add_commands
 from store.trace import Trace
 
 __all__ = ["main"]
 
 EXAMPLES = """examples:
+  python -m store import traces.zarr old_traces/ --scores ground_truth_scores.csv
   python -m store info data/example.zarr
   python -m store get data/example.zarr TRACE_ID --columns question,answer,label
   python -m store get data/example.zarr TRACE_ID --json | python -m json.tool
@@ -33,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status."""
     args = _parser().parse_args(argv)
     try:
-        args.run(args)
+        status = args.run(args)
         sys.stdout.flush()
     except StoreError as error:
         print(f"python -m store {args.command}: {error}", file=sys.stderr)
@@ -46,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    return 0
+    return status
 
 
 class _Parser(argparse.ArgumentParser):
@@ -59,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = _Parser(
         "python -m store",
-        description="Look into a trace store from the terminal.",
+        description="Make trace stores and look into them.",
         epilog=EXAMPLES,
         formatter_class=raw,
     )
@@ -76,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     get.add_argument("--columns", type=_names, help="only these, e.g. question,answer")
     get.add_argument("--json", action="store_true", help="one JSON object, every value in full (may be large)")
     get.set_defaults(run=run_get)
+    add_commands(commands)
     return parser
 
 
@@ -83,10 +86,11 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
-def run_info(args: argparse.Namespace) -> None:
+def run_info(args: argparse.Namespace) -> int:
     """Print what a store holds."""
     store = TraceStore.open(args.store)
     print(json.dumps(describe(store), indent=1) if args.json else _info_text(describe(store)))
+    return 0
 
 
 def describe(store: TraceStore) -> dict:
@@ -151,7 +155,7 @@ def _one_line(value: object) -> str:
     return value if isinstance(value, str) and value.isprintable() else json.dumps(value)
 
 
-def run_get(args: argparse.Namespace) -> None:
+def run_get(args: argparse.Namespace) -> int:
     """Print one trace."""
     trace = TraceStore.open(args.store)[args.trace_id]
     names = args.columns or list(trace)
@@ -160,6 +164,7 @@ def run_get(args: argparse.Namespace) -> None:
         print(json.dumps({"trace_id": trace.id, "row": trace.row} | values))
     else:
         print("\n".join([f"trace_id: {trace.id}", f"row: {trace.row}", *(_value_text(trace, name) for name in names)]))
+    return 0
 
 
 def _json_value(value: np.ndarray | torch.Tensor | str) -> object:

@@ -18,6 +18,7 @@ SIZES = {
     "workers": ["--size-mb", "40"],
     "small_records": ["--size-mb", "2"],
     "partial": ["--size-mb", "60"],
+    "imports": ["--size-mb", "100"],
     "write": ["--size-mb", "20"],
     "index": ["--max-ids", "10000"],
     "scale": ["--size-mb", "500"],

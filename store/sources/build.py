@@ -13,14 +13,14 @@ from store.reader import TraceStore
 from store.sources import Source
 from store.writer import StoreWriter
 
-__all__ = ["build_store"]
+__all__ = ["build_store", "open_begun"]
 
-COMMIT_ROWS = 1024  # a stopped build loses at most these
+COMMIT_ROWS, COMMIT_BYTES = 1024, 1024**3  # a stopped build loses at most these
 
-Progress = Callable[[int, int], None]
+Progress = Callable[[int], None]
 
 
-def build_store(path: str | Path, source: Source, progress: Progress = lambda done, total: None) -> TraceStore:
+def build_store(path: str | Path, source: Source, progress: Progress = lambda done: None) -> TraceStore:
     """Write all traces of a source to a new store at `path`, or finish a build that was stopped.
 
     Parameters
@@ -30,7 +30,7 @@ def build_store(path: str | Path, source: Source, progress: Progress = lambda do
     source
         The traces.
     progress
-        Called with (traces written, all traces) after each.
+        Called with the number of traces written after each.
 
     Raises
     ------
@@ -40,24 +40,51 @@ def build_store(path: str | Path, source: Source, progress: Progress = lambda do
     path = Path(path)
     if path.exists():
         raise SchemaError(f"{path}: expected a new path, found something there; remove it or choose another")
-    partial = path.with_name(path.name + ".partial")
-    with _open_partial(partial, source) as writer:
+    partial = partial_path(path)
+    with _open_partial(path, source) as writer:
+        n_rows, n_bytes = len(writer), 0
         for trace_id, row in source.rows(start=len(writer)):
             writer.append(trace_id, row)
-            if len(writer) % COMMIT_ROWS == 0:
+            n_bytes += sum(getattr(value, "nbytes", 0) for value in row.values())
+            if len(writer) - n_rows >= COMMIT_ROWS or n_bytes >= COMMIT_BYTES:
                 writer.commit()
-            progress(len(writer), len(source))
+                n_rows, n_bytes = len(writer), 0
+            progress(len(writer))
     partial.rename(path)
     return TraceStore.open(path)
 
 
-def _open_partial(partial: Path, source: Source) -> StoreWriter:
+def partial_path(path: Path) -> Path:
+    """Where the store at `path` is until it is whole."""
+    return path.with_name(path.name + ".partial")
+
+
+def open_begun(path: Path) -> TraceStore | None:
+    """What a stopped build of the store at `path` has committed; None if nothing."""
     try:
-        begun = TraceStore.open(partial)
-    except StoreError:  # nothing there, or a crash before the first file was whole: begin
+        return TraceStore.open(partial_path(path))
+    except StoreError:  # nothing there, or a crash before the first file was whole
+        return None
+
+
+def _open_partial(path: Path, source: Source) -> StoreWriter:
+    partial = partial_path(path)
+    begun = open_begun(path)
+    if begun is None:
         shutil.rmtree(partial, ignore_errors=True)
         partial.parent.mkdir(parents=True, exist_ok=True)
         return StoreWriter.create(partial, source.schema, source.provenance)
     if begun.schema != source.schema or begun.provenance != source.provenance:
-        raise SchemaError(f"{partial}: expected a stopped build of the same traces, found another; remove it")
+        raise SchemaError(
+            f"{partial}: expected what the same command began, found {_difference(begun, source)}; "
+            "repeat that command, or remove this"
+        )
     return StoreWriter.open(partial)
+
+
+def _difference(begun: TraceStore, source: Source) -> str:
+    """The first thing in which a stopped build differs from a source."""
+    for key in [*source.provenance, *begun.provenance]:
+        if begun.provenance.get(key) != source.provenance.get(key):
+            return f"{key} {begun.provenance.get(key)!r:.200} in place of {source.provenance.get(key)!r:.200}"
+    return f"columns {list(begun.schema.columns)} in place of {list(source.schema.columns)}, or of other shapes"

@@ -1,0 +1,218 @@
+"""The commands of `python -m store` that make stores: import, merge, subset.
+
+What only they need (pickles, torch-geometric) is imported when they run.
+"""
+
+import argparse
+import hashlib
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from store.reader import TraceStore
+from store.split import SIDES
+
+if TYPE_CHECKING:
+    from store.sources.imports import ImportReport
+
+__all__ = ["add_commands"]
+
+IMPORT_EXAMPLES = """sources are files, folders or patterns; what is in a file is found from its content:
+raw traces (.pkl, .pkl.gz) or preprocessed ones (.pt, for the LSTM and for graphs; both together are joined).
+
+examples:
+  python -m store import traces.zarr traces/ --scores ground_truth_scores.csv
+  python -m store import graphs.zarr preprocessed_data/gnn preprocessed_data/lstm_solo
+  python -m store import part1.zarr 'traces/*.pkl.gz' --part 1/4
+
+Stopped, the same command goes on where it stood. Exit status 0: all read; 1: some files or records were left out.
+"""
+
+
+MERGE_EXAMPLES = """examples:
+  python -m store merge traces.zarr part1.zarr part2.zarr part3.zarr
+"""
+SUBSET_EXAMPLES = """examples:
+  python -m store subset few.zarr traces.zarr --ids ids.txt
+  python -m store subset test.zarr traces.zarr --split test --seed 0
+  python -m store subset asked.zarr traces.zarr --questions questions.txt
+
+The split is that of python -m train with the same seed; unlabelled traces come along.
+"""
+
+
+def add_commands(commands: argparse._SubParsersAction) -> None:
+    """Add them to the parser of `python -m store`."""
+    _add_import(commands)
+    raw = argparse.RawDescriptionHelpFormatter
+    merge = commands.add_parser("merge", help="make one store of several", epilog=MERGE_EXAMPLES, formatter_class=raw)
+    merge.add_argument("store", metavar="OUT", type=Path, help="the store to make")
+    merge.add_argument(
+        "sources", metavar="STORE", nargs="+", type=Path, help="stores of the same columns, no id in two"
+    )
+    merge.set_defaults(run=run_merge)
+
+    subset = commands.add_parser(
+        "subset", help="make a store of some traces of another", epilog=SUBSET_EXAMPLES, formatter_class=raw
+    )
+    subset.add_argument("store", metavar="OUT", type=Path, help="the store to make")
+    subset.add_argument("source", metavar="STORE", type=Path, help="the store to choose from")
+    which = subset.add_mutually_exclusive_group(required=True)
+    which.add_argument("--ids", metavar="FILE", type=Path, help="trace ids, one a line, in the order wanted")
+    which.add_argument("--questions", metavar="FILE", type=Path, help="question ids, one a line: all their traces")
+    which.add_argument("--split", choices=SIDES, help="the questions on this side of the split")
+    subset.add_argument("--seed", type=int, default=0, help="of the split (default %(default)s)")
+    subset.set_defaults(run=run_subset)
+
+
+def _add_import(commands: argparse._SubParsersAction) -> None:
+    raw = argparse.RawDescriptionHelpFormatter
+    made = commands.add_parser(
+        "import", help="make a store of pickled or preprocessed traces", epilog=IMPORT_EXAMPLES, formatter_class=raw
+    )
+    made.add_argument("store", metavar="OUT", type=Path, help="the store to make")
+    made.add_argument("sources", metavar="SOURCE", nargs="+", help="files, folders or patterns")
+    made.add_argument("--scores", metavar="CSV", type=Path, help="question_id,score; they decide the labels")
+    made.add_argument(
+        "--score-threshold", type=float, default=0.5, help="label 1 (hallucination) below it (default %(default)s)"
+    )
+    made.add_argument("--columns", type=_names, help="only these, e.g. hs_last,label")
+    made.add_argument("--keep-attention", action="store_true", help="keep the full attention maps, too (large)")
+    made.add_argument(
+        "--attn-threshold",
+        type=float,
+        help="what graphs were built with (default: found, on the safe side)",
+    )
+    made.add_argument("--part", metavar="K/N", type=_part, help="only every N-th file, beginning with the K-th")
+    made.add_argument(
+        "--max-file-gb", type=float, default=16, help="refuse files that unpack to more (default %(default)s)"
+    )
+    made.set_defaults(run=run_import)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+def _part(text: str) -> tuple[int, int]:
+    k, _, n = text.partition("/")
+    if not (k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n)):
+        raise argparse.ArgumentTypeError(f"expected K/N with 1 <= K <= N, found {text!r}")
+    return int(k), int(n)
+
+
+def run_import(args: argparse.Namespace) -> int:
+    """Import; 1 if something was left out."""
+    from store.sources.build import build_store, open_begun
+    from store.sources.imports import ImportSource, find_files
+    from store.sources.scores import read_scores
+
+    files = find_files(args.sources)
+    if args.part:
+        k, n = args.part
+        files = files[k - 1 :: n]
+    source = ImportSource(
+        files,
+        read_scores(args.scores) if args.scores else None,
+        score_threshold=args.score_threshold,
+        columns=args.columns,
+        keep_attention=args.keep_attention,
+        attn_threshold=args.attn_threshold,
+        begun=open_begun(args.store),
+        max_bytes=int(args.max_file_gb * 1e9),
+    )
+    report = source.report
+    with Progress(lambda done: report.bytes_done / max(1, report.bytes_all)) as progress:
+        build_store(args.store, source, progress)
+    print(summary(args.store, report))
+    return int(not report.whole)
+
+
+def run_merge(args: argparse.Namespace) -> int:
+    """Merge."""
+    from store.sources.copies import merge_stores
+
+    stores = [TraceStore.open(path) for path in args.sources]
+    n_rows = sum(map(len, stores))
+    with Progress(lambda done: done / max(1, n_rows)) as progress:
+        made = merge_stores(args.store, stores, progress)
+    print(f"{args.store}: {len(made):,} traces of {len(stores)} stores")
+    return 0
+
+
+def run_subset(args: argparse.Namespace) -> int:
+    """Choose traces."""
+    from store.sources.build import build_store
+    from store.sources.copies import CopySource, read_ids, rows_of_ids, rows_of_questions, rows_of_side
+
+    store = TraceStore.open(args.source)
+    if args.ids:
+        rows, chosen = rows_of_ids(store, read_ids(args.ids)), {"by": "ids"}
+    elif args.questions:
+        rows, chosen = rows_of_questions(store, read_ids(args.questions)), {"by": "questions"}
+    else:
+        rows, chosen = (
+            rows_of_side(store, args.split, args.seed),
+            {"by": "split", "side": args.split, "seed": args.seed},
+        )
+    chosen |= {"of": store.uuid, "rows": len(rows), "rows_sha256": hashlib.sha256(repr(rows).encode()).hexdigest()}
+    source = CopySource([(store, rows)], store.provenance | {"subset": chosen})
+    with Progress(lambda done: done / max(1, len(rows))) as progress:
+        build_store(args.store, source, progress)
+    print(f"{args.store}: {len(rows):,} of {len(store):,} traces")
+    return 0
+
+
+class Progress:
+    """One line on stderr: how far, how long still. On a terminal only.
+
+    Parameters
+    ----------
+    share
+        (traces done) -> how much of the work that is, 0 to 1.
+    """
+
+    def __init__(self, share: Callable[[int], float]) -> None:
+        self.share, self._start, self._shown = share, time.monotonic(), 0.0
+        self._first: float | None = None  # share when this process began
+
+    def __call__(self, done: int) -> None:
+        """Show, a few times a second."""
+        now, share = time.monotonic(), self.share(done)
+        self._first = share if self._first is None else self._first
+        if now - self._shown < 0.2 or not sys.stderr.isatty():
+            return
+        self._shown, gained = now, share - self._first
+        left = f", {_clock((now - self._start) * (1 - share) / gained)} left" if gained > 0 else ""
+        print(f"\r\033[K{done:,} traces, {share:.0%}{left}", end="", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Clear the line."""
+        if self._shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+
+
+def summary(path: Path, report: "ImportReport") -> str:
+    """What became of an import, a line each."""
+    lines = [f"{path}: {report.rows:,} traces"]
+    for n, text in (
+        (report.unlabelled, "without a label"),
+        (report.repeated, "of a question that had one before"),
+        (report.not_finite, "with a NaN or an infinity (kept)"),
+        (report.scores_unused, "scores of questions that no trace is of"),
+        (report.skipped, "records left out"),
+        (len(report.refused), "files left out"),
+    ):
+        lines += [f"  {n:,} {text}"] * bool(n)
+    more = [f"  ... and {report.skipped - len(report.messages)} more"] * (report.skipped > len(report.messages))
+    return "\n".join([*lines, *report.messages, *more, *report.refused.values()])

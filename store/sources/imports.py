@@ -1,0 +1,376 @@
+"""Import of the older formats: files in, rows of one store out, one file in memory at a time.
+
+The order of the rows is that of the files, sorted by name, and of the records in each. Every row names its file in the
+column `source_file`, so an import that was stopped finds its place again in what it has committed. A file or a
+record that cannot be read is left out and reported; the others go on.
+"""
+
+import hashlib
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from store.errors import CorruptError, NotFoundError, RefusedError, SchemaError, closest
+from store.reader import TraceStore
+from store.schema import Column, Schema
+from store.sources import legacy
+from store.sources.labels import SCORE_THRESHOLD, label_from_score
+from store.sources.legacy import GRAPHS, LSTM, Kind, RecordError, Row
+from store.sources.pickles import MAX_BYTES, kind_of_file, read_pickle, read_torch
+from store.values import encode_value
+
+__all__ = ["ImportReport", "ImportSource", "find_files"]
+
+SHOWN = 20  # messages of one sort that a report keeps
+
+
+@dataclass
+class ImportReport:
+    """What became of an import.
+
+    Attributes
+    ----------
+    rows, skipped
+        Traces written, and records left out.
+    refused
+        File -> why nothing of it was read.
+    unlabelled, repeated, not_finite
+        Traces without a label, of a question that had one before, and with a NaN or an infinity in a stored array.
+    scores_unused
+        Scores of questions that no trace is of.
+    messages
+        One line for each record left out, the first of them.
+    bytes_done, bytes_all
+        Of the files, for the progress.
+    """
+
+    rows: int = 0
+    skipped: int = 0
+    refused: dict[str, str] = field(default_factory=dict)
+    unlabelled: int = 0
+    repeated: int = 0
+    not_finite: int = 0
+    scores_unused: int = 0
+    messages: list[str] = field(default_factory=list)
+    bytes_done: int = 0
+    bytes_all: int = 0
+
+    def skip(self, message: str) -> None:
+        """Count a record that was left out."""
+        self.skipped += 1
+        self.messages += [message] * (len(self.messages) < SHOWN)
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything was read."""
+        return not self.refused and not self.skipped
+
+
+def find_files(sources: Sequence[str]) -> list[Path]:
+    """The files that sources name: files, folders (all files in them that may be traces) and patterns; sorted.
+
+    Raises
+    ------
+    NotFoundError
+        A source names nothing.
+    """
+    files: set[Path] = set()
+    for source in sources:
+        path = Path(source)
+        if path.is_dir():
+            found = [file for file in sorted(path.rglob("*")) if file.is_file() and _may_hold_traces(file)]
+        else:
+            found = [path] if path.exists() else _matches(source)
+        if not found:
+            raise NotFoundError(f"{source}: expected a file, folder or pattern of files with traces, found none")
+        files |= {file for file in found if file.is_file()}
+    return sorted(files)
+
+
+def _matches(pattern: str) -> list[Path]:
+    """The paths that a pattern names, from here or from the root."""
+    path = Path(pattern)
+    root = Path(path.anchor or ".")
+    return sorted(root.glob(str(path.relative_to(path.anchor)))) if path.name else []
+
+
+def _may_hold_traces(file: Path) -> bool:
+    try:
+        kind_of_file(file)
+    except CorruptError:
+        return False
+    return True
+
+
+class ImportSource:
+    """The traces in files of the older formats.
+
+    Where both preprocessed graphs and preprocessed sequences (lstm) are given, the k-th graphs of a question and its
+    k-th sequence are one trace; sequences without graphs follow as traces without tokens.
+
+    Parameters
+    ----------
+    files
+        In the order in which they are read.
+    scores
+        Question id -> score. If given, scores alone decide the labels, whatever the files say.
+    score_threshold
+        Scores from here on count as right.
+    columns
+        Names to keep; all if None.
+    keep_attention
+        Keep the full attention maps of raw traces, as the column `attentions`.
+    attn_threshold
+        The threshold that preprocessed graphs were built with; None finds one that is safe.
+    begun
+        What a stopped import of the same files has committed.
+    max_bytes
+        Most bytes of one file.
+
+    Raises
+    ------
+    SchemaError
+        The files are of kinds that do not belong together, or no trace can be read from any.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        scores: Mapping[str, float] | None = None,
+        *,
+        score_threshold: float = SCORE_THRESHOLD,
+        columns: Sequence[str] | None = None,
+        keep_attention: bool = False,
+        attn_threshold: float | None = None,
+        begun: TraceStore | None = None,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self.scores, self.score_threshold = scores, score_threshold
+        self.keep_attention, self.begun, self.max_bytes = keep_attention, begun, max_bytes
+        self.report = ImportReport(bytes_all=sum(file.stat().st_size for file in files))
+        self._names = dict(zip(files, _short_names(files), strict=True))
+        self._loaded: dict[str, tuple[Path, Any]] = {}
+        self._partners: dict[tuple[Path, int], tuple[Path, int]] = {}  # graphs -> the sequence of the same trace
+        self._files, smallest = self._survey(files)
+        self._joined = set(self._partners.values())
+        self._kind, first = self._first_row()
+        known = legacy.schema_of(first)
+        self.schema = Schema({name: known.columns[name] for name in _chosen(columns, known)})
+        self.provenance = self._describe(files, smallest if attn_threshold is None else attn_threshold)
+
+    def _survey(self, files: Sequence[Path]) -> tuple[list[Path], float]:
+        """Look into the torch files, which are mapped: the files in the order to read them, and the smallest edge."""
+        ids: dict[str, dict[Path, list[str]]] = {GRAPHS.name: {}, LSTM.name: {}}
+        raw, smallest = [], 0.0
+        for file in files:
+            content = self._open(file) if _is_torch(file) else None
+            kind = legacy.kind_of(content) if content is not None else None
+            if kind in (GRAPHS, LSTM):
+                ids[kind.name][file] = list(content["question_ids"])
+                smallest = max(smallest, legacy.smallest_edge(content)) if kind is GRAPHS else smallest
+            elif str(file) not in self.report.refused:
+                raw.append(file)
+        preprocessed = [*ids[GRAPHS.name], *ids[LSTM.name]]
+        if raw and preprocessed:
+            raise SchemaError(
+                f"{raw[0]}: expected a preprocessed file like {preprocessed[0]}, found another kind; "
+                "import the two kinds into two stores"
+            )
+        self._partners = _pair(ids[GRAPHS.name], ids[LSTM.name])
+        return preprocessed + raw, smallest
+
+    def _open(self, file: Path, slot: str = "file") -> Any:
+        """The content of a file, None if it is refused; the one in the same slot before is let go."""
+        if slot not in self._loaded or self._loaded[slot][0] != file:
+            self._loaded.pop(slot, None)
+            read = read_torch if _is_torch(file) else read_pickle
+            try:
+                content = read(file, self.max_bytes)
+                legacy.kind_of(content)
+            except (RefusedError, CorruptError, SchemaError) as error:
+                text = str(error)
+                self.report.refused[str(file)] = text if text.startswith(str(file)) else f"{file}: {text}"
+                return None
+            self._loaded[slot] = (file, content)
+        return self._loaded[slot][1]
+
+    def _first_row(self) -> tuple[Kind, Row]:
+        """The kind of the first file that has a whole record, and that record's row."""
+        for file in self._files:
+            content = self._open(file)
+            if content is None:
+                continue
+            kind = legacy.kind_of(content)
+            head = list(content) if isinstance(content, list) else content  # a copy: rows free their records
+            for i, make in enumerate(kind.rows(head, self.keep_attention)):
+                with suppress(RecordError):  # told when its turn comes
+                    return kind, self._complete(make(), file, i)
+        reasons = "; ".join(list(self.report.refused.values())[:3]) or "no record is whole"
+        raise SchemaError(f"expected traces in {len(self._names)} files, found none: {reasons}")
+
+    def rows(self, start: int = 0) -> Iterator[tuple[str, Row]]:
+        """Yield `(trace_id, row)` of what is not in the store that was begun; see `Source`."""
+        n_done, seen = self._done(start)
+        last = self.begun.read([start - 1], ["source_file"])["source_file"][0] if start else None
+        names = [self._names[file] for file in self._files]
+        n_passed = names.index(last) if last is not None else 0
+        for i, file in enumerate(self._files):
+            if i >= n_passed or not n_done[names[i]]:  # again what gave nothing, for the report
+                yield from self._rows_of(file, n_done[names[i]], seen)
+            self.report.bytes_done += file.stat().st_size
+        self.report.scores_unused = len((self.scores or {}).keys() - seen.keys())
+
+    def _done(self, start: int) -> tuple[Counter, Counter]:
+        """Committed rows of each file and of each question."""
+        if not start:
+            return Counter(), Counter()
+        names = [name for name in ("source_file", "question_id", "label") if name in self.schema.columns]
+        batch = self.begun.read(range(start), names)
+        seen = Counter(batch["question_id"])
+        self.report.rows, self.report.repeated = start, start - len(seen)
+        self.report.unlabelled = int((batch["label"] < 0).sum()) if "label" in batch else 0
+        return Counter(batch["source_file"]), seen
+
+    def _rows_of(self, file: Path, n_done: int, seen: Counter) -> Iterator[tuple[str, Row]]:
+        """The rows of one file but for the first `n_done`."""
+        content = self._open(file)
+        if content is None:
+            return
+        kind = legacy.kind_of(content)
+        if kind is not self._kind and not {kind, self._kind} <= {GRAPHS, LSTM}:
+            found = f"expected {self._kind.name} traces like the files before it, found {kind.name}"
+            self.report.refused[str(file)] = f"{file}: {found}; import it into another store"
+            return
+        for i, make in enumerate(kind.rows(content, self.keep_attention)):
+            if (file, i) in self._joined:
+                continue
+            try:
+                row = self._checked(self._complete(make(), file, i))
+            except RecordError as error:
+                self.report.skip(f"{file}, record {i}: {error}")
+                continue
+            if n_done:
+                n_done -= 1
+                continue
+            question_id = row["question_id"]
+            seen[question_id] += 1
+            self._count(row, seen[question_id])
+            yield question_id if seen[question_id] == 1 else f"{question_id}#{seen[question_id]}", row
+
+    def _complete(self, row: Row, file: Path, i: int) -> Row:
+        """Add what the record alone does not say."""
+        if (file, i) in self._partners:
+            partner, at = self._partners[file, i]
+            row |= {"hs_last": legacy.sequence(self._open(partner, "partner"), at)}
+        score = (self.scores or {}).get(row["question_id"], math.nan)
+        if self.scores is not None or "label" not in row:
+            row["label"] = np.int8(label_from_score(score, self.score_threshold))
+        return row | {"score": np.float32(score), "source_file": self._names[file]}
+
+    def _checked(self, row: Row) -> Row:
+        """The columns that are kept, each as the schema has it; a sequence without graphs has no tokens."""
+        checked = {}
+        for name, column in self.schema.columns.items():
+            value = row.get(name, _nothing(column))
+            if value is None:
+                raise RecordError(f"expected a value for {name!r} as in the traces before, found none")
+            try:
+                encode_value(value, column, f"column {name!r}")
+            except RecordError:
+                raise
+            except SchemaError as error:
+                raise RecordError(str(error)) from error
+            checked[name] = value
+        return checked
+
+    def _count(self, row: Row, n_seen: int) -> None:
+        self.report.rows += 1
+        self.report.repeated += n_seen > 1
+        self.report.unlabelled += bool(row.get("label", 0) < 0)
+        self.report.not_finite += any(_has_not_finite(v) for k, v in row.items() if k != "score")
+
+    def _describe(self, files: Sequence[Path], attn_threshold: float) -> dict[str, Any]:
+        """Where the values come from; two imports with equal descriptions give the same rows."""
+        sizes = "".join(f"{self._names[file]}\t{file.stat().st_size}\n" for file in files)
+        scores = "".join(f"{key}\t{value!r}\n" for key, value in sorted((self.scores or {}).items()))
+        return {
+            "source": "import",
+            "format": self._kind.name,
+            "files": len(files),
+            "files_sha256": hashlib.sha256(sizes.encode()).hexdigest(),
+            "scores_sha256": hashlib.sha256(scores.encode()).hexdigest() if self.scores is not None else None,
+            "score_threshold": self.score_threshold,
+            "attn_threshold": attn_threshold,
+            "layer_convention": "as in the files: layers 1..L, the embedding output left out",
+            "reductions": "of full attention maps in float32, then float16",
+            "versions": {name: version(name) for name in ("numpy", "torch")},
+        }
+
+
+def _pair(
+    graphs: Mapping[Path, list[str]], states: Mapping[Path, list[str]]
+) -> dict[tuple[Path, int], tuple[Path, int]]:
+    """The k-th graphs of each question -> its k-th sequence."""
+    places: dict[str, list[tuple[Path, int]]] = {}
+    for file, ids in states.items():
+        for i, question_id in enumerate(ids):
+            places.setdefault(question_id, []).append((file, i))
+    pairs, n_seen = {}, Counter()
+    for file, ids in graphs.items():
+        for i, question_id in enumerate(ids):
+            found = places.get(question_id, [])
+            if n_seen[question_id] < len(found):
+                pairs[file, i] = found[n_seen[question_id]]
+            n_seen[question_id] += 1
+    return pairs
+
+
+def _chosen(columns: Sequence[str] | None, known: Schema) -> list[str]:
+    """The columns to keep, with those that an import cannot do without."""
+    for name in columns or ():
+        if name not in known.columns:
+            like = closest(name, known.columns)
+            raise NotFoundError(f"columns: expected some of {list(known.columns)}, found {name!r:.200}{like}")
+    needed = {"question_id", "source_file"}
+    return [name for name in known.columns if columns is None or name in needed or name in columns]
+
+
+def _nothing(column: Column) -> np.ndarray | str | None:
+    """What stands in a row for a value that its record need not have."""
+    if column.is_text:
+        return ""
+    return np.empty((0, *column.item_shape), column.storage_dtype) if column.axis else None
+
+
+def _has_not_finite(value: object) -> bool:
+    """Whether an array holds a NaN or an infinity; looks at the exponents, which is fast in half precision too."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or not value.size:
+        return False
+    exponent = {2: 0x7C00, 4: 0x7F800000}.get(value.itemsize)
+    if exponent is None:
+        return not np.isfinite(value).all()
+    bits = np.ascontiguousarray(value).view(f"u{value.itemsize}")
+    return bool(((bits & exponent) == exponent).any())
+
+
+def _is_torch(file: Path) -> bool:
+    try:
+        return kind_of_file(file) == "torch"
+    except CorruptError:  # said when it is read
+        return False
+
+
+def _short_names(files: Sequence[Path]) -> list[str]:
+    """The files' names below the folder that holds them all."""
+    if len(files) == 1:
+        return [files[0].name]
+    root = os.path.commonpath([file.absolute().parent for file in files])
+    return [str(file.absolute().relative_to(root)) for file in files]

@@ -1,0 +1,77 @@
+"""Scores of answers from a CSV file: `question_id,score`, whatever the score column is called."""
+
+import csv
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+from store.errors import FormatError, NotFoundError
+
+__all__ = ["read_scores"]
+
+ID_COLUMN = "question_id"
+SCORE_COLUMNS = ("score", "bleurt_score")
+
+
+def read_scores(path: str | Path) -> dict[str, float]:
+    """Read the score of every question.
+
+    Parameters
+    ----------
+    path
+        A CSV file with a header: a column `question_id`, and one called `score` or `bleurt_score`, or else the column
+        behind the id. An empty score is left out. Columns beyond these are ignored.
+
+    Raises
+    ------
+    NotFoundError
+        There is no such file.
+    FormatError
+        A column is missing, a score is no finite number, or a question has two different ones; names the line.
+    """
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            return _collect(path, csv.reader(file))
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise NotFoundError(f"{path}: expected a CSV file of scores, found {error.strerror}; check the path") from error
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise FormatError(f"{path}: expected a CSV file of scores, found: {error}") from error
+
+
+def _collect(path: str | Path, reader: Iterator[list[str]]) -> dict[str, float]:
+    id_at, score_at = _columns(path, next(reader, []))
+    scores: dict[str, float] = {}
+    for cells in reader:
+        if not cells:
+            continue
+        where = f"{path}, line {reader.line_num}"
+        if len(cells) <= max(id_at, score_at):
+            raise FormatError(f"{where}: expected {max(id_at, score_at) + 1} cells at least, found {len(cells)}")
+        question_id, text = cells[id_at], cells[score_at].strip()
+        if not text:
+            continue
+        score = _number(where, text)
+        if scores.setdefault(question_id, score) != score:
+            raise FormatError(
+                f"{where}: expected one score for {question_id!r}, found {scores[question_id]} and {score}"
+            )
+    return scores
+
+
+def _columns(path: str | Path, header: list[str]) -> tuple[int, int]:
+    names = [name.strip() for name in header]
+    if ID_COLUMN not in names or len(names) < 2:
+        raise FormatError(f"{path}, line 1: expected a header with {ID_COLUMN} and a score, found {header}")
+    known = [name for name in SCORE_COLUMNS if name in names]
+    id_at = names.index(ID_COLUMN)
+    return id_at, names.index(known[0]) if known else (id_at + 1) % len(names)
+
+
+def _number(where: str, text: str) -> float:
+    try:
+        score = float(text)
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        raise FormatError(f"{where}: expected a finite number as score, found {text!r}")
+    return score

@@ -1,0 +1,390 @@
+"""Import of the older formats: rows against the traces that the files were made of, and what is wrong with files."""
+
+import gzip
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from store import NotFoundError, SchemaError, TraceStore
+from store.sources.build import build_store, open_begun
+from store.sources.imports import ImportSource, find_files
+from store.sources.scores import read_scores
+
+L, H, D = 3, 2, 8
+ROOT = Path(__file__).parents[3]
+
+
+class Trace:
+    """A trace, and how each of the older formats holds it."""
+
+    def __init__(self, number, dtype=np.float16, n_tokens=None):
+        rng = np.random.default_rng(number)
+        self.n = n_tokens or 3 + number % 5
+        self.prompt_len = 1 + number % 3
+        self.id = f"tc_{number}"
+        self.states = rng.normal(size=(self.n, L, D)).astype(dtype)
+        maps = np.tril(rng.random((L, H, self.n, self.n)) + 0.01)
+        self.maps = (maps / maps.sum(-1, keepdims=True)).astype(dtype)
+        self.tokens = rng.integers(0, 1000, self.n)
+
+    def raw_v3(self):
+        return {
+            "hidden_states": [self.states[:, layer] for layer in range(L)],
+            "attentions": list(self.maps),
+            "tokens": self.tokens,
+            "tokens_decoded": [str(token) for token in self.tokens],
+            "generated_answer_clean": f"answer {self.id} é",
+            "question_id": self.id,
+        }
+
+    def raw_v1(self, beams=2, tensor=False):
+        p = self.prompt_len
+        cuts = [slice(0, p), *(slice(i, i + 1) for i in range(p, self.n))]
+        kind = torch.from_numpy if tensor else np.asarray
+
+        def beam(first):
+            return kind(np.stack([first, *[np.full_like(first, 7)] * (beams - 1)]))
+
+        return {
+            "question": "What?",
+            "generated_text": "...",
+            "generated_answer": "...",
+            "generated_answer_clean": f"answer {self.id} é",
+            "hidden_states": [[beam(self.states[cut, layer]) for cut in cuts] for layer in range(L)],
+            "attentions": [[beam(self.maps[layer, :, cut, : cut.stop]) for cut in cuts] for layer in range(L)],
+            "tokens": self.tokens[p:],
+            "tokens_full": np.r_[self.tokens, 5],
+            "prompt_length": p,
+            "num_layers": L,
+            "cutoff_method": "none",
+            "tokens_before_cutoff": 3,
+            "tokens_after_cutoff": 3,
+            "example_id": 0,
+            "global_example_id": int(self.id[3:]),
+            "batch_number": 0,
+            "ground_truth_answers": ["a", "b é"],
+        }
+
+    def graphs(self, threshold=0.0):
+        rows, columns = np.tril_indices(self.n)
+        made = []
+        for layer in range(L):
+            mean = self.mean[:, layer]
+            kept = mean >= threshold
+            made.append(
+                Data(
+                    x=torch.from_numpy(self.states[:, layer]),
+                    edge_index=torch.tensor(np.stack([columns[kept], rows[kept]])),
+                    edge_attr=torch.from_numpy(mean[kept]),
+                    num_nodes=self.n,
+                )
+            )
+        return made
+
+    @property
+    def mean(self):
+        """Head mean of the lower triangle `(pairs, L)`, in float32, then float16."""
+        rows, columns = np.tril_indices(self.n)
+        return self.maps.astype(np.float32).mean(1)[:, rows, columns].T.astype(np.float16)
+
+    def assert_in(self, found, dtype=np.float16):
+        maps = self.maps.astype(np.float32)
+        assert found["question_id"] == self.id
+        assert np.array_equal(found["hidden_states"], self.states.astype(dtype))
+        assert np.array_equal(found["hs_last"], self.states[-1])
+        assert np.allclose(found["attn_mean"], self.mean, atol=1e-3)
+        if "attn_diag" in found:
+            assert np.allclose(found["attn_diag"], np.diagonal(maps, axis1=2, axis2=3).transpose(2, 0, 1), atol=1e-3)
+            assert np.allclose(found["attn_colsum"], maps.sum(2).transpose(2, 0, 1), atol=3e-3)
+
+
+def write(path, content, packed=False):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with (gzip.open if packed else open)(path, "wb") as file:
+        pickle.dump(content, file)
+    return path
+
+
+def write_preprocessed(folder, traces, labels=None, threshold=0.0, stem="a"):
+    """The pair of files that the old preprocessing left."""
+    ids = [trace.id for trace in traces]
+    labels = torch.tensor([float(i % 2) for i in range(len(traces))] if labels is None else labels)
+    for kind, key, values in (
+        ("gnn", "graphs", [trace.graphs(threshold) for trace in traces]),
+        ("lstm_solo", "sequences", torch.from_numpy(np.stack([trace.states[-1] for trace in traces]))),
+    ):
+        (folder / kind).mkdir(parents=True, exist_ok=True)
+        torch.save({key: values, "labels": labels, "question_ids": ids}, folder / kind / f"preprocessed_{stem}.pt")
+
+
+def imported(out, *sources, scores=None, **options):
+    source = ImportSource(find_files(list(map(str, sources))), scores, begun=open_begun(out), **options)
+    return build_store(out, source), source.report
+
+
+def test_raw_v3_comes_over_column_by_column(tmp_path):
+    """Plain and gzip files, whatever they are called; tokens, texts, states, reductions, labels from scores."""
+    traces = [Trace(i) for i in range(7)]
+    write(tmp_path / "in/b.pkl.gz", [trace.raw_v3() for trace in traces[4:]], packed=True)
+    write(tmp_path / "in/a.dat", [trace.raw_v3() for trace in traces[:4]])
+    scores = {"tc_0": 0.2, "tc_1": 0.5, "tc_9": 1.0}
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "in", scores=scores)
+    assert list(store.ids) == [trace.id for trace in traces]
+    for trace, found in zip(traces, store, strict=True):
+        trace.assert_in(found)
+        assert found["tokens"].tolist() == trace.tokens.tolist()
+        assert json.loads(found["token_texts"]) == [str(token) for token in trace.tokens]
+        assert found["answer"] == f"answer {trace.id} é"
+    assert [int(found["label"]) for found in store] == [1, 0, -1, -1, -1, -1, -1]
+    assert [found["source_file"] for found in store] == ["a.dat"] * 4 + ["b.pkl.gz"] * 3
+    assert (report.rows, report.unlabelled, report.scores_unused, report.whole) == (7, 5, 1, True)
+
+
+@pytest.mark.parametrize("tensor", [False, True])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_raw_v1_joins_the_steps_of_the_first_beam(tmp_path, dtype, tensor):
+    traces = [Trace(i, dtype) for i in range(5)]
+    write(tmp_path / "a.pkl", [trace.raw_v1(tensor=tensor) for trace in traces])
+    store, _ = imported(tmp_path / "s.zarr", tmp_path / "a.pkl", keep_attention=True)
+    for trace, found in zip(traces, store, strict=True):
+        trace.id = trace.id[3:]
+        trace.assert_in(found, dtype)
+        assert found["hidden_states"].dtype == dtype
+        assert (int(found["prompt_len"]), int(found["answer_len"])) == (trace.prompt_len, trace.n - trace.prompt_len)
+        assert found["tokens"].tolist() == trace.tokens.tolist()
+        assert json.loads(found["references"]) == ["a", "b é"]
+        mass = trace.maps.astype(np.float32)[..., : trace.prompt_len].sum(-1).transpose(2, 0, 1)
+        assert np.allclose(found["attn_pmass"], mass, atol=2e-3)
+        assert np.array_equal(found["attentions"].reshape(trace.n, trace.n, L, H), trace.maps.transpose(2, 3, 0, 1))
+
+
+def test_graphs_and_sequences_of_a_trace_are_joined(tmp_path):
+    """Sequences without graphs follow, with no tokens; labels that are neither 0 nor 1 are none."""
+    traces = [Trace(i) for i in range(6)]
+    write_preprocessed(tmp_path / "in", traces[:4], [1.0, 0.0, -1.0, float("nan")])
+    alone = {"sequences": torch.zeros(2, L, D).half(), "labels": torch.ones(2), "question_ids": ["tc_1", "only"]}
+    torch.save(alone, tmp_path / "in/lstm_solo/z.pt")
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "in")
+    assert list(store.ids) == ["tc_0", "tc_1", "tc_2", "tc_3", "tc_1#2", "only"]
+    for trace, found in zip(traces[:4], store, strict=False):
+        trace.assert_in(found)
+    assert store["only"]["hidden_states"].shape == (0, L, D)
+    assert [int(found["label"]) for found in store] == [1, 0, -1, -1, 1, 1]
+    assert store.provenance["attn_threshold"] == 0
+    assert (report.rows, report.repeated, report.unlabelled) == (6, 1, 2)
+
+
+def test_a_threshold_is_found_on_the_safe_side(tmp_path):
+    """Edges that were dropped are zeros, and the smallest one kept anywhere is the threshold told."""
+    traces = [Trace(i, n_tokens=6) for i in range(4)]
+    write_preprocessed(tmp_path, traces, threshold=0.2)
+    store, _ = imported(tmp_path / "s.zarr", tmp_path / "gnn")
+    smallest = min(float(trace.mean[trace.mean >= 0.2].min()) for trace in traces)
+    assert store.provenance["attn_threshold"] == pytest.approx(smallest)
+    for trace, found in zip(traces, store, strict=True):
+        assert np.array_equal(found["attn_mean"], np.where(trace.mean >= 0.2, trace.mean, 0))
+    told, _ = imported(tmp_path / "t.zarr", tmp_path / "gnn", attn_threshold=0.2)
+    assert told.provenance["attn_threshold"] == 0.2
+
+
+def test_a_question_asked_again_gets_a_number(tmp_path):
+    traces = [Trace(1), Trace(1), Trace(2), Trace(1)]
+    write(tmp_path / "a.pkl", [trace.raw_v3() for trace in traces])
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
+    assert list(store.ids) == ["tc_1", "tc_1#2", "tc_2", "tc_1#3"]
+    assert [found["question_id"] for found in store] == ["tc_1", "tc_1", "tc_2", "tc_1"]
+    assert report.repeated == 2
+
+
+def broken(change):
+    record = Trace(1).raw_v3()
+    change(record)
+    return record
+
+
+BROKEN = {
+    "states of fewer tokens": lambda r: r.update(hidden_states=[layer[:-1] for layer in r["hidden_states"]]),
+    "one layer shorter": lambda r: r["hidden_states"].__setitem__(1, r["hidden_states"][1][:-1]),
+    "maps of fewer tokens": lambda r: r.update(attentions=[layer[:, :-1, :-1] for layer in r["attentions"]]),
+    "tokens one more": lambda r: r.update(tokens=np.r_[r["tokens"], 1]),
+    "texts one less": lambda r: r["tokens_decoded"].pop(),
+    "no tokens": lambda r: r.pop("tokens"),
+    "tokens of floats": lambda r: r.update(tokens=np.zeros(4)),
+    "id of a number": lambda r: r.update(question_id=3),
+    "states of integers": lambda r: r.update(hidden_states=[np.zeros((4, D), int)] * L),
+    "another width": lambda r: r.update(hidden_states=[np.zeros((4, D + 1), np.float16)] * L),
+    "layers missing": lambda r: r.update(hidden_states=r["hidden_states"][:1]),
+    "no trace": lambda r: r.clear(),
+}
+
+
+@pytest.mark.parametrize("change", BROKEN.values(), ids=list(BROKEN))
+def test_a_record_that_contradicts_itself_is_left_out(tmp_path, change):
+    records = [Trace(0).raw_v3(), broken(change), Trace(2).raw_v3()]
+    write(tmp_path / "a.pkl", records)
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
+    assert list(store.ids) == ["tc_0", "tc_2"]
+    assert report.skipped == 1
+    assert "a.pkl, record 1: " in report.messages[0]
+    assert "\n" not in report.messages[0]
+    assert not report.whole
+
+
+def test_files_that_cannot_be_read_are_left_out_and_told(tmp_path):
+    """The others go on."""
+    write(tmp_path / "in/a.pkl", [Trace(0).raw_v3()])
+    write(tmp_path / "in/b.pkl", [os.getcwd])
+    write(tmp_path / "in/c.pkl", {"some": "thing"})
+    (tmp_path / "in/d.pkl").write_bytes((tmp_path / "in/a.pkl").read_bytes()[:-50])
+    write(tmp_path / "in/e.pkl", [Trace(4).raw_v1()])
+    write(tmp_path / "in/f.pkl", [Trace(5).raw_v3()])
+    store, report = imported(tmp_path / "s.zarr", *(tmp_path / "in").iterdir())
+    assert list(store.ids) == ["tc_0", "tc_5"]
+    assert {Path(name).name for name in report.refused} == {"b.pkl", "c.pkl", "d.pkl", "e.pkl"}
+    assert "posix.getcwd" in report.refused[str(tmp_path / "in/b.pkl")]
+    assert "found raw v1" in report.refused[str(tmp_path / "in/e.pkl")]
+
+
+def test_raw_and_preprocessed_files_make_two_stores(tmp_path):
+    write(tmp_path / "a.pkl", [Trace(0).raw_v3()])
+    write_preprocessed(tmp_path, [Trace(1)])
+    with pytest.raises(SchemaError, match="import the two kinds into two stores"):
+        imported(tmp_path / "s.zarr", tmp_path)
+    assert not (tmp_path / "s.zarr").exists()
+
+
+def test_nan_and_infinity_are_kept_and_counted(tmp_path):
+    records = [Trace(i).raw_v3() for i in range(4)]
+    records[1]["hidden_states"][0][0, 0] = np.nan
+    records[3]["hidden_states"][2][1, 1] = -np.inf
+    write(tmp_path / "a.pkl", records)
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
+    assert report.not_finite == 2
+    assert np.isnan(store["tc_1"]["hidden_states"][0, 0, 0])
+    assert np.isneginf(store["tc_3"]["hidden_states"][1, 2, 1])
+
+
+def test_columns_are_chosen(tmp_path):
+    write(tmp_path / "a.pkl", [Trace(0).raw_v3()])
+    store, _ = imported(tmp_path / "s.zarr", tmp_path / "a.pkl", columns=["hs_last", "label"])
+    assert list(store.schema.columns) == ["question_id", "label", "hs_last", "source_file"]
+    with pytest.raises(NotFoundError, match="found 'hs_lats'; closest: 'hs_last'"):
+        imported(tmp_path / "t.zarr", tmp_path / "a.pkl", columns=["hs_lats"])
+
+
+def bytes_of(store):
+    """Every file but those that hold the store's identity."""
+    files = sorted(file for file in store.path.rglob("*") if file.is_file() and file.parent != store.path)
+    return {file.relative_to(store.path): file.read_bytes() for file in files}
+
+
+@pytest.mark.parametrize("stop", range(0, 12))
+def test_a_stopped_import_goes_on_to_the_same_store(tmp_path, monkeypatch, stop):
+    """Stopped before any row: the rest, and the report of the rows, are those of an undisturbed import."""
+    monkeypatch.setattr("store.sources.build.COMMIT_ROWS", 2)
+    traces = [Trace(i % 8) for i in range(11)]
+    for i in range(4):
+        write(tmp_path / f"in/{i}.pkl", [trace.raw_v3() for trace in traces[3 * i : 3 * i + 3]])
+    whole, wanted = imported(tmp_path / "whole.zarr", tmp_path / "in")
+
+    source = ImportSource(find_files([str(tmp_path / "in")]))
+    with pytest.raises(KeyboardInterrupt):
+        build_store(tmp_path / "s.zarr", Stopping(source, stop))
+    assert not (tmp_path / "s.zarr").exists()
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "in")
+    assert list(store.ids) == list(whole.ids)
+    for one, other in zip(store, whole, strict=True):
+        assert np.array_equal(one["hidden_states"], other["hidden_states"])
+        assert one["source_file"] == other["source_file"]
+    assert (report.rows, report.repeated, report.unlabelled) == (wanted.rows, wanted.repeated, wanted.unlabelled)
+    assert {k: v for k, v in bytes_of(store).items() if "_index" not in str(k)} == {
+        k: v for k, v in bytes_of(whole).items() if "_index" not in str(k)
+    }
+
+
+class Stopping:
+    """A source that is interrupted before a row."""
+
+    def __init__(self, source, stop):
+        self.source, self.stop = source, stop
+        self.schema, self.provenance = source.schema, source.provenance
+
+    def rows(self, start=0):
+        for i, row in enumerate(self.source.rows(start)):
+            if i == self.stop:
+                raise KeyboardInterrupt
+            yield row
+        raise KeyboardInterrupt
+
+
+def test_other_arguments_on_a_stopped_import_are_refused(tmp_path):
+    write(tmp_path / "a.pkl", [Trace(i).raw_v3() for i in range(4)])
+    with pytest.raises(KeyboardInterrupt):
+        build_store(tmp_path / "s.zarr", Stopping(ImportSource([tmp_path / "a.pkl"]), 2))
+    with pytest.raises(SchemaError, match=r"found score_threshold 0\.5 in place of 0\.6"):
+        imported(tmp_path / "s.zarr", tmp_path / "a.pkl", score_threshold=0.6)
+
+
+def test_sources_that_are_not_there(tmp_path):
+    with pytest.raises(NotFoundError, match=r"none\*: expected a file, folder or pattern"):
+        find_files([str(tmp_path / "none*")])
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("", "line 1: expected a header"),
+        ("a,b\n", "line 1: expected a header"),
+        ("question_id,score\nq1,x\n", "line 2: expected a finite number as score, found 'x'"),
+        ("question_id,score\nq1,1\nq2,nan\n", "line 3: expected a finite number"),
+        ("question_id,score\nq1\n", "line 2: expected 2 cells"),
+        ("question_id,score\nq1,1\nq1,2\n", "line 3: expected one score for 'q1', found 1.0 and 2.0"),
+    ],
+)
+def test_wrong_scores_name_their_line(tmp_path, text, message):
+    (tmp_path / "s.csv").write_text(text)
+    with pytest.raises(Exception, match=message):
+        read_scores(tmp_path / "s.csv")
+
+
+def test_scores_are_read_by_name(tmp_path):
+    (tmp_path / "s.csv").write_text('\ufeffmodel,bleurt_score,question_id\nx,0.25,"a, b"\nx,,c\n\ny,1e0,d\n')
+    assert read_scores(tmp_path / "s.csv") == {"a, b": 0.25, "d": 1.0}
+
+
+def run(*arguments, cwd):
+    command = [sys.executable, "-m", "store", *map(str, arguments)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
+
+
+def test_the_command(tmp_path):
+    """Status 0 and a summary; 1 if something was left out; 2 for a user's mistake; parts make the whole."""
+    for i in range(3):
+        write(tmp_path / f"in/{i}.pkl", [Trace(3 * i + k).raw_v3() for k in range(3)])
+    (tmp_path / "scores.csv").write_text("question_id,bleurt_score\ntc_1,0.1\n")
+    done = run("import", "s.zarr", "in", "--scores", "scores.csv", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "s.zarr: 9 traces" in done.stdout
+    assert "8 without a label" in done.stdout
+    again = run("import", "s.zarr", "in", cwd=tmp_path)
+    assert again.returncode == 2
+    assert len(again.stderr.splitlines()) == 1
+    write(tmp_path / "in/9.pkl", [eval])
+    bad = run("import", "t.zarr", "in/*.pkl", cwd=tmp_path)
+    assert bad.returncode == 1
+    assert "builtins.eval" in bad.stdout
+    (tmp_path / "in/9.pkl").unlink()
+    for k in (1, 2):
+        assert run("import", f"part{k}.zarr", "in", "--part", f"{k}/2", cwd=tmp_path).returncode == 0
+    ids = [set(TraceStore.open(tmp_path / f"part{k}.zarr").ids) for k in (1, 2)]
+    assert ids[0] | ids[1] == set(TraceStore.open(tmp_path / "s.zarr").ids)
+    assert not ids[0] & ids[1]
