@@ -114,7 +114,7 @@ def _describe_column(store: TraceStore, name: str, column: Column) -> dict:
         "axis": store.schema.axis_of(name),
         "axis_names": list(column.axis_names),
         "items": store.n_items(name),
-        "bytes": _bytes_under(store.path / name),
+        "bytes": _bytes_under(store.path / store.schema.layout(name).path),
         "codec": column.codec or "raw",
         "split": list(column.split),
     }

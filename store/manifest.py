@@ -78,6 +78,7 @@ class Manifest:
             "runs": [list(run) for run in self.runs],
             "tails": self.tails,
             "schema": self.schema.to_json(),
+            "arrays": self.schema.arrays,
             "provenance": self.provenance,
         }
         return {KEY: record | {"crc32c": _checksum(record)}}
@@ -107,7 +108,7 @@ def _check(record: dict) -> Manifest:
     """The record as a Manifest, if it keeps every invariant."""
     if record["format_version"] != FORMAT_VERSION:
         raise ValueError(f"format_version {record['format_version']!r}")
-    schema = Schema.from_json(record["schema"])
+    schema = Schema.from_json(record["schema"], record["arrays"])
     runs = tuple((first, stop) for first, stop in record["runs"])
     counts = {"generation": record["generation"], "n_rows": record["n_rows"], **record["n_items"]}
     counts |= {f"runs[{i}]": stop for i, (_, stop) in enumerate(runs)}

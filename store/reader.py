@@ -277,12 +277,14 @@ class TraceStore:
             raise CorruptError(f"{error}; {self._rows_text(part.span.axis, *error.items)}") from error
 
     def _rows_text(self, axis: str | None, start: int, stop: int) -> str:
-        """Which rows the items `start:stop` belong to."""
+        """Which rows the items `start:stop` belong to, and whether the store has changed since it was opened."""
         first, last = start, stop - 1
         if axis is not None:
             offsets = self._offsets(axis).read(0, len(self) + 1)
             first, last = (np.searchsorted(offsets, (start, stop - 1), side="right") - 1).tolist()
-        return f"row {first}" if first == last else f"rows {first} to {last}"
+        rows = f"row {first}" if first == last else f"rows {first} to {last}"
+        changed = read_manifest(self.path).generation != self.generation
+        return rows + "; a writer has committed meanwhile: open the store again" * changed
 
     def _next_item_use(self, axis: str, next_use: NextUse | None) -> NextUse | None:
         """The same question asked of items of an axis."""

@@ -5,6 +5,7 @@ A store is a directory that is a Zarr v3 group; any Zarr v3 client reads every a
     traces.zarr/
       zarr.json                 the group; attributes["trace_store"] is the truth (`manifest.py`)
       <column>/                 one array a column; trace_id is the column every store has
+      <column>@<n>/             in its place, where generation n replaced a column (`arrays` in the truth says so)
       _offsets/<axis>/          int64 (n_rows + 1,): row r owns items offsets[r] : offsets[r + 1]
       _checksums/<array>/       uint32 (n_chunks, n_planes): CRC32C of every chunk of a raw array
       _index/<first>-<stop>/    the ids of rows first:stop, as two arrays: `hash` (sorted) and `row`
@@ -55,6 +56,7 @@ MAX_ITEM_BYTES = 2**31
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 DTYPES = ("bool", *_INTEGERS, "float16", "float32", "float64", "bfloat16", "utf8")
+_VERSION = re.compile(r"@[1-9][0-9]{0,18}")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 
 
@@ -182,16 +184,23 @@ class Schema:
     ----------
     columns
         Name -> `Column`. A name starts with a letter and has letters, digits and '_' only.
+    arrays
+        Name -> array, of the columns that were replaced; the others are in the array of their name.
     """
 
-    def __init__(self, columns: Mapping[str, Column]) -> None:
+    def __init__(self, columns: Mapping[str, Column], arrays: Mapping[str, str] | None = None) -> None:
         self.columns: dict[str, Column] = dict(columns)
+        self.arrays: dict[str, str] = dict(arrays or {})
         if len(self.columns) > MAX_COLUMNS:
             raise SchemaError(f"expected at most {MAX_COLUMNS} columns, found {len(self.columns)}")
         for name, column in self.columns.items():
             check_name(name, "column name")
             if not isinstance(column, Column):
                 raise SchemaError(f"column {name!r}: expected a Column, found {type(column).__name__}")
+        for name, array in self.arrays.items():
+            version = array.removeprefix(name) if isinstance(array, str) else ""
+            if name not in self.columns or not _VERSION.fullmatch(version):
+                raise SchemaError(f"arrays: expected a column's name, '@' and a number, found {name!r}: {array!r:.200}")
         if TRACE_ID in self.columns:
             raise SchemaError(f"column {TRACE_ID!r}: every store has it; leave it out of the schema")
         shared = {c.axis for c in self.columns.values()} & {TRACE_ID, *self.text_columns}
@@ -231,7 +240,7 @@ class Schema:
         """How the bytes of a column lie on disk."""
         column = self.stored[name]
         return ArrayLayout(
-            name,
+            self.arrays.get(name, name),
             column.storage_dtype,
             column.item_shape,
             column.split_axes,
@@ -244,10 +253,11 @@ class Schema:
         return {name: column.to_json() for name, column in self.columns.items()}
 
     @classmethod
-    def from_json(cls, data: object) -> "Schema":
-        if not isinstance(data, dict):
-            raise SchemaError(f"schema: expected an object of columns, found {data!r:.200}")
-        return cls({name: Column.from_json(column) for name, column in data.items()})
+    def from_json(cls, data: object, arrays: object = None) -> "Schema":
+        for name, value in (("schema", data), ("arrays", arrays or {})):
+            if not isinstance(value, dict):
+                raise SchemaError(f"{name}: expected an object, found {value!r:.200}")
+        return cls({name: Column.from_json(column) for name, column in data.items()}, arrays)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schema) and self.columns == other.columns

@@ -16,7 +16,7 @@ cleared or overwritten by the next writer.
 import fcntl
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from store.files import Files
 from store.index import build_run, hash_ids, plan_runs
 from store.manifest import GROUP_FILE, Manifest, read_manifest
 from store.reader import TraceStore
-from store.schema import TRACE_ID, Schema, index_layouts, offsets_layout
+from store.schema import TRACE_ID, Column, Schema, index_layouts, offsets_layout
 from store.values import encode_text, encode_value
 from store.zarr_json import group_json
 
@@ -53,9 +53,16 @@ class StoreWriter:
         self._unusable: str | None = None
         files.make_dirs(self.root)
         self._lock = _lock_directory(self.root)
-        manifest = manifest or read_manifest(self.root)  # under the lock, so that no commit of another comes after it
-        shutil.rmtree(root / WORKING_DIR, ignore_errors=True)
-        files.make_dirs(root / WORKING_DIR)
+        try:
+            self._begin(manifest or read_manifest(self.root))  # under the lock: no commit of another comes after it
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _begin(self, manifest: Manifest) -> None:
+        """Take up the arrays where the manifest says that they end."""
+        shutil.rmtree(self.root / WORKING_DIR, ignore_errors=True)
+        self.files.make_dirs(self.root / WORKING_DIR)
         self._adopt(manifest)
         self._columns = {name: self._column_writer(name) for name in self.schema.stored}
         self._offsets = {axis: self._offsets_writer(axis) for axis in self.schema.axes}
@@ -88,9 +95,13 @@ class StoreWriter:
         manifest = Manifest(schema, provenance=dict(provenance or {}))
         group_json(manifest.to_attributes())  # refuses provenance that is no JSON before anything exists
         writer = cls(root, manifest, files)
-        for group in ("_offsets", "_checksums", "_index"):
-            writer._write_json(group, group_json())
-        writer._publish(replace(manifest, tails=writer._commit_arrays()))
+        try:
+            for group in ("_offsets", "_checksums", "_index"):
+                writer._write_json(group, group_json())
+            writer._publish(replace(manifest, tails=writer._commit_arrays()))
+        except BaseException:
+            writer.close()
+            raise
         return writer
 
     @classmethod
@@ -245,6 +256,75 @@ class StoreWriter:
                     f"{axis!r} like column {first[axis]!r}, found {len(value)}"
                 )
         return {axis: len(items[name]) for axis, name in first.items()}
+
+    def set_columns(self, columns: Mapping[str, Column], rows: Iterable[Mapping[str, object]]) -> None:
+        """Add fixed columns, or replace some, in all committed rows; durable and visible when it returns.
+
+        Nothing else is touched. A column that is replaced goes to a new array, so that readers of an older generation
+        never see a mixture; once the old array is gone, they are told to open the store again.
+
+        Parameters
+        ----------
+        columns
+            Name -> `Column`, each a fixed one.
+        rows
+            A value of each for every row, in order.
+
+        Raises
+        ------
+        SchemaError
+            A value does not fit, or there are more or fewer rows; the store is as it was.
+        """
+        self._check_usable()
+        if self._new_ids:
+            raise SchemaError(
+                f"{self.root}: expected committed rows only, found {len(self._new_ids)} new; commit first"
+            )
+        for name, column in columns.items():
+            if column.axis is not None or column.is_text:
+                raise SchemaError(
+                    f"column {name!r}: expected a fixed column, found a ragged one; write the store again"
+                )
+        old = {name: self.schema.layout(name).path for name in columns if name in self.schema.columns}
+        arrays = self.schema.arrays | {name: f"{name}@{self._manifest.generation + 1}" for name in old}
+        schema = Schema({**self.schema.columns, **columns}, arrays)
+        writers = {name: self._new_array(schema, name) for name in columns}
+        try:
+            self._fill(writers, columns, rows)
+        except BaseException:
+            for writer in writers.values():
+                writer.close()
+                self._remove_array(writer.layout.path)
+            raise
+        tails = {w.layout.path: tail for w in writers.values() if (tail := w.commit())}
+        kept = {path: sums for path, sums in self._manifest.tails.items() if path not in old.values()}
+        self._publish(self._manifest.next(schema=schema, tails=kept | tails))
+        for name, path in old.items():
+            self._columns[name].close()
+            self._remove_array(path)
+        self._columns |= writers
+
+    def _new_array(self, schema: Schema, name: str) -> ArrayWriter:
+        layout = schema.layout(name)
+        self._remove_array(layout.path)  # what an earlier attempt left
+        names = ("rows", *(schema.columns[name].axis_names or [None] * len(layout.item_shape)))
+        return ArrayWriter(self.root, self.files, layout, names=names)
+
+    def _fill(
+        self, writers: dict[str, ArrayWriter], columns: Mapping[str, Column], rows: Iterable[Mapping[str, object]]
+    ) -> None:
+        """Write the values of all rows; raises SchemaError if they do not fit."""
+        n_rows = 0
+        for row in rows:
+            for name, writer in writers.items():
+                writer.append(encode_value(row[name], columns[name], f"row {n_rows}, column {name!r}"))
+            n_rows += 1
+        if n_rows != len(self):
+            raise SchemaError(f"{self.root}: expected values for its {len(self)} rows, found {n_rows}")
+
+    def _remove_array(self, path: str) -> None:
+        for directory in (self.root / path, self.root / "_checksums" / path):
+            shutil.rmtree(directory, ignore_errors=True)
 
     def commit(self) -> None:
         """Make every appended row durable and visible; returns when they would survive a power cut."""

@@ -43,6 +43,15 @@ The split is that of python -m train with the same seed; unlabelled traces come 
 """
 
 
+LABEL_EXAMPLES = """Every trace gets a score and a label, in place of those that it had; nothing else is touched.
+A trace without a score is unlabelled (-1), never right.
+
+examples:
+  python -m store label traces.zarr --scores ground_truth_scores.csv
+  python -m store label traces.zarr --scores bleurt.csv --score-threshold 0.4
+"""
+
+
 def add_commands(commands: argparse._SubParsersAction) -> None:
     """Add them to the parser of `python -m store`."""
     _add_import(commands)
@@ -65,6 +74,16 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     which.add_argument("--split", choices=SIDES, help="the questions on this side of the split")
     subset.add_argument("--seed", type=int, default=0, help="of the split (default %(default)s)")
     subset.set_defaults(run=run_subset)
+
+    label = commands.add_parser(
+        "label", help="score and label the traces of a store", epilog=LABEL_EXAMPLES, formatter_class=raw
+    )
+    label.add_argument("store", metavar="STORE", type=Path)
+    label.add_argument("--scores", metavar="CSV", type=Path, required=True, help="question_id,score")
+    label.add_argument(
+        "--score-threshold", type=float, default=0.5, help="label 1 (hallucination) below it (default %(default)s)"
+    )
+    label.set_defaults(run=run_label)
 
 
 def _add_import(commands: argparse._SubParsersAction) -> None:
@@ -162,6 +181,18 @@ def run_subset(args: argparse.Namespace) -> int:
     with Progress(lambda done: done / max(1, len(rows))) as progress:
         build_store(args.store, source, progress)
     print(f"{args.store}: {len(rows):,} of {len(store):,} traces")
+    return 0
+
+
+def run_label(args: argparse.Namespace) -> int:
+    """Label."""
+    from store.sources.labels import set_labels
+    from store.sources.scores import read_scores
+
+    report = set_labels(args.store, read_scores(args.scores), args.score_threshold)
+    print(f"{args.store}: {report.rows:,} traces, {report.positive:,} hallucinations")
+    for n, text in ((report.unlabelled, "without a score"), (report.unused, "scores of questions that no trace is of")):
+        print(*[f"  {n:,} {text}"] * bool(n), sep="\n", end="\n" * bool(n))
     return 0
 
 

@@ -1,15 +1,28 @@
 """Labels of question-answering traces: does the answer equal a reference after SQuAD's normalisation?
 
 The positive class is 1 = hallucination (a wrong answer), 0 = right, -1 = unlabelled (nothing to compare with). Pure
-functions of strings and floats; nothing here reads a file or knows a model.
+functions of strings and floats, but for `set_labels`, which puts them into a store that is there.
 """
 
 import math
 import re
 import string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["SCORE_THRESHOLD", "exact_match_score", "label_from_score", "normalize_answer"]
+from store.reader import TraceStore
+from store.schema import TRACE_ID, Column
+from store.writer import StoreWriter
+
+__all__ = [
+    "SCORE_THRESHOLD",
+    "LabelReport",
+    "exact_match_score",
+    "label_from_score",
+    "normalize_answer",
+    "set_labels",
+]
 
 SCORE_THRESHOLD = 0.5
 
@@ -78,3 +91,35 @@ def label_from_score(score: float, threshold: float = SCORE_THRESHOLD) -> int:
     if math.isnan(score):
         return -1
     return int(score < threshold)
+
+
+class LabelReport(NamedTuple):
+    """What `set_labels` did: traces, hallucinations and unlabelled ones among them, scores that fitted none."""
+
+    rows: int
+    positive: int
+    unlabelled: int
+    unused: int
+
+
+def set_labels(path: str | Path, scores: Mapping[str, float], threshold: float = SCORE_THRESHOLD) -> LabelReport:
+    """Add or replace the columns `score` and `label` of a store, in one commit that touches nothing else.
+
+    Parameters
+    ----------
+    path
+        The store.
+    scores
+        Question id -> score (trace id -> score, if the store has no column `question_id`).
+    threshold : float
+        Scores from here on count as right.
+    """
+    with StoreWriter.open(path) as writer:
+        store = TraceStore.open(path)
+        key = "question_id" if "question_id" in store.schema.columns else TRACE_ID
+        ids = store.read(range(len(store)), [key])[key]
+        found = [scores.get(i, math.nan) for i in ids]
+        labels = [label_from_score(score, threshold) for score in found]
+        rows = ({"score": score, "label": label} for score, label in zip(found, labels, strict=True))
+        writer.set_columns({"score": Column("float32"), "label": Column("int8")}, rows)
+    return LabelReport(len(ids), labels.count(1), labels.count(-1), len(scores.keys() - set(ids)))
