@@ -25,6 +25,7 @@ __all__ = ["main"]
 
 EXAMPLES = """examples:
   python -m store import traces.zarr old_traces/ --scores ground_truth_scores.csv
+  python -m store extract traces.zarr --model NAME_OR_PATH --questions questions.jsonl
   python -m store info data/example.zarr
   python -m store get data/example.zarr TRACE_ID --columns question,answer,label
   python -m store get data/example.zarr TRACE_ID --json | python -m json.tool

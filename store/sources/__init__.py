@@ -6,7 +6,7 @@ prompt template, thresholds, decoding settings, package versions), how many trac
 interrupted after n committed rows goes on with `rows(n)` and gives the same store as one that was not.
 
 A source never writes a file of the store. This module imports neither torch nor transformers; those that need them
-(`huggingface`, `reductions`, `example`) do.
+(`huggingface` with `generation`, `forward`, `prompts` and `extract`; `reductions`, `example`) do.
 """
 
 from collections.abc import Iterator

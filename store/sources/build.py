@@ -5,6 +5,7 @@ finds all of it.
 """
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,9 +14,9 @@ from store.reader import TraceStore
 from store.sources import Source
 from store.writer import StoreWriter
 
-__all__ = ["build_store", "open_begun"]
+__all__ = ["build_store", "check_new", "open_begun"]
 
-COMMIT_ROWS, COMMIT_BYTES = 1024, 1024**3  # a stopped build loses at most these
+COMMIT_ROWS, COMMIT_BYTES, COMMIT_S = 1024, 1024**3, 60.0  # a stopped build loses at most these
 
 Progress = Callable[[int], None]
 
@@ -38,20 +39,26 @@ def build_store(path: str | Path, source: Source, progress: Progress = lambda do
         Something is at `path`, or a stopped build of another source is beside it.
     """
     path = Path(path)
-    if path.exists():
-        raise SchemaError(f"{path}: expected a new path, found something there; remove it or choose another")
+    check_new(path)
     partial = partial_path(path)
     with _open_partial(path, source) as writer:
-        n_rows, n_bytes = len(writer), 0
+        n_rows, n_bytes, began = len(writer), 0, time.monotonic()
         for trace_id, row in source.rows(start=len(writer)):
             writer.append(trace_id, row)
             n_bytes += sum(getattr(value, "nbytes", 0) for value in row.values())
-            if len(writer) - n_rows >= COMMIT_ROWS or n_bytes >= COMMIT_BYTES:
+            late = time.monotonic() - began >= COMMIT_S
+            if late or len(writer) - n_rows >= COMMIT_ROWS or n_bytes >= COMMIT_BYTES:
                 writer.commit()
-                n_rows, n_bytes = len(writer), 0
+                n_rows, n_bytes, began = len(writer), 0, time.monotonic()
             progress(len(writer))
     partial.rename(path)
     return TraceStore.open(path)
+
+
+def check_new(path: Path) -> None:
+    """Raise SchemaError if something is where a store shall be built."""
+    if path.exists():
+        raise SchemaError(f"{path}: expected a new path, found something there; remove it or choose another")
 
 
 def partial_path(path: Path) -> Path:
@@ -84,7 +91,10 @@ def _open_partial(path: Path, source: Source) -> StoreWriter:
 
 def _difference(begun: TraceStore, source: Source) -> str:
     """The first thing in which a stopped build differs from a source."""
+    columns = f"columns {list(begun.schema.columns)} in place of {list(source.schema.columns)}"
+    if begun.schema.columns.keys() != source.schema.columns.keys():
+        return columns
     for key in [*source.provenance, *begun.provenance]:
         if begun.provenance.get(key) != source.provenance.get(key):
             return f"{key} {begun.provenance.get(key)!r:.200} in place of {source.provenance.get(key)!r:.200}"
-    return f"columns {list(begun.schema.columns)} in place of {list(source.schema.columns)}, or of other shapes"
+    return f"{columns}, or of other shapes"

@@ -1,17 +1,17 @@
-"""The commands of `python -m store` that make stores: import, merge, subset.
+"""The commands of `python -m store` that make stores: import, merge, subset, label.
 
-What only they need (pickles, torch-geometric) is imported when they run.
+What only they need (pickles, torch-geometric, transformers) is imported when they run.
 """
 
 import argparse
 import hashlib
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store.reader import TraceStore
+from store.sources import extract_cli
+from store.sources.arguments import names, part
+from store.sources.progress import Progress
 from store.split import SIDES
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ examples:
 
 Stopped, the same command goes on where it stood. Exit status 0: all read; 1: some files or records were left out.
 """
-
 
 MERGE_EXAMPLES = """examples:
   python -m store merge traces.zarr part1.zarr part2.zarr part3.zarr
@@ -84,6 +83,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
         "--score-threshold", type=float, default=0.5, help="label 1 (hallucination) below it (default %(default)s)"
     )
     label.set_defaults(run=run_label)
+    extract_cli.add_command(commands)
 
 
 def _add_import(commands: argparse._SubParsersAction) -> None:
@@ -97,29 +97,18 @@ def _add_import(commands: argparse._SubParsersAction) -> None:
     made.add_argument(
         "--score-threshold", type=float, default=0.5, help="label 1 (hallucination) below it (default %(default)s)"
     )
-    made.add_argument("--columns", type=_names, help="only these, e.g. hs_last,label")
+    made.add_argument("--columns", type=names, help="only these, e.g. hs_last,label")
     made.add_argument("--keep-attention", action="store_true", help="keep the full attention maps, too (large)")
     made.add_argument(
         "--attn-threshold",
         type=float,
         help="what graphs were built with (default: found, on the safe side)",
     )
-    made.add_argument("--part", metavar="K/N", type=_part, help="only every N-th file, beginning with the K-th")
+    made.add_argument("--part", metavar="K/N", type=part, help="only every N-th file, beginning with the K-th")
     made.add_argument(
         "--max-file-gb", type=float, default=16, help="refuse files that unpack to more (default %(default)s)"
     )
     made.set_defaults(run=run_import)
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",")]
-
-
-def _part(text: str) -> tuple[int, int]:
-    k, _, n = text.partition("/")
-    if not (k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n)):
-        raise argparse.ArgumentTypeError(f"expected K/N with 1 <= K <= N, found {text!r}")
-    return int(k), int(n)
 
 
 def run_import(args: argparse.Namespace) -> int:
@@ -186,51 +175,13 @@ def run_subset(args: argparse.Namespace) -> int:
 
 def run_label(args: argparse.Namespace) -> int:
     """Label."""
-    from store.sources.labels import set_labels
-    from store.sources.scores import read_scores
+    from store.sources.scores import read_scores, set_labels
 
     report = set_labels(args.store, read_scores(args.scores), args.score_threshold)
     print(f"{args.store}: {report.rows:,} traces, {report.positive:,} hallucinations")
     for n, text in ((report.unlabelled, "without a score"), (report.unused, "scores of questions that no trace is of")):
         print(*[f"  {n:,} {text}"] * bool(n), sep="\n", end="\n" * bool(n))
     return 0
-
-
-class Progress:
-    """One line on stderr: how far, how long still. On a terminal only.
-
-    Parameters
-    ----------
-    share
-        (traces done) -> how much of the work that is, 0 to 1.
-    """
-
-    def __init__(self, share: Callable[[int], float]) -> None:
-        self.share, self._start, self._shown = share, time.monotonic(), 0.0
-        self._first: float | None = None  # share when this process began
-
-    def __call__(self, done: int) -> None:
-        """Show, a few times a second."""
-        now, share = time.monotonic(), self.share(done)
-        self._first = share if self._first is None else self._first
-        if now - self._shown < 0.2 or not sys.stderr.isatty():
-            return
-        self._shown, gained = now, share - self._first
-        left = f", {_clock((now - self._start) * (1 - share) / gained)} left" if gained > 0 else ""
-        print(f"\r\033[K{done:,} traces, {share:.0%}{left}", end="", file=sys.stderr, flush=True)
-
-    def __enter__(self) -> "Progress":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Clear the line."""
-        if self._shown:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
 
 def summary(path: Path, report: "ImportReport") -> str:

@@ -1,28 +1,17 @@
-"""Labels of question-answering traces: does the answer equal a reference after SQuAD's normalisation?
+"""Labels of question-answering traces: how well does the answer agree with a reference after SQuAD's normalisation?
 
 The positive class is 1 = hallucination (a wrong answer), 0 = right, -1 = unlabelled (nothing to compare with). Pure
-functions of strings and floats, but for `set_labels`, which puts them into a store that is there.
+functions of strings and floats; nothing here reads a file or knows a model.
 """
 
 import math
 import re
 import string
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from store.reader import TraceStore
-from store.schema import TRACE_ID, Column
-from store.writer import StoreWriter
-
-__all__ = [
-    "SCORE_THRESHOLD",
-    "LabelReport",
-    "exact_match_score",
-    "label_from_score",
-    "normalize_answer",
-    "set_labels",
-]
+__all__ = ["LABEL_RULES", "SCORE_THRESHOLD", "exact_match_score", "f1_score", "label_from_score", "normalize_answer"]
 
 SCORE_THRESHOLD = 0.5
 
@@ -73,6 +62,52 @@ def exact_match_score(answer: str, references: Sequence[str]) -> float:
     return float(any(found == normalize_answer(reference) for reference in references))
 
 
+def f1_score(answer: str, references: Sequence[str]) -> float:
+    """Token F1 of an answer and the reference most like it, as SQuAD's evaluation script has it.
+
+    Parameters
+    ----------
+    answer : str
+        The model's answer.
+    references : sequence of str
+        Right answers, any of which will do.
+
+    Returns
+    -------
+    float
+        0.0 to 1.0, the harmonic mean of precision and recall over words; two empty texts agree. NaN without references.
+    """
+    words = Counter(normalize_answer(answer).split())
+    return max((_f1(words, Counter(normalize_answer(text).split())) for text in references), default=math.nan)
+
+
+def _f1(found: Counter[str], expected: Counter[str]) -> float:
+    n_words = found.total() + expected.total()
+    return 2 * (found & expected).total() / n_words if n_words else 1.0
+
+
+class LabelRule(NamedTuple):
+    """How answers are scored, and how the provenance says it."""
+
+    score: Callable[[str, Sequence[str]], float]
+    text: str
+
+
+LABEL_RULES = {
+    "exact": LabelRule(
+        exact_match_score,
+        "score = 1 if the answer equals a reference after SQuAD's normalisation, else 0; "
+        "label = 1 iff score < threshold",
+    ),
+    "f1": LabelRule(
+        f1_score,
+        "score = token F1 of the answer and the reference most like it after SQuAD's normalisation; "
+        "label = 1 iff score < threshold",
+    ),
+    "none": LabelRule(lambda answer, references: math.nan, "unlabelled"),
+}
+
+
 def label_from_score(score: float, threshold: float = SCORE_THRESHOLD) -> int:
     """Turn a score into a label: 1 (hallucination) iff `score < threshold`.
 
@@ -91,35 +126,3 @@ def label_from_score(score: float, threshold: float = SCORE_THRESHOLD) -> int:
     if math.isnan(score):
         return -1
     return int(score < threshold)
-
-
-class LabelReport(NamedTuple):
-    """What `set_labels` did: traces, hallucinations and unlabelled ones among them, scores that fitted none."""
-
-    rows: int
-    positive: int
-    unlabelled: int
-    unused: int
-
-
-def set_labels(path: str | Path, scores: Mapping[str, float], threshold: float = SCORE_THRESHOLD) -> LabelReport:
-    """Add or replace the columns `score` and `label` of a store, in one commit that touches nothing else.
-
-    Parameters
-    ----------
-    path
-        The store.
-    scores
-        Question id -> score (trace id -> score, if the store has no column `question_id`).
-    threshold : float
-        Scores from here on count as right.
-    """
-    with StoreWriter.open(path) as writer:
-        store = TraceStore.open(path)
-        key = "question_id" if "question_id" in store.schema.columns else TRACE_ID
-        ids = store.read(range(len(store)), [key])[key]
-        found = [scores.get(i, math.nan) for i in ids]
-        labels = [label_from_score(score, threshold) for score in found]
-        rows = ({"score": score, "label": label} for score, label in zip(found, labels, strict=True))
-        writer.set_columns({"score": Column("float32"), "label": Column("int8")}, rows)
-    return LabelReport(len(ids), labels.count(1), labels.count(-1), len(scores.keys() - set(ids)))

@@ -1,13 +1,18 @@
-"""Scores of answers from a CSV file: `question_id,score`, whatever the score column is called."""
+"""Scores of answers: from a CSV file, `question_id,score`, into a store that is there."""
 
 import csv
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from store.errors import FormatError, NotFoundError
+from store.reader import TraceStore
+from store.schema import TRACE_ID, Column
+from store.sources.labels import SCORE_THRESHOLD, label_from_score
+from store.writer import StoreWriter
 
-__all__ = ["read_scores"]
+__all__ = ["LabelReport", "read_scores", "set_labels"]
 
 ID_COLUMN = "question_id"
 SCORE_COLUMNS = ("score", "bleurt_score")
@@ -75,3 +80,35 @@ def _number(where: str, text: str) -> float:
     if not math.isfinite(score):
         raise FormatError(f"{where}: expected a finite number as score, found {text!r}")
     return score
+
+
+class LabelReport(NamedTuple):
+    """What `set_labels` did: traces, hallucinations and unlabelled ones among them, scores that fitted none."""
+
+    rows: int
+    positive: int
+    unlabelled: int
+    unused: int
+
+
+def set_labels(path: str | Path, scores: Mapping[str, float], threshold: float = SCORE_THRESHOLD) -> LabelReport:
+    """Add or replace the columns `score` and `label` of a store, in one commit that touches nothing else.
+
+    Parameters
+    ----------
+    path
+        The store.
+    scores
+        Question id -> score (trace id -> score, if the store has no column `question_id`).
+    threshold : float
+        Scores from here on count as right.
+    """
+    with StoreWriter.open(path) as writer:
+        store = TraceStore.open(path)
+        key = "question_id" if "question_id" in store.schema.columns else TRACE_ID
+        ids = store.read(range(len(store)), [key])[key]
+        found = [scores.get(i, math.nan) for i in ids]
+        labels = [label_from_score(score, threshold) for score in found]
+        rows = ({"score": score, "label": label} for score, label in zip(found, labels, strict=True))
+        writer.set_columns({"score": Column("float32"), "label": Column("int8")}, rows)
+    return LabelReport(len(ids), labels.count(1), labels.count(-1), len(scores.keys() - set(ids)))

@@ -8,7 +8,7 @@ from oracle import SCHEMA, assert_same_row, make_rows, write_store
 from store import Column, CorruptError, Schema, SchemaError, StoreWriter, TraceStore
 from store.cli import main
 from store.files import Files
-from store.sources.labels import set_labels
+from store.sources.scores import set_labels
 
 ROWS = make_rows(SCHEMA, 23, seed=1)
 NEW = {"score": Column("float32"), "label": Column("int64", chunk_items=4, shard_items=8)}

@@ -1,0 +1,145 @@
+"""`python -m store extract`: from the name of a model and a file of questions to a source of traces.
+
+What goes wrong before the first trace (no such model, no chat template, weights that are missing) is a `StoreError` of
+one line. A question whose prompt the model cannot take is left out and told; the others go on.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from store.errors import NotFoundError, SchemaError
+from store.reader import TraceStore
+from store.sources.forward import ATTENTION
+from store.sources.prompts import PromptError, Prompts
+from store.sources.questions import Question
+
+__all__ = ["DTYPES", "ExtractReport", "choose_device", "load_model", "needs_maps", "take_fitting"]
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "auto": "auto"}
+SHOWN = 20  # messages that a report keeps
+
+
+@dataclass
+class ExtractReport:
+    """What became of an extraction.
+
+    Attributes
+    ----------
+    questions, skipped
+        Questions asked, and left out.
+    messages
+        One line for each question left out, the first of them.
+    """
+
+    questions: int = 0
+    skipped: int = 0
+    messages: list[str] = field(default_factory=list)
+
+    def summary(self, path: Path, store: TraceStore) -> str:
+        """What the store holds, and what was left out, a line each."""
+        lines = [f"{path}: {len(store):,} traces of {self.questions:,} questions"]
+        if "label" in store.schema.columns and len(store):
+            labels = store.read(range(len(store)), ["label"])["label"]
+            for value, text in ((1, "wrong (label 1)"), (0, "right (label 0)"), (-1, "without a label")):
+                n = int((labels == value).sum())
+                lines += [f"  {n:,} {text}"] * bool(n)
+        lines += [f"  {self.skipped:,} questions left out"] * bool(self.skipped)
+        more = [f"  ... and {self.skipped - SHOWN} more"] * (self.skipped > SHOWN)
+        return "\n".join([*lines, *self.messages, *more])
+
+
+def choose_device(name: str | None) -> torch.device:
+    """The device of that name, or the best there is; raises SchemaError if it does not work."""
+    name = name or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise SchemaError(f"device: expected one like cpu or cuda:0, found {name!r}: {_first_line(error)}") from error
+    return device
+
+
+def needs_maps(columns: Sequence[str] | None) -> bool:
+    """Whether attention maps must be computed, which takes the eager implementation."""
+    return columns is None or not ATTENTION.isdisjoint(columns)
+
+
+def load_model(
+    name: str, dtype: str, device: torch.device, *, maps: bool
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a causal model and its tokenizer.
+
+    Parameters
+    ----------
+    name
+        Directory, or name on the Hugging Face Hub.
+    dtype
+        One of `DTYPES`.
+    device
+        Where the model shall be.
+    maps
+        Whether it shall give attention maps.
+
+    Raises
+    ------
+    NotFoundError
+        There is no such model, or no tokenizer with it.
+    SchemaError
+        It is no causal model, or some of its weights are missing.
+    """
+    logging.set_verbosity_error()  # what matters is an error of ours
+    logging.disable_progress_bar()
+    unreadable = (OSError, ValueError, ImportError, SafetensorError)
+    expected = f"model {name!r}: expected a model's directory or its name on the Hugging Face Hub"
+    if name.startswith((".", "/")) and not Path(name).is_dir():
+        raise NotFoundError(f"{expected}, found no such directory")
+    try:
+        AutoConfig.from_pretrained(name)
+    except unreadable as error:
+        raise NotFoundError(f"{expected}, found: {_first_line(error)}") from error
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+    except unreadable as error:
+        raise NotFoundError(f"model {name!r}: expected a tokenizer with it, found: {_first_line(error)}") from error
+    attention = {"attn_implementation": "eager"} if maps else {}
+    try:
+        model, info = AutoModelForCausalLM.from_pretrained(
+            name, dtype=DTYPES[dtype], output_loading_info=True, **attention
+        )
+    except unreadable as error:
+        raise SchemaError(f"model {name!r}: expected a causal language model, found: {_first_line(error)}") from error
+    missing = sorted(info["missing_keys"])
+    if missing:  # transformers would draw them at random
+        raise SchemaError(
+            f"model {name!r}: expected all weights, found {len(missing)} missing, first {missing[0]!r}; "
+            "check that it is a causal language model"
+        )
+    return model.eval().to(device), tokenizer
+
+
+def take_fitting(questions: Sequence[Question], prompts: Prompts) -> tuple[list[Question], ExtractReport]:
+    """The questions whose prompts the model can take, and a report that names the others."""
+    fitting, report = [], ExtractReport()
+    for question in questions:
+        try:
+            prompts.encode(question)
+        except PromptError as error:
+            report.skipped += 1
+            report.messages += [str(error)] * (len(report.messages) < SHOWN)
+        else:
+            fitting.append(question)
+    if questions and not fitting:
+        found = f"found none of {len(questions)}: {report.messages[0]}"
+        raise SchemaError(f"expected questions whose prompts the model can take, {found}")
+    report.questions = len(fitting)
+    return fitting, report
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -1,0 +1,131 @@
+"""Files of questions: every format gives the same list, and what is wrong names its line."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from store.errors import FormatError, NotFoundError
+from store.sources.questions import read_questions
+
+QUESTIONS = [
+    {"question_id": "a", "question": "What, then?", "answers": ["1", 'two "2"', "drei | 3"]},
+    {"question_id": "é b", "question": "Line\nbreak?", "answers": ["one"]},
+    {"question_id": "7", "question": "No reference?", "answers": []},
+]
+
+
+def as_csv(questions):
+    file = io.StringIO(newline="")
+    writer = csv.writer(file)
+    writer.writerow(["answers", "question_id", "more", "question"])
+    writer.writerows([json.dumps(q["answers"]), q["question_id"], "x", q["question"]] for q in questions)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n".join(map(json.dumps, QUESTIONS)),
+        "\r\n\n".join(map(json.dumps, QUESTIONS)) + "\n\n",
+        json.dumps(QUESTIONS),
+        "\n " + json.dumps(QUESTIONS, indent=2, ensure_ascii=False) + "\n",
+        as_csv(QUESTIONS),
+        "\ufeff" + as_csv(QUESTIONS),
+    ],
+    ids=["lines", "blank lines", "array", "indented array", "csv", "csv with a mark"],
+)
+def test_every_format_gives_the_same_questions(tmp_path, text):
+    (tmp_path / "q").write_text(text, encoding="utf-8", newline="")
+    assert read_questions(tmp_path / "q") == QUESTIONS
+
+
+@pytest.mark.parametrize(
+    "record, expected",
+    [
+        ({"question_id": "a", "question": "Q", "answers": "one"}, ("a", ["one"])),
+        ({"question_id": 5, "question": "Q", "answers": [5, "5", " ", "six"]}, ("5", ["5", "six"])),
+        ({"question_id": "a", "question": "Q"}, ("a", [])),
+        (
+            {
+                "question": "Q",
+                "question_id": "tc_3",
+                "answer": {"aliases": ["A b", "C"], "normalized_aliases": ["a b", "c"], "value": "C", "type": "x"},
+            },
+            ("tc_3", ["C", "A b", "a b", "c"]),
+        ),
+        (
+            {"Question": "Q", "QuestionId": "tc_3", "Answer": {"Aliases": ["A"], "NormalizedAliases": ["a"]}},
+            ("tc_3", ["A", "a"]),
+        ),
+        ({"question": "Q", "answer": ["x", "y"]}, ("nq_1", ["x", "y"])),
+    ],
+    ids=["one text", "numbers", "none", "triviaqa", "triviaqa file", "nq-open"],
+)
+def test_the_names_of_the_field_are_understood(tmp_path, record, expected):
+    (tmp_path / "q").write_text(json.dumps(record))
+    assert read_questions(tmp_path / "q") == [
+        dict(zip(("question_id", "answers"), expected, strict=True)) | {"question": "Q"}
+    ]
+
+
+def test_triviaqas_own_files(tmp_path):
+    """One object, the questions under "Data"."""
+    data = [{"QuestionId": f"tc_{i}", "Question": "Q", "Answer": {"Value": "v"}} for i in range(3)]
+    for indent in (None, 4):
+        (tmp_path / "q").write_text(json.dumps({"Data": data, "Domain": "Web"}, indent=indent))
+        assert [question["question_id"] for question in read_questions(tmp_path / "q")] == ["tc_0", "tc_1", "tc_2"]
+
+
+def test_cells_of_several_answers(tmp_path):
+    (tmp_path / "q").write_text('question_id,question,answers\na,Q,x| y |\nb,Q,\nc,Q,"[""p|q"", 3]"\n')
+    assert [question["answers"] for question in read_questions(tmp_path / "q")] == [["x", " y "], [], ["p|q", "3"]]
+
+
+GOOD = '{"question_id": "a", "question": "Q", "answers": ["x"]}'
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("", r"line 1: expected JSON, or a CSV header with question_id"),
+        ("[]", r"expected questions, found none"),
+        ("question_id,question\n", "expected questions, found none"),
+        ("id,text\na,b\n", r"line 1: expected JSON, or a CSV header .* found \['id', 'text'\]"),
+        (f"{GOOD}\n{{'question'\n", "line 2: expected one JSON object on the line"),
+        (f"{GOOD}\n\n3\n", "line 3: expected an object with a question, found 3"),
+        (f"{GOOD}\n{GOOD}\n", "line 2: expected a new question_id, found 'a' of line 1"),
+        (f"[{GOOD},\n{GOOD}]", "line 2: expected a new question_id"),
+        (f"[\n{GOOD}\n,\n\nx]", "line 5: expected a JSON object"),
+        (f"[{GOOD}\n{GOOD}]", "line 2: expected ',' or ']', found"),
+        (f"[{GOOD}", "line 1: expected ',' or ']', found ''"),
+        ('{"question": "Q", "answers": ["x"]}', "line 1: question_id: expected a text, found none"),
+        ('{"question_id": "a"}', "line 1: question: expected a text, found none"),
+        ('{"question_id": true, "question": "Q"}', "line 1: question_id: expected a text, found True"),
+        ('{"question_id": "a", "question": " "}', "question: expected a text, found ' '"),
+        ('{"question_id": "a", "question": "\\ud800"}', "question: expected text that UTF-8 can hold"),
+        ('{"question_id": "a", "question": "Q", "answers": [["x"]]}', r"answers: expected a text, found \['x'\]"),
+        ('{"question_id": "a", "question": "Q", "answer": {"x": 1}}', r"answer: expected one of .* found \['x'\]"),
+        (f'{{"question_id": "{"a" * 1001}", "question": "Q"}}', "expected at most 1000 bytes, found 1001"),
+        ("question_id,question,answers\na,Q\n", "line 2: expected 3 cells, found 2"),
+        ('question_id,question\na,"Q\nQ"\nb,Q,x\n', "line 4: expected 2 cells, found 3"),
+        ("question_id,question,answers\na,Q,[x\n", "line 2: expected a JSON list"),
+        ('question_id,question\na,"Q', "line 2: expected CSV"),
+        ("[" * 100_000, "line 1: expected a JSON object, found"),
+    ],
+)
+def test_what_is_wrong_names_its_line(tmp_path, text, message):
+    (tmp_path / "q").write_text(text)
+    with pytest.raises(FormatError, match=f"q[,:] .*{message}|q: {message}"):
+        read_questions(tmp_path / "q")
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(NotFoundError, match="none: expected a file of questions"):
+        read_questions(tmp_path / "none")
+    with pytest.raises(NotFoundError, match="Is a directory"):
+        read_questions(tmp_path)
+    (tmp_path / "q").write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(FormatError, match="expected UTF-8 text"):
+        read_questions(tmp_path / "q")
