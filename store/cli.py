@@ -45,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered has nowhere to go
         if isinstance(error, BrokenPipeError):  # the reader of our output has left, e.g. `| head`
             return 0
-        print(f"python -m store {args.command}: expected to print the answer, found: {error}", file=sys.stderr)
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"python -m store {args.command}: {where}expected to read and write, found: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

@@ -257,7 +257,12 @@ class StoreWriter:
                 )
         return {axis: len(items[name]) for axis, name in first.items()}
 
-    def set_columns(self, columns: Mapping[str, Column], rows: Iterable[Mapping[str, object]]) -> None:
+    def set_columns(
+        self,
+        columns: Mapping[str, Column],
+        rows: Iterable[Mapping[str, object]],
+        provenance: Mapping | None = None,
+    ) -> None:
         """Add fixed columns, or replace some, in all committed rows; durable and visible when it returns.
 
         Nothing else is touched. A column that is replaced goes to a new array, so that readers of an older generation
@@ -269,6 +274,8 @@ class StoreWriter:
             Name -> `Column`, each a fixed one.
         rows
             A value of each for every row, in order.
+        provenance
+            JSON object that takes the place of the store's, if given.
 
         Raises
         ------
@@ -298,7 +305,8 @@ class StoreWriter:
             raise
         tails = {w.layout.path: tail for w in writers.values() if (tail := w.commit())}
         kept = {path: sums for path, sums in self._manifest.tails.items() if path not in old.values()}
-        self._publish(self._manifest.next(schema=schema, tails=kept | tails))
+        told = dict(self._manifest.provenance if provenance is None else provenance)
+        self._publish(self._manifest.next(schema=schema, tails=kept | tails, provenance=told))
         for name, path in old.items():
             self._columns[name].close()
             self._remove_array(path)

@@ -1,8 +1,20 @@
 """Kinds of arguments that commands take."""
 
 import argparse
+import math
 
-__all__ = ["layers", "names", "part", "positive"]
+__all__ = ["finite", "layers", "names", "part", "positive"]
+
+
+def finite(text: str) -> float:
+    """A number that is neither infinite nor none."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"expected a finite number, found {text!r}")
+    return value
 
 
 def names(text: str) -> list[str]:

@@ -78,7 +78,7 @@ def _open_partial(path: Path, source: Source) -> StoreWriter:
     partial = partial_path(path)
     begun = open_begun(path)
     if begun is None:
-        shutil.rmtree(partial, ignore_errors=True)
+        _clear(partial)
         partial.parent.mkdir(parents=True, exist_ok=True)
         return StoreWriter.create(partial, source.schema, source.provenance)
     if begun.schema != source.schema or begun.provenance != source.provenance:
@@ -87,6 +87,16 @@ def _open_partial(path: Path, source: Source) -> StoreWriter:
             "repeat that command, or remove this"
         )
     return StoreWriter.open(partial)
+
+
+def _clear(partial: Path) -> None:
+    """Remove what a crash left before the first commit; anything else is not ours to remove."""
+    if not partial.exists():
+        return
+    ours = partial.is_dir() and all(path.is_dir() or path.name == "zarr.json.new" for path in partial.iterdir())
+    if not ours:  # before its first commit a store has directories only
+        raise SchemaError(f"{partial}: expected a build that was stopped, found something else; move it away")
+    shutil.rmtree(partial)
 
 
 def _difference(begun: TraceStore, source: Source) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from store.reader import TraceStore
 from store.sources import extract_cli
-from store.sources.arguments import names, part
+from store.sources.arguments import finite, names, part
 from store.sources.progress import Progress
 from store.split import SIDES
 
@@ -80,7 +80,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     label.add_argument("store", metavar="STORE", type=Path)
     label.add_argument("--scores", metavar="CSV", type=Path, required=True, help="question_id,score")
     label.add_argument(
-        "--score-threshold", type=float, default=0.5, help="label 1 (hallucination) below it (default %(default)s)"
+        "--score-threshold", type=finite, default=0.5, help="label 1 (hallucination) below it (default %(default)s)"
     )
     label.set_defaults(run=run_label)
     extract_cli.add_command(commands)
@@ -95,18 +95,18 @@ def _add_import(commands: argparse._SubParsersAction) -> None:
     made.add_argument("sources", metavar="SOURCE", nargs="+", help="files, folders or patterns")
     made.add_argument("--scores", metavar="CSV", type=Path, help="question_id,score; they decide the labels")
     made.add_argument(
-        "--score-threshold", type=float, default=0.5, help="label 1 (hallucination) below it (default %(default)s)"
+        "--score-threshold", type=finite, default=0.5, help="label 1 (hallucination) below it (default %(default)s)"
     )
     made.add_argument("--columns", type=names, help="only these, e.g. hs_last,label")
     made.add_argument("--keep-attention", action="store_true", help="keep the full attention maps, too (large)")
     made.add_argument(
         "--attn-threshold",
-        type=float,
+        type=finite,
         help="what graphs were built with (default: found, on the safe side)",
     )
-    made.add_argument("--part", metavar="K/N", type=part, help="only every N-th file, beginning with the K-th")
+    made.add_argument("--part", metavar="K/N", type=part, default=(1, 1), help="only every N-th file, from the K-th")
     made.add_argument(
-        "--max-file-gb", type=float, default=16, help="refuse files that unpack to more (default %(default)s)"
+        "--max-file-gb", type=finite, default=16, help="refuse files that unpack to more (default %(default)s)"
     )
     made.set_defaults(run=run_import)
 
@@ -118,9 +118,6 @@ def run_import(args: argparse.Namespace) -> int:
     from store.sources.scores import read_scores
 
     files = find_files(args.sources)
-    if args.part:
-        k, n = args.part
-        files = files[k - 1 :: n]
     source = ImportSource(
         files,
         read_scores(args.scores) if args.scores else None,
@@ -128,6 +125,7 @@ def run_import(args: argparse.Namespace) -> int:
         columns=args.columns,
         keep_attention=args.keep_attention,
         attn_threshold=args.attn_threshold,
+        part=args.part,
         begun=open_begun(args.store),
         max_bytes=int(args.max_file_gb * 1e9),
     )
@@ -165,7 +163,8 @@ def run_subset(args: argparse.Namespace) -> int:
             rows_of_side(store, args.split, args.seed),
             {"by": "split", "side": args.split, "seed": args.seed},
         )
-    chosen |= {"of": store.uuid, "rows": len(rows), "rows_sha256": hashlib.sha256(repr(rows).encode()).hexdigest()}
+    digest = hashlib.sha256(repr(rows).encode()).hexdigest()
+    chosen |= {"of": store.uuid, "generation": store.generation, "rows": len(rows), "rows_sha256": digest}
     source = CopySource([(store, rows)], store.provenance | {"subset": chosen})
     with Progress(lambda done: done / max(1, len(rows))) as progress:
         build_store(args.store, source, progress)

@@ -61,7 +61,10 @@ def merge_stores(path: Path, stores: Sequence[TraceStore], progress: Callable[[i
 
 def _merged_provenance(stores: Sequence[TraceStore]) -> dict[str, Any]:
     """What the stores say, and what readers look for, on the safe side."""
-    merged = {"source": "merge", "stores": [{"uuid": s.uuid, "rows": len(s), **s.provenance} for s in stores]}
+    merged = {
+        "source": "merge",
+        "stores": [{"uuid": s.uuid, "generation": s.generation, "rows": len(s), **s.provenance} for s in stores],
+    }
     thresholds = [s.provenance.get("attn_threshold") for s in stores]
     return merged | ({"attn_threshold": max(t or 0.0 for t in thresholds)} if any(thresholds) else {})
 

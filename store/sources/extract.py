@@ -4,6 +4,7 @@ What goes wrong before the first trace (no such model, no chat template, weights
 one line. A question whose prompt the model cannot take is left out and told; the others go on.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from store.sources.questions import Question
 __all__ = ["DTYPES", "ExtractReport", "choose_device", "load_model", "needs_maps", "take_fitting"]
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "auto": "auto"}
+_LAYER = re.compile(r"(^|\.)(layers|h|blocks|block)\.\d+\.(?!.*inv_freq)")
 SHOWN = 20  # messages that a report keeps
 
 
@@ -95,22 +97,23 @@ def load_model(
     """
     logging.set_verbosity_error()  # what matters is an error of ours
     logging.disable_progress_bar()
-    unreadable = (OSError, ValueError, ImportError, SafetensorError)
+    unreadable = (OSError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError)
+    unreadable += (ImportError, SafetensorError)  # whatever a damaged configuration leads to
     expected = f"model {name!r}: expected a model's directory or its name on the Hugging Face Hub"
     if name.startswith((".", "/")) and not Path(name).is_dir():
         raise NotFoundError(f"{expected}, found no such directory")
     try:
-        AutoConfig.from_pretrained(name)
+        AutoConfig.from_pretrained(name, trust_remote_code=False)
     except unreadable as error:
         raise NotFoundError(f"{expected}, found: {_first_line(error)}") from error
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except unreadable as error:
         raise NotFoundError(f"model {name!r}: expected a tokenizer with it, found: {_first_line(error)}") from error
     attention = {"attn_implementation": "eager"} if maps else {}
     try:
         model, info = AutoModelForCausalLM.from_pretrained(
-            name, dtype=DTYPES[dtype], output_loading_info=True, **attention
+            name, dtype=DTYPES[dtype], output_loading_info=True, trust_remote_code=False, **attention
         )
     except unreadable as error:
         raise SchemaError(f"model {name!r}: expected a causal language model, found: {_first_line(error)}") from error
@@ -119,6 +122,12 @@ def load_model(
         raise SchemaError(
             f"model {name!r}: expected all weights, found {len(missing)} missing, first {missing[0]!r}; "
             "check that it is a causal language model"
+        )
+    surplus = sorted(key for key in info["unexpected_keys"] if _LAYER.search(key))
+    if surplus:  # layers that the configuration leaves out: what answers would be another model
+        raise SchemaError(
+            f"model {name!r}: expected the layers of its configuration, found {len(surplus)} weights of others, first "
+            f"{surplus[0]!r}; check config.json"
         )
     return model.eval().to(device), tokenizer
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store.errors import NotFoundError, SchemaError
-from store.sources.arguments import layers, names, part, positive
+from store.sources.arguments import finite, layers, names, part, positive
 from store.sources.progress import Progress
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     answers.add_argument(
         "--num-samples", metavar="K", type=positive, default=1, help="to each question; drawn, or the K best beams"
     )
-    answers.add_argument("--temperature", type=float, help="of what is drawn (default 1)")
-    answers.add_argument("--top-p", type=float, default=1.0, help="draw from this much probability (default 1)")
+    answers.add_argument("--temperature", type=finite, help="of what is drawn (default 1)")
+    answers.add_argument("--top-p", type=finite, default=1.0, help="draw from this much probability (default 1)")
     answers.add_argument("--seed", type=int, default=0, help="of what is drawn (default %(default)s)")
     kept = made.add_argument_group("what is kept")
     kept.add_argument("--layers", type=layers, help="e.g. 8,16,24 or 8-16 (default: all, from 1)")
@@ -73,7 +73,7 @@ def add_command(commands: argparse._SubParsersAction) -> None:
         "--labels", choices=("exact", "f1", "none"), default="exact", help="score of an answer (default exact match)"
     )
     kept.add_argument(
-        "--score-threshold", type=float, default=0.5, help="label 1 (hallucination) below it (default %(default)s)"
+        "--score-threshold", type=finite, default=0.5, help="label 1 (hallucination) below it (default %(default)s)"
     )
     made.set_defaults(run=run_extract)
 

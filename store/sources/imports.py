@@ -18,17 +18,28 @@ from typing import Any
 
 import numpy as np
 
-from store.errors import CorruptError, NotFoundError, RefusedError, SchemaError, closest
+from store.errors import CorruptError, NotFoundError, RefusedError, SchemaError, StoreError, closest
 from store.reader import TraceStore
 from store.schema import Column, Schema
 from store.sources import legacy
 from store.sources.labels import SCORE_THRESHOLD, label_from_score
-from store.sources.legacy import GRAPHS, LSTM, Kind, RecordError, Row
+from store.sources.legacy import GRAPHS, LSTM, NOTHING, Kind, RecordError, Row
 from store.sources.pickles import MAX_BYTES, kind_of_file, read_pickle, read_torch
 from store.values import encode_value
 
 __all__ = ["ImportReport", "ImportSource", "find_files"]
 
+MAX_QUESTION_BYTES = 1000  # a trace id takes 1,024, with the number of a repeated question
+_DAMAGE = (  # what NumPy, torch and Python raise over values that contradict each other
+    SchemaError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    MemoryError,
+    RuntimeError,
+)
 SHOWN = 20  # messages of one sort that a report keeps
 
 
@@ -82,24 +93,36 @@ def find_files(sources: Sequence[str]) -> list[Path]:
     NotFoundError
         A source names nothing.
     """
-    files: set[Path] = set()
+    files: dict[Path, Path] = {}  # by what it really is: a file named twice is read once
     for source in sources:
         path = Path(source)
-        if path.is_dir():
-            found = [file for file in sorted(path.rglob("*")) if file.is_file() and _may_hold_traces(file)]
-        else:
-            found = [path] if path.exists() else _matches(source)
-        if not found:
+        named = [path] if source and path.exists() else _matches(source)
+        found = [file for name in named for file in (_files_under(name) if name.is_dir() else [name])]
+        if not any(file.is_file() for file in found):
             raise NotFoundError(f"{source}: expected a file, folder or pattern of files with traces, found none")
-        files |= {file for file in found if file.is_file()}
-    return sorted(files)
+        for file in found:
+            if file.is_file():
+                files.setdefault(file.resolve(), file)
+    return sorted(files.values())
+
+
+def _files_under(folder: Path) -> list[Path]:
+    """The files of a folder that may hold traces; those of stores are none."""
+    if (folder / "zarr.json").exists():
+        raise SchemaError(f"{folder}: expected older files, found a store; see python -m store merge and subset")
+    stores = {path.parent for path in folder.rglob("zarr.json")}
+    files = (file for file in sorted(folder.rglob("*")) if file.is_file() and stores.isdisjoint(file.parents))
+    return [file for file in files if _may_hold_traces(file)]
 
 
 def _matches(pattern: str) -> list[Path]:
     """The paths that a pattern names, from here or from the root."""
     path = Path(pattern)
     root = Path(path.anchor or ".")
-    return sorted(root.glob(str(path.relative_to(path.anchor)))) if path.name else []
+    try:
+        return sorted(root.glob(str(path.relative_to(path.anchor)))) if path.name else []
+    except ValueError as error:
+        raise NotFoundError(f"{pattern}: expected a pattern of files, found: {error}") from error
 
 
 def _may_hold_traces(file: Path) -> bool:
@@ -130,6 +153,8 @@ class ImportSource:
         Keep the full attention maps of raw traces, as the column `attentions`.
     attn_threshold
         The threshold that preprocessed graphs were built with; None finds one that is safe.
+    part
+        (k, n): only every n-th file, beginning with the k-th; sequences follow their graphs.
     begun
         What a stopped import of the same files has committed.
     max_bytes
@@ -150,6 +175,7 @@ class ImportSource:
         columns: Sequence[str] | None = None,
         keep_attention: bool = False,
         attn_threshold: float | None = None,
+        part: tuple[int, int] = (1, 1),
         begun: TraceStore | None = None,
         max_bytes: int = MAX_BYTES,
     ) -> None:
@@ -159,12 +185,18 @@ class ImportSource:
         self._names = dict(zip(files, _short_names(files), strict=True))
         self._loaded: dict[str, tuple[Path, Any]] = {}
         self._partners: dict[tuple[Path, int], tuple[Path, int]] = {}  # graphs -> the sequence of the same trace
-        self._files, smallest = self._survey(files)
+        everything, smallest = self._survey(files)
+        self._files = everything[part[0] - 1 :: part[1]]
+        if everything and not self._files:
+            raise NotFoundError(f"part {part[0]}/{part[1]}: expected files in it, found {len(everything)} in all")
+        self.report.bytes_all = sum(file.stat().st_size for file in self._files)
         self._joined = set(self._partners.values())
         self._kind, first = self._first_row()
         known = legacy.schema_of(first)
         self.schema = Schema({name: known.columns[name] for name in _chosen(columns, known)})
-        self.provenance = self._describe(files, smallest if attn_threshold is None else attn_threshold)
+        self.provenance = self._describe(files, smallest if attn_threshold is None else attn_threshold) | {
+            "part": list(part)
+        }
 
     def _survey(self, files: Sequence[Path]) -> tuple[list[Path], float]:
         """Look into the torch files, which are mapped: the files in the order to read them, and the smallest edge."""
@@ -174,8 +206,12 @@ class ImportSource:
             content = self._open(file) if _is_torch(file) else None
             kind = legacy.kind_of(content) if content is not None else None
             if kind in (GRAPHS, LSTM):
-                ids[kind.name][file] = list(content["question_ids"])
-                smallest = max(smallest, legacy.smallest_edge(content)) if kind is GRAPHS else smallest
+                try:
+                    ids[kind.name][file] = list(legacy.ids_and_labels(content, kind)[0])
+                    smallest = max(smallest, legacy.smallest_edge(content)) if kind is GRAPHS else smallest
+                except _DAMAGE as error:
+                    ids[kind.name].pop(file, None)
+                    self._refuse(file, error)
             elif str(file) not in self.report.refused:
                 raw.append(file)
         preprocessed = [*ids[GRAPHS.name], *ids[LSTM.name]]
@@ -196,11 +232,15 @@ class ImportSource:
                 content = read(file, self.max_bytes)
                 legacy.kind_of(content)
             except (RefusedError, CorruptError, SchemaError) as error:
-                text = str(error)
-                self.report.refused[str(file)] = text if text.startswith(str(file)) else f"{file}: {text}"
+                self._refuse(file, error)
                 return None
             self._loaded[slot] = (file, content)
         return self._loaded[slot][1]
+
+    def _refuse(self, file: Path, error: Exception) -> None:
+        """Leave a file out, and tell why in one line."""
+        text = _one_line(error)
+        self.report.refused[str(file)] = text if text.startswith(str(file)) else f"{file}: {text}"
 
     def _first_row(self) -> tuple[Kind, Row]:
         """The kind of the first file that has a whole record, and that record's row."""
@@ -211,7 +251,7 @@ class ImportSource:
             kind = legacy.kind_of(content)
             head = list(content) if isinstance(content, list) else content  # a copy: rows free their records
             for i, make in enumerate(kind.rows(head, self.keep_attention)):
-                with suppress(RecordError):  # told when its turn comes
+                with suppress(*_DAMAGE):  # told when its turn comes
                     return kind, self._complete(make(), file, i)
         reasons = "; ".join(list(self.report.refused.values())[:3]) or "no record is whole"
         raise SchemaError(f"expected traces in {len(self._names)} files, found none: {reasons}")
@@ -230,6 +270,7 @@ class ImportSource:
 
     def _done(self, start: int) -> tuple[Counter, Counter]:
         """Committed rows of each file and of each question."""
+        self._given = set(self.begun.ids) if start else set()
         if not start:
             return Counter(), Counter()
         names = [name for name in ("source_file", "question_id", "label") if name in self.schema.columns]
@@ -245,7 +286,7 @@ class ImportSource:
         if content is None:
             return
         kind = legacy.kind_of(content)
-        if kind is not self._kind and not {kind, self._kind} <= {GRAPHS, LSTM}:
+        if kind not in (self._kind, NOTHING) and not {kind, self._kind} <= {GRAPHS, LSTM}:
             found = f"expected {self._kind.name} traces like the files before it, found {kind.name}"
             self.report.refused[str(file)] = f"{file}: {found}; import it into another store"
             return
@@ -254,8 +295,8 @@ class ImportSource:
                 continue
             try:
                 row = self._checked(self._complete(make(), file, i))
-            except RecordError as error:
-                self.report.skip(f"{file}, record {i}: {error}")
+            except _DAMAGE as error:
+                self.report.skip(f"{file}, record {i}: {_one_line(error)}")
                 continue
             if n_done:
                 n_done -= 1
@@ -263,13 +304,31 @@ class ImportSource:
             question_id = row["question_id"]
             seen[question_id] += 1
             self._count(row, seen[question_id])
-            yield question_id if seen[question_id] == 1 else f"{question_id}#{seen[question_id]}", row
+            yield self._trace_id(question_id, seen), row
+
+    def _trace_id(self, question_id: str, seen: Counter) -> str:
+        """The question's id, from its second trace on with a number that no other question's id ends in."""
+        k = seen[question_id]
+        trace_id = question_id if k == 1 else f"{question_id}#{k}"
+        while trace_id in self._given:
+            k += 1
+            trace_id = f"{question_id}#{k}"
+        self._given.add(trace_id)
+        return trace_id
 
     def _complete(self, row: Row, file: Path, i: int) -> Row:
         """Add what the record alone does not say."""
         if (file, i) in self._partners:
             partner, at = self._partners[file, i]
-            row |= {"hs_last": legacy.sequence(self._open(partner, "partner"), at)}
+            states = legacy.sequence(self._open(partner, "partner"), at)
+            if states.shape != row["hs_last"].shape or not np.allclose(
+                states.astype(float), row["hs_last"].astype(float), rtol=2e-3, atol=1e-5, equal_nan=True
+            ):
+                raise RecordError(
+                    f"expected the states of the last token as in {partner}, record {at}, of the same question, found "
+                    "others; import the two kinds into two stores"
+                )
+            row |= {"hs_last": states}
         score = (self.scores or {}).get(row["question_id"], math.nan)
         if self.scores is not None or "label" not in row:
             row["label"] = np.int8(label_from_score(score, self.score_threshold))
@@ -277,6 +336,10 @@ class ImportSource:
 
     def _checked(self, row: Row) -> Row:
         """The columns that are kept, each as the schema has it; a sequence without graphs has no tokens."""
+        if not 0 < len(row["question_id"].encode()) <= MAX_QUESTION_BYTES:
+            raise RecordError(
+                f"question_id: expected 1 to {MAX_QUESTION_BYTES} bytes, found {row['question_id']!r:.100}"
+            )
         checked = {}
         for name, column in self.schema.columns.items():
             value = row.get(name, _nothing(column))
@@ -299,7 +362,8 @@ class ImportSource:
 
     def _describe(self, files: Sequence[Path], attn_threshold: float) -> dict[str, Any]:
         """Where the values come from; two imports with equal descriptions give the same rows."""
-        sizes = "".join(f"{self._names[file]}\t{file.stat().st_size}\n" for file in files)
+        stats = [(file, file.stat()) for file in files]
+        sizes = "".join(f"{self._names[file]}\t{stat.st_size}\t{stat.st_mtime_ns}\n" for file, stat in stats)
         scores = "".join(f"{key}\t{value!r}\n" for key, value in sorted((self.scores or {}).items()))
         return {
             "source": "import",
@@ -348,6 +412,12 @@ def _nothing(column: Column) -> np.ndarray | str | None:
     if column.is_text:
         return ""
     return np.empty((0, *column.item_shape), column.storage_dtype) if column.axis else None
+
+
+def _one_line(error: Exception) -> str:
+    """What is wrong, of an error of ours or of a library."""
+    text = " ".join(str(error).split())[:300]
+    return text if isinstance(error, StoreError) else f"expected a whole trace, found {type(error).__name__}: {text}"
 
 
 def _has_not_finite(value: object) -> bool:

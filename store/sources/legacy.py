@@ -27,11 +27,13 @@ from store.sources import reductions
 __all__ = [
     "GRAPHS",
     "LSTM",
+    "NOTHING",
     "RAW_V1",
     "RAW_V3",
     "Kind",
     "RecordError",
     "Row",
+    "ids_and_labels",
     "kind_of",
     "schema_of",
     "sequence",
@@ -93,7 +95,7 @@ def kind_of(content: object) -> Kind:
     if not isinstance(content, list):
         raise _unknown(type(content).__name__)
     if not content:
-        return RAW_V3  # no record, no question what kind
+        return NOTHING
     first = content[0]
     if not isinstance(first, Mapping) or not {"hidden_states", "attentions"} <= first.keys():
         keys = sorted(map(str, first))[:12] if isinstance(first, Mapping) else type(first).__name__
@@ -201,6 +203,10 @@ def _fed_tokens(tokens: np.ndarray, n_tokens: int) -> np.ndarray:
 def _joined_map(steps: Sequence, n_tokens: int) -> np.ndarray:
     """Rows of the attention map step by step: `(H, T, T)`; what was not there yet is zero."""
     parts = [_floats(step, "attentions", 4)[0] for step in steps]
+    if sum(part.shape[1] for part in parts) != n_tokens:
+        raise RecordError(
+            f"attentions: expected {n_tokens} tokens as hidden_states has, found {sum(part.shape[1] for part in parts)}"
+        )
     joined = np.zeros((len(parts[0]), n_tokens, n_tokens), parts[0].dtype)
     at = 0
     for part in parts:
@@ -225,14 +231,16 @@ def _state_columns(states: list[np.ndarray], n_tokens: int) -> Row:
                 f"hidden_states: expected shape {(n_tokens, states[0].shape[1])} of {states[0].dtype} in every layer, "
                 f"one row a token, found {layer.shape} of {layer.dtype}"
             )
-    if not n_tokens:
-        raise RecordError("tokens: expected one at least, found none")
+    if not states[0].size:
+        raise RecordError(f"hidden_states: expected numbers for one token at least, found shape {states[0].shape}")
     hidden = np.stack(states, axis=1)
     return {"hs_last": hidden[-1], "hidden_states": hidden}
 
 
 def _attention_columns(maps: list[np.ndarray], n_tokens: int, prompt_len: int | None, keep: bool) -> Row:
     """`(H, T, T)` of each layer, reduced in float32 one layer after the other, then cast."""
+    if not maps[0].shape[0]:
+        raise RecordError("attentions: expected one head at least, found none")
     for layer in maps:
         if layer.shape != (len(maps[0]), n_tokens, n_tokens):
             raise RecordError(
@@ -257,7 +265,7 @@ def _attention_columns(maps: list[np.ndarray], n_tokens: int, prompt_len: int | 
 
 
 def lstm_rows(content: Mapping, keep_attention: bool) -> Iterator[Callable[[], Row]]:
-    ids, labels = _ids_and_labels(content, "sequences")
+    ids, labels = ids_and_labels(content, LSTM)
     for i, question_id in enumerate(ids):
         yield lambda i=i, question_id=question_id: {
             "question_id": question_id,
@@ -272,7 +280,7 @@ def sequence(content: Mapping, i: int) -> np.ndarray:
 
 
 def graph_rows(content: Mapping, keep_attention: bool) -> Iterator[Callable[[], Row]]:
-    ids, labels = _ids_and_labels(content, "graphs")
+    ids, labels = ids_and_labels(content, GRAPHS)
     for i, question_id in enumerate(ids):
         yield lambda i=i, question_id=question_id: {
             "question_id": question_id,
@@ -281,7 +289,9 @@ def graph_rows(content: Mapping, keep_attention: bool) -> Iterator[Callable[[], 
         }
 
 
-def _ids_and_labels(content: Mapping, key: str) -> tuple[list[str], list[np.int8]]:
+def ids_and_labels(content: Mapping, kind: Kind) -> tuple[list[str], list[np.int8]]:
+    """Question and label of every trace of a preprocessed file; raises SchemaError if they do not belong together."""
+    key = "graphs" if kind is GRAPHS else "sequences"
     ids = content["question_ids"]
     if not isinstance(ids, list) or not all(isinstance(i, str) for i in ids):
         raise SchemaError("question_ids: expected a list of texts, found something else")
@@ -340,6 +350,8 @@ def smallest_edge(content: Mapping) -> float:
             n_tokens, values = len(_field(graph, "x")), _array(_field(graph, "edge_attr"))
             complete &= values.size == n_tokens * (n_tokens + 1) // 2
             smallest = min(smallest, float(values.min(initial=np.inf)))
+    if not complete and smallest == math.inf:
+        raise SchemaError("graphs: expected an edge in some graph, found none; --attn-threshold is not known")
     return 0.0 if complete else smallest
 
 
@@ -413,4 +425,5 @@ def _array(value: object) -> np.ndarray:
 
 
 RAW_V3, RAW_V1 = Kind("raw v3", raw_v3_rows), Kind("raw v1", raw_v1_rows)
+NOTHING = Kind("empty", lambda content, keep_attention: iter(()))
 LSTM, GRAPHS = Kind("lstm", lstm_rows), Kind("graphs", graph_rows)

@@ -105,7 +105,7 @@ def _json_lines(text: str) -> Iterator[tuple[int, Any]]:
         if record.strip():
             try:
                 yield line, json.loads(record)
-            except (json.JSONDecodeError, RecursionError) as error:
+            except (ValueError, RecursionError) as error:
                 raise _WrongRecord(f"expected one JSON object on the line, found: {error}", line) from error
 
 
@@ -119,7 +119,7 @@ def _json_array(text: str, at: int) -> Iterator[tuple[int, Any]]:
             record, at = decoder.raw_decode(text, at)
         except json.JSONDecodeError as error:
             raise _WrongRecord(f"expected a JSON object, found: {error.msg}", error.lineno) from error
-        except RecursionError as error:
+        except (ValueError, RecursionError) as error:
             raise _WrongRecord(f"expected a JSON object, found: {error}", line) from error
         yield line, record
         at = _behind_space(text, at)

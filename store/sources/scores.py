@@ -36,7 +36,7 @@ def read_scores(path: str | Path) -> dict[str, float]:
     """
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            return _collect(path, csv.reader(file))
+            return _collect(path, csv.reader(file, strict=True))
     except (FileNotFoundError, IsADirectoryError) as error:
         raise NotFoundError(f"{path}: expected a CSV file of scores, found {error.strerror}; check the path") from error
     except (csv.Error, UnicodeDecodeError) as error:
@@ -110,5 +110,6 @@ def set_labels(path: str | Path, scores: Mapping[str, float], threshold: float =
         found = [scores.get(i, math.nan) for i in ids]
         labels = [label_from_score(score, threshold) for score in found]
         rows = ({"score": score, "label": label} for score, label in zip(found, labels, strict=True))
-        writer.set_columns({"score": Column("float32"), "label": Column("int8")}, rows)
+        told = {"label_rule": "label = 1 iff score < threshold, scores given", "score_threshold": threshold}
+        writer.set_columns({"score": Column("float32"), "label": Column("int8")}, rows, store.provenance | told)
     return LabelReport(len(ids), labels.count(1), labels.count(-1), len(scores.keys() - set(ids)))

@@ -28,11 +28,11 @@ from store import NotFoundError, SchemaError, TraceStore
 from store.cli import main
 from store.sources import forward
 from store.sources.build import open_begun
-from store.sources.cli import Progress
 from store.sources.example.recipe import build_tokenizer
 from store.sources.generation import Decoding, generate_answers
 from store.sources.huggingface import HuggingFaceSource
 from store.sources.labels import f1_score
+from store.sources.progress import Progress
 
 ROOT = Path(__file__).parents[3]
 TEXTS = ["1+1", "1234*99", "7-8", "12+345", "5", "98-7", "31415-9265", "2*2*2"]
@@ -532,6 +532,7 @@ def test_mistakes_are_one_line_and_status_two(extract, model_dir, llama, capsys,
     Path("broken/model.safetensors").write_bytes(b"no tensors")
     llama.model.save_pretrained("weights")
     Path("headless/model.safetensors").symlink_to(Path("weights/model.safetensors").absolute())
+    capsys.readouterr()  # saving shows progress unless the progress bars were turned off before
     try:
         status = extract("t.zarr", *arguments)
     except SystemExit as stopped:
@@ -610,6 +611,24 @@ def test_progress_is_shown_on_a_terminal_only(monkeypatch):
                 progress(done)
         assert ("4 traces, 50%, 0:00:00 left" in stream.getvalue()) == shown
         assert stream.getvalue().endswith("\033[K") == shown
+
+
+def test_code_that_comes_with_a_model_is_never_run(tmp_path, capsys, monkeypatch):
+    """Whatever is answered to a question about it: none is asked."""
+    for file in (Path(__file__).parents[3] / "store/sources/example").iterdir():
+        if file.suffix in (".json", ".safetensors"):
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"auto_map": {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}, "model_type": "evil"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'canary')!r}, 'w')")
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 9))
+    (tmp_path / "q.jsonl").write_text('{"question_id": "a", "question": "1+1", "answers": ["2"]}\n')
+    arguments = ["extract", f"{tmp_path}/o.zarr", "--model", str(tmp_path), "--questions", f"{tmp_path}/q.jsonl"]
+    assert main(arguments) == 2
+    out = capsys.readouterr()
+    assert (out.out, len(out.err.splitlines())) == ("", 1)
+    assert not (tmp_path / "canary").exists()
 
 
 KILLED = """

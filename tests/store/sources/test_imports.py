@@ -388,3 +388,100 @@ def test_the_command(tmp_path):
     ids = [set(TraceStore.open(tmp_path / f"part{k}.zarr").ids) for k in (1, 2)]
     assert ids[0] | ids[1] == set(TraceStore.open(tmp_path / "s.zarr").ids)
     assert not ids[0] & ids[1]
+
+
+def test_a_file_that_changed_in_between_is_not_mixed_in(tmp_path):
+    """Also if its size is the same: other records under the same name are another import."""
+    records = [Trace(i).raw_v3() for i in (0, 5, 10)]
+    write(tmp_path / "a.pkl", records)
+    with pytest.raises(KeyboardInterrupt):
+        build_store(tmp_path / "s.zarr", Stopping(ImportSource([tmp_path / "a.pkl"]), 2))
+    write(tmp_path / "a.pkl", records[::-1])
+    os.utime(tmp_path / "a.pkl", ns=(1, 1))
+    with pytest.raises(SchemaError, match="files_sha256"):
+        imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
+
+
+def test_a_file_named_twice_is_read_once(tmp_path, monkeypatch):
+    """By relative and absolute path, by its folder, through a link, by a pattern that matches folders, too."""
+    write(tmp_path / "in/sub/a.pkl", [Trace(0).raw_v3()])
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    monkeypatch.chdir(tmp_path)
+    names = ["in/sub/a.pkl", str(tmp_path / "in"), "link", "in/*"]
+    assert [file.name for file in find_files(names)] == ["a.pkl"]
+    assert [file.name for file in find_files(["in/*"])] == ["a.pkl"]
+
+
+def test_stores_are_no_old_files(tmp_path):
+    write(tmp_path / "in/a.pkl", [Trace(0).raw_v3()])
+    store, _ = imported(tmp_path / "in/s.zarr", tmp_path / "in/a.pkl")
+    assert [file.name for file in find_files([str(tmp_path / "in")])] == ["a.pkl"]
+    with pytest.raises(SchemaError, match="found a store; see python -m store merge"):
+        find_files([str(store.path)])
+
+
+def test_parts_of_preprocessed_files_keep_their_partners(tmp_path):
+    """Each part joins its graphs with their sequences, wherever those are; together they are the whole."""
+    for i in range(3):
+        write_preprocessed(tmp_path / "in", [Trace(2 * i), Trace(2 * i + 1)], stem=str(i))
+    whole, _ = imported(tmp_path / "w.zarr", tmp_path / "in")
+    parts = [imported(tmp_path / f"{k}.zarr", tmp_path / "in", part=(k, 2))[0] for k in (1, 2)]
+    assert sorted([*parts[0].ids, *parts[1].ids]) == sorted(whole.ids)
+    for part in parts:
+        for trace in part:
+            assert trace["source_file"] == whole[trace.id]["source_file"]
+            assert np.array_equal(trace["hidden_states"], whole[trace.id]["hidden_states"])
+    with pytest.raises(NotFoundError, match="part 9/9: expected files in it"):
+        ImportSource(find_files([str(tmp_path / "in")]), part=(9, 9))
+
+
+def test_a_sequence_of_other_states_is_not_joined(tmp_path):
+    """The k-th graphs and the k-th sequence of a question must agree on the last token's states."""
+    write_preprocessed(tmp_path / "in", [Trace(1), Trace(2), Trace(3)])
+    swapped = torch.from_numpy(np.stack([Trace(i).states[-1] for i in (2, 1, 3)]))
+    content = {"sequences": swapped, "labels": torch.zeros(3), "question_ids": ["tc_1", "tc_2", "tc_3"]}
+    torch.save(content, tmp_path / "in/lstm_solo/preprocessed_a.pt")
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "in")
+    assert list(store.ids) == ["tc_3"]
+    assert report.skipped == 2
+    assert "expected the states of the last token as in" in report.messages[0]
+
+
+DAMAGED = {
+    "ids of numbers": {"question_ids": [1, 2]},
+    "no ids": {"question_ids": None},
+    "labels of text": {"labels": ["a", "b"]},
+    "fewer sequences": {"sequences": torch.zeros(1, L, D).half()},
+    "nothing": {"sequences": None},
+}
+
+
+@pytest.mark.parametrize("change", DAMAGED.values(), ids=list(DAMAGED))
+def test_a_damaged_preprocessed_file_is_left_out(tmp_path, change):
+    whole = {"sequences": torch.zeros(2, L, D).half(), "labels": torch.ones(2), "question_ids": ["a", "b"]}
+    torch.save(whole, tmp_path / "a.pt")
+    torch.save(whole | change, tmp_path / "b.pt")
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pt", tmp_path / "b.pt")
+    assert list(store.ids) == ["a", "b"]
+    assert not report.whole
+    assert all("\n" not in text for text in [*report.refused.values(), *report.messages])
+
+
+def test_ids_that_look_like_numbered_ones_and_empty_lists(tmp_path):
+    traces = [Trace(0), Trace(1), Trace(2)]
+    for trace, name in zip(traces, ("q", "q#2", "q"), strict=True):
+        trace.id = name
+    write(tmp_path / "a.pkl", [trace.raw_v3() for trace in traces])
+    write(tmp_path / "b.pkl", [])
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl", tmp_path / "b.pkl")
+    assert list(store.ids) == ["q", "q#2", "q#3"]
+    assert report.whole
+
+
+def test_what_is_not_ours_is_not_removed(tmp_path):
+    write(tmp_path / "a.pkl", [Trace(0).raw_v3()])
+    (tmp_path / "s.zarr.partial").mkdir()
+    (tmp_path / "s.zarr.partial/precious.txt").write_text("x")
+    with pytest.raises(SchemaError, match="expected a build that was stopped, found something else; move it away"):
+        imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
+    assert (tmp_path / "s.zarr.partial/precious.txt").exists()
