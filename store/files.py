@@ -50,13 +50,11 @@ class Files:
             source, position, n_bytes = source + len(data), position + len(data), n_bytes - len(data)
 
     def copy_file(self, source: Path, target: Path) -> None:
-        """Copy a whole file durably; the file system may share the bytes."""
+        """Copy a whole file durably."""
         source_fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
         fd = self.create(target)
         try:
-            n_bytes = os.fstat(source_fd).st_size
-            while n_bytes > 0 and (n_copied := os.copy_file_range(source_fd, fd, n_bytes)):
-                n_bytes -= n_copied
+            self.copy(source_fd, 0, fd, 0, os.fstat(source_fd).st_size)
             self.sync(fd)
         finally:
             os.close(source_fd)

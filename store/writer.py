@@ -90,8 +90,7 @@ class StoreWriter:
             Something is at `path` already.
         """
         root, files = Path(path), files or Files()
-        if root.exists() and (not root.is_dir() or any(root.iterdir())):
-            raise SchemaError(f"{root}: expected a new path, found something there; open it to append, or remove it")
+        _check_new(root)
         manifest = Manifest(schema, provenance=dict(provenance or {}))
         group_json(manifest.to_attributes())  # refuses provenance that is no JSON before anything exists
         writer = cls(root, manifest, files)
@@ -113,7 +112,7 @@ class StoreWriter:
         Parameters
         ----------
         path
-            Directory of the new store; what an earlier copy left there unfinished is replaced.
+            Directory of the new store, which must not exist or be an empty directory.
         store
             The other store.
         provenance
@@ -122,14 +121,12 @@ class StoreWriter:
         Raises
         ------
         SchemaError
-            There is a store at `path` already.
+            Something is at `path` already.
         LockedError
             The other store was appended to meanwhile.
         """
         root, files = Path(path), files or Files()
-        if (root / GROUP_FILE).exists():
-            raise SchemaError(f"{root}: expected a new path, found a store there; open it to append, or remove it")
-        shutil.rmtree(root, ignore_errors=True)
+        _check_new(root)
         for file in sorted(file for file in store.path.rglob("*") if file.is_file()):
             inside = file.relative_to(store.path)
             if inside != Path(GROUP_FILE) and inside.parts[0] != WORKING_DIR:
@@ -298,12 +295,12 @@ class StoreWriter:
         writers = {name: self._new_array(schema, name) for name in columns}
         try:
             self._fill(writers, columns, rows)
+            tails = {w.layout.path: tail for w in writers.values() if (tail := w.commit())}
         except BaseException:
             for writer in writers.values():
                 writer.close()
                 self._remove_array(writer.layout.path)
             raise
-        tails = {w.layout.path: tail for w in writers.values() if (tail := w.commit())}
         kept = {path: sums for path, sums in self._manifest.tails.items() if path not in old.values()}
         told = dict(self._manifest.provenance if provenance is None else provenance)
         self._publish(self._manifest.next(schema=schema, tails=kept | tails, provenance=told))
@@ -388,6 +385,11 @@ class StoreWriter:
                 self.commit()
         finally:
             self.close()
+
+
+def _check_new(root: Path) -> None:
+    if root.exists() and (not root.is_dir() or any(root.iterdir())):
+        raise SchemaError(f"{root}: expected a new path, found something there; open it to append, or remove it")
 
 
 def _lock_directory(root: Path) -> int:

@@ -14,7 +14,7 @@ from store.reader import TraceStore
 from store.sources import Source
 from store.writer import StoreWriter
 
-__all__ = ["build_store", "check_new", "open_begun"]
+__all__ = ["build_store", "check_new", "clear_partial", "open_begun", "partial_path"]
 
 COMMIT_ROWS, COMMIT_BYTES, COMMIT_S = 1024, 1024**3, 60.0  # a stopped build loses at most these
 
@@ -78,7 +78,7 @@ def _open_partial(path: Path, source: Source) -> StoreWriter:
     partial = partial_path(path)
     begun = open_begun(path)
     if begun is None:
-        _clear(partial)
+        clear_partial(partial)
         partial.parent.mkdir(parents=True, exist_ok=True)
         return StoreWriter.create(partial, source.schema, source.provenance)
     if begun.schema != source.schema or begun.provenance != source.provenance:
@@ -89,7 +89,7 @@ def _open_partial(path: Path, source: Source) -> StoreWriter:
     return StoreWriter.open(partial)
 
 
-def _clear(partial: Path) -> None:
+def clear_partial(partial: Path) -> None:
     """Remove what a crash left before the first commit; anything else is not ours to remove."""
     if not partial.exists():
         return

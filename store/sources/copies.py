@@ -9,7 +9,7 @@ import numpy as np
 from store.errors import FormatError, NotFoundError, SchemaError
 from store.reader import TraceStore
 from store.schema import Column, Schema
-from store.sources.build import build_store, open_begun, partial_path
+from store.sources.build import build_store, clear_partial, open_begun, partial_path
 from store.split import SIDES, side_of_question
 from store.writer import StoreWriter
 
@@ -55,6 +55,7 @@ def merge_stores(path: Path, stores: Sequence[TraceStore], progress: Callable[[i
     _check_ids(stores)
     source = CopySource([(store, range(len(store))) for store in stores], _merged_provenance(stores))
     if not path.exists() and open_begun(path) is None:
+        clear_partial(partial_path(path))
         StoreWriter.copy(partial_path(path), stores[0], source.provenance).close()
     return build_store(path, source, progress)
 

@@ -1,5 +1,8 @@
 """Merging and choosing rows, against the rows themselves."""
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import numpy as np
 import pytest
 from oracle import SCHEMA, assert_same_row, make_rows, write_store
@@ -69,6 +72,27 @@ def test_a_copy_that_stopped_half_way_begins_again(tmp_path, parts):
         StoreWriter.copy(partial, parts[0], files=Failing())
     assert open_begun(tmp_path / "m.zarr") is None
     assert_holds(merge_stores(tmp_path / "m.zarr", parts, lambda done: None), ROWS)
+
+
+def test_what_is_not_ours_is_not_replaced(tmp_path, parts):
+    """Neither by a merge nor by a copy."""
+    partial = partial_path(tmp_path / "m.zarr")
+    partial.mkdir()
+    (partial / "precious.txt").write_text("x")
+    with pytest.raises(SchemaError, match="expected a build that was stopped, found something else"):
+        merge_stores(tmp_path / "m.zarr", parts, print)
+    with pytest.raises(SchemaError, match="expected a new path, found something there"):
+        StoreWriter.copy(partial, parts[0])
+    assert (partial / "precious.txt").exists()
+
+
+OTHER_FILE_SYSTEM = "/dev/shm"  # noqa: S108 - a private directory is made in it
+
+
+@pytest.mark.skipif(not Path(OTHER_FILE_SYSTEM).is_dir(), reason="needs a second file system")
+def test_a_merge_onto_another_file_system(parts):
+    with TemporaryDirectory(dir=OTHER_FILE_SYSTEM) as folder:
+        assert_holds(merge_stores(Path(folder, "m.zarr"), parts, lambda done: None), ROWS)
 
 
 def test_a_store_that_grows_while_it_is_copied_is_refused(tmp_path, parts):
