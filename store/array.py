@@ -25,7 +25,6 @@ __all__ = ["CodedArray", "Destination", "RawArray", "open_array"]
 MAX_MAPS = 1024
 IDLE_CHUNK_BYTES = 8 * 1024 * 1024
 JOINED_BYTES = 8 * 1024  # ranges shorter than this are gathered by one call, without a Python step each
-
 SHARED_BYTES = 4 * 1024 * 1024  # reads larger than this are worth sharing among threads
 
 Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]
@@ -58,6 +57,13 @@ class Destination(NamedTuple):
         out = self.empty(array.shape, array.dtype)
         np.copyto(out, array)
         return out
+
+    def run(self, work: Callable[[list], None], items: list, n_bytes: int) -> None:
+        """Do the work that fills so many bytes, shared if it is large."""
+        if n_bytes < SHARED_BYTES:
+            work(items)
+        else:
+            self.share(work, items)
 
 
 PLAIN = Destination()
@@ -188,7 +194,7 @@ class RawArray(_Array):
                 items = self.shard(number).items[start:stop]
                 np.copyto(out[at : at + stop - start], items[(slice(None), *select)] if select else items)
 
-        _share(into, copy, plan_pieces(starts, stops, layout.shard_items), out.nbytes)
+        into.run(copy, plan_pieces(starts, stops, layout.shard_items), out.nbytes)
         return out
 
     def _join(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
@@ -303,7 +309,7 @@ class CodedArray(_Array):
         for place, plane in zip(product(*(range(len(axis)) for axis in grid)), product(*grid), strict=True):
             number = int(np.ravel_multi_index(plane, layout.plane_grid)) if plane else 0
             read = partial(self._read_plane, number, planes[place], inner)
-            _share(into, read, visits, planes[place].nbytes)
+            into.run(read, visits, planes[place].nbytes)
         return out
 
     def _read_plane(self, plane: int, out: np.ndarray, inner: Select, visits: list[Visit]) -> None:
@@ -352,14 +358,6 @@ class CodedArray(_Array):
         except CorruptError as error:
             k = self.layout.chunk_items
             raise DamagedItemsError(str(error), (chunk * k, min(self.n_items, (chunk + 1) * k))) from error
-
-
-def _share(into: Destination, work: Callable[[list], None], items: list, n_bytes: int) -> None:
-    """Do the work, in threads if it is large."""
-    if n_bytes < SHARED_BYTES:
-        work(items)
-    else:
-        into.share(work, items)
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

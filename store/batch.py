@@ -147,22 +147,27 @@ class Batch:
         return self._map(lambda tensor: tensor.pin_memory())
 
     def _map(self, move: Callable[[Tensor], Tensor]) -> "Batch":
-        moved: dict[int, Tensor] = {}  # shared offsets move once
-
-        def once(tensor: Tensor) -> Tensor:
-            if id(tensor) not in moved:
-                moved[id(tensor)] = move(tensor)
-            return moved[id(tensor)]
-
-        def value(v: Ragged | Tensor | list[str]) -> Ragged | Tensor | list[str]:
-            if isinstance(v, Ragged):
-                return Ragged(once(v.values), once(v.offsets))
-            return once(v) if isinstance(v, Tensor) else v
-
-        return Batch(self.rows, {name: value(v) for name, v in self.columns.items()})
+        return Batch(self.rows, map_columns(self.columns, move))
 
     def __repr__(self) -> str:
         return f"Batch({len(self)} rows: {', '.join(self.columns)})"
+
+
+def map_columns(columns: dict[str, object], change: Callable[[object], object]) -> dict[str, object]:
+    """The columns with every tensor, or what stands for one, changed; texts stay."""
+    changed: dict[int, object] = {}  # offsets that columns share change once, and stay shared
+
+    def once(part: object) -> object:
+        if id(part) not in changed:
+            changed[id(part)] = change(part)
+        return changed[id(part)]
+
+    def value(v: object) -> object:
+        if isinstance(v, Ragged):
+            return Ragged(once(v.values), once(v.offsets))
+        return v if isinstance(v, list) else once(v)
+
+    return {name: value(v) for name, v in columns.items()}
 
 
 def as_tensor(array: np.ndarray, dtype: str) -> Tensor:

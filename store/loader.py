@@ -21,10 +21,11 @@ import torch
 
 from store.array import Destination
 from store.batch import Batch
-from store.order import Batches, EpochOrder, is_integer, rank_positions
+from store.order import Batches, EpochOrder, n_batches, rank_positions
 from store.plan import Select
 from store.prefetch import Readahead, VisitTimes, row_bytes
 from store.reader import TraceStore
+from store.values import is_integer
 
 __all__ = ["TraceLoader"]
 
@@ -113,8 +114,8 @@ class TraceLoader:
         return self._n_batches(0, self.rank)
 
     def _n_batches(self, start: int, rank: int) -> int:
-        n = len(rank_positions(self._n, start, rank, self.world_size))
-        return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+        n_rows = len(rank_positions(self._n, start, rank, self.world_size))
+        return n_batches(n_rows, self.batch_size, self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration; choosing the one of a loaded state keeps its position."""
@@ -178,7 +179,6 @@ class TraceLoader:
     def _read_ahead(self, batches: Batches, times: VisitTimes | None) -> Iterator[Batch]:
         """The batches in order, a bounded number of them read ahead; stops cleanly when abandoned."""
         readahead = Readahead(self.store, self._plan, batches, self.prefetch_bytes)
-
         pool = ThreadPoolExecutor(self.num_workers or n_cores(), thread_name_prefix="store-loader")
         into = self._destination(pool)
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence, Sized
 import numpy as np
 from torch.utils.data import Sampler
 
+from store.values import is_integer
+
 __all__ = ["Batches", "EpochOrder", "GlobalShuffleSampler", "permutation", "rank_positions"]
 
 LISTED_ROWS = 10_000_000
@@ -96,9 +98,9 @@ def rank_positions(n: int, position: int, rank: int, world_size: int) -> range:
     return range(position + rank, n, world_size)
 
 
-def is_integer(value: object) -> bool:
-    """Whether it is a whole number and no truth value."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+def n_batches(n_rows: int, batch_size: int, drop_last: bool) -> int:
+    """Batches that so many rows make; a last one that is not full counts unless it is left out."""
+    return n_rows // batch_size if drop_last else -(-n_rows // batch_size)
 
 
 class Batches(Sequence):
@@ -127,7 +129,7 @@ class Batches(Sequence):
         rows: np.ndarray | None = None,
     ) -> None:
         self.order, self.positions, self.batch_size, self.rows = order, positions, batch_size, rows
-        self._n = len(positions) // batch_size if drop_last else -(-len(positions) // batch_size)
+        self._n = n_batches(len(positions), batch_size, drop_last)
 
     def __len__(self) -> int:
         return self._n

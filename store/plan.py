@@ -8,6 +8,7 @@ import numpy as np
 
 from store.errors import NotFoundError
 from store.schema import Column, Schema
+from store.values import is_integer
 
 __all__ = ["ColumnPart", "ReadPlan", "Select", "Span", "plan_read", "slice_ranges"]
 
@@ -77,11 +78,7 @@ def _part(name: str, column: Column, axis: str | None, select: dict[str, slice |
 
 def _as_span(part: slice | int, where: str) -> tuple[int | None, int | None]:
     """A selection of a ragged axis: (start, stop), applied to each row as Python's slicing does."""
-    if isinstance(part, int | np.integer) and not isinstance(part, bool):
-        part = slice(int(part), int(part) + 1 if part != -1 else None)
-    if not isinstance(part, slice):
-        raise TypeError(f"{where}: expected a slice or an integer, found {part!r:.100}")
-    _check_borders(part, where)
+    part = _slice_of(part, where)
     if part.step not in (None, 1):
         raise IndexError(f"{where}: expected a slice of step 1, found {part.start}:{part.stop}:{part.step}")
     return part.start, part.stop
@@ -104,18 +101,20 @@ def _border(border: int | None, n: np.ndarray, default: np.ndarray | int) -> np.
 
 def _as_slice(part: slice | int, n: int, where: str) -> slice:
     """A selection of an axis of length n as a non-empty slice inside it."""
-    if isinstance(part, int | np.integer) and not isinstance(part, bool):
-        part = slice(part, part + 1 if part != -1 else None)
-    if not isinstance(part, slice):
-        raise TypeError(f"{where}: expected a slice or an integer, found {part!r:.100}")
-    _check_borders(part, where)
+    part = _slice_of(part, where)
     borders = [border for border in (part.start, part.stop) if border is not None]
     if any(not -n <= border <= n for border in borders) or not len(range(n)[part]):
         raise IndexError(f"{where}: expected a selection from 0 to {n}, found {part.start}:{part.stop}:{part.step}")
     return part
 
 
-def _check_borders(part: slice, where: str) -> None:
+def _slice_of(part: slice | int, where: str) -> slice:
+    """A slice with whole numbers as borders; an index becomes one of length one."""
+    if is_integer(part):
+        part = slice(int(part), int(part) + 1 if part != -1 else None)
+    if not isinstance(part, slice):
+        raise TypeError(f"{where}: expected a slice or an integer, found {part!r:.100}")
     for border in (part.start, part.stop, part.step):
         if border is not None and not isinstance(border, int | np.integer):
             raise TypeError(f"{where}: expected whole numbers as borders of a slice, found {border!r:.100}")
+    return part

@@ -6,6 +6,7 @@ pickles as its path and its manifest, never an array, so that a worker process s
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import overload
 
@@ -96,7 +97,8 @@ class TraceStore:
 
     def lengths(self, name: str) -> np.ndarray:
         """Items of a column in every row: int64 `(n_rows,)`; ones for a fixed column."""
-        axis = self._axis_of(name)
+        self.schema.column(name, str(self.path))
+        axis = self.schema.axis_of(name)
         return np.diff(self._offsets(axis).read(0, len(self) + 1)) if axis else np.ones(len(self), np.int64)
 
     @property
@@ -178,10 +180,8 @@ class TraceStore:
         """One column of one row; see `Trace`."""
         column = self.schema.column(name, str(self.path))
         start, stop = self._item_range(name, row)
-        try:
+        with self._naming_rows(self.schema.axis_of(name)):
             items = self._column(name).read(start, stop)
-        except DamagedItemsError as error:
-            raise CorruptError(f"{error}; {self._rows_text(self.schema.axis_of(name), *error.items)}") from error
         if column.is_text:
             return decode_texts(items, np.array([0, len(items)]), f"column {name!r}, row {row}")[0]
         value = items if column.axis else items[0]
@@ -221,10 +221,6 @@ class TraceStore:
             The bytes on disk are not what the manifest promises.
         """
         return self.read_batch(self.plan(columns, select), self.check_rows(rows))
-
-    def _axis_of(self, name: str) -> str | None:
-        self.schema.column(name, str(self.path))
-        return self.schema.axis_of(name)
 
     def plan(self, columns: Sequence[str] | None = None, select: Select | None = None) -> ReadPlan:
         """Check once what every batch will read; see `read` for the arguments and errors."""
@@ -269,32 +265,35 @@ class TraceStore:
         into: Destination,
     ) -> np.ndarray:
         array = self._column(part.name)
-        try:
+        with self._naming_rows(part.span.axis):
             if part.span.axis is None:
                 return array.take(rows, part.select, into, next_use)
             return array.read_ranges(*ranges, part.select, into, self._next_item_use(part.span.axis, next_use))
-        except DamagedItemsError as error:
-            raise CorruptError(f"{error}; {self._rows_text(part.span.axis, *error.items)}") from error
 
-    def _rows_text(self, axis: str | None, start: int, stop: int) -> str:
-        """Which rows the items `start:stop` belong to, and whether the store has changed since it was opened."""
-        first, last = start, stop - 1
-        if axis is not None:
-            offsets = self._offsets(axis).read(0, len(self) + 1)
-            first, last = (np.searchsorted(offsets, (start, stop - 1), side="right") - 1).tolist()
-        rows = f"row {first}" if first == last else f"rows {first} to {last}"
-        changed = read_manifest(self.path).generation != self.generation
-        return rows + "; a writer has committed meanwhile: open the store again" * changed
+    @contextmanager
+    def _naming_rows(self, axis: str | None) -> Iterator[None]:
+        """Say of damaged items which rows they belong to, and whether the store has changed since it was opened."""
+        try:
+            yield
+        except DamagedItemsError as error:
+            start, stop = error.items
+            first, last = (start, stop - 1) if axis is None else self._rows_of_items(axis, (start, stop - 1)).tolist()
+            rows = f"row {first}" if first == last else f"rows {first} to {last}"
+            changed = read_manifest(self.path).generation != self.generation
+            hint = "; a writer has committed meanwhile: open the store again" * changed
+            raise CorruptError(f"{error}; {rows}{hint}") from error
+
+    def _rows_of_items(self, axis: str, items: Sequence[int] | tuple[np.ndarray, ...]) -> np.ndarray:
+        """The row that holds each item of an axis: int64, of the shape of `items`."""
+        return np.searchsorted(self._offsets(axis).read(0, len(self) + 1), items, side="right") - 1
 
     def _next_item_use(self, axis: str, next_use: NextUse | None) -> NextUse | None:
         """The same question asked of items of an axis."""
         if next_use is None:
             return None
-        offsets = self._offsets(axis).read(0, len(self) + 1)
 
         def of_items(i: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-            first_row, last_row = np.searchsorted(offsets, (first, last), side="right") - 1
-            return next_use(i, first_row, last_row)
+            return next_use(i, *self._rows_of_items(axis, (first, last)))
 
         return of_items
 

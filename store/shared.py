@@ -16,7 +16,6 @@ import os
 import resource
 import select
 import weakref
-from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import parent_process
 from multiprocessing.reduction import ForkingPickler
@@ -28,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from store.batch import Batch, Ragged
+from store.batch import Batch, map_columns
 from store.maps import HUGE_PAGE, SMALL_BYTES, block_bytes
 
 __all__ = ["worker_arena"]
@@ -189,16 +188,16 @@ class AttachedArena:
         self.sent[block] = 0
 
 
-_own: list[WorkerArena | None] = []
-_own_pid: list[int] = []
+_own: dict[int, WorkerArena | None] = {}  # by process; one inherited by fork is not ours
 _attached: dict[ArenaKey, AttachedArena] = {}
 
 
 def worker_arena() -> WorkerArena | None:
     """This worker process's arena, made when first asked for; None where it cannot be had."""
-    if _own_pid != [os.getpid()]:  # none yet, or inherited by fork
-        _own[:], _own_pid[:] = [_new_arena()], [os.getpid()]
-    return _own[0]
+    if os.getpid() not in _own:
+        _own.clear()
+        _own[os.getpid()] = _new_arena()
+    return _own[os.getpid()]
 
 
 def _new_arena() -> WorkerArena | None:
@@ -232,15 +231,14 @@ def _attach(key: ArenaKey) -> AttachedArena:
 
 def _send(batch: Batch) -> tuple:
     """How multiprocessing pickles a batch."""
-    arena, sent = _own[0] if _own_pid == [os.getpid()] else None, {}
+    arena = _own.get(os.getpid())
 
     def send(tensor: Tensor) -> Place | Inline | Tensor:
-        if id(tensor) not in sent:  # columns share offsets
-            small = tensor.nbytes < SMALL_BYTES and tensor.device.type == "cpu"
-            sent[id(tensor)] = _inline(tensor) if small else (arena and arena.send(tensor)) or tensor
-        return sent[id(tensor)]
+        if tensor.nbytes < SMALL_BYTES and tensor.device.type == "cpu":
+            return _inline(tensor)
+        return (arena and arena.send(tensor)) or tensor
 
-    return _receive, (send(batch.rows), _each(batch.columns, Tensor, send))
+    return _receive, (send(batch.rows), map_columns(batch.columns, send))
 
 
 def _inline(tensor: Tensor) -> Inline:
@@ -250,14 +248,7 @@ def _inline(tensor: Tensor) -> Inline:
 
 def _receive(rows: Inline | Place | Tensor, columns: dict) -> Batch:
     """The batch that a worker sent."""
-    received: dict[int, Tensor] = {}
-
-    def receive(value: Inline | Place | Tensor) -> Tensor:
-        if id(value) not in received:
-            received[id(value)] = _tensor(value)
-        return received[id(value)]
-
-    return Batch(receive(rows), _each(columns, Inline | Place | Tensor, receive))
+    return Batch(_tensor(rows), map_columns(columns, _tensor))
 
 
 def _tensor(sent: Inline | Place | Tensor) -> Tensor:
@@ -267,17 +258,6 @@ def _tensor(sent: Inline | Place | Tensor) -> Tensor:
         data = torch.frombuffer(sent.data, dtype=sent.dtype) if sent.data else torch.empty(0, dtype=sent.dtype)
         return data.view(sent.shape)
     return _attach(sent.arena).tensor(sent)
-
-
-def _each(columns: dict, kind: type, change: Callable) -> dict:
-    """The columns with every tensor changed; texts stay."""
-
-    def value(v: object) -> object:
-        if isinstance(v, Ragged):
-            return Ragged(change(v.values), change(v.offsets))
-        return change(v) if isinstance(v, kind) else v
-
-    return {name: value(v) for name, v in columns.items()}
 
 
 ForkingPickler.register(Batch, _send)

@@ -11,7 +11,12 @@ import numpy as np
 from store.errors import CorruptError, SchemaError
 from store.schema import Column
 
-__all__ = ["decode_texts", "encode_text", "encode_value"]
+__all__ = ["decode_texts", "encode_text", "encode_value", "is_integer"]
+
+
+def is_integer(value: object) -> bool:
+    """Whether it is a whole number, Python's or NumPy's, and no truth value."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def encode_text(text: object, where: str) -> np.ndarray:

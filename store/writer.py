@@ -64,7 +64,8 @@ class StoreWriter:
         shutil.rmtree(self.root / WORKING_DIR, ignore_errors=True)
         self.files.make_dirs(self.root / WORKING_DIR)
         self._adopt(manifest)
-        self._columns = {name: self._column_writer(name) for name in self.schema.stored}
+        stored = self.schema.stored
+        self._columns = {name: self._column_writer(self.schema, name, manifest.n_items_of(name)) for name in stored}
         self._offsets = {axis: self._offsets_writer(axis) for axis in self.schema.axes}
         self._n_items = dict.fromkeys(self.schema.axes, 0) | manifest.n_items
         self._new_ids: dict[str, None] = {}
@@ -161,8 +162,7 @@ class StoreWriter:
         writers = (*self._columns.values(), *self._offsets.values())
         return {writer.layout.path: tail for writer in writers if (tail := writer.commit())}
 
-    def _column_writer(self, name: str) -> ArrayWriter:
-        schema, n_items = self.schema, self._manifest.n_items_of(name)
+    def _column_writer(self, schema: Schema, name: str, n_items: int) -> ArrayWriter:
         column = schema.stored[name]
         names = (schema.axis_of(name) or "rows", *(column.axis_names or [None] * len(column.item_shape)))
         return ArrayWriter(self.root, self.files, schema.layout(name), n_items, names)
@@ -292,7 +292,9 @@ class StoreWriter:
         old = {name: self.schema.layout(name).path for name in columns if name in self.schema.columns}
         arrays = self.schema.arrays | {name: f"{name}@{self._manifest.generation + 1}" for name in old}
         schema = Schema({**self.schema.columns, **columns}, arrays)
-        writers = {name: self._new_array(schema, name) for name in columns}
+        for name in columns:
+            self._remove_array(schema.layout(name).path)  # what an earlier attempt left
+        writers = {name: self._column_writer(schema, name, 0) for name in columns}
         try:
             self._fill(writers, columns, rows)
             tails = {w.layout.path: tail for w in writers.values() if (tail := w.commit())}
@@ -308,12 +310,6 @@ class StoreWriter:
             self._columns[name].close()
             self._remove_array(path)
         self._columns |= writers
-
-    def _new_array(self, schema: Schema, name: str) -> ArrayWriter:
-        layout = schema.layout(name)
-        self._remove_array(layout.path)  # what an earlier attempt left
-        names = ("rows", *(schema.columns[name].axis_names or [None] * len(layout.item_shape)))
-        return ArrayWriter(self.root, self.files, layout, names=names)
 
     def _fill(
         self, writers: dict[str, ArrayWriter], columns: Mapping[str, Column], rows: Iterable[Mapping[str, object]]
