@@ -1,8 +1,8 @@
 """Where traces come from: one file per kind of source, all behind the one small interface `Source`.
 
 A source knows its columns (`schema`), where its numbers come from (`provenance`, JSON-able: model, layer convention,
-prompt template, thresholds, decoding settings, package versions), how many traces it has (`len`) and how to make them
-(`rows`). The order of the rows is deterministic, and `rows(start)` begins at trace number `start`, so a build that was
+prompt template, thresholds, decoding settings, package versions) and how to make its traces (`rows`).
+The order of the rows is deterministic, and `rows(start)` begins at trace number `start`, so a build that was
 interrupted after n committed rows goes on with `rows(n)` and gives the same store as one that was not.
 
 A source never writes a file of the store. This module imports neither torch nor transformers; those that need them
@@ -32,18 +32,13 @@ class Source(Protocol):
     schema: Schema
     provenance: dict[str, Any]
 
-    def __len__(self) -> int:
-        """Give the number of traces."""
-        ...
-
     def rows(self, start: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield `(trace_id, row)` from trace number `start` on.
 
         Parameters
         ----------
         start : int
-            Number of traces to leave out, 0 <= start <= len(self). The rows after them are bit for bit the same
-            as those of `rows(0)`.
+            Number of traces to leave out. The rows after them are bit for bit the same as those of `rows(0)`.
 
         Yields
         ------

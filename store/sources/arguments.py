@@ -1,9 +1,30 @@
-"""Kinds of arguments that commands take."""
+"""Arguments that several commands take, and kinds of arguments."""
 
 import argparse
 import math
 
-__all__ = ["finite", "layers", "names", "part", "positive"]
+__all__ = ["add_columns", "add_part", "add_score_threshold", "finite", "layers", "positive"]
+
+Parser = argparse.ArgumentParser | argparse._ArgumentGroup
+
+
+def add_score_threshold(parser: Parser) -> None:
+    """`--score-threshold`."""
+    parser.add_argument(
+        "--score-threshold", type=finite, default=0.5, help="label 1 (hallucination) below it (default %(default)s)"
+    )
+
+
+def add_columns(parser: Parser, remark: str = "") -> None:
+    """`--columns`."""
+    parser.add_argument("--columns", type=_names, help=f"only these, e.g. hs_last,label{remark}")
+
+
+def add_part(parser: Parser, of: str) -> None:
+    """`--part`."""
+    parser.add_argument(
+        "--part", metavar="K/N", type=_part, default=(1, 1), help=f"only every N-th {of}, beginning with the K-th"
+    )
 
 
 def finite(text: str) -> float:
@@ -17,11 +38,11 @@ def finite(text: str) -> float:
     return value
 
 
-def names(text: str) -> list[str]:
+def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
-def part(text: str) -> tuple[int, int]:
+def _part(text: str) -> tuple[int, int]:
     k, _, n = text.partition("/")
     if not (k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n)):
         raise argparse.ArgumentTypeError(f"expected K/N with 1 <= K <= N, found {text!r}")

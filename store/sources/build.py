@@ -1,7 +1,7 @@
 """Drain a source into a store: committed as it goes, resumed where it stopped, visible only when whole.
 
 The store grows at `<path>.partial` and is renamed to its name at the end, so whoever finds a store at `path`
-finds all of it.
+finds all of it. What is built already is not built again: a script that was stopped may simply run once more.
 """
 
 import shutil
@@ -27,7 +27,7 @@ def build_store(path: str | Path, source: Source, progress: Progress = lambda do
     Parameters
     ----------
     path
-        Where the store shall be; must not exist.
+        Where the store shall be.
     source
         The traces.
     progress
@@ -36,10 +36,12 @@ def build_store(path: str | Path, source: Source, progress: Progress = lambda do
     Raises
     ------
     SchemaError
-        Something is at `path`, or a stopped build of another source is beside it.
+        Something else is at `path`, or a stopped build of another source is beside it.
     """
     path = Path(path)
     check_new(path)
+    if path.exists():
+        return _finished(path, source)
     partial = partial_path(path)
     with _open_partial(path, source) as writer:
         n_rows, n_bytes, began = len(writer), 0, time.monotonic()
@@ -56,8 +58,8 @@ def build_store(path: str | Path, source: Source, progress: Progress = lambda do
 
 
 def check_new(path: Path) -> None:
-    """Raise SchemaError if something is where a store shall be built."""
-    if path.exists():
+    """Raise SchemaError if something that is no store is where one shall be built."""
+    if path.exists() and not (path / "zarr.json").is_file():
         raise SchemaError(f"{path}: expected a new path, found something there; remove it or choose another")
 
 
@@ -67,11 +69,26 @@ def partial_path(path: Path) -> Path:
 
 
 def open_begun(path: Path) -> TraceStore | None:
-    """What a stopped build of the store at `path` has committed; None if nothing."""
+    """What a build of the store at `path` has committed, stopped or finished; None if nothing."""
+    if path.exists():
+        return TraceStore.open(path)
     try:
         return TraceStore.open(partial_path(path))
     except StoreError:  # nothing there, or a crash before the first file was whole
         return None
+
+
+def _finished(path: Path, source: Source) -> TraceStore:
+    """The store at `path`, if it is what the source makes."""
+    store = TraceStore.open(path)
+    if store.schema != source.schema or store.provenance != source.provenance:
+        raise SchemaError(
+            f"{path}: expected a new path, or what the same command made, found a store with "
+            f"{_difference(store, source)}; remove it or choose another"
+        )
+    for trace_id, _ in source.rows(start=len(store)):
+        raise SchemaError(f"{path}: expected all traces of the source, found none of {trace_id!r}; choose another path")
+    return store
 
 
 def _open_partial(path: Path, source: Source) -> StoreWriter:

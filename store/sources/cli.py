@@ -6,16 +6,13 @@ What only they need (pickles, torch-geometric, transformers) is imported when th
 import argparse
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from store.reader import TraceStore
 from store.sources import extract_cli
-from store.sources.arguments import finite, names, part
+from store.sources.arguments import add_columns, add_part, add_score_threshold, finite
 from store.sources.progress import Progress
+from store.sources.reports import count_lines
 from store.split import SIDES
-
-if TYPE_CHECKING:
-    from store.sources.imports import ImportReport
 
 __all__ = ["add_commands"]
 
@@ -60,6 +57,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     merge.add_argument(
         "sources", metavar="STORE", nargs="+", type=Path, help="stores of the same columns, no id in two"
     )
+    merge.add_argument("--mixed", action="store_true", help="take traces of other models or layers, too")
     merge.set_defaults(run=run_merge)
 
     subset = commands.add_parser(
@@ -79,9 +77,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     )
     label.add_argument("store", metavar="STORE", type=Path)
     label.add_argument("--scores", metavar="CSV", type=Path, required=True, help="question_id,score")
-    label.add_argument(
-        "--score-threshold", type=finite, default=0.5, help="label 1 (hallucination) below it (default %(default)s)"
-    )
+    add_score_threshold(label)
     label.set_defaults(run=run_label)
     extract_cli.add_command(commands)
 
@@ -94,17 +90,15 @@ def _add_import(commands: argparse._SubParsersAction) -> None:
     made.add_argument("store", metavar="OUT", type=Path, help="the store to make")
     made.add_argument("sources", metavar="SOURCE", nargs="+", help="files, folders or patterns")
     made.add_argument("--scores", metavar="CSV", type=Path, help="question_id,score; they decide the labels")
-    made.add_argument(
-        "--score-threshold", type=finite, default=0.5, help="label 1 (hallucination) below it (default %(default)s)"
-    )
-    made.add_argument("--columns", type=names, help="only these, e.g. hs_last,label")
+    add_score_threshold(made)
+    add_columns(made)
     made.add_argument("--keep-attention", action="store_true", help="keep the full attention maps, too (large)")
     made.add_argument(
         "--attn-threshold",
         type=finite,
         help="what graphs were built with (default: found, on the safe side)",
     )
-    made.add_argument("--part", metavar="K/N", type=part, default=(1, 1), help="only every N-th file, from the K-th")
+    add_part(made, "file")
     made.add_argument(
         "--max-file-gb", type=finite, default=16, help="refuse files that unpack to more (default %(default)s)"
     )
@@ -132,7 +126,7 @@ def run_import(args: argparse.Namespace) -> int:
     report = source.report
     with Progress(lambda done: report.bytes_done / max(1, report.bytes_all)) as progress:
         build_store(args.store, source, progress)
-    print(summary(args.store, report))
+    print(report.summary(args.store))
     return int(not report.whole)
 
 
@@ -143,7 +137,7 @@ def run_merge(args: argparse.Namespace) -> int:
     stores = [TraceStore.open(path) for path in args.sources]
     n_rows = sum(map(len, stores))
     with Progress(lambda done: done / max(1, n_rows)) as progress:
-        made = merge_stores(args.store, stores, progress)
+        made = merge_stores(args.store, stores, progress, mixed=args.mixed)
     print(f"{args.store}: {len(made):,} traces of {len(stores)} stores")
     return 0
 
@@ -177,23 +171,7 @@ def run_label(args: argparse.Namespace) -> int:
     from store.sources.scores import read_scores, set_labels
 
     report = set_labels(args.store, read_scores(args.scores), args.score_threshold)
-    print(f"{args.store}: {report.rows:,} traces, {report.positive:,} hallucinations")
-    for n, text in ((report.unlabelled, "without a score"), (report.unused, "scores of questions that no trace is of")):
-        print(*[f"  {n:,} {text}"] * bool(n), sep="\n", end="\n" * bool(n))
+    counts = (report.unlabelled, "without a score"), (report.unused, "scores of questions that no trace is of")
+    head = f"{args.store}: {report.rows:,} traces, {report.positive:,} hallucinations"
+    print("\n".join([head, *count_lines(counts)]))
     return 0
-
-
-def summary(path: Path, report: "ImportReport") -> str:
-    """What became of an import, a line each."""
-    lines = [f"{path}: {report.rows:,} traces"]
-    for n, text in (
-        (report.unlabelled, "without a label"),
-        (report.repeated, "of a question that had one before"),
-        (report.not_finite, "with a NaN or an infinity (kept)"),
-        (report.scores_unused, "scores of questions that no trace is of"),
-        (report.skipped, "records left out"),
-        (len(report.refused), "files left out"),
-    ):
-        lines += [f"  {n:,} {text}"] * bool(n)
-    more = [f"  ... and {report.skipped - len(report.messages)} more"] * (report.skipped > len(report.messages))
-    return "\n".join([*lines, *report.messages, *more, *report.refused.values()])

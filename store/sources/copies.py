@@ -1,6 +1,6 @@
 """Rows of stores that are there: a part of one, or several as one. Values are passed on bit for bit."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from store.errors import FormatError, NotFoundError, SchemaError
 from store.reader import TraceStore
 from store.schema import Column, Schema
 from store.sources.build import build_store, clear_partial, open_begun, partial_path
+from store.sources.questions import number_trace
 from store.split import SIDES, side_of_question
 from store.writer import StoreWriter
 
@@ -25,10 +26,17 @@ class CopySource:
         Stores of the same columns, each with its row numbers in the order to copy them.
     provenance
         Where the rows come from.
+    renamed
+        (part, row of its store) -> the id in the copy, where it is another.
     """
 
-    def __init__(self, parts: Sequence[tuple[TraceStore, Sequence[int]]], provenance: dict[str, Any]) -> None:
-        self.parts, self.provenance = parts, provenance
+    def __init__(
+        self,
+        parts: Sequence[tuple[TraceStore, Sequence[int]]],
+        provenance: dict[str, Any],
+        renamed: Mapping[tuple[int, int], str] | None = None,
+    ) -> None:
+        self.parts, self.provenance, self.renamed = parts, provenance, renamed or {}
         self.schema = parts[0][0].schema
 
     def __len__(self) -> int:
@@ -36,25 +44,43 @@ class CopySource:
 
     def rows(self, start: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield `(trace_id, row)` from row number `start` of the copy on."""
-        for store, rows in self.parts:
+        for part, (store, rows) in enumerate(self.parts):
             for row in rows[start:]:
                 trace = store[int(row)]
-                yield trace.id, dict(trace)
+                yield self.renamed.get((part, int(row)), trace.id), dict(trace)
             start = max(0, start - len(rows))
 
 
-def merge_stores(path: Path, stores: Sequence[TraceStore], progress: Callable[[int], None]) -> TraceStore:
+def merge_stores(
+    path: Path, stores: Sequence[TraceStore], progress: Callable[[int], None], *, mixed: bool = False
+) -> TraceStore:
     """Make one store of the rows of several; the files of the first are copied as they are.
+
+    Parts of one import number the traces of a question each from 1; they get the numbers that the whole import gives.
+
+    Parameters
+    ----------
+    path
+        The store to make.
+    stores
+        Of the same columns, from the same model and layers.
+    progress
+        Called with the number of traces in the store after each.
+    mixed
+        Take stores of other models or layers, too.
 
     Raises
     ------
     SchemaError
-        Their columns differ, an id is in two of them, or something is at `path`.
+        Their columns or models differ, an id is in two of them, or something is at `path`.
     """
     _check_columns(stores)
-    _check_ids(stores)
-    source = CopySource([(store, range(len(store))) for store in stores], _merged_provenance(stores))
-    if not path.exists() and open_begun(path) is None:
+    if not mixed:
+        _check_origin(stores)
+    renamed = _renumbered(stores) if _are_parts(stores) else _check_ids(stores)
+    parts = [(store, range(len(store))) for store in stores]
+    source = CopySource(parts, _merged_provenance(stores), renamed)
+    if open_begun(path) is None and not any(part == 0 for part, _ in renamed):
         clear_partial(partial_path(path))
         StoreWriter.copy(partial_path(path), stores[0], source.provenance).close()
     return build_store(path, source, progress)
@@ -94,17 +120,56 @@ def _text(meaning: tuple | None) -> str:
     return f"{dtype} {(axis or 'fixed', *shape)}"
 
 
-def _check_ids(stores: Sequence[TraceStore]) -> None:
-    """Raise SchemaError if an id is in two stores; compares hashes first, which are there already."""
+def _check_origin(stores: Sequence[TraceStore]) -> None:
+    """Raise SchemaError if what the stores say of their model or layers differs."""
+    seen: dict[str, tuple[TraceStore, Any]] = {}
+    for store in stores:
+        for told in store.provenance.get("stores", [store.provenance]):
+            for key in {"weights_sha256", "layers", "layer_convention"} & told.keys():
+                first, expected = seen.setdefault(key, (store, told[key]))
+                if told[key] != expected:
+                    raise SchemaError(
+                        f"{store.path}: expected {key} as in {first.path}, {expected!r:.80}, found {told[key]!r:.80}; "
+                        "traces of different models or layers are not comparable (--mixed merges them all the same)"
+                    )
+
+
+def _are_parts(stores: Sequence[TraceStore]) -> bool:
+    """Whether these are different parts of one import."""
+    told = [dict(store.provenance) for store in stores]
+    numbers = [tuple(one.pop("part", ())) for one in told]
+    same = all(one == told[0] for one in told) and len({n for _, n in filter(None, numbers)}) == 1
+    return same and told[0].get("source") == "import" and len(set(numbers)) == len(numbers) > 1 and all(numbers)
+
+
+def _renumbered(stores: Sequence[TraceStore]) -> dict[tuple[int, int], str]:
+    """(store, row) -> new id, for the traces of questions that are in several parts of an import; by file and row."""
+    places: dict[str, list[tuple[Path, int, int]]] = {}
+    for part, store in enumerate(stores):
+        batch = store.read(range(len(store)), ["question_id", "source_file"])
+        for row, (question, file) in enumerate(zip(batch["question_id"], batch["source_file"], strict=True)):
+            places.setdefault(question, []).append((Path(file), part, row))
+    renamed: dict[tuple[int, int], str] = {}
+    for question, found in places.items():
+        if len({part for _, part, _ in found}) > 1:
+            for k, (_, part, row) in enumerate(sorted(found), 1):
+                renamed[part, row] = number_trace(question, k)
+    return {(part, row): new for (part, row), new in renamed.items() if stores[part].ids[row] != new}
+
+
+def _check_ids(stores: Sequence[TraceStore]) -> dict[tuple[int, int], str]:
+    """Raise SchemaError if an id is in two stores; compares hashes first, which are there already. Renames nothing."""
     hashes = np.sort(np.concatenate([part for store in stores for part in store.id_hashes()]))
     for repeated in np.unique(hashes[1:][hashes[1:] == hashes[:-1]]):
-        holders = [(store, store.ids[row]) for store in stores for row in store.rows_with_hash(repeated)]
         seen: dict[str, TraceStore] = {}
-        for store, trace_id in holders:
-            if seen.setdefault(trace_id, store) is not store:
-                raise SchemaError(
-                    f"{store.path}: expected ids that {seen[trace_id].path} has not, found {trace_id!r} in both"
-                )
+        for store in stores:
+            for trace_id in [store.ids[row] for row in store.rows_with_hash(repeated)]:
+                if trace_id in seen:
+                    raise SchemaError(
+                        f"{store.path}: expected ids that {seen[trace_id].path} has not, found {trace_id!r} in both"
+                    )
+                seen[trace_id] = store
+    return {}
 
 
 def rows_of_ids(store: TraceStore, ids: Sequence[str]) -> list[int]:

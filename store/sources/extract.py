@@ -19,12 +19,12 @@ from store.reader import TraceStore
 from store.sources.forward import ATTENTION
 from store.sources.prompts import PromptError, Prompts
 from store.sources.questions import Question
+from store.sources.reports import LeftOut, count_lines
 
 __all__ = ["DTYPES", "ExtractReport", "choose_device", "load_model", "needs_maps", "take_fitting"]
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "auto": "auto"}
 _LAYER = re.compile(r"(^|\.)(layers|h|blocks|block)\.\d+\.(?!.*inv_freq)")
-SHOWN = 20  # messages that a report keeps
 
 
 @dataclass
@@ -33,27 +33,24 @@ class ExtractReport:
 
     Attributes
     ----------
-    questions, skipped
-        Questions asked, and left out.
-    messages
-        One line for each question left out, the first of them.
+    questions
+        How many were asked.
+    skipped
+        Those that were left out.
     """
 
     questions: int = 0
-    skipped: int = 0
-    messages: list[str] = field(default_factory=list)
+    skipped: LeftOut = field(default_factory=LeftOut)
 
     def summary(self, path: Path, store: TraceStore) -> str:
         """What the store holds, and what was left out, a line each."""
         lines = [f"{path}: {len(store):,} traces of {self.questions:,} questions"]
         if "label" in store.schema.columns and len(store):
             labels = store.read(range(len(store)), ["label"])["label"]
-            for value, text in ((1, "wrong (label 1)"), (0, "right (label 0)"), (-1, "without a label")):
-                n = int((labels == value).sum())
-                lines += [f"  {n:,} {text}"] * bool(n)
-        lines += [f"  {self.skipped:,} questions left out"] * bool(self.skipped)
-        more = [f"  ... and {self.skipped - SHOWN} more"] * (self.skipped > SHOWN)
-        return "\n".join([*lines, *self.messages, *more])
+            meanings = ((1, "wrong (label 1)"), (0, "right (label 0)"), (-1, "without a label"))
+            lines += count_lines((int((labels == value).sum()), text) for value, text in meanings)
+        lines += count_lines([(self.skipped.n, "questions left out")])
+        return "\n".join([*lines, *self.skipped.lines()])
 
 
 def choose_device(name: str | None) -> torch.device:
@@ -61,7 +58,7 @@ def choose_device(name: str | None) -> torch.device:
     name = name or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
         raise SchemaError(f"device: expected one like cpu or cuda:0, found {name!r}: {_first_line(error)}") from error
     return device
@@ -129,7 +126,13 @@ def load_model(
             f"model {name!r}: expected the layers of its configuration, found {len(surplus)} weights of others, first "
             f"{surplus[0]!r}; check config.json"
         )
-    return model.eval().to(device), tokenizer
+    try:
+        return model.eval().to(device), tokenizer
+    except torch.OutOfMemoryError as error:
+        raise SchemaError(
+            f"model {name!r}: expected memory for {model.get_memory_footprint() / 1e9:.1f} GB of weights, found too "
+            f"little on {device}; choose a smaller --dtype or another --device"
+        ) from error
 
 
 def take_fitting(questions: Sequence[Question], prompts: Prompts) -> tuple[list[Question], ExtractReport]:
@@ -139,12 +142,11 @@ def take_fitting(questions: Sequence[Question], prompts: Prompts) -> tuple[list[
         try:
             prompts.encode(question)
         except PromptError as error:
-            report.skipped += 1
-            report.messages += [str(error)] * (len(report.messages) < SHOWN)
+            report.skipped.add(str(error))
         else:
             fitting.append(question)
     if questions and not fitting:
-        found = f"found none of {len(questions)}: {report.messages[0]}"
+        found = f"found none of {len(questions)}: {report.skipped.messages[0]}"
         raise SchemaError(f"expected questions whose prompts the model can take, {found}")
     report.questions = len(fitting)
     return fitting, report

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store.errors import NotFoundError, SchemaError
-from store.sources.arguments import finite, layers, names, part, positive
+from store.sources.arguments import add_columns, add_part, add_score_threshold, finite, layers, positive
 from store.sources.progress import Progress
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     made.add_argument("--model", metavar="NAME_OR_PATH", required=True, help="directory, or name on the Hub")
     made.add_argument("--questions", metavar="FILE", type=Path, required=True, help="what to ask")
     made.add_argument("--limit", type=positive, help="only the first questions")
-    made.add_argument("--part", metavar="K/N", type=part, help="only every N-th of them, beginning with the K-th")
+    add_part(made, "of them")
     prompt = made.add_argument_group("prompt")
     prompt.add_argument(
         "--prompt-template",
@@ -67,14 +67,12 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     answers.add_argument("--seed", type=int, default=0, help="of what is drawn (default %(default)s)")
     kept = made.add_argument_group("what is kept")
     kept.add_argument("--layers", type=layers, help="e.g. 8,16,24 or 8-16 (default: all, from 1)")
-    kept.add_argument("--columns", type=names, help="only these, e.g. hs_last,label (no attn_: no maps computed)")
+    add_columns(kept, " (no attn_: no maps computed)")
     kept.add_argument("--top-k", type=positive, default=10, help="candidates for each token (default %(default)s)")
     kept.add_argument(
         "--labels", choices=("exact", "f1", "none"), default="exact", help="score of an answer (default exact match)"
     )
-    kept.add_argument(
-        "--score-threshold", type=finite, default=0.5, help="label 1 (hallucination) below it (default %(default)s)"
-    )
+    add_score_threshold(kept)
     made.set_defaults(run=run_extract)
 
 
@@ -85,9 +83,8 @@ def run_extract(args: argparse.Namespace) -> int:
 
     check_new(args.store)  # before a model is loaded for nothing
     questions = read_questions(args.questions)[: args.limit]
-    if args.part:
-        k, n = args.part
-        questions = questions[k - 1 :: n]
+    k, n = args.part
+    questions = questions[k - 1 :: n]
     if not questions:
         raise SchemaError(f"{args.questions}: expected questions in this part, found none")
     source, report = _extract_source(args, questions)
@@ -98,11 +95,11 @@ def run_extract(args: argparse.Namespace) -> int:
             store = build_store(args.store, source, progress)
     except torch.OutOfMemoryError as error:
         raise SchemaError(
-            f"--batch-size {args.batch_size}: expected memory for it, found too little on {source.model.device}; lower "
-            f"it, and remove {args.store}.partial, because rounding depends on it"
+            f"expected memory for one trace, found too little on {source.model.device}; what is done is kept; free "
+            "memory and repeat the command"
         ) from error
     print(report.summary(args.store, store))
-    return int(report.skipped > 0)
+    return int(report.skipped.n > 0)
 
 
 def _extract_source(args: argparse.Namespace, questions: "list[Question]") -> "tuple[HuggingFaceSource, ExtractReport]":

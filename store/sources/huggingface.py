@@ -23,14 +23,15 @@ Conventions, which `provenance` repeats:
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import ModelOutput
 
 from store.errors import NotFoundError, SchemaError, closest
 from store.schema import Schema
@@ -38,7 +39,7 @@ from store.sources.forward import ATTENTION, build_schema, prediction_columns, r
 from store.sources.generation import Decoding, generate_answers
 from store.sources.labels import LABEL_RULES, SCORE_THRESHOLD, label_from_score
 from store.sources.prompts import Prompts
-from store.sources.questions import Question
+from store.sources.questions import Question, number_trace
 
 __all__ = ["Decoding", "HuggingFaceSource", "Question", "build_schema", "generate_answers", "prediction_columns"]
 
@@ -174,33 +175,42 @@ class HuggingFaceSource:
 
     def _read_batch(self, questions: Sequence[Question]) -> Iterator[tuple[str, dict[str, Any]]]:
         """Answer a batch of questions and read the model's states; the rows come one by one."""
+        columns = self.schema.columns
+        answers = [answer for _, some in run_in_halves(self._answers, questions) for answer in some]
+        for first in range(0, len(answers), self.batch_size):
+            for some, out in run_in_halves(self._forward, answers[first : first + self.batch_size]):
+                for i, answer in enumerate(some):
+                    trace, prompt_len = answer.prompt + answer.ids, len(answer.prompt)
+                    row = {
+                        **self._text_columns(answer),
+                        "tokens": np.array(trace, np.int32),
+                        "prompt_len": prompt_len,
+                        "answer_len": len(answer.ids),
+                        **trace_columns(out, i, trace, prompt_len, self.layers, self.top_k, columns),
+                    }
+                    trace_id = number_trace(answer.question["question_id"], answer.k)
+                    yield trace_id, {name: row[name] for name in columns}
+
+    def _answers(self, questions: Sequence[Question]) -> list["_Answer"]:
+        """Generate all answers to some questions."""
         prompts = [self.prompts.encode(question) for question in questions]
         names = [question["question_id"] for question in questions]
-        answers = generate_answers(
+        found = generate_answers(
             self.model, prompts, self.max_new_tokens, self.decoding, names, self._stops if self.stop else None
         )
-        n_samples, columns = self.decoding.num_samples, self.schema.columns
-        for first in range(0, len(answers), self.batch_size):
-            numbers = range(first, min(first + self.batch_size, len(answers)))
-            traces = [prompts[number // n_samples] + answers[number] for number in numbers]
-            out = run_forward(self.model, traces, columns)
-            for i, (number, trace) in enumerate(zip(numbers, traces, strict=True)):
-                question, prompt_len = questions[number // n_samples], len(prompts[number // n_samples])
-                row = {
-                    **self._text_columns(question, answers[number]),
-                    "tokens": np.array(trace, np.int32),
-                    "prompt_len": prompt_len,
-                    "answer_len": len(trace) - prompt_len,
-                    **trace_columns(out, i, trace, prompt_len, self.layers, self.top_k, columns),
-                }
-                yield _trace_id(question, number % n_samples), {name: row[name] for name in columns}
+        n = self.decoding.num_samples
+        return [_Answer(questions[i // n], i % n + 1, prompts[i // n], ids) for i, ids in enumerate(found)]
+
+    def _forward(self, answers: Sequence["_Answer"]) -> ModelOutput | None:
+        return run_forward(self.model, [answer.prompt + answer.ids for answer in answers], self.schema.columns)
 
     def _stops(self, answer_ids: list[int]) -> bool:
         return self.stop in self.tokenizer.decode(answer_ids)
 
-    def _text_columns(self, question: Question, answer_ids: list[int]) -> dict[str, Any]:
+    def _text_columns(self, found: "_Answer") -> dict[str, Any]:
         """Make the columns that people read, and the label."""
-        answer = self.tokenizer.decode(answer_ids, skip_special_tokens=True).strip()
+        question = found.question
+        answer = self.tokenizer.decode(found.ids, skip_special_tokens=True).strip()
         score = LABEL_RULES[self.labels].score(answer, question["answers"])
         return {
             "question_id": question["question_id"],
@@ -237,8 +247,39 @@ class HuggingFaceSource:
         }
 
 
-def _trace_id(question: Question, sample: int) -> str:
-    return f"{question['question_id']}#{sample + 1}" if sample else question["question_id"]
+class _Answer(NamedTuple):
+    """The k-th answer to a question, with the token ids of the prompt and its own."""
+
+    question: Question
+    k: int
+    prompt: list[int]
+    ids: list[int]
+
+
+def run_in_halves(run: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> Iterator[tuple[Sequence[Any], Any]]:
+    """Run over all items at once; where the device has too little memory for that, over halves, and halves of them.
+
+    Yields
+    ------
+    Some of the items, in their order, and what came of them.
+
+    Raises
+    ------
+    torch.OutOfMemoryError
+        One item is too much.
+    """
+    try:
+        result = run(items)
+    except torch.OutOfMemoryError:
+        if len(items) == 1:
+            raise
+    else:
+        yield items, result
+        return
+    torch.cuda.empty_cache()  # the error is gone by now, and with it what the failed run held
+    middle = len(items) // 2
+    yield from run_in_halves(run, items[:middle])
+    yield from run_in_halves(run, items[middle:])
 
 
 def _weights_digest(model: PreTrainedModel, n_numbers: int = 64) -> str:
@@ -281,8 +322,8 @@ def _check_ids(questions: Sequence[Question], n_samples: int) -> None:
     """Refuse questions whose traces would share an id."""
     seen: set[str] = set()
     for question in questions:
-        for sample in range(n_samples):
-            trace_id = _trace_id(question, sample)
+        for k in range(1, n_samples + 1):
+            trace_id = number_trace(question["question_id"], k)
             if trace_id in seen:
                 raise ValueError(f"questions: expected different question_ids, found {trace_id!r} twice")
             seen.add(trace_id)

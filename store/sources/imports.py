@@ -25,11 +25,12 @@ from store.sources import legacy
 from store.sources.labels import SCORE_THRESHOLD, label_from_score
 from store.sources.legacy import GRAPHS, LSTM, NOTHING, Kind, RecordError, Row
 from store.sources.pickles import MAX_BYTES, kind_of_file, read_pickle, read_torch
+from store.sources.questions import MAX_ID_BYTES, number_trace
+from store.sources.reports import LeftOut, count_lines
 from store.values import encode_value
 
 __all__ = ["ImportReport", "ImportSource", "find_files"]
 
-MAX_QUESTION_BYTES = 1000  # a trace id takes 1,024, with the number of a repeated question
 _DAMAGE = (  # what NumPy, torch and Python raise over values that contradict each other
     SchemaError,
     ValueError,
@@ -40,7 +41,6 @@ _DAMAGE = (  # what NumPy, torch and Python raise over values that contradict ea
     MemoryError,
     RuntimeError,
 )
-SHOWN = 20  # messages of one sort that a report keeps
 
 
 @dataclass
@@ -49,40 +49,48 @@ class ImportReport:
 
     Attributes
     ----------
-    rows, skipped
-        Traces written, and records left out.
+    rows
+        Traces written.
+    skipped
+        Records left out.
     refused
         File -> why nothing of it was read.
     unlabelled, repeated, not_finite
         Traces without a label, of a question that had one before, and with a NaN or an infinity in a stored array.
     scores_unused
         Scores of questions that no trace is of.
-    messages
-        One line for each record left out, the first of them.
     bytes_done, bytes_all
         Of the files, for the progress.
     """
 
     rows: int = 0
-    skipped: int = 0
+    skipped: LeftOut = field(default_factory=LeftOut)
     refused: dict[str, str] = field(default_factory=dict)
     unlabelled: int = 0
     repeated: int = 0
     not_finite: int = 0
     scores_unused: int = 0
-    messages: list[str] = field(default_factory=list)
     bytes_done: int = 0
     bytes_all: int = 0
-
-    def skip(self, message: str) -> None:
-        """Count a record that was left out."""
-        self.skipped += 1
-        self.messages += [message] * (len(self.messages) < SHOWN)
 
     @property
     def whole(self) -> bool:
         """Whether everything was read."""
-        return not self.refused and not self.skipped
+        return not self.refused and not self.skipped.n
+
+    def summary(self, path: Path) -> str:
+        """What the store holds, and what was left out, a line each."""
+        counts = count_lines(
+            (
+                (self.unlabelled, "without a label"),
+                (self.repeated, "of a question that had one before"),
+                (self.not_finite, "with a NaN or an infinity (kept)"),
+                (self.scores_unused, "scores of questions that no trace is of"),
+                (self.skipped.n, "records left out"),
+                (len(self.refused), "files left out"),
+            )
+        )
+        return "\n".join([f"{path}: {self.rows:,} traces", *counts, *self.skipped.lines(), *self.refused.values()])
 
 
 def find_files(sources: Sequence[str]) -> list[Path]:
@@ -163,7 +171,8 @@ class ImportSource:
     Raises
     ------
     SchemaError
-        The files are of kinds that do not belong together, or no trace can be read from any.
+        The files are of kinds that do not belong together, no trace can be read from any, or a threshold is given for
+        traces with full maps.
     """
 
     def __init__(
@@ -181,36 +190,38 @@ class ImportSource:
     ) -> None:
         self.scores, self.score_threshold = scores, score_threshold
         self.keep_attention, self.begun, self.max_bytes = keep_attention, begun, max_bytes
-        self.report = ImportReport(bytes_all=sum(file.stat().st_size for file in files))
+        self.report = ImportReport()
         self._names = dict(zip(files, _short_names(files), strict=True))
-        self._loaded: dict[str, tuple[Path, Any]] = {}
-        self._partners: dict[tuple[Path, int], tuple[Path, int]] = {}  # graphs -> the sequence of the same trace
-        everything, smallest = self._survey(files)
-        self._files = everything[part[0] - 1 :: part[1]]
-        if everything and not self._files:
-            raise NotFoundError(f"part {part[0]}/{part[1]}: expected files in it, found {len(everything)} in all")
+        self._loaded: dict[str, tuple[Path, Kind, Any]] = {}
+        preprocessed, raw, smallest = self._survey(files)
+        self._files = (preprocessed or raw)[part[0] - 1 :: part[1]]
+        if files and not self._files and not self.report.refused:
+            raise NotFoundError(f"part {part[0]}/{part[1]}: expected files in it, found {len(files)} in all")
         self.report.bytes_all = sum(file.stat().st_size for file in self._files)
-        self._joined = set(self._partners.values())
-        self._kind, first = self._first_row()
+        self._kind, first = self._first_row(preprocessed or self._files)  # all parts with the columns of the graphs
+        if attn_threshold is not None and self._kind is not GRAPHS:
+            raise SchemaError(f"attn_threshold: expected graphs, found {self._kind.name} traces; leave it out")
         known = legacy.schema_of(first)
         self.schema = Schema({name: known.columns[name] for name in _chosen(columns, known)})
-        self.provenance = self._describe(files, smallest if attn_threshold is None else attn_threshold) | {
-            "part": list(part)
-        }
+        self.provenance = self._describe(files, smallest if attn_threshold is None else attn_threshold, part)
 
-    def _survey(self, files: Sequence[Path]) -> tuple[list[Path], float]:
-        """Look into the torch files, which are mapped: the files in the order to read them, and the smallest edge."""
+    def _survey(self, files: Sequence[Path]) -> tuple[list[Path], list[Path], float]:
+        """Look into the torch files, which are mapped.
+
+        Returns
+        -------
+        Preprocessed files, graphs first; raw files; the smallest edge. Pairs up graphs and sequences.
+        """
         ids: dict[str, dict[Path, list[str]]] = {GRAPHS.name: {}, LSTM.name: {}}
         raw, smallest = [], 0.0
         for file in files:
-            content = self._open(file) if _is_torch(file) else None
-            kind = legacy.kind_of(content) if content is not None else None
+            kind, content = self._open(file) if _is_torch(file) else (None, None)
             if kind in (GRAPHS, LSTM):
                 try:
-                    ids[kind.name][file] = list(legacy.ids_and_labels(content, kind)[0])
+                    found = list(legacy.ids_and_labels(content, kind)[0])
                     smallest = max(smallest, legacy.smallest_edge(content)) if kind is GRAPHS else smallest
+                    ids[kind.name][file] = found
                 except _DAMAGE as error:
-                    ids[kind.name].pop(file, None)
                     self._refuse(file, error)
             elif str(file) not in self.report.refused:
                 raw.append(file)
@@ -221,34 +232,35 @@ class ImportSource:
                 "import the two kinds into two stores"
             )
         self._partners = _pair(ids[GRAPHS.name], ids[LSTM.name])
-        return preprocessed + raw, smallest
+        self._joined = set(self._partners.values())
+        return preprocessed, raw, smallest
 
-    def _open(self, file: Path, slot: str = "file") -> Any:
-        """The content of a file, None if it is refused; the one in the same slot before is let go."""
+    def _open(self, file: Path, slot: str = "file") -> tuple[Kind | None, Any]:
+        """What a file is and its content, None and None if it is refused; the one in the same slot before is let go."""
+        if str(file) in self.report.refused:
+            return None, None
         if slot not in self._loaded or self._loaded[slot][0] != file:
             self._loaded.pop(slot, None)
             read = read_torch if _is_torch(file) else read_pickle
             try:
                 content = read(file, self.max_bytes)
-                legacy.kind_of(content)
+                self._loaded[slot] = (file, legacy.kind_of(content), content)
             except (RefusedError, CorruptError, SchemaError) as error:
                 self._refuse(file, error)
-                return None
-            self._loaded[slot] = (file, content)
-        return self._loaded[slot][1]
+                return None, None
+        return self._loaded[slot][1:]
 
     def _refuse(self, file: Path, error: Exception) -> None:
         """Leave a file out, and tell why in one line."""
         text = _one_line(error)
         self.report.refused[str(file)] = text if text.startswith(str(file)) else f"{file}: {text}"
 
-    def _first_row(self) -> tuple[Kind, Row]:
+    def _first_row(self, files: Sequence[Path]) -> tuple[Kind, Row]:
         """The kind of the first file that has a whole record, and that record's row."""
-        for file in self._files:
-            content = self._open(file)
-            if content is None:
+        for file in files:
+            kind, content = self._open(file)
+            if kind is None:
                 continue
-            kind = legacy.kind_of(content)
             head = list(content) if isinstance(content, list) else content  # a copy: rows free their records
             for i, make in enumerate(kind.rows(head, self.keep_attention)):
                 with suppress(*_DAMAGE):  # told when its turn comes
@@ -282,13 +294,12 @@ class ImportSource:
 
     def _rows_of(self, file: Path, n_done: int, seen: Counter) -> Iterator[tuple[str, Row]]:
         """The rows of one file but for the first `n_done`."""
-        content = self._open(file)
-        if content is None:
+        kind, content = self._open(file)
+        if kind is None:
             return
-        kind = legacy.kind_of(content)
         if kind not in (self._kind, NOTHING) and not {kind, self._kind} <= {GRAPHS, LSTM}:
             found = f"expected {self._kind.name} traces like the files before it, found {kind.name}"
-            self.report.refused[str(file)] = f"{file}: {found}; import it into another store"
+            self._refuse(file, SchemaError(f"{found}; import it into another store"))
             return
         for i, make in enumerate(kind.rows(content, self.keep_attention)):
             if (file, i) in self._joined:
@@ -296,7 +307,7 @@ class ImportSource:
             try:
                 row = self._checked(self._complete(make(), file, i))
             except _DAMAGE as error:
-                self.report.skip(f"{file}, record {i}: {_one_line(error)}")
+                self.report.skipped.add(f"{file}, record {i}: {_one_line(error)}")
                 continue
             if n_done:
                 n_done -= 1
@@ -309,10 +320,8 @@ class ImportSource:
     def _trace_id(self, question_id: str, seen: Counter) -> str:
         """The question's id, from its second trace on with a number that no other question's id ends in."""
         k = seen[question_id]
-        trace_id = question_id if k == 1 else f"{question_id}#{k}"
-        while trace_id in self._given:
+        while (trace_id := number_trace(question_id, k)) in self._given:
             k += 1
-            trace_id = f"{question_id}#{k}"
         self._given.add(trace_id)
         return trace_id
 
@@ -320,7 +329,7 @@ class ImportSource:
         """Add what the record alone does not say."""
         if (file, i) in self._partners:
             partner, at = self._partners[file, i]
-            states = legacy.sequence(self._open(partner, "partner"), at)
+            states = legacy.sequence(self._open(partner, "partner")[1], at)
             if states.shape != row["hs_last"].shape or not np.allclose(
                 states.astype(float), row["hs_last"].astype(float), rtol=2e-3, atol=1e-5, equal_nan=True
             ):
@@ -336,21 +345,14 @@ class ImportSource:
 
     def _checked(self, row: Row) -> Row:
         """The columns that are kept, each as the schema has it; a sequence without graphs has no tokens."""
-        if not 0 < len(row["question_id"].encode()) <= MAX_QUESTION_BYTES:
-            raise RecordError(
-                f"question_id: expected 1 to {MAX_QUESTION_BYTES} bytes, found {row['question_id']!r:.100}"
-            )
+        if not 0 < len(row["question_id"].encode()) <= MAX_ID_BYTES:
+            raise RecordError(f"question_id: expected 1 to {MAX_ID_BYTES} bytes, found {row['question_id']!r:.100}")
         checked = {}
         for name, column in self.schema.columns.items():
             value = row.get(name, _nothing(column))
             if value is None:
                 raise RecordError(f"expected a value for {name!r} as in the traces before, found none")
-            try:
-                encode_value(value, column, f"column {name!r}")
-            except RecordError:
-                raise
-            except SchemaError as error:
-                raise RecordError(str(error)) from error
+            encode_value(value, column, f"column {name!r}")
             checked[name] = value
         return checked
 
@@ -360,7 +362,7 @@ class ImportSource:
         self.report.unlabelled += bool(row.get("label", 0) < 0)
         self.report.not_finite += any(_has_not_finite(v) for k, v in row.items() if k != "score")
 
-    def _describe(self, files: Sequence[Path], attn_threshold: float) -> dict[str, Any]:
+    def _describe(self, files: Sequence[Path], attn_threshold: float, part: tuple[int, int]) -> dict[str, Any]:
         """Where the values come from; two imports with equal descriptions give the same rows."""
         stats = [(file, file.stat()) for file in files]
         sizes = "".join(f"{self._names[file]}\t{stat.st_size}\t{stat.st_mtime_ns}\n" for file, stat in stats)
@@ -376,6 +378,7 @@ class ImportSource:
             "layer_convention": "as in the files: layers 1..L, the embedding output left out",
             "reductions": "of full attention maps in float32, then float16",
             "versions": {name: version(name) for name in ("numpy", "torch")},
+            "part": list(part),
         }
 
 

@@ -14,6 +14,7 @@ A record that contradicts itself is a `RecordError`; the others of its file are 
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from torch import Tensor
 from store.errors import SchemaError
 from store.schema import Column, Schema
 from store.sources import reductions
+from store.values import is_integer
 
 __all__ = [
     "GRAPHS",
@@ -41,6 +43,8 @@ __all__ = [
 ]
 
 Row = dict[str, Any]
+
+MAX_LAYERS = 1000  # one array, named again and again in a small file, would fill the memory
 
 # name: ragged axis (None: fixed), names of the item axes
 COLUMNS: dict[str, tuple[str | None, tuple[str, ...]]] = {
@@ -126,14 +130,9 @@ def _column(name: str, value: object) -> Column:
     return Column(array.dtype.name, array.shape[1:] if axis else array.shape, axis, axis_names)
 
 
-def raw_v3_rows(content: list, keep_attention: bool) -> Iterator[Callable[[], Row]]:
+def _raw_rows(make: Callable[[Mapping, bool], Row], content: list, keep_attention: bool) -> Iterator[Callable[[], Row]]:
     for i in range(len(content)):
-        yield lambda i=i: _raw_v3_row(_take(content, i), keep_attention)
-
-
-def raw_v1_rows(content: list, keep_attention: bool) -> Iterator[Callable[[], Row]]:
-    for i in range(len(content)):
-        yield lambda i=i: _raw_v1_row(_take(content, i), keep_attention)
+        yield lambda i=i: make(_take(content, i), keep_attention)
 
 
 def _take(content: list, i: int) -> Mapping:
@@ -156,9 +155,7 @@ def _raw_v3_row(record: Mapping, keep_attention: bool) -> Row:
         **_attention_columns(maps, len(tokens), None, keep_attention),
     }
     if "tokens_decoded" in record:
-        texts = record["tokens_decoded"]
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise RecordError("tokens_decoded: expected a list of texts, found something else")
+        texts = _texts(record, "tokens_decoded")
         if len(texts) != len(tokens):
             raise RecordError(f"tokens_decoded: expected {len(tokens)} texts, one a token, found {len(texts)}")
         row["token_texts"] = json.dumps(texts, ensure_ascii=False)
@@ -175,9 +172,7 @@ def _raw_v1_row(record: Mapping, keep_attention: bool) -> Row:
     maps = [_joined_map(_steps(layer, "attentions"), n_tokens) for layer in _layers(record, "attentions")]
     if not 0 < prompt_len <= n_tokens:
         raise RecordError(f"prompt_length: expected 1 to {n_tokens}, the tokens of hidden_states, found {prompt_len}")
-    references = record.get("ground_truth_answers", [])
-    if not isinstance(references, list) or not all(isinstance(text, str) for text in references):
-        raise RecordError("ground_truth_answers: expected a list of texts, found something else")
+    references = _texts(record, "ground_truth_answers") if "ground_truth_answers" in record else []
     return {
         "question_id": str(_integer(record, "global_example_id")),
         "tokens": _fed_tokens(_integers(record, "tokens_full"), n_tokens),
@@ -203,23 +198,20 @@ def _fed_tokens(tokens: np.ndarray, n_tokens: int) -> np.ndarray:
 def _joined_map(steps: Sequence, n_tokens: int) -> np.ndarray:
     """Rows of the attention map step by step: `(H, T, T)`; what was not there yet is zero."""
     parts = [_floats(step, "attentions", 4)[0] for step in steps]
-    if sum(part.shape[1] for part in parts) != n_tokens:
-        raise RecordError(
-            f"attentions: expected {n_tokens} tokens as hidden_states has, found {sum(part.shape[1] for part in parts)}"
-        )
+    found = sum(part.shape[1] for part in parts)
+    if found != n_tokens:
+        raise RecordError(f"attentions: expected {n_tokens} tokens as hidden_states has, found {found}")
     joined = np.zeros((len(parts[0]), n_tokens, n_tokens), parts[0].dtype)
     at = 0
     for part in parts:
         n_heads, n_rows, n_seen = part.shape
-        if n_heads != len(joined) or at + n_rows > n_tokens or n_seen != at + n_rows:
+        if n_heads != len(joined) or n_seen != at + n_rows:
             raise RecordError(
                 f"attentions: expected {len(joined)} heads that see {at + n_rows} tokens of {n_tokens}, "
                 f"found shape {part.shape}"
             )
         joined[:, at : at + n_rows, :n_seen] = part
         at += n_rows
-    if at != n_tokens:
-        raise RecordError(f"attentions: expected {n_tokens} tokens as hidden_states has, found {at}")
     return joined
 
 
@@ -264,14 +256,20 @@ def _attention_columns(maps: list[np.ndarray], n_tokens: int, prompt_len: int | 
     return columns
 
 
-def lstm_rows(content: Mapping, keep_attention: bool) -> Iterator[Callable[[], Row]]:
-    ids, labels = ids_and_labels(content, LSTM)
+def _preprocessed_rows(
+    make: Callable[[Mapping, int], Row], content: Mapping, keep_attention: bool
+) -> Iterator[Callable[[], Row]]:
+    ids, labels = ids_and_labels(content, kind_of(content))
     for i, question_id in enumerate(ids):
         yield lambda i=i, question_id=question_id: {
             "question_id": question_id,
             "label": labels[i],
-            "hs_last": sequence(content, i),
+            **make(content, i),
         }
+
+
+def _lstm_row(content: Mapping, i: int) -> Row:
+    return {"hs_last": sequence(content, i)}
 
 
 def sequence(content: Mapping, i: int) -> np.ndarray:
@@ -279,22 +277,10 @@ def sequence(content: Mapping, i: int) -> np.ndarray:
     return _floats(content["sequences"][i], "sequences", 2)
 
 
-def graph_rows(content: Mapping, keep_attention: bool) -> Iterator[Callable[[], Row]]:
-    ids, labels = ids_and_labels(content, GRAPHS)
-    for i, question_id in enumerate(ids):
-        yield lambda i=i, question_id=question_id: {
-            "question_id": question_id,
-            "label": labels[i],
-            **_graph_columns(content["graphs"][i]),
-        }
-
-
 def ids_and_labels(content: Mapping, kind: Kind) -> tuple[list[str], list[np.int8]]:
     """Question and label of every trace of a preprocessed file; raises SchemaError if they do not belong together."""
     key = "graphs" if kind is GRAPHS else "sequences"
-    ids = content["question_ids"]
-    if not isinstance(ids, list) or not all(isinstance(i, str) for i in ids):
-        raise SchemaError("question_ids: expected a list of texts, found something else")
+    ids = _texts(content, "question_ids")
     labels = np.asarray(_array(content["labels"]), np.float64).reshape(-1)
     for name, n in ((key, len(content[key])), ("labels", len(labels))):
         if n != len(ids):
@@ -307,8 +293,9 @@ def _label(value: float) -> np.int8:
     return np.int8(value if value in (0, 1) else -1)
 
 
-def _graph_columns(layers: Sequence) -> Row:
-    """The graphs of one trace, one a layer -> hidden_states, hs_last and attn_mean; an edge that is not there is 0."""
+def _graph_row(content: Mapping, i: int) -> Row:
+    """The graphs of trace i, one a layer -> hidden_states, hs_last and attn_mean; an edge that is not there is 0."""
+    layers = content["graphs"][i]
     if not isinstance(layers, list | tuple) or not layers:
         raise RecordError("graphs: expected a list of a graph for each layer, found something else")
     states = [_floats(_field(graph, "x"), "x", 2) for graph in layers]
@@ -369,6 +356,8 @@ def _layers(record: Mapping, key: str) -> Sequence:
     layers = _get(record, key)
     if not isinstance(layers, list | tuple) or not layers:
         raise RecordError(f"{key}: expected a list of an array for each layer, found {type(layers).__name__}")
+    if len(layers) > MAX_LAYERS:
+        raise RecordError(f"{key}: expected at most {MAX_LAYERS} layers, found {len(layers)}")
     return layers
 
 
@@ -391,9 +380,16 @@ def _text(record: Mapping, key: str) -> str:
     return value
 
 
+def _texts(record: Mapping, key: str) -> list[str]:
+    values = _get(record, key)
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise RecordError(f"{key}: expected a list of texts, found something else")
+    return values
+
+
 def _integer(record: Mapping, key: str) -> int:
     value = _get(record, key)
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+    if not is_integer(value):
         raise RecordError(f"{key}: expected an integer, found {type(value).__name__}")
     return int(value)
 
@@ -424,6 +420,7 @@ def _array(value: object) -> np.ndarray:
     return np.asarray(value)
 
 
-RAW_V3, RAW_V1 = Kind("raw v3", raw_v3_rows), Kind("raw v1", raw_v1_rows)
+RAW_V3, RAW_V1 = Kind("raw v3", partial(_raw_rows, _raw_v3_row)), Kind("raw v1", partial(_raw_rows, _raw_v1_row))
 NOTHING = Kind("empty", lambda content, keep_attention: iter(()))
-LSTM, GRAPHS = Kind("lstm", lstm_rows), Kind("graphs", graph_rows)
+LSTM = Kind("lstm", partial(_preprocessed_rows, _lstm_row))
+GRAPHS = Kind("graphs", partial(_preprocessed_rows, _graph_row))

@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 
 from store.errors import FormatError, NotFoundError
 
-__all__ = ["Question", "read_questions"]
+__all__ = ["MAX_ID_BYTES", "Question", "number_trace", "read_questions"]
 
 ID_NAMES = ("question_id", "QuestionId")
 QUESTION_NAMES = ("question", "Question")
@@ -32,6 +32,11 @@ class Question(TypedDict):
     question_id: str
     question: str
     answers: list[str]
+
+
+def number_trace(question_id: str, k: int) -> str:
+    """The id of the k-th trace of a question, k from 1: `Q`, `Q#2`, `Q#3`, ..."""
+    return f"{question_id}#{k}" if k > 1 else question_id
 
 
 class _WrongRecord(Exception):
@@ -111,7 +116,7 @@ def _json_lines(text: str) -> Iterator[tuple[int, Any]]:
 
 def _json_array(text: str, at: int) -> Iterator[tuple[int, Any]]:
     """The elements of the array whose first one begins at or behind `at`."""
-    decoder, line, counted = json.JSONDecoder(), 1, 0
+    decoder, line, counted, start = json.JSONDecoder(), 1, 0, _behind_space(text, 0)
     at = _behind_space(text, at)
     while text[at : at + 1] != "]":
         line, counted = line + text.count("\n", counted, at), at
@@ -127,6 +132,10 @@ def _json_array(text: str, at: int) -> Iterator[tuple[int, Any]]:
             at = _behind_space(text, at + 1)
         elif text[at : at + 1] != "]":
             raise _WrongRecord(f"expected ',' or ']', found {text[at : at + 20]!r}", text.count("\n", 0, at) + 1)
+    behind = _behind_space(text, at + 1)
+    if text.startswith("[", start) and behind < len(text):
+        line = text.count("\n", 0, behind) + 1
+        raise _WrongRecord(f"expected nothing behind the array, found {text[behind : behind + 20]!r}", line)
 
 
 def _behind_space(text: str, at: int) -> int:
@@ -154,6 +163,8 @@ def _csv_rows(text: str) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _check_header(header: list[str]) -> None:
+    if len(set(header)) != len(header):
+        raise _WrongRecord(f"expected different columns, found {header!r:.200}", 1)
     for names in (ID_NAMES, QUESTION_NAMES):
         if not set(names) & set(header):
             raise _WrongRecord(
@@ -188,7 +199,9 @@ def _question(record: Any, line: int) -> Question:
 
 
 def _first(record: Mapping[str, Any], names: tuple[str, ...]) -> Any:
-    return next((record[name] for name in names if record.get(name) is not None), None)
+    """The first of these names that says something."""
+    found = [record[name] for name in names if record.get(name) is not None]
+    return next((value for value in found if value not in ([], "")), found[0] if found else None)
 
 
 def _text(what: str, value: Any) -> str:

@@ -162,7 +162,7 @@ class _Checker(pickle.Unpickler):
     record_bytes : callable
         Gives the number of bytes of the record with a key; KeyError if there is none.
     max_bytes : int
-        Most bytes of a tensor.
+        Most bytes of all tensors.
     sizes : dict, optional
         Filled with the bytes of each storage by its key.
     """
@@ -175,7 +175,7 @@ class _Checker(pickle.Unpickler):
         self._record_bytes = record_bytes
         self._max_bytes = max_bytes
         self._sizes = {} if sizes is None else sizes
-        self._encoded = 0
+        self._encoded = self._tensor_bytes = 0
         self.asked: _Names = set()
 
     def find_class(self, module: str, name: str) -> Any:
@@ -216,7 +216,9 @@ class _Checker(pickle.Unpickler):
     def _tensor(self, storage: object, offset: object, size: object, stride: object, *rest: object) -> _Inert:
         if type(storage) is not _Storage or any(rest[1:]):  # hooks or metadata
             raise CorruptError("expected a plain tensor over a storage, found something else")
-        check_extent(storage.n, storage.itemsize, offset, size, stride, self._max_bytes)
+        self._tensor_bytes += check_extent(storage.n, storage.itemsize, offset, size, stride, self._max_bytes)
+        if self._tensor_bytes > self._max_bytes:  # of views of few bytes, which a copy would make many
+            raise too_much(f"tensors of {self._tensor_bytes} bytes", self._max_bytes)
         return _Inert()
 
     def _encode(self, text: object, encoding: object) -> bytes:

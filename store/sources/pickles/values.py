@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from store.errors import CorruptError, RefusedError
+from store.sources.pickles.stream import too_much
 
 __all__ = ["Builders", "Held", "HeldCall", "check_extent", "refused_name", "settle"]
 
@@ -119,7 +120,7 @@ class Builders:
     bytes_read : callable
         Gives the number of bytes of the pickle read so far; the calls may not copy many times that.
     max_bytes : int
-        Most bytes of one tensor.
+        Most bytes of all tensors.
     load_storage : callable
         Turns the bytes of a pickled storage of torch into the storage.
     """
@@ -128,6 +129,7 @@ class Builders:
         self._bytes_read = bytes_read
         self._max_bytes = max_bytes
         self._load_storage = load_storage
+        self._tensor_bytes = 0
         self._copied = 0
 
     def table(self) -> dict[tuple[str, str], HeldCall]:
@@ -199,7 +201,9 @@ class Builders:
         if type(storage) is not HeldStorage or any(rest[1:]):  # hooks or metadata
             raise CorruptError("expected a plain tensor over a storage, found something else")
         n_bytes, itemsize = storage.value._untyped_storage.nbytes(), storage.value.dtype.itemsize
-        check_extent(n_bytes // itemsize, itemsize, offset, size, stride, self._max_bytes)
+        self._tensor_bytes += check_extent(n_bytes // itemsize, itemsize, offset, size, stride, self._max_bytes)
+        if self._tensor_bytes > self._max_bytes:  # of views of few bytes, which a copy would make many
+            raise too_much(f"tensors of {self._tensor_bytes} bytes", self._max_bytes)
         return Held(_rebuild_tensor_v2(storage.value, offset, size, stride, False, OrderedDict()))
 
 
@@ -233,8 +237,8 @@ def _check_items(dtype: np.dtype, data: bytes | bytearray) -> None:
             )
 
 
-def check_extent(n: int, itemsize: int, offset: object, size: object, stride: object, max_bytes: int) -> None:
-    """A tensor lies inside its storage of `n` items, and would take at most `max_bytes` as an array of its own."""
+def check_extent(n: int, itemsize: int, offset: object, size: object, stride: object, max_bytes: int) -> int:
+    """The bytes that a tensor inside its storage of `n` items takes as an array of its own, at most `max_bytes`."""
     if not (isinstance(size, tuple) and isinstance(stride, tuple) and len(size) == len(stride)):
         raise CorruptError(f"expected the sizes and strides of a tensor, found {_short(size)} and {_short(stride)}")
     if not all(type(i) is int and i >= 0 for i in (offset, *size, *stride)):
@@ -244,6 +248,7 @@ def check_extent(n: int, itemsize: int, offset: object, size: object, stride: ob
         raise CorruptError(f"expected a tensor inside its {n} items, found item {last} in shape {_short(size)}")
     if math.prod(size) * itemsize > max_bytes:
         raise RefusedError(f"expected tensors of at most {max_bytes} bytes, found one of shape {_short(size)}")
+    return math.prod(size) * itemsize
 
 
 def _short(value: object) -> str:

@@ -54,7 +54,7 @@ def test_a_stopped_merge_goes_on(tmp_path, parts, stop, monkeypatch):
             merge_stores(tmp_path / "m.zarr", parts, progress)
         assert not (tmp_path / "m.zarr").exists()
     assert_holds(merge_stores(tmp_path / "m.zarr", parts, lambda done: None), ROWS)
-    assert open_begun(tmp_path / "m.zarr") is None
+    assert not partial_path(tmp_path / "m.zarr").exists()
 
 
 def test_a_copy_that_stopped_half_way_begins_again(tmp_path, parts):
@@ -160,3 +160,17 @@ def test_the_commands(tmp_path, asked, capsys):
     with pytest.raises(NotFoundError, match="found none of 'q77'"):
         rows_of_questions(asked, ["q77"])
     assert np.array_equal([merged[i]["x"] for i in ("t1", "t2")], [1, 2])
+
+
+def test_traces_of_different_models_are_not_mixed_unasked(tmp_path):
+    stores = []
+    for i, told in enumerate([{"weights_sha256": x} for x in "ab"] + [{"weights_sha256": "a", "layers": [1]}]):
+        with StoreWriter.create(tmp_path / f"{i}.zarr", Schema({"x": Column("int32")}), told) as writer:
+            writer.append(f"t{i}", {"x": i})
+        stores.append(TraceStore.open(tmp_path / f"{i}.zarr"))
+    with pytest.raises(SchemaError, match=r"1.zarr: expected weights_sha256 as in .*0.zarr, 'a', found 'b'; .*--mixed"):
+        merge_stores(tmp_path / "m.zarr", stores[:2], print)
+    first = merge_stores(tmp_path / "m.zarr", stores[::2], lambda done: None)
+    with pytest.raises(SchemaError, match="expected weights_sha256 as in"):  # a merged store tells its models
+        merge_stores(tmp_path / "n.zarr", [first, stores[1]], print)
+    assert len(merge_stores(tmp_path / "n.zarr", [first, stores[1]], lambda done: None, mixed=True)) == 3

@@ -26,7 +26,7 @@ from transformers import (
 
 from store import NotFoundError, SchemaError, TraceStore
 from store.cli import main
-from store.sources import forward
+from store.sources import forward, huggingface
 from store.sources.build import open_begun
 from store.sources.example.recipe import build_tokenizer
 from store.sources.generation import Decoding, generate_answers
@@ -565,15 +565,45 @@ def test_too_little_memory_names_the_batch_size(extract, monkeypatch, capsys):
     assert extract("t.zarr") == 2
     error = capsys.readouterr().err
     assert len(error.splitlines()) == 1
-    assert (
-        "--batch-size 4: expected memory for it, found too little on cpu; lower it, and remove t.zarr.partial" in error
-    )
+    assert "expected memory for one trace, found too little on cpu; what is done is kept" in error
+
+
+@pytest.mark.parametrize("largest", [1, 2, 3])
+def test_a_batch_that_is_too_large_is_halved(extract, monkeypatch, largest):
+    """Both passes, until memory suffices: the same traces but for rounding."""
+    assert extract("whole.zarr", "--num-samples", "2") == 0
+    sizes = []
+
+    def with_less_memory(run):
+        def limited(model, traces, *arguments):
+            sizes.append(len(traces))
+            if len(traces) > largest:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return run(model, traces, *arguments)
+
+        return limited
+
+    for name in ("run_forward", "generate_answers"):
+        monkeypatch.setattr(f"store.sources.huggingface.{name}", with_less_memory(getattr(huggingface, name)))
+    assert extract("t.zarr", "--num-samples", "2") == 0
+    assert max(sizes) == 4
+    whole, found = read("whole.zarr"), read("t.zarr")
+    assert list(found) == list(whole)
+    for trace_id, row in whole.items():
+        assert_close(found[trace_id], row)
 
 
 def test_a_store_that_is_there_is_not_touched(extract, capsys):
+    """The same command has nothing to do; another one, or anything else at the path, is told so."""
     assert extract("t.zarr") == 0
-    assert extract("t.zarr", model="./none") == 2  # said before the model is looked for
-    assert "t.zarr: expected a new path" in capsys.readouterr().err
+    before = {path: path.read_bytes() for path in Path("t.zarr").rglob("*") if path.is_file()}
+    assert extract("t.zarr") == 0
+    assert extract("t.zarr", "--limit", "2") == 2
+    assert "or what the same command made, found a store with questions 8 in place of 2" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in Path("t.zarr").rglob("*") if path.is_file()} == before
+    Path("o.zarr").mkdir()
+    assert extract("o.zarr", model="./none") == 2  # said before the model is looked for
+    assert "o.zarr: expected a new path" in capsys.readouterr().err
 
 
 def test_without_transformers_the_extra_is_named(extract, tmp_path):
@@ -659,8 +689,7 @@ while kills < 20:
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     kills += 1
-if not os.path.exists(f"{stores}.zarr"):
-    assert main(["extract", f"{stores}.zarr", *arguments]) == 0
+assert main(["extract", f"{stores}.zarr", *arguments]) == 0
 print(f"{kills} kills of {stores} builds of {seconds:.1f} s each")
 """
 

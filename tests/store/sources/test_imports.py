@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 
 from store import NotFoundError, SchemaError, TraceStore
 from store.sources.build import build_store, open_begun
+from store.sources.copies import merge_stores
 from store.sources.imports import ImportSource, find_files
 from store.sources.scores import read_scores
 
@@ -232,9 +233,9 @@ def test_a_record_that_contradicts_itself_is_left_out(tmp_path, change):
     write(tmp_path / "a.pkl", records)
     store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
     assert list(store.ids) == ["tc_0", "tc_2"]
-    assert report.skipped == 1
-    assert "a.pkl, record 1: " in report.messages[0]
-    assert "\n" not in report.messages[0]
+    assert report.skipped.n == 1
+    assert "a.pkl, record 1: " in report.skipped.messages[0]
+    assert "\n" not in report.skipped.messages[0]
     assert not report.whole
 
 
@@ -443,8 +444,8 @@ def test_a_sequence_of_other_states_is_not_joined(tmp_path):
     torch.save(content, tmp_path / "in/lstm_solo/preprocessed_a.pt")
     store, report = imported(tmp_path / "s.zarr", tmp_path / "in")
     assert list(store.ids) == ["tc_3"]
-    assert report.skipped == 2
-    assert "expected the states of the last token as in" in report.messages[0]
+    assert report.skipped.n == 2
+    assert "expected the states of the last token as in" in report.skipped.messages[0]
 
 
 DAMAGED = {
@@ -464,7 +465,7 @@ def test_a_damaged_preprocessed_file_is_left_out(tmp_path, change):
     store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pt", tmp_path / "b.pt")
     assert list(store.ids) == ["a", "b"]
     assert not report.whole
-    assert all("\n" not in text for text in [*report.refused.values(), *report.messages])
+    assert all("\n" not in text for text in [*report.refused.values(), *report.skipped.messages])
 
 
 def test_ids_that_look_like_numbered_ones_and_empty_lists(tmp_path):
@@ -485,3 +486,107 @@ def test_what_is_not_ours_is_not_removed(tmp_path):
     with pytest.raises(SchemaError, match="expected a build that was stopped, found something else; move it away"):
         imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
     assert (tmp_path / "s.zarr.partial/precious.txt").exists()
+
+
+@pytest.mark.parametrize("n_parts", [2, 3])
+def test_parts_of_raw_files_are_numbered_when_they_are_merged(tmp_path, n_parts):
+    """A question's traces may lie in several parts: merged, they have the ids of the whole import."""
+    numbers = [[1, 2], [2, 3], [4, 2], [1], [5, 4, 4]]
+    for i, some in enumerate(numbers):
+        write(tmp_path / f"in/{i}.pkl", [Trace(n, n_tokens=4 + i).raw_v3() for n in some])
+    whole, _ = imported(tmp_path / "w.zarr", tmp_path / "in")
+    parts = [imported(tmp_path / f"{k}.zarr", tmp_path / "in", part=(k, n_parts))[0] for k in range(1, n_parts + 1)]
+    merged = merge_stores(tmp_path / "m.zarr", parts, lambda done: None)
+    assert sorted(merged.ids) == sorted(whole.ids)
+    for trace in whole:
+        assert merged[trace.id]["source_file"] == trace["source_file"]
+        assert np.array_equal(merged[trace.id]["hidden_states"], trace["hidden_states"])
+    with pytest.raises(SchemaError, match="in both"):
+        merge_stores(tmp_path / "twice.zarr", [parts[0], parts[0]], lambda done: None)
+
+
+def test_a_part_may_hold_partners_only(tmp_path):
+    """Its sequences all stand beside their graphs in another part; its columns are those of the whole."""
+    write_preprocessed(tmp_path / "in", [Trace(1), Trace(2)])
+    parts = [imported(tmp_path / f"{k}.zarr", tmp_path / "in", part=(k, 2))[0] for k in (1, 2)]
+    assert [len(part) for part in parts] == [2, 0]
+    assert parts[0].schema == parts[1].schema
+    for i, order in enumerate((parts, parts[::-1])):
+        assert list(merge_stores(tmp_path / f"m{i}.zarr", order, lambda done: None).ids) == ["tc_1", "tc_2"]
+
+
+def test_a_threshold_is_for_graphs(tmp_path):
+    write(tmp_path / "a.pkl", [Trace(1).raw_v3()])
+    with pytest.raises(SchemaError, match="attn_threshold: expected graphs, found raw v3 traces"):
+        ImportSource([tmp_path / "a.pkl"], attn_threshold=0.1)
+
+
+def test_one_array_named_again_and_again_is_left_out(tmp_path):
+    """A file of a few kilobytes must not fill the memory."""
+    record = Trace(1).raw_v3()
+    record["hidden_states"] = [record["hidden_states"][0]] * 100_000
+    write(tmp_path / "a.pkl", [record, Trace(2).raw_v3()])
+    _, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
+    assert "hidden_states: expected at most 1000 layers, found 100000" in report.skipped.messages[0]
+
+
+def test_a_finished_import_is_not_done_again(tmp_path):
+    write(tmp_path / "a.pkl", [Trace(1).raw_v3(), Trace(2).raw_v3()])
+    before = bytes_of(imported(tmp_path / "s.zarr", tmp_path / "a.pkl")[0])
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
+    assert (len(store), report.rows) == (2, 2)
+    assert bytes_of(store) == before
+    write(tmp_path / "b.pkl", [Trace(3).raw_v3()])
+    with pytest.raises(SchemaError, match="what the same command made, found a store with files 1 in place of 2"):
+        imported(tmp_path / "s.zarr", tmp_path / "a.pkl", tmp_path / "b.pkl")
+
+
+KILLED = """
+import os, random, signal, sys, time
+import store.sources.build as build
+from store.cli import main
+import store.sources.imports
+
+build.COMMIT_ROWS = 3
+whole, *arguments = sys.argv[1:]
+began = time.monotonic()
+assert main(["import", whole, *arguments]) == 0
+seconds = time.monotonic() - began
+random.seed(0)
+kills, stores = 0, 1
+while kills < 20:
+    child = os.fork()
+    if not child:
+        os._exit(main(["import", f"{stores}.zarr", *arguments]))
+    time.sleep(random.uniform(0, seconds / 5))
+    done, status = os.waitpid(child, os.WNOHANG)
+    if done:
+        assert status == 0, status
+        stores += 1
+        continue
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    kills += 1
+assert main(["import", f"{stores}.zarr", *arguments]) == 0
+print(f"{kills} kills of {stores} imports of {seconds:.1f} s each")
+"""
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_it_ends_with_the_same_store(tmp_path):
+    """Twenty SIGKILLs, and then the same command once more."""
+    for i in range(40):
+        write(tmp_path / f"in/{i}.pkl.gz", [Trace(n, n_tokens=40).raw_v3() for n in range(i, i + 8)], packed=True)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, "whole.zarr", "in"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "20 kills of " in done.stdout
+    print(done.stdout)
+    for path in tmp_path.glob("[0-9]*.zarr"):
+        assert bytes_of(TraceStore.open(path)) == bytes_of(TraceStore.open(tmp_path / "whole.zarr"))

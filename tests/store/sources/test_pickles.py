@@ -522,6 +522,15 @@ def test_graphs_round_trip(tmp_path, is_zip):
 
 
 @FORMS
+def test_views_of_a_few_bytes_count_with_all_that_they_show(tmp_path, is_zip):
+    """One number, shown a million times by each of many tensors, would fill the memory once it is copied."""
+    path = save({"x": [torch.ones(1).expand(1000, 1000) for _ in range(5)]}, tmp_path / "file.pt", is_zip)
+    with pytest.raises(RefusedError, match="expected at most 16000000 bytes, found tensors of 20000000 bytes"):
+        read_torch(path, 16_000_000)
+    assert len(read_torch(path, 20_000_000)["x"]) == 5
+
+
+@FORMS
 def test_hostile_torch_files(tmp_path, canary, is_zip):
     """A torch file that asks for more is refused, and what it asked for is named."""
     path = tmp_path / "file.pt"

@@ -60,8 +60,9 @@ def test_every_format_gives_the_same_questions(tmp_path, text):
             ("tc_3", ["A", "a"]),
         ),
         ({"question": "Q", "answer": ["x", "y"]}, ("nq_1", ["x", "y"])),
+        ({"question_id": "a", "question": "Q", "answers": [], "answer": "x"}, ("a", ["x"])),
     ],
-    ids=["one text", "numbers", "none", "triviaqa", "triviaqa file", "nq-open"],
+    ids=["one text", "numbers", "none", "triviaqa", "triviaqa file", "nq-open", "an empty list"],
 )
 def test_the_names_of_the_field_are_understood(tmp_path, record, expected):
     (tmp_path / "q").write_text(json.dumps(record))
@@ -100,6 +101,8 @@ GOOD = '{"question_id": "a", "question": "Q", "answers": ["x"]}'
         (f"[\n{GOOD}\n,\n\nx]", "line 5: expected a JSON object"),
         (f"[{GOOD}\n{GOOD}]", "line 2: expected ',' or ']', found"),
         (f"[{GOOD}", "line 1: expected ',' or ']', found ''"),
+        (f"[{GOOD}]\n{GOOD}", "line 2: expected nothing behind the array, found"),
+        ("question_id,question,question\na,b,c\n", "line 1: expected different columns"),
         ('{"question": "Q", "answers": ["x"]}', "line 1: question_id: expected a text, found none"),
         ('{"question_id": "a"}', "line 1: question: expected a text, found none"),
         ('{"question_id": true, "question": "Q"}', "line 1: question_id: expected a text, found True"),
