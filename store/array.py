@@ -14,8 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from store.cache import ChunkCache
+from store.contents import StoredArray
 from store.errors import CorruptError, DamagedItemsError
 from store.index import Piece, packed_offsets, plan_pieces
+from store.manifest import Manifest, read_manifest
 from store.maps import BufferPool
 from store.schema import ArrayLayout
 from store.shard import CodedShard, RawShard
@@ -23,6 +25,7 @@ from store.shard import CodedShard, RawShard
 __all__ = ["CodedArray", "Destination", "RawArray", "open_array"]
 
 MAX_MAPS = 1024
+RESTORE = "restore the file from a copy"
 IDLE_CHUNK_BYTES = 8 * 1024 * 1024
 JOINED_BYTES = 8 * 1024  # ranges shorter than this are gathered by one call, without a Python step each
 SHARED_BYTES = 4 * 1024 * 1024  # reads larger than this are worth sharing among threads
@@ -80,12 +83,59 @@ class Visit(NamedTuple):
 
 
 def open_array(
-    root: Path, layout: ArrayLayout, n_items: int, cache: ChunkCache | None = None, max_maps: int = MAX_MAPS
+    root: Path,
+    array: StoredArray,
+    cache: ChunkCache | None = None,
+    max_maps: int = MAX_MAPS,
+    check: Manifest | None = None,
 ) -> "RawArray | CodedArray":
-    """The reader of an array; nothing is opened until items are asked for."""
-    if layout.codec is None:
-        return RawArray(root, layout, n_items, max_maps)
-    return CodedArray(root, layout, n_items, cache or ChunkCache(0), max_maps)
+    """The reader of an array; nothing is opened until items are asked for.
+
+    Parameters
+    ----------
+    root, array, max_maps
+        See `_Array`.
+    cache
+        For decoded chunks.
+    check
+        What is committed: if given, every chunk is checked before it is used.
+    """
+    sums = check and ChunkSums(root, array, check)
+    if array.layout.codec is None:
+        return RawArray(root, array.layout, array.n_items, max_maps, sums)
+    return CodedArray(root, array.layout, array.n_items, cache or ChunkCache(0), max_maps, sums)
+
+
+class ChunkSums:
+    """The checksums that the chunks of an array should have.
+
+    Parameters
+    ----------
+    root, array
+        The array that they are of.
+    manifest
+        What is committed; knows those of the padded last chunk.
+    """
+
+    def __init__(self, root: Path, array: StoredArray, manifest: Manifest) -> None:
+        layout, n_items, *_ = array.checksums
+        self.root, self.generation = root, manifest.generation
+        self._whole = RawArray(root, layout, n_items)
+        self._tail = np.array([manifest.tails.get(array.layout.path, [])], np.uint32)
+        n_tail = bool(array.n_items % array.layout.chunk_items)
+        if self._tail.size != n_tail * array.layout.n_planes:
+            expected = f"{n_tail * array.layout.n_planes} checksums of its last chunk"
+            raise CorruptError(f"array {layout.path!r}: expected {expected}, found {self._tail.size}; {RESTORE}")
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Of the chunks `start:stop`: uint32 `(n, n_planes)`."""
+        n_whole = self._whole.n_items
+        whole = self._whole.read(min(start, n_whole), min(stop, n_whole))
+        return np.concatenate([whole, self._tail]) if stop > n_whole else whole
+
+    def may_have_grown(self, chunk: int) -> bool:
+        """Whether this may be a last chunk that another commit has filled since, and so with another checksum."""
+        return chunk == self._whole.n_items and read_manifest(self.root).generation != self.generation
 
 
 class _Array:
@@ -101,12 +151,21 @@ class _Array:
         Committed items.
     max_maps
         Shards to keep mapped.
+    sums
+        What to check chunks against before they are used; None: they are not.
     """
 
     shard_type: type
 
-    def __init__(self, root: Path, layout: ArrayLayout, n_items: int, max_maps: int = MAX_MAPS) -> None:
-        self.root, self.layout, self.n_items, self.max_maps = root, layout, n_items, max_maps
+    def __init__(
+        self,
+        root: Path,
+        layout: ArrayLayout,
+        n_items: int,
+        max_maps: int = MAX_MAPS,
+        sums: ChunkSums | None = None,
+    ) -> None:
+        self.root, self.layout, self.n_items, self.max_maps, self.sums = root, layout, n_items, max_maps, sums
         self._shards: dict[int, RawShard | CodedShard] = {}
 
     def shard(self, number: int) -> RawShard | CodedShard:
@@ -125,6 +184,45 @@ class _Array:
         except CorruptError as error:
             raise DamagedItemsError(str(error), (first, first + n_items)) from error
 
+    def faults(self, start: int, stop: int, planes: list[int] | None = None) -> Iterator[DamagedItemsError]:
+        """The chunks among `start:stop` that have other checksums than they should; all planes by default."""
+        expected = self.sums.read(start, stop).tolist()
+        for chunk, sums in zip(range(start, stop), expected, strict=True):
+            number, inside = divmod(chunk, self.layout.shard_chunks)
+            shard = self.shard(number)
+            for plane in range(self.layout.n_planes) if planes is None else planes:
+                found = shard.checksum(inside, plane)
+                if found != sums[plane] and not (self.layout.codec and self.sums.may_have_grown(chunk)):
+                    where = f"{shard.where}, chunk {inside}" + f", plane {plane}" * (self.layout.n_planes > 1)
+                    k = self.layout.chunk_items
+                    text = f"{where}: expected checksum {sums[plane]:08x}, found {found:08x}; {RESTORE}"
+                    yield DamagedItemsError(text, (chunk * k, min(self.n_items, (chunk + 1) * k)))
+
+    def check(self, starts: np.ndarray, stops: np.ndarray, select: Select = (), into: Destination = PLAIN) -> None:
+        """Check the chunks that hold the items of the ranges `starts:stops`, int64 `(n,)`; nothing without `sums`.
+
+        Raises
+        ------
+        DamagedItemsError
+            One has another checksum than it should.
+        """
+        if self.sums is None:
+            return
+        k = self.layout.chunk_items
+        chunks = np.zeros(self.layout.n_chunks(self.n_items) + 1, np.int32)
+        filled = stops > starts
+        np.add.at(chunks, starts[filled] // k, 1)
+        np.add.at(chunks, -(-stops[filled] // k), -1)
+        needed = np.flatnonzero(np.cumsum(chunks)[:-1])
+        planes = self._planes(select).tolist()
+
+        def run(some: list[int]) -> None:
+            for chunk in some:
+                for fault in self.faults(chunk, chunk + 1, planes):
+                    raise fault
+
+        into.run(run, needed.tolist(), len(needed) * len(planes) * self.layout.chunk_bytes)
+
     def selected_shape(self, select: Select) -> tuple[int, ...]:
         """Shape of an item of which only `select`, a slice an axis, is read (all of it if empty)."""
         shape = self.layout.item_shape
@@ -134,11 +232,14 @@ class _Array:
         """The selected planes, a slice a split axis."""
         return [select[axis] if select else slice(None) for axis in self.layout.split_axes]
 
+    def _planes(self, select: Select) -> np.ndarray:
+        """The numbers of the selected planes."""
+        grid = np.arange(self.layout.n_planes).reshape(self.layout.plane_grid)
+        return grid[tuple(self._plane_parts(select))].ravel()
+
     def advise(self, starts: np.ndarray, stops: np.ndarray, select: Select, advice: int = mmap.MADV_WILLNEED) -> None:
         """Tell the kernel that the items of these ranges will be read; returns before they are."""
-        planes = (
-            np.arange(self.layout.n_planes).reshape(self.layout.plane_grid)[tuple(self._plane_parts(select))].ravel()
-        )
+        planes = self._planes(select)
         for number, start, stop, _ in plan_pieces(starts, stops, self.layout.shard_items):
             shard = self.shard(number)
             for first, last in shard.byte_ranges(start, stop, planes):
@@ -158,11 +259,12 @@ class RawArray(_Array):
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Items `start:stop`: a read-only view if one shard holds them all, else a copy."""
+        self.check(np.array([start]), np.array([stop]))
         number = start // self.layout.shard_items
         if start < stop <= (number + 1) * self.layout.shard_items:
             base = number * self.layout.shard_items
             return self.shard(number).items[start - base : stop - base]
-        return _read_only(self.read_ranges(np.array([start]), np.array([stop])))
+        return _read_only(self._gather(np.array([start]), np.array([stop])))
 
     def read_ranges(
         self,
@@ -183,6 +285,13 @@ class RawArray(_Array):
         next_use
             Not used: nothing is cached but what the kernel caches.
         """
+        self.check(starts, stops, select, into)
+        return self._gather(starts, stops, select, into)
+
+    def _gather(
+        self, starts: np.ndarray, stops: np.ndarray, select: Select = (), into: Destination = PLAIN
+    ) -> np.ndarray:
+        """Checked items; see `read_ranges`."""
         layout, n_items = self.layout, int((stops - starts).sum())
         n_bytes = n_items * layout.item_bytes
         if layout.n_planes == 1 and not select and 0 < n_bytes < len(starts) * JOINED_BYTES:
@@ -234,9 +343,10 @@ class RawArray(_Array):
         next_use: NextUse | None = None,
     ) -> np.ndarray:
         """The items at `positions`, int64 `(n,)`; see `read_ranges`."""
+        self.check(positions, positions + 1, select, into)
         layout = self.layout
         if layout.item_bytes >= JOINED_BYTES or not len(positions):
-            return self.read_ranges(positions, positions + 1, select, into)
+            return self._gather(positions, positions + 1, select, into)
         if self.n_items <= layout.shard_items:
             return into.place(self.shard(0).items[(positions, *select)])
         out = into.empty((len(positions), *self.selected_shape(select)), layout.dtype)
@@ -262,9 +372,15 @@ class CodedArray(_Array):
     shard_type = CodedShard
 
     def __init__(
-        self, root: Path, layout: ArrayLayout, n_items: int, cache: ChunkCache, max_maps: int = MAX_MAPS
+        self,
+        root: Path,
+        layout: ArrayLayout,
+        n_items: int,
+        cache: ChunkCache,
+        max_maps: int = MAX_MAPS,
+        sums: ChunkSums | None = None,
     ) -> None:
-        super().__init__(root, layout, n_items, max_maps)
+        super().__init__(root, layout, n_items, max_maps, sums)
         self.cache, self._pool = cache, BufferPool(IDLE_CHUNK_BYTES)
 
     def read(self, start: int, stop: int) -> np.ndarray:
@@ -353,6 +469,9 @@ class CodedArray(_Array):
     def _decode(self, chunk: int, plane: int, out: np.ndarray) -> None:
         number, inside = divmod(chunk, self.layout.shard_chunks)
         shard = self.shard(number)
+        if self.sums:
+            for fault in self.faults(chunk, chunk + 1, [plane]):
+                raise fault
         try:
             shard.read_chunk(inside, plane, out.reshape(-1).view(np.uint8))
         except CorruptError as error:

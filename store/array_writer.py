@@ -8,15 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from store.array import open_array
+from store.contents import WORKING_DIR, StoredArray
 from store.files import Files
-from store.manifest import GROUP_FILE
-from store.schema import ArrayLayout, checksums_layout
-from store.shard import CodedBuilder, CodedShard, RawBuilder, RawShard, checksums
+from store.manifest import GROUP_FILE, Manifest
+from store.shard import CodedBuilder, CodedShard, RawBuilder, RawShard
 from store.zarr_json import array_json
 
-__all__ = ["WORKING_DIR", "ArrayWriter"]
+__all__ = ["ArrayWriter"]
 
-WORKING_DIR = "_tmp"
 BUFFER_BYTES = 1024 * 1024  # items gathered before they are written: still in the processor's cache then
 
 
@@ -27,52 +26,50 @@ class ArrayWriter:
     ----------
     root, files
         The store, and the file operations to use.
-    layout
-        The array's bytes.
-    n_items
-        Committed items, taken up where they end.
-    names
-        Names of the dimensions, for other Zarr clients.
-    checked
-        Keep a checksum of every whole chunk in an array beside it.
+    array
+        The array, with the committed items, taken up where they end.
+    manifest
+        What is committed. If given, a checksum of every whole chunk is kept in an array beside it; None: no checksums.
+
+    Raises
+    ------
+    CorruptError
+        The committed tail is damaged: what is taken up from it would get a new checksum.
     """
 
     def __init__(
         self,
         root: Path,
         files: Files,
-        layout: ArrayLayout,
-        n_items: int = 0,
-        names: tuple[str | None, ...] = (),
-        checked: bool = True,
+        array: StoredArray,
+        manifest: Manifest | None = None,
     ) -> None:
-        self.root, self.files, self.layout, self.names = root, files, layout, names
+        self.root, self.files, self.layout, self.names = root, files, array.layout, array.names
+        layout, n_items = array.layout, array.n_items
         self._working = root / WORKING_DIR / f"{layout.path.replace('/', '.')}.shard"
         self._n_items = n_items
         self._n_committed = n_items or None  # None: not even an empty array is there
+        self._tail_sums = manifest.tails.get(layout.path, []) if manifest else []
         per_buffer = max(1, BUFFER_BYTES // (layout.chunk_items * layout.item_bytes))
         self._buffer = np.empty((layout.chunk_items * per_buffer, *layout.item_shape), layout.dtype)
         self._n_pending = 0  # items in the buffer, not yet written
         self._builder: RawBuilder | CodedBuilder | None = None
         self._dirty: set[Path] = set()
-        self._sums: ArrayWriter | None = None
-        if checked and layout.codec is None:
-            n_whole = n_items // layout.chunk_items
-            self._sums = ArrayWriter(root, files, checksums_layout(layout), n_whole, checked=False)
+        self._sums = ArrayWriter(root, files, array.checksums) if manifest else None
         if n_items % layout.shard_items:
-            self._take_up_tail()
+            self._take_up_tail(array, manifest)
 
     @property
     def _shard(self) -> int:
         """The shard that the next whole chunk goes to."""
         return (self._n_items - self._n_pending) // self.layout.shard_items
 
-    def _take_up_tail(self) -> None:
+    def _take_up_tail(self, array: StoredArray, manifest: Manifest | None) -> None:
         """The committed tail shard's whole chunks go into a builder, the rest become pending items."""
         layout, shard = self.layout, self._n_items // self.layout.shard_items
         n_items = layout.items_in_shard(shard, self._n_items)
         n_chunks, self._n_pending = divmod(n_items, layout.chunk_items)
-        committed = open_array(self.root, layout, self._n_items)
+        committed = open_array(self.root, array, check=manifest)
         self._buffer[: self._n_pending] = committed.read(self._n_items - self._n_pending, self._n_items)
         if n_chunks:
             self._builder = self._new_builder()
@@ -134,13 +131,14 @@ class ArrayWriter:
         if self._sums is None:
             return []
         self._sums.commit()
-        return checksums(self._buffer[: self._n_pending], self.layout).ravel().tolist()
+        return self._tail_sums
 
     def _publish_tail(self) -> None:
         rest = self._buffer[: self._n_pending]
+        self._tail_sums = []
         if len(rest) or self._builder:
             self._builder = self._builder or self._new_builder()
-            self._builder.publish_tail(self._target(self._shard), rest)
+            self._tail_sums = self._builder.publish_tail(self._target(self._shard), rest).ravel().tolist()
 
     def _write_metadata(self) -> None:
         directory = self.root / self.layout.path

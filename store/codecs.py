@@ -17,7 +17,7 @@ from numcodecs import blosc, gzip, zstd
 
 from store.errors import CorruptError, SchemaError
 
-__all__ = ["Codec", "parse_codec"]
+__all__ = ["Codec", "parse_codec", "split_coded"]
 
 blosc.use_threads = False  # readers have threads of their own, and Blosc's do not survive a fork
 
@@ -60,7 +60,7 @@ class Codec:
 
     def decode(self, data: np.ndarray, out: np.ndarray, where: str) -> None:
         """Check `data`, uint8 `(n,)`, and decompress it into `out`, uint8, C-contiguous, of the chunk's size."""
-        packed, stated = data[:-CRC_BYTES], int.from_bytes(data[-CRC_BYTES:].tobytes(), "little")
+        packed, stated = split_coded(data)
         found = crc32c(packed)
         if found != stated:
             raise CorruptError(f"{where}: expected checksum {stated:08x}, found {found:08x}; restore the file")
@@ -68,6 +68,11 @@ class Codec:
             _decompress(self.name, packed, out)
         except (RuntimeError, ValueError, OSError, EOFError) as error:
             raise CorruptError(f"{where}: expected {out.nbytes} bytes of {self.name}, found: {error}") from error
+
+
+def split_coded(data: np.ndarray | bytes) -> tuple[np.ndarray | bytes, int]:
+    """A compressed chunk, uint8 `(n,)` or bytes -> what was compressed, and the CRC32C that stands behind it."""
+    return data[:-CRC_BYTES], int.from_bytes(bytes(data[-CRC_BYTES:]), "little")
 
 
 def _decompress(name: str, packed: np.ndarray, out: np.ndarray) -> None:

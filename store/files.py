@@ -76,6 +76,29 @@ class Files:
         """Put a file in another's place, atomically."""
         source.replace(target)
 
+    def remove(self, path: Path) -> None:
+        """Remove a file that nothing committed needs; if a power cut brings it back, it is removed again."""
+        path.unlink(missing_ok=True)
+
+    def remove_if_empty(self, path: Path) -> bool:
+        """Remove a directory if nothing is in it; whether it is gone."""
+        try:
+            path.rmdir()
+        except OSError:
+            return False
+        return True
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a directory and what is in it, file by file; see `remove`."""
+        if not path.is_dir() or path.is_symlink():
+            return
+        for entry in sorted(path.iterdir()):
+            if entry.is_dir() and not entry.is_symlink():
+                self.remove_tree(entry)
+            else:
+                self.remove(entry)
+        path.rmdir()
+
     def replace_text(self, path: Path, text: bytes, temporary: Path) -> None:
         """Put `text` at `path` so that a crash leaves either the old file or the new one."""
         fd = self.create(temporary)

@@ -42,8 +42,10 @@ class Manifest:
         Committed items of every ragged axis.
     runs
         Row ranges `(first, stop)` of the id table's runs, in order, without gaps.
+    run_sums
+        Run, as '<first>-<stop>' -> CRC32C of its hashes and then its rows.
     tails
-        CRC32C of the padded last chunk, for each plane, of every raw array whose last chunk is not whole.
+        CRC32C of the padded last chunk, for each plane, of every array whose last chunk is not whole.
         (Checksums of whole chunks never change and live in `_checksums`.)
     provenance
         JSON object: where the traces come from.
@@ -55,6 +57,7 @@ class Manifest:
     n_rows: int = 0
     n_items: dict[str, int] = field(default_factory=dict)
     runs: tuple[tuple[int, int], ...] = ()
+    run_sums: dict[str, int] = field(default_factory=dict)
     tails: dict[str, list[int]] = field(default_factory=dict)
     provenance: dict = field(default_factory=dict)
 
@@ -76,6 +79,7 @@ class Manifest:
             "n_rows": self.n_rows,
             "n_items": self.n_items,
             "runs": [list(run) for run in self.runs],
+            "run_sums": self.run_sums,
             "tails": self.tails,
             "schema": self.schema.to_json(),
             "arrays": self.schema.arrays,
@@ -124,10 +128,13 @@ def _check(record: dict) -> Manifest:
         raise ValueError(f"runs: expected row ranges without gaps, found {runs!r:.100}")
     if borders[-1] != record["n_rows"]:
         raise ValueError(f"runs: expected them to end at row {record['n_rows']}, found {borders[-1]}")
-    for key, kind in (("uuid", str), ("tails", dict), ("provenance", dict)):
+    for key, kind in (("uuid", str), ("tails", dict), ("run_sums", dict), ("provenance", dict)):
         if not isinstance(record[key], kind):
             raise ValueError(f"{key}: expected a {kind.__name__}, found {record[key]!r:.40}")
-    same = {key: record[key] for key in ("uuid", "generation", "n_rows", "n_items", "tails", "provenance")}
+    for key, sums in (*record["tails"].items(), ("run_sums", list(record["run_sums"].values()))):
+        if not isinstance(sums, list) or not all(isinstance(n, int) and 0 <= n < 2**32 for n in sums):
+            raise ValueError(f"{key}: expected checksums, found {sums!r:.40}")
+    same = {key: record[key] for key in ("uuid", "generation", "n_rows", "n_items", "run_sums", "tails", "provenance")}
     return Manifest(schema, runs=runs, **same)
 
 

@@ -5,27 +5,29 @@ pickles as its path and its manifest, never an array, so that a worker process s
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import overload
 
 import numpy as np
 import torch
+from crc32c import crc32c
 
 from store.array import CodedArray, Destination, NextUse, RawArray, open_array
 from store.batch import Batch, Ragged, as_tensor
 from store.cache import ChunkCache
+from store.contents import StoredArray, column_array, offsets_array, run_arrays
 from store.errors import CorruptError, DamagedItemsError, NotFoundError, closest
 from store.index import hash_ids, packed_offsets, rows_with_hash
 from store.manifest import Manifest, read_manifest
 from store.maps import BufferPool
 from store.plan import ColumnPart, ReadPlan, Select, Span, plan_read, slice_ranges
-from store.schema import ArrayLayout, Schema, index_layouts, offsets_layout
+from store.schema import Schema
 from store.trace import Trace, TraceIds
 from store.values import decode_texts
 
-__all__ = ["TraceStore"]
+__all__ = ["TraceStore", "check_run"]
 
 MAX_MAPS = 32_768  # of a store, shared by its arrays; the kernel allows a process 65,530
 CACHE_BYTES = 64 * 1024 * 1024
@@ -47,10 +49,12 @@ class TraceStore:
         Which commit this is a view of.
     provenance
         Where its traces come from.
+    check
+        Whether every chunk is checked against its checksum before it is used.
     """
 
-    def __init__(self, path: Path, manifest: Manifest, cache_bytes: int | None = None) -> None:
-        self.path, self._manifest = Path(path).absolute(), manifest
+    def __init__(self, path: Path, manifest: Manifest, cache_bytes: int | None = None, check: bool = False) -> None:
+        self.path, self._manifest, self.check = Path(path).absolute(), manifest, check
         self.schema, self.uuid = manifest.schema, manifest.uuid
         self.generation, self.provenance = manifest.generation, manifest.provenance
         self.cache_bytes = _check_cache_bytes(cache_bytes, manifest.schema)
@@ -61,12 +65,14 @@ class TraceStore:
         self._pid = os.getpid()
         self.cache, self._pool = ChunkCache(self.cache_bytes), BufferPool()
         self._arrays: dict[str, RawArray | CodedArray] = {}
-        self._run_ranges = self._manifest.runs
+        self._run_ranges, self._run_sums = self._manifest.runs, self._manifest.run_sums
         self._runs: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
 
     @classmethod
-    def open(cls, path: "str | Path | TraceStore", cache_bytes: int | None = None) -> "TraceStore":
-        """Open the store at `path` (an open store is returned as it is, unless its cache shall be another).
+    def open(
+        cls, path: "str | Path | TraceStore", cache_bytes: int | None = None, check: bool | None = None
+    ) -> "TraceStore":
+        """Open the store at `path` (an open store is returned as it is, unless something shall be otherwise).
 
         Parameters
         ----------
@@ -75,6 +81,9 @@ class TraceStore:
         cache_bytes
             Decoded chunks of compressed columns to keep: 0, or at least one chunk; None chooses 64 MiB. Raw
             columns need none, the kernel keeps their pages.
+        check
+            Check every chunk against its checksum before it is used, at every read: what has rotted on the disk is an
+            error, never a value. None: not. (Compressed chunks and tables of shards are always checked.)
 
         Raises
         ------
@@ -84,8 +93,20 @@ class TraceStore:
             What is there is no store, is damaged, or is of a newer format.
         """
         if not isinstance(path, TraceStore):
-            return cls(Path(path), read_manifest(path), cache_bytes)
-        return path if cache_bytes in (None, path.cache_bytes) else cls(path.path, path._manifest, cache_bytes)
+            return cls(Path(path), read_manifest(path), cache_bytes, bool(check))
+        if cache_bytes in (None, path.cache_bytes) and check in (None, path.check):
+            return path
+        kept = path.cache_bytes if cache_bytes is None else cache_bytes
+        return cls(path.path, path._manifest, kept, path.check if check is None else check)
+
+    def refresh(self) -> "TraceStore":
+        """The store as it is now: this one if nothing was committed since it was opened, else a new one.
+
+        Whoever goes on with this one goes on seeing what it saw.
+        """
+        now = read_manifest(self.path)
+        same = (now.uuid, now.generation) == (self.uuid, self.generation)
+        return self if same else TraceStore(self.path, now, self.cache_bytes, self.check)
 
     def __len__(self) -> int:
         return self._manifest.n_rows
@@ -137,9 +158,10 @@ class TraceStore:
     def _follow_runs(self) -> bool:
         """After a commit merged the id table's runs: take the new ones, which hold our ids too; False if none are."""
         now = read_manifest(self.path)
-        followed = now.uuid == self.uuid and now.runs != self._run_ranges
-        self._run_ranges = now.runs if followed else self._run_ranges
-        return followed
+        if now.uuid != self.uuid or now.runs == self._run_ranges:
+            return False
+        self._run_ranges, self._run_sums = now.runs, now.run_sums
+        return True
 
     def __contains__(self, trace_id: str) -> bool:
         return self._find(trace_id) is not None
@@ -154,11 +176,12 @@ class TraceStore:
         return [self.id_run(run)[0] for run in self._run_ranges]
 
     def id_run(self, run: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-        """One run of the id table: hashes uint64 and rows int64, mapped."""
+        """One run of the id table: hashes uint64 and rows int64, mapped; raises CorruptError."""
         if run not in self._runs:
-            n = run[1] - run[0]
-            layouts = index_layouts(f"{run[0]}-{run[1]}", n)
-            self._runs[run] = tuple(RawArray(self.path, layout, n).read(0, n) for layout in layouts)
+            found = tuple(open_array(self.path, array).read(0, array.n_items) for array in run_arrays(run))
+            if self.check:
+                check_run(run, found, self._run_sums)
+            self._runs[run] = found
         return self._runs[run]
 
     @overload
@@ -345,23 +368,33 @@ class TraceStore:
 
     def _column(self, name: str) -> RawArray | CodedArray:
         array = self._arrays.get(name) if self._pid == os.getpid() else None
-        return array or self._open_array(name, self.schema.layout(name), self._manifest.n_items_of(name))
+        return array or self._open_array(name, column_array(self.schema, name, self._manifest.n_items_of(name)))
 
     def _offsets(self, axis: str) -> RawArray:
         array = self._arrays.get(f"offsets of {axis}") if self._pid == os.getpid() else None
-        return array or self._open_array(f"offsets of {axis}", offsets_layout(axis), len(self) + 1)
+        return array or self._open_array(f"offsets of {axis}", offsets_array(axis, len(self)))
 
-    def _open_array(self, key: str, layout: ArrayLayout, n_items: int) -> RawArray | CodedArray:
+    def _open_array(self, key: str, array: StoredArray) -> RawArray | CodedArray:
         if self._pid != os.getpid():  # a forked child shares pages through the kernel, never this object's state
             self._forget()
-        array = open_array(self.path, layout, n_items, self.cache, MAX_MAPS // (len(self.schema.stored) * 2 + 8))
-        return self._arrays.setdefault(key, array)
+        max_maps = MAX_MAPS // (len(self.schema.stored) * 2 + 8)
+        opened = open_array(self.path, array, self.cache, max_maps, self._manifest if self.check else None)
+        return self._arrays.setdefault(key, opened)
 
     def __reduce__(self) -> tuple:
-        return TraceStore, (self.path, self._manifest, self.cache_bytes)
+        return TraceStore, (self.path, self._manifest, self.cache_bytes, self.check)
 
     def __repr__(self) -> str:
         return f"TraceStore({str(self.path)!r}: {len(self)} rows, {len(self.schema.columns)} columns)"
+
+
+def check_run(run: tuple[int, int], found: tuple[np.ndarray, np.ndarray], sums: Mapping[str, int]) -> None:
+    """Compare a run of the id table with its checksum; raises CorruptError."""
+    name = f"{run[0]}-{run[1]}"
+    expected, checksum = sums.get(name), crc32c(found[1], crc32c(found[0]))
+    if checksum != expected:
+        expected = "none" if expected is None else f"{expected:08x}"
+        raise CorruptError(f"id table, rows {name}: expected checksum {expected}, found {checksum:08x}; {RESTORE}")
 
 
 def _check_cache_bytes(cache_bytes: int | None, schema: Schema) -> int:

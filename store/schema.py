@@ -7,7 +7,7 @@ A store is a directory that is a Zarr v3 group; any Zarr v3 client reads every a
       <column>/                 one array a column; trace_id is the column every store has
       <column>@<n>/             in its place, where generation n replaced a column (`arrays` in the truth says so)
       _offsets/<axis>/          int64 (n_rows + 1,): row r owns items offsets[r] : offsets[r + 1]
-      _checksums/<array>/       uint32 (n_chunks, n_planes): CRC32C of every chunk of a raw array
+      _checksums/<array>/       uint32 (n_chunks, n_planes): CRC32C of every chunk of a column or of offsets
       _index/<first>-<stop>/    the ids of rows first:stop, as two arrays: `hash` (sorted) and `row`
       _tmp/                     what a writer has not yet committed; readers never look there
 
@@ -26,10 +26,14 @@ layer of 32 touches 1/32 of the bytes. Inside a raw shard the chunks of one plan
 order, and plane follows plane (C order over the split axes). A column without `split` is one plane.
 So a row of a raw column is one strided view of the mapped file.
 
-**Codecs**: a raw column's chunks are bare, and their CRC32C lie beside them in `_checksums/` (the padded last
-chunk's in the manifest), because four bytes behind every chunk would break contiguity and alignment. The
-chunks of a column with a `codec` are compressed one by one and end in their CRC32C (Zarr's `crc32c` codec);
-they lie in the shard in the order they were written, item chunk by item chunk, plane by plane.
+**Codecs**: a raw column's chunks are bare. The chunks of a column with a `codec` are compressed one by one and
+end in their CRC32C (Zarr's `crc32c` codec); they lie in the shard in the order they were written, item chunk
+by item chunk, plane by plane.
+
+**Checksums** of all chunks, as they lie on the disk, are in `_checksums/` (those of a padded last chunk in the
+manifest): four bytes behind every raw chunk would break contiguity and alignment, and what a compressed chunk
+carries itself does not tell it from another chunk in its place. The manifest also holds the CRC32C of every
+run of the id table, and its own; with the tables of the shards that is every byte that readers use.
 
 **Ids** are hashed with BLAKE2b to 64 bits; equal hashes are told apart by comparing the id itself.
 """

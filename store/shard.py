@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 from crc32c import crc32c
 
-from store.codecs import parse_codec
+from store.codecs import parse_codec, split_coded
 from store.errors import CorruptError
 from store.files import Files
 from store.maps import MappedFile
 from store.schema import ArrayLayout
 
-__all__ = ["CodedBuilder", "CodedShard", "RawBuilder", "RawShard", "checksums"]
+__all__ = ["CodedBuilder", "CodedShard", "RawBuilder", "RawShard"]
 
 _ENTRY = np.dtype("<u8")
 _ABSENT = np.uint64(2**64 - 1)
@@ -97,6 +97,10 @@ class _Shard:
             )
         return present.astype(np.int64)
 
+    def checksum(self, chunk: int, plane: int) -> int:
+        """CRC32C of a chunk as it is found; behind the items that the manifest knows of, it counts as zeros."""
+        raise NotImplementedError
+
 
 class RawShard(_Shard):
     """An uncompressed shard.
@@ -140,6 +144,14 @@ class RawShard(_Shard):
         items.flags.writeable = False
         return items
 
+    def checksum(self, chunk: int, plane: int) -> int:
+        """See `_Shard`: a tail that has grown since still has the checksum that it had."""
+        layout, start = self.layout, int(self.entries[chunk, plane, 0])
+        n_items = min(layout.chunk_items, self.n_items - chunk * layout.chunk_items)
+        n_bytes = n_items * layout.plane_item_bytes
+        found = crc32c(self.data[start : start + n_bytes])
+        return crc32c(bytes(layout.chunk_bytes - n_bytes), found) if n_bytes < layout.chunk_bytes else found
+
     def byte_ranges(self, start: int, stop: int, planes: np.ndarray) -> list[tuple[int, int]]:
         """Where the items `start:stop` of some planes lie in the file."""
         n = self.layout.plane_item_bytes
@@ -148,6 +160,13 @@ class RawShard(_Shard):
 
 class CodedShard(_Shard):
     """A compressed shard."""
+
+    def checksum(self, chunk: int, plane: int) -> int:
+        """CRC32C of the compressed bytes; another number if what stands behind them says otherwise."""
+        offset, n_bytes = self.entries[chunk, plane].tolist()
+        packed, stated = split_coded(self.data[offset : offset + n_bytes])
+        found = crc32c(packed)
+        return found if found == stated else found ^ 0xFFFFFFFF
 
     def read_chunk(self, chunk: int, plane: int, out: np.ndarray) -> None:
         """Decode one chunk into `out`, uint8 `(chunk_bytes,)`; raises CorruptError if its bytes are damaged."""
@@ -183,6 +202,34 @@ class _Builder:
             os.close(self._fd)
             self._fd = -1
 
+    def write(self, items: np.ndarray) -> np.ndarray:
+        """Write whole chunks; return their checksums.
+
+        Parameters
+        ----------
+        items
+            `(n * chunk_items, *item_shape)`, C-contiguous, with `n <= free_chunks`.
+
+        Returns
+        -------
+        uint32 `(n, n_planes)`
+        """
+        raise NotImplementedError
+
+    def publish_tail(self, target: Path, rest: np.ndarray) -> np.ndarray:
+        """Put a copy of what is written, and of `rest` as one more padded chunk, at `target`.
+
+        Parameters
+        ----------
+        rest
+            `(n, *item_shape)` with `n < chunk_items`: the items that do not fill a chunk yet.
+
+        Returns
+        -------
+        The padded chunk's checksums: uint32 `(1, n_planes)`, or `(0, n_planes)` without a rest.
+        """
+        raise NotImplementedError
+
     def _finish(self, fd: int, table: bytes, position: int) -> None:
         self.files.write(fd, table, position)
         self.files.sync(fd)
@@ -198,17 +245,7 @@ class RawBuilder(_Builder):
         return self.layout.shard_chunks * self.layout.chunk_bytes
 
     def write(self, items: np.ndarray) -> np.ndarray:
-        """Write whole chunks; return their checksums.
-
-        Parameters
-        ----------
-        items
-            `(n * chunk_items, *item_shape)`, C-contiguous, with `n <= free_chunks`.
-
-        Returns
-        -------
-        uint32 `(n, n_planes)`
-        """
+        """See `_Builder`."""
         planes = _planes(items, self.layout)
         position = self.n_chunks * self.layout.chunk_bytes
         for plane, data in enumerate(planes):
@@ -235,20 +272,15 @@ class RawBuilder(_Builder):
         self.close()
         self.files.rename(self.working, target)
 
-    def publish_tail(self, target: Path, rest: np.ndarray) -> None:
-        """Put a compact copy of what is written, and of `rest` as one more padded chunk, at `target`.
-
-        Parameters
-        ----------
-        rest
-            `(n, *item_shape)` with `n < chunk_items`: the items that do not fill a chunk yet.
-        """
+    def publish_tail(self, target: Path, rest: np.ndarray) -> np.ndarray:
+        """See `_Builder`; the copy is compact, its planes without gaps."""
         layout, copy = self.layout, self.working.with_suffix(".tail")
+        padded = _planes(pad_chunk(rest, layout), layout)
         n_chunks = self.n_chunks + bool(len(rest))
         stride, written = n_chunks * layout.chunk_bytes, self.n_chunks * layout.chunk_bytes
         fd = self.files.create(copy)
         try:
-            for plane, data in enumerate(_planes(pad_chunk(rest, layout), layout)):
+            for plane, data in enumerate(padded):
                 self.files.copy(self._fd, plane * self._plane_bytes, fd, plane * stride, written)
                 self.files.write(fd, data, plane * stride + written)
             table = encode_table(layout, raw_entries(layout, n_chunks, stride))
@@ -256,6 +288,7 @@ class RawBuilder(_Builder):
         finally:
             os.close(fd)
         self.files.rename(copy, target)
+        return _whole_checksums(padded, layout)
 
 
 class CodedBuilder(_Builder):
@@ -266,24 +299,27 @@ class CodedBuilder(_Builder):
         self._entries = np.empty((0, layout.n_planes, 2), _ENTRY)
         self._end = 0
 
-    def write(self, items: np.ndarray) -> None:
-        """Write whole chunks: `(n * chunk_items, *item_shape)` with `n <= free_chunks`."""
-        data, entries = self._encode(items, self._end)
+    def write(self, items: np.ndarray) -> np.ndarray:
+        """See `_Builder`."""
+        data, entries, sums = self._encode(items, self._end)
         self.files.write(self._fd, data, self._end)
         self.files.start_sync(self._fd, self._end, len(data))
         self._end += len(data)
         self._entries = np.concatenate([self._entries, entries])
         self.n_chunks = len(self._entries)
+        return sums
 
-    def _encode(self, items: np.ndarray, position: int) -> tuple[bytes, np.ndarray]:
-        """Compressed chunks one behind the other, and where each lies if they begin at `position`."""
+    def _encode(self, items: np.ndarray, position: int) -> tuple[bytes, np.ndarray, np.ndarray]:
+        """Compressed chunks one behind the other, where each lies if they begin at `position`, and their checksums."""
         layout, codec = self.layout, parse_codec(self.layout.codec)
         planes = _planes(items, layout)
         cuts = range(0, len(planes[0]), layout.chunk_bytes)
         packed = [codec.encode(p[i : i + layout.chunk_bytes], layout.dtype.itemsize) for i in cuts for p in planes]
         sizes = np.array([len(data) for data in packed], _ENTRY)
         offsets = position + np.cumsum(sizes) - sizes
-        return b"".join(packed), np.stack([offsets, sizes], 1).reshape(len(cuts), layout.n_planes, 2)
+        shape = (len(cuts), layout.n_planes)
+        sums = np.array([split_coded(data)[1] for data in packed], np.uint32).reshape(shape)
+        return b"".join(packed), np.stack([offsets, sizes], 1).reshape(*shape, 2), sums
 
     def adopt(self, path: Path, shard: CodedShard, n_chunks: int) -> None:
         """Start from the first `n_chunks` chunks a plane of the committed shard at `path`."""
@@ -302,10 +338,10 @@ class CodedBuilder(_Builder):
         self.close()
         self.files.rename(self.working, target)
 
-    def publish_tail(self, target: Path, rest: np.ndarray) -> None:
-        """Put a copy of what is written, and of `rest` as one more padded chunk, at `target`."""
+    def publish_tail(self, target: Path, rest: np.ndarray) -> np.ndarray:
+        """See `_Builder`."""
         copy = self.working.with_suffix(".tail")
-        data, entries = self._encode(pad_chunk(rest, self.layout), self._end)
+        data, entries, sums = self._encode(pad_chunk(rest, self.layout), self._end)
         fd = self.files.create(copy)
         try:
             self.files.copy(self._fd, 0, fd, 0, self._end)
@@ -315,6 +351,7 @@ class CodedBuilder(_Builder):
         finally:
             os.close(fd)
         self.files.rename(copy, target)
+        return sums
 
 
 def pad_chunk(items: np.ndarray, layout: ArrayLayout) -> np.ndarray:
@@ -322,13 +359,6 @@ def pad_chunk(items: np.ndarray, layout: ArrayLayout) -> np.ndarray:
     padded = np.zeros((layout.chunk_items if len(items) else 0, *layout.item_shape), layout.dtype)
     padded[: len(items)] = items
     return padded
-
-
-def checksums(items: np.ndarray, layout: ArrayLayout) -> np.ndarray:
-    """CRC32C of every chunk of `items`, the last one padded: uint32 `(n_chunks, n_planes)`."""
-    n_whole = len(items) // layout.chunk_items * layout.chunk_items
-    parts = [items[:n_whole], pad_chunk(items[n_whole:], layout)]
-    return np.concatenate([_whole_checksums(_planes(part, layout), layout) for part in parts])
 
 
 def _whole_checksums(planes: list[np.ndarray], layout: ArrayLayout) -> np.ndarray:

@@ -9,38 +9,55 @@ Order of a commit, each step durable before the next begins:
 3. the group's `zarr.json` with the next generation: the truth. Before its rename the commit has not happened,
    after it the rows survive a power cut.
 
-What a crash leaves behind (files in `_tmp/`, shards beyond the manifest) is invisible to readers, and is
-cleared or overwritten by the next writer.
+What a crash leaves behind (files in `_tmp/`, shards and runs beyond the manifest, metadata ahead of it) is
+invisible to readers, and is cleared by the next writer before it does anything else.
 """
 
 import fcntl
+import json
 import os
-import shutil
+import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from crc32c import crc32c
 
-from store.array_writer import WORKING_DIR, ArrayWriter
+from store.array_writer import ArrayWriter
+from store.contents import (
+    GROUPS,
+    WORKING_DIR,
+    StoredArray,
+    arrays_of,
+    column_array,
+    could_be_ours,
+    files_of,
+    offsets_array,
+    run_arrays,
+)
 from store.errors import IncompleteError, LockedError, SchemaError, closest
 from store.files import Files
 from store.index import build_run, hash_ids, plan_runs
 from store.manifest import GROUP_FILE, Manifest, read_manifest
-from store.reader import TraceStore
-from store.schema import TRACE_ID, Column, Schema, index_layouts, offsets_layout
+from store.reader import TraceStore, check_run
+from store.schema import TRACE_ID, Column, Schema
 from store.values import encode_text, encode_value
-from store.zarr_json import group_json
+from store.zarr_json import array_json, group_json
 
 __all__ = ["StoreWriter"]
 
 MAX_ID_BYTES = 1024
+COMMIT_ROWS, COMMIT_BYTES, COMMIT_S = 65_536, 1024**3, 60.0  # a killed job loses at most these
 
 
 class StoreWriter:
     """Appends rows to a store; use `create` or `open`, best as a context manager.
 
-    A clean exit of the block commits; an exception discards what was not committed.
+    A clean exit of the block commits; an exception discards what was not committed. A writer also commits by itself,
+    after so many rows, bytes or seconds that a killed job loses a minute's work (`COMMIT_ROWS`, `COMMIT_BYTES`,
+    `COMMIT_S`).
 
     Examples
     --------
@@ -61,14 +78,18 @@ class StoreWriter:
 
     def _begin(self, manifest: Manifest) -> None:
         """Take up the arrays where the manifest says that they end."""
-        shutil.rmtree(self.root / WORKING_DIR, ignore_errors=True)
+        if (self.root / GROUP_FILE).exists():
+            clear_leftovers(self.root, manifest, self.files)
         self.files.make_dirs(self.root / WORKING_DIR)
         self._adopt(manifest)
-        stored = self.schema.stored
-        self._columns = {name: self._column_writer(self.schema, name, manifest.n_items_of(name)) for name in stored}
+        self._columns = {
+            name: self._array_writer(column_array(self.schema, name, manifest.n_items_of(name)))
+            for name in self.schema.stored
+        }
         self._offsets = {axis: self._offsets_writer(axis) for axis in self.schema.axes}
         self._n_items = dict.fromkeys(self.schema.axes, 0) | manifest.n_items
         self._new_ids: dict[str, None] = {}
+        self._began, self._new_bytes = time.monotonic(), 0
 
     @classmethod
     def create(
@@ -96,7 +117,7 @@ class StoreWriter:
         group_json(manifest.to_attributes())  # refuses provenance that is no JSON before anything exists
         writer = cls(root, manifest, files)
         try:
-            for group in ("_offsets", "_checksums", "_index"):
+            for group in GROUPS:
                 writer._write_json(group, group_json())
             writer._publish(replace(manifest, tails=writer._commit_arrays()))
         except BaseException:
@@ -162,16 +183,14 @@ class StoreWriter:
         writers = (*self._columns.values(), *self._offsets.values())
         return {writer.layout.path: tail for writer in writers if (tail := writer.commit())}
 
-    def _column_writer(self, schema: Schema, name: str, n_items: int) -> ArrayWriter:
-        column = schema.stored[name]
-        names = (schema.axis_of(name) or "rows", *(column.axis_names or [None] * len(column.item_shape)))
-        return ArrayWriter(self.root, self.files, schema.layout(name), n_items, names)
+    def _array_writer(self, array: StoredArray) -> ArrayWriter:
+        return ArrayWriter(self.root, self.files, array, self._manifest)
 
     def _offsets_writer(self, axis: str) -> ArrayWriter:
-        n_rows = self._manifest.n_rows
+        array = offsets_array(axis, self._manifest.n_rows)
         if (self.root / GROUP_FILE).exists():
-            return ArrayWriter(self.root, self.files, offsets_layout(axis), n_rows + 1, ("borders",))
-        writer = ArrayWriter(self.root, self.files, offsets_layout(axis), 0, ("borders",))
+            return self._array_writer(array)
+        writer = self._array_writer(array._replace(n_items=0))
         writer.append(np.zeros(1, np.int64))
         return writer
 
@@ -184,7 +203,7 @@ class StoreWriter:
         return self._manifest.n_rows + len(self._new_ids)
 
     def append(self, trace_id: str, row: Mapping[str, object]) -> None:
-        """Add one row; nothing is added if anything about it is wrong.
+        """Add one row; nothing is added if anything about it is wrong. Now and then it commits (class docstring).
 
         Parameters
         ----------
@@ -210,8 +229,12 @@ class StoreWriter:
             self._offsets[axis].append(np.array([self._n_items[axis]], np.int64))
         for name, value in items.items():
             self._columns[name].append(value)
+            self._new_bytes += value.nbytes
         self._new_ids[trace_id] = None
         self._unusable = None
+        late = time.monotonic() - self._began >= COMMIT_S
+        if late or len(self._new_ids) >= COMMIT_ROWS or self._new_bytes >= COMMIT_BYTES:
+            self.commit()
 
     def _check_usable(self) -> None:
         if self._unusable:
@@ -292,9 +315,8 @@ class StoreWriter:
         old = {name: self.schema.layout(name).path for name in columns if name in self.schema.columns}
         arrays = self.schema.arrays | {name: f"{name}@{self._manifest.generation + 1}" for name in old}
         schema = Schema({**self.schema.columns, **columns}, arrays)
-        for name in columns:
-            self._remove_array(schema.layout(name).path)  # what an earlier attempt left
-        writers = {name: self._column_writer(schema, name, 0) for name in columns}
+        self._unusable = "setting columns stopped half-way"  # unless it comes to its end
+        writers = {name: self._array_writer(column_array(schema, name, 0)) for name in columns}
         try:
             self._fill(writers, columns, rows)
             tails = {w.layout.path: tail for w in writers.values() if (tail := w.commit())}
@@ -302,6 +324,7 @@ class StoreWriter:
             for writer in writers.values():
                 writer.close()
                 self._remove_array(writer.layout.path)
+            self._unusable = None
             raise
         kept = {path: sums for path, sums in self._manifest.tails.items() if path not in old.values()}
         told = dict(self._manifest.provenance if provenance is None else provenance)
@@ -310,6 +333,7 @@ class StoreWriter:
             self._columns[name].close()
             self._remove_array(path)
         self._columns |= writers
+        self._unusable = None
 
     def _fill(
         self, writers: dict[str, ArrayWriter], columns: Mapping[str, Column], rows: Iterable[Mapping[str, object]]
@@ -325,36 +349,62 @@ class StoreWriter:
 
     def _remove_array(self, path: str) -> None:
         for directory in (self.root / path, self.root / "_checksums" / path):
-            shutil.rmtree(directory, ignore_errors=True)
+            self.files.remove_tree(directory)
 
     def commit(self) -> None:
-        """Make every appended row durable and visible; returns when they would survive a power cut."""
-        self._check_usable()
-        n_rows = len(self)
-        if n_rows == self._manifest.n_rows:
-            return
-        tails = self._commit_arrays()
-        kept, first = plan_runs(self._manifest.runs, n_rows)
-        self._write_run(first, n_rows)
-        merged = set(self._manifest.runs) - set(kept)
-        runs = (*kept, (first, n_rows))
-        self._publish(self._manifest.next(n_rows=n_rows, n_items=dict(self._n_items), runs=runs, tails=tails))
-        self._new_ids.clear()
-        for start, stop in merged:  # readers of an older generation find these ids in the run that took them in
-            shutil.rmtree(self.root / "_index" / f"{start}-{stop}", ignore_errors=True)
+        """Make every appended row durable and visible; returns when they would survive a power cut.
 
-    def _write_run(self, first: int, n_rows: int) -> None:
-        """Build the id table's run for rows `first:n_rows` from the runs it takes in and the new ids."""
-        old = [self._committed.id_run(run) for run in self._manifest.runs if run[0] >= first]
+        Raises
+        ------
+        OSError
+            The disk is full, or another fault of it. The store is at its last commit, and the rows after it have to be
+            appended again, with a new writer.
+        """
+        self._check_usable()
+        if self._new_ids:
+            self._unusable = "a commit stopped half-way"  # unless it comes to its end
+            tails = self._commit_arrays()
+            kept, first = plan_runs(self._manifest.runs, len(self))
+            self._commit_runs(kept, first, n_rows=len(self), n_items=dict(self._n_items), tails=tails)
+            self._new_ids.clear()
+            self._unusable = None
+        self._began, self._new_bytes = time.monotonic(), 0
+
+    def merge_runs(self) -> None:
+        """Commit, and make one run of the id table: the fastest to look up, and the same bytes however often one
+        committed before.
+        """
+        self.commit()
+        if len(self._manifest.runs) > 1:
+            self._commit_runs((), 0)
+
+    def _commit_runs(self, kept: tuple[tuple[int, int], ...], first: int, **changes: object) -> None:
+        """Commit with these runs of the id table and a new one of all rows from `first` on."""
+        new = first, len(self)
+        sums = {name: n for name, n in self._manifest.run_sums.items() if name in map(_run_name, kept)}
+        sums[_run_name(new)] = self._write_run(*new)
+        merged = set(self._manifest.runs) - set(kept)
+        self._publish(self._manifest.next(runs=(*kept, new), run_sums=sums, **changes))
+        for run in merged:  # readers of an older generation find these ids in the run that took them in
+            self.files.remove_tree(self.root / "_index" / _run_name(run))
+
+    def _write_run(self, first: int, n_rows: int) -> int:
+        """Build the id table's run for rows `first:n_rows` from the runs it takes in and the new ids; its checksum."""
+        taken = [run for run in self._manifest.runs if run[0] >= first]
+        old = [self._committed.id_run(run) for run in taken]
+        for run, found in zip(taken, old, strict=True):  # damage must not get a new checksum
+            check_run(run, found, self._manifest.run_sums)
         hashes = np.concatenate([*(h for h, _ in old), hash_ids(self._new_ids)])
         rows = np.concatenate([*(r for _, r in old), np.arange(self._manifest.n_rows, n_rows)])
-        name = f"{first}-{n_rows}"
-        self._write_json(f"_index/{name}", group_json())
-        for layout, values in zip(index_layouts(name, len(rows)), build_run(hashes, rows), strict=True):
-            array = ArrayWriter(self.root, self.files, layout, names=("ids",), checked=False)
-            array.append(values)
-            array.commit()
-            array.close()
+        checksum = 0
+        self._write_json(f"_index/{_run_name((first, n_rows))}", group_json())
+        for array, values in zip(run_arrays((first, n_rows)), build_run(hashes, rows), strict=True):
+            writer = ArrayWriter(self.root, self.files, array._replace(n_items=0))
+            writer.append(values)
+            writer.commit()
+            writer.close()
+            checksum = crc32c(values, checksum)
+        return checksum
 
     def _write_json(self, path: str, text: bytes) -> None:
         directory = self.root / path
@@ -368,7 +418,8 @@ class StoreWriter:
         self._unusable = "it was closed"
         for writer in (*self._columns.values(), *self._offsets.values()):
             writer.close()
-        shutil.rmtree(self.root / WORKING_DIR, ignore_errors=True)
+        with suppress(OSError):  # the next writer does it
+            self.files.remove_tree(self.root / WORKING_DIR)
         os.close(self._lock)
         self._lock = None
 
@@ -381,6 +432,45 @@ class StoreWriter:
                 self.commit()
         finally:
             self.close()
+
+
+def clear_leftovers(root: Path, manifest: Manifest, files: Files) -> None:
+    """Remove what a crash left behind, and set back metadata that is ahead of the manifest; nothing of it is committed.
+
+    Only files of names that a writer gives are touched. The caller holds the store's lock.
+    """
+    files.remove_tree(root / WORKING_DIR)
+    belonging = files_of(manifest)
+    for path in _paths_in(root):
+        if path not in belonging and could_be_ours(path):
+            files.remove(root / path)
+            for folder in Path(path).parents[:-1]:
+                if not files.remove_if_empty(root / folder):
+                    break
+    files.make_dirs(root / WORKING_DIR)
+    for array in arrays_of(manifest):
+        path = root / array.layout.path / GROUP_FILE
+        if path.is_file() and _shape_in(path) != [array.n_items, *array.layout.item_shape]:
+            text = array_json(array.layout, array.n_items, array.names)
+            files.replace_text(path, text, root / WORKING_DIR / GROUP_FILE)
+
+
+def _paths_in(root: Path) -> list[str]:
+    """Every file below a directory, relative to it."""
+    top = len(str(root)) + 1
+    return [f"{folder}/{name}"[top:] for folder, _, names in os.walk(root) for name in names]
+
+
+def _shape_in(path: Path) -> object:
+    """The shape in an array's metadata; None if it cannot be read."""
+    try:
+        return json.loads(path.read_bytes()).get("shape")
+    except (ValueError, AttributeError):
+        return None
+
+
+def _run_name(run: tuple[int, int]) -> str:
+    return f"{run[0]}-{run[1]}"
 
 
 def _check_new(root: Path) -> None:

@@ -15,7 +15,7 @@ RANKS = [
     ["store.codecs", "store.files", "store.maps", "store.cache"],
     ["store.schema"],
     ["store.manifest", "store.index", "store.split", "store.values", "store.zarr_json"],
-    ["store.shard", "store.plan"],
+    ["store.shard", "store.plan", "store.contents"],
     ["store.array"],
     ["store.array_writer"],
     ["store.batch", "store.order", "store.trace"],

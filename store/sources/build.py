@@ -5,7 +5,6 @@ finds all of it. What is built already is not built again: a script that was sto
 """
 
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,8 +14,6 @@ from store.sources import Source
 from store.writer import StoreWriter
 
 __all__ = ["build_store", "check_new", "clear_partial", "open_begun", "partial_path"]
-
-COMMIT_ROWS, COMMIT_BYTES, COMMIT_S = 1024, 1024**3, 60.0  # a stopped build loses at most these
 
 Progress = Callable[[int], None]
 
@@ -44,15 +41,10 @@ def build_store(path: str | Path, source: Source, progress: Progress = lambda do
         return _finished(path, source)
     partial = partial_path(path)
     with _open_partial(path, source) as writer:
-        n_rows, n_bytes, began = len(writer), 0, time.monotonic()
         for trace_id, row in source.rows(start=len(writer)):
             writer.append(trace_id, row)
-            n_bytes += sum(getattr(value, "nbytes", 0) for value in row.values())
-            late = time.monotonic() - began >= COMMIT_S
-            if late or len(writer) - n_rows >= COMMIT_ROWS or n_bytes >= COMMIT_BYTES:
-                writer.commit()
-                n_rows, n_bytes, began = len(writer), 0, time.monotonic()
             progress(len(writer))
+        writer.merge_runs()
     partial.rename(path)
     return TraceStore.open(path)
 

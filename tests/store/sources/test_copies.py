@@ -43,7 +43,7 @@ def test_a_merged_store_holds_all_rows_in_order(tmp_path, parts):
 
 @pytest.mark.parametrize("stop", range(18))
 def test_a_stopped_merge_goes_on(tmp_path, parts, stop, monkeypatch):
-    monkeypatch.setattr("store.sources.build.COMMIT_ROWS", 4)
+    monkeypatch.setattr("store.writer.COMMIT_ROWS", 4)
 
     def progress(done):
         if done == 13 + stop:

@@ -362,7 +362,7 @@ def test_the_command_writes_what_the_source_yields(extract, model_dir, llama, to
 @pytest.mark.parametrize("stop", [0, 1, 5, 9, 15])
 def test_a_stopped_extraction_goes_on_to_the_same_store(extract, monkeypatch, stop):
     """Interrupted before any row, with samples: the rest is that of an undisturbed run."""
-    monkeypatch.setattr("store.sources.build.COMMIT_ROWS", 3)
+    monkeypatch.setattr("store.writer.COMMIT_ROWS", 3)
     arguments = ["--num-samples", "2", "--columns", "hs_last,tokens,attn_mean,answer"]
     assert extract("whole.zarr", *arguments) == 0
     rows = HuggingFaceSource.rows
@@ -383,7 +383,7 @@ def test_a_stopped_extraction_goes_on_to_the_same_store(extract, monkeypatch, st
 
 def test_a_slow_extraction_commits_by_the_clock(extract, monkeypatch):
     """However few its traces are: what a kill can take is a minute's work."""
-    monkeypatch.setattr("store.sources.build.COMMIT_S", 0.0)
+    monkeypatch.setattr("store.writer.COMMIT_S", 0.0)
     rows = HuggingFaceSource.rows
 
     def stopping(self, start=0):
@@ -664,12 +664,12 @@ def test_code_that_comes_with_a_model_is_never_run(tmp_path, capsys, monkeypatch
 KILLED = """
 import os, random, signal, sys, time
 import torch
-import store.sources.build as build
+import store.writer
 from store.cli import main
 import store.sources.extract, store.sources.huggingface
 
 torch.set_num_threads(1)
-build.COMMIT_ROWS = 5
+store.writer.COMMIT_ROWS = 5
 whole, *arguments = sys.argv[1:]
 began = time.monotonic()
 assert main(["extract", whole, *arguments]) == 0

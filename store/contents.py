@@ -1,0 +1,110 @@
+"""What a committed state consists of: every array of a store, and every file. Pure.
+
+The writer clears what does not belong, `verify` reports it; both take from here what does.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from store.manifest import GROUP_FILE, Manifest
+from store.schema import ArrayLayout, Schema, checksums_layout, index_layouts, offsets_layout
+
+__all__ = [
+    "GROUPS",
+    "WORKING_DIR",
+    "StoredArray",
+    "arrays_of",
+    "column_array",
+    "could_be_ours",
+    "files_of",
+    "groups_of",
+]
+
+WORKING_DIR = "_tmp"
+GROUPS = ("_offsets", "_checksums", "_index")
+_NAME = r"[A-Za-z][A-Za-z0-9_]{0,63}"
+_ARRAY = rf"{_NAME}(@\d+)?|_offsets/{_NAME}|_checksums/(offsets\.)?{_NAME}(@\d+)?|_index/\d+-\d+/(hash|row)"
+_OURS = re.compile(rf"(({_ARRAY})/(zarr\.json|c/\d+(/0)*))|_index/\d+-\d+/zarr\.json|{WORKING_DIR}/.*")
+
+
+class StoredArray(NamedTuple):
+    """One array of a store.
+
+    Attributes
+    ----------
+    layout
+        Its bytes.
+    n_items
+        Committed items.
+    names
+        Names of the dimensions, for other Zarr clients.
+    column
+        The column whose values it holds, if any.
+    axis
+        The ragged axis of that column, or whose offsets these are.
+    """
+
+    layout: ArrayLayout
+    n_items: int
+    names: tuple[str | None, ...]
+    column: str | None = None
+    axis: str | None = None
+
+    @property
+    def checksums(self) -> "StoredArray":
+        """The array of the checksums of its whole chunks."""
+        return StoredArray(checksums_layout(self.layout), self.n_items // self.layout.chunk_items, ())
+
+
+def column_array(schema: Schema, name: str, n_items: int) -> StoredArray:
+    """The array of a column."""
+    column, axis = schema.stored[name], schema.axis_of(name)
+    names = (axis or "rows", *(column.axis_names or [None] * len(column.item_shape)))
+    return StoredArray(schema.layout(name), n_items, names, name, axis)
+
+
+def offsets_array(axis: str, n_rows: int) -> StoredArray:
+    """The array of the offsets of a ragged axis."""
+    return StoredArray(offsets_layout(axis), n_rows + 1, ("borders",), axis=axis)
+
+
+def run_arrays(run: tuple[int, int]) -> tuple[StoredArray, ...]:
+    """The two arrays of a run of the id table."""
+    n_rows = run[1] - run[0]
+    return tuple(StoredArray(layout, n_rows, ("ids",)) for layout in index_layouts(f"{run[0]}-{run[1]}", n_rows))
+
+
+def checked_arrays(manifest: Manifest) -> Iterator[StoredArray]:
+    """The arrays that have checksums beside them: columns and offsets."""
+    for axis in manifest.schema.axes:
+        yield offsets_array(axis, manifest.n_rows)
+    for name in manifest.schema.stored:
+        yield column_array(manifest.schema, name, manifest.n_items_of(name))
+
+
+def arrays_of(manifest: Manifest) -> Iterator[StoredArray]:
+    """Every array of a committed state."""
+    for array in checked_arrays(manifest):
+        yield from (array, array.checksums)
+    for run in manifest.runs:
+        yield from run_arrays(run)
+
+
+def groups_of(manifest: Manifest) -> list[str]:
+    """The groups below the store itself."""
+    return [*GROUPS, *(f"_index/{first}-{stop}" for first, stop in manifest.runs)]
+
+
+def files_of(manifest: Manifest) -> set[str]:
+    """Every file of a committed state, relative to the store."""
+    found = {GROUP_FILE, *(f"{group}/{GROUP_FILE}" for group in groups_of(manifest))}
+    for array in arrays_of(manifest):
+        found.add(f"{array.layout.path}/{GROUP_FILE}")
+        found |= {array.layout.shard_path(i) for i in range(array.layout.n_shards(array.n_items))}
+    return found
+
+
+def could_be_ours(path: str) -> bool:
+    """Whether a writer could have made a file of this name, relative to the store."""
+    return _OURS.fullmatch(path) is not None
