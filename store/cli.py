@@ -19,6 +19,7 @@ from store.errors import StoreError
 from store.reader import TraceStore
 from store.schema import Column
 from store.sources.cli import add_commands
+from store.sources.progress import Progress
 from store.trace import Trace
 
 __all__ = ["main"]
@@ -29,6 +30,26 @@ EXAMPLES = """examples:
   python -m store info data/example.zarr
   python -m store get data/example.zarr TRACE_ID --columns question,answer,label
   python -m store get data/example.zarr TRACE_ID --json | python -m json.tool
+  python -m store verify traces.zarr
+"""
+
+VERIFY_EXAMPLES = """Every file, table, offset, id and chunk is compared with what was committed; every problem is a
+line. It may run beside readers and a writer. Exit status 0: whole; 1: problems.
+
+examples:
+  python -m store verify traces.zarr
+  python -m store verify traces.zarr --quick
+  python -m store verify traces.zarr --json | python -m json.tool
+"""
+
+REPAIR_EXAMPLES = """Clears what a crash left, and writes damaged metadata and a damaged id table again. Traces with
+damaged bytes are dropped: the others are copied into a new store (which needs the space), and that takes the place of
+STORE; STORE.dropped.txt lists the rows and ids of the dropped ones, and the old store stays as STORE.damaged until you
+remove it.
+
+examples:
+  python -m store repair traces.zarr          # what would be done
+  python -m store repair traces.zarr --yes
 """
 
 
@@ -80,12 +101,66 @@ def _parser() -> argparse.ArgumentParser:
     get.add_argument("--columns", type=_names, help="only these, e.g. question,answer")
     get.add_argument("--json", action="store_true", help="one JSON object, every value in full (may be large)")
     get.set_defaults(run=run_get)
+    _add_health(commands)
     add_commands(commands)
     return parser
 
 
+def _add_health(commands: argparse._SubParsersAction) -> None:
+    raw = argparse.RawDescriptionHelpFormatter
+    verify = commands.add_parser("verify", help="is it whole?", epilog=VERIFY_EXAMPLES, formatter_class=raw)
+    verify.add_argument("store", metavar="STORE", type=Path)
+    verify.add_argument("--quick", action="store_true", help="all but the bytes of the chunks and the ids in the index")
+    verify.add_argument("--json", action="store_true", help="one JSON object")
+    verify.set_defaults(run=run_verify)
+
+    repair = commands.add_parser("repair", help="make it whole", epilog=REPAIR_EXAMPLES, formatter_class=raw)
+    repair.add_argument("store", metavar="STORE", type=Path)
+    repair.add_argument("--yes", action="store_true", help="do it; else only tell what would be done")
+    repair.set_defaults(run=run_repair)
+
+
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
+
+
+def run_verify(args: argparse.Namespace) -> int:
+    """Verify; 1 if something is wrong."""
+    from store.verify import verify_store
+
+    with Progress(_share, _gigabytes) as progress:
+        report = verify_store(args.store, quick=args.quick, progress=lambda *done: progress(done))
+    if args.json:
+        print(json.dumps({"store": str(args.store)} | report.to_json(), indent=1))
+        return int(bool(report.problems))
+    found = f"{len(report.problems):,} problems" if report.problems else "whole"
+    checked = "quick: chunks were not read" if args.quick else f"{report.bytes / 1e9:.2f} GB checked"
+    writer = "; a writer is at work, what it has not committed was not judged" * report.writer
+    print("\n".join([f"{args.store}: {found} ({report.rows:,} traces, {checked}{writer})", *map(str, report.problems)]))
+    return int(bool(report.problems))
+
+
+def run_repair(args: argparse.Namespace) -> int:
+    """Repair, or tell what that would do; 1 if there is something to do."""
+    from store.repair import plan_repair, repair_store
+
+    with Progress(_share, _gigabytes) as progress:
+        plan = plan_repair(args.store, lambda *done: progress(done))
+    print("\n".join([f"{args.store}: {len(plan.report.problems):,} problems", *plan.lines(args.store)]))
+    if not args.yes:
+        return int(bool(plan.report.problems))
+    with Progress(lambda done: done / max(1, plan.report.rows)) as progress:
+        store = repair_store(args.store, plan, progress)
+    print(f"{args.store}: repaired, {len(store):,} traces")
+    return 0
+
+
+def _share(done: tuple[int, int]) -> float:
+    return done[0] / max(1, done[1])
+
+
+def _gigabytes(done: tuple[int, int]) -> str:
+    return f"{done[0] / 1e9:.1f} of {done[1] / 1e9:.1f} GB"
 
 
 def run_info(args: argparse.Namespace) -> int:

@@ -63,7 +63,7 @@ class Codec:
         packed, stated = split_coded(data)
         found = crc32c(packed)
         if found != stated:
-            raise CorruptError(f"{where}: expected checksum {stated:08x}, found {found:08x}; restore the file")
+            raise CorruptError(f"{where}: expected checksum {stated:08x}, found {found:08x}; restore it from a copy")
         try:
             _decompress(self.name, packed, out)
         except (RuntimeError, ValueError, OSError, EOFError) as error:

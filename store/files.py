@@ -11,7 +11,8 @@ __all__ = ["Files"]
 
 _COPY_BYTES = 8 * 1024 * 1024
 _SYNC_FILE_RANGE_WRITE = 2
-_libc = ctypes.CDLL(None)
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+_libc = ctypes.CDLL(None, use_errno=True)
 _libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
 
 
@@ -98,6 +99,12 @@ class Files:
             else:
                 self.remove(entry)
         path.rmdir()
+
+    def exchange(self, one: Path, other: Path) -> None:
+        """Let two directories change places in one step; raises OSError where the file system cannot."""
+        if _libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(other))
 
     def replace_text(self, path: Path, text: bytes, temporary: Path) -> None:
         """Put `text` at `path` so that a crash leaves either the old file or the new one."""

@@ -101,7 +101,9 @@ class Manifest:
         stated = record.get("crc32c")
         body = {key: value for key, value in record.items() if key != "crc32c"}
         if stated != _checksum(body):
-            raise CorruptError(f"{where}: expected checksum {_checksum(body)}, found {stated!r:.40}; restore the file")
+            raise CorruptError(
+                f"{where}: expected checksum {_checksum(body)}, found {stated!r:.40}; restore it from a copy"
+            )
         try:
             return _check(body)
         except (KeyError, TypeError, ValueError, SchemaError) as error:
@@ -166,7 +168,7 @@ def read_manifest(root: str | Path) -> Manifest:
     try:
         group = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise CorruptError(f"{path}: expected JSON, found a fault: {error}; restore the file") from error
+        raise CorruptError(f"{path}: expected JSON, found a fault: {error}; restore it from a copy") from error
     attributes = group.get("attributes") if isinstance(group, dict) else None
     if not isinstance(attributes, dict) or group.get("node_type") != "group":
         raise FormatError(f"{path}: expected a Zarr v3 group with attributes, found another document")

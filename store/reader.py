@@ -31,7 +31,7 @@ __all__ = ["TraceStore", "check_run"]
 
 MAX_MAPS = 32_768  # of a store, shared by its arrays; the kernel allows a process 65,530
 CACHE_BYTES = 64 * 1024 * 1024
-RESTORE = "restore the store from a copy"
+RESTORE = "restore it from a copy, or see python -m store repair"
 
 
 class TraceStore:
@@ -120,7 +120,11 @@ class TraceStore:
         """Items of a column in every row: int64 `(n_rows,)`; ones for a fixed column."""
         self.schema.column(name, str(self.path))
         axis = self.schema.axis_of(name)
-        return np.diff(self._offsets(axis).read(0, len(self) + 1)) if axis else np.ones(len(self), np.int64)
+        return np.diff(self.offsets(axis)) if axis else np.ones(len(self), np.int64)
+
+    def offsets(self, axis: str) -> np.ndarray:
+        """The borders of the rows on a ragged axis, int64 `(n_rows + 1,)`."""
+        return self._offsets(axis).read(0, len(self) + 1)
 
     @property
     def ids(self) -> "TraceIds":
@@ -300,15 +304,15 @@ class TraceStore:
             yield
         except DamagedItemsError as error:
             start, stop = error.items
-            first, last = (start, stop - 1) if axis is None else self._rows_of_items(axis, (start, stop - 1)).tolist()
+            first, last = (start, stop - 1) if axis is None else self.rows_of_items(axis, (start, stop - 1)).tolist()
             rows = f"row {first}" if first == last else f"rows {first} to {last}"
             changed = read_manifest(self.path).generation != self.generation
             hint = "; a writer has committed meanwhile: open the store again" * changed
             raise CorruptError(f"{error}; {rows}{hint}") from error
 
-    def _rows_of_items(self, axis: str, items: Sequence[int] | tuple[np.ndarray, ...]) -> np.ndarray:
+    def rows_of_items(self, axis: str, items: Sequence[int] | tuple[np.ndarray, ...]) -> np.ndarray:
         """The row that holds each item of an axis: int64, of the shape of `items`."""
-        return np.searchsorted(self._offsets(axis).read(0, len(self) + 1), items, side="right") - 1
+        return np.searchsorted(self.offsets(axis), items, side="right") - 1
 
     def _next_item_use(self, axis: str, next_use: NextUse | None) -> NextUse | None:
         """The same question asked of items of an axis."""
@@ -316,7 +320,7 @@ class TraceStore:
             return None
 
         def of_items(i: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-            return next_use(i, *self._rows_of_items(axis, (first, last)))
+            return next_use(i, *self.rows_of_items(axis, (first, last)))
 
         return of_items
 

@@ -23,7 +23,7 @@ __all__ = ["CodedBuilder", "CodedShard", "RawBuilder", "RawShard"]
 _ENTRY = np.dtype("<u8")
 _ABSENT = np.uint64(2**64 - 1)
 _CRC_BYTES = 4
-RESTORE = "restore the file from a copy"
+RESTORE = "restore it from a copy, or see python -m store repair"
 
 
 def table_bytes(layout: ArrayLayout) -> int:
@@ -60,6 +60,11 @@ class _Shard:
         Items that the store's manifest says this shard holds; a longer file is fine (a writer may have
         committed since), a shorter one is not.
 
+    Attributes
+    ----------
+    n_data, end
+        Bytes before the table, and where the last chunk ends; they are equal unless something was put between.
+
     Raises
     ------
     CorruptError
@@ -90,6 +95,9 @@ class _Shard:
             raise CorruptError(f"{self.where}: expected a table of checksum {stated:08x}, found {found:08x}; {RESTORE}")
         entries = np.frombuffer(table, _ENTRY).reshape(layout.shard_chunks, layout.n_planes, 2)
         present = entries[: self.n_chunks]
+        self.n_data = n_data
+        filled = entries[entries[:, 0, 0] != _ABSENT]  # by a commit since, too
+        self.end = int(filled.sum(axis=2).max(initial=0))
         if (present > n_data).any() or (present.sum(axis=2) > n_data).any():
             raise CorruptError(
                 f"{self.where}: expected {self.n_chunks} chunks a plane within {n_data} bytes, "

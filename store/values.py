@@ -35,7 +35,7 @@ def decode_texts(values: np.ndarray, offsets: np.ndarray, where: str) -> list[st
     try:
         return [data[a:b].decode() for a, b in pairwise(borders)]
     except UnicodeDecodeError as error:
-        raise CorruptError(f"{where}: expected UTF-8, found {error}; restore the store from a copy") from error
+        raise CorruptError(f"{where}: expected UTF-8, found {error}; restore it from a copy") from error
 
 
 def encode_value(value: object, column: Column, where: str) -> np.ndarray:

@@ -46,7 +46,7 @@ from store.schema import TRACE_ID, Column, Schema
 from store.values import encode_text, encode_value
 from store.zarr_json import array_json, group_json
 
-__all__ = ["StoreWriter"]
+__all__ = ["StoreWriter", "clear_leftovers", "lock_directory", "write_document", "write_run"]
 
 MAX_ID_BYTES = 1024
 COMMIT_ROWS, COMMIT_BYTES, COMMIT_S = 65_536, 1024**3, 60.0  # a killed job loses at most these
@@ -69,7 +69,7 @@ class StoreWriter:
         self.root, self.files = root.absolute(), files
         self._unusable: str | None = None
         files.make_dirs(self.root)
-        self._lock = _lock_directory(self.root)
+        self._lock = lock_directory(self.root)
         try:
             self._begin(manifest or read_manifest(self.root))  # under the lock: no commit of another comes after it
         except BaseException:
@@ -396,20 +396,10 @@ class StoreWriter:
             check_run(run, found, self._manifest.run_sums)
         hashes = np.concatenate([*(h for h, _ in old), hash_ids(self._new_ids)])
         rows = np.concatenate([*(r for _, r in old), np.arange(self._manifest.n_rows, n_rows)])
-        checksum = 0
-        self._write_json(f"_index/{_run_name((first, n_rows))}", group_json())
-        for array, values in zip(run_arrays((first, n_rows)), build_run(hashes, rows), strict=True):
-            writer = ArrayWriter(self.root, self.files, array._replace(n_items=0))
-            writer.append(values)
-            writer.commit()
-            writer.close()
-            checksum = crc32c(values, checksum)
-        return checksum
+        return write_run(self.root, self.files, (first, n_rows), hashes, rows)
 
     def _write_json(self, path: str, text: bytes) -> None:
-        directory = self.root / path
-        self.files.make_dirs(directory)
-        self.files.replace_text(directory / GROUP_FILE, text, self.root / WORKING_DIR / GROUP_FILE)
+        write_document(self.root, self.files, path, text)
 
     def close(self) -> None:
         """Release the files and the lock; what was not committed is gone."""
@@ -451,14 +441,32 @@ def clear_leftovers(root: Path, manifest: Manifest, files: Files) -> None:
     for array in arrays_of(manifest):
         path = root / array.layout.path / GROUP_FILE
         if path.is_file() and _shape_in(path) != [array.n_items, *array.layout.item_shape]:
-            text = array_json(array.layout, array.n_items, array.names)
-            files.replace_text(path, text, root / WORKING_DIR / GROUP_FILE)
+            write_document(root, files, array.layout.path, array_json(array.layout, array.n_items, array.names))
 
 
 def _paths_in(root: Path) -> list[str]:
     """Every file below a directory, relative to it."""
     top = len(str(root)) + 1
     return [f"{folder}/{name}"[top:] for folder, _, names in os.walk(root) for name in names]
+
+
+def write_run(root: Path, files: Files, run: tuple[int, int], hashes: np.ndarray, rows: np.ndarray) -> int:
+    """Write a run of the id table, of these hashes and rows in any order; return its checksum."""
+    checksum = 0
+    write_document(root, files, f"_index/{_run_name(run)}", group_json())
+    for array, values in zip(run_arrays(run), build_run(hashes, rows), strict=True):
+        writer = ArrayWriter(root, files, array._replace(n_items=0))
+        writer.append(values)
+        writer.commit()
+        writer.close()
+        checksum = crc32c(values, checksum)
+    return checksum
+
+
+def write_document(root: Path, files: Files, path: str, text: bytes) -> None:
+    """Put the metadata of a group or an array in its place, durably."""
+    files.make_dirs(root / path)
+    files.replace_text(root / path / GROUP_FILE, text, root / WORKING_DIR / GROUP_FILE)
 
 
 def _shape_in(path: Path) -> object:
@@ -478,7 +486,7 @@ def _check_new(root: Path) -> None:
         raise SchemaError(f"{root}: expected a new path, found something there; open it to append, or remove it")
 
 
-def _lock_directory(root: Path) -> int:
+def lock_directory(root: Path) -> int:
     """Take the store for this writer alone; the kernel frees it when the process ends, however it ends."""
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 __all__ = ["Progress"]
 
@@ -13,14 +14,18 @@ class Progress:
     Parameters
     ----------
     share
-        (traces done) -> how much of the work that is, 0 to 1.
+        What is done -> how much of the work that is, 0 to 1.
+    text
+        What is done -> how to call it.
     """
 
-    def __init__(self, share: Callable[[int], float]) -> None:
-        self.share, self._start, self._shown = share, time.monotonic(), 0.0
+    def __init__(
+        self, share: Callable[[Any], float], text: Callable[[Any], str] = lambda done: f"{done:,} traces"
+    ) -> None:
+        self.share, self.text, self._start, self._shown = share, text, time.monotonic(), 0.0
         self._first: float | None = None  # share when this process began
 
-    def __call__(self, done: int) -> None:
+    def __call__(self, done: Any) -> None:
         """Show, a few times a second."""
         now, share = time.monotonic(), self.share(done)
         self._first = share if self._first is None else self._first
@@ -28,7 +33,7 @@ class Progress:
             return
         self._shown, gained = now, share - self._first
         left = f", {_clock((now - self._start) * (1 - share) / gained)} left" if gained > 0 else ""
-        print(f"\r\033[K{done:,} traces, {share:.0%}{left}", end="", file=sys.stderr, flush=True)
+        print(f"\r\033[K{self.text(done)}, {share:.0%}{left}", end="", file=sys.stderr, flush=True)
 
     def __enter__(self) -> "Progress":
         return self

@@ -1,0 +1,202 @@
+"""Make a damaged store whole: clear what a crash left, write metadata again, and leave out rows that are damaged.
+
+Nothing is ever lost silently. Rows are dropped by making a new store of the others beside the old one; when it is
+whole, the two change places in one step, and the old one stays, under another name, until somebody removes it.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from store.contents import WORKING_DIR, arrays_of, groups_of
+from store.errors import LockedError, SchemaError, StoreError
+from store.files import Files
+from store.index import hash_ids
+from store.manifest import GROUP_FILE, Manifest, read_manifest
+from store.reader import TraceStore
+from store.sources.build import build_store
+from store.sources.copies import CopySource
+from store.verify import Report, verify_store
+from store.writer import clear_leftovers, lock_directory, write_document, write_run
+from store.zarr_json import array_json, group_json
+
+__all__ = ["Plan", "plan_repair", "repair_store"]
+
+UNREADABLE = "?"  # in place of an id that is damaged itself
+
+
+@dataclass
+class Plan:
+    """What a repair will do.
+
+    Attributes
+    ----------
+    report
+        What `verify_store` found.
+    rows
+        Rows to drop.
+    ids
+        Their ids; `UNREADABLE` for those that are damaged themselves.
+    hopeless
+        Why nothing can be done, if so.
+    """
+
+    report: Report
+    rows: list[int] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+    hopeless: str | None = None
+
+    def lines(self, path: Path) -> list[str]:
+        """What will be done, a line each."""
+        if self.hopeless:
+            return [f"  nothing can be done: {self.hopeless}"]
+        counts = {
+            "leftover": "files that do not belong (removed if a writer left them)",
+            "document": "files of metadata to write again",
+            "index": "problems of the id table, which is built again",
+            "unverifiable": "shards of checksums lost: what they are of is taken as it is",
+        }
+        lines = [f"  {n:,} {text}" for kind, text in counts.items() if (n := self.count(kind))]
+        if self.rows:
+            known = ", ".join(self.ids[:5]) + ", ..." * (len(self.ids) > 5)
+            dropped = f"{len(self.rows):,} of {self.report.rows:,} traces to drop ({known})"
+            lines += [f"  {dropped}, to be listed in {dropped_path(path)}"]
+        return lines
+
+    def count(self, kind: str) -> int:
+        """Problems of one kind."""
+        return sum(problem.kind == kind for problem in self.report.problems)
+
+
+def plan_repair(path: str | Path, progress: Callable[[int, int], None] = lambda done, total: None) -> Plan:
+    """Verify a store and say what a repair would do; changes nothing."""
+    report = verify_store(path, progress=progress)
+    store = TraceStore.open(path)
+    plan = Plan(report)
+    rows: set[int] = set()
+    for problem in report.problems:
+        if problem.kind == "damaged" and problem.rows is None and len(store):
+            plan.hopeless = f"{problem.text}; which rows that concerns is not known; restore it from a copy"
+        elif problem.kind == "damaged" and problem.rows:
+            rows |= set(range(problem.rows[0], problem.rows[1] + 1))
+    plan.rows = sorted(rows)
+    plan.ids = [_readable_id(store, row) for row in plan.rows]
+    if rows and len(rows) == len(store):
+        plan.hopeless = f"{store.path}: every row is damaged; restore it from a copy"
+    return plan
+
+
+def _readable_id(store: TraceStore, row: int) -> str:
+    """The id of a row, if the id table knows it under this id."""
+    try:
+        trace_id = store.ids[row]
+        return trace_id if row in set(store.rows_with_hash(hash_ids([trace_id])[0])) else UNREADABLE
+    except StoreError:
+        return UNREADABLE
+
+
+def dropped_path(path: Path) -> Path:
+    """The file that lists the dropped rows."""
+    return path.with_name(path.name + ".dropped.txt")
+
+
+def repaired_path(path: Path) -> Path:
+    """Where the new store is made."""
+    return path.with_name(path.name + ".repaired")
+
+
+def damaged_path(path: Path) -> Path:
+    """Where the old store is kept after rows were dropped."""
+    return path.with_name(path.name + ".damaged")
+
+
+def repair_store(
+    path: str | Path, plan: Plan, progress: Callable[[int], None] = lambda done: None, files: Files | None = None
+) -> TraceStore:
+    """Carry out a plan; stopped, it may be run again.
+
+    Parameters
+    ----------
+    path
+        The store.
+    plan
+        What `plan_repair` gave for it.
+    progress
+        Called with the number of traces copied, if rows are dropped.
+
+    Raises
+    ------
+    LockedError
+        A writer is at work, or the store has changed since it was verified.
+    SchemaError
+        Nothing can be done, or the store of an earlier repair is in the way.
+    """
+    root, files = Path(path).absolute(), files or Files()
+    if plan.hopeless:
+        raise SchemaError(plan.hopeless)
+    _finish_exchange(root, files)
+    lock = lock_directory(root)
+    try:
+        manifest = read_manifest(root)
+        if manifest.generation != plan.report.generation:
+            raise LockedError(f"{root}: expected no commit since it was verified, found one; repair it again")
+        clear_leftovers(root, manifest, files)
+        if plan.rows:
+            _drop_rows(root, plan, progress, files)
+        else:
+            _write_metadata(root, manifest, plan, files)
+        files.remove_tree(root / WORKING_DIR)
+    finally:
+        os.close(lock)
+    return TraceStore.open(root)
+
+
+def _write_metadata(root: Path, manifest: Manifest, plan: Plan, files: Files) -> None:
+    """Write the documents again, and the id table if it is damaged."""
+    wrong = {problem.file for problem in plan.report.problems if problem.kind == "document"}
+    texts = {group: group_json() for group in groups_of(manifest)}
+    arrays = {array.layout.path: array for array in arrays_of(manifest)}
+    texts |= {path: array_json(a.layout, a.n_items, a.names) for path, a in arrays.items()}
+    for path in sorted(path for path in texts if f"{path}/{GROUP_FILE}" in wrong):
+        write_document(root, files, path, texts[path])
+    if plan.count("index"):
+        n_rows = manifest.n_rows
+        run = (0, n_rows)
+        ids = TraceStore(root, manifest, check=True).ids[:]
+        checksum = write_run(root, files, run, hash_ids(ids), np.arange(n_rows))
+        manifest = manifest.next(runs=(run,), run_sums={f"{run[0]}-{run[1]}": checksum})
+    if plan.count("index") or GROUP_FILE in wrong:
+        write_document(root, files, "", group_json(manifest.to_attributes()))
+        clear_leftovers(root, manifest, files)
+
+
+def _drop_rows(root: Path, plan: Plan, progress: Callable[[int], None], files: Files) -> None:
+    """Make a store of the other rows, and let it take this one's place."""
+    kept, made = damaged_path(root), repaired_path(root)
+    if kept.exists():
+        raise SchemaError(f"{kept}: expected a new path for the damaged store, found something; move it away")
+    store = TraceStore.open(root, check=not plan.count("unverifiable"))
+    dropped = set(plan.rows)
+    rows = [row for row in range(len(store)) if row not in dropped]
+    told = {"of": store.uuid, "generation": store.generation, "rows": len(store), "dropped": len(dropped)}
+    build_store(made, CopySource([(store, rows)], store.provenance | {"repaired": told}), progress)
+    lines = "".join(f"{row}\t{trace_id}\n" for row, trace_id in zip(plan.rows, plan.ids, strict=True))
+    list_path = dropped_path(root)
+    files.replace_text(list_path, lines.encode(), list_path.with_name(list_path.name + ".new"))
+    files.exchange(made, root)
+    files.sync_dir(root.parent)
+    _finish_exchange(root, files)
+
+
+def _finish_exchange(root: Path, files: Files) -> None:
+    """Give the old store, if a repair has left it under the new one's name, the name where it is kept."""
+    made = repaired_path(root)
+    if not (made / GROUP_FILE).exists():
+        return
+    told = TraceStore.open(root).provenance.get("repaired", {})
+    if told.get("of") == TraceStore.open(made).uuid:
+        files.rename(made, damaged_path(root))
+        files.sync_dir(root.parent)

@@ -1,0 +1,346 @@
+"""Is a store whole? Every file, table, offset, id and chunk against what was committed; every fault is listed.
+
+It reads a committed state, changes nothing, and may run beside readers and a writer.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from store.array import CodedArray, RawArray, open_array
+from store.contents import StoredArray, arrays_of, checked_arrays, could_be_ours, files_of, groups_of, run_arrays
+from store.errors import CorruptError, DamagedItemsError
+from store.index import hash_ids
+from store.manifest import GROUP_FILE, Manifest, read_manifest
+from store.reader import TraceStore, check_run
+from store.zarr_json import array_json, group_json
+
+__all__ = ["Problem", "Report", "verify_store"]
+
+STEP_BYTES = 8 * 1024 * 1024  # checked in one go, while the next ones are fetched
+THREADS = 4  # two for each core of a small machine: one waits for the disk
+IDS_AT_ONCE = 65_536
+ATTEMPTS = 3  # with a writer at work
+MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
+EMPTY = (None, [], {})  # what a key that says nothing may hold
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One fault.
+
+    Attributes
+    ----------
+    kind
+        'damaged': values cannot be trusted. 'unverifiable': their checksums cannot. 'index': ids may not be found.
+        'document': other Zarr clients may read something else. 'leftover': a file that does not belong.
+    file
+        Path inside the store.
+    text
+        What was expected, and what was found.
+    column, shard, chunk
+        Where, if that is known; the chunk by its number in the shard.
+    rows
+        (first, last) of those concerned, if that is known.
+    """
+
+    kind: str
+    file: str
+    text: str
+    column: str | None = None
+    shard: int | None = None
+    chunk: int | None = None
+    rows: tuple[int, int] | None = None
+
+    def __str__(self) -> str:
+        first, last = self.rows or (0, 0)
+        rows = f"; row {first}" if first == last else f"; rows {first} to {last}"
+        return f"{self.kind}: {self.text}" + (rows if self.rows else "")
+
+
+@dataclass
+class Report:
+    """What `verify_store` found.
+
+    Attributes
+    ----------
+    generation, rows
+        Of the state that was checked.
+    problems
+        Every fault; none: the store is whole.
+    bytes
+        How many of chunks were checked.
+    writer
+        Whether a writer was at work: what it has not committed was not judged.
+    """
+
+    generation: int
+    rows: int
+    problems: list[Problem] = field(default_factory=list)
+    bytes: int = 0
+    writer: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"whole": not self.problems}
+
+
+def verify_store(
+    path: str | Path,
+    *,
+    quick: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    n_threads: int = THREADS,
+) -> Report:
+    """Check a store.
+
+    Parameters
+    ----------
+    path
+        The store.
+    quick
+        Leave out the bytes of the chunks and the ids in the index: files, sizes, tables, offsets and metadata only.
+    progress
+        Called with the bytes checked so far and all of them.
+    n_threads
+        That read and check.
+
+    Raises
+    ------
+    NotFoundError, FormatError
+        There is no store, or its manifest is damaged: nothing can be said of the rest.
+    """
+    for _ in range(ATTEMPTS):  # files of the state at hand may go while a writer commits
+        manifest = read_manifest(path)
+        report = _Verifier(Path(path).absolute(), manifest, quick, progress, n_threads).run()
+        if not report.problems or read_manifest(path).generation == manifest.generation:
+            break
+    return report
+
+
+class _Verifier:
+    """Checks one committed state."""
+
+    def __init__(
+        self, root: Path, manifest: Manifest, quick: bool, progress: Callable[[int, int], None], n_threads: int
+    ) -> None:
+        self.root, self.manifest, self.quick = root, manifest, quick
+        self.progress, self.n_threads = progress, n_threads
+        self.store = TraceStore(root, manifest)
+        self.report = Report(manifest.generation, manifest.n_rows, writer=_has_writer(root))
+
+    def run(self) -> Report:
+        """Check everything."""
+        find = [self._files, self._documents, self._checksum_tables]
+        self.report.problems += [problem for part in find for problem in part()]
+        axes = {array.axis for array in checked_arrays(self.manifest) if array.column is None}
+        self.report.problems += [problem for axis in sorted(axes) for problem in self._offsets(axis)]
+        self._chunks()
+        self.report.problems += [problem for run in self.manifest.runs for problem in self._run(run)]
+        return self.report
+
+    def _files(self) -> Iterator[Problem]:
+        """Missing ones are told by who opens them, but for metadata."""
+        belonging = files_of(self.manifest)
+        for folder, directories, names in os.walk(self.root):
+            for name in sorted([*directories, *names]):
+                path = Path(folder, name)
+                inside = path.relative_to(self.root).as_posix()
+                if path.is_symlink():
+                    yield Problem("leftover", inside, f"{inside}: expected files and directories only, found a link")
+                elif name in names and inside not in belonging and not (self.report.writer and could_be_ours(inside)):
+                    yield Problem("leftover", inside, f"{inside}: expected no file that does not belong, found one")
+
+    def _documents(self) -> Iterator[Problem]:
+        """The metadata of groups and arrays, which only other clients read."""
+        for group in ["", *groups_of(self.manifest)]:
+            yield from self._document(group, group_json())
+        for array in arrays_of(self.manifest):
+            yield from self._document(array.layout.path, array_json(array.layout, array.n_items, array.names))
+
+    def _document(self, path: str, text: bytes) -> Iterator[Problem]:
+        file = f"{path}/{GROUP_FILE}".lstrip("/")
+        expected = json.loads(text)
+        try:
+            with (self.root / file).open("rb") as opened:
+                found = json.loads(opened.read(MAX_DOCUMENT_BYTES))
+        except (OSError, ValueError, RecursionError) as error:
+            yield Problem("document", file, f"{file}: expected Zarr metadata, found: {error}")
+            return
+        if not isinstance(found, dict):
+            yield Problem("document", file, f"{file}: expected an object, found {type(found).__name__}")
+            return
+        if not path:
+            found["attributes"] = {}  # the manifest, read already
+        for key in sorted(expected.keys() | found.keys()):
+            wanted, is_there = expected.get(key), found.get(key)
+            if is_there != wanted and not (wanted in EMPTY and is_there in EMPTY and key in expected):
+                yield Problem("document", file, f"{file}: expected {key} {wanted!r:.80}, found {is_there!r:.80}")
+
+    def _checksum_tables(self) -> Iterator[Problem]:
+        """The shards of the checksums; what they say is compared with the chunks."""
+        for array in (checked.checksums for checked in checked_arrays(self.manifest)):
+            reader = open_array(self.root, array)
+            for shard in range(array.layout.n_shards(array.n_items)):
+                fault = self._shard_fault(reader, shard)
+                if fault:
+                    yield Problem("unverifiable", array.layout.shard_path(shard), str(fault), shard=shard)
+
+    def _offsets(self, axis: str) -> Iterator[Problem]:
+        """They start at 0, never fall, and end at the number of items."""
+        file = f"_offsets/{axis}"
+        try:
+            offsets = self.store.offsets(axis)
+        except CorruptError:  # told where the chunks are checked
+            return
+        ends = {0: 0, len(offsets) - 1: self.manifest.n_items.get(axis, 0)}
+        for i, expected in ends.items():
+            if offsets[i] != expected:
+                text = f"axis {axis!r}: expected offset {expected} at border {i}, found {offsets[i]}"
+                yield Problem("damaged", file, text, rows=self._near(i))
+        falls = np.flatnonzero(np.diff(offsets) < 0).tolist()
+        for row in falls:
+            text = f"axis {axis!r}: expected offsets that never fall, found {offsets[row]} and then {offsets[row + 1]}"
+            yield Problem("damaged", file, text, rows=(row, row))
+
+    def _near(self, border: int) -> tuple[int, int] | None:
+        n_rows = self.manifest.n_rows
+        return (max(0, border - 1), min(n_rows - 1, border)) if n_rows else None
+
+    def _chunks(self) -> None:
+        """Tables and chunks of columns and offsets, in threads."""
+        work = []
+        for array in checked_arrays(self.manifest):
+            reader = open_array(self.root, array)
+            layout = array.layout
+            for shard in range(layout.n_shards(array.n_items)):
+                n_bytes = layout.n_chunks(layout.items_in_shard(shard, array.n_items)) * layout.chunk_bytes
+                work.append((n_bytes * layout.n_planes, partial(self._shard, array, reader, shard)))
+        total, done = sum(n for n, _ in work), 0
+        with ThreadPoolExecutor(self.n_threads) as pool:
+            for (n_bytes, _), problems in zip(work, pool.map(lambda item: item[1](), work), strict=True):
+                self.report.problems += problems
+                done += n_bytes
+                self.progress(done, total)
+        self.report.bytes = 0 if self.quick else total
+
+    def _shard(self, array: StoredArray, reader: RawArray | CodedArray, number: int) -> list[Problem]:
+        """Everything wrong with one shard."""
+        fault = self._shard_fault(reader, number)
+        if fault or self.quick:
+            return [self._damaged(array, number, None, fault)] if fault else []
+        layout = array.layout
+        first = number * layout.shard_chunks
+        stop = first + layout.n_chunks(layout.items_in_shard(number, array.n_items))
+        step = max(1, STEP_BYTES // (layout.chunk_bytes * layout.n_planes))
+        borders = [*range(first, stop, step), stop]
+        problems = []
+        try:
+            checker = open_array(self.root, array, check=self.manifest)
+            for start, end in pairwise(borders):
+                _fetch(reader, end, min(stop, end + step))
+                for fault in checker.faults(start, end):
+                    chunk = fault.items[0] // layout.chunk_items - first
+                    problems.append(self._damaged(array, number, chunk, fault))
+        except DamagedItemsError as error:  # it went while it was read
+            problems.append(self._damaged(array, number, None, error))
+        except CorruptError as error:  # of the checksums
+            problems.append(Problem("unverifiable", layout.shard_path(number), str(error), array.column, number))
+        return problems
+
+    def _shard_fault(self, reader: RawArray | CodedArray, number: int) -> CorruptError | None:
+        """What is wrong with a shard's file, table or size."""
+        try:
+            shard = reader.shard(number)
+        except CorruptError as error:
+            return error
+        if shard.end != shard.n_data:
+            where = f"{shard.where}: expected its table behind byte {shard.end}"
+            return CorruptError(f"{where}, found {shard.n_data} bytes before it")
+        return None
+
+    def _damaged(self, array: StoredArray, shard: int, chunk: int | None, error: CorruptError) -> Problem:
+        layout = array.layout
+        items = getattr(error, "items", None) or _shard_items(array, shard)
+        rows = self._rows(array, items)
+        return Problem("damaged", layout.shard_path(shard), str(error), array.column, shard, chunk, rows)
+
+    def _rows(self, array: StoredArray, items: tuple[int, int]) -> tuple[int, int] | None:
+        """The rows that items belong to."""
+        first, last, n_rows = items[0], items[1] - 1, self.manifest.n_rows
+        if array.column is None:  # a border belongs to the rows on both sides
+            return (max(0, first - 1), min(n_rows - 1, last)) if n_rows else None
+        if array.axis is None:
+            return first, last
+        try:
+            found = self.store.rows_of_items(array.axis, np.array([first, last])).tolist()
+        except CorruptError:
+            return None
+        return tuple(min(max(0, row), n_rows - 1) for row in found) if n_rows else None
+
+    def _run(self, run: tuple[int, int]) -> Iterator[Problem]:
+        """A run of the id table: its own checksum, every row once, and the hashes of the ids that are there."""
+        name = f"_index/{run[0]}-{run[1]}"
+        try:
+            hashes, rows = (self._whole(array) for array in run_arrays(run))
+            check_run(run, (hashes, rows), self.manifest.run_sums)
+        except CorruptError as error:
+            yield Problem("index", name, str(error), rows=(run[0], run[1] - 1))
+            return
+        by_row = np.empty(len(rows), np.uint64)
+        fits = len(rows) == run[1] - run[0] and ((rows >= run[0]) & (rows < run[1])).all()
+        if not fits or len(np.unique(rows)) != len(rows) or (hashes[1:] < hashes[:-1]).any():
+            text = f"{name}: expected each row once, in the order of the hashes, found otherwise"
+            yield Problem("index", name, text, rows=(run[0], run[1] - 1))
+            return
+        if self.quick:
+            return
+        by_row[rows - run[0]] = hashes
+        for start in range(run[0], run[1], IDS_AT_ONCE):
+            stop = min(run[1], start + IDS_AT_ONCE)
+            try:
+                found = hash_ids(self.store.ids[start:stop])
+            except CorruptError:  # told where the chunks are checked
+                continue
+            for row in np.flatnonzero(found != by_row[start - run[0] : stop - run[0]]).tolist():
+                text = f"{name}: expected the hash of the id of row {start + row}, found another"
+                yield Problem("index", name, text, rows=(start + row, start + row))
+
+    def _whole(self, array: StoredArray) -> np.ndarray:
+        reader = open_array(self.root, array)
+        fault = self._shard_fault(reader, 0)
+        if fault:
+            raise fault
+        return reader.read(0, array.n_items)
+
+
+def _shard_items(array: StoredArray, shard: int) -> tuple[int, int]:
+    first = shard * array.layout.shard_items
+    return first, first + array.layout.items_in_shard(shard, array.n_items)
+
+
+def _fetch(reader: RawArray | CodedArray, start: int, stop: int) -> None:
+    """Ask the kernel for some chunks, all planes."""
+    if start < stop:
+        k = reader.layout.chunk_items
+        reader.advise(np.array([start * k]), np.array([min(stop * k, reader.n_items)]), ())
+
+
+def _has_writer(root: Path) -> bool:
+    """Whether a writer holds the store's lock."""
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
