@@ -25,7 +25,8 @@ WORKING_DIR = "_tmp"
 GROUPS = ("_offsets", "_checksums", "_index")
 _NAME = r"[A-Za-z][A-Za-z0-9_]{0,63}"
 _ARRAY = rf"{_NAME}(@\d+)?|_offsets/{_NAME}|_checksums/(offsets\.)?{_NAME}(@\d+)?|_index/\d+-\d+/(hash|row)"
-_OURS = re.compile(rf"(({_ARRAY})/(zarr\.json|c/\d+(/0)*))|_index/\d+-\d+/zarr\.json|{WORKING_DIR}/.*")
+_GROUP = r"_offsets|_checksums|_index(/\d+-\d+)?"
+_OURS = re.compile(rf"({_ARRAY})/(zarr\.json|c/\d+(/0)*)|({_GROUP})/zarr\.json|{WORKING_DIR}/[^/]+|zarr\.json\.new")
 
 
 class StoredArray(NamedTuple):

@@ -37,7 +37,7 @@ from store.contents import (
     offsets_array,
     run_arrays,
 )
-from store.errors import IncompleteError, LockedError, SchemaError, closest
+from store.errors import CorruptError, IncompleteError, LockedError, SchemaError, closest
 from store.files import Files
 from store.index import build_run, hash_ids, plan_runs
 from store.manifest import GROUP_FILE, Manifest, read_manifest
@@ -58,6 +58,11 @@ class StoreWriter:
     A clean exit of the block commits; an exception discards what was not committed. A writer also commits by itself,
     after so many rows, bytes or seconds that a killed job loses a minute's work (`COMMIT_ROWS`, `COMMIT_BYTES`,
     `COMMIT_S`).
+
+    Attributes
+    ----------
+    provenance : dict
+        JSON object that says where the traces come from; what it is set to is written with the next commit.
 
     Examples
     --------
@@ -82,6 +87,7 @@ class StoreWriter:
             clear_leftovers(self.root, manifest, self.files)
         self.files.make_dirs(self.root / WORKING_DIR)
         self._adopt(manifest)
+        self.provenance = manifest.provenance
         self._columns = {
             name: self._array_writer(column_array(self.schema, name, manifest.n_items_of(name)))
             for name in self.schema.stored
@@ -149,13 +155,15 @@ class StoreWriter:
         """
         root, files = Path(path), files or Files()
         _check_new(root)
-        for file in sorted(file for file in store.path.rglob("*") if file.is_file()):
-            inside = file.relative_to(store.path)
-            if inside != Path(GROUP_FILE) and inside.parts[0] != WORKING_DIR:
-                files.make_dirs((root / inside).parent)
-                files.copy_file(file, root / inside)
         manifest = read_manifest(store.path)
-        if manifest.generation != store.generation:
+        try:
+            for inside in sorted(files_of(manifest) - {GROUP_FILE}):
+                files.make_dirs((root / inside).parent)
+                files.copy_file(store.path / inside, root / inside)
+        except FileNotFoundError as error:
+            if read_manifest(store.path).generation == store.generation:
+                raise CorruptError(f"{error.filename}: expected a file of the store, found none") from error
+        if not manifest.generation == store.generation == read_manifest(store.path).generation:
             raise LockedError(f"{store.path}: expected no commit while it was copied, found one; copy it again")
         for directory in [root, *(path for path in root.rglob("*") if path.is_dir())]:
             files.sync_dir(directory)
@@ -327,8 +335,9 @@ class StoreWriter:
             self._unusable = None
             raise
         kept = {path: sums for path, sums in self._manifest.tails.items() if path not in old.values()}
-        told = dict(self._manifest.provenance if provenance is None else provenance)
+        told = self.provenance if provenance is None else dict(provenance)
         self._publish(self._manifest.next(schema=schema, tails=kept | tails, provenance=told))
+        self.provenance = told
         for name, path in old.items():
             self._columns[name].close()
             self._remove_array(path)
@@ -368,6 +377,8 @@ class StoreWriter:
             self._commit_runs(kept, first, n_rows=len(self), n_items=dict(self._n_items), tails=tails)
             self._new_ids.clear()
             self._unusable = None
+        elif self.provenance != self._manifest.provenance:
+            self._publish(self._manifest.next(provenance=self.provenance))
         self._began, self._new_bytes = time.monotonic(), 0
 
     def merge_runs(self) -> None:
@@ -384,7 +395,8 @@ class StoreWriter:
         sums = {name: n for name, n in self._manifest.run_sums.items() if name in map(_run_name, kept)}
         sums[_run_name(new)] = self._write_run(*new)
         merged = set(self._manifest.runs) - set(kept)
-        self._publish(self._manifest.next(runs=(*kept, new), run_sums=sums, **changes))
+        changes |= {"runs": (*kept, new), "run_sums": sums, "provenance": self.provenance}
+        self._publish(self._manifest.next(**changes))
         for run in merged:  # readers of an older generation find these ids in the run that took them in
             self.files.remove_tree(self.root / "_index" / _run_name(run))
 

@@ -14,7 +14,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from store.schema import Schema
 
-__all__ = ["Source"]
+__all__ = ["REMARKS", "Source"]
+
+REMARKS = "left_out"  # the key in the provenance of what a source could not use
 
 
 @runtime_checkable
@@ -31,6 +33,11 @@ class Source(Protocol):
 
     schema: Schema
     provenance: dict[str, Any]
+
+    @property
+    def remarks(self) -> dict[str, Any]:
+        """What to say of the traces so far, `{REMARKS: ...}` or nothing; it is committed with them, as provenance."""
+        return {}
 
     def rows(self, start: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield `(trace_id, row)` from trace number `start` on.

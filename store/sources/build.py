@@ -5,15 +5,17 @@ finds all of it. What is built already is not built again: a script that was sto
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+from store.contents import could_be_ours
 from store.errors import SchemaError, StoreError
 from store.reader import TraceStore
-from store.sources import Source
+from store.sources import REMARKS, Source
 from store.writer import StoreWriter
 
-__all__ = ["build_store", "check_new", "clear_partial", "open_begun", "partial_path"]
+__all__ = ["build_store", "check_new", "clear_partial", "identity", "open_begun", "partial_path"]
 
 Progress = Callable[[int], None]
 
@@ -42,8 +44,10 @@ def build_store(path: str | Path, source: Source, progress: Progress = lambda do
     partial = partial_path(path)
     with _open_partial(path, source) as writer:
         for trace_id, row in source.rows(start=len(writer)):
+            writer.provenance = source.provenance | source.remarks
             writer.append(trace_id, row)
             progress(len(writer))
+        writer.provenance = source.provenance | source.remarks
         writer.merge_runs()
     partial.rename(path)
     return TraceStore.open(path)
@@ -51,7 +55,7 @@ def build_store(path: str | Path, source: Source, progress: Progress = lambda do
 
 def check_new(path: Path) -> None:
     """Raise SchemaError if something that is no store is where one shall be built."""
-    if path.exists() and not (path / "zarr.json").is_file():
+    if (path.exists() or path.is_symlink()) and not (path / "zarr.json").is_file():
         raise SchemaError(f"{path}: expected a new path, found something there; remove it or choose another")
 
 
@@ -73,7 +77,7 @@ def open_begun(path: Path) -> TraceStore | None:
 def _finished(path: Path, source: Source) -> TraceStore:
     """The store at `path`, if it is what the source makes."""
     store = TraceStore.open(path)
-    if store.schema != source.schema or store.provenance != source.provenance:
+    if not _is_begun(store, source):
         raise SchemaError(
             f"{path}: expected a new path, or what the same command made, found a store with "
             f"{_difference(store, source)}; remove it or choose another"
@@ -90,7 +94,7 @@ def _open_partial(path: Path, source: Source) -> StoreWriter:
         clear_partial(partial)
         partial.parent.mkdir(parents=True, exist_ok=True)
         return StoreWriter.create(partial, source.schema, source.provenance)
-    if begun.schema != source.schema or begun.provenance != source.provenance:
+    if not _is_begun(begun, source):
         raise SchemaError(
             f"{partial}: expected what the same command began, found {_difference(begun, source)}; "
             "repeat that command, or remove this"
@@ -102,10 +106,20 @@ def clear_partial(partial: Path) -> None:
     """Remove what a crash left before the first commit; anything else is not ours to remove."""
     if not partial.exists():
         return
-    ours = partial.is_dir() and all(path.is_dir() or path.name == "zarr.json.new" for path in partial.iterdir())
-    if not ours:  # before its first commit a store has directories only
+    files = [path.relative_to(partial).as_posix() for path in partial.rglob("*") if not path.is_dir()]
+    if not partial.is_dir() or not all(map(could_be_ours, files)):
         raise SchemaError(f"{partial}: expected a build that was stopped, found something else; move it away")
     shutil.rmtree(partial)
+
+
+def _is_begun(begun: TraceStore, source: Source) -> bool:
+    """Whether a store holds what the source makes, or its beginning."""
+    return begun.schema == source.schema and identity(begun.provenance) == source.provenance
+
+
+def identity(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Provenance without remarks on how it went."""
+    return {key: value for key, value in provenance.items() if key != REMARKS}
 
 
 def _difference(begun: TraceStore, source: Source) -> str:
@@ -113,7 +127,7 @@ def _difference(begun: TraceStore, source: Source) -> str:
     columns = f"columns {list(begun.schema.columns)} in place of {list(source.schema.columns)}"
     if begun.schema.columns.keys() != source.schema.columns.keys():
         return columns
-    for key in [*source.provenance, *begun.provenance]:
+    for key in [*source.provenance, *identity(begun.provenance)]:
         if begun.provenance.get(key) != source.provenance.get(key):
             return f"{key} {begun.provenance.get(key)!r:.200} in place of {source.provenance.get(key)!r:.200}"
     return f"{columns}, or of other shapes"

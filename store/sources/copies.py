@@ -9,8 +9,8 @@ import numpy as np
 from store.errors import FormatError, NotFoundError, SchemaError
 from store.reader import TraceStore
 from store.schema import Column, Schema
-from store.sources.build import build_store, clear_partial, open_begun, partial_path
-from store.sources.questions import number_trace
+from store.sources.build import build_store, clear_partial, identity, open_begun, partial_path
+from store.sources.questions import TraceNumbers
 from store.split import SIDES, side_of_question
 from store.writer import StoreWriter
 
@@ -37,6 +37,7 @@ class CopySource:
         renamed: Mapping[tuple[int, int], str] | None = None,
     ) -> None:
         self.parts, self.provenance, self.renamed = parts, provenance, renamed or {}
+        self.remarks: dict[str, Any] = {}
         self.schema = parts[0][0].schema
 
     def __len__(self) -> int:
@@ -124,7 +125,7 @@ def _check_origin(stores: Sequence[TraceStore]) -> None:
     """Raise SchemaError if what the stores say of their model or layers differs."""
     seen: dict[str, tuple[TraceStore, Any]] = {}
     for store in stores:
-        for told in store.provenance.get("stores", [store.provenance]):
+        for told in _origins(store.provenance):
             for key in {"weights_sha256", "layers", "layer_convention"} & told.keys():
                 first, expected = seen.setdefault(key, (store, told[key]))
                 if told[key] != expected:
@@ -134,32 +135,40 @@ def _check_origin(stores: Sequence[TraceStore]) -> None:
                     )
 
 
+def _origins(provenance: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """What the stores say that a store was merged from, through all merges."""
+    if "stores" not in provenance:
+        yield provenance
+    for part in provenance.get("stores", ()):
+        yield from _origins(part)
+
+
 def _are_parts(stores: Sequence[TraceStore]) -> bool:
     """Whether these are different parts of one import."""
-    told = [dict(store.provenance) for store in stores]
+    told = [identity(store.provenance) for store in stores]
     numbers = [tuple(one.pop("part", ())) for one in told]
     same = all(one == told[0] for one in told) and len({n for _, n in filter(None, numbers)}) == 1
     return same and told[0].get("source") == "import" and len(set(numbers)) == len(numbers) > 1 and all(numbers)
 
 
 def _renumbered(stores: Sequence[TraceStore]) -> dict[tuple[int, int], str]:
-    """(store, row) -> new id, for the traces of questions that are in several parts of an import; by file and row."""
-    places: dict[str, list[tuple[Path, int, int]]] = {}
+    """(store, row) -> new id, of the parts of an import: the ids that it gives as a whole, where graphs come first."""
+    places: list[tuple[bool, Path, int, int, str]] = []
     for part, store in enumerate(stores):
         batch = store.read(range(len(store)), ["question_id", "source_file"])
-        for row, (question, file) in enumerate(zip(batch["question_id"], batch["source_file"], strict=True)):
-            places.setdefault(question, []).append((Path(file), part, row))
-    renamed: dict[tuple[int, int], str] = {}
-    for question, found in places.items():
-        if len({part for _, part, _ in found}) > 1:
-            for k, (_, part, row) in enumerate(sorted(found), 1):
-                renamed[part, row] = number_trace(question, k)
-    return {(part, row): new for (part, row), new in renamed.items() if stores[part].ids[row] != new}
+        ragged = next((name for name, column in store.schema.columns.items() if column.axis), None)
+        n_tokens = store.lengths(ragged).tolist() if ragged else [1] * len(store)  # none: a sequence without graphs
+        rows = zip(n_tokens, batch["source_file"], batch["question_id"], strict=True)
+        places += [(not n, Path(file), part, row, question) for row, (n, file, question) in enumerate(rows)]
+    numbers = TraceNumbers()
+    given = {(part, row): numbers.give(question) for _, _, part, row, question in sorted(places)}
+    old = [store.ids[:] for store in stores]
+    return {(part, row): new for (part, row), new in given.items() if old[part][row] != new}
 
 
 def _check_ids(stores: Sequence[TraceStore]) -> dict[tuple[int, int], str]:
     """Raise SchemaError if an id is in two stores; compares hashes first, which are there already. Renames nothing."""
-    hashes = np.sort(np.concatenate([part for store in stores for part in store.id_hashes()]))
+    hashes = np.sort(np.concatenate([np.empty(0, np.uint64), *(part for s in stores for part in s.id_hashes())]))
     for repeated in np.unique(hashes[1:][hashes[1:] == hashes[:-1]]):
         seen: dict[str, TraceStore] = {}
         for store in stores:
@@ -180,7 +189,7 @@ def rows_of_ids(store: TraceStore, ids: Sequence[str]) -> list[int]:
 def read_ids(path: Path) -> list[str]:
     """Ids from a text file, one a line."""
     try:
-        return [line for line in path.read_text(encoding="utf-8").splitlines() if line]
+        return [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line]
     except OSError as error:
         raise NotFoundError(f"{path}: expected a file of ids, one a line, found: {error.strerror}") from error
     except UnicodeDecodeError as error:

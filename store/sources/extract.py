@@ -127,12 +127,27 @@ def load_model(
             f"{surplus[0]!r}; check config.json"
         )
     try:
-        return model.eval().to(device), tokenizer
+        model = model.eval().to(device)
     except torch.OutOfMemoryError as error:
         raise SchemaError(
             f"model {name!r}: expected memory for {model.get_memory_footprint() / 1e9:.1f} GB of weights, found too "
             f"little on {device}; choose a smaller --dtype or another --device"
         ) from error
+    _check_causal(model)
+    return model, tokenizer
+
+
+def _check_causal(model: PreTrainedModel) -> None:
+    """Refuse a model whose tokens see those behind them: what it says of a token would depend on what comes later."""
+    ids = torch.tensor([[1, 2, 3, 0], [1, 2, 3, 4]], device=model.device) % model.config.get_text_config().vocab_size
+    with torch.inference_mode():
+        one, other = model(input_ids=ids, use_cache=False).logits[:, :-1].float()
+    rounding = 16 * torch.finfo(model.dtype).eps
+    if (one - other).abs().max() > rounding * one.abs().max():
+        raise SchemaError(
+            f"model {model.name_or_path!r}: expected a causal language model, found {type(model).__name__}, in which "
+            "tokens see those behind them"
+        )
 
 
 def take_fitting(questions: Sequence[Question], prompts: Prompts) -> tuple[list[Question], ExtractReport]:

@@ -151,6 +151,7 @@ def trace_columns(
     made: dict[str, Any] = {}
     n = len(tokens)
     if STATES & set(columns):
+        _check_states(out.hidden_states, layers)
         states = torch.stack([out.hidden_states[layer][i, :n] for layer in layers], dim=1)
         made |= _state_columns(states if "hidden_states" in columns else states[-1:])
     if ATTENTION & set(columns):
@@ -159,6 +160,14 @@ def trace_columns(
     if PREDICTIONS & set(columns):
         made |= prediction_columns(out.logits[i, :n], tokens, top_k)
     return made
+
+
+def _check_states(hidden: Sequence[Tensor], layers: Sequence[int]) -> None:
+    """Some models end in a projection, so that the last layer is of another size."""
+    sizes = [hidden[layer].shape[-1] for layer in layers]
+    if len(set(sizes)) > 1:
+        odd = layers[next(i for i, size in enumerate(sizes) if size != sizes[0])]
+        raise SchemaError(f"layers: expected states of one size, found another in layer {odd}; leave it out (--layers)")
 
 
 def prediction_columns(logits: Tensor, tokens: Sequence[int], top_k: int) -> dict[str, NDArray]:

@@ -6,7 +6,8 @@ of the sample), one for each token, and the token is read off the cumulative dis
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from transformers import (
+    GenerationConfig,
     LogitsProcessor,
     LogitsProcessorList,
     PreTrainedModel,
@@ -23,10 +25,8 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-__all__ = ["GREEDY", "Decoding", "generate_answers", "pad"]
+__all__ = ["GREEDY", "Decoding", "end_ids", "generate_answers", "pad"]
 
-# Spelled out, because generate() fills what is not given from the model's own generation_config: a repetition penalty
-# there (Qwen2 ships 1.1) would bend greedy decoding without a word.
 GREEDY = {
     "do_sample": False,
     "num_beams": 1,
@@ -134,7 +134,7 @@ def generate_answers(
         Token ids of the answers, `num_samples` to each prompt, one prompt after the other; each at least one token:
         the token that ends it is left out unless it is the first.
     """
-    ends = _end_ids(model)
+    ends = end_ids(model)
     filler = min(ends, default=0)  # masked before a prompt, cut off behind an answer: any id will do
     processors = LogitsProcessorList()
     width = max(map(len, prompts))
@@ -144,17 +144,29 @@ def generate_answers(
         prompts = [prompt for prompt in prompts for _ in range(decoding.num_samples)]
         processors.append(_Sampler(decoding, numbers.to(model.device), width))
     ids, mask = pad(prompts, [width - len(prompt) for prompt in prompts], filler, model.device)
-    with torch.inference_mode():
+    with torch.inference_mode(), _plain_settings(model, ends, filler):
         written = model.generate(
             input_ids=ids,
             attention_mask=mask,
             max_new_tokens=max_new_tokens,
-            pad_token_id=filler,
             logits_processor=processors,
             stopping_criteria=StoppingCriteriaList([_Stop(stop, width)] if stop else []),
             **decoding.settings,
         )
     return [_cut_at_end(answer, ends, stop) for answer in written[:, width:].tolist()]
+
+
+@contextmanager
+def _plain_settings(model: PreTrainedModel, ends: set[int], filler: int) -> Iterator[None]:
+    """Leave out the model's own settings: generate() takes from them whatever it is not given, and a repetition penalty
+    there (Qwen2 ships 1.1) or a suppressed token would bend greedy decoding without a word.
+    """
+    own = model.generation_config
+    model.generation_config = GenerationConfig(eos_token_id=sorted(ends) or None, pad_token_id=filler)
+    try:
+        yield
+    finally:
+        model.generation_config = own
 
 
 class _Stop(StoppingCriteria):
@@ -207,8 +219,8 @@ def pad(
     return ids.to(device), mask.to(device)
 
 
-def _end_ids(model: PreTrainedModel) -> set[int]:
-    """Give the ids that end an answer; a model has none, one or several."""
+def end_ids(model: PreTrainedModel) -> set[int]:
+    """The ids that end an answer; a model has none, one or several."""
     ends = model.generation_config.eos_token_id
     if ends is None:
         return set()

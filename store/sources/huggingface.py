@@ -30,13 +30,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import ModelOutput
 
 from store.errors import NotFoundError, SchemaError, closest
 from store.schema import Schema
 from store.sources.forward import ATTENTION, build_schema, prediction_columns, run_forward, trace_columns
-from store.sources.generation import Decoding, generate_answers
+from store.sources.generation import Decoding, end_ids, generate_answers
 from store.sources.labels import LABEL_RULES, SCORE_THRESHOLD, label_from_score
 from store.sources.prompts import Prompts
 from store.sources.questions import Question, number_trace
@@ -120,8 +120,9 @@ class HuggingFaceSource:
         model_name: str | None = None,
     ) -> None:
         text_config = model.config.get_text_config()
-        n_layers = text_config.num_hidden_layers
+        n_layers, n_heads, hidden_size = _sizes(text_config, columns)
         self.model, self.tokenizer, self.questions = model, tokenizer, questions
+        self.remarks: dict[str, Any] = {}
         self.prompts = Prompts(tokenizer, model, prompt_template, chat_template, max_new_tokens)
         self.batch_size, self.max_new_tokens, self.decoding = batch_size, max_new_tokens, decoding
         self.stop = stop
@@ -130,7 +131,7 @@ class HuggingFaceSource:
         self.labels, self.score_threshold = labels, score_threshold
         _check_layers(self.layers, n_layers)
         state_dtype = "bfloat16" if model.dtype == torch.bfloat16 else "float16"
-        sizes = (len(self.layers), text_config.num_attention_heads, text_config.hidden_size, self.top_k)
+        sizes = (len(self.layers), n_heads, hidden_size, self.top_k)
         known = build_schema(*sizes, state_dtype)
         self.schema = Schema({name: known.columns[name] for name in _chosen(columns, known)})
         _check_model(model, needs_maps=bool(ATTENTION & set(self.schema.columns)))
@@ -233,16 +234,23 @@ class HuggingFaceSource:
             "device": model.device.type,
             "attn_implementation": model.config._attn_implementation,
             "weights_sha256": _weights_digest(model),
+            "config_sha256": _digest(_without_names(model.config.to_dict())),
+            "tokenizer_sha256": _digest(_spell_tokenizer(self.tokenizer)),
             "layers": self.layers,
             "layer_convention": LAYER_CONVENTION,
             "trace_convention": TRACE_CONVENTION,
             **self.prompts.describe(),
-            "decoding": {**self.decoding.describe(), "max_new_tokens": self.max_new_tokens, "stop": self.stop},
+            "decoding": {
+                **self.decoding.describe(),
+                "max_new_tokens": self.max_new_tokens,
+                "stop": self.stop,
+                "end_ids": sorted(end_ids(model)),
+            },
             "batch_size": self.batch_size,
             "label_rule": LABEL_RULES[self.labels].text,
             "score_threshold": self.score_threshold,
             "questions": len(self.questions),
-            "questions_sha256": hashlib.sha256(json.dumps(list(self.questions)).encode()).hexdigest(),
+            "questions_sha256": _digest(list(self.questions)),
             "versions": {name: version(name) for name in ("numpy", "tokenizers", "torch", "transformers")},
         }
 
@@ -280,6 +288,36 @@ def run_in_halves(run: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> 
     middle = len(items) // 2
     yield from run_in_halves(run, items[:middle])
     yield from run_in_halves(run, items[middle:])
+
+
+def _sizes(config: PreTrainedConfig, columns: Sequence[str] | None) -> tuple[int, int, int]:
+    """Layers, heads and hidden size; raises SchemaError for a model that has none."""
+    heads = getattr(config, "num_attention_heads", None)
+    if heads is None and (columns is None or ATTENTION & set(columns)):
+        raise SchemaError("columns: expected a model with attention, found one without; leave out the attn_ columns")
+    try:
+        return config.num_hidden_layers, heads or 1, config.hidden_size
+    except AttributeError as error:
+        raise SchemaError(f"model: expected num_hidden_layers and hidden_size in its config, found: {error}") from error
+
+
+def _without_names(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration without what does not change a value."""
+    return {key: value for key, value in config.items() if key not in ("_name_or_path", "transformers_version")}
+
+
+def _spell_tokenizer(tokenizer: PreTrainedTokenizerBase) -> Any:
+    """Everything that decides how a tokenizer cuts a text."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return [tokenizer.get_vocab(), tokenizer.special_tokens_map]
+    spelled = json.loads(backend.to_str())
+    return {key: value for key, value in spelled.items() if key not in ("padding", "truncation")}  # set by each call
+
+
+def _digest(value: Any) -> str:
+    """SHA-256 of something JSON-able."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _weights_digest(model: PreTrainedModel, n_numbers: int = 64) -> str:

@@ -9,10 +9,11 @@ import hashlib
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,18 @@ import numpy as np
 from store.errors import CorruptError, NotFoundError, RefusedError, SchemaError, StoreError, closest
 from store.reader import TraceStore
 from store.schema import Column, Schema
-from store.sources import legacy
+from store.sources import REMARKS, legacy
 from store.sources.labels import SCORE_THRESHOLD, label_from_score
 from store.sources.legacy import GRAPHS, LSTM, NOTHING, Kind, RecordError, Row
 from store.sources.pickles import MAX_BYTES, kind_of_file, read_pickle, read_torch
-from store.sources.questions import MAX_ID_BYTES, number_trace
+from store.sources.questions import MAX_ID_BYTES, TraceNumbers
 from store.sources.reports import LeftOut, count_lines
 from store.values import encode_value
 
 __all__ = ["ImportReport", "ImportSource", "find_files"]
 
+SUFFIXES = (".pkl", ".pickle", ".pkl.gz", ".pickle.gz", ".pt", ".pth")
+MAGIC = (b"\x1f\x8b", b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _DAMAGE = (  # what NumPy, torch and Python raise over values that contradict each other
     SchemaError,
     ValueError,
@@ -111,7 +114,7 @@ def find_files(sources: Sequence[str]) -> list[Path]:
         for file in found:
             if file.is_file():
                 files.setdefault(file.resolve(), file)
-    return sorted(files.values())
+    return sorted(files.values(), key=Path.absolute)
 
 
 def _files_under(folder: Path) -> list[Path]:
@@ -134,11 +137,11 @@ def _matches(pattern: str) -> list[Path]:
 
 
 def _may_hold_traces(file: Path) -> bool:
-    try:
-        kind_of_file(file)
-    except CorruptError:
-        return False
-    return True
+    """Whatever is called like a file of traces, damaged ones too; others if they begin as such files do."""
+    if file.name.lower().endswith(SUFFIXES):
+        return True
+    with file.open("rb") as opened:
+        return opened.read(4).startswith(MAGIC)
 
 
 class ImportSource:
@@ -189,10 +192,12 @@ class ImportSource:
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self.scores, self.score_threshold = scores, score_threshold
-        self.keep_attention, self.begun, self.max_bytes = keep_attention, begun, max_bytes
+        self.begun, self.max_bytes = begun, max_bytes
+        self._limits = legacy.Limits(keep_attention, max_bytes)
         self.report = ImportReport()
         self._names = dict(zip(files, _short_names(files), strict=True))
         self._loaded: dict[str, tuple[Path, Kind, Any]] = {}
+        self._place = self._known = (0, 0)  # number of the file, and of the record in it, last told as left out
         preprocessed, raw, smallest = self._survey(files)
         self._files = (preprocessed or raw)[part[0] - 1 :: part[1]]
         if files and not self._files and not self.report.refused:
@@ -245,7 +250,7 @@ class ImportSource:
             try:
                 content = read(file, self.max_bytes)
                 self._loaded[slot] = (file, legacy.kind_of(content), content)
-            except (RefusedError, CorruptError, SchemaError) as error:
+            except (RefusedError, CorruptError, *_DAMAGE) as error:
                 self._refuse(file, error)
                 return None, None
         return self._loaded[slot][1:]
@@ -262,7 +267,7 @@ class ImportSource:
             if kind is None:
                 continue
             head = list(content) if isinstance(content, list) else content  # a copy: rows free their records
-            for i, make in enumerate(kind.rows(head, self.keep_attention)):
+            for i, make in enumerate(kind.rows(head, self._limits)):
                 with suppress(*_DAMAGE):  # told when its turn comes
                     return kind, self._complete(make(), file, i)
         reasons = "; ".join(list(self.report.refused.values())[:3]) or "no record is whole"
@@ -270,29 +275,45 @@ class ImportSource:
 
     def rows(self, start: int = 0) -> Iterator[tuple[str, Row]]:
         """Yield `(trace_id, row)` of what is not in the store that was begun; see `Source`."""
-        n_done, seen = self._done(start)
+        n_done = self._done(start)
         last = self.begun.read([start - 1], ["source_file"])["source_file"][0] if start else None
         names = [self._names[file] for file in self._files]
         n_passed = names.index(last) if last is not None else 0
         for i, file in enumerate(self._files):
-            if i >= n_passed or not n_done[names[i]]:  # again what gave nothing, for the report
-                yield from self._rows_of(file, n_done[names[i]], seen)
+            if i >= n_passed:
+                self._place = (i, 0)
+                yield from self._rows_of(file, n_done[names[i]])
             self.report.bytes_done += file.stat().st_size
-        self.report.scores_unused = len((self.scores or {}).keys() - seen.keys())
+        self.report.scores_unused = len((self.scores or {}).keys() - self._numbers.seen.keys())
 
-    def _done(self, start: int) -> tuple[Counter, Counter]:
-        """Committed rows of each file and of each question."""
-        self._given = set(self.begun.ids) if start else set()
+    @property
+    def remarks(self) -> dict[str, Any]:
+        """What was left out so far: committed with the rows, so that a resumed import tells of it, too."""
+        report = self.report
+        told = {"records": report.skipped.n, "first": list(report.skipped.messages), "files": dict(report.refused)}
+        told |= {"not_finite": report.not_finite, "place": list(self._place)}
+        return {REMARKS: told} if any(told.values()) else {}
+
+    def _done(self, start: int) -> Counter:
+        """Take up the report and the numbers of a stopped import; its committed rows of each file."""
+        self._numbers = TraceNumbers()
+        self._place = self._known = (0, 0)
         if not start:
-            return Counter(), Counter()
+            return Counter()
+        told = self.begun.provenance.get(REMARKS)
+        if told:
+            self.report.skipped = LeftOut(told["records"], list(told["first"]))
+            self.report.refused |= told["files"]
+            self.report.not_finite, self._known = told["not_finite"], tuple(told["place"])
         names = [name for name in ("source_file", "question_id", "label") if name in self.schema.columns]
         batch = self.begun.read(range(start), names)
-        seen = Counter(batch["question_id"])
-        self.report.rows, self.report.repeated = start, start - len(seen)
+        for question_id, trace_id in zip(batch["question_id"], self.begun.ids[:start], strict=True):
+            self._numbers.add(question_id, trace_id)
+        self.report.rows, self.report.repeated = start, start - len(self._numbers.seen)
         self.report.unlabelled = int((batch["label"] < 0).sum()) if "label" in batch else 0
-        return Counter(batch["source_file"]), seen
+        return Counter(batch["source_file"])
 
-    def _rows_of(self, file: Path, n_done: int, seen: Counter) -> Iterator[tuple[str, Row]]:
+    def _rows_of(self, file: Path, n_done: int) -> Iterator[tuple[str, Row]]:
         """The rows of one file but for the first `n_done`."""
         kind, content = self._open(file)
         if kind is None:
@@ -301,29 +322,50 @@ class ImportSource:
             found = f"expected {self._kind.name} traces like the files before it, found {kind.name}"
             self._refuse(file, SchemaError(f"{found}; import it into another store"))
             return
-        for i, make in enumerate(kind.rows(content, self.keep_attention)):
+        for i, make in enumerate(kind.rows(content, self._limits)):
             if (file, i) in self._joined:
                 continue
-            try:
-                row = self._checked(self._complete(make(), file, i))
-            except _DAMAGE as error:
-                self.report.skipped.add(f"{file}, record {i}: {_one_line(error)}")
+            row = self._row(make, file, i)
+            if row is None:
                 continue
             if n_done:
                 n_done -= 1
                 continue
-            question_id = row["question_id"]
-            seen[question_id] += 1
-            self._count(row, seen[question_id])
-            yield self._trace_id(question_id, seen), row
+            trace_id = self._numbers.give(row["question_id"])
+            self._count(row, self._numbers.seen[row["question_id"]])
+            yield trace_id, row
 
-    def _trace_id(self, question_id: str, seen: Counter) -> str:
-        """The question's id, from its second trace on with a number that no other question's id ends in."""
-        k = seen[question_id]
-        while (trace_id := number_trace(question_id, k)) in self._given:
-            k += 1
-        self._given.add(trace_id)
-        return trace_id
+    def _tell(self, file: Path, i: int, error: Exception, more: str = "") -> None:
+        """Count a record that is left out, unless the import that was stopped has."""
+        self._place = (self._place[0], self._place[1] + 1)
+        if self._place > self._known:
+            self.report.skipped.add(f"{file}, record {i}: {_one_line(error)}{more}")
+
+    def _row(self, make: Callable[[], Row], file: Path, i: int) -> Row | None:
+        """A record's row; of damaged graphs what their sequence gives, None if it has none. Tells what is left out."""
+        try:
+            row = make()
+        except _DAMAGE as error:
+            return self._alone(file, i, error)
+        try:
+            return self._checked(self._complete(row, file, i))
+        except _DAMAGE as error:
+            self._tell(file, i, error)
+            return None
+
+    def _alone(self, file: Path, i: int, error: Exception) -> Row | None:
+        """Tell of a record that is left out; if it is graphs that have a sequence, that one's row."""
+        partner = self._partners.get((file, i))
+        self._tell(file, i, error, f"; its sequence in {partner[0]} is kept without graphs" if partner else "")
+        if partner is None:
+            return None
+        kind, content = self._open(partner[0], "partner")
+        try:
+            alone = next(islice(kind.rows(content, self._limits), partner[1], None))()
+            return self._checked(self._scored(alone, file))
+        except _DAMAGE as error:
+            self._tell(*partner, error)
+            return None
 
     def _complete(self, row: Row, file: Path, i: int) -> Row:
         """Add what the record alone does not say."""
@@ -338,6 +380,10 @@ class ImportSource:
                     "others; import the two kinds into two stores"
                 )
             row |= {"hs_last": states}
+        return self._scored(row, file)
+
+    def _scored(self, row: Row, file: Path) -> Row:
+        """Add score, label and the file's name."""
         score = (self.scores or {}).get(row["question_id"], math.nan)
         if self.scores is not None or "label" not in row:
             row["label"] = np.int8(label_from_score(score, self.score_threshold))
@@ -443,7 +489,10 @@ def _is_torch(file: Path) -> bool:
 
 def _short_names(files: Sequence[Path]) -> list[str]:
     """The files' names below the folder that holds them all."""
-    if len(files) == 1:
-        return [files[0].name]
-    root = os.path.commonpath([file.absolute().parent for file in files])
-    return [str(file.absolute().relative_to(root)) for file in files]
+    root = files[0].absolute().parent if len(files) == 1 else _common_root(files)
+    names = (file.absolute().relative_to(root) for file in files)
+    return [os.fsencode(name).decode(errors="backslashreplace") for name in names]
+
+
+def _common_root(files: Sequence[Path]) -> str:
+    return os.path.commonpath([file.absolute().parent for file in files] or ["/"])

@@ -13,7 +13,8 @@ A record that contradicts itself is a `RecordError`; the others of its file are 
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ __all__ = [
     "RAW_V1",
     "RAW_V3",
     "Kind",
+    "Limits",
     "RecordError",
     "Row",
     "ids_and_labels",
@@ -44,7 +46,7 @@ __all__ = [
 
 Row = dict[str, Any]
 
-MAX_LAYERS = 1000  # one array, named again and again in a small file, would fill the memory
+MAX_CHARACTERS = 16_000_000  # of a list of texts: one text, named again and again, would fill the memory
 
 # name: ragged axis (None: fixed), names of the item axes
 COLUMNS: dict[str, tuple[str | None, tuple[str, ...]]] = {
@@ -73,6 +75,27 @@ class RecordError(SchemaError):
     """One record of a file contradicts itself: it is left out."""
 
 
+class Limits(NamedTuple):
+    """What is made of a record.
+
+    Attributes
+    ----------
+    keep_attention
+        Keep its full attention maps.
+    max_bytes
+        Most bytes of its arrays: one array, named again and again in a small file, would fill the memory.
+    """
+
+    keep_attention: bool
+    max_bytes: int
+
+    def check(self, arrays: Iterable[np.ndarray], key: str) -> None:
+        """Raise RecordError if these are too large together."""
+        n_bytes = sum(array.nbytes for array in arrays)
+        if n_bytes > self.max_bytes:
+            raise RecordError(f"{key}: expected at most {self.max_bytes} bytes, found {n_bytes} (see --max-file-gb)")
+
+
 class Kind(NamedTuple):
     """One of the older formats.
 
@@ -81,12 +104,12 @@ class Kind(NamedTuple):
     name
         As messages call it.
     rows
-        (content, keep full attention maps) -> one function for each record, which makes its row or raises
-        RecordError. What the content holds of a record may be freed once it was called.
+        (content, limits) -> one function for each record, which makes its row or raises RecordError. What the content
+        holds of a record may be freed once it was called.
     """
 
     name: str
-    rows: Callable[[Any, bool], Iterator[Callable[[], Row]]]
+    rows: Callable[[Any, Limits], Iterator[Callable[[], Row]]]
 
 
 def kind_of(content: object) -> Kind:
@@ -95,19 +118,24 @@ def kind_of(content: object) -> Kind:
         for kind, key in ((LSTM, "sequences"), (GRAPHS, "graphs")):
             if {key, "labels", "question_ids"} <= content.keys():
                 return kind
-        raise _unknown(f"a dict with the keys {sorted(map(str, content))[:12]}")
+        raise _unknown(f"a dict with the keys {_keys(content)}")
     if not isinstance(content, list):
         raise _unknown(type(content).__name__)
     if not content:
         return NOTHING
     first = content[0]
     if not isinstance(first, Mapping) or not {"hidden_states", "attentions"} <= first.keys():
-        keys = sorted(map(str, first))[:12] if isinstance(first, Mapping) else type(first).__name__
+        keys = _keys(first) if isinstance(first, Mapping) else type(first).__name__
         raise _unknown(f"a list of {keys}")
     by_step = isinstance(first["hidden_states"], Sequence) and any(
         isinstance(layer, Sequence) for layer in first["hidden_states"][:1]
     )
     return RAW_V1 if by_step or "global_example_id" in first else RAW_V3
+
+
+def _keys(content: Mapping) -> list[str]:
+    """Some of the keys, to show; others than texts may be endless."""
+    return sorted(key[:40] for key in content if isinstance(key, str))[:12]
 
 
 def _unknown(found: str) -> SchemaError:
@@ -130,29 +158,34 @@ def _column(name: str, value: object) -> Column:
     return Column(array.dtype.name, array.shape[1:] if axis else array.shape, axis, axis_names)
 
 
-def _raw_rows(make: Callable[[Mapping, bool], Row], content: list, keep_attention: bool) -> Iterator[Callable[[], Row]]:
+def _raw_rows(make: Callable[[Mapping, Limits], Row], content: list, limits: Limits) -> Iterator[Callable[[], Row]]:
+    first = {id(record): i for i, record in reversed(list(enumerate(content)))}
+    firsts = [first[id(record)] for record in content]
     for i in range(len(content)):
-        yield lambda i=i: make(_take(content, i), keep_attention)
+        yield lambda i=i: make(_take(content, i, firsts[i]), limits)
 
 
-def _take(content: list, i: int) -> Mapping:
-    """Record i, which the list lets go."""
+def _take(content: list, i: int, first: int) -> Mapping:
+    """Record i, which the list lets go; raises RecordError if it was there before."""
     record, content[i] = content[i], None
+    if first != i:
+        raise RecordError(f"expected a record of its own, found record {first} again")
     if not isinstance(record, Mapping):
         raise RecordError(f"expected a dict, found {type(record).__name__}")
     return record
 
 
-def _raw_v3_row(record: Mapping, keep_attention: bool) -> Row:
+def _raw_v3_row(record: Mapping, limits: Limits) -> Row:
     tokens = _integers(record, "tokens")
     states = [_floats(layer, "hidden_states", 2) for layer in _layers(record, "hidden_states")]
     maps = [_floats(layer, "attentions", 3) for layer in _layers(record, "attentions")]
+    limits.check([*states, *maps], "hidden_states and attentions")
     row = {
         "question_id": _text(record, "question_id"),
         "tokens": tokens,
         "answer": _text(record, "generated_answer_clean"),
         **_state_columns(states, len(tokens)),
-        **_attention_columns(maps, len(tokens), None, keep_attention),
+        **_attention_columns(maps, len(tokens), None, limits.keep_attention),
     }
     if "tokens_decoded" in record:
         texts = _texts(record, "tokens_decoded")
@@ -162,16 +195,20 @@ def _raw_v3_row(record: Mapping, keep_attention: bool) -> Row:
     return row
 
 
-def _raw_v1_row(record: Mapping, keep_attention: bool) -> Row:
+def _raw_v1_row(record: Mapping, limits: Limits) -> Row:
     prompt_len = _integer(record, "prompt_length")
-    states = [
-        np.concatenate([_floats(step, "hidden_states", 3)[0] for step in _steps(layer, "hidden_states")])
-        for layer in _layers(record, "hidden_states")
-    ]
+    states, maps = (
+        [[_beam(step, key, ndim) for step in _steps(layer, key)] for layer in _layers(record, key)]
+        for key, ndim in (("hidden_states", 3), ("attentions", 4))
+    )
+    limits.check([step for layer in [*states, *maps] for step in layer], "hidden_states and attentions")
+    for key, steps, axis in (("hidden_states", states[0], 0), ("attentions", maps[0], 1)):
+        if steps[0].shape[axis] != prompt_len:
+            found = f"found {prompt_len}"
+            raise RecordError(f"prompt_length: expected {steps[0].shape[axis]} as in the first step of {key}, {found}")
+    states = [np.concatenate(layer) for layer in states]
     n_tokens = len(states[0])
-    maps = [_joined_map(_steps(layer, "attentions"), n_tokens) for layer in _layers(record, "attentions")]
-    if not 0 < prompt_len <= n_tokens:
-        raise RecordError(f"prompt_length: expected 1 to {n_tokens}, the tokens of hidden_states, found {prompt_len}")
+    maps = [_joined_map(layer, n_tokens) for layer in maps]
     references = _texts(record, "ground_truth_answers") if "ground_truth_answers" in record else []
     return {
         "question_id": str(_integer(record, "global_example_id")),
@@ -182,7 +219,7 @@ def _raw_v1_row(record: Mapping, keep_attention: bool) -> Row:
         "answer": _text(record, "generated_answer_clean"),
         "references": json.dumps(references, ensure_ascii=False),
         **_state_columns(states, n_tokens),
-        **_attention_columns(maps, n_tokens, prompt_len, keep_attention),
+        **_attention_columns(maps, n_tokens, prompt_len, limits.keep_attention),
     }
 
 
@@ -195,9 +232,16 @@ def _fed_tokens(tokens: np.ndarray, n_tokens: int) -> np.ndarray:
     return tokens[:n_tokens]
 
 
-def _joined_map(steps: Sequence, n_tokens: int) -> np.ndarray:
-    """Rows of the attention map step by step: `(H, T, T)`; what was not there yet is zero."""
-    parts = [_floats(step, "attentions", 4)[0] for step in steps]
+def _beam(step: object, key: str, ndim: int) -> np.ndarray:
+    """The first beam of a step, which is the answer's."""
+    beams = _floats(step, key, ndim)
+    if not len(beams):
+        raise RecordError(f"{key}: expected a beam at least, found none")
+    return beams[0]
+
+
+def _joined_map(parts: list[np.ndarray], n_tokens: int) -> np.ndarray:
+    """Rows of the attention map step by step, each `(H, q, k)` -> `(H, T, T)`; what was not there yet is zero."""
     found = sum(part.shape[1] for part in parts)
     if found != n_tokens:
         raise RecordError(f"attentions: expected {n_tokens} tokens as hidden_states has, found {found}")
@@ -257,7 +301,7 @@ def _attention_columns(maps: list[np.ndarray], n_tokens: int, prompt_len: int | 
 
 
 def _preprocessed_rows(
-    make: Callable[[Mapping, int], Row], content: Mapping, keep_attention: bool
+    make: Callable[[Mapping, int], Row], content: Mapping, limits: Limits
 ) -> Iterator[Callable[[], Row]]:
     ids, labels = ids_and_labels(content, kind_of(content))
     for i, question_id in enumerate(ids):
@@ -333,10 +377,11 @@ def smallest_edge(content: Mapping) -> float:
     smallest = math.inf
     complete = True
     for layers in content["graphs"]:
-        for graph in layers:
-            n_tokens, values = len(_field(graph, "x")), _array(_field(graph, "edge_attr"))
-            complete &= values.size == n_tokens * (n_tokens + 1) // 2
-            smallest = min(smallest, float(values.min(initial=np.inf)))
+        with suppress(RecordError, TypeError, ValueError):  # a damaged trace is told when its turn comes
+            for graph in layers:
+                n_tokens, values = len(_field(graph, "x")), _array(_field(graph, "edge_attr"))
+                complete &= values.size == n_tokens * (n_tokens + 1) // 2
+                smallest = min(smallest, float(values.min(initial=np.inf)))
     if not complete and smallest == math.inf:
         raise SchemaError("graphs: expected an edge in some graph, found none; --attn-threshold is not known")
     return 0.0 if complete else smallest
@@ -356,8 +401,6 @@ def _layers(record: Mapping, key: str) -> Sequence:
     layers = _get(record, key)
     if not isinstance(layers, list | tuple) or not layers:
         raise RecordError(f"{key}: expected a list of an array for each layer, found {type(layers).__name__}")
-    if len(layers) > MAX_LAYERS:
-        raise RecordError(f"{key}: expected at most {MAX_LAYERS} layers, found {len(layers)}")
     return layers
 
 
@@ -369,7 +412,7 @@ def _steps(layer: object, key: str) -> Sequence:
 
 def _get(record: Mapping, key: str) -> object:
     if key not in record:
-        raise RecordError(f"expected the key {key!r}, found {sorted(map(str, record))[:20]}")
+        raise RecordError(f"expected the key {key!r}, found {_keys(record)}")
     return record[key]
 
 
@@ -384,6 +427,8 @@ def _texts(record: Mapping, key: str) -> list[str]:
     values = _get(record, key)
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise RecordError(f"{key}: expected a list of texts, found something else")
+    if sum(map(len, values)) > MAX_CHARACTERS:
+        raise RecordError(f"{key}: expected at most {MAX_CHARACTERS} characters, found {sum(map(len, values))}")
     return values
 
 
@@ -421,6 +466,6 @@ def _array(value: object) -> np.ndarray:
 
 
 RAW_V3, RAW_V1 = Kind("raw v3", partial(_raw_rows, _raw_v3_row)), Kind("raw v1", partial(_raw_rows, _raw_v1_row))
-NOTHING = Kind("empty", lambda content, keep_attention: iter(()))
+NOTHING = Kind("empty", lambda content, limits: iter(()))
 LSTM = Kind("lstm", partial(_preprocessed_rows, _lstm_row))
 GRAPHS = Kind("graphs", partial(_preprocessed_rows, _graph_row))

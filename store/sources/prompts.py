@@ -50,7 +50,16 @@ class Prompts:
         if chat and not tokenizer.chat_template:
             raise SchemaError("chat template: expected one with the tokenizer, found none; use a prompt template")
         self.tokenizer, self.template, self.chat, self.max_new_tokens = tokenizer, template, chat, max_new_tokens
-        self.longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        config = model.config.get_text_config()
+        self.longest, self.n_ids = getattr(config, "max_position_embeddings", None), config.vocab_size
+        if chat:
+            self._try_template()
+
+    def _try_template(self) -> None:
+        try:
+            self.text("{question}")
+        except Exception as error:  # a template may raise whatever it likes
+            raise SchemaError(f"chat template: expected one that takes a question, found: {error}") from error
 
     def text(self, question: str) -> str:
         """The prompt of a question."""
@@ -72,6 +81,8 @@ class Prompts:
                 f"{where}: the model takes {self.longest} tokens, found {len(ids)} of the "
                 f"prompt and up to {self.max_new_tokens} of the answer; shorten the prompt or lower max_new_tokens"
             )
+        if ids and max(ids) >= self.n_ids:
+            raise PromptError(f"{where}: expected token ids below {self.n_ids}, as the model has, found {max(ids)}")
         if not ids:
             raise PromptError(f"{where}: expected a prompt with tokens, found none")
         return ids

@@ -9,13 +9,14 @@ import csv
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
 from store.errors import FormatError, NotFoundError
 
-__all__ = ["MAX_ID_BYTES", "Question", "number_trace", "read_questions"]
+__all__ = ["MAX_ID_BYTES", "Question", "TraceNumbers", "number_trace", "read_questions"]
 
 ID_NAMES = ("question_id", "QuestionId")
 QUESTION_NAMES = ("question", "Question")
@@ -32,6 +33,27 @@ class Question(TypedDict):
     question_id: str
     question: str
     answers: list[str]
+
+
+class TraceNumbers:
+    """Gives the traces of questions their ids, in order: the k-th of question Q is `Q#k`, unless that is taken."""
+
+    def __init__(self) -> None:
+        self.seen: Counter[str] = Counter()  # traces of each question
+        self._given: set[str] = set()
+
+    def add(self, question_id: str, trace_id: str) -> None:
+        """Note an id that was given before."""
+        self.seen[question_id] += 1
+        self._given.add(trace_id)
+
+    def give(self, question_id: str) -> str:
+        """The id of the next trace of a question."""
+        k = self.seen[question_id] + 1
+        while (trace_id := number_trace(question_id, k)) in self._given:
+            k += 1
+        self.add(question_id, trace_id)
+        return trace_id
 
 
 def number_trace(question_id: str, k: int) -> str:
@@ -56,7 +78,7 @@ def read_questions(path: str | Path) -> list[Question]:
         JSON lines or a JSON array of objects, or CSV with a header. Keys: `question_id`, `question` and `answers` (a
         list or one text; in CSV a JSON list or texts between `|`). TriviaQA: `question_id` or `QuestionId`, `question`
         or `Question`, `answer` with `value`, `aliases` and `normalized_aliases`. NQ-open: `question` and `answer`;
-        such questions have no id and get `nq_<line>`.
+        such questions have no id and get `nq_<number>`, from 1.
 
     Returns
     -------
@@ -80,8 +102,8 @@ def read_questions(path: str | Path) -> list[Question]:
     lines: dict[str, int] = {}  # id -> where it stands
     line = 1
     try:
-        for line, record in _records(text):
-            question = _question(record, line)
+        for number, (line, record) in enumerate(_records(text), 1):
+            question = _question(record, number)
             name = question["question_id"]
             if name in lines:
                 raise _WrongRecord(f"expected a new question_id, found {name!r} of line {lines[name]}")
@@ -183,13 +205,13 @@ def _split(cell: str, line: int) -> list[Any]:
         raise _WrongRecord(message, line) from error
 
 
-def _question(record: Any, line: int) -> Question:
+def _question(record: Any, number: int) -> Question:
     """Check a record and give its names their one spelling."""
     if not isinstance(record, Mapping):
         raise _WrongRecord(f"expected an object with a question, found {record!r:.200}")
     name = _first(record, ID_NAMES)
     if name is None and isinstance(record.get("answer"), list):
-        name = f"nq_{line}"
+        name = f"nq_{number}"
     text = _text("question", _first(record, QUESTION_NAMES))
     answers = _answers(_first(record, ANSWER_NAMES))
     name = _text("question_id", str(name) if _is_int(name) else name)

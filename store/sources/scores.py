@@ -16,6 +16,7 @@ __all__ = ["LabelReport", "read_scores", "set_labels"]
 
 ID_COLUMN = "question_id"
 SCORE_COLUMNS = ("score", "bleurt_score")
+LARGEST = 3.4e38  # that float32 holds
 
 
 def read_scores(path: str | Path) -> dict[str, float]:
@@ -69,7 +70,11 @@ def _columns(path: str | Path, header: list[str]) -> tuple[int, int]:
         raise FormatError(f"{path}, line 1: expected a header with {ID_COLUMN} and a score, found {header}")
     known = [name for name in SCORE_COLUMNS if name in names]
     id_at = names.index(ID_COLUMN)
-    return id_at, names.index(known[0]) if known else (id_at + 1) % len(names)
+    if known or len(names) == 2:
+        return id_at, names.index(known[0]) if known else 1 - id_at
+    if id_at + 1 == len(names):
+        raise FormatError(f"{path}, line 1: expected a column called score, or one behind {ID_COLUMN}, found {header}")
+    return id_at, id_at + 1
 
 
 def _number(where: str, text: str) -> float:
@@ -77,7 +82,7 @@ def _number(where: str, text: str) -> float:
         score = float(text)
     except ValueError:
         score = math.nan
-    if not math.isfinite(score):
+    if not abs(score) <= LARGEST:
         raise FormatError(f"{where}: expected a finite number as score, found {text!r}")
     return score
 

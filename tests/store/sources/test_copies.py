@@ -174,3 +174,11 @@ def test_traces_of_different_models_are_not_mixed_unasked(tmp_path):
     with pytest.raises(SchemaError, match="expected weights_sha256 as in"):  # a merged store tells its models
         merge_stores(tmp_path / "n.zarr", [first, stores[1]], print)
     assert len(merge_stores(tmp_path / "n.zarr", [first, stores[1]], lambda done: None, mixed=True)) == 3
+    deep = merge_stores(tmp_path / "deep.zarr", [first], lambda done: None)
+    with pytest.raises(SchemaError, match="expected weights_sha256 as in"):
+        merge_stores(tmp_path / "o.zarr", [deep, stores[1]], print)
+
+
+def test_empty_stores_merge(tmp_path, parts):
+    empty = build_store(tmp_path / "e.zarr", CopySource([(parts[0], [])], {}))
+    assert len(merge_stores(tmp_path / "m.zarr", [empty, empty], lambda done: None)) == 0

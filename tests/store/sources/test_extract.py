@@ -12,12 +12,18 @@ import numpy as np
 import pytest
 import torch
 from transformers import (
+    BertConfig,
+    BertLMHeadModel,
     GemmaConfig,
     GemmaForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -641,6 +647,47 @@ def test_progress_is_shown_on_a_terminal_only(monkeypatch):
                 progress(done)
         assert ("4 traces, 50%, 0:00:00 left" in stream.getvalue()) == shown
         assert stream.getvalue().endswith("\033[K") == shown
+
+
+@pytest.mark.parametrize(
+    "kind, sizes, arguments, message",
+    [
+        (
+            BertLMHeadModel,
+            BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2),
+            [],
+            "expected a causal",
+        ),
+        (MambaForCausalLM, MambaConfig(hidden_size=16, num_hidden_layers=2), [], "leave out the attn_ columns"),
+        (MambaForCausalLM, MambaConfig(hidden_size=16, num_hidden_layers=2), ["--columns", "hs_last"], None),
+        (
+            OPTForCausalLM,
+            OPTConfig(hidden_size=16, word_embed_proj_dim=8, num_hidden_layers=2, num_attention_heads=2),
+            [],
+            r"expected states of one size, found another in layer 2; leave it out \(--layers\)",
+        ),
+        (
+            LlamaForCausalLM,
+            LlamaConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, vocab_size=5),
+            [],
+            "ids",
+        ),
+    ],
+    ids=["bert", "mamba", "mamba without maps", "opt", "small vocabulary"],
+)
+def test_models_of_other_kinds(extract, tmp_path, tokenizer, capsys, kind, sizes, arguments, message):
+    """What would give wrong traces is refused in one line."""
+    torch.manual_seed(0)
+    sizes.intermediate_size = sizes.ffn_dim = 32
+    if kind is not LlamaForCausalLM:
+        sizes.vocab_size = len(tokenizer)
+    kind(sizes).save_pretrained(tmp_path / "m")
+    tokenizer.save_pretrained(tmp_path / "m")
+    capsys.readouterr()
+    status = extract("t.zarr", *arguments, model=tmp_path / "m")
+    error = capsys.readouterr().err
+    assert (status, len(error.splitlines())) == ((2, 1) if message else (0, 0)), error
+    assert re.search(message or "", error)
 
 
 def test_code_that_comes_with_a_model_is_never_run(tmp_path, capsys, monkeypatch):

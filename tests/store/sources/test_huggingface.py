@@ -226,7 +226,25 @@ def test_decoding_settings_of_the_model_do_not_count(tokenizer):
     model = build_llama(tokenizer)
     expected = [row["tokens"].tolist() for _, row in build_source(model, tokenizer).rows()]
     model.generation_config.repetition_penalty = 5.0
+    model.generation_config.suppress_tokens = expected[0][-1:]
+    model.generation_config.min_new_tokens = 5
+    model.generation_config.prompt_lookup_num_tokens = 3
     assert [row["tokens"].tolist() for _, row in build_source(model, tokenizer).rows()] == expected
+
+
+def test_provenance_tells_models_and_tokenizers_apart(tokenizer):
+    """What changes a value changes it, where the weights and the names are the same."""
+    told = build_source(build_llama(tokenizer), tokenizer).provenance
+    assert build_source(build_llama(tokenizer), tokenizer).provenance == told
+    other = build_llama(tokenizer)
+    other.config.rms_norm_eps = 1.0
+    assert build_source(other, tokenizer).provenance["config_sha256"] != told["config_sha256"]
+    changed = build_tokenizer()
+    changed.backend_tokenizer.post_processor = None
+    assert build_source(build_llama(tokenizer), changed).provenance["tokenizer_sha256"] != told["tokenizer_sha256"]
+    ends = build_llama(tokenizer)
+    ends.generation_config.eos_token_id = 7
+    assert build_source(ends, tokenizer).provenance["decoding"]["end_ids"] == [7]
 
 
 def test_no_more_candidates_than_tokens(tokenizer):

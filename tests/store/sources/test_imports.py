@@ -316,6 +316,10 @@ class Stopping:
         self.source, self.stop = source, stop
         self.schema, self.provenance = source.schema, source.provenance
 
+    @property
+    def remarks(self):
+        return self.source.remarks
+
     def rows(self, start=0):
         for i, row in enumerate(self.source.rows(start)):
             if i == self.stop:
@@ -346,6 +350,8 @@ def test_sources_that_are_not_there(tmp_path):
         ("question_id,score\nq1,1\nq2,nan\n", "line 3: expected a finite number"),
         ("question_id,score\nq1\n", "line 2: expected 2 cells"),
         ("question_id,score\nq1,1\nq1,2\n", "line 3: expected one score for 'q1', found 1.0 and 2.0"),
+        ("question_id,score\nq1,1e300\n", "line 2: expected a finite number as score, found '1e300'"),
+        (",f1,question_id\n0,0.1,q0\n", "line 1: expected a column called score, or one behind question_id"),
     ],
 )
 def test_wrong_scores_name_their_line(tmp_path, text, message):
@@ -519,13 +525,35 @@ def test_a_threshold_is_for_graphs(tmp_path):
         ImportSource([tmp_path / "a.pkl"], attn_threshold=0.1)
 
 
-def test_one_array_named_again_and_again_is_left_out(tmp_path):
-    """A file of a few kilobytes must not fill the memory."""
+def named_again(what):
+    """A record of a few kilobytes that would fill the memory, and what is said of it."""
+    v3, v1 = Trace(1).raw_v3(), Trace(1).raw_v1()
+    if what == "layers":
+        return v3 | {
+            "hidden_states": v3["hidden_states"][:1] * 100_000
+        }, "hidden_states and attentions: expected at most"
+    if what == "steps":
+        return v1 | {"hidden_states": [v1["hidden_states"][0][:1] * 100_000]}, "expected at most 2000000 bytes, found"
+    return v1 | {"ground_truth_answers": ["x" * 1000] * 100_000}, "expected at most 16000000 characters"
+
+
+@pytest.mark.parametrize("what", ["layers", "steps", "texts"])
+def test_what_is_named_again_and_again_is_left_out(tmp_path, what):
+    """A small file must not fill the memory."""
+    record, message = named_again(what)
+    good = Trace(2).raw_v3() if what == "layers" else Trace(2).raw_v1()
+    write(tmp_path / "a.pkl", [record, good])
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl", max_bytes=2_000_000)
+    assert len(store) == 1
+    assert message in report.skipped.messages[0]
+
+
+def test_a_record_twice_in_a_file_is_read_once(tmp_path):
     record = Trace(1).raw_v3()
-    record["hidden_states"] = [record["hidden_states"][0]] * 100_000
-    write(tmp_path / "a.pkl", [record, Trace(2).raw_v3()])
-    _, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
-    assert "hidden_states: expected at most 1000 layers, found 100000" in report.skipped.messages[0]
+    write(tmp_path / "a.pkl", [record, Trace(2).raw_v3(), record])
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
+    assert list(store.ids) == ["tc_1", "tc_2"]
+    assert "record 2: expected a record of its own, found record 0 again" in report.skipped.messages[0]
 
 
 def test_a_finished_import_is_not_done_again(tmp_path):
@@ -537,6 +565,106 @@ def test_a_finished_import_is_not_done_again(tmp_path):
     write(tmp_path / "b.pkl", [Trace(3).raw_v3()])
     with pytest.raises(SchemaError, match="what the same command made, found a store with files 1 in place of 2"):
         imported(tmp_path / "s.zarr", tmp_path / "a.pkl", tmp_path / "b.pkl")
+
+
+@pytest.mark.parametrize("stop", [1, 3, 4, 5, None])
+def test_what_was_left_out_is_told_by_every_run(tmp_path, stop, monkeypatch):
+    """Also by the one that resumes, and by one that finds everything done."""
+    monkeypatch.setattr("store.writer.COMMIT_ROWS", 1)
+    bad, odd = Trace(9).raw_v3() | {"tokens": "x"}, Trace(8)
+    odd.states[0] = np.nan
+    for name, content in (
+        ("a", [bad, Trace(1).raw_v3(), bad, odd.raw_v3(), bad]),
+        ("b", [bad]),
+        ("d", [Trace(2).raw_v3(), Trace(3).raw_v3(), bad, Trace(4).raw_v3(), bad]),
+    ):
+        write(tmp_path / f"in/{name}.pkl", content)
+    (tmp_path / "in/c.pkl").write_bytes(b"")
+    files = find_files([str(tmp_path / "in")])
+    if stop is not None:
+        with pytest.raises(KeyboardInterrupt):
+            build_store(tmp_path / "s.zarr", Stopping(ImportSource(files), stop))
+    for _ in range(2):
+        store, report = imported(tmp_path / "s.zarr", tmp_path / "in")
+        assert (len(store), report.skipped.n, report.not_finite, len(report.refused)) == (5, 6, 1, 1)
+        assert not report.whole
+        assert [text.split(":")[0].split("/")[-1] for text in report.skipped.messages] == [
+            *(f"a.pkl, record {i}" for i in (0, 2, 4)),
+            "b.pkl, record 0",
+            *(f"d.pkl, record {i}" for i in (2, 4)),
+        ]
+
+
+def test_other_files_in_a_folder_do_not_count(tmp_path):
+    """But whatever is called like a file of traces does, however damaged."""
+    write(tmp_path / "in/a.pkl", [Trace(1).raw_v3()])
+    (tmp_path / "in/README.txt").write_text("This folder holds traces.")
+    (tmp_path / "in/b.pkl.gz").write_bytes(b"")
+    (tmp_path / "in/c.pt").write_bytes(bytes(4096))
+    _, report = imported(tmp_path / "s.zarr", tmp_path / "in")
+    assert sorted(Path(name).name for name in report.refused) == ["b.pkl.gz", "c.pt"]
+
+
+def test_odd_files_do_not_stop_the_others(tmp_path):
+    nested = ()
+    for _ in range(500):
+        nested = (nested,)
+    write(tmp_path / "in/a.pkl", {10**5000: 1})
+    write(tmp_path / "in/b.pkl", {nested: 1})
+    Path(os.fsdecode(bytes(tmp_path / "in") + b"/c\xff.pkl")).write_bytes(pickle.dumps([Trace(1).raw_v3()]))
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "in")
+    assert store["tc_1"]["source_file"] == r"c\xff.pkl"
+    assert len(report.refused) == 2
+
+
+def test_a_prompt_length_that_the_first_step_contradicts(tmp_path):
+    record = Trace(2).raw_v1()
+    write(tmp_path / "a.pkl", [record | {"prompt_length": record["prompt_length"] - 1}, Trace(5).raw_v1()])
+    _, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
+    assert "prompt_length: expected 3 as in the first step of hidden_states, found 2" in report.skipped.messages[0]
+
+
+def test_the_sequence_of_damaged_graphs_is_kept(tmp_path):
+    """And the other traces of their file."""
+    write_preprocessed(tmp_path / "in", [Trace(1), Trace(2), Trace(3)])
+    path = tmp_path / "in/gnn/preprocessed_a.pt"
+    content = torch.load(path, weights_only=False)
+    content["graphs"][1] = [None, None]
+    torch.save(content, path)
+    store, report = imported(tmp_path / "s.zarr", tmp_path / "in")
+    assert list(store.ids) == ["tc_1", "tc_2", "tc_3"]
+    assert np.array_equal(store["tc_2"]["hs_last"], Trace(2).states[-1])
+    assert store.lengths("hidden_states").tolist() == [Trace(1).n, 0, Trace(3).n]
+    assert "is kept without graphs" in report.skipped.messages[0]
+
+
+def test_merged_parts_have_the_ids_of_the_whole_whatever_the_folders_are_called(tmp_path):
+    """Graphs come first, and ids that look like numbered ones are taken."""
+    graphs, states = [Trace(1), Trace(2)], [Trace(1), Trace(2), Trace(3), Trace(4)]
+    for trace in states[2:]:
+        trace.id = "tc_1"
+    graphs[1].id = states[1].id = "tc_1#2"
+    write_preprocessed(tmp_path / "g", graphs)
+    write_preprocessed(tmp_path / "s", states)
+    (tmp_path / "z").mkdir()
+    (tmp_path / "g/gnn/preprocessed_a.pt").rename(tmp_path / "z/graphs.pt")
+    (tmp_path / "s/lstm_solo/preprocessed_a.pt").rename(tmp_path / "a.pt")
+    sources = tmp_path / "z", tmp_path / "a.pt"
+    whole, _ = imported(tmp_path / "w.zarr", *sources)
+    parts = [imported(tmp_path / f"{k}.zarr", *sources, part=(k, 2))[0] for k in (1, 2)]
+    for i, order in enumerate((parts, parts[::-1])):
+        merged = merge_stores(tmp_path / f"m{i}.zarr", order, lambda done: None)
+        assert {t.id: t["hs_last"].tobytes() for t in merged} == {t.id: t["hs_last"].tobytes() for t in whole}
+
+
+def test_a_folder_of_ones_own_is_never_taken_for_a_stopped_build(tmp_path):
+    write(tmp_path / "traces.partial/batch1/a.pkl", [Trace(1).raw_v3()])
+    with pytest.raises(SchemaError, match="expected a build that was stopped, found something else"):
+        imported(tmp_path / "traces", tmp_path / "traces.partial")
+    assert (tmp_path / "traces.partial/batch1/a.pkl").exists()
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(SchemaError, match="expected a new path"):
+        imported(tmp_path / "link", tmp_path / "traces.partial")
 
 
 KILLED = """

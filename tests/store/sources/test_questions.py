@@ -71,6 +71,14 @@ def test_the_names_of_the_field_are_understood(tmp_path, record, expected):
     ]
 
 
+def test_questions_without_ids_are_counted(tmp_path):
+    """However they are spread over lines."""
+    records = [{"question": f"Q{i}", "answer": ["x"]} for i in range(3)]
+    for text in (json.dumps(records), "\n\n".join(map(json.dumps, records))):
+        (tmp_path / "q").write_text(text)
+        assert [q["question_id"] for q in read_questions(tmp_path / "q")] == ["nq_1", "nq_2", "nq_3"]
+
+
 def test_triviaqas_own_files(tmp_path):
     """One object, the questions under "Data"."""
     data = [{"QuestionId": f"tc_{i}", "Question": "Q", "Answer": {"Value": "v"}} for i in range(3)]
