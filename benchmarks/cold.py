@@ -5,13 +5,12 @@ same order, the plain map (which guesses that what follows comes next), and read
 """
 
 import os
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from benchmarks.harness import FlatCopy, alternate, drop_caches, finish, make_store, parser, ragged_rows, ratios
+from benchmarks.harness import FlatCopy, alternate_cold, finish, make_store, parser, ragged_rows, ratios, sequential
 from store import Column, TraceLoader
 
 ROW_BYTES, ITEM_BYTES, BATCH_SIZE, N_THREADS = 1_000_000, 4096, 32, 32
@@ -28,29 +27,12 @@ def main() -> None:
     contenders = {
         "pread, 32 threads": pread(flat),
         "plain map": remapped(flat),
-        "sequential read": sequential(flat),
+        "sequential read": sequential([flat.path]),
         "ours": ours(path, 0),
         "ours, 2 threads": ours(path, 2),
     }
-    timed = {name: WithoutCache(epoch, [path, flat.path]) for name, epoch in contenders.items()}
-    seconds = alternate(timed, args.epochs, warm=False)
-    corrected = {
-        name: [s - d for s, d in zip(times, timed[name].dropped_s, strict=True)] for name, times in seconds.items()
-    }
-    finish("cold", args.results, ratios(corrected, len(flat), flat.n_bytes, "pread, 32 threads"), "GB_per_s")
-
-
-class WithoutCache:
-    """An epoch that begins with nothing cached; the time that takes is kept apart."""
-
-    def __init__(self, epoch: Callable[[int], None], paths: list) -> None:
-        self.epoch, self.paths, self.dropped_s = epoch, paths, []
-
-    def __call__(self, number: int) -> None:
-        start = time.perf_counter()
-        drop_caches(self.paths)
-        self.dropped_s.append(time.perf_counter() - start)
-        self.epoch(number)
+    seconds = alternate_cold(contenders, args.epochs, [path, flat.path])
+    finish("cold", args.results, ratios(seconds, len(flat), flat.n_bytes, "pread, 32 threads"), "GB_per_s")
 
 
 def pread(flat: FlatCopy) -> Callable[[int], None]:
@@ -82,16 +64,6 @@ def remapped(flat: FlatCopy) -> Callable[[int], None]:
         fresh.offsets = flat.offsets
         fresh.items = np.memmap(flat.path, flat.items.dtype, "r").reshape(flat.items.shape)
         fresh.ceiling(BATCH_SIZE)(number)
-
-    return epoch
-
-
-def sequential(flat: FlatCopy) -> Callable[[int], None]:
-    def epoch(number: int) -> None:
-        buffer = memoryview(bytearray(8 * 2**20))
-        with flat.path.open("rb", buffering=0) as file:
-            while file.readinto(buffer):
-                pass
 
     return epoch
 

@@ -27,6 +27,7 @@ from store import Column, Schema, StoreWriter, TraceStore, permutation
 __all__ = [
     "FlatCopy",
     "alternate",
+    "alternate_cold",
     "drop_caches",
     "epoch_of",
     "example_store",
@@ -35,6 +36,7 @@ __all__ = [
     "parser",
     "private_bytes",
     "ratios",
+    "sequential",
 ]
 
 RESULTS = Path(__file__).parent / "results"
@@ -166,6 +168,41 @@ def alternate(contenders: dict[str, Callable[[int], None]], epochs: int, warm: b
             show(f"turn {number + 1} of {epochs}: {name} {seconds[name][-1]:.2f} s")
     show("")
     return seconds
+
+
+def alternate_cold(
+    contenders: dict[str, Callable[[int], None]], epochs: int, paths: Sequence[Path]
+) -> dict[str, list[float]]:
+    """The same with nothing of these files and folders in the page cache when a turn begins."""
+    timed = {name: _WithoutCache(contender, paths) for name, contender in contenders.items()}
+    seconds = alternate(timed, epochs, warm=False)
+    return {name: [s - d for s, d in zip(times, timed[name].dropped_s, strict=True)] for name, times in seconds.items()}
+
+
+class _WithoutCache:
+    """An epoch that begins with nothing cached; the time that takes is kept apart."""
+
+    def __init__(self, epoch: Callable[[int], None], paths: Sequence[Path]) -> None:
+        self.epoch, self.paths, self.dropped_s = epoch, paths, []
+
+    def __call__(self, number: int) -> None:
+        start = time.perf_counter()
+        drop_caches(self.paths)
+        self.dropped_s.append(time.perf_counter() - start)
+        self.epoch(number)
+
+
+def sequential(paths: Sequence[Path]) -> Callable[[int], None]:
+    """Reading files from end to end."""
+
+    def epoch(number: int) -> None:
+        buffer = memoryview(bytearray(8 * 2**20))
+        for path in paths:
+            with path.open("rb", buffering=0) as file:
+                while file.readinto(buffer):
+                    pass
+
+    return epoch
 
 
 def epoch_of(loader: object) -> Callable[[int], None]:

@@ -42,7 +42,7 @@ from store.files import Files
 from store.index import build_run, hash_ids, plan_runs
 from store.manifest import GROUP_FILE, Manifest, read_manifest
 from store.reader import TraceStore, check_run
-from store.schema import TRACE_ID, Column, Schema
+from store.schema import TRACE_ID, ArrayLayout, Column, Schema, checksums_layout
 from store.values import encode_text, encode_value
 from store.zarr_json import array_json, group_json
 
@@ -198,7 +198,10 @@ class StoreWriter:
         array = offsets_array(axis, self._manifest.n_rows)
         if (self.root / GROUP_FILE).exists():
             return self._array_writer(array)
-        writer = self._array_writer(array._replace(n_items=0))
+        return self._new_offsets(axis)
+
+    def _new_offsets(self, axis: str) -> ArrayWriter:
+        writer = self._array_writer(offsets_array(axis, -1))
         writer.append(np.zeros(1, np.int64))
         return writer
 
@@ -230,7 +233,7 @@ class StoreWriter:
         self._check_usable()
         self._check_id(trace_id)
         items = self._check_row(trace_id, row)
-        lengths = self._axis_lengths(trace_id, items)
+        lengths = _axis_lengths(f"trace {trace_id!r}", items, self.schema)
         self._unusable = f"appending trace {trace_id!r} stopped half-way"  # unless it comes to its end
         for axis, n in lengths.items():
             self._n_items[axis] += n
@@ -273,25 +276,13 @@ class StoreWriter:
     def _encode(self, trace_id: str, name: str, value: object) -> np.ndarray:
         return encode_value(value, self.schema.columns[name], f"trace {trace_id!r}, column {name!r}")
 
-    def _axis_lengths(self, trace_id: str, items: dict[str, np.ndarray]) -> dict[str, int]:
-        """Items of the row on every ragged axis; raises if columns of one axis disagree."""
-        first: dict[str, str] = {}
-        for name, value in items.items():
-            axis = self.schema.axis_of(name)
-            if axis is not None and len(items[first.setdefault(axis, name)]) != len(value):
-                raise SchemaError(
-                    f"trace {trace_id!r}, column {name!r}: expected {len(items[first[axis]])} items on axis "
-                    f"{axis!r} like column {first[axis]!r}, found {len(value)}"
-                )
-        return {axis: len(items[name]) for axis, name in first.items()}
-
     def set_columns(
         self,
         columns: Mapping[str, Column],
         rows: Iterable[Mapping[str, object]],
         provenance: Mapping | None = None,
     ) -> None:
-        """Add fixed columns, or replace some, in all committed rows; durable and visible when it returns.
+        """Add columns, or replace some, in all committed rows; durable and visible when it returns.
 
         Nothing else is touched. A column that is replaced goes to a new array, so that readers of an older generation
         never see a mixture; once the old array is gone, they are told to open the store again.
@@ -299,7 +290,8 @@ class StoreWriter:
         Parameters
         ----------
         columns
-            Name -> `Column`, each a fixed one.
+            Name -> `Column`. A ragged one may be on an axis that is there, with the lengths of the others, or on a new
+            one. Only what keeps the offsets can be replaced: no strings.
         rows
             A value of each for every row, in order.
         provenance
@@ -315,50 +307,83 @@ class StoreWriter:
             raise SchemaError(
                 f"{self.root}: expected committed rows only, found {len(self._new_ids)} new; commit first"
             )
-        for name, column in columns.items():
-            if column.axis is not None or column.is_text:
-                raise SchemaError(
-                    f"column {name!r}: expected a fixed column, found a ragged one; write the store again"
-                )
         old = {name: self.schema.layout(name).path for name in columns if name in self.schema.columns}
+        for name in old:
+            self._check_replaced(name, columns[name])
         arrays = self.schema.arrays | {name: f"{name}@{self._manifest.generation + 1}" for name in old}
         schema = Schema({**self.schema.columns, **columns}, arrays)
         self._unusable = "setting columns stopped half-way"  # unless it comes to its end
         writers = {name: self._array_writer(column_array(schema, name, 0)) for name in columns}
+        offsets = {axis: self._new_offsets(axis) for axis in schema.axes if axis not in self.schema.axes}
+        made = (*writers.values(), *offsets.values())
         try:
-            self._fill(writers, columns, rows)
-            tails = {w.layout.path: tail for w in writers.values() if (tail := w.commit())}
+            ends = self._fill(schema, writers, offsets, rows)
+            tails = {writer.layout.path: tail for writer in made if (tail := writer.commit())}
         except BaseException:
-            for writer in writers.values():
+            for writer in made:
                 writer.close()
-                self._remove_array(writer.layout.path)
+                self._remove_array(writer.layout)
             self._unusable = None
             raise
         kept = {path: sums for path, sums in self._manifest.tails.items() if path not in old.values()}
         told = self.provenance if provenance is None else dict(provenance)
-        self._publish(self._manifest.next(schema=schema, tails=kept | tails, provenance=told))
-        self.provenance = told
-        for name, path in old.items():
+        n_items = {axis: n for axis, n in (self._n_items | ends).items() if axis in schema.axes}
+        self._publish(self._manifest.next(schema=schema, n_items=n_items, tails=kept | tails, provenance=told))
+        self.provenance, self._n_items = told, n_items
+        for name in old:
             self._columns[name].close()
-            self._remove_array(path)
+            self._remove_array(self._columns[name].layout)
         self._columns |= writers
+        self._offsets |= offsets
         self._unusable = None
 
+    def add_column(self, name: str, column: Column, values: Iterable[object]) -> None:
+        """Add one column, with a value for every committed row, in order; see `set_columns`."""
+        if name in self.schema.columns:
+            raise SchemaError(f"{self.root}, column {name!r}: expected a new column, found it there; see set_columns")
+        self.set_columns({name: column}, ({name: value} for value in values))
+
+    def _check_replaced(self, name: str, column: Column) -> None:
+        """Offsets stay as they are, so a column can be replaced on its axis only, and a string not at all."""
+        axis = self.schema.axis_of(name)
+        if column.is_text or column.axis != axis:
+            expected = f"a column of axis {axis!r}" if axis else "a fixed column"
+            raise SchemaError(
+                f"column {name!r}: expected {expected}, and no string, in its place, found {column}; use another name"
+            )
+
     def _fill(
-        self, writers: dict[str, ArrayWriter], columns: Mapping[str, Column], rows: Iterable[Mapping[str, object]]
-    ) -> None:
-        """Write the values of all rows; raises SchemaError if they do not fit."""
-        n_rows = 0
+        self,
+        schema: Schema,
+        writers: dict[str, ArrayWriter],
+        offsets: dict[str, ArrayWriter],
+        rows: Iterable[Mapping[str, object]],
+    ) -> dict[str, int]:
+        """Write the values of all rows; raises SchemaError if they do not fit. The items of every new axis."""
+        axes = {axis for name in writers if (axis := schema.axis_of(name))} - offsets.keys()
+        known = {axis: np.diff(self._committed.offsets(axis)) for axis in axes}
+        ends, n_rows = dict.fromkeys(offsets, 0), 0
         for row in rows:
-            for name, writer in writers.items():
-                writer.append(encode_value(row[name], columns[name], f"row {n_rows}, column {name!r}"))
+            where = f"row {n_rows}"
+            items = {
+                name: encode_value(row[name], schema.columns[name], f"{where}, column {name!r}") for name in writers
+            }
+            for axis, n in _axis_lengths(where, items, schema).items():
+                if axis in ends:
+                    ends[axis] += n
+                    offsets[axis].append(np.array([ends[axis]], np.int64))
+                elif n_rows < len(self) and n != known[axis][n_rows]:
+                    raise SchemaError(f"{where}: expected {known[axis][n_rows]} items on axis {axis!r}, found {n}")
+            for name, value in items.items():
+                writers[name].append(value)
             n_rows += 1
         if n_rows != len(self):
             raise SchemaError(f"{self.root}: expected values for its {len(self)} rows, found {n_rows}")
+        return ends
 
-    def _remove_array(self, path: str) -> None:
-        for directory in (self.root / path, self.root / "_checksums" / path):
-            self.files.remove_tree(directory)
+    def _remove_array(self, layout: ArrayLayout) -> None:
+        for path in (layout.path, checksums_layout(layout).path):
+            self.files.remove_tree(self.root / path)
 
     def commit(self) -> None:
         """Make every appended row durable and visible; returns when they would survive a power cut.
@@ -434,6 +459,19 @@ class StoreWriter:
                 self.commit()
         finally:
             self.close()
+
+
+def _axis_lengths(where: str, items: dict[str, np.ndarray], schema: Schema) -> dict[str, int]:
+    """Items of a row on every ragged axis; raises SchemaError if columns of one axis disagree."""
+    first: dict[str, str] = {}
+    for name, value in items.items():
+        axis = schema.axis_of(name)
+        if axis is not None and len(items[first.setdefault(axis, name)]) != len(value):
+            raise SchemaError(
+                f"{where}, column {name!r}: expected {len(items[first[axis]])} items on axis {axis!r} like column "
+                f"{first[axis]!r}, found {len(value)}"
+            )
+    return {axis: len(items[name]) for axis, name in first.items()}
 
 
 def clear_leftovers(root: Path, manifest: Manifest, files: Files) -> None:

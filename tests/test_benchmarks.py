@@ -20,6 +20,8 @@ SIZES = {
     "partial": ["--size-mb", "60"],
     "imports": ["--size-mb", "100"],
     "write": ["--size-mb", "20"],
+    "verify": ["--size-mb", "40"],
+    "checked": ["--size-mb", "40"],
     "index": ["--max-ids", "10000"],
     "scale": ["--size-mb", "500"],
 }

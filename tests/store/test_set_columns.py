@@ -9,6 +9,7 @@ from store import Column, CorruptError, Schema, SchemaError, StoreWriter, TraceS
 from store.cli import main
 from store.files import Files
 from store.sources.scores import set_labels
+from store.verify import verify_store
 
 ROWS = make_rows(SCHEMA, 23, seed=1)
 NEW = {"score": Column("float32"), "label": Column("int64", chunk_items=4, shard_items=8)}
@@ -49,6 +50,33 @@ def test_columns_are_added_and_replaced_in_one_commit(path):
     assert_set(path, rows, again + [{"score": np.float32(1), "label": 9}] * 5)
 
 
+def test_ragged_columns_and_strings_are_added(path):
+    """On the axis of others and on axes of their own; what comes after them is appended to all."""
+    columns = {
+        "surprisal": Column("float32", axis="tokens", chunk_items=4, shard_items=8),
+        "spans": Column("int32", (2,), axis="spans", codec="zstd", chunk_items=4, shard_items=8),
+        "note": Column("utf8"),
+    }
+
+    def value(i, n):
+        return {"surprisal": np.arange(n, dtype="f4") + i, "spans": np.full((i % 4, 2), i, "i4"), "note": f"né {i}"}
+
+    values = [value(i, len(row["tokens"])) for i, (_, row) in enumerate(ROWS)]
+    with StoreWriter.open(path) as writer:
+        writer.add_column("note", columns.pop("note"), [v["note"] for v in values])
+        writer.set_columns(columns, values)
+        with pytest.raises(SchemaError, match="column 'note': expected a new column"):
+            writer.add_column("note", Column("int8"), [0] * 23)
+        writer.set_columns({"surprisal": columns["surprisal"]}, [{"surprisal": v["surprisal"]} for v in values])
+        row = ROWS[0][1]
+        writer.append("more", row | value(99, len(row["tokens"])))
+    store = TraceStore.open(path, check=True)
+    assert not verify_store(path).problems
+    expected = [(row, v) for (_, row), v in zip(ROWS, values, strict=True)]
+    for found, (row, v) in zip(store, [*expected, (ROWS[0][1], value(99, len(ROWS[0][1]["tokens"])))], strict=True):
+        assert_same_row(found, row | v)
+
+
 def test_other_clients_read_the_new_arrays(path):
     with StoreWriter.open(path) as writer:
         writer.set_columns(NEW, VALUES)
@@ -76,8 +104,9 @@ def test_readers_of_the_old_generation_see_the_old_column_or_are_told(path):
         (NEW, VALUES[:-1], "expected values for its 23 rows, found 22"),
         (NEW, [*VALUES, VALUES[0]], "expected values for its 23 rows, found 24"),
         (NEW, [*VALUES[:7], {"score": 1.0, "label": 1.5}], "row 7, column 'label'"),
-        ({"x": Column("int8", axis="tokens")}, VALUES, "expected a fixed column"),
-        ({"x": Column("utf8")}, VALUES, "expected a fixed column"),
+        ({"x": Column("int8", axis="tokens")}, [{"x": []}] * 23, "row 0: expected 40 items on axis 'tokens', found 0"),
+        ({"question": Column("utf8")}, [{"question": ""}] * 23, "column 'question': expected .* and no string, in its"),
+        ({"label": Column("int8", axis="t")}, [{"label": []}] * 23, "column 'label': expected a fixed column"),
     ],
 )
 def test_what_does_not_fit_leaves_the_store_as_it_was(path, columns, values, message):
