@@ -182,7 +182,7 @@ def _drop_rows(root: Path, plan: Plan, progress: Callable[[int], None], files: F
     dropped = set(plan.rows)
     rows = [row for row in range(len(store)) if row not in dropped]
     told = {"of": store.uuid, "generation": store.generation, "rows": len(store), "dropped": len(dropped)}
-    build_store(made, CopySource([(store, rows)], store.provenance | {"repaired": told}), progress)
+    build_store(made, CopySource([(store, rows)], store.provenance | {"repaired": told}), progress, files)
     lines = "".join(f"{row}\t{trace_id}\n" for row, trace_id in zip(plan.rows, plan.ids, strict=True))
     list_path = dropped_path(root)
     files.replace_text(list_path, lines.encode(), list_path.with_name(list_path.name + ".new"))

@@ -11,6 +11,7 @@ from typing import Any
 
 from store.contents import could_be_ours
 from store.errors import SchemaError, StoreError
+from store.files import Files
 from store.reader import TraceStore
 from store.sources import REMARKS, Source
 from store.writer import StoreWriter
@@ -20,7 +21,9 @@ __all__ = ["build_store", "check_new", "clear_partial", "identity", "open_begun"
 Progress = Callable[[int], None]
 
 
-def build_store(path: str | Path, source: Source, progress: Progress = lambda done: None) -> TraceStore:
+def build_store(
+    path: str | Path, source: Source, progress: Progress = lambda done: None, files: Files | None = None
+) -> TraceStore:
     """Write all traces of a source to a new store at `path`, or finish a build that was stopped.
 
     Parameters
@@ -31,25 +34,28 @@ def build_store(path: str | Path, source: Source, progress: Progress = lambda do
         The traces.
     progress
         Called with the number of traces written after each.
+    files
+        The file operations to use.
 
     Raises
     ------
     SchemaError
         Something else is at `path`, or a stopped build of another source is beside it.
     """
-    path = Path(path)
+    path, files = Path(path), files or Files()
     check_new(path)
     if path.exists():
         return _finished(path, source)
     partial = partial_path(path)
-    with _open_partial(path, source) as writer:
+    with _open_partial(path, source, files) as writer:
         for trace_id, row in source.rows(start=len(writer)):
             writer.provenance = source.provenance | source.remarks
             writer.append(trace_id, row)
             progress(len(writer))
         writer.provenance = source.provenance | source.remarks
         writer.merge_runs()
-    partial.rename(path)
+    files.rename(partial, path)
+    files.sync_dir(path.parent)
     return TraceStore.open(path)
 
 
@@ -87,19 +93,18 @@ def _finished(path: Path, source: Source) -> TraceStore:
     return store
 
 
-def _open_partial(path: Path, source: Source) -> StoreWriter:
+def _open_partial(path: Path, source: Source, files: Files) -> StoreWriter:
     partial = partial_path(path)
     begun = open_begun(path)
     if begun is None:
         clear_partial(partial)
-        partial.parent.mkdir(parents=True, exist_ok=True)
-        return StoreWriter.create(partial, source.schema, source.provenance)
+        return StoreWriter.create(partial, source.schema, source.provenance, files)
     if not _is_begun(begun, source):
         raise SchemaError(
             f"{partial}: expected what the same command began, found {_difference(begun, source)}; "
             "repeat that command, or remove this"
         )
-    return StoreWriter.open(partial)
+    return StoreWriter.open(partial, files)
 
 
 def clear_partial(partial: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from store.errors import FormatError, NotFoundError, SchemaError
+from store.files import Files
 from store.reader import TraceStore
 from store.schema import Column, Schema
 from store.sources.build import build_store, clear_partial, identity, open_begun, partial_path
@@ -53,7 +54,12 @@ class CopySource:
 
 
 def merge_stores(
-    path: Path, stores: Sequence[TraceStore], progress: Callable[[int], None], *, mixed: bool = False
+    path: Path,
+    stores: Sequence[TraceStore],
+    progress: Callable[[int], None],
+    *,
+    mixed: bool = False,
+    files: Files | None = None,
 ) -> TraceStore:
     """Make one store of the rows of several; the files of the first are copied as they are.
 
@@ -69,6 +75,8 @@ def merge_stores(
         Called with the number of traces in the store after each.
     mixed
         Take stores of other models or layers, too.
+    files
+        The file operations to use.
 
     Raises
     ------
@@ -83,8 +91,8 @@ def merge_stores(
     source = CopySource(parts, _merged_provenance(stores), renamed)
     if open_begun(path) is None and not any(part == 0 for part, _ in renamed):
         clear_partial(partial_path(path))
-        StoreWriter.copy(partial_path(path), stores[0], source.provenance).close()
-    return build_store(path, source, progress)
+        StoreWriter.copy(partial_path(path), stores[0], source.provenance, files).close()
+    return build_store(path, source, progress, files)
 
 
 def _merged_provenance(stores: Sequence[TraceStore]) -> dict[str, Any]:
