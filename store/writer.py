@@ -443,12 +443,14 @@ class StoreWriter:
         if self._lock is None:
             return
         self._unusable = "it was closed"
-        for writer in (*self._columns.values(), *self._offsets.values()):
-            writer.close()
-        with suppress(OSError):  # the next writer does it
-            self.files.remove_tree(self.root / WORKING_DIR)
-        os.close(self._lock)
-        self._lock = None
+        try:
+            for writer in (*self._columns.values(), *self._offsets.values()):
+                writer.close()
+            with suppress(OSError):  # the next writer does it
+                self.files.remove_tree(self.root / WORKING_DIR)
+        finally:
+            os.close(self._lock)
+            self._lock = None
 
     def __enter__(self) -> "StoreWriter":
         return self
