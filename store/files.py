@@ -5,6 +5,7 @@ They are one class so that a test can pass another that fails, stops or records 
 
 import ctypes
 import os
+from itertools import takewhile
 from pathlib import Path
 
 __all__ = ["Files"]
@@ -21,10 +22,13 @@ class Files:
 
     def make_dirs(self, path: Path) -> None:
         """Create a directory and its parents; each new entry is made durable."""
-        missing = [p for p in (path, *path.parents) if not p.exists()]
-        for directory in reversed(missing):
-            directory.mkdir(exist_ok=True)
+        for directory in reversed(list(takewhile(_is_fresh, (path, *path.parents)))):
+            self.make_dir(directory)
             self.sync_dir(directory.parent)
+
+    def make_dir(self, path: Path) -> None:
+        """Create a directory unless it is there."""
+        path.mkdir(exist_ok=True)
 
     def create(self, path: Path) -> int:
         """A new, empty file's descriptor, for reading and writing."""
@@ -116,3 +120,12 @@ class Files:
             os.close(fd)
         self.rename(temporary, path)
         self.sync_dir(path.parent)
+
+
+def _is_fresh(path: Path) -> bool:
+    """Whether a directory is missing, or empty: who made it may have died before its entry was durable."""
+    try:
+        with os.scandir(path) as entries:
+            return next(entries, None) is None
+    except OSError:
+        return not path.exists()

@@ -481,6 +481,7 @@ def clear_leftovers(root: Path, manifest: Manifest, files: Files) -> None:
 
     Only files of names that a writer gives are touched. The caller holds the store's lock.
     """
+    files.sync_dir(root)  # who renamed the manifest may have died before that was durable, and its leftovers go now
     files.remove_tree(root / WORKING_DIR)
     belonging = files_of(manifest)
     for path in _paths_in(root):
