@@ -351,20 +351,20 @@ def test_a_disk_that_fails_while_columns_are_set(tmp_path, step, number):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of one MiB."""
+    """A file system of eight MiB."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk]).returncode:
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", disk]).returncode:
         pytest.skip("only root can mount")
     yield disk
-    subprocess.run(["umount", disk], check=True)
+    subprocess.run(["umount", "--lazy", disk], check=True)
 
 
 @pytest.mark.slow
 def test_a_disk_that_is_full(small_disk):
     """Whatever room is left: a clear error, the last commit; with room again, the same rows go in."""
     failed = 0
-    for room in range(0, 300_000, 10_000):
+    for room in range(0, 480_000, 16_000):
         path = create(small_disk / "s.zarr", 3)
         filler = small_disk / "filler"
         with filler.open("wb") as file:
