@@ -1,0 +1,147 @@
+"""A store so small that every byte of it can be damaged in its turn, and what must hold of it then."""
+
+import json
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import zarr
+from crc32c import crc32c
+from oracle import bits, make_rows, write_store
+
+from store import Column, NotFoundError, Schema, StoreError, TraceStore, schema
+from store.schema import TRACE_ID
+from store.verify import Report, verify_store
+
+SMALL = Schema(
+    {
+        "x": Column(
+            "int16", (2,), axis="t", axis_names=("layers",), split=("layers",), chunk_items=4, shard_items=8
+        ),  # raw, two planes, three shards
+        "z": Column("float32", axis="t", codec="zstd", chunk_items=8, shard_items=16),
+        "label": Column("int8", chunk_items=2, shard_items=4),
+    }
+)
+ROWS = make_rows(SMALL, 7, seed=3)  # of 1, 3, 1, 7, 1, 7 and 1 items
+
+
+def shrink(patch) -> None:
+    """Tables and chunks of a few bytes in place of many KB, where a column does not say itself what it wants."""
+    for name, value in (("CHUNK_BYTES", 256), ("CODED_CHUNK_BYTES", 256), ("SHARD_BYTES", 1024)):
+        patch.setattr(schema, name, value)
+
+
+def write_small(path: Path) -> Path:
+    """Seven rows in two commits: 15 KB in 36 files."""
+    return write_store(path, SMALL, ROWS, commits=2)
+
+
+def files_in(path: Path) -> list[Path]:
+    """Every file of a store."""
+    return sorted(file for file in path.rglob("*") if file.is_file())
+
+
+def questions(store: TraceStore) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Every way to read the small store."""
+    n = len(ROWS)
+    yield "length", lambda: len(store)
+    yield "ids", lambda: list(store.ids)
+    yield "absent", lambda: "another" in store
+    for row, (trace_id, _) in enumerate(ROWS):
+        yield f"row of {row}", partial(store.row_of, trace_id)
+    for name in (TRACE_ID, *SMALL.columns):
+        yield f"lengths of {name}", lambda name=name: bits(store.lengths(name))
+        yield f"batch of {name}", lambda name=name: [bits(row[name]) for row in store.read(range(n)[::-1], [name])]
+        for row in range(n):
+            yield f"{name} in {row}", lambda name=name, row=row: bits(store[row][name])
+    yield "plane", lambda: bits(store.read([3, 5], ["x"], {"x": {"layers": 1}})["x"].values)
+
+
+def answers(path: Path, check: bool) -> dict[str, object]:
+    """What a reader answers, or the StoreError it raises; any other error is the caller's to see."""
+    try:
+        store = TraceStore.open(path, check=check)
+    except StoreError as error:
+        return {"open": error}
+    found = {}
+    for name, ask in questions(store):
+        try:
+            found[name] = ask()
+        except StoreError as error:
+            found[name] = error
+    return found
+
+
+def zarr_answers(path: Path) -> dict[str, bytes]:
+    """What zarr-python reads of every array."""
+    members = zarr.open_group(path, mode="r").members(max_depth=None)
+    return {name: node[...].tobytes() for name, node in members if isinstance(node, zarr.Array)}
+
+
+def verified(path: Path) -> Report | StoreError:
+    """What `verify_store` finds, or why it cannot."""
+    try:
+        return verify_store(path)
+    except StoreError as error:
+        return error
+
+
+class Whole:
+    """What a whole store answers, and whether a damaged one keeps its promises."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.answers, self.zarr = path, answers(path, check=True), zarr_answers(path)
+        assert verify_store(path).problems == []
+        assert not any(isinstance(answer, StoreError) for answer in self.answers.values())
+
+    def judge(self, fault: str) -> bool:
+        """Whether `verify` reports a fault; if it does not, nothing may depend on it."""
+        report = verified(self.path)
+        for name, answer in (found := answers(self.path, check=True)).items():
+            wrongly_absent = name != "open" and isinstance(answer, NotFoundError)
+            right = isinstance(answer, StoreError) or answer == self.answers[name]
+            assert right and not wrongly_absent, f"{fault}: {name}: {answer!r:.200}"  # noqa: PT018
+        answers(self.path, check=False)  # may be wrong, but comes back
+        reported = isinstance(report, StoreError) or bool(report.problems)
+        if not reported:
+            assert found == self.answers, f"{fault}: not reported"
+            assert zarr_answers(self.path) == self.zarr, f"{fault}: not reported, zarr-python reads something else"
+        return reported
+
+
+def in_child(work: Callable[[], object], seconds: int = 280) -> object:
+    """The result of `work` in a forked process, so that a crash is an error of one test."""
+    context = multiprocessing.get_context("fork")
+    receive, send = context.Pipe(duplex=False)
+
+    def run() -> None:
+        signal.alarm(seconds)
+        try:
+            send.send((work(), None))
+        except BaseException as error:  # noqa: BLE001 - it is raised again by the parent
+            send.send((None, f"{type(error).__name__}: {error}"))
+
+    child = context.Process(target=run)
+    child.start()
+    send.close()
+    try:
+        result, error = receive.recv()
+    except EOFError:
+        result, error = None, "no answer"
+    child.join()
+    assert (child.exitcode, error) == (0, None)
+    return result
+
+
+def edit_record(path: Path, change: Callable[[dict], object]) -> None:
+    """Change the record of a store in place, and make its checksum right again."""
+    file = path / "zarr.json"
+    group = json.loads(file.read_bytes())
+    record = group["attributes"]["trace_store"]
+    del record["crc32c"]
+    change(record)
+    canonical = json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    record["crc32c"] = f"{crc32c(canonical.encode()):08x}"
+    file.write_text(json.dumps(group))
