@@ -173,7 +173,7 @@ class TraceStore:
     def rows_with_hash(self, wanted: np.uint64) -> Iterator[int]:
         """Rows whose id has this hash, almost always none or one."""
         rows = (row for run in reversed(self._run_ranges) for row in rows_with_hash(*self.id_run(run), wanted))
-        return (row for row in rows if row < len(self))
+        return (row for row in rows if 0 <= row < len(self))
 
     def id_hashes(self) -> list[np.ndarray]:
         """The hashes of all ids: uint64 arrays, each sorted, mapped; of rows committed since, too."""
@@ -222,6 +222,8 @@ class TraceStore:
             return row, row + 1
         start, stop = self._offsets(axis).read(row, row + 2).tolist()
         self._check_ranges(axis, start, stop)
+        if stop < start:
+            raise CorruptError(f"axis {axis!r}, row {row}: expected offsets that never fall; {RESTORE}")
         return start, stop
 
     def read(self, rows: Sequence[int], columns: Sequence[str] | None = None, select: Select | None = None) -> Batch:

@@ -131,7 +131,8 @@ def in_child(work: Callable[[], object], seconds: int = 280) -> object:
     except EOFError:
         result, error = None, "no answer"
     child.join()
-    assert (child.exitcode, error) == (0, None)
+    assert not error, f"{error} (exit status {child.exitcode})"
+    assert child.exitcode == 0
     return result
 
 

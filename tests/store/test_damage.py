@@ -169,6 +169,15 @@ def test_every_pair_swapped(path):
     print(f"\npairs of files swapped, all survived: {counts.total():,} {dict(counts)}")
 
 
+def test_what_a_reader_that_does_not_check_is_told(path):
+    """Offsets that fall are an error also there, and a row of the id table that can be none is passed over."""
+    with flipped(path / "_offsets/t/c/0", 2 * 8, 0x04):  # 4 -> 0
+        assert "expected offsets that never fall" in str(answers(path, check=False)["x in 1"])
+    with flipped(path / "_index/0-7/row/c/0", 7, 0x80):
+        found = answers(path, check=False)
+        assert sum(isinstance(found[f"row of {row}"], StoreError) for row in range(len(ROWS))) == 1
+
+
 @pytest.mark.parametrize("name", ["x", "z", "label", "trace_id"])
 def test_an_error_names_array_shard_chunk_and_rows(path, name):
     """Those of every shard of a column, in readers as in reports."""
