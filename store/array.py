@@ -179,6 +179,11 @@ class _Array:
         except CorruptError as error:
             raise DamagedItemsError(str(error), (first, first + n_items)) from error
 
+    def open_shards(self, starts: np.ndarray, stops: np.ndarray) -> None:
+        """Open the shards of some ranges, before memory is taken for what they hold."""
+        for number in np.unique(_cells(starts, stops, self.layout.shard_items)[1]).tolist():
+            self.shard(number)
+
     def faults(self, start: int, stop: int, planes: list[int] | None = None) -> Iterator[DamagedItemsError]:
         """The chunks among `start:stop` that have other checksums than they should; all planes by default."""
         expected = self.sums.read(start, stop).tolist()
@@ -203,12 +208,8 @@ class _Array:
         """
         if self.sums is None:
             return
-        k = self.layout.chunk_items
-        chunks = np.zeros(self.layout.n_chunks(self.n_items) + 1, np.int32)
-        filled = stops > starts
-        np.add.at(chunks, starts[filled] // k, 1)
-        np.add.at(chunks, -(-stops[filled] // k), -1)
-        needed = np.flatnonzero(np.cumsum(chunks)[:-1])
+        self.open_shards(starts, stops)
+        needed = np.unique(_cells(starts, stops, self.layout.chunk_items)[1])
         planes = self._planes(select).tolist()
 
         def run(some: list[int]) -> None:
@@ -291,6 +292,9 @@ class RawArray(_Array):
         n_bytes = n_items * layout.item_bytes
         if layout.n_planes == 1 and not select and 0 < n_bytes < len(starts) * JOINED_BYTES:
             return into.place(self._join(starts, stops))
+        wanted = plan_pieces(starts, stops, layout.shard_items)
+        for piece in wanted:  # before memory is taken for items, there must be a file that holds them
+            self.shard(piece.shard)
         out = into.empty((n_items, *self.selected_shape(select)), layout.dtype)
 
         def copy(pieces: list[Piece]) -> None:
@@ -298,7 +302,7 @@ class RawArray(_Array):
                 items = self.shard(number).items[start:stop]
                 np.copyto(out[at : at + stop - start], items[(slice(None), *select)] if select else items)
 
-        into.run(copy, plan_pieces(starts, stops, layout.shard_items), out.nbytes)
+        into.run(copy, wanted, out.nbytes)
         return out
 
     def _join(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
@@ -412,6 +416,7 @@ class CodedArray(_Array):
             When items are needed after a range was read; None: not known.
         """
         layout, offsets = self.layout, packed_offsets(starts, stops)
+        self.open_shards(starts, stops)
         out = into.empty((int(offsets[-1]), *self.selected_shape(select)), layout.dtype)
         planes = np.moveaxis(out, [axis + 1 for axis in layout.split_axes], range(len(layout.split_axes)))
         inner = tuple(select[i] for i in range(len(select)) if i not in layout.split_axes)
@@ -438,11 +443,8 @@ class CodedArray(_Array):
         self, starts: np.ndarray, stops: np.ndarray, offsets: np.ndarray, next_use: NextUse | None
     ) -> Iterator[Visit]:
         """The chunks to read, in turn."""
-        k, n_items = self.layout.chunk_items, stops - starts
-        first = starts // k
-        n_chunks = np.where(n_items > 0, -(-stops // k) - first, 0)
-        i = np.repeat(np.arange(len(starts)), n_chunks)
-        chunk = np.arange(len(i)) + np.repeat(first - (np.cumsum(n_chunks) - n_chunks), n_chunks)
+        k = self.layout.chunk_items
+        i, chunk = _cells(starts, stops, k)
         start, stop = np.maximum(starts[i] - chunk * k, 0), np.minimum(stops[i] - chunk * k, k)
         at = offsets[i] + chunk * k + start - starts[i]
         if next_use is None:
@@ -472,6 +474,14 @@ class CodedArray(_Array):
         except CorruptError as error:
             k = self.layout.chunk_items
             raise DamagedItemsError(str(error), (chunk * k, min(self.n_items, (chunk + 1) * k))) from error
+
+
+def _cells(starts: np.ndarray, stops: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The chunks (or shards) of `n` items that ranges touch, range by range: (which range, which chunk), int64."""
+    first = starts // n
+    counts = np.where(stops > starts, -(-stops // n) - first, 0)
+    i = np.repeat(np.arange(len(starts)), counts)
+    return i, np.arange(len(i)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

@@ -82,6 +82,7 @@ class ArrayWriter:
 
     def append(self, items: np.ndarray) -> None:
         """Add items `(n, *item_shape)`; they are copied, so the caller may reuse their memory."""
+        self.layout.check_size(self._n_items + len(items))
         start = 0
         while start < len(items):
             n = min(len(items) - start, len(self._buffer) - self._n_pending)

@@ -13,7 +13,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from store.errors import CorruptError, FormatError, NotFoundError, SchemaError, VersionError
-from store.schema import TRACE_ID, Schema
+from store.schema import TRACE_ID, Schema, offsets_layout
 
 __all__ = ["FORMAT_VERSION", "GROUP_FILE", "Manifest", "read_manifest"]
 
@@ -114,15 +114,19 @@ def _check(record: dict) -> Manifest:
     """The record as a Manifest, if it keeps every invariant."""
     if record["format_version"] != FORMAT_VERSION:
         raise ValueError(f"format_version {record['format_version']!r}")
+    for key, kind in (("uuid", str), ("n_items", dict), ("tails", dict), ("run_sums", dict), ("provenance", dict)):
+        if not isinstance(record[key], kind):
+            raise ValueError(f"{key}: expected a {kind.__name__}, found {record[key]!r:.40}")
     schema = Schema.from_json(record["schema"], record["arrays"])
     runs = tuple((first, stop) for first, stop in record["runs"])
-    counts = {"generation": record["generation"], "n_rows": record["n_rows"], **record["n_items"]}
-    counts |= {f"runs[{i}]": stop for i, (_, stop) in enumerate(runs)}
-    for name, count in counts.items():
+    counts = [("generation", record["generation"]), ("n_rows", record["n_rows"]), *record["n_items"].items()]
+    for name, count in (*counts, *((f"runs[{i}]", stop) for i, (_, stop) in enumerate(runs))):
         if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count < MAX_ITEMS:
             raise ValueError(f"{name}: expected a count, found {count!r:.40}")
-    if record["n_rows"] and set(record["n_items"]) != set(schema.axes):
+    if (record["n_rows"] or record["n_items"]) and set(record["n_items"]) != set(schema.axes):
         raise ValueError(f"n_items: expected the axes {schema.axes}, found {sorted(record['n_items'])}")
+    if not record["n_rows"] and any(record["n_items"].values()):
+        raise ValueError(f"n_items: expected none without rows, found {record['n_items']!r:.100}")
     if record["n_items"].get(TRACE_ID, 0) < record["n_rows"]:
         raise ValueError(f"n_items: expected ids of at least {record['n_rows']} bytes")
     borders = [0, *(stop for _, stop in runs)]
@@ -130,14 +134,16 @@ def _check(record: dict) -> Manifest:
         raise ValueError(f"runs: expected row ranges without gaps, found {runs!r:.100}")
     if borders[-1] != record["n_rows"]:
         raise ValueError(f"runs: expected them to end at row {record['n_rows']}, found {borders[-1]}")
-    for key, kind in (("uuid", str), ("tails", dict), ("run_sums", dict), ("provenance", dict)):
-        if not isinstance(record[key], kind):
-            raise ValueError(f"{key}: expected a {kind.__name__}, found {record[key]!r:.40}")
     for key, sums in (*record["tails"].items(), ("run_sums", list(record["run_sums"].values()))):
         if not isinstance(sums, list) or not all(isinstance(n, int) and 0 <= n < 2**32 for n in sums):
             raise ValueError(f"{key}: expected checksums, found {sums!r:.40}")
     same = {key: record[key] for key in ("uuid", "generation", "n_rows", "n_items", "run_sums", "tails", "provenance")}
-    return Manifest(schema, runs=runs, **same)
+    manifest = Manifest(schema, runs=runs, **same)
+    for axis in schema.axes:
+        offsets_layout(axis).check_size(manifest.n_rows + 1)
+    for name in schema.stored:
+        schema.layout(name).check_size(manifest.n_items_of(name))
+    return manifest
 
 
 def _checksum(record: dict) -> str:

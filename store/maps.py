@@ -63,7 +63,7 @@ class MappedFile:
         try:
             self.n_bytes = os.fstat(fd).st_size
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
-            self.tail = os.pread(fd, tail_bytes, max(0, self.n_bytes - tail_bytes))
+            self.tail = os.pread(fd, min(tail_bytes, self.n_bytes), max(0, self.n_bytes - tail_bytes))
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_NORMAL)  # the map goes on with this descriptor's settings
             self._may_ask = os.access(path, os.W_OK)
             if self.n_bytes:

@@ -57,7 +57,9 @@ CHUNK_BYTES = 64 * 1024  # a checksum's grain: small enough to check one row, 16
 CODED_CHUNK_BYTES = 256 * 1024  # a decoder's grain
 SHARD_BYTES = 128 * 1024 * 1024  # 4,000 files for 500 GB; the most that an append writes again
 MAX_COLUMNS = 1024
-MAX_ITEM_BYTES = 2**31
+MAX_ITEM_BYTES = 2**31  # and of a compressed chunk, which is decoded whole
+MAX_ITEM_AXES = 32  # NumPy has 64, and views need some for themselves
+MAX_SHARDS = 2**17  # of an array: 16 TiB in shards of the usual size; a bound on what has to be looked for
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 DTYPES = ("bool", *_INTEGERS, "float16", "float32", "float64", "bfloat16", "utf8")
@@ -106,6 +108,8 @@ class Column:
         n_chunks = max(1, SHARD_BYTES // (chunk_items * self.item_bytes))
         object.__setattr__(self, "chunk_items", chunk_items)
         object.__setattr__(self, "shard_items", self.shard_items or chunk_items * n_chunks)
+        if self.codec and chunk_items * self.plane_item_bytes > MAX_ITEM_BYTES:
+            raise SchemaError(f"chunk_items: expected compressed chunks of at most {MAX_ITEM_BYTES} bytes, found more")
         if self.shard_items % chunk_items:
             raise SchemaError(f"shard_items: expected a multiple of {chunk_items=}, found {self.shard_items}")
 
@@ -148,6 +152,8 @@ def _check_column(column: Column) -> None:
     """All invariants of one column."""
     if column.dtype not in DTYPES:
         raise SchemaError(f"dtype: expected one of {', '.join(DTYPES)}, found {column.dtype!r}")
+    if len(column.item_shape) > MAX_ITEM_AXES:
+        raise SchemaError(f"item_shape: expected at most {MAX_ITEM_AXES} axes, found {len(column.item_shape)}")
     if not all(_is_count(n) for n in column.item_shape):
         raise SchemaError(f"item_shape: expected positive integers, found {column.item_shape!r:.200}")
     if column.item_bytes > MAX_ITEM_BYTES:
@@ -340,6 +346,14 @@ class ArrayLayout:
 
     def n_shards(self, n_items: int) -> int:
         return -(-n_items // self.shard_items)
+
+    def check_size(self, n_items: int) -> None:
+        """Raise SchemaError if so many items are too many shards."""
+        if self.n_shards(n_items) > MAX_SHARDS:
+            found = f"{n_items} items, {self.shard_items} a shard"
+            raise SchemaError(
+                f"array {self.path!r}: expected at most {MAX_SHARDS} shards, found {found}; choose larger ones"
+            )
 
     def items_in_shard(self, shard: int, n_items: int) -> int:
         """Items of an array of `n_items` that lie in one of its shards."""
