@@ -191,12 +191,19 @@ class _Array:
             number, inside = divmod(chunk, self.layout.shard_chunks)
             shard = self.shard(number)
             for plane in range(self.layout.n_planes) if planes is None else planes:
-                found = shard.checksum(inside, plane)
+                try:
+                    found = shard.checksum(inside, plane)
+                except CorruptError as error:
+                    yield DamagedItemsError(str(error), self._items_of(chunk))
+                    continue
                 if found != sums[plane]:
                     where = f"{shard.where}, chunk {inside}" + f", plane {plane}" * (self.layout.n_planes > 1)
-                    k = self.layout.chunk_items
                     text = f"{where}: expected checksum {sums[plane]:08x}, found {found:08x}; {RESTORE}"
-                    yield DamagedItemsError(text, (chunk * k, min(self.n_items, (chunk + 1) * k)))
+                    yield DamagedItemsError(text, self._items_of(chunk))
+
+    def _items_of(self, chunk: int) -> tuple[int, int]:
+        k = self.layout.chunk_items
+        return chunk * k, min(self.n_items, (chunk + 1) * k)
 
     def check(self, starts: np.ndarray, stops: np.ndarray, select: Select = (), into: Destination = PLAIN) -> None:
         """Check the chunks that hold the items of the ranges `starts:stops`, int64 `(n,)`; nothing without `sums`.
@@ -472,8 +479,7 @@ class CodedArray(_Array):
         try:
             shard.read_chunk(inside, plane, out.reshape(-1).view(np.uint8))
         except CorruptError as error:
-            k = self.layout.chunk_items
-            raise DamagedItemsError(str(error), (chunk * k, min(self.n_items, (chunk + 1) * k))) from error
+            raise DamagedItemsError(str(error), self._items_of(chunk)) from error
 
 
 def _cells(starts: np.ndarray, stops: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:

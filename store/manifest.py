@@ -45,7 +45,7 @@ class Manifest:
     run_sums
         Run, as '<first>-<stop>' -> CRC32C of its hashes and then its rows.
     tails
-        CRC32C of the padded last chunk, for each plane, of every array whose last chunk is not whole.
+        CRC32C of the padded last chunk, decoded, for each plane, of every array whose last chunk is not whole.
         (Checksums of whole chunks never change and live in `_checksums`.)
     provenance
         JSON object: where the traces come from.

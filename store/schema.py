@@ -31,10 +31,10 @@ end in their CRC32C (Zarr's `crc32c` codec); they lie in the shard in the order 
 by item chunk, plane by plane.
 
 **Checksums** of all chunks, as they lie on the disk, are in `_checksums/` (those of a padded last chunk in the
-manifest; if it is compressed, of its values, so that it can be checked when it has grown): four bytes behind
-every raw chunk would break contiguity and alignment, and what a compressed chunk carries itself does not tell
-it from another chunk in its place. The manifest also holds the CRC32C of every run of the id table, and its
-own; with the tables of the shards that is every byte that readers use.
+manifest, and decoded, for it is compressed again when the array grows): four bytes behind every raw chunk would
+break contiguity and alignment, and what a compressed chunk carries itself does not tell it from another chunk in
+its place. The manifest also holds the CRC32C of every
+run of the id table, and its own; with the tables of the shards that is every byte that readers use.
 
 **Ids** are hashed with BLAKE2b to 64 bits; equal hashes are told apart by comparing the id itself.
 """

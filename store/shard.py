@@ -170,26 +170,21 @@ class CodedShard(_Shard):
     """A compressed shard."""
 
     def checksum(self, chunk: int, plane: int) -> int:
-        """CRC32C of the compressed bytes; another number if what stands behind them says otherwise.
+        """CRC32C of the compressed bytes (another number if what stands behind them says otherwise).
 
-        Of a chunk that is not whole it is that of the values, padded: a tail that has grown since is compressed anew.
+        Of a last chunk that is not whole, that of its decoded items: it may have been compressed again since, with
+        more items, by a commit or by one that did not come to its end.
         """
+        n_items = self.n_items - chunk * self.layout.chunk_items
+        if n_items < self.layout.chunk_items:
+            items = np.empty(self.layout.chunk_bytes, np.uint8)
+            self.read_chunk(chunk, plane, items)
+            items[n_items * self.layout.plane_item_bytes :] = 0
+            return crc32c(items)
         offset, n_bytes = self.entries[chunk, plane].tolist()
         packed, stated = split_coded(self.data[offset : offset + n_bytes])
         found = crc32c(packed)
-        if found != stated:
-            return found ^ 0xFFFFFFFF
-        n_items = self.n_items - chunk * self.layout.chunk_items
-        return found if n_items >= self.layout.chunk_items else self._padded_checksum(chunk, plane, n_items, found)
-
-    def _padded_checksum(self, chunk: int, plane: int, n_items: int, found: int) -> int:
-        values = np.empty(self.layout.chunk_bytes, np.uint8)
-        try:
-            self.read_chunk(chunk, plane, values)
-        except CorruptError:
-            return found ^ 0xFFFFFFFF
-        values[n_items * self.layout.plane_item_bytes :] = 0
-        return crc32c(values)
+        return found if found == stated else found ^ 0xFFFFFFFF
 
     def read_chunk(self, chunk: int, plane: int, out: np.ndarray) -> None:
         """Decode one chunk into `out`, uint8 `(chunk_bytes,)`; raises CorruptError if its bytes are damaged."""
@@ -363,7 +358,8 @@ class CodedBuilder(_Builder):
 
     def publish_tail(self, target: Path, rest: np.ndarray) -> np.ndarray:
         """See `_Builder`."""
-        copy, padded = self.working.with_suffix(".tail"), pad_chunk(rest, self.layout)
+        copy = self.working.with_suffix(".tail")
+        padded = pad_chunk(rest, self.layout)
         data, entries, _ = self._encode(padded, self._end)
         fd = self.files.create(copy)
         try:

@@ -54,7 +54,7 @@ def flip_bytes(path: Path, patterns: tuple[int, ...], stride: int = 1) -> Counte
 
 def test_some_bytes_flipped(path):
     """Verify reports every flipped byte, or nobody uses it; no checked read gives a wrong value."""
-    assert in_child(lambda: flip_bytes(path, PATTERNS, 101))["reported"] > 400
+    assert in_child(lambda: flip_bytes(path, PATTERNS, 211))["reported"] > 200
 
 
 @pytest.mark.slow
@@ -146,8 +146,8 @@ def swap_files(path: Path, pairs: Callable) -> Counter:
 
 def test_some_files_damaged(path, tmp_path):
     """Deleted, truncated, extended, emptied, a directory or a link instead: reported, an error, never a crash."""
-    counts = in_child(lambda: damage_files(path, tmp_path / "elsewhere", 3))
-    assert min(counts.values()) >= 12
+    counts = in_child(lambda: damage_files(path, tmp_path / "elsewhere", 5))
+    assert min(counts.values()) >= 8
 
 
 def test_neighbours_swapped(path):
