@@ -187,12 +187,13 @@ class _Verifier:
 
     def _checksum_tables(self) -> Iterator[Problem]:
         """The shards of the checksums; what they say is compared with the chunks."""
-        for array in (checked.checksums for checked in checked_arrays(self.manifest)):
+        for checked in checked_arrays(self.manifest):
+            array = checked.checksums
             reader = open_array(self.root, array)
             for shard in range(array.layout.n_shards(array.n_items)):
                 fault = self._shard_fault(reader, shard)
                 if fault:
-                    yield Problem("unverifiable", array.layout.shard_path(shard), str(fault), shard=shard)
+                    yield Problem("unverifiable", array.layout.shard_path(shard), str(fault), checked.column, shard)
 
     def _offsets(self, axis: str) -> Iterator[Problem]:
         """They start at 0, never fall, and end at the number of items."""

@@ -198,7 +198,8 @@ def _resident() -> int:
 
 
 def _is_inside(name: object, path: Path) -> bool:
-    return Path(os.path.normpath(os.fsdecode(name))).is_relative_to(path)
+    full = Path(os.path.normpath(os.fsdecode(name)))
+    return any(full.is_relative_to(allowed) for allowed in (path, sys.prefix, sys.base_prefix))  # Python's own modules
 
 
 def _too_late(*_: object) -> None:

@@ -1,0 +1,214 @@
+"""`python -m store verify`: nothing to say of a whole store, and every fault of a damaged one."""
+
+import json
+import shutil
+
+import pytest
+import zarr
+from damage import files_in
+from oracle import SCHEMA, make_rows, write_store
+
+from store import Column, Schema, StoreWriter
+from store.cli import main
+from store.files import Files
+from store.schema import DTYPES
+from store.verify import verify_store
+
+ROWS = make_rows(SCHEMA, 17, seed=5)
+EVERY = Schema(
+    {
+        f"{dtype}_{kind}": Column(dtype, **options, chunk_items=4, shard_items=8)
+        for dtype in DTYPES
+        for kind, options in {
+            "raw": {"axis": "t"} if dtype != "utf8" else {},
+            "fixed": {"item_shape": (3,), "codec": "zstd"} if dtype != "utf8" else {"codec": "gzip:1"},
+            "split": {"item_shape": (2, 3), "axis_names": ("layers", "heads"), "split": ("heads",), "codec": "blosc"},
+        }.items()
+        if not (dtype == "utf8" and kind == "split")
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return write_store(tmp_path_factory.mktemp("verify") / "s.zarr", SCHEMA, ROWS, commits=2)
+
+
+@pytest.fixture
+def path(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "s.zarr")
+
+
+def run(capsys, *arguments):
+    status = main(["verify", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def flip(path, file, position=0):
+    data = bytearray((path / file).read_bytes())
+    data[position] ^= 1
+    (path / file).write_bytes(data)
+
+
+def problems(path, **options):
+    return verify_store(path, **options).problems
+
+
+def test_a_whole_store_has_no_problem(tmp_path):
+    """All dtypes, kinds and codecs; several commits by two writers; a column replaced."""
+    rows = make_rows(EVERY, 11, seed=6)
+    path = write_store(tmp_path / "s.zarr", EVERY, rows, commits=3)
+    with StoreWriter.open(path) as writer:
+        writer.set_columns({"int8_fixed": Column("int16")}, ({"int8_fixed": i} for i in range(11)))
+    assert (path / "int8_fixed@4").is_dir() or list(path.glob("int8_fixed@*"))
+    for quick in (True, False):
+        report = verify_store(path, quick=quick)
+        assert (report.problems, report.rows, report.writer) == ([], 11, False)
+        assert (report.bytes == 0) == quick
+
+
+def test_empty_stores_and_empty_rows_are_whole(tmp_path):
+    empty = [(f"trace {i}", {"x": [], "s": ""}) for i in range(5)]
+    schema = Schema({"x": Column("int32", axis="t", codec="zstd"), "s": Column("utf8")})
+    for n in (0, 1, 5):
+        path = write_store(tmp_path / f"{n}.zarr", schema, empty[:n])
+        assert problems(path) == problems(path, quick=True) == []
+
+
+DAMAGE = {
+    "a raw chunk": (lambda p: flip(p, "tokens/c/0", 20), ("damaged", "tokens", 0, 1)),
+    "a plane": (lambda p: flip(p, "hidden_states/c/0/0/0", 0), ("damaged", "hidden_states", 0, 0)),
+    "a compressed chunk": (lambda p: flip(p, "zipped/c/1/0", 9), ("damaged", "zipped", 1, 0)),
+    "a fixed column": (lambda p: flip(p, "label/c/1", 5), ("damaged", "label", 1, 1)),
+    "a text": (lambda p: flip(p, "question/c/0"), ("damaged", "question", 0, 0)),
+    "an id": (lambda p: flip(p, "trace_id/c/0", 6), ("damaged", "trace_id", 0, 0)),
+    "a table": (lambda p: flip(p, "attn_mean/c/0/0", -9), ("damaged", "attn_mean", 0, None)),
+    "a missing shard": (lambda p: (p / "tokens/c/1").unlink(), ("damaged", "tokens", 1, None)),
+    "a truncated shard": (lambda p: (p / "label/c/0").write_bytes(b""), ("damaged", "label", 0, None)),
+    "offsets": (lambda p: flip(p, "_offsets/pairs/c/0", 8), ("damaged", None, 0, 0)),
+    "checksums": (lambda p: flip(p, "_checksums/states/c/0/0", -1), ("unverifiable", "states", 0, None)),
+    "an id table": (lambda p: flip(p, next(p.glob("_index/*/hash/c/0")).relative_to(p)), ("index", None, None, None)),
+    "metadata": (lambda p: (p / "flag/zarr.json").write_text("{}"), ("document", None, None, None)),
+    "no metadata": (lambda p: (p / "_index/zarr.json").unlink(), ("document", None, None, None)),
+    "a strange file": (lambda p: (p / "notes.txt").write_text(""), ("leftover", None, None, None)),
+    "a shard too many": (lambda p: (p / "label/c/9").write_text(""), ("leftover", None, None, None)),
+    "a link": (lambda p: (p / "elsewhere").symlink_to("/tmp"), ("leftover", None, None, None)),  # noqa: S108
+    "a link that hangs": (lambda p: (p / "label/c/7").symlink_to("/nowhere"), ("leftover", None, None, None)),
+}
+ONLY_CHUNKS = ("a raw chunk", "a plane", "a compressed chunk", "a fixed column", "a text", "an id", "offsets")
+
+
+def where(problem):
+    return problem.kind, problem.column, problem.shard, problem.chunk
+
+
+@pytest.mark.parametrize("fault", DAMAGE)
+def test_every_kind_of_damage_is_listed_where_it_is(path, fault):
+    """With the rows it concerns; `quick` tells all but what is inside chunks."""
+    damage, expected = DAMAGE[fault]
+    damage(path)
+    found = problems(path)
+    assert expected in map(where, found)
+    assert all(problem.file in str(problem) or problem.shard is not None or problem.rows for problem in found)
+    for problem in found:
+        assert problem.kind not in ("damaged", "index") or 0 <= problem.rows[0] <= problem.rows[1] < len(ROWS)
+    assert (expected in map(where, problems(path, quick=True))) == (fault not in ONLY_CHUNKS)
+
+
+def test_the_rows_named_are_those_with_the_bytes(path):
+    """Item 5 of the tokens, of a ragged column; label 7, of a fixed one in chunks of five."""
+    flip(path, "tokens/c/0", 4 * 5)
+    flip(path, "label/c/0", 7)
+    lengths = [len(row["tokens"]) for _, row in ROWS]
+    holds = [i for i in range(len(ROWS)) if lengths[i] and sum(lengths[:i]) < 8 and sum(lengths[: i + 1]) > 4]
+    rows = {problem.column: problem.rows for problem in problems(path)}
+    assert rows == {"tokens": (holds[0], holds[-1]), "label": (5, 9)}
+
+
+def test_all_damage_is_listed_in_one_run(path, capsys):
+    """Every fault of the list above that leaves the others to be seen; text and JSON say the same."""
+    for fault, (damage, _) in DAMAGE.items():
+        if fault not in ("a truncated shard", "an id table"):
+            damage(path)
+    report = verify_store(path)
+    assert set(map(where, report.problems)) >= {
+        expected for fault, (_, expected) in DAMAGE.items() if fault not in ("a truncated shard", "an id table")
+    }
+    status, out, _ = run(capsys, path)
+    assert status == 1
+    assert out.splitlines()[0].startswith(f"{path}: {len(report.problems)} problems (17 traces, ")
+    assert out.splitlines()[1:] == list(map(str, report.problems))
+    status, out, _ = run(capsys, path, "--json")
+    assert status == 1
+    assert json.loads(out) == {"store": str(path)} | json.loads(json.dumps(report.to_json()))
+    assert not json.loads(out)["whole"]
+
+
+def test_a_whole_store_is_status_0(path, capsys):
+    status, out, err = run(capsys, path)
+    assert (status, out.count("\n"), err) == (0, 1, "")
+    assert out.startswith(f"{path}: whole (17 traces, ")
+    status, out, _ = run(capsys, path, "--quick")
+    assert (status, out) == (0, f"{path}: whole (17 traces, quick: chunks were not read)\n")
+    status, out, _ = run(capsys, path, "--json", "--quick")
+    assert (status, json.loads(out)["problems"], json.loads(out)["whole"]) == (0, [], True)
+
+
+def test_no_store_is_status_2(path, tmp_path, capsys):
+    (path / "zarr.json").write_text((path / "zarr.json").read_text().replace('"n_rows": 17', '"n_rows": 16'))
+    for store, message in ((tmp_path / "nothing", "expected a trace store"), (path, "expected checksum")):
+        status, out, err = run(capsys, store)
+        assert (status, out, err.count("\n")) == (2, "", 1)
+        assert message in err
+
+
+def test_what_a_writer_has_not_committed_is_not_judged(path, capsys):
+    """Full shards in their place, working files; damage of what is committed is still told."""
+    with StoreWriter.open(path) as writer:
+        for trace_id, row in make_rows(SCHEMA, 60, seed=7):
+            writer.append(f"new {trace_id}", row)
+        assert len(files_in(path)) > 80
+        report = verify_store(path)
+        assert (report.problems, report.writer, report.rows) == ([], True, 17)
+        assert "a writer is at work" in run(capsys, path)[1]
+        flip(path, "tokens/c/0", 20)
+        (path / "notes.txt").write_text("")
+        assert {problem.kind for problem in problems(path)} == {"damaged", "leftover"}
+        flip(path, "tokens/c/0", 20)
+        (path / "notes.txt").unlink()
+    report = verify_store(path)
+    assert (report.problems, report.writer, report.rows) == ([], False, 77)
+
+
+def test_what_a_dead_writer_left_is_told(path):
+    """Files that only its next writer, or repair, removes; no committed chunk counts as damaged by what it added."""
+
+    class Dies(Files):
+        def sync_dir(self, path):
+            raise OSError(5, "died")
+
+    writer = StoreWriter.open(path)
+    for trace_id, row in make_rows(SCHEMA, 30, seed=7):
+        writer.append(f"new {trace_id}", row)
+    writer.files = Dies()
+    with pytest.raises(OSError, match="died"):
+        writer.commit()
+    shutil.copytree(path, path.with_name("dead.zarr"))  # as the disk is then; nobody holds the copy's lock
+    writer.close()
+    found = problems(path.with_name("dead.zarr"))
+    assert {problem.kind for problem in found} <= {"leftover", "document"}
+    assert len(found) > 3
+    StoreWriter.open(path.with_name("dead.zarr")).close()
+    assert problems(path.with_name("dead.zarr")) == []
+
+
+def test_damage_that_zarr_python_would_not_tell(path):
+    """It reads zeros for a shard that is gone."""
+    (path / "label/c/1").unlink()
+    assert zarr.open_group(path, mode="r")["label"][10:17].tolist() == [0] * 7
+    (problem,) = problems(path)
+    assert where(problem) == ("damaged", "label", 1, None)
+    assert problem.rows == (10, 16)
+    assert "expected" in problem.text
+    assert "No such file" in problem.text
