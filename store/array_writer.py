@@ -14,7 +14,7 @@ from store.manifest import GROUP_FILE, Manifest
 from store.shard import CodedBuilder, CodedShard, RawBuilder, RawShard
 from store.zarr_json import array_json
 
-__all__ = ["ArrayWriter"]
+__all__ = ["ArrayWriter", "write_document"]
 
 BUFFER_BYTES = 1024 * 1024  # items gathered before they are written: still in the processor's cache then
 
@@ -142,13 +142,17 @@ class ArrayWriter:
             self._tail_sums = self._builder.publish_tail(self._target(self._shard), rest).ravel().tolist()
 
     def _write_metadata(self) -> None:
-        directory = self.root / self.layout.path
-        self.files.make_dirs(directory)
         text = array_json(self.layout, self._n_items, self.names)
-        self.files.replace_text(directory / GROUP_FILE, text, self.root / WORKING_DIR / GROUP_FILE)
+        write_document(self.root, self.files, self.layout.path, text)
 
     def close(self) -> None:
         """Release the working file; what was not committed is gone."""
         for part in (self._builder, self._sums):
             if part:
                 part.close()
+
+
+def write_document(root: Path, files: Files, path: str, text: bytes) -> None:
+    """Put the metadata of a group or an array in its place, durably."""
+    files.make_dirs(root / path)
+    files.replace_text(root / path / GROUP_FILE, text, root / WORKING_DIR / GROUP_FILE)

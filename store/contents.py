@@ -15,10 +15,14 @@ __all__ = [
     "WORKING_DIR",
     "StoredArray",
     "arrays_of",
+    "checked_arrays",
     "column_array",
     "could_be_ours",
     "files_of",
     "groups_of",
+    "offsets_array",
+    "run_arrays",
+    "run_name",
 ]
 
 WORKING_DIR = "_tmp"
@@ -70,10 +74,15 @@ def offsets_array(axis: str, n_rows: int) -> StoredArray:
     return StoredArray(offsets_layout(axis), n_rows + 1, ("borders",), axis=axis)
 
 
+def run_name(run: tuple[int, int]) -> str:
+    """What a run of the id table is called: the first of its rows, and the first behind them."""
+    return f"{run[0]}-{run[1]}"
+
+
 def run_arrays(run: tuple[int, int]) -> tuple[StoredArray, ...]:
     """The two arrays of a run of the id table."""
     n_rows = run[1] - run[0]
-    return tuple(StoredArray(layout, n_rows, ("ids",)) for layout in index_layouts(f"{run[0]}-{run[1]}", n_rows))
+    return tuple(StoredArray(layout, n_rows, ("ids",)) for layout in index_layouts(run_name(run), n_rows))
 
 
 def checked_arrays(manifest: Manifest) -> Iterator[StoredArray]:
@@ -94,7 +103,7 @@ def arrays_of(manifest: Manifest) -> Iterator[StoredArray]:
 
 def groups_of(manifest: Manifest) -> list[str]:
     """The groups below the store itself."""
-    return [*GROUPS, *(f"_index/{first}-{stop}" for first, stop in manifest.runs)]
+    return [*GROUPS, *(f"_index/{run_name(run)}" for run in manifest.runs)]
 
 
 def files_of(manifest: Manifest) -> set[str]:

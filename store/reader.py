@@ -5,20 +5,20 @@ pickles as its path and its manifest, never an array, so that a worker process s
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import overload
 
 import numpy as np
 import torch
-from crc32c import crc32c
 
-from store.array import CodedArray, Destination, NextUse, RawArray, open_array
+from store.array import RESTORE, CodedArray, Destination, NextUse, RawArray, open_array
 from store.batch import Batch, Ragged, as_tensor
 from store.cache import ChunkCache
-from store.contents import StoredArray, column_array, offsets_array, run_arrays
+from store.contents import StoredArray, column_array, offsets_array
 from store.errors import CorruptError, DamagedItemsError, NotFoundError, closest
+from store.id_table import check_run, read_run
 from store.index import hash_ids, packed_offsets, rows_with_hash
 from store.manifest import Manifest, read_manifest
 from store.maps import BufferPool
@@ -27,11 +27,10 @@ from store.schema import Schema
 from store.trace import Trace, TraceIds
 from store.values import decode_texts
 
-__all__ = ["TraceStore", "check_run"]
+__all__ = ["TraceStore"]
 
 MAX_MAPS = 32_768  # of a store, shared by its arrays; the kernel allows a process 65,530
 CACHE_BYTES = 64 * 1024 * 1024
-RESTORE = "restore it from a copy, or see python -m store repair"
 
 
 class TraceStore:
@@ -182,9 +181,9 @@ class TraceStore:
     def id_run(self, run: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
         """One run of the id table: hashes uint64 and rows int64, mapped; raises CorruptError."""
         if run not in self._runs:
-            found = tuple(open_array(self.path, array).read(0, array.n_items) for array in run_arrays(run))
+            found = read_run(self.path, run)
             if self.check:
-                check_run(run, found, self._run_sums)
+                check_run(run, *found, self._run_sums)
             self._runs[run] = found
         return self._runs[run]
 
@@ -392,15 +391,6 @@ class TraceStore:
 
     def __repr__(self) -> str:
         return f"TraceStore({str(self.path)!r}: {len(self)} rows, {len(self.schema.columns)} columns)"
-
-
-def check_run(run: tuple[int, int], found: tuple[np.ndarray, np.ndarray], sums: Mapping[str, int]) -> None:
-    """Compare a run of the id table with its checksum; raises CorruptError."""
-    name = f"{run[0]}-{run[1]}"
-    expected, checksum = sums.get(name), crc32c(found[1], crc32c(found[0]))
-    if checksum != expected:
-        expected = "none" if expected is None else f"{expected:08x}"
-        raise CorruptError(f"id table, rows {name}: expected checksum {expected}, found {checksum:08x}; {RESTORE}")
 
 
 def _check_cache_bytes(cache_bytes: int | None, schema: Schema) -> int:

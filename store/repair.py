@@ -4,23 +4,25 @@ Nothing is ever lost silently. Rows are dropped by making a new store of the oth
 whole, the two change places in one step, and the old one stays, under another name, until somebody removes it.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from store.array_writer import write_document
 from store.contents import WORKING_DIR, arrays_of, groups_of
 from store.errors import LockedError, SchemaError, StoreError
 from store.files import Files
+from store.id_table import write_run
 from store.index import hash_ids
+from store.leftovers import clear_leftovers
+from store.lock import WriterLock
 from store.manifest import GROUP_FILE, Manifest, read_manifest
 from store.reader import TraceStore
 from store.sources.build import build_store
 from store.sources.copies import CopySource
 from store.verify import Report, verify_store
-from store.writer import clear_leftovers, lock_directory, write_document, write_run
 from store.zarr_json import array_json, group_json
 
 __all__ = ["Plan", "plan_repair", "repair_store"]
@@ -138,7 +140,7 @@ def repair_store(
     if plan.hopeless:
         raise SchemaError(plan.hopeless)
     _finish_exchange(root, files)
-    lock = lock_directory(root)
+    lock = WriterLock(root)
     try:
         manifest = read_manifest(root)
         if manifest.generation != plan.report.generation:
@@ -150,7 +152,7 @@ def repair_store(
             _write_metadata(root, manifest, plan, files)
         files.remove_tree(root / WORKING_DIR)
     finally:
-        os.close(lock)
+        lock.release()
     return TraceStore.open(root)
 
 

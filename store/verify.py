@@ -3,7 +3,6 @@
 It reads a committed state, changes nothing, and may run beside readers and a writer.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -19,9 +18,11 @@ import numpy as np
 from store.array import CodedArray, RawArray, open_array
 from store.contents import StoredArray, arrays_of, checked_arrays, could_be_ours, files_of, groups_of, run_arrays
 from store.errors import CorruptError, DamagedItemsError
+from store.id_table import check_run
 from store.index import hash_ids
+from store.lock import has_writer
 from store.manifest import GROUP_FILE, Manifest, read_manifest
-from store.reader import TraceStore, check_run
+from store.reader import TraceStore
 from store.zarr_json import array_json, group_json
 
 __all__ = ["Problem", "Report", "verify_store"]
@@ -135,7 +136,7 @@ class _Verifier:
         self.root, self.manifest, self.quick = root, manifest, quick
         self.progress, self.n_threads = progress, n_threads
         self.store = TraceStore(root, manifest)
-        self.report = Report(manifest.generation, manifest.n_rows, writer=_has_writer(root))
+        self.report = Report(manifest.generation, manifest.n_rows, writer=has_writer(root))
 
     def run(self) -> Report:
         """Check everything."""
@@ -292,7 +293,7 @@ class _Verifier:
         name = f"_index/{run[0]}-{run[1]}"
         try:
             hashes, rows = (self._whole(array) for array in run_arrays(run))
-            check_run(run, (hashes, rows), self.manifest.run_sums)
+            check_run(run, hashes, rows, self.manifest.run_sums)
         except CorruptError as error:
             yield Problem("index", name, str(error), rows=(run[0], run[1] - 1))
             return
@@ -333,15 +334,3 @@ def _fetch(reader: RawArray | CodedArray, start: int, stop: int) -> None:
     if start < stop:
         k = reader.layout.chunk_items
         reader.advise(np.array([start * k]), np.array([min(stop * k, reader.n_items)]), ())
-
-
-def _has_writer(root: Path) -> bool:
-    """Whether a writer holds the store's lock."""
-    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False

@@ -13,9 +13,6 @@ What a crash leaves behind (files in `_tmp/`, shards and runs beyond the manifes
 invisible to readers, and is cleared by the next writer before it does anything else.
 """
 
-import fcntl
-import json
-import os
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -23,30 +20,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from crc32c import crc32c
 
-from store.array_writer import ArrayWriter
-from store.contents import (
-    GROUPS,
-    WORKING_DIR,
-    StoredArray,
-    arrays_of,
-    column_array,
-    could_be_ours,
-    files_of,
-    offsets_array,
-    run_arrays,
-)
+from store.array_writer import ArrayWriter, write_document
+from store.contents import GROUPS, WORKING_DIR, StoredArray, column_array, files_of, offsets_array, run_name
 from store.errors import CorruptError, IncompleteError, LockedError, SchemaError, closest
 from store.files import Files
-from store.index import build_run, hash_ids, plan_runs
+from store.id_table import check_run, write_run
+from store.index import hash_ids, plan_runs
+from store.leftovers import clear_leftovers
+from store.lock import WriterLock
 from store.manifest import GROUP_FILE, Manifest, read_manifest
-from store.reader import TraceStore, check_run
+from store.reader import TraceStore
 from store.schema import TRACE_ID, ArrayLayout, Column, Schema, checksums_layout
 from store.values import encode_text, encode_value
-from store.zarr_json import array_json, group_json
+from store.zarr_json import group_json
 
-__all__ = ["StoreWriter", "clear_leftovers", "lock_directory", "write_document", "write_run"]
+__all__ = ["StoreWriter"]
 
 MAX_ID_BYTES = 1024
 COMMIT_ROWS, COMMIT_BYTES, COMMIT_S = 65_536, 1024**3, 60.0  # a killed job loses at most these
@@ -74,11 +63,11 @@ class StoreWriter:
         self.root, self.files = root.absolute(), files
         self._unusable: str | None = None
         files.make_dirs(self.root)
-        self._lock = lock_directory(self.root)
+        self._lock = WriterLock(self.root)
         try:
             self._begin(manifest or read_manifest(self.root))  # under the lock: no commit of another comes after it
         except BaseException:
-            os.close(self._lock)
+            self._lock.release()
             raise
 
     def _begin(self, manifest: Manifest) -> None:
@@ -417,20 +406,20 @@ class StoreWriter:
     def _commit_runs(self, kept: tuple[tuple[int, int], ...], first: int, **changes: object) -> None:
         """Commit with these runs of the id table and a new one of all rows from `first` on."""
         new = first, len(self)
-        sums = {name: n for name, n in self._manifest.run_sums.items() if name in map(_run_name, kept)}
-        sums[_run_name(new)] = self._write_run(*new)
+        sums = {name: n for name, n in self._manifest.run_sums.items() if name in map(run_name, kept)}
+        sums[run_name(new)] = self._write_run(*new)
         merged = set(self._manifest.runs) - set(kept)
         changes |= {"runs": (*kept, new), "run_sums": sums, "provenance": self.provenance}
         self._publish(self._manifest.next(**changes))
         for run in merged:  # readers of an older generation find these ids in the run that took them in
-            self.files.remove_tree(self.root / "_index" / _run_name(run))
+            self.files.remove_tree(self.root / "_index" / run_name(run))
 
     def _write_run(self, first: int, n_rows: int) -> int:
         """Build the id table's run for rows `first:n_rows` from the runs it takes in and the new ids; its checksum."""
         taken = [run for run in self._manifest.runs if run[0] >= first]
         old = [self._committed.id_run(run) for run in taken]
-        for run, found in zip(taken, old, strict=True):  # damage must not get a new checksum
-            check_run(run, found, self._manifest.run_sums)
+        for run, (hashes, rows) in zip(taken, old, strict=True):  # damage must not get a new checksum
+            check_run(run, hashes, rows, self._manifest.run_sums)
         hashes = np.concatenate([*(h for h, _ in old), hash_ids(self._new_ids)])
         rows = np.concatenate([*(r for _, r in old), np.arange(self._manifest.n_rows, n_rows)])
         return write_run(self.root, self.files, (first, n_rows), hashes, rows)
@@ -440,7 +429,7 @@ class StoreWriter:
 
     def close(self) -> None:
         """Release the files and the lock; what was not committed is gone."""
-        if self._lock is None:
+        if not self._lock.is_held:
             return
         self._unusable = "it was closed"
         try:
@@ -449,8 +438,7 @@ class StoreWriter:
             with suppress(OSError):  # the next writer does it
                 self.files.remove_tree(self.root / WORKING_DIR)
         finally:
-            os.close(self._lock)
-            self._lock = None
+            self._lock.release()
 
     def __enter__(self) -> "StoreWriter":
         return self
@@ -476,75 +464,6 @@ def _axis_lengths(where: str, items: dict[str, np.ndarray], schema: Schema) -> d
     return {axis: len(items[name]) for axis, name in first.items()}
 
 
-def clear_leftovers(root: Path, manifest: Manifest, files: Files) -> None:
-    """Remove what a crash left behind, and set back metadata that is ahead of the manifest; nothing of it is committed.
-
-    Only files of names that a writer gives are touched. The caller holds the store's lock.
-    """
-    files.sync_dir(root)  # who renamed the manifest may have died before that was durable, and its leftovers go now
-    files.remove_tree(root / WORKING_DIR)
-    belonging = files_of(manifest)
-    for path in _paths_in(root):
-        if path not in belonging and could_be_ours(path):
-            files.remove(root / path)
-            for folder in Path(path).parents[:-1]:
-                if not files.remove_if_empty(root / folder):
-                    break
-    files.make_dirs(root / WORKING_DIR)
-    for array in arrays_of(manifest):
-        path = root / array.layout.path / GROUP_FILE
-        if path.is_file() and _shape_in(path) != [array.n_items, *array.layout.item_shape]:
-            write_document(root, files, array.layout.path, array_json(array.layout, array.n_items, array.names))
-
-
-def _paths_in(root: Path) -> list[str]:
-    """Every file below a directory, relative to it."""
-    top = len(str(root)) + 1
-    return [f"{folder}/{name}"[top:] for folder, _, names in os.walk(root) for name in names]
-
-
-def write_run(root: Path, files: Files, run: tuple[int, int], hashes: np.ndarray, rows: np.ndarray) -> int:
-    """Write a run of the id table, of these hashes and rows in any order; return its checksum."""
-    checksum = 0
-    write_document(root, files, f"_index/{_run_name(run)}", group_json())
-    for array, values in zip(run_arrays(run), build_run(hashes, rows), strict=True):
-        writer = ArrayWriter(root, files, array._replace(n_items=0))
-        writer.append(values)
-        writer.commit()
-        writer.close()
-        checksum = crc32c(values, checksum)
-    return checksum
-
-
-def write_document(root: Path, files: Files, path: str, text: bytes) -> None:
-    """Put the metadata of a group or an array in its place, durably."""
-    files.make_dirs(root / path)
-    files.replace_text(root / path / GROUP_FILE, text, root / WORKING_DIR / GROUP_FILE)
-
-
-def _shape_in(path: Path) -> object:
-    """The shape in an array's metadata; None if it cannot be read."""
-    try:
-        return json.loads(path.read_bytes()).get("shape")
-    except (ValueError, AttributeError):
-        return None
-
-
-def _run_name(run: tuple[int, int]) -> str:
-    return f"{run[0]}-{run[1]}"
-
-
 def _check_new(root: Path) -> None:
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise SchemaError(f"{root}: expected a new path, found something there; open it to append, or remove it")
-
-
-def lock_directory(root: Path) -> int:
-    """Take the store for this writer alone; the kernel frees it when the process ends, however it ends."""
-    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(fd)
-        raise LockedError(f"{root}: expected no other writer, found one at work; wait for it, or stop it") from error
-    return fd

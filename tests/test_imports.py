@@ -12,12 +12,13 @@ ROOT = Path(__file__).parent.parent
 # A module may import those of earlier ranks only; a name stands for the modules under it without a rank of their own.
 RANKS = [
     ["store.errors"],
-    ["store.codecs", "store.files", "store.maps", "store.cache"],
+    ["store.codecs", "store.files", "store.maps", "store.cache", "store.lock"],
     ["store.schema"],
     ["store.manifest", "store.index", "store.split", "store.values", "store.zarr_json"],
     ["store.shard", "store.plan", "store.contents"],
     ["store.array"],
     ["store.array_writer"],
+    ["store.id_table", "store.leftovers"],
     ["store.batch", "store.order", "store.trace"],
     ["store.reader"],
     ["store.writer"],

@@ -636,13 +636,36 @@ def test_two_writers(tmp_path, children):
 
     children.append(start(hold))
     os.read(ours, 1)
-    with pytest.raises(LockedError, match="expected no other writer, found one at work") as caught:
+    holder = children.pop()
+    with pytest.raises(
+        LockedError, match=rf"expected no other writer, found process {holder} \(.*\) at work"
+    ) as caught:
         StoreWriter.open(path)
     assert "\n" not in str(caught.value)
-    holder = children.pop()
     os.kill(holder, signal.SIGKILL)
     assert wait(holder) == -signal.SIGKILL
     assert_goes_on(path, rows(3))
+
+
+def test_the_lock_ends_with_its_writer_not_with_its_children(tmp_path, children):
+    """Worker processes that were forked from it may live on for a while."""
+    path = create(tmp_path / "s.zarr", 3)
+    ours, theirs = os.pipe()
+
+    def hold():
+        StoreWriter.open(path, Quick())
+        worker = start(lambda: time.sleep(60))
+        os.write(theirs, worker.to_bytes(4, "little"))
+        time.sleep(60)
+
+    holder = start(hold)
+    worker = int.from_bytes(os.read(ours, 4), "little")
+    with pytest.raises(LockedError):
+        StoreWriter.open(path)
+    os.kill(holder, signal.SIGKILL)
+    wait(holder)
+    assert_goes_on(path, rows(3))
+    os.kill(worker, signal.SIGKILL)
 
 
 def test_a_clock_that_jumps(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """The store against its in-memory model, and against other clients of the format."""
 
+import os
 import pickle
 from pathlib import Path
 
@@ -427,7 +428,7 @@ def test_a_row_that_stopped_half_way_is_never_committed(tmp_path):
 
 def test_one_writer_at_a_time(tmp_path, rows):
     path = write_store(tmp_path / "s.zarr", SCHEMA, rows[:3])
-    with StoreWriter.open(path), pytest.raises(LockedError, match="found one at work"):
+    with StoreWriter.open(path), pytest.raises(LockedError, match=rf"found process {os.getpid()} \(.*\) at work"):
         StoreWriter.open(path)
     StoreWriter.open(path).close()
 

@@ -1,0 +1,46 @@
+"""The id table on disk: its runs, read, checked and written; `index.py` knows what is in them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from crc32c import crc32c
+
+from store.array import RESTORE, open_array
+from store.array_writer import ArrayWriter, write_document
+from store.contents import run_arrays, run_name
+from store.errors import CorruptError
+from store.files import Files
+from store.index import build_run
+from store.zarr_json import group_json
+
+__all__ = ["check_run", "read_run", "write_run"]
+
+Run = tuple[int, int]
+
+
+def read_run(root: Path, run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """A run's hashes, uint64 ascending, and their rows, int64; mapped. Raises CorruptError."""
+    return tuple(open_array(root, array).read(0, array.n_items) for array in run_arrays(run))
+
+
+def check_run(run: Run, hashes: np.ndarray, rows: np.ndarray, sums: Mapping[str, int]) -> None:
+    """Compare a run with its checksum; raises CorruptError."""
+    name = run_name(run)
+    expected, found = sums.get(name), crc32c(rows, crc32c(hashes))
+    if found != expected:
+        wanted = "none" if expected is None else f"{expected:08x}"
+        raise CorruptError(f"id table, rows {name}: expected checksum {wanted}, found {found:08x}; {RESTORE}")
+
+
+def write_run(root: Path, files: Files, run: Run, hashes: np.ndarray, rows: np.ndarray) -> int:
+    """Write a run of the id table, of these hashes and rows in any order; return its checksum."""
+    checksum = 0
+    write_document(root, files, f"_index/{run_name(run)}", group_json())
+    for array, values in zip(run_arrays(run), build_run(hashes, rows), strict=True):
+        writer = ArrayWriter(root, files, array._replace(n_items=0))
+        writer.append(values)
+        writer.commit()
+        writer.close()
+        checksum = crc32c(values, checksum)
+    return checksum
