@@ -12,10 +12,14 @@ from numpy.typing import NDArray
 __all__ = [
     "auprc",
     "auroc",
+    "auroc_samples",
     "bootstrap_auroc",
     "brier",
     "calibration_bins",
+    "check_scores",
     "expected_calibration_error",
+    "mean_auroc",
+    "percentile_interval",
     "ranking_metrics",
     "roc_points",
     "threshold_metrics",
@@ -36,9 +40,14 @@ def auroc(labels: Labels, scores: Scores) -> float:
     labels : (n,) of 0 and 1, both present
     scores : (n,) finite
     """
-    _check_scores(labels, scores)
+    check_scores(labels, scores)
     _, rank = np.unique(scores, return_inverse=True)
     return _weighted_auroc(labels, rank, np.ones(len(labels)))
+
+
+def mean_auroc(labels: Labels, scores: Scores) -> float:
+    """Mean AUROC of several runs (n_runs, n), or the AUROC of one (n,)."""
+    return float(np.mean([auroc(labels, run) for run in np.atleast_2d(scores)]))
 
 
 def bootstrap_auroc(
@@ -58,23 +67,39 @@ def bootstrap_auroc(
     -------
     low, high : float
     """
+    return percentile_interval(auroc_samples(labels, scores, questions, seed, n_resamples))
+
+
+def auroc_samples(
+    labels: Labels, scores: Scores, questions: NDArray[np.int64], seed: int, n_resamples: int = 1000
+) -> NDArray[np.float64]:
+    """Mean AUROC of the runs in each resample of the questions that drew both classes, (n_kept,).
+
+    The parameters are those of `bootstrap_auroc`. Which resamples are drawn and kept depends on labels, questions and
+    seed alone: the samples of two detectors are paired.
+    """
     rng = np.random.default_rng(seed)
     _, question = np.unique(questions, return_inverse=True)
     n_questions = int(question.max()) + 1
     ranks = [np.unique(run, return_inverse=True)[1] for run in np.atleast_2d(scores)]
-    drawn = []
+    samples = []
     for _ in range(n_resamples):
         counts = np.bincount(rng.integers(n_questions, size=n_questions), minlength=n_questions)
         weights = counts[question].astype(np.float64)  # (n,) times that each row was drawn
         if 0 < (weights * labels).sum() < weights.sum():
-            drawn.append(np.mean([_weighted_auroc(labels, rank, weights) for rank in ranks]))
-    low, high = np.percentile(drawn, [2.5, 97.5])
+            samples.append(np.mean([_weighted_auroc(labels, rank, weights) for rank in ranks]))
+    return np.array(samples)
+
+
+def percentile_interval(samples: NDArray[np.float64]) -> tuple[float, float]:
+    """The range of the middle 95% of bootstrap samples (n_samples,)."""
+    low, high = np.percentile(samples, [2.5, 97.5])
     return float(low), float(high)
 
 
 def auprc(labels: Labels, scores: Scores) -> float:
     """Average precision, sum over thresholds of (recall step) * precision; a coin gets the share of positives."""
-    _check_scores(labels, scores)
+    check_scores(labels, scores)
     positives, negatives = _counts_from_top(labels, scores)
     precision = positives / (positives + negatives)
     return float(np.diff(positives, prepend=0) @ precision / positives[-1])
@@ -92,7 +117,7 @@ def youden_threshold(labels: Labels, scores: Scores) -> float:
     It is one of the scores, hence finite. Scores that are all the same separate nothing: then 0.5, so that a constant
     probability predicts the majority.
     """
-    _check_scores(labels, scores)
+    check_scores(labels, scores)
     thresholds = np.unique(scores)[::-1]
     if len(thresholds) == 1:
         return 0.5
@@ -147,6 +172,14 @@ def ranking_metrics(labels: Labels, scores: Scores) -> dict[str, float]:
     }
 
 
+def check_scores(labels: Labels, scores: Scores) -> None:
+    """Raise ValueError unless the scores (n,) are finite and the labels (n,) hold both classes."""
+    if not np.isfinite(scores).all():
+        raise ValueError(f"scores: expected finite numbers, found {np.sum(~np.isfinite(scores))} that are not")
+    if set(np.unique(labels).tolist()) != {0, 1}:
+        raise ValueError(f"labels: expected both 0 and 1, found {np.unique(labels).tolist()}")
+
+
 def _weighted_auroc(labels: Labels, rank: NDArray[np.int64], weights: NDArray) -> float:
     """AUROC of rows drawn `weights` times each; `rank` (n,) numbers the distinct scores from the lowest up."""
     positives = np.bincount(rank, weights * labels)  # (n_distinct,)
@@ -159,10 +192,3 @@ def _counts_from_top(labels: Labels, scores: Scores) -> tuple[NDArray, NDArray]:
     """Positives and negatives at or above each distinct score, from the highest down, each (n_distinct,)."""
     _, rank = np.unique(-scores, return_inverse=True)
     return np.cumsum(np.bincount(rank, labels)), np.cumsum(np.bincount(rank, 1 - labels))
-
-
-def _check_scores(labels: Labels, scores: Scores) -> None:
-    if not np.isfinite(scores).all():
-        raise ValueError(f"scores: expected finite numbers, found {np.sum(~np.isfinite(scores))} that are not")
-    if set(np.unique(labels).tolist()) != {0, 1}:
-        raise ValueError(f"labels: expected both 0 and 1, found {np.unique(labels).tolist()}")
