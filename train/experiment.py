@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import uuid
 from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,31 @@ from numpy.typing import NDArray
 from models import BASELINES, DETECTORS, Baseline, Detector
 from store import TraceStore
 from train.checkpoint import load_checkpoint, save_checkpoint
+from train.comparison import compare_pairs, find_verdict
 from train.config import Config, off_flag
 from train.cpu import cpu_arithmetic, default_threads
-from train.data import Split, TrainingData, check_columns, check_pairs, check_threshold, missing_columns, read_split
+from train.data import (
+    KINDS,
+    UNLABELLED,
+    Split,
+    TrainingData,
+    check_columns,
+    check_pairs,
+    check_threshold,
+    kind_of,
+    label_scores,
+    missing_columns,
+    read_split,
+)
 from train.errors import DataError
 from train.loop import Epoch, fit, predict
-from train.metrics import bootstrap_auroc, ranking_metrics, threshold_metrics, youden_threshold
+from train.metrics import bootstrap_auroc, mean_auroc, ranking_metrics, threshold_metrics, youden_threshold
 from train.progress import TrainingProgress
 
 __all__ = ["Experiment", "Scored", "open_data", "run_experiment"]
+
+CONSTANT = "majority"  # the baseline that ranks nothing: to differ from it is to differ from 0.5
+LABEL_THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7)  # of the score, around the 0.5 that labels are made with
 
 
 @dataclass(frozen=True)
@@ -80,6 +97,7 @@ def open_data(config: Config, path: Path) -> TrainingData:
 
 def run_experiment(config: Config, data: TrainingData, output_dir: Path) -> Experiment:
     """Train and score every detector and baseline; checkpoints go to `output_dir`, which exists."""
+    truth = read_truth(data)
     run_id = uuid.uuid4().hex
     fabric = Fabric(accelerator="cpu" if config.force_cpu else "auto", devices=1)
     threads = config.threads or default_threads(max(hidden_size(name, data.store) for name in config.detectors))
@@ -94,10 +112,14 @@ def run_experiment(config: Config, data: TrainingData, output_dir: Path) -> Expe
         "split": data.split.summary(),
         "models": {name: judge(scored, data.split) for name, scored in models.items()},
         "baselines": {name: judge(scored, data.split) for name, scored in baselines.items()},
+        **compare_all(models, baselines, data.split),
         "store": describe_store(data.store),
         "config": asdict(config),
     }
-    return Experiment(results, models | baselines)
+    scored = models | baselines
+    if truth is not None:
+        results["label_sensitivity"] = [label_sensitivity(scored, truth, threshold) for threshold in LABEL_THRESHOLDS]
+    return Experiment(results, scored)
 
 
 def describe_store(store: TraceStore) -> dict[str, Any]:
@@ -195,3 +217,37 @@ def mean_metrics(labels: NDArray[np.int64], scores: NDArray[np.float64], thresho
         metrics["auroc_runs"] = [run["auroc"] for run in runs]
         metrics["auroc_sd"] = float(np.std(metrics["auroc_runs"], ddof=1))
     return metrics
+
+
+def compare_all(models: dict[str, Scored], baselines: dict[str, Scored], split: Split) -> dict[str, Any]:
+    """Compare the detectors with each other and with the baselines; the verdict is on the best of either."""
+    rivals = {name: scored for name, scored in baselines.items() if name != CONSTANT}
+    test = {name: scored.test for name, scored in (models | rivals).items()}
+    pairs = [*combinations(models, 2), *product(models, rivals)]
+    comparisons = compare_pairs(split.labels[split.test], test, pairs, split.questions[split.test], split.seed)
+    val = [
+        {name: mean_auroc(split.labels[split.val], scored.val) for name, scored in group.items()}
+        for group in (models, rivals)
+    ]
+    return {"comparisons": comparisons, "verdict": find_verdict(comparisons, *val)}
+
+
+def read_truth(data: TrainingData) -> NDArray[np.float32] | None:
+    """Read the column `score` of the test side (n_test,), of which labels are made; None where the store has none."""
+    column = data.store.schema.columns.get("score")
+    if column is None or kind_of(column) != KINDS["score"]:
+        return None
+    return data.store.read(data.split.test, columns=["score"])["score"].float().numpy()
+
+
+def label_sensitivity(scored: dict[str, Scored], truth: NDArray[np.float32], threshold: float) -> dict[str, Any]:
+    """Test AUROCs, nothing trained again, if label = 1 iff `truth` (n_test,) < threshold.
+
+    Rows whose truth is NaN are left out; an AUROC is None where one class remains.
+    """
+    labels = label_scores(truth, threshold)
+    known = labels != UNLABELLED
+    labels = labels[known]
+    both = 0 < labels.sum() < len(labels)
+    areas = {name: mean_auroc(labels, one.test[:, known]) if both else None for name, one in scored.items()}
+    return {"threshold": threshold, "rows": len(labels), "hallucinations": int(labels.sum()), "auroc": areas}

@@ -62,7 +62,7 @@ def write_scores(path: Path, experiment: Experiment, data: TrainingData) -> None
 
 
 def print_table(results: dict[str, Any], console: Console) -> None:
-    """Print test metrics, a line per detector and baseline, in 80 columns."""
+    """Print test metrics, a line per detector and baseline, and the verdict, in 80 columns."""
     test = results["split"]["test"]
     title = (
         f"test side: {test['rows']} traces of {test['questions']} questions, {test['hallucinations']} hallucinations"
@@ -78,6 +78,25 @@ def print_table(results: dict[str, Any], console: Console) -> None:
             table.add_row(name, *(cells.get(header, "") for header in headers))
         table.add_row()
     console.print(table)
+    if results["verdict"]:
+        console.print(_verdict_in_words(results["verdict"]), highlight=False, markup=False)
+
+
+def _verdict_in_words(verdict: dict[str, Any]) -> str:
+    """Who was chosen on validation, and how they compare on test; each line fits 80 columns."""
+    low, high = verdict["ci"]
+    if low > 0:
+        found = "the detector is better"
+    elif high < 0:
+        found = "the detector is worse"
+    else:
+        found = "they cannot be told apart"
+    difference = f"{_short(verdict['difference'])} [{_short(low)}, {_short(high)}]"
+    return (
+        f"Best on validation: detector {verdict['detector']}, baseline {verdict['baseline']}.\n"
+        f"On test {found}: difference {difference}, p = {_short(verdict['p_bootstrap'])}\n"
+        "(of AUROC, with 95% interval; paired bootstrap over questions)."
+    )
 
 
 def _cells(entry: dict[str, Any]) -> dict[str, str]:

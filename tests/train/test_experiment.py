@@ -6,10 +6,14 @@ import math
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from models import BASELINES, DETECTORS
 from train.cli import main
+from train.comparison import delong_test, holm
+from train.experiment import Scored, label_sensitivity
 from train.metrics import auroc
+from train.report import print_table
 
 SMALL = ["--epochs", "2", "--gnn-hidden", "8", "--latent-dim", "8", "--lstm-hidden", "8", "--force-cpu", "--seed", "1"]
 
@@ -75,6 +79,67 @@ def test_written_scores_give_the_written_metric(run_dir, results):
     assert auroc(labels.astype(int), scores) == results["baselines"]["logreg_best"]["test"]["auroc"]
 
 
+def test_comparisons_are_of_the_metrics_beside_them(run_dir, results):
+    """Every pair of detectors, every detector with every baseline but the constant; the numbers fit the AUROCs."""
+    names = list(DETECTORS)
+    rivals = [name for name in BASELINES if name != "majority"]
+    found = results["comparisons"]
+    assert [(one["a"], one["b"]) for one in found] == [
+        *((a, b) for i, a in enumerate(names) for b in names[i + 1 :]),
+        *((a, b) for a in names for b in rivals),
+    ]
+    lines = [line for line in read_scores(run_dir) if line["side"] == "test"]
+    labels = np.array([int(line["label"]) for line in lines])
+    entries = results["models"] | results["baselines"]
+    for one in found:
+        assert one["difference"] == entries[one["a"]]["test"]["auroc"] - entries[one["b"]]["test"]["auroc"]
+        assert one["ci"][0] <= one["difference"] <= one["ci"][1]
+        means = (np.array([float(line[one[key]]) for line in lines]) for key in ("a", "b"))
+        assert one["p_delong"] == delong_test(labels, *means).p
+    p_holm = holm(dict(enumerate(one["p_delong"] for one in found)))
+    assert [one["p_holm"] for one in found] == list(p_holm.values())
+
+
+def test_the_verdict_is_on_the_best_of_validation(results):
+    """The detector and the baseline with the best validation AUROC, compared on test."""
+    verdict = results["verdict"]
+    for key, group in (("detector", "models"), ("baseline", "baselines")):
+        best = max(entry["val"]["auroc"] for entry in results[group].values())
+        assert results[group][verdict[key]]["val"]["auroc"] == best
+    found = [
+        one for one in results["comparisons"] if (one["a"], one["b"]) == (verdict["detector"], verdict["baseline"])
+    ]
+    assert [{key: value for key, value in verdict.items() if key in found[0]}] == [
+        {key: value for key, value in one.items() if key not in ("a", "b")} for one in found
+    ]
+
+
+def test_label_sensitivity_is_of_the_scores_beside_it(results):
+    """These traces score 0.1 or 0.9, so every threshold gives the labels as stored."""
+    found = results["label_sensitivity"]
+    assert [one["threshold"] for one in found] == [0.3, 0.4, 0.5, 0.6, 0.7]
+    areas = {name: entry["test"]["auroc"] for name, entry in (results["models"] | results["baselines"]).items()}
+    test = results["split"]["test"]
+    for one in found:
+        assert one["auroc"] == areas
+        assert (one["rows"], one["hallucinations"]) == (test["rows"], test["hallucinations"])
+
+
+def test_label_sensitivity_follows_the_threshold():
+    """Labels change with the threshold, NaN is left out, and one class has no AUROC."""
+    scored = {"x": Scored(np.zeros((1, 1)), np.array([[0.9, 0.8, 0.1, 0.2], [0.9, 0.1, 0.8, 0.2]]))}
+    truth = np.array([0.35, 0.55, 0.65, np.nan], dtype=np.float32)
+    found = {threshold: label_sensitivity(scored, truth, threshold) for threshold in (0.3, 0.4, 0.6, 0.7)}
+    assert {threshold: one["auroc"]["x"] for threshold, one in found.items()} == {
+        0.3: None,
+        0.4: 1,
+        0.6: 0.75,
+        0.7: None,
+    }
+    assert [one["hallucinations"] for one in found.values()] == [0, 1, 2, 3]
+    assert {one["rows"] for one in found.values()} == {3}
+
+
 def test_files_of_a_run(run_dir):
     """Results, scores, a picture and a checkpoint per training, and nothing else."""
     checkpoints = {f"{name}-seed{seed}.pt" for name in DETECTORS for seed in (1, 2)}
@@ -115,6 +180,19 @@ def test_baselines_without_their_columns_are_left_out(make_store, labels, tmp_pa
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert set(results["models"]) == {"lstm_solo"}
     assert set(results["baselines"]) == {"majority", "logreg_first", "logreg_best"}
+    assert [one["b"] for one in results["comparisons"]] == ["logreg_first", "logreg_best"]
+    assert "label_sensitivity" not in results
+
+
+def test_without_baselines_there_is_no_verdict(make_store, labels, tmp_path, capsys):
+    """A store for graphs alone has one detector and nothing to compare it with."""
+    store = make_store(labels, columns=["question_id", "label", "hidden_states", "attn_mean"])
+    flags = ["--no-run-lstm", "--no-run-gvae", "--output-dir", str(tmp_path / "out"), *SMALL]
+    assert main(["--store", str(store), *flags]) == 0
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["comparisons"] == []
+    assert results["verdict"] is None
+    assert "Best on validation" not in capsys.readouterr().out
 
 
 def test_table_shows_detectors_and_baselines(store_path, tmp_path, capsys):
@@ -124,3 +202,19 @@ def test_table_shows_detectors_and_baselines(store_path, tmp_path, capsys):
     out = capsys.readouterr().out
     assert all(name in out for name in ("lstm_solo", *BASELINES))
     assert "…" not in out
+
+
+@pytest.mark.parametrize(
+    "low, high, words",
+    [
+        (-0.9004, -0.0161, "On test the detector is worse: difference -.037 [-.900, -.016], p = .002"),
+        (-0.0104, 0.0161, "On test they cannot be told apart: difference -.037 [-.010, .016], p = .002"),
+        (0.0101, 0.0161, "On test the detector is better: difference -.037 [.010, .016], p = .002"),
+    ],
+)
+def test_the_verdict_in_words(results, capsys, low, high, words):
+    """Beneath the table, in 80 columns, by the side of 0 on which the interval lies."""
+    verdict = {"detector": "gnn_det_lstm", "baseline": "answer_length", "difference": -0.037, "p_bootstrap": 0.002}
+    print_table(results | {"verdict": verdict | {"ci": [low, high]}}, Console(width=80))
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[-3:-1] == ["Best on validation: detector gnn_det_lstm, baseline answer_length.", words]
