@@ -62,10 +62,11 @@ def paired_bootstrap(
 
 
 def delong_test(labels: Labels, a: Scores, b: Scores) -> DeLongTest:
-    """Test AUROC(a) - AUROC(b) on the same rows, taken to be independent (DeLong et al., 1988), in O(n log n).
+    """Test AUROC(a) - AUROC(b) on the same rows, taken to be independent, in O(n log n).
 
-    The structural components come from midranks (Sun and Xu, 2014, doi:10.1109/LSP.2014.2337313). Rows of one question
-    are not independent: where questions have several rows, trust `paired_bootstrap`.
+    After DeLong et al. (1988, doi:10.2307/2531595), the structural components from midranks as in Sun and Xu (2014,
+    doi:10.1109/LSP.2014.2337313). Rows of one question are not independent: where questions have several rows, trust
+    `paired_bootstrap`.
 
     Parameters
     ----------
@@ -75,7 +76,7 @@ def delong_test(labels: Labels, a: Scores, b: Scores) -> DeLongTest:
     Returns
     -------
     DeLongTest
-        z = 0 and p = 1 where the two rank the rows alike, and where a class has one row only, which tells no variance;
+        z = 0 and p = 1 where the difference is 0, and where a class has one row only, which tells no variance;
         z is infinite where every row says the same, as for perfect scores against a constant.
     """
     by_positive, by_negative = map(np.subtract, _structural_components(labels, a), _structural_components(labels, b))
@@ -88,7 +89,7 @@ def delong_test(labels: Labels, a: Scores, b: Scores) -> DeLongTest:
 
 
 def holm(p_values: dict[Key, float]) -> dict[Key, float]:
-    """P values corrected for their number by Holm's step-down method (Holm, 1979), in the order they came in.
+    """P values corrected for their number by Holm's step-down method (Scand. J. Statist. 6:65-70, 1979), same order.
 
     The k-th smallest of m becomes (m - k + 1) * p, but no less than the one before it and at most 1. Calling those
     below 0.05 different is wrong anywhere with a probability below 0.05, however the tests depend on each other.
