@@ -127,9 +127,12 @@ class ChunkSums:
             raise CorruptError(f"array {layout.path!r}: expected {expected}, found {self._tail.size}; {RESTORE}")
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Of the chunks `start:stop`: uint32 `(n, n_planes)`."""
+        """Of the chunks `start:stop`: uint32 `(n, n_planes)`; raises CorruptError."""
         n_whole = self._whole.n_items
-        whole = self._whole.read(min(start, n_whole), min(stop, n_whole))
+        try:
+            whole = self._whole.read(min(start, n_whole), min(stop, n_whole))
+        except DamagedItemsError as error:  # its items are chunks: nobody must take them for rows
+            raise CorruptError(str(error)) from error
         return np.concatenate([whole, self._tail]) if stop > n_whole else whole
 
 

@@ -51,6 +51,11 @@ class Plan:
     ids: list[str] = field(default_factory=list)
     hopeless: str | None = None
 
+    @property
+    def copies(self) -> bool:
+        """Whether the rows have to be copied into a new store: some are dropped, or checksums are lost."""
+        return bool(self.rows or self.count("unverifiable"))
+
     def lines(self, path: Path) -> list[str]:
         """What will be done, a line each."""
         if self.hopeless:
@@ -58,10 +63,11 @@ class Plan:
         counts = {
             "leftover": "files that do not belong (removed if a writer left them)",
             "document": "files of metadata to write again",
-            "index": "problems of the id table, which is built again",
-            "unverifiable": "shards of checksums lost: what they are of is taken as it is",
+            "index": "runs of the id table damaged: it is built again",
         }
         lines = [f"  {n:,} {text}" for kind, text in counts.items() if (n := self.count(kind))]
+        if n := self.count("unverifiable"):
+            lines.append(f"  checksums lost for {n:,} files; what they hold is taken as it is, into a new store")
         if self.rows:
             known = ", ".join(self.ids[:5]) + ", ..." * (len(self.ids) > 5)
             dropped = f"{len(self.rows):,} of {self.report.rows:,} traces to drop ({known})"
@@ -69,8 +75,8 @@ class Plan:
         return lines
 
     def count(self, kind: str) -> int:
-        """Problems of one kind."""
-        return sum(problem.kind == kind for problem in self.report.problems)
+        """Files that have problems of one kind."""
+        return len({problem.file for problem in self.report.problems if problem.kind == kind})
 
 
 def plan_repair(path: str | Path, progress: Callable[[int, int], None] = lambda done, total: None) -> Plan:
@@ -140,13 +146,16 @@ def repair_store(
     if plan.hopeless:
         raise SchemaError(plan.hopeless)
     _finish_exchange(root, files)
+    kept = damaged_path(root)
+    if plan.copies and kept.exists():
+        raise SchemaError(f"{kept}: expected a new path for the damaged store, found something; move it away")
     lock = WriterLock(root)
     try:
         manifest = read_manifest(root)
         if manifest.generation != plan.report.generation:
             raise LockedError(f"{root}: expected no commit since it was verified, found one; repair it again")
         clear_leftovers(root, manifest, files)
-        if plan.rows:
+        if plan.copies:
             _drop_rows(root, plan, progress, files)
         else:
             _write_metadata(root, manifest, plan, files)
@@ -177,9 +186,7 @@ def _write_metadata(root: Path, manifest: Manifest, plan: Plan, files: Files) ->
 
 def _drop_rows(root: Path, plan: Plan, progress: Callable[[int], None], files: Files) -> None:
     """Make a store of the other rows, and let it take this one's place."""
-    kept, made = damaged_path(root), repaired_path(root)
-    if kept.exists():
-        raise SchemaError(f"{kept}: expected a new path for the damaged store, found something; move it away")
+    made = repaired_path(root)
     store = TraceStore.open(root, check=not plan.count("unverifiable"))
     dropped = set(plan.rows)
     rows = [row for row in range(len(store)) if row not in dropped]
@@ -187,7 +194,8 @@ def _drop_rows(root: Path, plan: Plan, progress: Callable[[int], None], files: F
     build_store(made, CopySource([(store, rows)], store.provenance | {"repaired": told}), progress, files)
     lines = "".join(f"{row}\t{trace_id}\n" for row, trace_id in zip(plan.rows, plan.ids, strict=True))
     list_path = dropped_path(root)
-    files.replace_text(list_path, lines.encode(), list_path.with_name(list_path.name + ".new"))
+    if lines:
+        files.replace_text(list_path, lines.encode(), list_path.with_name(list_path.name + ".new"))
     files.exchange(made, root)
     files.sync_dir(root.parent)
     _finish_exchange(root, files)

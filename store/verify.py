@@ -255,7 +255,10 @@ class _Verifier:
         except DamagedItemsError as error:  # it went while it was read
             problems.append(self._damaged(array, number, None, error))
         except CorruptError as error:  # of the checksums
-            problems.append(Problem("unverifiable", layout.shard_path(number), str(error), array.column, number))
+            rows = self._rows(array, _shard_items(array, number))
+            problems.append(
+                Problem("unverifiable", layout.shard_path(number), str(error), array.column, number, None, rows)
+            )
         return problems
 
     def _shard_fault(self, reader: RawArray | CodedArray, number: int) -> CorruptError | None:
