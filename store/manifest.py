@@ -120,7 +120,7 @@ def _check(record: dict) -> Manifest:
     schema = Schema.from_json(record["schema"], record["arrays"])
     runs = tuple((first, stop) for first, stop in record["runs"])
     counts = [("generation", record["generation"]), ("n_rows", record["n_rows"]), *record["n_items"].items()]
-    for name, count in (*counts, *((f"runs[{i}]", stop) for i, (_, stop) in enumerate(runs))):
+    for name, count in (*counts, *((f"runs[{i}]", row) for i, run in enumerate(runs) for row in run)):
         if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count < MAX_ITEMS:
             raise ValueError(f"{name}: expected a count, found {count!r:.40}")
     if (record["n_rows"] or record["n_items"]) and set(record["n_items"]) != set(schema.axes):

@@ -106,6 +106,7 @@ LIES = {
     "an axis called n_rows": lambda r: (_rename_axis(r, "n_rows"), r.update(n_rows=7.0)),
     "an axis called generation": lambda r: (_rename_axis(r, "generation"), r.update(generation="new")),
     "an axis called like a run": lambda r: (_rename_axis(r, "n_rows"), r.update(n_rows=-1)),
+    "a run from 0.0": lambda r: r.update(runs=[[0.0, 7]], run_sums={"0.0-7": r["run_sums"]["0-7"]}),
     "items without end": lambda r: r["n_items"].update(t=2**47),
     "ids without end": lambda r: r["n_items"].update(trace_id=2**47),
     "rows without end": lambda r: r.update(n_rows=2**38, runs=[[0, 2**38]], n_items=dict.fromkeys(r["n_items"], 2**47)),
