@@ -12,7 +12,7 @@ train: $(VENV)/installed
 	$(RUN) -m train $(ARGS)
 
 test: lint
-	$(RUN) -m pytest $(ARGS)
+	$(RUN) -m pytest -n auto $(ARGS)
 
 test-slow: $(VENV)/installed
 	$(RUN) -m pytest -m slow -s $(ARGS)

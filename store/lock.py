@@ -35,6 +35,9 @@ class WriterLock:
             ) from error
         _held.add(self)
 
+    def __del__(self) -> None:
+        self.release()
+
     @property
     def is_held(self) -> bool:
         return self._fd is not None
