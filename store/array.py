@@ -189,20 +189,18 @@ class _Array:
 
     def faults(self, start: int, stop: int, planes: list[int] | None = None) -> Iterator[DamagedItemsError]:
         """The chunks among `start:stop` that have other checksums than they should; all planes by default."""
-        expected = self.sums.read(start, stop).tolist()
-        for chunk, sums in zip(range(start, stop), expected, strict=True):
-            number, inside = divmod(chunk, self.layout.shard_chunks)
-            shard = self.shard(number)
+        expected, k = self.sums.read(start, stop), self.layout.shard_chunks
+        for number in range(start // k, -(-stop // k)):
+            first, last, shard = max(start, number * k), min(stop, (number + 1) * k), self.shard(number)
             for plane in range(self.layout.n_planes) if planes is None else planes:
-                try:
-                    found = shard.checksum(inside, plane)
-                except CorruptError as error:
-                    yield DamagedItemsError(str(error), self._items_of(chunk))
-                    continue
-                if found != sums[plane]:
-                    where = f"{shard.where}, chunk {inside}" + f", plane {plane}" * (self.layout.n_planes > 1)
-                    text = f"{where}: expected checksum {sums[plane]:08x}, found {found:08x}; {RESTORE}"
-                    yield DamagedItemsError(text, self._items_of(chunk))
+                sums = expected[first - start : last - start, plane].tolist()
+                found = shard.checksums(first - number * k, last - number * k, plane)
+                wrong = [i for i in range(last - first) if found[i] != sums[i]] if found != sums else []
+                for i in wrong:
+                    where = f"{shard.where}, chunk {first + i - number * k}"
+                    where += f", plane {plane}" * (self.layout.n_planes > 1)
+                    text = f"{where}: expected checksum {sums[i]:08x}, found {found[i]:08x}; {RESTORE}"
+                    yield DamagedItemsError(text, self._items_of(first + i))
 
     def _items_of(self, chunk: int) -> tuple[int, int]:
         k = self.layout.chunk_items
@@ -222,12 +220,12 @@ class _Array:
         needed = np.unique(_cells(starts, stops, self.layout.chunk_items)[1])
         planes = self._planes(select).tolist()
 
-        def run(some: list[int]) -> None:
-            for chunk in some:
-                for fault in self.faults(chunk, chunk + 1, planes):
+        def run(some: list[tuple[int, int]]) -> None:
+            for start, stop in some:
+                for fault in self.faults(start, stop, planes):
                     raise fault
 
-        into.run(run, needed.tolist(), len(needed) * len(planes) * self.layout.chunk_bytes)
+        into.run(run, _stretches(needed), len(needed) * len(planes) * self.layout.chunk_bytes)
 
     def selected_shape(self, select: Select) -> tuple[int, ...]:
         """Shape of an item of which only `select`, a slice an axis, is read (all of it if empty)."""
@@ -491,6 +489,15 @@ def _cells(starts: np.ndarray, stops: np.ndarray, n: int) -> tuple[np.ndarray, n
     counts = np.where(stops > starts, -(-stops // n) - first, 0)
     i = np.repeat(np.arange(len(starts)), counts)
     return i, np.arange(len(i)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+
+
+def _stretches(numbers: np.ndarray) -> list[tuple[int, int]]:
+    """Ascending numbers as ranges of consecutive ones: (first, behind the last)."""
+    if not len(numbers):
+        return []
+    border = np.flatnonzero(np.diff(numbers) != 1) + 1
+    firsts, lasts = numbers[np.r_[0, border]], numbers[np.r_[border, len(numbers)] - 1]
+    return list(zip(firsts.tolist(), (lasts + 1).tolist(), strict=True))
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

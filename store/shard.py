@@ -105,8 +105,8 @@ class _Shard:
             )
         return present.astype(np.int64)
 
-    def checksum(self, chunk: int, plane: int) -> int:
-        """CRC32C of a chunk as it is found; behind the items that the manifest knows of, it counts as zeros."""
+    def checksums(self, start: int, stop: int, plane: int) -> list[int]:
+        """CRC32C of the chunks `start:stop` as found; what is behind the items of the manifest counts as zeros."""
         raise NotImplementedError
 
 
@@ -152,13 +152,18 @@ class RawShard(_Shard):
         items.flags.writeable = False
         return items
 
-    def checksum(self, chunk: int, plane: int) -> int:
+    def checksums(self, start: int, stop: int, plane: int) -> list[int]:
         """See `_Shard`: a tail that has grown since still has the checksum that it had."""
-        layout, start = self.layout, int(self.entries[chunk, plane, 0])
-        n_items = min(layout.chunk_items, self.n_items - chunk * layout.chunk_items)
-        n_bytes = n_items * layout.plane_item_bytes
-        found = crc32c(self.data[start : start + n_bytes])
-        return crc32c(bytes(layout.chunk_bytes - n_bytes), found) if n_bytes < layout.chunk_bytes else found
+        layout, n_bytes = self.layout, self.layout.chunk_bytes
+        memory, first = memoryview(self.data), int(self.plane_offsets[plane])
+        whole = min(stop, self.n_items // layout.chunk_items)
+        sums = [
+            crc32c(memory[i : i + n_bytes]) for i in range(first + start * n_bytes, first + whole * n_bytes, n_bytes)
+        ]
+        if whole < stop:
+            rest = memory[first + whole * n_bytes : first + self.n_items * layout.plane_item_bytes]
+            sums.append(crc32c(bytes(n_bytes - len(rest)), crc32c(rest)))
+        return sums
 
     def byte_ranges(self, start: int, stop: int, planes: np.ndarray) -> list[tuple[int, int]]:
         """Where the items `start:stop` of some planes lie in the file."""
@@ -169,22 +174,28 @@ class RawShard(_Shard):
 class CodedShard(_Shard):
     """A compressed shard."""
 
-    def checksum(self, chunk: int, plane: int) -> int:
-        """CRC32C of the compressed bytes (another number if what stands behind them says otherwise).
+    def checksums(self, start: int, stop: int, plane: int) -> list[int]:
+        """See `_Shard`: of the compressed bytes; another number if what stands behind them says otherwise.
 
         Of a last chunk that is not whole, that of its decoded items: it may have been compressed again since, with
         more items, by a commit or by one that did not come to its end.
         """
-        n_items = self.n_items - chunk * self.layout.chunk_items
-        if n_items < self.layout.chunk_items:
-            items = np.empty(self.layout.chunk_bytes, np.uint8)
-            self.read_chunk(chunk, plane, items)
-            items[n_items * self.layout.plane_item_bytes :] = 0
-            return crc32c(items)
+        return [self._checksum(chunk, plane) for chunk in range(start, stop)]
+
+    def _checksum(self, chunk: int, plane: int) -> int:
         offset, n_bytes = self.entries[chunk, plane].tolist()
         packed, stated = split_coded(self.data[offset : offset + n_bytes])
         found = crc32c(packed)
-        return found if found == stated else found ^ 0xFFFFFFFF
+        n_items = self.n_items - chunk * self.layout.chunk_items
+        if found == stated and n_items >= self.layout.chunk_items:
+            return found
+        items = np.empty(self.layout.chunk_bytes, np.uint8)
+        try:
+            self.read_chunk(chunk, plane, items)
+        except CorruptError:
+            return found ^ 0xFFFFFFFF
+        items[n_items * self.layout.plane_item_bytes :] = 0
+        return crc32c(items)
 
     def read_chunk(self, chunk: int, plane: int, out: np.ndarray) -> None:
         """Decode one chunk into `out`, uint8 `(chunk_bytes,)`; raises CorruptError if its bytes are damaged."""
