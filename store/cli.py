@@ -50,6 +50,7 @@ remove it.
 examples:
   python -m store repair traces.zarr          # what would be done
   python -m store repair traces.zarr --yes
+  python -m store repair traces.zarr --drop-columns label,score --yes     # then: python -m store label
 """
 
 
@@ -116,6 +117,9 @@ def _add_health(commands: argparse._SubParsersAction) -> None:
 
     repair = commands.add_parser("repair", help="make it whole", epilog=REPAIR_EXAMPLES, formatter_class=raw)
     repair.add_argument("store", metavar="STORE", type=Path)
+    repair.add_argument(
+        "--drop-columns", type=_names, default=[], help="drop these in place of the traces that they are damaged in"
+    )
     repair.add_argument("--yes", action="store_true", help="do it; else only tell what would be done")
     repair.set_defaults(run=run_repair)
 
@@ -145,10 +149,10 @@ def run_repair(args: argparse.Namespace) -> int:
     from store.repair import plan_repair, repair_store
 
     with Progress(_share, _gigabytes) as progress:
-        plan = plan_repair(args.store, lambda *done: progress(done))
+        plan = plan_repair(args.store, lambda *done: progress(done), args.drop_columns)
     print("\n".join([f"{args.store}: {len(plan.report.problems):,} problems", *plan.lines(args.store)]))
     if not args.yes:
-        return int(bool(plan.report.problems))
+        return int(bool(plan.report.problems or plan.columns))
     with Progress(lambda done: done / max(1, plan.report.rows)) as progress:
         store = repair_store(args.store, plan, progress)
     print(f"{args.store}: repaired, {len(store):,} traces")

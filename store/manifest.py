@@ -112,6 +112,7 @@ class Manifest:
 
 def _check(record: dict) -> Manifest:
     """The record as a Manifest, if it keeps every invariant."""
+    record = {"run_sums": {}, **record}  # the first stores had none
     if record["format_version"] != FORMAT_VERSION:
         raise ValueError(f"format_version {record['format_version']!r}")
     for key, kind in (("uuid", str), ("n_items", dict), ("tails", dict), ("run_sums", dict), ("provenance", dict)):

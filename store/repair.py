@@ -1,18 +1,18 @@
-"""Make a damaged store whole: clear what a crash left, write metadata again, and leave out rows that are damaged.
+"""Make a damaged store whole: clear what a crash left, write metadata again, leave out damaged rows or columns.
 
 Nothing is ever lost silently. Rows are dropped by making a new store of the others beside the old one; when it is
 whole, the two change places in one step, and the old one stays, under another name, until somebody removes it.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from store.array_writer import write_document
-from store.contents import WORKING_DIR, arrays_of, groups_of
-from store.errors import LockedError, SchemaError, StoreError
+from store.contents import WORKING_DIR, arrays_of, checked_arrays, groups_of
+from store.errors import LockedError, NotFoundError, SchemaError, StoreError
 from store.files import Files
 from store.id_table import write_run
 from store.index import hash_ids
@@ -20,6 +20,7 @@ from store.leftovers import clear_leftovers
 from store.lock import WriterLock
 from store.manifest import GROUP_FILE, Manifest, read_manifest
 from store.reader import TraceStore
+from store.schema import Schema
 from store.sources.build import build_store
 from store.sources.copies import CopySource
 from store.verify import Report, verify_store
@@ -42,6 +43,10 @@ class Plan:
         Rows to drop.
     ids
         Their ids; `UNREADABLE` for those that are damaged themselves.
+    columns
+        Columns to drop, so that their damage costs no row.
+    by_column
+        Damaged column -> how many rows that concerns.
     hopeless
         Why nothing can be done, if so.
     """
@@ -49,12 +54,15 @@ class Plan:
     report: Report
     rows: list[int] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
+    columns: list[str] = field(default_factory=list)
+    by_column: dict[str, int] = field(default_factory=dict)
     hopeless: str | None = None
 
     @property
     def copies(self) -> bool:
         """Whether the rows have to be copied into a new store: some are dropped, or checksums are lost."""
-        return bool(self.rows or self.count("unverifiable"))
+        lost = (p for p in self.report.problems if p.kind == "unverifiable" and p.column not in self.columns)
+        return bool(self.rows or any(lost))
 
     def lines(self, path: Path) -> list[str]:
         """What will be done, a line each."""
@@ -72,25 +80,56 @@ class Plan:
             known = ", ".join(self.ids[:5]) + ", ..." * (len(self.ids) > 5)
             dropped = f"{len(self.rows):,} of {self.report.rows:,} traces to drop ({known})"
             lines += [f"  {dropped}, to be listed in {dropped_path(path)}"]
-        return lines
+        for name, n in self.by_column.items():
+            lines += [f"    {n:,} of them because of column {name!r} (--drop-columns {name} drops that one instead)"]
+        return lines + [f"  column {name!r} to drop" for name in self.columns]
 
     def count(self, kind: str) -> int:
         """Files that have problems of one kind."""
         return len({problem.file for problem in self.report.problems if problem.kind == kind})
 
 
-def plan_repair(path: str | Path, progress: Callable[[int, int], None] = lambda done, total: None) -> Plan:
-    """Verify a store and say what a repair would do; changes nothing."""
-    report = verify_store(path, progress=progress)
+def plan_repair(
+    path: str | Path,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    drop_columns: Sequence[str] = (),
+) -> Plan:
+    """Verify a store and say what a repair would do; changes nothing.
+
+    Parameters
+    ----------
+    path
+        The store.
+    progress
+        Called with the bytes checked so far and all of them.
+    drop_columns
+        Columns to drop, damaged or not. One flipped byte condemns all rows of its chunk: tens of thousands in a column
+        of small numbers, which can often be made again.
+
+    Raises
+    ------
+    NotFoundError
+        There is no such column.
+    """
     store = TraceStore.open(path)
-    plan = Plan(report)
+    for name in drop_columns:
+        if name not in store.schema.columns:
+            raise NotFoundError(f"{store.path}: expected a column to drop, found {name!r:.200}")
+    report = verify_store(path, progress=progress)
+    plan = Plan(report, columns=list(drop_columns))
     rows: set[int] = set()
+    by_column: dict[str, set[int]] = {}
     for problem in report.problems:
+        if problem.column in drop_columns:
+            continue
         if problem.kind == "damaged" and problem.rows is None and len(store):
             plan.hopeless = f"{problem.text}; which rows that concerns is not known; restore it from a copy"
         elif problem.kind == "damaged" and problem.rows:
-            rows |= set(range(problem.rows[0], problem.rows[1] + 1))
-    plan.rows = sorted(rows)
+            concerned = range(problem.rows[0], problem.rows[1] + 1)
+            rows |= set(concerned)
+            if problem.column in store.schema.columns:
+                by_column.setdefault(problem.column, set()).update(concerned)
+    plan.rows, plan.by_column = sorted(rows), {name: len(found) for name, found in by_column.items()}
     plan.ids = [_readable_id(store, row) for row in plan.rows]
     if rows and len(rows) == len(store):
         plan.hopeless = f"{store.path}: every row is damaged; restore it from a copy"
@@ -155,6 +194,8 @@ def repair_store(
         if manifest.generation != plan.report.generation:
             raise LockedError(f"{root}: expected no commit since it was verified, found one; repair it again")
         clear_leftovers(root, manifest, files)
+        if plan.columns:
+            manifest = _drop_columns(root, manifest, plan.columns, files)
         if plan.copies:
             _drop_rows(root, plan, progress, files)
         else:
@@ -163,6 +204,22 @@ def repair_store(
     finally:
         lock.release()
     return TraceStore.open(root)
+
+
+def _drop_columns(root: Path, manifest: Manifest, names: Sequence[str], files: Files) -> Manifest:
+    """Commit a state without some columns, and remove what they leave."""
+    old = manifest.schema
+    schema = Schema(
+        {name: column for name, column in old.columns.items() if name not in names},
+        {name: array for name, array in old.arrays.items() if name not in names},
+    )
+    n_items = {axis: n for axis, n in manifest.n_items.items() if axis in schema.axes}
+    smaller = manifest.next(schema=schema, n_items=n_items)
+    kept = {array.layout.path for array in checked_arrays(smaller)}
+    smaller = replace(smaller, tails={path: sums for path, sums in manifest.tails.items() if path in kept})
+    write_document(root, files, "", group_json(smaller.to_attributes()))
+    clear_leftovers(root, smaller, files)
+    return smaller
 
 
 def _write_metadata(root: Path, manifest: Manifest, plan: Plan, files: Files) -> None:

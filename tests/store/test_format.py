@@ -138,6 +138,19 @@ def test_a_copy_can_be_appended_to(copy):
     assert verify_store(copy).problems == []
 
 
+def test_the_first_stores_had_no_checksums_of_their_ids(copy):
+    """They are read, verified and appended to; what is written now has them."""
+    edit_record(copy, lambda record: record.pop("run_sums"))
+    assert len(TraceStore.open(copy, check=True).ids[:]) == N_ROWS
+    assert verify_store(copy).problems == []
+    with StoreWriter.open(copy) as writer:
+        writer.append("new", row_of(SCHEMA, 3)[1])
+        writer.commit()
+        writer.merge_runs()
+    assert TraceStore.open(copy, check=True).row_of("new") == N_ROWS
+    assert TraceStore.open(copy)._manifest.run_sums
+
+
 def test_a_newer_format_is_refused_with_what_to_do(copy):
     edit_record(copy, lambda record: record.update(format_version=FORMAT_VERSION + 1))
     for use in (TraceStore.open, StoreWriter.open, verify_store):

@@ -158,6 +158,26 @@ def test_damaged_rows_are_dropped_and_listed(path, capsys):
     assert sorted(e.name for e in path.parent.iterdir()) == ["s.zarr", "s.zarr.damaged", "s.zarr.dropped.txt"]
 
 
+def test_a_column_is_dropped_in_place_of_its_rows(path, capsys):
+    """What else is damaged costs what it costs; without anything else, nothing is copied."""
+    damage_rows(path)
+    out = repair(capsys, path)[1]
+    assert "5 of them because of column 'label' (--drop-columns label drops that one instead)" in out
+    damaged = shutil.copytree(path, path.with_name("t.zarr"))
+    status, out, _ = repair(capsys, path, "--drop-columns", "label,states", "--yes")
+    assert (status, out.splitlines()[-1]) == (0, f"{path}: repaired, 17 traces")
+    assert sorted(entry.name for entry in path.parent.iterdir()) == ["s.zarr", "t.zarr"]
+    assert repair(capsys, damaged, "--drop-columns", "label", "--yes")[0] == 0
+    for store, dropped, n_lost in ((path, {"label", "states"}, 0), (damaged, {"label"}, 3)):
+        found = TraceStore.open(store, check=True)
+        assert set(found.schema.columns) == set(SCHEMA.columns) - dropped
+        assert verify_store(store).problems == []
+        for trace, (trace_id, row) in zip(found, ROWS[n_lost:], strict=True):
+            assert trace.id == trace_id
+            assert_same_row(trace, {name: value for name, value in row.items() if name not in dropped})
+    assert repair(capsys, path, "--drop-columns", "nothing", "--yes")[0] == 2
+
+
 def lose_shard_of_ids(path):
     (path / "trace_id/c/0").unlink()
 
