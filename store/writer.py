@@ -38,7 +38,7 @@ from store.zarr_json import group_json
 __all__ = ["StoreWriter"]
 
 MAX_ID_BYTES = 1024
-COMMIT_ROWS, COMMIT_BYTES, COMMIT_S = 65_536, 1024**3, 60.0  # a killed job loses at most these
+COMMIT_ROWS, COMMIT_BYTES, COMMIT_S = 2**18, 2**30, 60.0  # a killed job loses at most these
 
 
 class StoreWriter:
