@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
+from models.losses import ClassificationLoss
+
 if TYPE_CHECKING:
     from store import Batch
 
@@ -41,7 +43,7 @@ class Detector(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.criterion = nn.BCEWithLogitsLoss()
+        self.criterion = ClassificationLoss()
 
     @classmethod
     def build(cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any]) -> Detector:

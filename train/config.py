@@ -44,7 +44,13 @@ class Config:
     patience: int = option(10, "stop after this many epochs without a better validation AUROC", 1, 10**6)
     batch_size: int = option(32, "traces per step", 1, 10**6)
     lr: float = option(1e-3, "peak learning rate of the one-cycle schedule", 0, 10, low_open=True)
+    grad_accum: int = option(1, "steps whose gradients are added up before the weights move", 1, 10**6)
+    focal_loss: bool = option(False, "let rows that are easy count less (focal loss, gamma 2)")
+    label_smoothing: float = option(0.0, "train towards s/2 and 1 - s/2 in place of 0 and 1", 0, 0.99)
     num_workers: int = option(0, "threads that read ahead", 0, 1024)
+    cache_size: int | None = option(
+        None, "bytes of decoded chunks to keep, for compressed columns (default: 64 MiB)", 0, 2**60
+    )
     force_cpu: bool = option(False, "use the CPU even where an accelerator is at hand")
     threads: int | None = option(
         None, "CPU threads for arithmetic (default: 1, but all cores from d = 1024 on)", 1, 1024

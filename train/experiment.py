@@ -18,6 +18,7 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from models import BASELINES, DETECTORS, Baseline, Detector
+from models.losses import ClassificationLoss
 from store import TraceStore
 from train.checkpoint import load_checkpoint, save_checkpoint
 from train.comparison import compare_pairs, find_verdict
@@ -36,7 +37,7 @@ from train.data import (
     missing_columns,
     read_split,
 )
-from train.errors import DataError
+from train.errors import ConfigError, DataError
 from train.loop import Epoch, fit, predict
 from train.metrics import bootstrap_auroc, mean_auroc, ranking_metrics, threshold_metrics, youden_threshold
 from train.progress import TrainingProgress
@@ -86,7 +87,10 @@ class Run:
 
 def open_data(config: Config, path: Path) -> TrainingData:
     """Open the store and split it; raises StoreError or DataError before anything is written."""
-    store = TraceStore.open(path)
+    try:
+        store = TraceStore.open(path, config.cache_size)
+    except ValueError as error:
+        raise ConfigError(f"--cache-size: {error}") from error
     for name in config.detectors:
         check_columns(store, name, DETECTORS[name].columns, f"or leave it out with {off_flag(name)}")
         if "attn_mean" in DETECTORS[name].columns:
@@ -158,7 +162,9 @@ def train_once(name: str, config: Config, run: Run) -> tuple[NDArray[np.float64]
 
 def build_detector(name: str, store: TraceStore, config: Config) -> Detector:
     """Build an untrained detector that fits the columns of the store."""
-    return DETECTORS[name].build(item_shapes(name, store), asdict(config))
+    detector = DETECTORS[name].build(item_shapes(name, store), asdict(config))
+    detector.criterion = ClassificationLoss(config.focal_loss, config.label_smoothing)
+    return detector
 
 
 def hidden_size(name: str, store: TraceStore) -> int:

@@ -62,7 +62,7 @@ def fit(
     data : TrainingData
         The store and its split.
     config : Config
-        epochs, patience, batch_size, lr, num_workers and, for the order of the rows, seed count here.
+        epochs, patience, batch_size, grad_accum, lr, num_workers and, for the order of the rows, seed count here.
     on_best : callable
         (Epoch, weights) after each epoch that beats those before it; the first one always does.
     on_step, on_epoch : callable
@@ -80,14 +80,15 @@ def fit(
     """
     batches = data.loader("train", model.columns, config, shuffle=True)
     optimizer = torch.optim.AdamW(model.parameters(), config.lr, betas=(0.9, 0.999), weight_decay=1e-4, fused=True)
-    schedule = OneCycleLR(optimizer, config.lr, total_steps=config.epochs * len(batches) + 1)
+    n_steps = -(-len(batches) // config.grad_accum)
+    schedule = OneCycleLR(optimizer, config.lr, total_steps=config.epochs * n_steps + 1)
     optimizer = fabric.setup_optimizers(optimizer)
     val_labels = data.split.labels[data.split.val]
     history: list[Epoch] = []
     best = Epoch(-1, math.inf, -math.inf)
     for number in range(config.epochs):
         batches.set_epoch(number)
-        loss = train_epoch(fabric, model, optimizer, schedule, batches, data, on_step)
+        loss = train_epoch(fabric, model, optimizer, schedule, batches, data, config.grad_accum, on_step)
         scores = predict(fabric, model, data, "val", config)
         epoch = Epoch(number, loss, auroc(val_labels, scores))
         history.append(epoch)
@@ -107,21 +108,25 @@ def train_epoch(
     schedule: LRScheduler,
     batches: TraceLoader,
     data: TrainingData,
+    grad_accum: int,
     on_step: OnStep,
 ) -> float:
-    """Make one pass over the training rows; give the mean loss of a row."""
+    """Make one pass; the weights move after every `grad_accum` batches. Give the mean loss of a row."""
     labels = torch.from_numpy(data.split.labels)
     model.train()
     total, n_rows = 0.0, 0
-    for batch in batches:
+    for i, batch in enumerate(batches):
         batch = batch.to(fabric.device)
         outputs = model(batch)
         loss = model.loss(outputs, labels[batch.rows].to(fabric.device))
-        fabric.backward(loss)
-        fabric.clip_gradients(model, optimizer, max_norm=CLIP_NORM, error_if_nonfinite=False)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad(set_to_none=True)
+        first = i // grad_accum * grad_accum  # of the batches that make this step
+        n_together = min(grad_accum, len(batches) - first)
+        fabric.backward(loss / n_together)
+        if i == first + n_together - 1:
+            fabric.clip_gradients(model, optimizer, max_norm=CLIP_NORM, error_if_nonfinite=False)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad(set_to_none=True)
         step_loss = check_finite("training loss", loss.item(), batch.rows, data)
         total, n_rows = total + step_loss * len(batch), n_rows + len(batch)
         on_step(len(batch), step_loss)

@@ -11,7 +11,8 @@ from train.errors import ConfigError
 FORMER_FLAGS = (
     "--epochs 3 --batch-size 4 --lr 0.01 --attn-threshold 0.1 --score-threshold 0.4 --max-traces 50 --gnn-hidden 8 "
     "--latent-dim 6 --lstm-hidden 7 --num-lstm-layers 1 --dropout 0.1 --kl-weight 0.5 --run-lstm --no-run-gnn-det "
-    "--run-gvae --output-dir out --force-cpu --num-workers 2"
+    "--run-gvae --output-dir out --force-cpu --num-workers 2 --grad-accum 3 --focal-loss --label-smoothing 0.1 "
+    "--cache-size 1000000"
 )
 
 
@@ -22,6 +23,7 @@ def test_former_flags_parse():
     assert (config.score_threshold, config.max_traces, config.gnn_hidden, config.latent_dim) == (0.4, 50, 8, 6)
     assert (config.lstm_hidden, config.num_lstm_layers, config.dropout, config.kl_weight) == (7, 1, 0.1, 0.5)
     assert (config.output_dir, config.force_cpu, config.num_workers) == ("out", True, 2)
+    assert (config.grad_accum, config.focal_loss, config.label_smoothing, config.cache_size) == (3, True, 0.1, 10**6)
     assert config.detectors == ["lstm_solo", "gvae_lstm"]
 
 

@@ -1,5 +1,7 @@
 """The loop: any detector, the best epoch, early stopping, the same numbers from the same seed."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -71,6 +73,18 @@ def test_best_epochs_rise_and_end_at_the_best(data):
         predict(FABRIC, detector, data, "val", Config()),
     )
     assert np.mean(scores[labels == 1][:, None] > scores[labels == 0]) == pytest.approx(areas[-1])
+
+
+@pytest.mark.parametrize("batch_size, together", [(1, 8), (2, 4), (4, 2)])
+def test_small_batches_together_move_the_weights_like_a_large_one(data, batch_size, together):
+    """Also at the end of an epoch, where they are fewer."""
+    weights = {}
+    for size, n in ((8, 1), (batch_size, together)):
+        rows = len(data.split.train) // 8 * 8  # whole batches of both sizes
+        split = dataclasses.replace(data.split, train=data.split.train[:rows])
+        config = Config(epochs=3, lr=0.05, batch_size=size, grad_accum=n)
+        weights[size] = run(TrainingData(data.store, split), config=config)[2].weights.weight.detach().clone()
+    assert torch.allclose(weights[8], weights[batch_size], rtol=1e-3, atol=1e-5)
 
 
 def test_patience_stops_early(data):
