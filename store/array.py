@@ -88,6 +88,7 @@ def open_array(
     cache: ChunkCache | None = None,
     max_maps: int = MAX_MAPS,
     check: Manifest | None = None,
+    inode: int | None = None,
 ) -> "RawArray | CodedArray":
     """The reader of an array; nothing is opened until items are asked for.
 
@@ -99,11 +100,16 @@ def open_array(
         For decoded chunks.
     check
         What is committed: if given, every chunk is checked before it is used.
+    inode
+        Number of the directory that was opened: a shard of another one, that has taken its place, is refused.
     """
     sums = check and ChunkSums(root, array, check)
     if array.layout.codec is None:
-        return RawArray(root, array.layout, array.n_items, max_maps, sums)
-    return CodedArray(root, array.layout, array.n_items, cache or ChunkCache(0), max_maps, sums)
+        opened = RawArray(root, array.layout, array.n_items, max_maps, sums)
+    else:
+        opened = CodedArray(root, array.layout, array.n_items, cache or ChunkCache(0), max_maps, sums)
+    opened.inode = inode
+    return opened
 
 
 class ChunkSums:
@@ -164,6 +170,7 @@ class _Array:
         sums: ChunkSums | None = None,
     ) -> None:
         self.root, self.layout, self.n_items, self.max_maps, self.sums = root, layout, n_items, max_maps, sums
+        self.inode: int | None = None
         self._shards: dict[int, RawShard | CodedShard] = {}
 
     def shard(self, number: int) -> RawShard | CodedShard:
@@ -178,9 +185,12 @@ class _Array:
     def _open_shard(self, number: int) -> RawShard | CodedShard:
         n_items, first = self.layout.items_in_shard(number, self.n_items), number * self.layout.shard_items
         try:
-            return self.shard_type(self.root, self.layout, number, n_items)
-        except CorruptError as error:
+            opened = self.shard_type(self.root, self.layout, number, n_items)
+            if self.inode not in (None, self.root.stat().st_ino):
+                raise CorruptError(f"{self.root}: expected the store that was opened, found another in its place")
+        except (CorruptError, FileNotFoundError) as error:
             raise DamagedItemsError(str(error), (first, first + n_items)) from error
+        return opened
 
     def open_shards(self, starts: np.ndarray, stops: np.ndarray) -> None:
         """Open the shards of some ranges, before memory is taken for what they hold."""

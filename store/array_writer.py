@@ -30,11 +30,6 @@ class ArrayWriter:
         The array, with the committed items, taken up where they end.
     manifest
         What is committed. If given, a checksum of every whole chunk is kept in an array beside it; None: no checksums.
-
-    Raises
-    ------
-    CorruptError
-        The committed tail is damaged: what is taken up from it would get a new checksum.
     """
 
     def __init__(
@@ -56,8 +51,7 @@ class ArrayWriter:
         self._builder: RawBuilder | CodedBuilder | None = None
         self._dirty: set[Path] = set()
         self._sums = ArrayWriter(root, files, array.checksums) if manifest else None
-        if n_items % layout.shard_items:
-            self._take_up_tail(array, manifest)
+        self._begun = (array, manifest) if n_items % layout.shard_items else None  # a tail not yet taken up
 
     @property
     def _shard(self) -> int:
@@ -81,7 +75,16 @@ class ArrayWriter:
         return builder(self.files, self.layout, self._working)
 
     def append(self, items: np.ndarray) -> None:
-        """Add items `(n, *item_shape)`; they are copied, so the caller may reuse their memory."""
+        """Add items `(n, *item_shape)`; they are copied, so the caller may reuse their memory.
+
+        Raises
+        ------
+        CorruptError
+            The committed tail is damaged: what is taken up from it would get a new checksum.
+        """
+        if self._begun and len(items):
+            self._take_up_tail(*self._begun)
+            self._begun = None
         self.layout.check_size(self._n_items + len(items))
         start = 0
         while start < len(items):

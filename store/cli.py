@@ -4,6 +4,7 @@ A user's mistake is one line on stderr and exit status 2, never a traceback.
 """
 
 import argparse
+import io
 import json
 import math
 import os
@@ -56,10 +57,13 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names of files may be anything
     args = _parser().parse_args(argv)
     try:
         status = args.run(args)
-        sys.stdout.flush()
+        print(end="", flush=True)
     except StoreError as error:
         print(f"python -m store {args.command}: {error}", file=sys.stderr)
         return 2

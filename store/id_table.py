@@ -19,9 +19,9 @@ __all__ = ["check_run", "read_run", "write_run"]
 Run = tuple[int, int]
 
 
-def read_run(root: Path, run: Run) -> tuple[np.ndarray, np.ndarray]:
+def read_run(root: Path, run: Run, inode: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """A run's hashes, uint64 ascending, and their rows, int64; mapped. Raises CorruptError."""
-    return tuple(open_array(root, array).read(0, array.n_items) for array in run_arrays(run))
+    return tuple(open_array(root, array, inode=inode).read(0, array.n_items) for array in run_arrays(run))
 
 
 def check_run(run: Run, hashes: np.ndarray, rows: np.ndarray, sums: Mapping[str, int]) -> None:

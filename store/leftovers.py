@@ -10,7 +10,7 @@ from store.files import Files
 from store.manifest import GROUP_FILE, Manifest
 from store.zarr_json import array_json
 
-__all__ = ["clear_leftovers"]
+__all__ = ["clear_leftovers", "clear_unborn", "is_unborn"]
 
 
 def clear_leftovers(root: Path, manifest: Manifest, files: Files) -> None:
@@ -32,6 +32,27 @@ def clear_leftovers(root: Path, manifest: Manifest, files: Files) -> None:
         path = root / array.layout.path / GROUP_FILE
         if path.is_file() and _shape_in(path) != [array.n_items, *array.layout.item_shape]:
             write_document(root, files, array.layout.path, array_json(array.layout, array.n_items, array.names))
+
+
+def is_unborn(root: Path) -> bool:
+    """Whether a directory is empty, or holds what a writer left that died before the store's first commit."""
+    if not root.is_dir() or (root / GROUP_FILE).exists():
+        return False
+    return all(could_be_ours(path) for path in _paths_in(root)) and not any(map(_is_foreign, root.iterdir()))
+
+
+def _is_foreign(path: Path) -> bool:
+    """An empty directory of a name that no writer gives."""
+    return path.is_dir() and not any(path.iterdir()) and not could_be_ours(f"{path.name}/{GROUP_FILE}")
+
+
+def clear_unborn(root: Path, files: Files) -> None:
+    """Remove what `is_unborn` found. The caller holds the lock."""
+    for path in sorted(root.iterdir()):
+        if path.is_dir():
+            files.remove_tree(path)
+        else:
+            files.remove(path)
 
 
 def _paths_in(root: Path) -> list[str]:

@@ -2,12 +2,15 @@
 
 import fcntl
 import os
+import time
 import weakref
 from pathlib import Path
 
 from store.errors import LockedError
 
 __all__ = ["WriterLock", "has_writer"]
+
+ATTEMPTS, PAUSE_S = 10, 0.005
 
 
 class WriterLock:
@@ -25,15 +28,26 @@ class WriterLock:
     """
 
     def __init__(self, root: Path) -> None:
-        self._fd: int | None = _open(root)
+        self._fd: int | None = None
+        for _ in range(ATTEMPTS):
+            if self._try(root):
+                _held.add(self)
+                return
+            time.sleep(PAUSE_S)  # somebody may only have asked whether there is a writer
+        raise LockedError(f"{root}: expected no other writer, found {_holder(root)} at work; wait for it, or stop it")
+
+    def _try(self, root: Path) -> bool:
+        self._fd = _open(root)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        except BlockingIOError:
             self.release()
-            raise LockedError(
-                f"{root}: expected no other writer, found {_holder(root)} at work; wait for it, or stop it"
-            ) from error
-        _held.add(self)
+            return False
+        ours, there = os.fstat(self._fd), root.stat()
+        if (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino):  # a repair has put another store here meanwhile
+            self.release()
+            return False
+        return True
 
     def __del__(self) -> None:
         self.release()

@@ -6,6 +6,7 @@ All invariants are in one function, `_check`.
 """
 
 import json
+import os
 import uuid as uuid_module
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -60,6 +61,10 @@ class Manifest:
     run_sums: dict[str, int] = field(default_factory=dict)
     tails: dict[str, list[int]] = field(default_factory=dict)
     provenance: dict = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # As it will be read: keys are texts, tuples are lists; and nobody else holds it.
+        object.__setattr__(self, "provenance", json.loads(json.dumps(self.provenance)))
 
     def n_items_of(self, name: str) -> int:
         """Committed items of a column (its rows, if it is fixed)."""
@@ -164,7 +169,7 @@ def read_manifest(root: str | Path) -> Manifest:
     """
     path = Path(root) / GROUP_FILE
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_open_at_once) as file:
             text = file.read(MAX_FILE_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotFoundError(_nothing_there(Path(root))) from error
@@ -180,6 +185,11 @@ def read_manifest(root: str | Path) -> Manifest:
     if not isinstance(attributes, dict) or group.get("node_type") != "group":
         raise FormatError(f"{path}: expected a Zarr v3 group with attributes, found another document")
     return Manifest.from_attributes(attributes, str(path))
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open without waiting for whoever may be at the other end of a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _nothing_there(root: Path) -> str:

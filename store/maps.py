@@ -9,9 +9,11 @@ at it is gone, never before, so keeping every batch of an epoch is safe.
 """
 
 import ctypes
+import errno
 import math
 import mmap
 import os
+import stat
 import weakref
 from collections import deque
 from contextlib import suppress
@@ -59,9 +61,12 @@ class MappedFile:
 
     def __init__(self, path: Path, tail_bytes: int = 0) -> None:
         self._address = None
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            self.n_bytes = os.fstat(fd).st_size
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", str(path))
+            self.n_bytes = status.st_size
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
             self.tail = os.pread(fd, min(tail_bytes, self.n_bytes), max(0, self.n_bytes - tail_bytes))
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_NORMAL)  # the map goes on with this descriptor's settings

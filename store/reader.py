@@ -20,7 +20,7 @@ from store.contents import StoredArray, column_array, offsets_array
 from store.errors import CorruptError, DamagedItemsError, NotFoundError, closest
 from store.id_table import check_run, read_run
 from store.index import hash_ids, packed_offsets, rows_with_hash
-from store.manifest import Manifest, read_manifest
+from store.manifest import GROUP_FILE, Manifest, read_manifest
 from store.maps import BufferPool
 from store.plan import ColumnPart, ReadPlan, Select, Span, plan_read, slice_ranges
 from store.schema import Schema
@@ -52,11 +52,20 @@ class TraceStore:
         Whether every chunk is checked against its checksum before it is used.
     """
 
-    def __init__(self, path: Path, manifest: Manifest, cache_bytes: int | None = None, check: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        manifest: Manifest,
+        cache_bytes: int | None = None,
+        check: bool = False,
+        inode: int | None = None,
+    ) -> None:
         self.path, self._manifest, self.check = Path(path).absolute(), manifest, check
         self.schema, self.uuid = manifest.schema, manifest.uuid
         self.generation, self.provenance = manifest.generation, manifest.provenance
         self.cache_bytes = _check_cache_bytes(cache_bytes, manifest.schema)
+        self._looked_at = (0, False)  # when the manifest was written that was read last, and whether it is another
+        self._inode = self.path.stat().st_ino if inode is None else inode  # a repair puts another directory here
         self._forget()
 
     def _forget(self) -> None:
@@ -96,7 +105,7 @@ class TraceStore:
         if cache_bytes in (None, path.cache_bytes) and check in (None, path.check):
             return path
         kept = path.cache_bytes if cache_bytes is None else cache_bytes
-        return cls(path.path, path._manifest, kept, path.check if check is None else check)
+        return cls(path.path, path._manifest, kept, path.check if check is None else check, path._inode)
 
     def refresh(self) -> "TraceStore":
         """The store as it is now: this one if nothing was committed since it was opened, else a new one.
@@ -181,7 +190,7 @@ class TraceStore:
     def id_run(self, run: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
         """One run of the id table: hashes uint64 and rows int64, mapped; raises CorruptError."""
         if run not in self._runs:
-            found = read_run(self.path, run)
+            found = read_run(self.path, run, self._inode)
             if self.check:
                 check_run(run, *found, self._run_sums)
             self._runs[run] = found
@@ -307,9 +316,20 @@ class TraceStore:
             start, stop = error.items
             first, last = (start, stop - 1) if axis is None else self.rows_of_items(axis, (start, stop - 1)).tolist()
             rows = f"row {first}" if first == last else f"rows {first} to {last}"
-            changed = read_manifest(self.path).generation != self.generation
-            hint = "; a writer has committed meanwhile: open the store again" * changed
-            raise CorruptError(f"{error}; {rows}{hint}") from error
+            raise CorruptError(f"{error}; {rows}{self._hint()}") from error
+        except CorruptError as error:
+            raise CorruptError(f"{error}{self._hint()}") from error
+
+    def _hint(self) -> str:
+        """What to do if the store is no longer what was opened."""
+        try:
+            written = (self.path / GROUP_FILE).stat().st_mtime_ns
+        except OSError:
+            return "; the store is gone"
+        if self._looked_at[0] != written:  # many errors ask, and it may be large
+            now = read_manifest(self.path)
+            self._looked_at = (written, (now.uuid, now.generation) != (self.uuid, self.generation))
+        return "; it was changed meanwhile: open the store again" * self._looked_at[1]
 
     def rows_of_items(self, axis: str, items: Sequence[int] | tuple[np.ndarray, ...]) -> np.ndarray:
         """The row that holds each item of an axis: int64, of the shape of `items`."""
@@ -383,11 +403,12 @@ class TraceStore:
         if self._pid != os.getpid():  # a forked child shares pages through the kernel, never this object's state
             self._forget()
         max_maps = MAX_MAPS // (len(self.schema.stored) * 2 + 8)
-        opened = open_array(self.path, array, self.cache, max_maps, self._manifest if self.check else None)
+        check = self._manifest if self.check else None
+        opened = open_array(self.path, array, self.cache, max_maps, check, self._inode)
         return self._arrays.setdefault(key, opened)
 
     def __reduce__(self) -> tuple:
-        return TraceStore, (self.path, self._manifest, self.cache_bytes, self.check)
+        return TraceStore, (self.path, self._manifest, self.cache_bytes, self.check, self._inode)
 
     def __repr__(self) -> str:
         return f"TraceStore({str(self.path)!r}: {len(self)} rows, {len(self.schema.columns)} columns)"

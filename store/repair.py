@@ -4,9 +4,12 @@ Nothing is ever lost silently. Rows are dropped by making a new store of the oth
 whole, the two change places in one step, and the old one stays, under another name, until somebody removes it.
 """
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +24,7 @@ from store.lock import WriterLock
 from store.manifest import GROUP_FILE, Manifest, read_manifest
 from store.reader import TraceStore
 from store.schema import Schema
-from store.sources.build import build_store
+from store.sources.build import build_store, partial_path
 from store.sources.copies import CopySource
 from store.verify import Report, verify_store
 from store.zarr_json import array_json, group_json
@@ -147,6 +150,7 @@ def _readable_id(store: TraceStore, row: int) -> str:
 
 def dropped_path(path: Path) -> Path:
     """The file that lists the dropped rows."""
+    path = path.absolute()
     return path.with_name(path.name + ".dropped.txt")
 
 
@@ -248,14 +252,33 @@ def _drop_rows(root: Path, plan: Plan, progress: Callable[[int], None], files: F
     dropped = set(plan.rows)
     rows = [row for row in range(len(store)) if row not in dropped]
     told = {"of": store.uuid, "generation": store.generation, "rows": len(store), "dropped": len(dropped)}
+    told["dropped_sha256"] = hashlib.sha256(repr(plan.rows).encode()).hexdigest()
+    for stale in (made, partial_path(made)):
+        _remove_stale(stale, told, files)
     build_store(made, CopySource([(store, rows)], store.provenance | {"repaired": told}), progress, files)
-    lines = "".join(f"{row}\t{trace_id}\n" for row, trace_id in zip(plan.rows, plan.ids, strict=True))
-    list_path = dropped_path(root)
-    if lines:
-        files.replace_text(list_path, lines.encode(), list_path.with_name(list_path.name + ".new"))
+    if plan.rows:
+        _list_dropped(dropped_path(root), plan, store, files)
     files.exchange(made, root)
     files.sync_dir(root.parent)
     _finish_exchange(root, files)
+
+
+def _remove_stale(path: Path, told: dict[str, Any], files: Files) -> None:
+    """Remove what an earlier repair began, which would have dropped other rows."""
+    if (path / GROUP_FILE).is_file():
+        begun = TraceStore.open(path).provenance.get("repaired", told)
+        if begun["of"] == told["of"] and begun != told:
+            files.remove_tree(path)
+
+
+def _list_dropped(path: Path, plan: Plan, store: TraceStore, files: Files) -> None:
+    """Add rows and ids, as JSON, to the list, behind those of earlier repairs."""
+    lines = [f"# {len(plan.rows)} of {len(store)} traces of {store.uuid}, generation {store.generation}: row, id\n"]
+    for row, trace_id in zip(plan.rows, plan.ids, strict=True):
+        lines.append(f"{row}\t{json.dumps(trace_id, ensure_ascii=False)}\n")
+    text, before = "".join(lines).encode(), path.read_bytes() if path.exists() else b""
+    if not before.endswith(text):  # it does if a repair was stopped right after this
+        files.replace_text(path, before + text, path.with_name(path.name + ".new"))
 
 
 def _finish_exchange(root: Path, files: Files) -> None:

@@ -16,6 +16,7 @@ invisible to readers, and is cleared by the next writer before it does anything 
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,9 +28,9 @@ from store.errors import CorruptError, IncompleteError, LockedError, SchemaError
 from store.files import Files
 from store.id_table import check_run, write_run
 from store.index import hash_ids, plan_runs
-from store.leftovers import clear_leftovers
+from store.leftovers import clear_leftovers, clear_unborn, is_unborn
 from store.lock import WriterLock
-from store.manifest import GROUP_FILE, Manifest, read_manifest
+from store.manifest import GROUP_FILE, MAX_FILE_BYTES, Manifest, read_manifest
 from store.reader import TraceStore
 from store.schema import TRACE_ID, ArrayLayout, Column, Schema, checksums_layout
 from store.values import encode_text, encode_value
@@ -65,6 +66,9 @@ class StoreWriter:
         files.make_dirs(self.root)
         self._lock = WriterLock(self.root)
         try:
+            if manifest:
+                _check_new(self.root)
+                clear_unborn(self.root, files)
             self._begin(manifest or read_manifest(self.root))  # under the lock: no commit of another comes after it
         except BaseException:
             self._lock.release()
@@ -76,7 +80,7 @@ class StoreWriter:
             clear_leftovers(self.root, manifest, self.files)
         self.files.make_dirs(self.root / WORKING_DIR)
         self._adopt(manifest)
-        self.provenance = manifest.provenance
+        self.provenance = deepcopy(manifest.provenance)
         self._columns = {
             name: self._array_writer(column_array(self.schema, name, manifest.n_items_of(name)))
             for name in self.schema.stored
@@ -144,6 +148,18 @@ class StoreWriter:
         """
         root, files = Path(path), files or Files()
         _check_new(root)
+        files.make_dirs(root)
+        lock = WriterLock(root)
+        try:
+            _check_new(root)
+            clear_unborn(root, files)
+            cls._copy_files(root, store, provenance, files)
+        finally:
+            lock.release()
+        return cls.open(root, files)
+
+    @staticmethod
+    def _copy_files(root: Path, store: TraceStore, provenance: Mapping | None, files: Files) -> None:
         manifest = read_manifest(store.path)
         try:
             for inside in sorted(files_of(manifest) - {GROUP_FILE}):
@@ -158,7 +174,6 @@ class StoreWriter:
             files.sync_dir(directory)
         copied = replace(manifest, uuid=Manifest(manifest.schema).uuid, provenance=dict(provenance or store.provenance))
         files.replace_text(root / GROUP_FILE, group_json(copied.to_attributes()), root / f"{GROUP_FILE}.new")
-        return cls.open(root, files)
 
     @classmethod
     def open(cls, path: str | Path, files: Files | None = None) -> "StoreWriter":
@@ -172,7 +187,10 @@ class StoreWriter:
 
     def _publish(self, manifest: Manifest) -> None:
         """The moment of the commit."""
-        self._write_json("", group_json(manifest.to_attributes()))
+        text = group_json(manifest.to_attributes())
+        if len(text) > MAX_FILE_BYTES:
+            raise SchemaError(f"{self.root}: expected metadata of at most {MAX_FILE_BYTES} bytes, found {len(text)}")
+        self._write_json("", text)
         self._adopt(manifest)
 
     def _commit_arrays(self) -> dict[str, list[int]]:
@@ -237,6 +255,8 @@ class StoreWriter:
             self.commit()
 
     def _check_usable(self) -> None:
+        if not self._unusable and not self._lock.is_held:
+            self._unusable = "it belongs to the process that this one was forked from"
         if self._unusable:
             raise IncompleteError(
                 f"{self.root}: expected a writer in order, found that {self._unusable}; what was committed is safe: "
@@ -321,7 +341,8 @@ class StoreWriter:
         self.provenance, self._n_items = told, n_items
         for name in old:
             self._columns[name].close()
-            self._remove_array(self._columns[name].layout)
+            with suppress(OSError):  # what stays is cleared by the next writer
+                self._remove_array(self._columns[name].layout)
         self._columns |= writers
         self._offsets |= offsets
         self._unusable = None
@@ -412,7 +433,8 @@ class StoreWriter:
         changes |= {"runs": (*kept, new), "run_sums": sums, "provenance": self.provenance}
         self._publish(self._manifest.next(**changes))
         for run in merged:  # readers of an older generation find these ids in the run that took them in
-            self.files.remove_tree(self.root / "_index" / run_name(run))
+            with suppress(OSError):  # what stays is cleared by the next writer
+                self.files.remove_tree(self.root / "_index" / run_name(run))
 
     def _write_run(self, first: int, n_rows: int) -> int:
         """Build the id table's run for rows `first:n_rows` from the runs it takes in and the new ids; its checksum."""
@@ -465,5 +487,6 @@ def _axis_lengths(where: str, items: dict[str, np.ndarray], schema: Schema) -> d
 
 
 def _check_new(root: Path) -> None:
-    if root.exists() and (not root.is_dir() or any(root.iterdir())):
+    """Raise SchemaError unless a store may begin here: nothing is there, or what one left that never came to be."""
+    if root.exists() and not is_unborn(root):
         raise SchemaError(f"{root}: expected a new path, found something there; open it to append, or remove it")

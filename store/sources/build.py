@@ -4,19 +4,18 @@ The store grows at `<path>.partial` and is renamed to its name at the end, so wh
 finds all of it. What is built already is not built again: a script that was stopped may simply run once more.
 """
 
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from store.contents import could_be_ours
 from store.errors import SchemaError, StoreError
 from store.files import Files
+from store.leftovers import is_unborn
 from store.reader import TraceStore
 from store.sources import REMARKS, Source
 from store.writer import StoreWriter
 
-__all__ = ["build_store", "check_new", "clear_partial", "identity", "open_begun", "partial_path"]
+__all__ = ["build_store", "check_new", "check_partial", "identity", "open_begun", "partial_path"]
 
 Progress = Callable[[int], None]
 
@@ -97,7 +96,7 @@ def _open_partial(path: Path, source: Source, files: Files) -> StoreWriter:
     partial = partial_path(path)
     begun = open_begun(path)
     if begun is None:
-        clear_partial(partial)
+        check_partial(partial)
         return StoreWriter.create(partial, source.schema, source.provenance, files)
     if not _is_begun(begun, source):
         raise SchemaError(
@@ -107,14 +106,10 @@ def _open_partial(path: Path, source: Source, files: Files) -> StoreWriter:
     return StoreWriter.open(partial, files)
 
 
-def clear_partial(partial: Path) -> None:
-    """Remove what a crash left before the first commit; anything else is not ours to remove."""
-    if not partial.exists():
-        return
-    files = [path.relative_to(partial).as_posix() for path in partial.rglob("*") if not path.is_dir()]
-    if not partial.is_dir() or not all(map(could_be_ours, files)):
+def check_partial(partial: Path) -> None:
+    """Raise SchemaError unless nothing is there, or what a crash left before the first commit: a writer clears it."""
+    if partial.exists() and not is_unborn(partial):
         raise SchemaError(f"{partial}: expected a build that was stopped, found something else; move it away")
-    shutil.rmtree(partial)
 
 
 def _is_begun(begun: TraceStore, source: Source) -> bool:

@@ -10,7 +10,7 @@ from store.errors import FormatError, NotFoundError, SchemaError
 from store.files import Files
 from store.reader import TraceStore
 from store.schema import Column, Schema
-from store.sources.build import build_store, clear_partial, identity, open_begun, partial_path
+from store.sources.build import build_store, check_partial, identity, open_begun, partial_path
 from store.sources.questions import TraceNumbers
 from store.split import SIDES, side_of_question
 from store.writer import StoreWriter
@@ -90,7 +90,7 @@ def merge_stores(
     parts = [(store, range(len(store))) for store in stores]
     source = CopySource(parts, _merged_provenance(stores), renamed)
     if open_begun(path) is None and not any(part == 0 for part, _ in renamed):
-        clear_partial(partial_path(path))
+        check_partial(partial_path(path))
         StoreWriter.copy(partial_path(path), stores[0], source.provenance, files).close()
     return build_store(path, source, progress, files)
 

@@ -146,14 +146,16 @@ def test_damaged_rows_are_dropped_and_listed(path, capsys):
     assert (status, out.splitlines()[-1]) == (0, f"{path}: repaired, 9 traces")
     assert_rows(path, [row for row in range(17) if row not in dropped])
     listed = path.with_name("s.zarr.dropped.txt").read_text()
-    assert listed == "".join(f"{row}\t{ROWS[row][0]}\n" for row in dropped)
+    head = f"# 8 of 17 traces of {old.uuid}, generation {old.generation}: row, id\n"
+    assert listed == head + "".join(f"{row}\t{json.dumps(ROWS[row][0], ensure_ascii=False)}\n" for row in dropped)
     kept = TraceStore.open(path.with_name("s.zarr.damaged"))
     assert (kept.uuid, kept.generation) == (old.uuid, old.generation)
     now = content(kept.path)
     assert all(now[file] == before[file] for file in now if not file.endswith("zarr.json"))
     new = TraceStore.open(path)
     told = {"of": old.uuid, "generation": old.generation, "rows": 17, "dropped": 8}
-    assert new.provenance == old.provenance | {"repaired": told}
+    assert new.provenance.items() >= old.provenance.items()
+    assert new.provenance["repaired"].items() >= told.items()
     assert new.uuid != old.uuid
     assert sorted(e.name for e in path.parent.iterdir()) == ["s.zarr", "s.zarr.damaged", "s.zarr.dropped.txt"]
 
@@ -207,7 +209,8 @@ def test_ids_that_cannot_be_read_are_listed_as_such(tmp_path, capsys, monkeypatc
     path = write_store(tmp_path / "s.zarr", SCHEMA, rows)
     flip(path, "trace_id/c/0", 256 + 70)  # id 5 begins at byte 320
     assert repair(capsys, path, "--yes")[0] == 0
-    listed = dict(line.split("\t") for line in path.with_name("s.zarr.dropped.txt").read_text().splitlines())
+    lines = path.with_name("s.zarr.dropped.txt").read_text().splitlines()[1:]
+    listed = {row: json.loads(trace_id) for row, trace_id in (line.split("\t") for line in lines)}
     assert listed["5"] == "?"
     assert all(trace_id == rows[int(row)][0] for row, trace_id in listed.items() if row != "5")
     kept = [row for row in range(17) if str(row) not in listed]

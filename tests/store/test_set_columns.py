@@ -93,7 +93,7 @@ def test_readers_of_the_old_generation_see_the_old_column_or_are_told(path):
     with StoreWriter.open(path) as writer:
         writer.set_columns(NEW, VALUES)
     assert [int(trace["label"]) for trace in held] == [int(row["label"]) for _, row in ROWS]
-    with pytest.raises(CorruptError, match="a writer has committed meanwhile: open the store again"):
+    with pytest.raises(CorruptError, match="it was changed meanwhile: open the store again"):
         late.read(range(23), ["label"])
     assert_set(path)
 
