@@ -187,7 +187,7 @@ class _Array:
         try:
             opened = self.shard_type(self.root, self.layout, number, n_items)
             if self.inode not in (None, self.root.stat().st_ino):
-                raise CorruptError(f"{self.root}: expected the store that was opened, found another in its place")
+                raise CorruptError(f"{self.root}: expected what was opened, found another store there; open it again")
         except (CorruptError, FileNotFoundError) as error:
             raise DamagedItemsError(str(error), (first, first + n_items)) from error
         return opened

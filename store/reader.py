@@ -162,9 +162,9 @@ class TraceStore:
         try:
             rows = self.rows_with_hash(hash_ids([trace_id])[0])
             return next((row for row in rows if self.ids[row] == trace_id), None)
-        except CorruptError:
+        except CorruptError as error:
             if not self._follow_runs():
-                raise
+                raise CorruptError(f"{error}{self._hint()}") from error
         return self._find(trace_id)
 
     def _follow_runs(self) -> bool:

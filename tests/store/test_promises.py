@@ -1,0 +1,296 @@
+"""What a store promises where several things go wrong, or several hands are at work, at once."""
+
+import fcntl
+import json
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import pytest
+
+from store import Column, CorruptError, IncompleteError, LockedError, Schema, SchemaError, StoreWriter, TraceStore
+from store import writer as writer_module
+from store.cli import main
+from store.files import Files
+from store.lock import WriterLock
+from store.repair import plan_repair, repair_store
+from store.verify import verify_store
+
+SCHEMA = Schema({"x": Column("int32", axis="t", chunk_items=4, shard_items=8), "label": Column("int8")})
+
+
+def row(i):
+    return f"r{i}", {"x": np.arange(i % 5, dtype="i4") + i, "label": i % 2}
+
+
+def make(path, n=20):
+    with StoreWriter.create(path, SCHEMA) as writer:
+        for i in range(n):
+            writer.append(*row(i))
+    return path
+
+
+def flip(path, position=0):
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+def ids(path):
+    return list(TraceStore.open(path, check=True).ids)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return make(tmp_path / "s.zarr")
+
+
+def test_provenance_is_what_will_be_read(path):
+    """Numbers as keys become texts before the checksum is taken; a change inside of it is seen."""
+    with StoreWriter.open(path) as writer:
+        writer.provenance = {"layers": {8: "a", 16: ("b",)}}
+    assert TraceStore.open(path).provenance == {"layers": {"8": "a", "16": ["b"]}}
+    with StoreWriter.open(path) as writer:
+        writer.provenance["note"] = "x"
+    assert TraceStore.open(path).provenance["note"] == "x"
+
+
+def test_metadata_that_no_reader_would_take_is_refused(path, monkeypatch):
+    monkeypatch.setattr("store.writer.MAX_FILE_BYTES", 10_000)
+    with pytest.raises(SchemaError, match="expected metadata of at most 10000 bytes"), StoreWriter.open(path) as writer:
+        writer.provenance = {"x": "a" * 10_000}
+    assert len(ids(path)) == 20
+
+
+def test_a_store_that_came_to_be_meanwhile_is_not_touched(tmp_path, monkeypatch):
+    """By another process, between the check and the lock."""
+    other = make(tmp_path / "other.zarr", 3)
+    for begin in (
+        lambda path: StoreWriter.create(path, SCHEMA),
+        lambda path: StoreWriter.copy(path, TraceStore.open(other)),
+    ):
+        path, lock = tmp_path / f"{begin.__code__.co_firstlineno}.zarr", writer_module.WriterLock
+
+        def late(root, path=path, lock=lock):
+            with monkeypatch.context() as patched:
+                patched.setattr(writer_module, "WriterLock", lock)
+                make(path)
+            return lock(root)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(writer_module, "WriterLock", late)
+            with pytest.raises(SchemaError, match="expected a new path"):
+                begin(path)
+        assert len(ids(path)) == 20
+        assert not verify_store(path).problems
+
+
+def test_a_reader_of_a_store_that_was_repaired_says_so(path):
+    """What it has not mapped yet is another store's now."""
+    reader, early = TraceStore.open(path), TraceStore.open(path)
+    assert early["r19"]["label"] == 1
+    flip(path / "x/c/1/0" if (path / "x/c/1/0").exists() else path / "x/c/1")
+    repair_store(path, plan_repair(path))
+    for use in (lambda: reader.read([0], ["label"]), lambda: reader["r19"], lambda: reader.ids[0]):
+        with pytest.raises(CorruptError, match="open (the store|it) again"):
+            use()
+    assert early["r19"]["label"] == 1
+    assert len(reader.refresh()) < 20
+
+
+def test_a_lock_is_that_of_what_is_at_the_path(path, tmp_path):
+    """A repair may exchange directories while a writer waits."""
+    other, opened = make(tmp_path / "o.zarr"), []
+    real = os.open
+
+    def exchanging(name, *arguments):
+        fd = real(name, *arguments)
+        if not opened:
+            opened.append(name)
+            Files().exchange(path, other)
+        return fd
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("store.lock.os.open", exchanging)
+        lock = WriterLock(path)
+    with pytest.raises(LockedError):
+        WriterLock(path)
+    lock.release()
+
+
+def test_a_forked_child_does_not_write(path):
+    with StoreWriter.open(path) as writer:
+
+        def child():
+            with pytest.raises(IncompleteError, match="it belongs to the process that this one was forked from"):
+                writer.append(*row(99))
+
+        process = multiprocessing.get_context("fork").Process(target=child)
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+        writer.append(*row(20))
+    assert ids(path) == [f"r{i}" for i in range(21)]
+
+
+def test_a_repair_that_stopped_is_not_finished_for_other_rows(path, monkeypatch):
+    """The first would have dropped other traces than the second."""
+    shard = path / "x/c/0"
+    shard = shard if shard.is_file() else shard / "0"
+    flip(shard)
+    plan = plan_repair(path)
+
+    class Stopped(Files):
+        def exchange(self, one, other):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        repair_store(path, plan, files=Stopped())
+    flip(shard)
+    last = sorted(path.glob("x/c/*"), key=lambda file: int(file.name))[-1]
+    flip(last if last.is_file() else last / "0")
+    second = plan_repair(path)
+    assert second.rows != plan.rows
+    repair_store(path, second)
+    assert ids(path) == [f"r{i}" for i in range(20) if i not in second.rows]
+    assert not verify_store(path).problems
+
+
+def test_the_list_of_dropped_traces_grows(path):
+    listed = path.with_name("s.zarr.dropped.txt")
+    for _ in range(2):
+        shard = path / "x/c/0"
+        flip(shard if shard.is_file() else shard / "0")
+        before = listed.read_text() if listed.exists() else ""
+        repair_store(path, plan_repair(path))
+        shutil.rmtree(path.with_name("s.zarr.damaged"))
+        assert listed.read_text().startswith(before)
+        assert len(listed.read_text()) > len(before)
+    assert listed.read_text().count("# ") == 2
+
+
+def test_rows_are_looked_for_where_offsets_can_be_trusted(tmp_path):
+    path = tmp_path / "s.zarr"
+    schema = Schema({"x": Column("int32", axis="t", chunk_items=1, shard_items=4096)})
+    with StoreWriter.create(path, schema) as writer:
+        for i in range(3000):
+            writer.append(f"r{i}", {"x": [i]})
+    offsets = path / "_offsets/t/c/0"
+    data = bytearray(offsets.read_bytes())
+    data[1000 * 8 + 5] ^= 1  # border 1000 becomes 2**40
+    offsets.write_bytes(data)
+    flip(next(path.glob("x/c/0")), 2500 * 4)
+    rows = {problem.rows for problem in verify_store(path).problems if problem.column == "x"}
+    assert rows == {(2500, 2500)}
+
+
+def test_verify_between_the_files_of_a_commit(path):
+    """Arrays are longer than the truth says: the writer's business, while there is one."""
+    seen = []
+
+    class Looking(Files):
+        def rename(self, source, target):
+            if target == path / "zarr.json":
+                seen.append(verify_store(path))
+            super().rename(source, target)
+
+    with StoreWriter.open(path, Looking()) as writer:
+        writer.append(*row(20))
+    assert [(report.problems, report.writer) for report in seen] == [([], True)]
+
+
+def test_a_damaged_column_can_be_replaced(path, tmp_path):
+    flip(path / "label/c/0")
+    assert len(plan_repair(path).rows) == 20
+    (tmp_path / "s.csv").write_text("question_id,score\n" + "".join(f"r{i},{i % 2}\n" for i in range(20)))
+    assert main(["label", str(path), "--scores", str(tmp_path / "s.csv")]) == 0
+    assert not verify_store(path).problems
+    assert TraceStore.open(path, check=True).read(range(20), ["label"])["label"].tolist() == [1, 0] * 10
+
+
+class Failing(Files):
+    """Fails at an operation of a name, the n-th time."""
+
+    def __init__(self, name, n=1):
+        self._name, self._n = name, n
+
+    def __getattribute__(self, name):
+        found = object.__getattribute__(self, name)
+        if name.startswith("_") or name != self._name:
+            return found
+        self._n -= 1
+        if self._n == 0:
+            raise OSError(28, "No space left on device")
+        return found
+
+
+@pytest.mark.parametrize("operation, n", [("sync", 1), ("sync", 3), ("rename", 1), ("create", 4)])
+def test_a_store_whose_creation_failed_is_created_again(tmp_path, operation, n):
+    for begin in (
+        lambda files: StoreWriter.create(tmp_path / "a.zarr", SCHEMA, files=files),
+        lambda files: StoreWriter.copy(tmp_path / "b.zarr", TraceStore.open(make(tmp_path / "c.zarr")), files=files),
+    ):
+        with pytest.raises(OSError, match="No space left"):
+            begin(Failing(operation, n))
+        shutil.rmtree(tmp_path / "c.zarr", ignore_errors=True)
+        begin(Files()).close()
+        shutil.rmtree(tmp_path / "c.zarr", ignore_errors=True)
+    assert len(TraceStore.open(tmp_path / "b.zarr")) == 20
+
+
+def test_a_commit_is_done_when_only_its_leftovers_stay(path):
+    """They are cleared by the next writer."""
+    with StoreWriter.open(path, Failing("remove_tree", 2)) as writer:
+        writer.append(*row(20))
+        writer.merge_runs()
+    assert len(ids(path)) == 21
+    StoreWriter.open(path).close()
+    assert not verify_store(path).problems
+
+
+def test_odd_files_are_told(path, monkeypatch):
+    """A pipe is not waited for; a name that is no text is shown as it can be."""
+    (path / os.fsdecode(b"\xff")).touch()
+    (path / "label/c/0").unlink()
+    os.mkfifo(path / "label/c/0")
+    done = subprocess.run(
+        [sys.executable, "-m", "store", "verify", str(path)],
+        env=os.environ | {"PYTHONIOENCODING": "utf-8:strict", "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert b"not a regular file" in done.stdout
+    assert rb"\udcff: expected no file that does not belong" in done.stdout
+
+
+def test_repair_from_within_the_store(path, monkeypatch, capsys):
+    shard = path / "x/c/0"
+    flip(shard if shard.is_file() else shard / "0")
+    monkeypatch.chdir(path)
+    assert main(["repair", "."]) == 1
+    assert "traces to drop" in capsys.readouterr().out
+
+
+def test_asking_for_a_writer_keeps_none_from_writing(path):
+    """The lock is tried again for a moment."""
+    fd = os.open(path, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_SH)
+
+    def let_go():
+        time.sleep(0.02)
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+    thread = Thread(target=let_go)
+    thread.start()
+    StoreWriter.open(path).close()
+    thread.join()
+    os.close(fd)
+    assert json.loads((path / "zarr.json").read_text())["node_type"] == "group"
