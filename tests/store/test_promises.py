@@ -98,7 +98,7 @@ def test_a_reader_of_a_store_that_was_repaired_says_so(path):
     flip(path / "x/c/1/0" if (path / "x/c/1/0").exists() else path / "x/c/1")
     repair_store(path, plan_repair(path))
     for use in (lambda: reader.read([0], ["label"]), lambda: reader["r19"], lambda: reader.ids[0]):
-        with pytest.raises(CorruptError, match="open (the store|it) again"):
+        with pytest.raises(CorruptError, match=r"open (the store|it) again"):
             use()
     assert early["r19"]["label"] == 1
     assert len(reader.refresh()) < 20
