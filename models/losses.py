@@ -31,8 +31,8 @@ class ClassificationLoss(nn.Module):
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         targets = labels * (1 - self.label_smoothing) + self.label_smoothing / 2
+        if not self.focal:
+            return F.binary_cross_entropy_with_logits(logits, targets)
         losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
-        if self.focal:
-            given = (logits * (2 * labels - 1)).sigmoid()  # probability of the label
-            losses = (1 - given) ** FOCAL_GAMMA * losses
-        return losses.mean()
+        given = (logits * (2 * labels - 1)).sigmoid()  # probability of the label
+        return ((1 - given) ** FOCAL_GAMMA * losses).mean()
