@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor, nn
@@ -18,7 +19,12 @@ from models.lstm import LayerLstm
 if TYPE_CHECKING:
     from store import Batch
 
-__all__ = ["GnnDetLstm", "GraphEncoder", "encode_layers"]
+__all__ = ["GnnDetLstm", "GraphDetector", "GraphEncoder"]
+
+
+def call(part: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+    """`part(*inputs)`."""
+    return part(*inputs)
 
 
 class GraphEncoder(nn.Module):
@@ -37,9 +43,10 @@ class GraphEncoder(nn.Module):
         self.second = GINEConv(two_linear(gnn_hidden, gnn_hidden), edge_dim=1)
         self.between = nn.Sequential(nn.ReLU(), nn.Dropout(dropout))
 
-    def forward(self, graphs: Data) -> Tensor:
-        x = self.first(graphs.x, graphs.edge_index, graphs.edge_attr)  # (N, g)
-        x = self.second(self.between(x), graphs.edge_index, graphs.edge_attr)  # (N, g)
+    def forward(self, graphs: Data, run: Callable[..., Tensor] = call) -> Tensor:
+        """Encode each graph; `run(part, *inputs)` does the two convolutions, whose messages (E, d) fill the memory."""
+        x = run(self.first, graphs.x, graphs.edge_index, graphs.edge_attr)  # (N, g)
+        x = run(self.second, self.between(x), graphs.edge_index, graphs.edge_attr)  # (N, g)
         return global_mean_pool(x, graphs.batch, size=graphs.n_graphs)  # (G, g)
 
 
@@ -48,14 +55,30 @@ def two_linear(n_in: int, n_out: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(n_in, n_out), nn.ReLU(), nn.Linear(n_out, n_out))
 
 
-def encode_layers(encoder: GraphEncoder, batch: Batch, threshold: float, top_k: int | None) -> Tensor:
-    """Pooled graph vectors (B, L, g): all layers of all traces of a batch in one pass of the encoder."""
-    hidden, attn = batch["hidden_states"], batch["attn_mean"]
-    graphs = build_graphs(hidden.values, attn.values, hidden.offsets, threshold, top_k)
-    return encoder(graphs).unflatten(0, (-1, hidden.values.shape[1]))  # (B * L, g) -> (B, L, g)
+class GraphDetector(Detector):
+    """Base of the detectors that read a `GraphEncoder`'s vectors, (B, L, g) float32.
+
+    Attributes
+    ----------
+    encoder : GraphEncoder
+        All layers of all traces of a batch go through it in one pass.
+    attn_threshold, top_k
+        Which edges a graph keeps, see `build_graphs`.
+    """
+
+    columns: ClassVar[tuple[str, ...]] = ("hidden_states", "attn_mean")
+
+    def __init__(self, encoder: GraphEncoder, attn_threshold: float, top_k: int | None) -> None:
+        super().__init__()
+        self.encoder, self.attn_threshold, self.top_k = encoder, attn_threshold, top_k
+
+    def encode(self, batch: Batch) -> Tensor:
+        hidden, attn = batch["hidden_states"], batch["attn_mean"]
+        graphs = build_graphs(hidden.values, attn.values, hidden.offsets, self.attn_threshold, self.top_k)
+        return self.encoder(graphs, self.run).unflatten(0, (-1, hidden.values.shape[1]))  # (B * L, g) -> (B, L, g)
 
 
-class GnnDetLstm(Detector):
+class GnnDetLstm(GraphDetector):
     """Graph vectors of the layers, in order, through `LayerLstm`.
 
     Shapes
@@ -63,7 +86,6 @@ class GnnDetLstm(Detector):
     batch["hidden_states"] (n_tokens, L, d) and batch["attn_mean"] (n_pairs, L), packed -> logits (B,)
     """
 
-    columns: ClassVar[tuple[str, ...]] = ("hidden_states", "attn_mean")
     options: ClassVar[tuple[str, ...]] = (
         "gnn_hidden",
         "lstm_hidden",
@@ -83,11 +105,8 @@ class GnnDetLstm(Detector):
         attn_threshold: float = 0.0,
         top_k: int | None = None,
     ) -> None:
-        super().__init__()
-        self.attn_threshold, self.top_k = attn_threshold, top_k
-        self.encoder = GraphEncoder(hidden_size, gnn_hidden)
+        super().__init__(GraphEncoder(hidden_size, gnn_hidden), attn_threshold, top_k)
         self.layers = LayerLstm(gnn_hidden, lstm_hidden, num_lstm_layers, dropout)
 
-    def forward(self, batch: Batch) -> Outputs:
-        pooled = encode_layers(self.encoder, batch, self.attn_threshold, self.top_k)  # (B, L, g)
-        return Outputs(self.layers(pooled))
+    def classify(self, features: Tensor) -> Outputs:
+        return Outputs(self.run(self.layers, features))

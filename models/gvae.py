@@ -8,18 +8,14 @@ z is sampled in training only, so that at evaluation, where z = mu, scores are d
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.detector import Detector
-from models.gnn import GraphEncoder, encode_layers
+from models.gnn import GraphDetector, GraphEncoder
 from models.lstm import LayerLstm
-
-if TYPE_CHECKING:
-    from store import Batch
 
 __all__ = ["GvaeLstm", "GvaeOutputs", "kl_divergence"]
 
@@ -37,7 +33,7 @@ class GvaeOutputs(NamedTuple):
     logvar: Tensor
 
 
-class GvaeLstm(Detector):
+class GvaeLstm(GraphDetector):
     """Encoder -> mu, logvar -> z -> `LayerLstm`, beside a decoder MLP that rebuilds the pooled graph vector from z.
 
     Shapes
@@ -45,7 +41,6 @@ class GvaeLstm(Detector):
     batch["hidden_states"] (n_tokens, L, d) and batch["attn_mean"] (n_pairs, L), packed -> logits (B,)
     """
 
-    columns: ClassVar[tuple[str, ...]] = ("hidden_states", "attn_mean")
     options: ClassVar[tuple[str, ...]] = (
         "gnn_hidden",
         "latent_dim",
@@ -69,20 +64,19 @@ class GvaeLstm(Detector):
         attn_threshold: float = 0.0,
         top_k: int | None = None,
     ) -> None:
-        super().__init__()
-        self.attn_threshold, self.top_k, self.kl_weight = attn_threshold, top_k, kl_weight
-        self.encoder = GraphEncoder(hidden_size, gnn_hidden)
+        super().__init__(GraphEncoder(hidden_size, gnn_hidden), attn_threshold, top_k)
+        self.kl_weight = kl_weight
         self.to_mu = nn.Linear(gnn_hidden, latent_dim)
         self.to_logvar = nn.Linear(gnn_hidden, latent_dim)
         self.decoder = nn.Sequential(nn.Linear(latent_dim, gnn_hidden), nn.ReLU(), nn.Linear(gnn_hidden, gnn_hidden))
         self.layers = LayerLstm(latent_dim, lstm_hidden, num_lstm_layers, dropout)
 
-    def forward(self, batch: Batch) -> GvaeOutputs:
-        pooled = encode_layers(self.encoder, batch, self.attn_threshold, self.top_k)  # (B, L, g)
+    def classify(self, features: Tensor) -> GvaeOutputs:
+        pooled = features  # (B, L, g)
         mu = self.to_mu(pooled)  # (B, L, z)
         logvar = self.to_logvar(pooled).clamp(-LOGVAR_LIMIT, LOGVAR_LIMIT)  # (B, L, z)
         z = mu + torch.randn_like(mu) * (0.5 * logvar).exp() if self.training else mu  # (B, L, z)
-        return GvaeOutputs(self.layers(z), pooled, self.decoder(z), mu, logvar)
+        return GvaeOutputs(self.run(self.layers, z), pooled, self.decoder(z), mu, logvar)
 
     def loss(self, outputs: GvaeOutputs, labels: Tensor) -> Tensor:
         reconstruction = F.mse_loss(outputs.rebuilt, outputs.pooled.detach())

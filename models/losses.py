@@ -11,7 +11,7 @@ FOCAL_GAMMA = 2.0  # as its authors recommend
 
 
 class ClassificationLoss(nn.Module):
-    """Binary cross-entropy of logits; on request focal (Lin et al., arXiv:1708.02002) or with smoothed labels.
+    """Binary cross-entropy of logits; on request focal (Lin et al., arXiv:1708.02002), smoothed or weighted.
 
     Parameters
     ----------
@@ -19,20 +19,29 @@ class ClassificationLoss(nn.Module):
         Weigh each row by (1 - p)^2, p being the probability given to its label: easy rows count less.
     label_smoothing : float
         s: a label y is taken for y (1 - s) + s / 2.
+    class_weights : (float, float), optional
+        Factors of the losses of rows with label 0 and 1.
 
     Shapes
     ------
-    logits (B,), labels (B,) of 0 and 1 -> scalar
+    logits (B,), labels (B,) from 0 to 1, in between where traces are mixed -> scalar
     """
 
-    def __init__(self, focal: bool = False, label_smoothing: float = 0.0) -> None:
+    def __init__(
+        self, focal: bool = False, label_smoothing: float = 0.0, class_weights: tuple[float, float] | None = None
+    ) -> None:
         super().__init__()
-        self.focal, self.label_smoothing = focal, label_smoothing
+        self.focal, self.label_smoothing, self.class_weights = focal, label_smoothing, class_weights
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         targets = labels * (1 - self.label_smoothing) + self.label_smoothing / 2
-        if not self.focal:
+        if not self.focal and self.class_weights is None:
             return F.binary_cross_entropy_with_logits(logits, targets)
         losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
-        given = (logits * (2 * labels - 1)).sigmoid()  # probability of the label
-        return ((1 - given) ** FOCAL_GAMMA * losses).mean()
+        if self.focal:
+            p = logits.sigmoid()
+            losses = (1 - (labels * p + (1 - labels) * (1 - p))) ** FOCAL_GAMMA * losses  # 1 - probability of the label
+        if self.class_weights is not None:
+            of_0, of_1 = self.class_weights
+            losses = (labels * of_1 + (1 - labels) * of_0) * losses
+        return losses.mean()

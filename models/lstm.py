@@ -80,5 +80,8 @@ class LstmSolo(Detector):
         super().__init__()
         self.layers = LayerLstm(hidden_size, lstm_hidden, num_lstm_layers, dropout)
 
-    def forward(self, batch: Batch) -> Outputs:
-        return Outputs(self.layers(batch["hs_last"].float()))
+    def encode(self, batch: Batch) -> Tensor:
+        return batch["hs_last"].float()
+
+    def classify(self, features: Tensor) -> Outputs:
+        return Outputs(self.run(self.layers, features))

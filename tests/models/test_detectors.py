@@ -54,6 +54,22 @@ def test_columns_suffice(name, build, pack, traces):
     build(name)(batch)
 
 
+@every_detector
+def test_recomputing_keeps_less_and_changes_no_bit(name, build, pack, traces):
+    """Loss and gradients are equal bit for bit, dropout included, and the backward pass keeps fewer numbers."""
+    gradients, kept = {}, {}
+    for recompute in (False, True):
+        detector = build(name)
+        detector.recompute = recompute
+        numbers = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, n=numbers: n.append(t.numel()) or t, lambda t: t):
+            loss = detector.loss(detector(pack(traces)), LABELS)
+        loss.backward()
+        gradients[recompute], kept[recompute] = [loss, *(p.grad for p in detector.parameters())], sum(numbers)
+    assert all(torch.equal(a, b) for a, b in zip(*gradients.values(), strict=True))
+    assert kept[True] < 0.8 * kept[False]
+
+
 def test_parameter_counts_at_the_field_s_sizes(build):
     """At d = 4096 and the usual widths the three differ as published: about 4.8, 1.3 and 1.4 million."""
     wide = {"gnn_hidden": 128, "latent_dim": 128, "lstm_hidden": 128}
