@@ -8,6 +8,9 @@ from models import DETECTORS
 from store import Batch, Ragged
 
 SHAPES = {"hs_last": (3, 8), "hidden_states": (3, 8), "attn_mean": (3,)}  # L = 3, d = 8
+N_HEADS = 2  # H
+RAGGED = ("hidden_states", "attn_mean", "attn_diag", "attn_colsum", "attn_pmass", "logprob", "entropy")
+FIXED = ("hs_last", "prompt_len", "answer_len")
 SETTINGS = {
     "gnn_hidden": 16,
     "latent_dim": 12,
@@ -17,6 +20,7 @@ SETTINGS = {
     "kl_weight": 0.01,
     "attn_threshold": 0.0,
     "top_k": None,
+    "saplma_layer": None,
 }
 
 
@@ -34,6 +38,12 @@ def pack():
 
 
 @pytest.fixture
+def set_answer():
+    """The function (trace, prompt_len, answer_len) that says where the answer of a trace is."""
+    return answer_from
+
+
+@pytest.fixture
 def build():
     """The function that builds a detector by name, for the traces here, always with the same weights."""
 
@@ -48,19 +58,49 @@ def random_trace(rng, n_tokens):
     n_layers, hidden_size = SHAPES["hidden_states"]
     rows = [rng.dirichlet(np.ones(i + 1), size=n_layers).T for i in range(n_tokens)]  # row i: (i + 1, L)
     hidden = torch.from_numpy(rng.normal(size=(n_tokens, n_layers, hidden_size))).half()
+    prompt_len = 1
+    maps = random_maps(n_tokens)
     return {
         "hidden_states": hidden,
         "attn_mean": torch.from_numpy(np.concatenate(rows)).half(),
         "hs_last": hidden[-1],
         "logprob": torch.cat([torch.tensor([float("nan")]), torch.from_numpy(-rng.random(n_tokens - 1)).float()]),
-        "prompt_len": torch.tensor(1, dtype=torch.int32),
-        "answer_len": torch.tensor(n_tokens - 1, dtype=torch.int32),
+        "entropy": torch.cat([torch.tensor([float("nan")]), torch.from_numpy(2 * rng.random(n_tokens - 1)).float()]),
+        "prompt_len": torch.tensor(prompt_len, dtype=torch.int32),
+        "answer_len": torch.tensor(n_tokens - prompt_len, dtype=torch.int32),
+        "maps": maps,
+        **reduced_maps(maps, prompt_len),
     }
 
 
+def random_maps(n_tokens):
+    """Causal attention maps (L, H, T, T) float64: row i is a distribution over tokens 0 to i."""
+    rng = np.random.default_rng([1, n_tokens])
+    maps = np.zeros((SHAPES["hs_last"][0], N_HEADS, n_tokens, n_tokens))
+    for i in range(n_tokens):
+        maps[:, :, i, : i + 1] = rng.dirichlet(np.ones(i + 1), size=maps.shape[:2])
+    return maps
+
+
+def reduced_maps(maps, prompt_len):
+    """The columns that a store keeps of maps, each (T, L, H), in float32 so that tests see no rounding."""
+    reduced = {
+        "attn_diag": np.diagonal(maps, axis1=2, axis2=3),
+        "attn_colsum": maps.sum(axis=2),
+        "attn_pmass": maps[..., :prompt_len].sum(axis=3),
+    }  # (L, H, T)
+    return {name: torch.from_numpy(one.transpose(2, 0, 1).copy()).float() for name, one in reduced.items()}
+
+
+def answer_from(trace, prompt_len, answer_len):
+    """Say that the answer of a trace starts at `prompt_len`, and change the columns that depend on it."""
+    trace["prompt_len"], trace["answer_len"] = torch.tensor(prompt_len), torch.tensor(answer_len)
+    trace.update(reduced_maps(trace["maps"], max(0, prompt_len)))
+
+
 def pack_traces(traces):
-    ragged = {name: pack_items([one[name] for one in traces]) for name in ("hidden_states", "attn_mean", "logprob")}
-    fixed = {name: torch.stack([one[name] for one in traces]) for name in ("hs_last", "prompt_len", "answer_len")}
+    ragged = {name: pack_items([one[name] for one in traces]) for name in RAGGED}
+    fixed = {name: torch.stack([one[name] for one in traces]) for name in FIXED}
     return Batch(torch.arange(len(traces)), ragged | fixed)
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from models import BASELINES
-from models.baselines import mean_logprob
+from models.baselines import mean_entropy, mean_logprob, perplexity
 
 
 def separable(rng, n, layer, n_layers=3):
@@ -32,14 +32,28 @@ def test_first_token_without_a_logprob_is_left_out(pack, traces):
     torch.testing.assert_close(found, traces[0]["logprob"][1:].mean())
 
 
-@pytest.mark.parametrize("name", BASELINES)
-def test_features_have_alternatives_and_numbers(name, pack, traces):
-    """Every baseline gives (B, A, k) from the columns it declares."""
-    batch = pack(traces)
-    batch.columns = {c: batch.columns[c] for c in BASELINES[name].columns if c in batch.columns}
-    features = BASELINES[name].features(batch)
-    assert features.ndim == 3
-    assert len(features) == 5
+@pytest.mark.parametrize(
+    ("features", "column", "of_mean"),
+    [
+        (mean_logprob, "logprob", lambda m: m),
+        (perplexity, "logprob", lambda m: np.exp(-m)),
+        (mean_entropy, "entropy", lambda m: m),
+    ],
+)
+def test_scores_of_the_answer_equal_a_loop(features, column, of_mean, pack, traces, set_answer):
+    """Each is a function of the mean over the answer's tokens; NaN for an answer of no tokens."""
+    expected = []
+    for trace, (start, n) in zip(traces, [(1, 3), (1, 0), (4, 5), (1, 1), (3, 0)], strict=True):
+        set_answer(trace, start, n)
+        told = [float(trace[column][t]) for t in range(start, start + n)]
+        expected.append(of_mean(sum(told) / n) if n else np.nan)
+    np.testing.assert_allclose(features(pack(traces))[:, 0, 0], expected, rtol=1e-6)
+
+
+def test_perplexity_of_one_certain_token_is_one(pack, traces):
+    """A token of probability 1 has a log-probability of 0."""
+    traces[3]["logprob"] = torch.tensor([float("nan"), 0.0])
+    assert perplexity(pack(traces))[3].item() == 1.0
 
 
 def test_validation_chooses_the_layer():
@@ -47,7 +61,7 @@ def test_validation_chooses_the_layer():
     rng = np.random.default_rng(0)
     for layer in range(3):
         fitted = BASELINES["logreg_best"].fit(*separable(rng, 200, layer), *separable(rng, 100, layer))
-        assert fitted.layer == layer
+        assert fitted.alternative == layer
 
 
 def test_a_missing_number_counts_as_the_mean_of_train():
@@ -63,4 +77,6 @@ def test_majority_is_the_share_of_hallucinations_in_train():
     """A constant gets the base rate of the training labels as its probability."""
     labels = np.array([1, 1, 1, 0])
     fitted = BASELINES["majority"].fit(torch.zeros(4, 1, 1), labels, torch.zeros(2, 1, 1), np.array([0, 1]))
-    np.testing.assert_allclose(fitted.predict(torch.zeros(2, 1, 1)), 0.75, atol=1e-4)
+    found = fitted.predict(torch.zeros(101, 1, 1))
+    np.testing.assert_allclose(found, 0.75, atol=1e-4)
+    assert len(set(found)) == 1  # bit for bit, so that it ranks nothing

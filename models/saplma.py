@@ -1,0 +1,61 @@
+"""SAPLMA: an MLP on the last token's state at one layer (Azaria and Mitchell 2023, arXiv:2304.13734)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import Tensor, nn
+
+from models.detector import Detector, Outputs
+
+if TYPE_CHECKING:
+    from store import Batch
+
+__all__ = ["Saplma"]
+
+
+class Saplma(Detector):
+    """`hs_last` at one layer through the MLP d - 256 - 128 - 64 - 1 with ReLU.
+
+    Parameters
+    ----------
+    hidden_size, n_layers : int
+        d and L of `hs_last`.
+    saplma_layer : int, optional
+        Place of the layer in `hs_last`, from 0; by default the one at 60% of the depth, the paper's 20th of 32.
+
+    Shapes
+    ------
+    batch["hs_last"] (B, L, d) -> logits (B,)
+    """
+
+    columns: ClassVar[tuple[str, ...]] = ("hs_last",)
+    options: ClassVar[tuple[str, ...]] = ("saplma_layer",)
+
+    def __init__(self, hidden_size: int, n_layers: int, saplma_layer: int | None = None) -> None:
+        super().__init__()
+        if saplma_layer is not None and not 0 <= saplma_layer < n_layers:
+            raise ValueError(f"saplma_layer: expected 0 to {n_layers - 1}, found {saplma_layer}")
+        self.layer = (3 * n_layers + 4) // 5 - 1 if saplma_layer is None else saplma_layer  # 0.6 L, rounded up
+        self.mlp = nn.Sequential(
+            nn.Linear(hidden_size, 256),
+            nn.ReLU(),
+            nn.Linear(256, 128),
+            nn.ReLU(),
+            nn.Linear(128, 64),
+            nn.ReLU(),
+            nn.Linear(64, 1),
+            nn.Flatten(0),
+        )
+
+    @classmethod
+    def build(cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any]) -> Saplma:
+        n_layers, hidden_size = item_shapes["hs_last"]
+        return cls(hidden_size, n_layers, **{name: settings[name] for name in cls.options})
+
+    def encode(self, batch: Batch) -> Tensor:
+        return batch["hs_last"][:, self.layer].float()  # (B, d)
+
+    def classify(self, features: Tensor) -> Outputs:
+        return Outputs(self.run(self.mlp, features))

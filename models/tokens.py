@@ -1,0 +1,76 @@
+"""Arithmetic over the tokens of packed traces: which trace a token is of, where it stands, means over each trace.
+
+Ragged columns of the axis "tokens" come as values (n_tokens, ...) and offsets (B + 1,). The answer of a trace are its
+tokens from `prompt_len` on, `answer_len` of them. A trace whose prompt length is not known has no answer to average
+over: sources leave the two columns out, and a negative length says so for one trace.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from store import Batch, Ragged
+
+__all__ = ["mean_by_trace", "mean_over_answer", "positions", "trace_of_token"]
+
+
+def trace_of_token(offsets: Tensor) -> Tensor:
+    """Number in the batch of each token's trace, (n_tokens,) int64."""
+    return torch.repeat_interleave(offsets.diff())
+
+
+def positions(offsets: Tensor) -> Tensor:
+    """Position of each token in its trace from 0 on, (n_tokens,) int64."""
+    trace = trace_of_token(offsets)
+    return torch.arange(len(trace), device=offsets.device) - offsets[trace]
+
+
+def mean_by_trace(values: Tensor, offsets: Tensor, counted: Tensor | None = None) -> Tensor:
+    """Mean over the tokens of each trace.
+
+    Parameters
+    ----------
+    values : Tensor, (n_tokens, ...)
+        Any float; summed as float32.
+    offsets : Tensor, (B + 1,) int64
+        Where each trace starts.
+    counted : Tensor, (n_tokens, ...) bool, optional
+        The values that count; by default all of them.
+
+    Returns
+    -------
+    Tensor, (B, ...) float32
+        NaN where no value counts.
+    """
+    trace, n_traces = trace_of_token(offsets), len(offsets) - 1
+    counted = torch.ones_like(values, dtype=torch.bool) if counted is None else counted
+    total = torch.zeros(n_traces, *values.shape[1:], device=values.device)
+    total = total.index_add(0, trace, torch.where(counted, values.float(), 0))
+    return total / torch.zeros_like(total).index_add(0, trace, counted.float())  # 0 / 0 is NaN
+
+
+def mean_over_answer(batch: Batch, column: Ragged) -> Tensor:
+    """Mean over the answer's tokens of a ragged column, NaN values left out.
+
+    Parameters
+    ----------
+    batch : Batch
+        With `prompt_len` and `answer_len`.
+    column : Ragged
+        Values (n_tokens, ...), a column of the batch or made of one.
+
+    Returns
+    -------
+    Tensor, (B, ...) float32
+        NaN where nothing counts: an empty answer, or a prompt of unknown length.
+    """
+    values, offsets = column
+    trace, position = trace_of_token(offsets), positions(offsets)
+    start = batch["prompt_len"].long()[trace]  # (n_tokens,)
+    stop = start + batch["answer_len"].long()[trace]  # (n_tokens,)
+    in_answer = (start >= 0) & (start <= position) & (position < stop)
+    return mean_by_trace(values, offsets, in_answer.view(-1, *[1] * (values.ndim - 1)) & ~values.isnan())

@@ -1,0 +1,141 @@
+"""Probes: what they are fitted on, that one affine map is the whole pipeline, and that they can be saved."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from models import FittedProbe, Probe
+from models.probe import build_pipeline, to_numpy
+
+NAN = float("nan")
+
+
+def draw(n, n_alternatives=3, k=6, dtype=torch.float32):
+    """Features (n, A, k) of different scales, a tenth of them missing, and labels that the last alternative tells."""
+    rng = np.random.default_rng(n)
+    labels = rng.integers(0, 2, n)
+    told = labels[:, None] * np.arange(n_alternatives)  # (n, A)
+    features = (rng.normal(size=(n, n_alternatives, k)) + 0.5 * told[:, :, None]) * 10.0 ** (np.arange(k) % 6 - 2) + 3
+    features[rng.random(features.shape) < 0.1] = NAN
+    return torch.from_numpy(features).to(dtype), labels
+
+
+def fit(n_components=None, change=lambda features: None, **sizes):
+    """Fit on 200 rows and choose on 100; give the probe, what it was fitted on, and 50 rows it has not seen."""
+    sides = [draw(n, **sizes) for n in (200, 100, 50)]
+    for features, _ in sides:
+        change(features)
+    (train, labels), val, (test, _) = sides
+    return Probe((), None, n_components).fit(train, labels, *val), train, labels, test
+
+
+def pipeline_scores(fitted, n_components, train, labels, test):
+    """What scikit-learn's own pipeline says, (n,)."""
+    pipeline = build_pipeline(n_components, train[:, 0].shape)
+    pipeline.fit(to_numpy(train, fitted.alternative), labels)
+    return pipeline.predict_proba(to_numpy(test, fitted.alternative))[:, 1]
+
+
+@pytest.mark.parametrize("n_components", [None, 1, 4, 100])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_one_affine_map_is_the_whole_pipeline(n_components, dtype):
+    """Scores equal those of imputing, scaling, taking components and regression, one after the other."""
+    fitted, train, labels, test = fit(n_components, dtype=dtype)
+    expected = pipeline_scores(fitted, n_components, train, labels, test)
+    np.testing.assert_allclose(fitted.predict(test), expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("n_components", "k"), [(512, 250), (5, 600)])
+def test_many_features_of_few_rows(n_components, k):
+    """Features that outnumber the rows have at most as many components as rows; a randomised solver is no exception."""
+    fitted, train, labels, test = fit(n_components, k=k, n_alternatives=1)
+    assert build_pipeline(n_components, train[:, 0].shape)["pca"].n_components == min(n_components, 200)
+    expected = pipeline_scores(fitted, n_components, train, labels, test)
+    np.testing.assert_allclose(fitted.predict(test), expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("n_components", "k"), [(None, 6), (4, 6), (5, 600)])
+def test_the_same_features_give_the_same_bits(n_components, k):
+    """Two fits of equal features are equal in every number."""
+    first, second = (fit(n_components, k=k)[0].to_dict() for _ in range(2))
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_fitting_leaves_the_features_as_they_were():
+    """float64 features of one alternative, which need no conversion, are not written over."""
+    features, labels = draw(200, n_alternatives=1, dtype=torch.float64)
+    before = features.clone()
+    Probe((), None, 2).fit(features, labels, features, labels).predict(features)
+    torch.testing.assert_close(features, before, rtol=0, atol=0, equal_nan=True)
+
+
+def test_validation_chooses_and_every_alternative_is_told():
+    """The AUROC of each alternative on validation is kept, and the best of them is chosen; the first of equals."""
+    fitted, *_ = fit()
+    assert fitted.alternative == np.argmax(fitted.val_auroc) == 2
+    val, labels = draw(100)
+    assert roc_auc_score(labels, fitted.predict(val)) == fitted.val_auroc[2]
+    features, labels = draw(200)
+    twice = features[:, [2, 2]]
+    assert Probe((), None).fit(twice, labels, twice, labels).alternative == 0
+
+
+def test_neither_validation_nor_test_moves_what_is_fitted():
+    """Other validation rows give the same weights, as long as they choose the same alternative."""
+    (train, labels), (val, val_labels) = draw(200, n_alternatives=1), draw(100, n_alternatives=1)
+    first = Probe((), None, 2).fit(train, labels, val, val_labels)
+    second = Probe((), None, 2).fit(train, labels, 5 * val[:50], val_labels[:50])
+    assert np.array_equal(first.weight, second.weight)
+    assert np.array_equal(first.fill, second.fill)
+
+
+@pytest.mark.parametrize("n_components", [None, 3])
+def test_features_that_tell_nothing(n_components):
+    """A constant and a feature that no trace has weigh nothing; the others are as without them."""
+
+    def spoil(features):
+        features[:, :, 0], features[:, :, 1] = 7.0, NAN
+
+    fitted, train, labels, test = fit(n_components, spoil)
+    np.testing.assert_allclose(fitted.weight[:2], 0, atol=1e-12)
+    assert fitted.fill[1] == 0
+    changed = test.clone()
+    changed[:, :, :2] = torch.tensor([NAN, 3.0])
+    np.testing.assert_allclose(fitted.predict(changed), fitted.predict(test), rtol=0, atol=1e-12)
+    without = Probe((), None, n_components).fit(train[:, :, 2:], labels, train[:, :, 2:], labels)
+    np.testing.assert_allclose(fitted.weight[2:], without.weight, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("value", [0.0, 7.0, NAN])
+@pytest.mark.parametrize("n_components", [None, 3])
+def test_nothing_but_constants(n_components, value):
+    """Features that never vary, or that no trace has, give every trace the base rate."""
+    fitted, _, labels, test = fit(n_components, lambda features: features.fill_(value))
+    np.testing.assert_allclose(fitted.predict(test), labels.mean(), atol=1e-4)
+    assert set(fitted.val_auroc) == {0.5}
+
+
+def test_equal_traces_get_equal_scores_wherever_they_stand():
+    """A score depends on no other row, bit for bit."""
+    fitted, *_, test = fit(k=37)
+    together = fitted.predict(test[torch.arange(1000) % 50])
+    alone = np.concatenate([fitted.predict(row[None]) for row in test])
+    assert np.array_equal(together, alone[np.arange(1000) % 50])
+
+
+def test_saved_and_read_back(tmp_path):
+    """torch.save keeps a probe, reading it takes no code from the file, and its scores are the same bit for bit."""
+    fitted, *_, test = fit(4)
+    torch.save(fitted.to_dict(), tmp_path / "probe.pt")
+    read = FittedProbe.from_dict(torch.load(tmp_path / "probe.pt", weights_only=True))
+    assert np.array_equal(read.predict(test), fitted.predict(test))
+    assert (read.alternative, read.val_auroc, read.bias) == (fitted.alternative, fitted.val_auroc, fitted.bias)
+    assert read.n_parameters() == fitted.n_parameters() == 7
+
+
+def test_features_of_another_shape_are_refused():
+    """Scoring says which shape it expects."""
+    fitted, *_, test = fit()
+    with pytest.raises(ValueError, match=r"expected shape \(n, 3, 6\), found \(50, 2, 6\)"):
+        fitted.predict(test[:, 1:])

@@ -1,0 +1,54 @@
+"""What holds for every probe of the registries, whatever its features are."""
+
+import pytest
+import torch
+
+from models import BASELINES, DETECTORS, PROBES
+
+every_probe = pytest.mark.parametrize("probe", (BASELINES | PROBES).values(), ids=BASELINES | PROBES)
+
+
+def test_names_are_of_one_thing_each():
+    """Detectors, probes and baselines share no name: results list them side by side."""
+    assert len(DETECTORS | PROBES | BASELINES) == len(DETECTORS) + len(PROBES) + len(BASELINES)
+
+
+@every_probe
+def test_columns_suffice(probe, pack, traces):
+    """A probe reads no column that it does not declare, and gives (B, A, k) floats."""
+    batch = pack(traces)
+    batch.columns = {name: batch.columns[name] for name in probe.columns if name in batch.columns}
+    features = probe.features(batch)
+    assert features.ndim == 3
+    assert len(features) == 5
+    assert features.is_floating_point()
+
+
+@every_probe
+def test_a_batch_gives_the_features_of_its_traces(probe, pack, traces):
+    """The features of a trace depend neither on what it is batched with nor on its place, bit for bit."""
+    together = probe.features(pack(traces))
+    alone = torch.cat([probe.features(pack([trace])) for trace in traces])
+    torch.testing.assert_close(together, alone, rtol=0, atol=0, equal_nan=True)
+    order = [3, 0, 4, 2, 1]
+    permuted = probe.features(pack([traces[i] for i in order]))
+    torch.testing.assert_close(permuted, together[order], rtol=0, atol=0, equal_nan=True)
+
+
+@every_probe
+def test_only_an_answer_may_be_missing(probe, pack, traces):
+    """Traces of one token have finite features, but for means over an answer that they have not."""
+    features = probe.features(pack(traces[1:2]))
+    if not {"prompt_len", "answer_len"} <= set(probe.columns):
+        assert features.isfinite().all()
+    else:
+        assert features.isnan().all()
+
+
+@every_probe
+def test_half_precision_changes_features_by_rounding(probe, pack, traces):
+    """Attention as a store keeps it, in float16, gives nearly what float32 gives."""
+    exact = probe.features(pack(traces))
+    for trace in traces:
+        trace.update({name: trace[name].half() for name in ("attn_diag", "attn_colsum", "attn_pmass")})
+    torch.testing.assert_close(probe.features(pack(traces)), exact, rtol=2e-3, atol=2e-3, equal_nan=True)

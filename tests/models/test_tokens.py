@@ -1,0 +1,47 @@
+"""Means over the tokens of packed traces, against loops."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from models.tokens import mean_by_trace, mean_over_answer, positions, trace_of_token
+
+NAN = float("nan")
+
+
+def test_where_a_token_stands():
+    """Trace and position of each token, traces of no tokens included."""
+    offsets = torch.tensor([0, 2, 2, 5])
+    assert trace_of_token(offsets).tolist() == [0, 0, 2, 2, 2]
+    assert positions(offsets).tolist() == [0, 1, 0, 1, 2]
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (3, 2)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_mean_by_trace_is_the_mean_of_each(shape, dtype):
+    """Whatever the shape of an item is; NaN for a trace of no tokens."""
+    values = torch.from_numpy(np.random.default_rng(0).normal(size=(7, *shape))).to(dtype)
+    offsets = torch.tensor([0, 3, 3, 4, 7])
+    parts = [values[a:b].float() for a, b in pairwise(offsets)]
+    expected = torch.stack([part.mean(dim=0) if len(part) else torch.full(shape, NAN) for part in parts])
+    torch.testing.assert_close(mean_by_trace(values, offsets), expected, equal_nan=True)
+
+
+def test_mean_over_answer_leaves_out_what_is_no_number(pack, traces, set_answer):
+    """NaN values do not count, each place of an item for itself."""
+    batch = pack(traces[:1])
+    column = batch["attn_diag"]
+    values = column.values.clone()
+    values[2, 1, 0] = NAN
+    set_answer(traces[0], 2, 3)
+    found = mean_over_answer(pack(traces[:1]), column._replace(values=values))[0]
+    np.testing.assert_allclose(found, np.nanmean(values[2:5].numpy(), axis=0), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("prompt_len", "answer_len"), [(-1, 3), (-1, -1), (2, 0), (5, 0), (5, 4)])
+def test_no_answer_has_no_mean(prompt_len, answer_len, pack, traces, set_answer):
+    """A prompt of unknown length (negative), an empty answer, and one that was cut off."""
+    set_answer(traces[0], prompt_len, answer_len)
+    assert mean_over_answer(pack(traces[:1]), pack(traces[:1])["attn_diag"]).isnan().all()
