@@ -1,4 +1,4 @@
-"""The best weights of a detector, on disk: written atomically, loaded without running code, tied to its run.
+"""Weights and states of a training, on disk: written atomically, loaded without running code, tied to their run.
 
 A checkpoint names its run, its detector and its seed. Loading asks for all three, so the file that another run left in
 the same directory is refused, never used.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from train.errors import CheckpointError
 from train.files import replace_file
@@ -20,16 +20,16 @@ from train.files import replace_file
 __all__ = ["load_checkpoint", "save_checkpoint"]
 
 
-def save_checkpoint(path: Path, owner: dict[str, Any], weights: dict[str, Tensor], **facts: Any) -> None:
-    """Write weights and facts (epoch, settings: plain values) of `owner` = {"run", "detector", "seed"}."""
+def save_checkpoint(path: Path, owner: dict[str, Any], content: Mapping[str, Any]) -> None:
+    """Write tensors and plain values of `owner` = {"run", "detector", "seed"}."""
     buffer = io.BytesIO()  # torch.save to a path turns a full disk into a RuntimeError of its own
-    torch.save({"owner": owner, "weights": weights, **facts}, buffer)
+    torch.save({"owner": owner, **content}, buffer)
     with replace_file(path) as temporary:
         temporary.write_bytes(buffer.getbuffer())
 
 
-def load_checkpoint(path: Path, owner: dict[str, Any]) -> dict[str, Any]:
-    """Read what `save_checkpoint` wrote for the same `owner`, onto the CPU.
+def load_checkpoint(path: Path, owner: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Read what `save_checkpoint` wrote, for the same `owner` if one is given, onto the CPU.
 
     Raises
     ------
@@ -40,12 +40,12 @@ def load_checkpoint(path: Path, owner: dict[str, Any]) -> dict[str, Any]:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: expected a checkpoint, found no file; train again") from error
-    except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
+    except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise CheckpointError(
             f"{path}: expected a checkpoint, found an unreadable file ({reason}); train again"
         ) from error
-    if not isinstance(checkpoint, dict) or checkpoint.get("owner") != owner:
-        found = checkpoint.get("owner") if isinstance(checkpoint, dict) else type(checkpoint).__name__
-        raise CheckpointError(f"{path}: expected a checkpoint of {owner}, found one of {found}; train again")
+    found = checkpoint.get("owner") if isinstance(checkpoint, dict) else type(checkpoint).__name__
+    if not isinstance(found, dict) or (owner is not None and found != owner):
+        raise CheckpointError(f"{path}: expected a checkpoint of {owner or 'a run'}, found one of {found}; train again")
     return checkpoint

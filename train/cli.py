@@ -5,15 +5,19 @@ Exit status 0: done. 2: a mistake that the user can mend, said in one line on st
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
-from train.config import Config, parse_config
+from train.config import Arguments, parse_arguments
 from train.errors import ConfigError, TrainError
 
 __all__ = ["main", "train"]
 
+COMMANDS = ("compare", "predict")  # each a module with a main(argv)
 EXAMPLE_STORE = Path("data/example.zarr")
 
 # Nothing above imports torch, and nothing below does before the settings are known to be good: it takes seconds.
@@ -24,41 +28,53 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return _run(argv)
     except KeyboardInterrupt:
-        _say("interrupted; every file written so far is whole; run the same command to start again")
+        _say("interrupted; every file written so far is whole; --resume goes on from the last saved state")
         return 130
 
 
 def _run(argv: list[str] | None) -> int:
-    try:
-        config = parse_config(argv)
-    except ConfigError as error:
-        _say(error)
-        return 2
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] and argv[0] in COMMANDS:
+        command = partial(import_module(f"train.{argv[0]}").main, argv[1:])
+    else:
+        try:
+            command = partial(train, parse_arguments(argv))
+        except ConfigError as error:
+            _say(error)
+            return 2
     from store.errors import StoreError
 
     try:
-        train(config)
+        command()
     except (TrainError, StoreError) as error:
         _say(error)
         return 2
     return 0
 
 
-def train(config: Config) -> None:
+def train(arguments: Arguments) -> None:
     """Check, train, write and print; mistakes come out as TrainError or StoreError."""
     from rich.console import Console
 
+    from train.device import build_fabric
     from train.experiment import open_data, run_experiment
     from train.files import make_directory
     from train.report import print_table, write_report
 
-    path = build_example_once(EXAMPLE_STORE) if config.store is None else Path(config.store)
+    config = arguments.config
+    fabric = build_fabric(config)
+    if config.store is None and fabric.is_global_zero:
+        build_example_once(EXAMPLE_STORE)
+    fabric.barrier()
+    path = EXAMPLE_STORE if config.store is None else Path(config.store)
     data = open_data(config, path)
     output_dir = Path("runs") / path.resolve().stem if config.output_dir is None else Path(config.output_dir)
     if output_dir.resolve().is_relative_to(path.resolve()):
         raise ConfigError(f"--output-dir: expected a directory outside the store {path}, found {output_dir}")
     make_directory(output_dir)
-    experiment = run_experiment(config, data, output_dir)
+    experiment = run_experiment(arguments, fabric, data, output_dir)
+    if experiment is None:  # the first process writes for all
+        return
     write_report(experiment, data, output_dir)
     print_table(experiment.results, Console())
     print(f"results.json, scores.csv, curves.png and checkpoints: {output_dir}")
@@ -94,4 +110,5 @@ def build_example(path: Path) -> None:
 
 
 def _say(message: object) -> None:
-    print(f"python -m train: {message}", file=sys.stderr)
+    rank = os.environ.get("RANK", "0")  # torchrun's number of this process
+    print(f"python -m train: {'' if rank == '0' else f'process {rank}: '}{message}", file=sys.stderr)

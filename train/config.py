@@ -1,64 +1,136 @@
-"""The settings of a run: one flat dataclass, and the command line made from it.
+"""The settings of a run: one flat dataclass, the command line made from it, and the file that a run writes of them.
 
-Each field states its default, its help and its range in one place; flag, type and check follow from them.
+Each field states its default, its help, its range or choices, and whether results depend on it, in one place; flag,
+type and check follow from them.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
-from dataclasses import MISSING, Field, dataclass, field, fields
+import re
+from collections.abc import Sequence
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
 from typing import Any, NoReturn
 
 from train.errors import ConfigError
 
-__all__ = ["Config", "build_parser", "check_config", "off_flag", "parse_config"]
+__all__ = [
+    "Arguments",
+    "Config",
+    "Parser",
+    "build_parser",
+    "check_config",
+    "flag_of",
+    "off_flag",
+    "parse_arguments",
+    "parse_config",
+    "settings_of",
+]
 
 EXAMPLES = """examples:
-  python -m train                                        the embedded example: all detectors and baselines
-  python -m train --store traces.zarr --seeds 3          three seeds on one split: mean and spread
-  python -m train --store traces.zarr --no-run-lstm --attn-threshold 0.01 --output-dir runs/sparse
-  python -m train --store traces.zarr --score-threshold 0.4        label again from the stored scores
+  python -m train                                        the embedded example: three detectors and the baselines
+  python -m train --store traces.zarr --seeds 3          five seeds on one split: mean and spread
+  python -m train --store traces.zarr --models all       every detector whose columns the store has
+  python -m train --store traces.zarr --models lapeigvals,saplma,lstm_solo --layers 8:24
+  python -m train --store traces.zarr --resume           go on after a crash, as if there had been none
+  python -m train --config runs/traces/run.json --lr 3e-4 --output-dir runs/slower     as that run, but for two settings
+  torchrun --nproc-per-node 2 -m train --store traces.zarr                      two processes share each batch
+commands of their own, each with a --help:
+  python -m train compare DIR...                         runs side by side, with paired tests
+  python -m train predict --run DIR --store STORE        scores of new traces
 """
 
 SWITCHES = {"lstm_solo": "run_lstm", "gnn_det_lstm": "run_gnn_det", "gvae_lstm": "run_gvae"}  # detector -> its field
+ALL = "all"
+MAX_CONFIG_BYTES = 1_000_000
+STEPS, MINUTES = r"[1-9]\d{0,8}", r"\d{1,6}(\.\d{1,6})?min"
+FORMS = {  # of settings that are texts: pattern, example
+    "columns": (r"\w+=\w+(,\w+=\w+)*", "hs_last=MY_STATES"),
+    "layers": (r"-?\d{1,6}|(-?\d{1,6})?:(-?\d{1,6})?(:[1-9]\d{0,5})?", "5, 8:24 or 8:24:2"),
+    "save_every": (f"{STEPS}|{MINUTES}|{STEPS},{MINUTES}", "500, 10min or 500,10min"),
+}
 
 
-def option(default: Any, text: str, low: float = -math.inf, high: float = math.inf, low_open: bool = False) -> Any:
-    """Describe a setting: default, help, and the range [low, high], or (low, high] if `low_open`."""
-    return field(default=default, metadata={"help": text, "low": low, "high": high, "low_open": low_open})
+def option(
+    default: Any,
+    text: str,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    low_open: bool = False,
+    choices: tuple[str, ...] = (),
+    free: bool = False,
+) -> Any:
+    """Describe a setting.
+
+    It has a default, a help text, and a range [low, high], or (low, high] if `low_open`, or `choices`; `free` ones
+    change how a run gets to its results, never the results.
+    """
+    metadata = {"help": text, "low": low, "high": high, "low_open": low_open, "choices": choices, "free": free}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class Config:
     """All settings of a run, in the order of `--help`."""
 
-    store: str | None = option(None, "store to train on (default: the embedded example, built once under data/)")
-    output_dir: str | None = option(None, "where results go (default: runs/NAME_OF_STORE)")
+    store: str | None = option(
+        None, "store to train on (default: the embedded example, built once under data/)", free=True
+    )
+    output_dir: str | None = option(None, "where results go (default: runs/NAME_OF_STORE)", free=True)
+    models: str = option(",".join(SWITCHES), "detectors to train, separated by commas, or all")
     seed: int = option(0, "of the split, the weights and the order of the rows", 0, 2**31 - 1)
     seeds: int = option(1, "train each detector this many times, from --seed on, all on one split", 1, 100)
     max_traces: int | None = option(None, "use this many labelled traces, drawn by --seed (default: all)", 1, 2**31 - 1)
     score_threshold: float | None = option(None, "label = 1 iff score < this (default: the labels as stored)")
+    columns: str | None = option(None, "columns to read in place of others, as hs_last=MY_STATES,...")
+    layers: str | None = option(
+        None, "layers to read, counted from 0, as 5 or START:STOP or START:STOP:STEP (default: all)"
+    )
 
     epochs: int = option(10, "at most this many passes over the training rows", 1, 10**6)
     patience: int = option(10, "stop after this many epochs without a better validation AUROC", 1, 10**6)
-    batch_size: int = option(32, "traces per step", 1, 10**6)
-    lr: float = option(1e-3, "peak learning rate of the one-cycle schedule", 0, 10, low_open=True)
+    batch_size: int = option(32, "traces per step, of all processes together", 1, 10**6)
     grad_accum: int = option(1, "steps whose gradients are added up before the weights move", 1, 10**6)
+    lr: float = option(1e-3, "learning rate; the peak of the one-cycle schedule", 0, 10, low_open=True)
+    schedule: str = option("one-cycle", "how the learning rate moves", choices=("one-cycle", "constant"))
     focal_loss: bool = option(False, "let rows that are easy count less (focal loss, gamma 2)")
     label_smoothing: float = option(0.0, "train towards s/2 and 1 - s/2 in place of 0 and 1", 0, 0.99)
-    num_workers: int = option(0, "threads that read ahead", 0, 1024)
-    cache_size: int | None = option(
-        None, "bytes of decoded chunks to keep, for compressed columns (default: 64 MiB)", 0, 2**60
+    class_weights: bool = option(False, "let both classes count the same, whatever their numbers")
+    mixup: float = option(
+        0.0, "train on mixtures of two traces, with shares from Beta(A, A) (default: 0, do not)", 0, 100
+    )
+
+    precision: str = option(
+        "auto",
+        "of the arithmetic in training (auto: bf16-mixed on GPUs that have it, else 32)",
+        choices=("auto", "32", "bf16-mixed", "16-mixed"),
+    )
+    amp: bool = option(True, "--no-amp is --precision 32")
+    compile: bool | None = option(None, "run detectors through torch.compile (default: no; see the README)")
+    use_gradient_checkpointing: bool = option(
+        False, "compute large parts twice in place of keeping them: less memory, more time"
     )
     force_cpu: bool = option(False, "use the CPU even where an accelerator is at hand")
     threads: int | None = option(
         None, "CPU threads for arithmetic (default: 1, but all cores from d = 1024 on)", 1, 1024
     )
+    num_workers: int = option(0, "threads that read ahead", 0, 1024, free=True)
+    cache_size: int | None = option(
+        None, "bytes of decoded chunks to keep, for compressed columns (default: 64 MiB)", 0, 2**60, free=True
+    )
+    save_every: str = option(
+        "5min",
+        "how often to save what --resume needs: steps, minutes, or both, as 500, 10min or 500,10min",
+        free=True,
+    )
 
-    run_lstm: bool = option(True, "train lstm_solo")
-    run_gnn_det: bool = option(True, "train gnn_det_lstm")
-    run_gvae: bool = option(True, "train gvae_lstm")
+    run_lstm: bool | None = option(None, "train lstm_solo, or not, whatever --models says")
+    run_gnn_det: bool | None = option(None, "train gnn_det_lstm, or not, whatever --models says")
+    run_gvae: bool | None = option(None, "train gvae_lstm, or not, whatever --models says")
 
     attn_threshold: float = option(0.0, "keep an edge iff its attention is at least this", 0, 1)
     top_k: int | None = option(None, "keep the k strongest sources of each token (default: all)", 1, 2**31 - 1)
@@ -68,60 +140,178 @@ class Config:
     num_lstm_layers: int = option(2, "depth of the LSTM", 1, 64)
     dropout: float = option(0.3, "in the LSTM and the classifier", 0, 0.99)
     kl_weight: float = option(0.01, "of the KL term of gvae_lstm", 0)
+    saplma_layer: int | None = option(
+        None, "layer that saplma reads, from 0 (default: the one at 0.6 of the depth)", 0, 65_535
+    )
 
     @property
     def detectors(self) -> list[str]:
-        """Names of the detectors to train."""
-        return [name for name, switch in SWITCHES.items() if getattr(self, switch)]
+        """Names of what to train: those of `models`, and what the --run- flags add and take away; or ["all", ...]."""
+        named = [name for name in self.models.split(",") if name]
+        added = [name for name, switch in SWITCHES.items() if getattr(self, switch) and name not in named]
+        return [name for name in named + added if getattr(self, SWITCHES.get(name, ""), None) is not False]
+
+    @property
+    def left_out(self) -> list[str]:
+        """Names that a --no-run- flag takes away."""
+        return [name for name, switch in SWITCHES.items() if getattr(self, switch) is False]
+
+    @property
+    def replaced(self) -> dict[str, str]:
+        """Column that detectors read -> column of the store that stands in for it."""
+        return dict(pair.split("=") for pair in self.columns.split(",")) if self.columns else {}
+
+    @property
+    def layer_slice(self) -> slice | None:
+        """The layers to read; None for all."""
+        if self.layers is None:
+            return None
+        parts = [int(part) if part else None for part in self.layers.split(":")]
+        return slice(parts[0], None if parts[0] == -1 else parts[0] + 1) if len(parts) == 1 else slice(*parts)
+
+    @property
+    def save_steps(self) -> float:
+        """Save after this many steps; infinity: whatever their number."""
+        return self._save_every()[0]
+
+    @property
+    def save_seconds(self) -> float:
+        """Save after this many seconds; infinity: however long."""
+        return self._save_every()[1]
+
+    def _save_every(self) -> tuple[float, float]:
+        steps = seconds = math.inf
+        for part in self.save_every.split(","):
+            number = float(part.removesuffix("min"))
+            steps, seconds = (steps, 60 * number) if part.endswith("min") else (number, seconds)
+        return steps, seconds
 
 
-class _Parser(argparse.ArgumentParser):
+@dataclass(frozen=True)
+class Arguments:
+    """A command line: the settings, and how to begin with them.
+
+    Attributes
+    ----------
+    config : Config
+        The settings.
+    resume : bool
+        Go on with the unfinished run in the output directory, if there is one.
+    overwrite : bool
+        Begin anew even where that loses an unfinished run.
+    """
+
+    config: Config
+    resume: bool = False
+    overwrite: bool = False
+
+
+class Parser(argparse.ArgumentParser):
+    """Arguments of a command; a mistake is a ConfigError."""
+
     def error(self, message: str) -> NoReturn:
-        """One line instead of argparse's usage and message."""
-        raise ConfigError(f"{message}; see python -m train --help")
+        """One line, as a ConfigError, instead of argparse's usage and message."""
+        raise ConfigError(f"{message}; see {self.prog} --help")
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Build the command line: a flag per field of `Config`; booleans also take --no-FLAG."""
-    parser = _Parser(
+    parser = Parser(
         prog="python -m train",
         description="Train hallucination detectors on a trace store and compare them with simple baselines.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,  # what is not given is taken from --config, else from `Config`
     )
+    parser.add_argument("--config", metavar="FILE", help="settings to begin with: a run's run.json")
+    begin = parser.add_mutually_exclusive_group()
+    begin.add_argument(
+        "--resume", action="store_true", help="go on with the unfinished run in the output directory, if there is one"
+    )
+    begin.add_argument("--overwrite", action="store_true", help="begin anew even where that loses an unfinished run")
     for setting in fields(Config):
         _add_flag(parser, setting)
     return parser
 
 
-def parse_config(argv: list[str] | None = None) -> Config:
+def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
     """Read the command line; raises ConfigError, and SystemExit for --help."""
-    config = Config(**vars(build_parser().parse_args(argv)))
+    given = vars(build_parser().parse_args(argv))
+    begin = {name: given.pop(name) for name in ("resume", "overwrite") if name in given}
+    file = given.pop("config", None)
+    config = Config(**((read_settings(Path(file)) if file else {}) | given))
     check_config(config)
-    return config
+    return Arguments(config, **begin)
+
+
+def parse_config(argv: Sequence[str] | None = None) -> Config:
+    """The settings of a command line."""
+    return parse_arguments(argv).config
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Settings from a JSON file: an object of them, or one that has them under "config", as a run's run.json."""
+    try:
+        if path.stat().st_size > MAX_CONFIG_BYTES:
+            raise ConfigError(f"--config: {path}: expected a JSON file of settings, found more than a megabyte")
+        content = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        raise ConfigError(f"--config: {path}: expected a JSON file of settings, found: {reason:.200}") from error
+    return settings_of(content, f"--config: {path}")
+
+
+def settings_of(content: Any, where: str) -> dict[str, Any]:
+    """Checked names and types of settings from JSON: an object of them, or one that has them under "config"."""
+    settings = content.get("config", content) if isinstance(content, dict) else content
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{where}: expected an object of settings, found {type(settings).__name__}")
+    known = {setting.name: setting for setting in fields(Config)}
+    for name, value in settings.items():
+        if name not in known:
+            raise ConfigError(f"{where}: expected settings of python -m train --help, found {name!r:.80}")
+        kinds = known[name].type.split(" | ")
+        if type(value).__name__.replace("NoneType", "None") not in kinds + ["int"] * ("float" in kinds):
+            raise ConfigError(f"{where}: {name}: expected {known[name].type}, found {value!r:.80}")
+    return settings
 
 
 def check_config(config: Config) -> None:
-    """Raise ConfigError for a value out of range or a run with nothing to train."""
+    """Raise ConfigError for a value out of range, one that cannot be read, or a run with nothing to train."""
     for setting in fields(config):
-        value = getattr(config, setting.name)
+        value, choices = getattr(config, setting.name), setting.metadata["choices"]
         if isinstance(value, int | float) and not isinstance(value, bool):
             _check_range(setting, value)
+        if choices and value not in choices:
+            raise ConfigError(f"{flag_of(setting.name)}: expected one of {', '.join(choices)}, found {value!r:.80}")
+    for name, (pattern, example) in FORMS.items():
+        value = getattr(config, name)
+        if value is not None and not re.fullmatch(pattern, value, re.ASCII):
+            raise ConfigError(f"{flag_of(name)}: expected a form like {example}, found {value!r:.80}")
+    if not config.amp and config.precision not in ("auto", "32"):
+        raise ConfigError(f"--no-amp: expected --precision 32 or none with it, found {config.precision!r}")
     if not config.detectors:
         raise ConfigError(
-            "expected a detector to train, found all of them switched off; leave out one --no-run-... flag"
+            "expected a detector to train, found all of them switched off; name one with --models, or leave out a "
+            "--no-run- flag"
         )
 
 
 def _add_flag(parser: argparse.ArgumentParser, setting: Field) -> None:
-    flag, text, default = _flag(setting), setting.metadata["help"], setting.default
-    if isinstance(default, bool):
-        parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=default, help=text)
+    flag, text, default = flag_of(setting.name), setting.metadata["help"], setting.default
+    if setting.type.startswith("bool"):
+        parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
         return
     kind = {"int": int, "float": float, "str": str}[setting.type.removesuffix(" | None")]
-    shown = text if default in (None, MISSING) else f"{text} (default: {default})"
-    parser.add_argument(flag, type=kind, default=default, metavar=kind.__name__.upper(), help=shown)
+    choices = setting.metadata["choices"] or None
+    parser.add_argument(
+        flag,
+        type=kind,
+        choices=choices,
+        metavar=None if choices else kind.__name__.upper(),
+        help=text if default is None or "(default" in text else f"{text} (default: {default})",
+    )
 
 
 def _check_range(setting: Field, value: float) -> None:
@@ -130,13 +320,16 @@ def _check_range(setting: Field, value: float) -> None:
         return
     start = f"{'above' if low_open else 'at least'} {low:g}" if low > -math.inf else "a finite number"
     stop = f" and at most {high:.10g}" if high < math.inf else ""
-    raise ConfigError(f"{_flag(setting)}: expected {start}{stop}, found {value!r:.40}; see python -m train --help")
+    raise ConfigError(
+        f"{flag_of(setting.name)}: expected {start}{stop}, found {value!r:.40}; see python -m train --help"
+    )
 
 
-def _flag(setting: Field) -> str:
-    return "--" + setting.name.replace("_", "-")
+def flag_of(name: str) -> str:
+    """The flag of a setting."""
+    return "--" + name.replace("_", "-")
 
 
 def off_flag(detector: str) -> str:
-    """The flag that leaves a detector out."""
-    return "--no-" + SWITCHES[detector].replace("_", "-")
+    """How to leave a detector out."""
+    return "--no-" + SWITCHES[detector].replace("_", "-") if detector in SWITCHES else "--models"

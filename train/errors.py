@@ -1,6 +1,6 @@
 """What can go wrong in a run through no fault of the program, each in one line: where, expected, found, what to do."""
 
-__all__ = ["CheckpointError", "ConfigError", "DataError", "OutputError", "TrainError"]
+__all__ = ["CheckpointError", "ConfigError", "DataError", "OutputError", "ResourceError", "TrainError"]
 
 
 class TrainError(Exception):
@@ -21,3 +21,7 @@ class CheckpointError(TrainError):
 
 class OutputError(TrainError):
     """A result could not be written: make room, or choose another place."""
+
+
+class ResourceError(TrainError):
+    """The device is too small for the run: lower what is named."""

@@ -6,63 +6,41 @@ Whatever the user could have got wrong is found before the first file is written
 from __future__ import annotations
 
 import time
-import uuid
-from dataclasses import asdict, dataclass, field, replace
-from itertools import combinations, product
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from numpy.typing import NDArray
 
-from models import BASELINES, DETECTORS, Baseline, Detector
+from models import BASELINES, DETECTORS, PROBES, Detector, FittedProbe, Probe
 from models.losses import ClassificationLoss
 from store import TraceStore
-from train.checkpoint import load_checkpoint, save_checkpoint
-from train.comparison import compare_pairs, find_verdict
-from train.config import Config, off_flag
+from store.errors import closest
+from train.checkpoint import save_checkpoint
+from train.config import ALL, Arguments, Config, off_flag
 from train.cpu import cpu_arithmetic, default_threads
 from train.data import (
-    KINDS,
-    UNLABELLED,
     Split,
     TrainingData,
+    check_batch,
     check_columns,
+    check_layers,
     check_pairs,
     check_threshold,
-    kind_of,
-    label_scores,
     missing_columns,
+    no_split,
     read_split,
 )
+from train.device import memory_enough
 from train.errors import ConfigError, DataError
-from train.loop import Epoch, fit, predict
-from train.metrics import bootstrap_auroc, mean_auroc, ranking_metrics, threshold_metrics, youden_threshold
+from train.judge import LABEL_THRESHOLDS, Scored, compare_all, judge, label_sensitivity, read_truth
+from train.loop import Epoch, Hooks, Training, fit, predict
 from train.progress import TrainingProgress
+from train.run import RunDirectory, begin_run, describe_store
 
-__all__ = ["Experiment", "Scored", "open_data", "run_experiment"]
-
-CONSTANT = "majority"  # the baseline that ranks nothing: to differ from it is to differ from 0.5
-LABEL_THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7)  # of the score, around the 0.5 that labels are made with
-
-
-@dataclass(frozen=True)
-class Scored:
-    """Scores of one detector or baseline: probability of hallucination, in the order of the split.
-
-    Attributes
-    ----------
-    val, test : float64 (n_seeds, n_side)
-        One row per training run.
-    facts : dict
-        What the results say beside the metrics, JSON-able.
-    """
-
-    val: NDArray[np.float64]
-    test: NDArray[np.float64]
-    facts: dict[str, Any] = field(default_factory=dict)
+__all__ = ["Experiment", "build_detector", "open_data", "run_experiment"]
 
 
 @dataclass(frozen=True)
@@ -77,183 +55,251 @@ class Experiment:
 class Run:
     """What all trainings of a run share; `config.seed` is the seed of the split and of the first training."""
 
-    id: str
+    directory: RunDirectory
     config: Config
     data: TrainingData
-    output_dir: Path
     fabric: Fabric
     progress: TrainingProgress
 
 
+class TrainingHooks(Hooks):
+    """Shows a training on the terminal, and keeps its state; both are the first process's business."""
+
+    def __init__(self, run: Run, name: str, seed: int) -> None:
+        self.run, self.name, self.seed = run, name, seed
+
+    def on_step(self, step: int, n_rows: int, loss: float, lr: float) -> None:
+        self.run.progress.on_step(n_rows, loss)
+
+    def on_epoch(self, epoch: Epoch) -> None:
+        self.run.progress.on_epoch(epoch)
+
+    def on_save(self, training: Training) -> None:
+        if self.run.fabric.is_global_zero:
+            self.run.directory.save_state(self.name, self.seed, training.state_dict())
+
+
 def open_data(config: Config, path: Path) -> TrainingData:
-    """Open the store and split it; raises StoreError or DataError before anything is written."""
+    """Open the store and split it; raises StoreError, ConfigError or DataError before anything is written."""
     try:
         store = TraceStore.open(path, config.cache_size)
     except ValueError as error:
         raise ConfigError(f"--cache-size: {error}") from error
-    for name in config.detectors:
-        check_columns(store, name, DETECTORS[name].columns, f"or leave it out with {off_flag(name)}")
-        if "attn_mean" in DETECTORS[name].columns:
-            check_pairs(store)
-            check_threshold(store, config.attn_threshold)
-    return TrainingData(store, read_split(store, config))
+    data = TrainingData(store, no_split(store), config.replaced, config.layer_slice)
+    for name in chosen(config, data):
+        check_reader(name, config, data)
+    split = read_split(store, config)
+    check_batch(split, store, config.batch_size)
+    return replace(data, split=split)
 
 
-def run_experiment(config: Config, data: TrainingData, output_dir: Path) -> Experiment:
-    """Train and score every detector and baseline; checkpoints go to `output_dir`, which exists."""
-    truth = read_truth(data)
-    run_id = uuid.uuid4().hex
-    fabric = Fabric(accelerator="cpu" if config.force_cpu else "auto", devices=1)
-    threads = config.threads or default_threads(max(hidden_size(name, data.store) for name in config.detectors))
+def chosen(config: Config, data: TrainingData) -> list[str]:
+    """Names of the detectors and probes to train; of `all` those whose columns the store has."""
+    every = {**DETECTORS, **PROBES}
+    names = config.detectors
+    if ALL in names:
+        names = [name for name in every if name not in config.left_out and not missing(every[name].columns, data)]
+    for name in names:
+        if name not in every:
+            raise ConfigError(
+                f"--models: expected names of {', '.join(every)}, or all, found {name!r:.80}{closest(name, every)}"
+            )
+    if not names:
+        raise ConfigError(f"--models all: expected a store with columns of a detector, found none in {data.store.path}")
+    return names
+
+
+def missing(roles: tuple[str, ...], data: TrainingData) -> list[str]:
+    """Columns that the store lacks of those that stand for `roles`."""
+    return missing_columns(data.store, data.names(roles))
+
+
+def check_reader(name: str, config: Config, data: TrainingData) -> None:
+    """Raise DataError unless the store holds what a detector reads."""
+    roles = (DETECTORS | PROBES)[name].columns
+    check_columns(data.store, name, data.names(roles), f"or leave it out with {off_flag(name)}")
+    check_layers(data, name, roles)
+    if "attn_mean" in roles:
+        check_pairs(data.store, data.names(roles))
+        check_threshold(data.store, config.attn_threshold)
+
+
+def run_experiment(arguments: Arguments, fabric: Fabric, data: TrainingData, output_dir: Path) -> Experiment | None:
+    """Train and score every detector and baseline; checkpoints go to `output_dir`, which exists.
+
+    All processes train; then only the first one goes on, to the results. The others get None.
+    """
+    config = arguments.config
+    directory = begin_together(fabric, arguments, data, output_dir)
+    names = chosen(config, data)
+    detectors = [name for name in names if name in DETECTORS]
+    threads = config.threads or default_threads(max((hidden_size(name, data) for name in detectors), default=0))
     with cpu_arithmetic(threads):
-        with TrainingProgress(len(data.split.train), config.epochs) as progress:
-            run = Run(run_id, config, data, output_dir, fabric, progress)
-            models = {name: train_detector(name, run) for name in config.detectors}
-        known = {name: one for name, one in BASELINES.items() if not missing_columns(data.store, one.columns)}
-        baselines = {name: score_baseline(name, one, config, data) for name, one in known.items()}
+        with TrainingProgress(len(data.split.train), config.epochs, visible=fabric.is_global_zero) as progress:
+            run = Run(directory, config, data, fabric, progress)
+            models = {name: train_detector(name, run) for name in detectors}
+        if not fabric.is_global_zero:
+            return None
+        models |= {name: train_probe(name, PROBES[name], run) for name in names if name in PROBES}
+        models = {name: models[name] for name in names}
+        known = {name: one for name, one in BASELINES.items() if not missing(one.columns, data)}
+        baselines = {name: train_probe(name, one, run) for name, one in known.items()}
+    return Experiment(build_results(run, models, baselines), models | baselines)
+
+
+def begin_together(fabric: Fabric, arguments: Arguments, data: TrainingData, output_dir: Path) -> RunDirectory:
+    """Begin the run in the first process, or go on with it; the others learn its id."""
+    directory = None
+    if fabric.is_global_zero:
+        begin = {"resume": arguments.resume, "overwrite": arguments.overwrite}
+        directory = begin_run(output_dir, arguments.config, data.store, **begin)
+    return fabric.broadcast(directory)
+
+
+def build_results(run: Run, models: dict[str, Scored], baselines: dict[str, Scored]) -> dict[str, Any]:
+    """Everything that results.json holds."""
+    data, scored = run.data, models | baselines
     results = {
-        "run": run_id,
+        "run": run.directory.id,
         "split": data.split.summary(),
-        "models": {name: judge(scored, data.split) for name, scored in models.items()},
-        "baselines": {name: judge(scored, data.split) for name, scored in baselines.items()},
+        "models": {name: judge(one, data.split) for name, one in models.items()},
+        "baselines": {name: judge(one, data.split) for name, one in baselines.items()},
         **compare_all(models, baselines, data.split),
         "store": describe_store(data.store),
-        "config": asdict(config),
+        "config": asdict(run.config),
+        "machine": describe_machine(run.fabric),
     }
-    scored = models | baselines
+    truth = read_truth(data)
     if truth is not None:
         results["label_sensitivity"] = [label_sensitivity(scored, truth, threshold) for threshold in LABEL_THRESHOLDS]
-    return Experiment(results, scored)
+    return results
 
 
-def describe_store(store: TraceStore) -> dict[str, Any]:
-    """What tells a store, and its state, from others; JSON-able."""
-    return {"path": str(store.path), "uuid": store.uuid, "generation": store.generation, "rows": len(store)}
+def describe_machine(fabric: Fabric) -> dict[str, Any]:
+    """What the numbers were made with, as far as they may depend on it."""
+    device = torch.cuda.get_device_name(fabric.device) if fabric.device.type == "cuda" else fabric.device.type
+    return {
+        "device": device,
+        "processes": fabric.world_size,
+        "precision": fabric.strategy.precision.precision,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
 
 
 def train_detector(name: str, run: Run) -> Scored:
     """Train a detector once per seed; score validation and test with the best epoch of each training."""
-    start = time.perf_counter()
     seeds = range(run.config.seed, run.config.seed + run.config.seeds)
-    val, test, facts = zip(*(train_once(name, replace(run.config, seed=seed), run) for seed in seeds), strict=True)
-    seconds = (time.perf_counter() - start) / len(seeds)
-    n_parameters = build_detector(name, run.data.store, run.config).n_parameters()
-    facts = {"parameters": n_parameters, "seconds": round(seconds, 1), "runs": list(facts)}
+    with memory_enough(name, run.config):
+        val, test, runs = zip(*(train_once(name, replace(run.config, seed=seed), run) for seed in seeds), strict=True)
+    facts = {
+        "parameters": max(one.pop("parameters") for one in runs),
+        "seconds": round(sum(one["seconds"] for one in runs) / len(runs), 1),
+        "runs": list(runs),
+    }
     return Scored(np.stack(val), np.stack(test), facts)
 
 
-def train_once(name: str, config: Config, run: Run) -> tuple[NDArray[np.float64], NDArray[np.float64], dict]:
-    """Train a detector with `config.seed`; give its validation scores, test scores and history."""
+def train_once(name: str, config: Config, run: Run) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    """Train a detector with `config.seed`, unless that is done; give validation scores, test scores and facts."""
     run.fabric.seed_everything(config.seed, verbose=False)
-    model = run.fabric.setup_module(build_detector(name, run.data.store, config))
-    path = run.output_dir / f"{name}-seed{config.seed}.pt"
-    owner = {"run": run.id, "detector": name, "seed": config.seed}
+    shapes = run.data.item_shapes(DETECTORS[name].columns)
+    detector = build_detector(name, shapes, config)
+    detector.criterion = build_criterion(config, run.data.split)
+    finished = run.directory.load_finished(name, config.seed)
+    if finished is None:
+        finished = train_to_the_end(name, detector, config, run)
+    detector.load_state_dict(finished["weights"])
+    detector.to(run.fabric.device)
+    val, test = (predict(run.fabric, detector, run.data, side, config) for side in ("val", "test"))
+    facts = {key: value for key, value in finished.items() if key not in ("owner", "weights", "config", "shapes")}
+    facts["parameters"] = detector.n_parameters()
+    return val, test, {"seed": config.seed, "checkpoint": run.directory.checkpoint(name, config.seed).name, **facts}
 
-    def save(epoch: Epoch, weights: dict[str, torch.Tensor]) -> None:
-        save_checkpoint(path, owner, weights, **asdict(epoch), config=asdict(config))
 
-    run.progress.begin(name if config.seeds == 1 else f"{name} seed {config.seed}")
-    history = fit(run.fabric, model, run.data, config, save, run.progress.on_step, run.progress.on_epoch)
+def train_to_the_end(name: str, detector: Detector, config: Config, run: Run) -> dict[str, Any]:
+    """Train a detector, from where an earlier process left off if one did; give what its checkpoint holds."""
+    state = run.directory.load_state(name, config.seed)
+    rows_done = rows_of(state, len(run.data.split.train))
+    run.progress.begin(name if config.seeds == 1 else f"{name} seed {config.seed}", rows_done)
+    hooks = TrainingHooks(run, name, config.seed)
+    training = fit(run.fabric, detector, run.data, config, hooks, state)
     run.progress.end()
-    model.load_state_dict(load_checkpoint(path, owner)["weights"])
-    val, test = (predict(run.fabric, model, run.data, side, config) for side in ("val", "test"))
-    return val, test, {"seed": config.seed, "checkpoint": path.name, "history": [asdict(epoch) for epoch in history]}
+    content = {
+        "weights": training.best.weights,
+        "shapes": {role: list(shape) for role, shape in run.data.item_shapes(detector.columns).items()},
+        "config": asdict(config),
+        "history": [asdict(epoch) for epoch in training.history],
+        "seconds": round(training.elapsed(), 1),
+        "wait_seconds": round(training.wait_seconds, 3),
+    }
+    if run.fabric.is_global_zero:
+        run.directory.finish(name, config.seed, content)
+    return content
 
 
-def build_detector(name: str, store: TraceStore, config: Config) -> Detector:
-    """Build an untrained detector that fits the columns of the store."""
-    detector = DETECTORS[name].build(item_shapes(name, store), asdict(config))
-    detector.criterion = ClassificationLoss(config.focal_loss, config.label_smoothing)
+def rows_of(state: dict[str, Any] | None, n_rows: int) -> int:
+    """Rows that a stopped training had seen."""
+    return len(state["history"]) * n_rows + state["batches"]["position"] if state else 0
+
+
+def build_detector(name: str, shapes: dict[str, tuple[int, ...]], config: Config) -> Detector:
+    """Build an untrained detector for columns whose items have these shapes."""
+    try:
+        detector = DETECTORS[name].build(shapes, asdict(config))
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from error
+    detector.recompute = config.use_gradient_checkpointing
     return detector
 
 
-def hidden_size(name: str, store: TraceStore) -> int:
+def build_criterion(config: Config, split: Split) -> ClassificationLoss:
+    """The loss that the settings ask for; class weights make both classes of train add up to half of its rows."""
+    weights = None
+    if config.class_weights:
+        share = float(split.labels[split.train].mean())
+        weights = 0.5 / (1 - share), 0.5 / share
+    return ClassificationLoss(config.focal_loss, config.label_smoothing, weights)
+
+
+def hidden_size(name: str, data: TrainingData) -> int:
     """Width d of the states that a detector reads."""
-    return item_shapes(name, store)[DETECTORS[name].columns[0]][-1]
+    roles = DETECTORS[name].columns
+    return data.item_shapes(roles)[roles[0]][-1]
 
 
-def item_shapes(name: str, store: TraceStore) -> dict[str, tuple[int, ...]]:
-    """Shape of one item of each column that a detector reads."""
-    return {column: store.schema.columns[column].item_shape for column in DETECTORS[name].columns}
+def train_probe(name: str, probe: Probe, run: Run) -> Scored:
+    """Fit and score a probe, and keep what was fitted."""
+    scored, fitted = score_probe(name, probe, run.config, run.data)
+    owner = run.directory.owner(name, run.config.seed)
+    save_checkpoint(run.directory.path / f"{name}.pt", owner, fitted.to_dict())
+    return scored
 
 
-def score_baseline(name: str, baseline: Baseline, config: Config, data: TrainingData) -> Scored:
-    """Fit a baseline on train, choose its layer on validation, and score validation and test."""
+def score_probe(name: str, probe: Probe, config: Config, data: TrainingData) -> tuple[Scored, FittedProbe]:
+    """Fit a probe on train, choose its layer on validation, and score validation and test."""
     start = time.perf_counter()
-    train, val, test = (read_features(name, baseline, config, data, side) for side in ("train", "val", "test"))
+    train, val, test = (read_features(name, probe, config, data, side) for side in ("train", "val", "test"))
     labels = data.split.labels
-    fitted = baseline.fit(train, labels[data.split.train], val, labels[data.split.val])
-    facts = {"layer": fitted.layer} if train.shape[1] > 1 else {}
-    scores = fitted.predict(val)[None], fitted.predict(test)[None]
-    return Scored(*scores, {**facts, "seconds": round(time.perf_counter() - start, 1)})
+    fitted = probe.fit(train, labels[data.split.train], val, labels[data.split.val])
+    facts = {"parameters": fitted.n_parameters()}
+    if train.shape[1] > 1:
+        facts |= {"layer": fitted.alternative, "layer_val_auroc": list(fitted.val_auroc)}
+    seconds = round(time.perf_counter() - start, 1)
+    return Scored(fitted.predict(val)[None], fitted.predict(test)[None], {**facts, "seconds": seconds}), fitted
 
 
-def read_features(name: str, baseline: Baseline, config: Config, data: TrainingData, side: str) -> torch.Tensor:
-    """Features (n_side, A, k) of a baseline; raises DataError for infinite ones."""
-    batches = data.loader(side, baseline.columns, config, shuffle=False)
+def read_features(name: str, probe: Probe, config: Config, data: TrainingData, side: str) -> torch.Tensor:
+    """Features (n_side, A, k) of a probe; raises DataError for infinite ones."""
+    batches = data.loader(side, probe.columns, config)
     # A loader may fill the same memory again for its next batch, and features may be views of it.
-    features = torch.cat([baseline.features(batch).clone() for batch in batches])
+    features = torch.cat([probe.features(batch).clone() for batch in batches])
     infinite = torch.isinf(features).flatten(1).any(1).nonzero()
     if len(infinite):
         row = int(getattr(data.split, side)[int(infinite[0])])
+        column = data.names(probe.columns)[probe.columns[0]]
         raise DataError(
-            f"{data.store.path}: column {baseline.columns[0]!r}, trace {data.store.ids[row]!r}: expected finite "
-            f"numbers for {name}, found infinity; mend that trace or leave it out"
+            f"{data.store.path}: column {column!r}, trace {data.store.ids[row]!r}: "
+            f"expected finite numbers for {name}, found infinity; mend that trace or leave it out"
         )
     return features
-
-
-def judge(scored: Scored, split: Split) -> dict[str, Any]:
-    """Metrics of both sides; each run's threshold is chosen on validation and applied, as chosen, to test."""
-    thresholds = [youden_threshold(split.labels[split.val], scores) for scores in scored.val]
-    labels, questions = split.labels[split.test], split.questions[split.test]
-    test = mean_metrics(labels, scored.test, thresholds)
-    test["auroc_ci"] = list(bootstrap_auroc(labels, scored.test, questions, split.seed))
-    return {"val": mean_metrics(split.labels[split.val], scored.val, thresholds), "test": test, **scored.facts}
-
-
-def mean_metrics(labels: NDArray[np.int64], scores: NDArray[np.float64], thresholds: list[float]) -> dict[str, Any]:
-    """Mean of each metric over the runs (n_seeds, n); with several of them also `auroc_sd` and each one's AUROC."""
-    runs = [
-        {**ranking_metrics(labels, run), **threshold_metrics(labels, run, threshold), "threshold": threshold}
-        for run, threshold in zip(scores, thresholds, strict=True)
-    ]
-    metrics: dict[str, Any] = {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
-    if len(runs) > 1:
-        metrics["auroc_runs"] = [run["auroc"] for run in runs]
-        metrics["auroc_sd"] = float(np.std(metrics["auroc_runs"], ddof=1))
-    return metrics
-
-
-def compare_all(models: dict[str, Scored], baselines: dict[str, Scored], split: Split) -> dict[str, Any]:
-    """Compare the detectors with each other and with the baselines; the verdict is on the best of either."""
-    rivals = {name: scored for name, scored in baselines.items() if name != CONSTANT}
-    test = {name: scored.test for name, scored in (models | rivals).items()}
-    pairs = [*combinations(models, 2), *product(models, rivals)]
-    comparisons = compare_pairs(split.labels[split.test], test, pairs, split.questions[split.test], split.seed)
-    val = [
-        {name: mean_auroc(split.labels[split.val], scored.val) for name, scored in group.items()}
-        for group in (models, rivals)
-    ]
-    return {"comparisons": comparisons, "verdict": find_verdict(comparisons, *val)}
-
-
-def read_truth(data: TrainingData) -> NDArray[np.float32] | None:
-    """Read the column `score` of the test side (n_test,), of which labels are made; None where the store has none."""
-    column = data.store.schema.columns.get("score")
-    if column is None or kind_of(column) != KINDS["score"]:
-        return None
-    return data.store.read(data.split.test, columns=["score"])["score"].float().numpy()
-
-
-def label_sensitivity(scored: dict[str, Scored], truth: NDArray[np.float32], threshold: float) -> dict[str, Any]:
-    """Test AUROCs, nothing trained again, if label = 1 iff `truth` (n_test,) < threshold.
-
-    Rows whose truth is NaN are left out; an AUROC is None where one class remains.
-    """
-    labels = label_scores(truth, threshold)
-    known = labels != UNLABELLED
-    labels = labels[known]
-    both = 0 < labels.sum() < len(labels)
-    areas = {name: mean_auroc(labels, one.test[:, known]) if both else None for name, one in scored.items()}
-    return {"threshold": threshold, "rows": len(labels), "hallucinations": int(labels.sum()), "auroc": areas}

@@ -28,12 +28,22 @@ def replace_file(path: Path) -> Iterator[Path]:
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
+        sync_directory(path.parent)
     except OSError as error:
         raise OutputError(
             f"{path}: expected to write a file, found: {error.strerror}; make room, or choose --output-dir"
         ) from error
     finally:
         temporary.unlink(missing_ok=True)  # also after Ctrl-C; after the rename there is nothing to remove
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory survive a power cut, in the order in which they were given."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def make_directory(path: Path) -> None:

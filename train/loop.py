@@ -1,36 +1,40 @@
 """The one training loop: batches in, the best weights out; it never asks which detector it trains.
 
-Best means the epoch with the highest AUROC on validation. On the CPU, the same seed gives the same weights bit for bit.
+Best means the epoch with the highest AUROC on validation. Everything random in a step (dropout, mixtures) is a
+function of (seed, epoch, batch, process), and the order of the rows one of (seed, epoch); so a training that goes on
+from a saved state ends, on the CPU, with the same weights bit for bit as one that never stopped.
+
+Several processes share each batch: together they see every row once an epoch, and the gradient is that of the mean over
+all rows of the step, however they are shared.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
+from torch.optim.lr_scheduler import ConstantLR, LRScheduler, OneCycleLR
 
 from models import Detector
-from store import TraceLoader
+from models.mixup import Mixup
+from store import Batch
 from train.config import Config
 from train.data import TrainingData
+from train.device import gather_rows
 from train.errors import DataError
 from train.metrics import auroc
 
-__all__ = ["Epoch", "fit", "predict"]
+__all__ = ["Best", "Epoch", "Hooks", "Training", "fit", "predict"]
 
 CLIP_NORM = 1.0
-
-Model = Detector  # wrapped by Fabric, which passes attributes through
-OnStep = Callable[[int, float], None]
-OnEpoch = Callable[["Epoch"], None]
-OnBest = Callable[["Epoch", dict[str, Tensor]], None]
 
 
 @dataclass(frozen=True)
@@ -42,114 +46,284 @@ class Epoch:
     val_auroc: float
 
 
+class Best(NamedTuple):
+    """The best epoch so far, and its weights on the CPU."""
+
+    epoch: Epoch
+    weights: dict[str, Tensor]
+
+
+class Hooks:
+    """What else happens while a detector trains: nothing, unless a subclass says so."""
+
+    def on_step(self, step: int, n_rows: int, loss: float, lr: float) -> None:
+        """Called after each batch, one late; `step` counts from the first epoch on."""
+
+    def on_epoch(self, epoch: Epoch) -> None:
+        """Called after each validation."""
+
+    def on_save(self, training: Training) -> None:
+        """Called when `training.state_dict()` should be kept: at each new best epoch, and as often as asked for."""
+
+
 def fit(
-    fabric: Fabric,
-    model: Model,
-    data: TrainingData,
-    config: Config,
-    on_best: OnBest,
-    on_step: OnStep = lambda n_rows, loss: None,
-    on_epoch: OnEpoch = lambda epoch: None,
-) -> list[Epoch]:
+    fabric: Fabric, detector: Detector, data: TrainingData, config: Config, hooks: Hooks, state: dict | None = None
+) -> Training:
     """Train a detector until `config.epochs`, or until `config.patience` epochs have brought nothing better.
 
     Parameters
     ----------
     fabric : Fabric
-        Device, precision and gradients are its business.
-    model : Detector
-        As `fabric.setup_module` gives it; trained in place, ends with the weights of the last epoch, not of the best.
+        Device, precision, gradients and processes are its business.
+    detector : Detector
+        Trained in place; ends with the weights of the last epoch, not of the best.
     data : TrainingData
         The store and its split.
     config : Config
-        epochs, patience, batch_size, grad_accum, lr, num_workers and, for the order of the rows, seed count here.
-    on_best : callable
-        (Epoch, weights) after each epoch that beats those before it; the first one always does.
-    on_step, on_epoch : callable
-        (rows, loss) after each step, (Epoch) after each epoch.
+        Settings of the training; of seeds, `config.seed` counts.
+    hooks : Hooks
+        Told of steps, epochs and moments to save.
+    state : dict, optional
+        What `Training.state_dict` gave when an equal training was stopped; goes on from there.
 
     Returns
     -------
-    list of Epoch
-        One per pass made.
+    Training
+        With its history and the best epoch.
 
     Raises
     ------
     DataError
-        If the loss is not a finite number.
+        If the loss or a score is not a finite number.
     """
-    batches = data.loader("train", model.columns, config, shuffle=True)
-    optimizer = torch.optim.AdamW(model.parameters(), config.lr, betas=(0.9, 0.999), weight_decay=1e-4, fused=True)
-    n_steps = -(-len(batches) // config.grad_accum)
-    schedule = OneCycleLR(optimizer, config.lr, total_steps=config.epochs * n_steps + 1)
-    optimizer = fabric.setup_optimizers(optimizer)
-    val_labels = data.split.labels[data.split.val]
-    history: list[Epoch] = []
-    best = Epoch(-1, math.inf, -math.inf)
-    for number in range(config.epochs):
-        batches.set_epoch(number)
-        loss = train_epoch(fabric, model, optimizer, schedule, batches, data, config.grad_accum, on_step)
-        scores = predict(fabric, model, data, "val", config)
-        epoch = Epoch(number, loss, auroc(val_labels, scores))
-        history.append(epoch)
-        on_epoch(epoch)
-        if epoch.val_auroc > best.val_auroc:
-            best = epoch
-            on_best(epoch, model.state_dict())
-        if number - best.epoch >= config.patience:
-            break
-    return history
+    training = Training(fabric, detector, data, config, hooks)
+    if state is not None:
+        training.load_state_dict(state)
+    while not training.finished:
+        training.run_epoch()
+    return training
 
 
-def train_epoch(
-    fabric: Fabric,
-    model: Model,
-    optimizer: torch.optim.Optimizer,
-    schedule: LRScheduler,
-    batches: TraceLoader,
-    data: TrainingData,
-    grad_accum: int,
-    on_step: OnStep,
-) -> float:
-    """Make one pass; the weights move after every `grad_accum` batches. Give the mean loss of a row."""
-    labels = torch.from_numpy(data.split.labels)
-    model.train()
-    total, n_rows = 0.0, 0
-    for i, batch in enumerate(batches):
-        batch = batch.to(fabric.device)
-        outputs = model(batch)
-        loss = model.loss(outputs, labels[batch.rows].to(fabric.device))
-        first = i // grad_accum * grad_accum  # of the batches that make this step
-        n_together = min(grad_accum, len(batches) - first)
-        fabric.backward(loss / n_together)
-        if i == first + n_together - 1:
-            fabric.clip_gradients(model, optimizer, max_norm=CLIP_NORM, error_if_nonfinite=False)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad(set_to_none=True)
-        step_loss = check_finite("training loss", loss.item(), batch.rows, data)
-        total, n_rows = total + step_loss * len(batch), n_rows + len(batch)
-        on_step(len(batch), step_loss)
-    return total / n_rows
+class Training:
+    """One training at one moment: everything that changes from step to step, saved and loaded whole.
+
+    Attributes
+    ----------
+    history : list of Epoch
+        One per pass made.
+    best : Best or None
+        None before the end of the first epoch.
+    seconds, wait_seconds : float
+        Time spent, in all stretches together, and how much of it waiting for batches.
+    """
+
+    def __init__(self, fabric: Fabric, detector: Detector, data: TrainingData, config: Config, hooks: Hooks) -> None:
+        self.fabric, self.detector, self.data, self.config, self.hooks = fabric, detector, data, config, hooks
+        self.batches = data.loader("train", detector.columns, config, fabric, shuffle=True)
+        self.n_rows = len(data.split.train)
+        self.n_batches = -(-self.n_rows // config.batch_size)
+        self.labels = torch.from_numpy(data.split.labels)
+        optimizer = torch.optim.AdamW(
+            detector.parameters(), config.lr, betas=(0.9, 0.999), weight_decay=1e-4, fused=True
+        )
+        self.schedule = build_schedule(optimizer, config, self.n_batches)
+        module = torch.compile(detector, dynamic=True) if config.compile else detector
+        self.model, self.optimizer = fabric.setup(module, optimizer)
+        self.history: list[Epoch] = []
+        self.best: Best | None = None
+        self.losses = Losses(self)
+        self.seconds, self.wait_seconds = 0.0, 0.0
+        self._clock = time.perf_counter()
+        self._saved = self._clock, 0  # when, and after how many batches
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to gain: all epochs made, or too many without a better one."""
+        n_worse = len(self.history) - 1 - self.best.epoch.epoch if self.best else 0
+        return len(self.history) == self.config.epochs or n_worse >= self.config.patience
+
+    def run_epoch(self) -> None:
+        """Make one pass, or the rest of one, and validate."""
+        number = len(self.history)
+        self.batches.set_epoch(number)
+        self.model.train()
+        for i, batch, n_counted in self._shares():
+            self._step(number, i, batch, n_counted)
+        self.losses.look()
+        scores = predict(self.fabric, self.detector, self.data, "val", self.config)
+        area = auroc(self.data.split.labels[self.data.split.val], scores)
+        epoch = Epoch(number, self.losses.total / self.n_rows, area)
+        self.losses = Losses(self)
+        self.history.append(epoch)
+        better = self.best is None or area > self.best.epoch.val_auroc
+        if better:
+            self.best = Best(
+                epoch, {name: one.detach().cpu().clone() for name, one in self.detector.state_dict().items()}
+            )
+        self.hooks.on_epoch(epoch)
+        if better or self._save_is_due():
+            self._save()
+
+    def _shares(self) -> Iterator[tuple[int, Batch, int]]:
+        """(number of the batch, this process's share of it, rows of that share that count) to the end of the epoch.
+
+        A process whose share of the last batch is empty takes part with a row that counts for nothing: the others wait
+        for its gradient.
+        """
+        first = self.batches.state_dict()["position"] // self.config.batch_size
+        shares = iter(self.batches)
+        for i in range(first, self.n_batches):
+            start = time.perf_counter()
+            batch = next(shares, None)
+            self.wait_seconds += time.perf_counter() - start
+            if batch is None:
+                yield i, self.data.read(self.data.split.train[:1], self.detector.columns), 0
+            else:
+                yield i, batch, len(batch)
+        next(shares, None)  # lets the loader see its end
+
+    def _step(self, epoch: int, i: int, batch: Batch, n_counted: int) -> None:
+        """Batch `i` of an epoch: gradients, and every `grad_accum` batches new weights."""
+        fabric, config = self.fabric, self.config
+        torch.manual_seed(step_seed(config.seed, epoch, i, fabric.global_rank))
+        moves = (i + 1) % config.grad_accum == 0 or i + 1 == self.n_batches
+        n_together = rows_of_move(i, self.n_rows, config.batch_size, config.grad_accum)
+        with fabric.no_backward_sync(self.model, enabled=not moves):
+            loss = self._loss(batch.to(fabric.device, non_blocking=True))
+            # Processes' gradients are averaged, so each weighs its own by how many of the rows it has.
+            fabric.backward(loss * (n_counted * fabric.world_size / n_together))
+        if moves:
+            fabric.clip_gradients(self.model, self.optimizer, max_norm=CLIP_NORM, error_if_nonfinite=False)
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            self.schedule.step()
+        self.losses.add(epoch * self.n_batches + i, loss.detach(), batch.rows, n_counted)
+        if moves and i + 1 < self.n_batches and self._save_is_due():
+            self._save()
+
+    def _loss(self, batch: Batch) -> Tensor:
+        labels = self.labels[batch.rows].to(self.fabric.device).float()
+        if not self.config.mixup:
+            return self.detector.loss(self.model(batch), labels)
+        mixup = Mixup.draw(len(batch), self.config.mixup)
+        return self.detector.loss(self.model(batch, mixup), mixup(labels))
+
+    def _save_is_due(self) -> bool:
+        saved_at, saved_step = self._saved
+        late = time.perf_counter() - saved_at >= self.config.save_seconds
+        return late or self.losses.step - saved_step >= self.config.save_steps
+
+    def _save(self) -> None:
+        self.losses.look()  # a state with a loss that is not finite is never saved
+        self.hooks.on_save(self)
+        self._saved = time.perf_counter(), self.losses.step
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that `load_state_dict` needs to go on: tensors and plain values."""
+        return {
+            "weights": self.detector.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "scaler": self.fabric.strategy.precision.state_dict(),
+            "batches": self.batches.state_dict(),
+            "history": [asdict(epoch) for epoch in self.history],
+            "best": self.best and self.best.weights,
+            "loss": self.losses.total,
+            "seconds": self.elapsed(),
+            "wait_seconds": self.wait_seconds,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where an equal training was, with any number of processes."""
+        self.detector.load_state_dict(state["weights"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.load_state_dict(state["schedule"])
+        self.fabric.strategy.precision.load_state_dict(state["scaler"])
+        self.batches.load_state_dict(state["batches"])
+        self.history = [Epoch(**epoch) for epoch in state["history"]]
+        if self.history:
+            self.best = Best(max(self.history, key=lambda epoch: epoch.val_auroc), state["best"])
+        self.losses.total = state["loss"]
+        self.seconds, self.wait_seconds = state["seconds"], state["wait_seconds"]
+
+    def elapsed(self) -> float:
+        """Seconds of this training, those before it was stopped included."""
+        return self.seconds + time.perf_counter() - self._clock
+
+
+class Losses:
+    """The losses of an epoch, summed over rows and processes.
+
+    Each is looked at one step late: to look at once would make the device wait for the next step.
+    """
+
+    def __init__(self, training: Training) -> None:
+        self.training = training
+        self.total, self.step = 0.0, training.n_batches * len(training.history)
+        self._last: tuple[Tensor, Tensor, NDArray | Tensor] | None = None
+
+    def add(self, step: int, loss: Tensor, rows: Sequence[int], n_counted: int) -> None:
+        """Take the mean loss of `n_counted` rows of this process."""
+        self.look()
+        total = self.training.fabric.all_reduce(loss * n_counted, reduce_op="sum")
+        self.step, self._last = step + 1, (loss, total, rows)
+
+    def look(self) -> None:
+        """Add the last loss; raises DataError if it is not finite."""
+        if self._last is None:
+            return
+        (loss, total, rows), self._last = self._last, None
+        training = self.training
+        check_finite(f"step {self.step}: training loss", loss.item(), rows, training.data)
+        if not math.isfinite(total.item()):
+            raise DataError(
+                f"step {self.step}: another process found a training loss that is not finite, and says where"
+            )
+        self.total += total.item()
+        start = (self.step - 1) % training.n_batches * training.config.batch_size
+        n_rows = min(training.config.batch_size, training.n_rows - start)
+        training.hooks.on_step(self.step, n_rows, total.item() / n_rows, training.schedule.get_last_lr()[0])
+
+
+def build_schedule(optimizer: torch.optim.Optimizer, config: Config, n_batches: int) -> LRScheduler:
+    """How the learning rate moves; it takes a step with each move of the weights."""
+    if config.schedule == "constant":
+        return ConstantLR(optimizer, factor=1.0, total_iters=0)
+    return OneCycleLR(optimizer, config.lr, total_steps=config.epochs * -(-n_batches // config.grad_accum) + 1)
+
+
+def rows_of_move(i: int, n_rows: int, batch_size: int, grad_accum: int) -> int:
+    """How many rows take part in the move of the weights that batch `i` belongs to; fewer at the end of an epoch."""
+    first = i // grad_accum * grad_accum * batch_size
+    return min(batch_size * grad_accum, n_rows - first)
+
+
+def step_seed(seed: int, epoch: int, i: int, rank: int) -> int:
+    """Seed of what is random in batch `i` of an epoch in one process."""
+    return int(np.random.SeedSequence([seed, epoch, i, rank]).generate_state(1, np.uint64)[0])
 
 
 @torch.inference_mode()
-def predict(fabric: Fabric, model: Model, data: TrainingData, side: str, config: Config) -> NDArray[np.float64]:
-    """Probability of hallucination of each row of a side, (n_side,), in the order of the split."""
-    batches = data.loader(side, model.columns, config, shuffle=False)
-    model.eval()
-    logits = torch.cat([model(batch.to(fabric.device)).logits for batch in batches]).cpu().double()  # (n_side,)
+def predict(fabric: Fabric, detector: Detector, data: TrainingData, side: str, config: Config) -> NDArray[np.float64]:
+    """Probability of hallucination of each row of a side, (n_side,), in the order of the split, on every process.
+
+    The arithmetic is float32 whatever the training's precision is: half precision would let scores tie.
+    """
+    batches = data.loader(side, detector.columns, config, fabric, shuffle=False)
+    rows = getattr(data.split, side)
+    detector.eval()
+    parts = [detector(batch.to(fabric.device, non_blocking=True)).logits.cpu().double() for batch in batches]
+    logits = gather_rows(fabric, torch.cat([torch.zeros(0, dtype=torch.float64), *parts]), len(rows))  # (n_side,)
     for position in (~logits.isfinite()).nonzero()[:1, 0].tolist():
-        check_finite("score", logits[position].item(), getattr(data.split, side)[position : position + 1], data)
+        check_finite("score", logits[position].item(), rows[position : position + 1], data)
     return logits.sigmoid().numpy()  # of doubles, because in float32 all logits above 17 would tie at 1
 
 
-def check_finite(what: str, number: float, rows: Sequence[int], data: TrainingData) -> float:
-    """Give the number back; raises DataError, which names the first of `rows`, if it is NaN or infinite."""
+def check_finite(what: str, number: float, rows: Sequence[int], data: TrainingData) -> None:
+    """Raise DataError, which names the first of `rows`, if a number is NaN or infinite."""
     if not math.isfinite(number):
         ids = ", ".join(repr(data.store.ids[int(row)]) for row in rows[:4]) + (", ..." if len(rows) > 4 else "")
         raise DataError(
             f"{data.store.path}: {what} of traces {ids}: expected a finite number, found {number}; "
-            "look for values that are not finite in these traces, or lower --lr"
+            "look for values that are not finite in these traces, lower --lr, or give --precision 32"
         )
-    return number

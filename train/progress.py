@@ -25,9 +25,11 @@ class TrainingProgress(Progress):
         Training rows of one epoch.
     n_epochs : int
         Most epochs of one run.
+    visible : bool
+        Of several processes only one shows what all of them do.
     """
 
-    def __init__(self, n_rows: int, n_epochs: int) -> None:
+    def __init__(self, n_rows: int, n_epochs: int, visible: bool = True) -> None:
         texts = (
             "{task.description}",
             "epoch {task.fields[epoch]}",
@@ -35,15 +37,28 @@ class TrainingProgress(Progress):
             "val {task.fields[best]:.3f}",
         )
         columns = [TextColumn(text) for text in texts]
-        super().__init__(*columns, BarColumn(10), _RowsPerSecond(), TimeElapsedColumn(), console=Console(stderr=True))
+        super().__init__(
+            *columns,
+            BarColumn(10),
+            _RowsPerSecond(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            disable=not visible,
+        )
         self.n_rows, self.n_epochs = n_rows, n_epochs
         self.best = 0.0
 
-    def begin(self, name: str) -> None:
-        """Start the bar of the next training run."""
+    def begin(self, name: str, rows_done: int = 0) -> None:
+        """Start the bar of the next training run, of which a stopped one may have seen some rows."""
         self.best = 0.0
+        number = rows_done // self.n_rows + 1
         self.current = self.add_task(
-            name, total=self.n_rows * self.n_epochs, epoch=f"1/{self.n_epochs}", loss=0.0, best=0.0
+            name,
+            total=self.n_rows * self.n_epochs,
+            completed=rows_done,
+            epoch=f"{number}/{self.n_epochs}",
+            loss=0.0,
+            best=0.0,
         )
 
     def on_step(self, n_rows: int, loss: float) -> None:

@@ -1,9 +1,14 @@
 """Small stores on disk whose labels can be learned from their states."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from store import Column, Schema, StoreWriter
+
+sys.path.insert(0, str(Path(__file__).parent))  # for helpers that are not tests
 
 N_LAYERS, HIDDEN_SIZE = 2, 8
 
@@ -18,6 +23,7 @@ SCHEMA = Schema(
         "hidden_states": Column("float16", item_shape=(N_LAYERS, HIDDEN_SIZE), axis="tokens"),
         "attn_mean": Column("float16", item_shape=(N_LAYERS,), axis="pairs"),
         "logprob": Column("float32", axis="tokens"),
+        "entropy": Column("float32", axis="tokens"),
     }
 )
 
@@ -38,6 +44,7 @@ def random_row(rng, label, question_id):
         "hidden_states": hidden.astype(np.float16),
         "attn_mean": np.concatenate(pairs).astype(np.float16),
         "logprob": np.concatenate([[np.nan], -rng.random(n_tokens - 1)]).astype(np.float32),
+        "entropy": np.concatenate([[np.nan], rng.random(n_tokens - 1)]).astype(np.float32),
     }
 
 

@@ -13,7 +13,7 @@ WEIGHTS = {"w": torch.arange(3.0)}
 
 def test_round_trip(tmp_path):
     """What is saved comes back, weights and facts."""
-    save_checkpoint(tmp_path / "a.pt", OWNER, WEIGHTS, epoch=4)
+    save_checkpoint(tmp_path / "a.pt", OWNER, {"weights": WEIGHTS, "epoch": 4})
     loaded = load_checkpoint(tmp_path / "a.pt", OWNER)
     assert loaded["epoch"] == 4
     assert torch.equal(loaded["weights"]["w"], WEIGHTS["w"])

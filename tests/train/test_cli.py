@@ -134,14 +134,14 @@ def test_interrupt_leaves_whole_files(store_path, tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 60
-        while not (out / "lstm_solo-seed0.pt").exists() and time.monotonic() < deadline and process.poll() is None:
+        while not (out / "lstm_solo-seed0.state.pt").exists() and time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "interrupted" in err.splitlines()[-1]
     assert "Traceback" not in err
-    assert [path.name for path in out.iterdir()] == ["lstm_solo-seed0.pt"]
+    assert {path.name for path in out.iterdir()} == {"run.json", "lstm_solo-seed0.state.pt"}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The loop: any detector, the best epoch, early stopping, the same numbers from the same seed."""
 
-import dataclasses
+import io
+import itertools
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from store import TraceStore
 from train.config import Config
 from train.data import TrainingData, read_split
 from train.errors import DataError
-from train.loop import fit, predict
+from train.loop import Hooks, fit, predict, rows_of_move, step_seed
 
 FABRIC = Fabric(accelerator="cpu", devices=1)
 
@@ -28,8 +29,24 @@ class Linear(Detector):
         super().__init__()
         self.weights = nn.Linear(hidden_size, 1)
 
-    def forward(self, batch):
-        return Outputs(self.weights(batch["hs_last"].float().mean(1)).squeeze(1))
+    def encode(self, batch):
+        return batch["hs_last"].float().mean(1)
+
+    def classify(self, features):
+        return Outputs(self.weights(features).squeeze(1))
+
+
+class Recorder(Hooks):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.steps, self.best = [], []
+
+    def on_step(self, step, n_rows, loss, lr):
+        self.steps.append((step, n_rows, loss, lr))
+
+    def on_save(self, training):
+        self.best.append(training.best)
 
 
 @pytest.fixture
@@ -38,19 +55,12 @@ def data(store_path):
     return TrainingData(store, read_split(store, Config()))
 
 
-def run(data, detector=None, config=None, **callbacks):
+def run(data, detector=None, config=None, hooks=None):
     """Train a `Linear`; give its history, the epochs that were best, and the detector."""
     torch.manual_seed(0)
-    detector, best = detector or Linear(8), []
-    history = fit(
-        FABRIC,
-        FABRIC.setup_module(detector),
-        data,
-        config or Config(epochs=4, lr=0.05),
-        on_best=lambda epoch, weights: best.append((epoch, {name: w.clone() for name, w in weights.items()})),
-        **callbacks,
-    )
-    return history, best, detector
+    detector, hooks = detector or Linear(8), hooks or Recorder()
+    training = fit(FABRIC, detector, data, config or Config(epochs=4, lr=0.05), hooks)
+    return training.history, hooks.best, detector
 
 
 def test_an_unknown_detector_learns(data):
@@ -77,14 +87,103 @@ def test_best_epochs_rise_and_end_at_the_best(data):
 
 @pytest.mark.parametrize("batch_size, together", [(1, 8), (2, 4), (4, 2)])
 def test_small_batches_together_move_the_weights_like_a_large_one(data, batch_size, together):
-    """Also at the end of an epoch, where they are fewer."""
+    """Also at the end of an epoch, where they are fewer: every row of a step counts the same."""
     weights = {}
+    assert len(data.split.train) % 8
     for size, n in ((8, 1), (batch_size, together)):
-        rows = len(data.split.train) // 8 * 8  # whole batches of both sizes
-        split = dataclasses.replace(data.split, train=data.split.train[:rows])
         config = Config(epochs=3, lr=0.05, batch_size=size, grad_accum=n)
-        weights[size] = run(TrainingData(data.store, split), config=config)[2].weights.weight.detach().clone()
+        weights[size] = run(data, config=config)[2].weights.weight.detach().clone()
     assert torch.allclose(weights[8], weights[batch_size], rtol=1e-3, atol=1e-5)
+
+
+def test_rows_of_a_move():
+    """Full moves, then what is left of the epoch."""
+    rows = [rows_of_move(i, n_rows=23, batch_size=4, grad_accum=2) for i in range(6)]
+    assert rows == [8, 8, 8, 8, 7, 7]
+
+
+class Noisy(Linear):
+    """A detector with dropout: what is random must be repeated, too."""
+
+    def __init__(self):
+        torch.manual_seed(0)
+        super().__init__(8)
+
+    def classify(self, features):
+        return super().classify(nn.functional.dropout(features, 0.5, self.training))
+
+
+class Stop(Exception):
+    """Ends a training at a chosen step."""
+
+
+class Saver(Recorder):
+    """Keeps every state as it would lie on disk, and stops at a step."""
+
+    def __init__(self, last=None):
+        super().__init__()
+        self.states, self.last = [], last
+
+    def on_step(self, step, n_rows, loss, lr):
+        super().on_step(step, n_rows, loss, lr)
+        if step == self.last:
+            raise Stop
+
+    def on_save(self, training):
+        buffer = io.BytesIO()
+        torch.save(training.state_dict(), buffer)
+        self.states.append(buffer)
+
+
+def load(buffer):
+    """A state from the bytes that it would have on disk."""
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=True)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"grad_accum": 3}, {"mixup": 0.4, "save_every": "2"}, {"schedule": "constant"}]
+)
+def test_going_on_from_any_saved_state_gives_the_same_bits(data, settings):
+    """Stopped after each step in turn and begun again from the last saved state: weights and history do not differ."""
+    config = Config(**{"epochs": 3, "lr": 0.05, "batch_size": 32, "save_every": "1"} | settings)
+    whole, saver = Noisy(), Saver()
+    history, _, _ = run(data, whole, config, saver)
+    n_steps = len(saver.steps)
+    assert n_steps == 3 * 4
+    for last in range(2, n_steps):
+        stopped, resumed = Saver(last), Saver()
+        with pytest.raises(Stop):
+            run(data, Noisy(), config, stopped)
+        state = (stopped.states and load(stopped.states[-1])) or None  # none was saved yet: begin again
+        detector = Noisy()
+        torch.manual_seed(last)  # what was random in between does not matter
+        training = fit(FABRIC, detector, data, config, resumed, state)
+        assert training.history == history
+        assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), detector.parameters(), strict=True))
+        seen = {step: loss for step, _, loss, _ in stopped.steps + resumed.steps}
+        assert seen == {step: loss for step, _, loss, _ in saver.steps}
+        best = max(history, key=lambda epoch: epoch.val_auroc)
+        assert training.best.epoch == best
+
+
+def test_states_are_saved_as_often_as_asked(data):
+    """After so many steps, and at each new best epoch; never with a loss that was not looked at."""
+    saver = Saver()
+    run(data, config=Config(epochs=2, batch_size=16, save_every="3", lr=1e-6), hooks=saver)
+    states = map(load, saver.states)
+    steps = [len(state["history"]) * 8 + state["batches"]["position"] // 16 for state in states]
+    n_steps = -(-len(data.split.train) // 16)
+    assert n_steps == 8
+    assert {3, 6} <= set(steps)
+    assert 8 in steps
+    assert all(b - a <= 3 for a, b in itertools.pairwise([0, *steps]))
+
+
+def test_random_steps_are_functions_of_their_place():
+    """Another seed, epoch, batch or process draws other numbers."""
+    seeds = {step_seed(*place) for place in itertools.product(range(3), repeat=4)}
+    assert len(seeds) == 3**4
 
 
 def test_patience_stops_early(data):
@@ -100,9 +199,10 @@ def test_patience_stops_early(data):
 
 def test_steps_cover_every_training_row_each_epoch(data):
     """Each epoch visits every row of the training side once, the last short batch too."""
-    rows = []
-    run(data, config=Config(epochs=3, batch_size=16), on_step=lambda n_rows, loss: rows.append(n_rows))
-    assert sum(rows) == 3 * len(data.split.train)
+    hooks = Recorder()
+    run(data, config=Config(epochs=3, batch_size=16), hooks=hooks)
+    assert sum(n_rows for _, n_rows, _, _ in hooks.steps) == 3 * len(data.split.train)
+    assert [step for step, *_ in hooks.steps] == list(range(1, len(hooks.steps) + 1))
 
 
 def test_same_seed_same_numbers(data):
@@ -131,7 +231,7 @@ def test_gradients_are_clipped(data):
         optimizer_sees.append(torch.stack([p.grad.norm() for p in detector.parameters()]).norm())
 
     fabric.clip_gradients = clip_and_record
-    fit(fabric, fabric.setup_module(detector), data, Config(epochs=1), on_best=lambda epoch, weights: None)
+    fit(fabric, detector, data, Config(epochs=1), Hooks())
     assert max(norms) > 10
     assert max(optimizer_sees) <= 1.001
 

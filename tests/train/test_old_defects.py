@@ -11,10 +11,12 @@ from store import TraceStore
 from store.split import SIDES
 from train import experiment
 from train.checkpoint import load_checkpoint, save_checkpoint
-from train.config import Config
+from train.config import Arguments, Config
 from train.data import TrainingData, label_scores, read_split, split_rows
+from train.device import build_fabric
 from train.errors import CheckpointError
-from train.experiment import Scored, judge
+from train.judge import Scored, judge
+from train.loop import Hooks, fit
 from train.metrics import threshold_metrics, youden_threshold
 
 
@@ -35,7 +37,8 @@ def test_all_models_are_tested_on_the_same_rows(data, monkeypatch, tmp_path):
         return batches
 
     monkeypatch.setattr(TrainingData, "loader", spy)
-    experiment.run_experiment(Config(epochs=1, force_cpu=True), data, tmp_path)
+    config = Config(epochs=1, force_cpu=True)
+    experiment.run_experiment(Arguments(config), build_fabric(config), data, tmp_path)
     assert {side: {tuple(getattr(data.split, side).tolist())} for side in SIDES} == rows
 
 
@@ -52,8 +55,6 @@ def test_no_question_is_in_both_train_and_test():
 def test_many_epochs_and_no_swallowed_error(data, tmp_path):
     """Epochs after the first run in full, and an exception in the middle of one comes out."""
     from lightning_fabric import Fabric
-
-    from train.loop import fit
 
     class Breaks(Detector):
         columns, options = ("hs_last",), ()
@@ -73,7 +74,7 @@ def test_many_epochs_and_no_swallowed_error(data, tmp_path):
 
     detector, fabric = Breaks(), Fabric(accelerator="cpu", devices=1)
     with pytest.raises(ZeroDivisionError, match="in the third epoch"):
-        fit(fabric, fabric.setup_module(detector), data, Config(batch_size=16), on_best=lambda epoch, weights: None)
+        fit(fabric, detector, data, Config(batch_size=16), Hooks())
     assert detector.n_calls == 20
 
 
@@ -132,11 +133,11 @@ def test_checkpoints_run_no_code(tmp_path):
 def test_a_stale_checkpoint_is_never_used(data, tmp_path):
     """A file that another run left is overwritten by the first epoch, and refused if it were not."""
     owner = {"run": "other", "detector": "lstm_solo", "seed": 0}
-    save_checkpoint(tmp_path / "lstm_solo-seed0.pt", owner, {"poison": torch.zeros(1)})
+    save_checkpoint(tmp_path / "lstm_solo-seed0.pt", owner, {"weights": {"poison": torch.zeros(1)}})
     with pytest.raises(CheckpointError, match=r"found one of .*'other'"):
         load_checkpoint(tmp_path / "lstm_solo-seed0.pt", owner | {"run": "mine"})
     config = Config(epochs=1, run_gnn_det=False, run_gvae=False, force_cpu=True)
-    made = experiment.run_experiment(config, data, tmp_path)
+    made = experiment.run_experiment(Arguments(config), build_fabric(config), data, tmp_path)
     checkpoint = load_checkpoint(tmp_path / "lstm_solo-seed0.pt", owner | {"run": made.results["run"]})
     assert "poison" not in checkpoint["weights"]
 
@@ -153,7 +154,7 @@ def test_scaling_and_layer_are_fitted_without_the_test_side(store_path, make_sto
     other = TraceStore.open(make_store(labels, change=disturb))
     for name, baseline in BASELINES.items():
         before, after = (
-            experiment.score_baseline(name, baseline, Config(), TrainingData(store, split))
+            experiment.score_probe(name, baseline, Config(), TrainingData(store, split))[0]
             for store in (TraceStore.open(store_path), other)
         )
         np.testing.assert_array_equal(before.val, after.val)

@@ -1,0 +1,85 @@
+"""Where and how detectors compute: device, processes, precision and compilation, all of them Lightning Fabric's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from train.config import Config
+from train.errors import ConfigError, ResourceError
+
+__all__ = ["build_fabric", "gather_rows", "memory_enough"]
+
+PRECISIONS = {"32": "32-true", "bf16-mixed": "bf16-mixed", "16-mixed": "16-mixed"}  # ours -> Fabric's
+
+
+def build_fabric(config: Config) -> Fabric:
+    """Build and launch the Fabric of a run: one device, or one for each process that torchrun started.
+
+    Raises
+    ------
+    ConfigError
+        If the processes cannot share a batch evenly, or the device lacks the precision.
+    """
+    n_processes = int(os.environ.get("WORLD_SIZE", "1"))
+    n_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if config.batch_size % n_processes:
+        raise ConfigError(
+            f"--batch-size: expected a multiple of the {n_processes} processes that share each batch, "
+            f"found {config.batch_size}"
+        )
+    accelerator = "cpu" if config.force_cpu or not torch.cuda.is_available() else "cuda"
+    if accelerator == "cuda" and n_local > torch.cuda.device_count():
+        raise ConfigError(
+            f"torchrun: expected at most {torch.cuda.device_count()} processes, one for each GPU, found {n_local}; "
+            "start fewer, or add --force-cpu"
+        )
+    fabric = Fabric(
+        accelerator=accelerator,
+        devices=n_local,
+        num_nodes=n_processes // n_local,
+        strategy="ddp" if n_processes > 1 else "auto",
+        precision=PRECISIONS[choose_precision(config, accelerator)],
+    )
+    fabric.launch()
+    return fabric
+
+
+def choose_precision(config: Config, accelerator: str) -> str:
+    """The precision asked for; else bf16-mixed on GPUs that compute in it (from Ampere on), and 32."""
+    if config.precision == "16-mixed" and accelerator == "cpu":
+        raise ConfigError("--precision: expected 32 or bf16-mixed on a CPU, found '16-mixed'")
+    if config.precision != "auto":
+        return config.precision
+    return (
+        "bf16-mixed" if config.amp and accelerator == "cuda" and torch.cuda.get_device_capability() >= (8, 0) else "32"
+    )
+
+
+def gather_rows(fabric: Fabric, mine: Tensor, n_rows: int) -> Tensor:
+    """The values (n_rows,) of all rows, on every process; `mine` are those of rows rank, rank + world_size, ..."""
+    if fabric.world_size == 1:
+        return mine
+    n_most = -(-n_rows // fabric.world_size)
+    padded = torch.cat([mine, mine.new_zeros(n_most - len(mine))]).to(fabric.device)
+    return fabric.all_gather(padded).T.reshape(-1)[:n_rows].to(mine.device)
+
+
+@contextmanager
+def memory_enough(name: str, config: Config) -> Iterator[None]:
+    """Turn the errors of a device whose memory is full into a ResourceError that says what to lower."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        full = isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+        if not full:
+            raise
+        raise ResourceError(
+            f"{name}: expected memory for a batch of {config.batch_size} traces, found it full; lower --batch-size "
+            "(and raise --grad-accum, which keeps the steps the same), or add --use-gradient-checkpointing"
+        ) from error
