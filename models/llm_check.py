@@ -4,8 +4,7 @@ https://openreview.net/forum?id=LYx4w3CAgy. A causal map is lower triangular, so
 logarithms of its diagonal, and the column `attn_diag` suffices. The score of a layer is the mean over heads and tokens;
 the layers are alternatives, of which validation chooses. The regression only turns a score into a probability.
 
-All tokens count, so no prompt length has to be known. The authors' code can also take the response's tokens alone; on
-the embedded example that detects less (test AUROC .629 in place of .671).
+All tokens count, so no prompt length has to be known; the authors' code can also take the response's tokens alone.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def pipeline_scores(fitted, n_components, train, labels, test):
 
 
 @pytest.mark.parametrize("n_components", [None, 1, 4, 100])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_one_affine_map_is_the_whole_pipeline(n_components, dtype):
     """Scores equal those of imputing, scaling, taking components and regression, one after the other."""
     fitted, train, labels, test = fit(n_components, dtype=dtype)
