@@ -19,6 +19,7 @@ import torch
 from store.errors import StoreError
 from store.reader import TraceStore
 from store.schema import Column
+from store.sources.arguments import names
 from store.sources.cli import add_commands
 from store.sources.progress import Progress
 from store.trace import Trace
@@ -103,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     get = commands.add_parser("get", help="print one trace")
     get.add_argument("store", metavar="STORE", type=Path)
     get.add_argument("trace_id", metavar="TRACE_ID")
-    get.add_argument("--columns", type=_names, help="only these, e.g. question,answer")
+    get.add_argument("--columns", type=names, help="only these, e.g. question,answer")
     get.add_argument("--json", action="store_true", help="one JSON object, every value in full (may be large)")
     get.set_defaults(run=run_get)
     _add_health(commands)
@@ -122,14 +123,10 @@ def _add_health(commands: argparse._SubParsersAction) -> None:
     repair = commands.add_parser("repair", help="make it whole", epilog=REPAIR_EXAMPLES, formatter_class=raw)
     repair.add_argument("store", metavar="STORE", type=Path)
     repair.add_argument(
-        "--drop-columns", type=_names, default=[], help="drop these in place of the traces that they are damaged in"
+        "--drop-columns", type=names, default=[], help="drop these in place of the traces that they are damaged in"
     )
     repair.add_argument("--yes", action="store_true", help="do it; else only tell what would be done")
     repair.set_defaults(run=run_repair)
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",")]
 
 
 def run_verify(args: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 import argparse
 import math
 
-__all__ = ["add_columns", "add_part", "add_score_threshold", "finite", "layers", "positive"]
+__all__ = ["add_columns", "add_part", "add_score_threshold", "finite", "layers", "names", "positive"]
 
 Parser = argparse.ArgumentParser | argparse._ArgumentGroup
 
@@ -17,7 +17,7 @@ def add_score_threshold(parser: Parser) -> None:
 
 def add_columns(parser: Parser, remark: str = "") -> None:
     """`--columns`."""
-    parser.add_argument("--columns", type=_names, help=f"only these, e.g. hs_last,label{remark}")
+    parser.add_argument("--columns", type=names, help=f"only these, e.g. hs_last,label{remark}")
 
 
 def add_part(parser: Parser, of: str) -> None:
@@ -38,7 +38,8 @@ def finite(text: str) -> float:
     return value
 
 
-def _names(text: str) -> list[str]:
+def names(text: str) -> list[str]:
+    """'a, b' -> ['a', 'b']."""
     return [name.strip() for name in text.split(",")]
 
 
