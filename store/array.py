@@ -20,12 +20,11 @@ from store.index import Piece, packed_offsets, plan_pieces
 from store.manifest import Manifest
 from store.maps import BufferPool
 from store.schema import ArrayLayout
-from store.shard import CodedShard, RawShard
+from store.shard import RESTORE, CodedShard, RawShard
 
 __all__ = ["CodedArray", "Destination", "RawArray", "open_array"]
 
 MAX_MAPS = 1024
-RESTORE = "restore it from a copy, or see python -m store repair"
 IDLE_CHUNK_BYTES = 8 * 1024 * 1024
 JOINED_BYTES = 8 * 1024  # ranges shorter than this are gathered by one call, without a Python step each
 SHARED_BYTES = 4 * 1024 * 1024  # reads larger than this are worth sharing among threads

@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 from crc32c import crc32c
 
-from store.array import RESTORE, open_array
+from store.array import open_array
 from store.array_writer import ArrayWriter, write_document
 from store.contents import run_arrays, run_name
 from store.errors import CorruptError
 from store.files import Files
 from store.index import build_run
+from store.shard import RESTORE
 from store.zarr_json import group_json
 
 __all__ = ["check_run", "read_run", "write_run"]

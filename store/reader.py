@@ -13,7 +13,7 @@ from typing import overload
 import numpy as np
 import torch
 
-from store.array import RESTORE, CodedArray, Destination, NextUse, RawArray, open_array
+from store.array import CodedArray, Destination, NextUse, RawArray, open_array
 from store.batch import Batch, Ragged, as_tensor
 from store.cache import ChunkCache
 from store.contents import StoredArray, column_array, offsets_array
@@ -24,6 +24,7 @@ from store.manifest import GROUP_FILE, Manifest, read_manifest
 from store.maps import BufferPool
 from store.plan import ColumnPart, ReadPlan, Select, Span, plan_read, slice_ranges
 from store.schema import Schema
+from store.shard import RESTORE
 from store.trace import Trace, TraceIds
 from store.values import decode_texts
 

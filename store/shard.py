@@ -18,7 +18,7 @@ from store.files import Files
 from store.maps import MappedFile
 from store.schema import ArrayLayout
 
-__all__ = ["CodedBuilder", "CodedShard", "RawBuilder", "RawShard"]
+__all__ = ["RESTORE", "CodedBuilder", "CodedShard", "RawBuilder", "RawShard"]
 
 _ENTRY = np.dtype("<u8")
 _ABSENT = np.uint64(2**64 - 1)
