@@ -102,13 +102,8 @@ def open_array(
     inode
         Number of the directory that was opened: a shard of another one, that has taken its place, is refused.
     """
-    sums = check and ChunkSums(root, array, check)
-    if array.layout.codec is None:
-        opened = RawArray(root, array.layout, array.n_items, max_maps, sums)
-    else:
-        opened = CodedArray(root, array.layout, array.n_items, cache or ChunkCache(0), max_maps, sums)
-    opened.inode = inode
-    return opened
+    common = (root, array.layout, array.n_items, max_maps, check and ChunkSums(root, array, check), inode)
+    return RawArray(*common) if array.layout.codec is None else CodedArray(*common, cache or ChunkCache(0))
 
 
 class ChunkSums:
@@ -123,8 +118,8 @@ class ChunkSums:
     """
 
     def __init__(self, root: Path, array: StoredArray, manifest: Manifest) -> None:
-        layout, n_items, *_ = array.checksums
-        self._whole = RawArray(root, layout, n_items)
+        layout = array.checksums.layout
+        self._whole = open_array(root, array.checksums)
         self._tail = np.array([manifest.tails.get(array.layout.path, [])], np.uint32)
         n_tail = bool(array.n_items % array.layout.chunk_items)
         if self._tail.size != n_tail * array.layout.n_planes:
@@ -156,6 +151,8 @@ class _Array:
         Shards to keep mapped.
     sums
         What to check chunks against before they are used; None: they are not.
+    inode
+        See `open_array`.
     """
 
     shard_type: type
@@ -165,11 +162,12 @@ class _Array:
         root: Path,
         layout: ArrayLayout,
         n_items: int,
-        max_maps: int = MAX_MAPS,
-        sums: ChunkSums | None = None,
+        max_maps: int,
+        sums: ChunkSums | None,
+        inode: int | None,
     ) -> None:
-        self.root, self.layout, self.n_items, self.max_maps, self.sums = root, layout, n_items, max_maps, sums
-        self.inode: int | None = None
+        self.root, self.layout, self.n_items, self.max_maps = root, layout, n_items, max_maps
+        self.sums, self.inode = sums, inode
         self._shards: dict[int, RawShard | CodedShard] = {}
 
     def shard(self, number: int) -> RawShard | CodedShard:
@@ -392,11 +390,12 @@ class CodedArray(_Array):
         root: Path,
         layout: ArrayLayout,
         n_items: int,
+        max_maps: int,
+        sums: ChunkSums | None,
+        inode: int | None,
         cache: ChunkCache,
-        max_maps: int = MAX_MAPS,
-        sums: ChunkSums | None = None,
     ) -> None:
-        super().__init__(root, layout, n_items, max_maps, sums)
+        super().__init__(root, layout, n_items, max_maps, sums, inode)
         self.cache, self._pool = cache, BufferPool(IDLE_CHUNK_BYTES)
 
     def read(self, start: int, stop: int) -> np.ndarray:
