@@ -5,7 +5,7 @@ that the manifest states, so nothing beyond a commit is ever seen.
 """
 
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -189,9 +189,9 @@ class _Array:
             raise DamagedItemsError(str(error), (first, first + n_items)) from error
         return opened
 
-    def open_shards(self, starts: np.ndarray, stops: np.ndarray) -> None:
-        """Open the shards of some ranges, before memory is taken for what they hold."""
-        for number in np.unique(_cells(starts, stops, self.layout.shard_items)[1]).tolist():
+    def open_shards(self, numbers: Iterable[int]) -> None:
+        """Open shards before memory is taken for items: there must be files that hold them."""
+        for number in dict.fromkeys(numbers):
             self.shard(number)
 
     def faults(self, start: int, stop: int, planes: list[int] | None = None) -> Iterator[DamagedItemsError]:
@@ -223,7 +223,7 @@ class _Array:
         """
         if self.sums is None:
             return
-        self.open_shards(starts, stops)
+        self.open_shards(piece.shard for piece in plan_pieces(starts, stops, self.layout.shard_items))
         needed = np.unique(_cells(starts, stops, self.layout.chunk_items)[1])
         planes = self._planes(select).tolist()
 
@@ -308,8 +308,7 @@ class RawArray(_Array):
         if layout.n_planes == 1 and not select and 0 < n_bytes < len(starts) * JOINED_BYTES:
             return into.place(self._join(starts, stops))
         wanted = plan_pieces(starts, stops, layout.shard_items)
-        for piece in wanted:  # before memory is taken for items, there must be a file that holds them
-            self.shard(piece.shard)
+        self.open_shards(piece.shard for piece in wanted)
         out = into.empty((n_items, *self.selected_shape(select)), layout.dtype)
 
         def copy(pieces: list[Piece]) -> None:
@@ -432,11 +431,11 @@ class CodedArray(_Array):
             When items are needed after a range was read; None: not known.
         """
         layout, offsets = self.layout, packed_offsets(starts, stops)
-        self.open_shards(starts, stops)
+        visits = list(self._visits(starts, stops, offsets, next_use))
+        self.open_shards(visit.chunk // layout.shard_chunks for visit in visits)
         out = into.empty((int(offsets[-1]), *self.selected_shape(select)), layout.dtype)
         planes = np.moveaxis(out, [axis + 1 for axis in layout.split_axes], range(len(layout.split_axes)))
         inner = tuple(select[i] for i in range(len(select)) if i not in layout.split_axes)
-        visits = list(self._visits(starts, stops, offsets, next_use))
         grid = [range(n)[part] for part, n in zip(self._plane_parts(select), layout.plane_grid, strict=True)]
         for place, plane in zip(product(*(range(len(axis)) for axis in grid)), product(*grid), strict=True):
             number = int(np.ravel_multi_index(plane, layout.plane_grid)) if plane else 0
@@ -492,7 +491,7 @@ class CodedArray(_Array):
 
 
 def _cells(starts: np.ndarray, stops: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """The chunks (or shards) of `n` items that ranges touch, range by range: (which range, which chunk), int64."""
+    """The chunks of `n` items that ranges touch, range by range: (which range, which chunk), int64."""
     first = starts // n
     counts = np.where(stops > starts, -(-stops // n) - first, 0)
     i = np.repeat(np.arange(len(starts)), counts)
