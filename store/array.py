@@ -118,17 +118,16 @@ class ChunkSums:
     """
 
     def __init__(self, root: Path, array: StoredArray, manifest: Manifest) -> None:
-        layout = array.checksums.layout
         self._whole = open_array(root, array.checksums)
         self._tail = np.array([manifest.tails.get(array.layout.path, [])], np.uint32)
-        n_tail = bool(array.n_items % array.layout.chunk_items)
-        if self._tail.size != n_tail * array.layout.n_planes:
-            expected = f"{n_tail * array.layout.n_planes} checksums of its last chunk"
-            raise CorruptError(f"array {layout.path!r}: expected {expected}, found {self._tail.size}; {RESTORE}")
+        self._n_tail = bool(array.n_items % array.layout.chunk_items) * array.layout.n_planes
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Of the chunks `start:stop`: uint32 `(n, n_planes)`; raises CorruptError."""
-        n_whole = self._whole.n_items
+        n_whole, n_tail = self._whole.n_items, self._tail.size
+        if n_tail != self._n_tail:
+            expected = f"{self._n_tail} checksums of its last chunk"
+            raise CorruptError(f"array {self._whole.layout.path!r}: expected {expected}, found {n_tail}; {RESTORE}")
         try:
             whole = self._whole.read(min(start, n_whole), min(stop, n_whole))
         except DamagedItemsError as error:  # its items are chunks: nobody must take them for rows

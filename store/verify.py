@@ -152,8 +152,8 @@ class _Verifier:
         """Check everything."""
         find = [self._files, self._documents, self._checksum_tables]
         self.report.problems += [problem for part in find for problem in part()]
-        axes = {array.axis for array in checked_arrays(self.manifest) if array.column is None}
-        self.report.problems += [problem for axis in sorted(axes) for problem in self._offsets(axis)]
+        axes = sorted(self.manifest.schema.axes)
+        self.report.problems += [problem for axis in axes for problem in self._offsets(axis)]
         self._chunks()
         self.report.problems += [problem for run in self.manifest.runs for problem in self._run(run)]
         return self.report
@@ -238,7 +238,7 @@ class _Verifier:
         """Tables and chunks of columns and offsets, in threads."""
         work = []
         for array in checked_arrays(self.manifest):
-            reader = open_array(self.root, array)
+            reader = open_array(self.root, array, check=self.manifest)
             layout = array.layout
             for shard in range(layout.n_shards(array.n_items)):
                 n_bytes = layout.n_chunks(layout.items_in_shard(shard, array.n_items)) * layout.chunk_bytes
@@ -263,10 +263,9 @@ class _Verifier:
         borders = [*range(first, stop, step), stop]
         problems = []
         try:
-            checker = open_array(self.root, array, check=self.manifest)
             for start, end in pairwise(borders):
                 _fetch(reader, end, min(stop, end + step))
-                for fault in checker.faults(start, end):
+                for fault in reader.faults(start, end):
                     chunk = fault.items[0] // layout.chunk_items - first
                     problems.append(self._damaged(array, number, chunk, fault))
         except DamagedItemsError as error:  # it went while it was read
