@@ -4,7 +4,8 @@ The writer clears what does not belong, `verify` reports it; both take from here
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from store.manifest import GROUP_FILE, Manifest
@@ -23,6 +24,7 @@ __all__ = [
     "offsets_array",
     "run_arrays",
     "run_name",
+    "with_schema",
 ]
 
 WORKING_DIR = "_tmp"
@@ -91,6 +93,33 @@ def checked_arrays(manifest: Manifest) -> Iterator[StoredArray]:
         yield offsets_array(axis, manifest.n_rows)
     for name in manifest.schema.stored:
         yield column_array(manifest.schema, name, manifest.n_items_of(name))
+
+
+def with_schema(
+    manifest: Manifest,
+    schema: Schema,
+    n_items: Mapping[str, int] | None = None,
+    tails: Mapping[str, list[int]] | None = None,
+    **changes: object,
+) -> Manifest:
+    """The record of the next generation, with other columns.
+
+    Parameters
+    ----------
+    manifest
+        The record now; what it says of axes and arrays that the schema still has is kept.
+    schema
+        The columns from now on.
+    n_items, tails
+        Of the axes and arrays that are new.
+    **changes
+        Other fields that change.
+    """
+    known = manifest.n_items | dict(n_items or {})
+    changed = manifest.next(schema=schema, n_items={axis: known.get(axis, 0) for axis in schema.axes}, **changes)
+    paths = {array.layout.path for array in checked_arrays(changed)}
+    kept = {path: sums for path, sums in manifest.tails.items() if path in paths}
+    return replace(changed, tails=kept | dict(tails or {}))
 
 
 def arrays_of(manifest: Manifest) -> Iterator[StoredArray]:

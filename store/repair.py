@@ -7,14 +7,14 @@ whole, the two change places in one step, and the old one stays, under another n
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from store.array_writer import write_document
-from store.contents import WORKING_DIR, arrays_of, checked_arrays, groups_of
+from store.contents import WORKING_DIR, arrays_of, groups_of, with_schema
 from store.errors import LockedError, NotFoundError, SchemaError, StoreError
 from store.files import Files
 from store.id_table import write_run
@@ -217,10 +217,7 @@ def _drop_columns(root: Path, manifest: Manifest, names: Sequence[str], files: F
         {name: column for name, column in old.columns.items() if name not in names},
         {name: array for name, array in old.arrays.items() if name not in names},
     )
-    n_items = {axis: n for axis, n in manifest.n_items.items() if axis in schema.axes}
-    smaller = manifest.next(schema=schema, n_items=n_items)
-    kept = {array.layout.path for array in checked_arrays(smaller)}
-    smaller = replace(smaller, tails={path: sums for path, sums in manifest.tails.items() if path in kept})
+    smaller = with_schema(manifest, schema)
     write_document(root, files, "", group_json(smaller.to_attributes()))
     clear_leftovers(root, smaller, files)
     return smaller

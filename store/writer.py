@@ -23,7 +23,16 @@ from pathlib import Path
 import numpy as np
 
 from store.array_writer import ArrayWriter, write_document
-from store.contents import GROUPS, WORKING_DIR, StoredArray, column_array, files_of, offsets_array, run_name
+from store.contents import (
+    GROUPS,
+    WORKING_DIR,
+    StoredArray,
+    column_array,
+    files_of,
+    offsets_array,
+    run_name,
+    with_schema,
+)
 from store.errors import CorruptError, IncompleteError, LockedError, SchemaError, closest
 from store.files import Files
 from store.id_table import check_run, write_run
@@ -67,8 +76,7 @@ class StoreWriter:
         self._lock = WriterLock(self.root)
         try:
             if manifest:
-                _check_new(self.root)
-                clear_unborn(self.root, files)
+                _clear_new(self.root, files)
             self._begin(manifest or read_manifest(self.root))  # under the lock: no commit of another comes after it
         except BaseException:
             self._lock.release()
@@ -117,7 +125,7 @@ class StoreWriter:
         writer = cls(root, manifest, files)
         try:
             for group in GROUPS:
-                writer._write_json(group, group_json())
+                write_document(root, files, group, group_json())
             writer._publish(replace(manifest, tails=writer._commit_arrays()))
         except BaseException:
             writer.close()
@@ -151,8 +159,7 @@ class StoreWriter:
         files.make_dirs(root)
         lock = WriterLock(root)
         try:
-            _check_new(root)
-            clear_unborn(root, files)
+            _clear_new(root, files)
             cls._copy_files(root, store, provenance, files)
         finally:
             lock.release()
@@ -190,7 +197,7 @@ class StoreWriter:
         text = group_json(manifest.to_attributes())
         if len(text) > MAX_FILE_BYTES:
             raise SchemaError(f"{self.root}: expected metadata of at most {MAX_FILE_BYTES} bytes, found {len(text)}")
-        self._write_json("", text)
+        write_document(self.root, self.files, "", text)
         self._adopt(manifest)
 
     def _commit_arrays(self) -> dict[str, list[int]]:
@@ -334,11 +341,9 @@ class StoreWriter:
                 self._remove_array(writer.layout)
             self._unusable = None
             raise
-        kept = {path: sums for path, sums in self._manifest.tails.items() if path not in old.values()}
         told = self.provenance if provenance is None else dict(provenance)
-        n_items = {axis: n for axis, n in (self._n_items | ends).items() if axis in schema.axes}
-        self._publish(self._manifest.next(schema=schema, n_items=n_items, tails=kept | tails, provenance=told))
-        self.provenance, self._n_items = told, n_items
+        self._publish(with_schema(self._manifest, schema, ends, tails, provenance=told))
+        self.provenance, self._n_items = told, dict(self._manifest.n_items)
         for name in old:
             self._columns[name].close()
             with suppress(OSError):  # what stays is cleared by the next writer
@@ -446,9 +451,6 @@ class StoreWriter:
         rows = np.concatenate([*(r for _, r in old), np.arange(self._manifest.n_rows, n_rows)])
         return write_run(self.root, self.files, (first, n_rows), hashes, rows)
 
-    def _write_json(self, path: str, text: bytes) -> None:
-        write_document(self.root, self.files, path, text)
-
     def close(self) -> None:
         """Release the files and the lock; what was not committed is gone."""
         if not self._lock.is_held:
@@ -490,3 +492,9 @@ def _check_new(root: Path) -> None:
     """Raise SchemaError unless a store may begin here: nothing is there, or what one left that never came to be."""
     if root.exists() and not is_unborn(root):
         raise SchemaError(f"{root}: expected a new path, found something there; open it to append, or remove it")
+
+
+def _clear_new(root: Path, files: Files) -> None:
+    """Check again under the lock, which the caller holds, and clear what a store left that never came to be."""
+    _check_new(root)
+    clear_unborn(root, files)
