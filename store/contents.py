@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from store.manifest import GROUP_FILE, Manifest
 from store.schema import ArrayLayout, Schema, checksums_layout, index_layouts, offsets_layout
+from store.zarr_json import array_json, group_json
 
 __all__ = [
     "GROUPS",
@@ -19,6 +20,7 @@ __all__ = [
     "checked_arrays",
     "column_array",
     "could_be_ours",
+    "documents_of",
     "files_of",
     "groups_of",
     "offsets_array",
@@ -133,6 +135,12 @@ def arrays_of(manifest: Manifest) -> Iterator[StoredArray]:
 def groups_of(manifest: Manifest) -> list[str]:
     """The groups below the store itself."""
     return [*GROUPS, *(f"_index/{run_name(run)}" for run in manifest.runs)]
+
+
+def documents_of(manifest: Manifest) -> dict[str, bytes]:
+    """Group or array below the store itself -> the text of its metadata, which only other clients read."""
+    groups = dict.fromkeys(groups_of(manifest), group_json())
+    return groups | {a.layout.path: array_json(a.layout, a.n_items, a.names) for a in arrays_of(manifest)}
 
 
 def files_of(manifest: Manifest) -> set[str]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from store.array_writer import write_document
-from store.contents import WORKING_DIR, arrays_of, groups_of, with_schema
+from store.contents import WORKING_DIR, documents_of, run_name, with_schema
 from store.errors import LockedError, NotFoundError, SchemaError, StoreError
 from store.files import Files
 from store.id_table import write_run
@@ -27,7 +27,7 @@ from store.schema import Schema
 from store.sources.build import build_store, partial_path
 from store.sources.copies import CopySource
 from store.verify import Report, verify_store
-from store.zarr_json import array_json, group_json
+from store.zarr_json import group_json
 
 __all__ = ["Plan", "plan_repair", "repair_store"]
 
@@ -226,9 +226,7 @@ def _drop_columns(root: Path, manifest: Manifest, names: Sequence[str], files: F
 def _write_metadata(root: Path, manifest: Manifest, plan: Plan, files: Files) -> None:
     """Write the documents again, and the id table if it is damaged."""
     wrong = {problem.file for problem in plan.report.problems if problem.kind == "document"}
-    texts = {group: group_json() for group in groups_of(manifest)}
-    arrays = {array.layout.path: array for array in arrays_of(manifest)}
-    texts |= {path: array_json(a.layout, a.n_items, a.names) for path, a in arrays.items()}
+    texts = documents_of(manifest)
     for path in sorted(path for path in texts if f"{path}/{GROUP_FILE}" in wrong):
         write_document(root, files, path, texts[path])
     if plan.count("index"):
@@ -236,7 +234,7 @@ def _write_metadata(root: Path, manifest: Manifest, plan: Plan, files: Files) ->
         run = (0, n_rows)
         ids = TraceStore(root, manifest, check=True).ids[:]
         checksum = write_run(root, files, run, hash_ids(ids), np.arange(n_rows))
-        manifest = manifest.next(runs=(run,), run_sums={f"{run[0]}-{run[1]}": checksum})
+        manifest = manifest.next(runs=(run,), run_sums={run_name(run): checksum})
     if plan.count("index") or GROUP_FILE in wrong:
         write_document(root, files, "", group_json(manifest.to_attributes()))
         clear_leftovers(root, manifest, files)

@@ -18,13 +18,13 @@ import numpy as np
 from store.array import CodedArray, RawArray, open_array
 from store.contents import (
     StoredArray,
-    arrays_of,
     checked_arrays,
     could_be_ours,
+    documents_of,
     files_of,
-    groups_of,
     offsets_array,
     run_arrays,
+    run_name,
 )
 from store.errors import CorruptError, DamagedItemsError
 from store.id_table import check_run
@@ -32,7 +32,7 @@ from store.index import hash_ids
 from store.lock import has_writer
 from store.manifest import GROUP_FILE, Manifest, read_manifest
 from store.reader import TraceStore
-from store.zarr_json import array_json, group_json
+from store.zarr_json import group_json
 
 __all__ = ["Problem", "Report", "verify_store"]
 
@@ -171,11 +171,9 @@ class _Verifier:
                     yield Problem("leftover", inside, f"{inside}: expected no file that does not belong, found one")
 
     def _documents(self) -> Iterator[Problem]:
-        """The metadata of groups and arrays, which only other clients read."""
-        for group in ["", *groups_of(self.manifest)]:
-            yield from self._document(group, group_json())
-        for array in arrays_of(self.manifest):
-            yield from self._document(array.layout.path, array_json(array.layout, array.n_items, array.names))
+        """The metadata of groups and arrays."""
+        for path, text in ({"": group_json()} | documents_of(self.manifest)).items():
+            yield from self._document(path, text)
 
     def _has_writer(self) -> bool:
         """Whether a writer is at work, whose uncommitted files are no problem."""
@@ -322,7 +320,7 @@ class _Verifier:
 
     def _run(self, run: tuple[int, int]) -> Iterator[Problem]:
         """A run of the id table: its own checksum, every row once, and the hashes of the ids that are there."""
-        name = f"_index/{run[0]}-{run[1]}"
+        name = f"_index/{run_name(run)}"
         try:
             hashes, rows = (self._whole(array) for array in run_arrays(run))
             check_run(run, hashes, rows, self.manifest.run_sums)
