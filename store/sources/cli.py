@@ -108,7 +108,8 @@ def _add_import(commands: argparse._SubParsersAction) -> None:
 def run_import(args: argparse.Namespace) -> int:
     """Import; 1 if something was left out."""
     from store.sources.build import build_store, open_begun
-    from store.sources.imports import ImportSource, find_files
+    from store.sources.imports import ImportSource
+    from store.sources.legacy_files import find_files
     from store.sources.scores import read_scores
 
     files = find_files(args.sources)

@@ -7,7 +7,6 @@ record that cannot be read is left out and reported; the others go on.
 
 import hashlib
 import math
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -25,15 +24,14 @@ from store.schema import Column, Schema
 from store.sources import REMARKS, legacy
 from store.sources.labels import SCORE_THRESHOLD, label_from_score
 from store.sources.legacy import GRAPHS, LSTM, NOTHING, Kind, RecordError, Row
+from store.sources.legacy_files import short_names
 from store.sources.pickles import MAX_BYTES, kind_of_file, read_pickle, read_torch
 from store.sources.questions import MAX_ID_BYTES, TraceNumbers
 from store.sources.reports import LeftOut, count_lines
 from store.values import encode_value
 
-__all__ = ["ImportReport", "ImportSource", "find_files"]
+__all__ = ["ImportReport", "ImportSource"]
 
-SUFFIXES = (".pkl", ".pickle", ".pkl.gz", ".pickle.gz", ".pt", ".pth")
-MAGIC = (b"\x1f\x8b", b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _DAMAGE = (  # what NumPy, torch and Python raise over values that contradict each other
     SchemaError,
     ValueError,
@@ -96,54 +94,6 @@ class ImportReport:
         return "\n".join([f"{path}: {self.rows:,} traces", *counts, *self.skipped.lines(), *self.refused.values()])
 
 
-def find_files(sources: Sequence[str]) -> list[Path]:
-    """The files that sources name: files, folders (all files in them that may be traces) and patterns; sorted.
-
-    Raises
-    ------
-    NotFoundError
-        A source names nothing.
-    """
-    files: dict[Path, Path] = {}  # by what it really is: a file named twice is read once
-    for source in sources:
-        path = Path(source)
-        named = [path] if source and path.exists() else _matches(source)
-        found = [file for name in named for file in (_files_under(name) if name.is_dir() else [name])]
-        if not any(file.is_file() for file in found):
-            raise NotFoundError(f"{source}: expected a file, folder or pattern of files with traces, found none")
-        for file in found:
-            if file.is_file():
-                files.setdefault(file.resolve(), file)
-    return sorted(files.values(), key=Path.absolute)
-
-
-def _files_under(folder: Path) -> list[Path]:
-    """The files of a folder that may hold traces; those of stores are none."""
-    if (folder / "zarr.json").exists():
-        raise SchemaError(f"{folder}: expected older files, found a store; see python -m store merge and subset")
-    stores = {path.parent for path in folder.rglob("zarr.json")}
-    files = (file for file in sorted(folder.rglob("*")) if file.is_file() and stores.isdisjoint(file.parents))
-    return [file for file in files if _may_hold_traces(file)]
-
-
-def _matches(pattern: str) -> list[Path]:
-    """The paths that a pattern names, from here or from the root."""
-    path = Path(pattern)
-    root = Path(path.anchor or ".")
-    try:
-        return sorted(root.glob(str(path.relative_to(path.anchor)))) if path.name else []
-    except ValueError as error:
-        raise NotFoundError(f"{pattern}: expected a pattern of files, found: {error}") from error
-
-
-def _may_hold_traces(file: Path) -> bool:
-    """Whatever is called like a file of traces, damaged ones too; others if they begin as such files do."""
-    if file.name.lower().endswith(SUFFIXES):
-        return True
-    with file.open("rb") as opened:
-        return opened.read(4).startswith(MAGIC)
-
-
 class ImportSource:
     """The traces in files of the older formats.
 
@@ -195,7 +145,7 @@ class ImportSource:
         self.begun, self.max_bytes = begun, max_bytes
         self._limits = legacy.Limits(keep_attention, max_bytes)
         self.report = ImportReport()
-        self._names = dict(zip(files, _short_names(files), strict=True))
+        self._names = dict(zip(files, short_names(files), strict=True))
         self._loaded: dict[str, tuple[Path, Kind, Any]] = {}
         self._place = self._known = (0, 0)  # number of the file, and of the record in it, last told as left out
         preprocessed, raw, smallest = self._survey(files)
@@ -485,14 +435,3 @@ def _is_torch(file: Path) -> bool:
         return kind_of_file(file) == "torch"
     except CorruptError:  # said when it is read
         return False
-
-
-def _short_names(files: Sequence[Path]) -> list[str]:
-    """The files' names below the folder that holds them all."""
-    root = files[0].absolute().parent if len(files) == 1 else _common_root(files)
-    names = (file.absolute().relative_to(root) for file in files)
-    return [os.fsencode(name).decode(errors="backslashreplace") for name in names]
-
-
-def _common_root(files: Sequence[Path]) -> str:
-    return os.path.commonpath([file.absolute().parent for file in files] or ["/"])

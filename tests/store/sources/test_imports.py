@@ -16,7 +16,8 @@ from torch_geometric.data import Data
 from store import NotFoundError, SchemaError, TraceStore
 from store.sources.build import build_store, open_begun
 from store.sources.copies import merge_stores
-from store.sources.imports import ImportSource, find_files
+from store.sources.imports import ImportSource
+from store.sources.legacy_files import find_files
 from store.sources.scores import read_scores
 
 L, H, D = 3, 2, 8
