@@ -5,7 +5,7 @@ one line. A question whose prompt the model cannot take is left out and told; th
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -114,18 +114,7 @@ def load_model(
         )
     except unreadable as error:
         raise SchemaError(f"model {name!r}: expected a causal language model, found: {_first_line(error)}") from error
-    missing = sorted(info["missing_keys"])
-    if missing:  # transformers would draw them at random
-        raise SchemaError(
-            f"model {name!r}: expected all weights, found {len(missing)} missing, first {missing[0]!r}; "
-            "check that it is a causal language model"
-        )
-    surplus = sorted(key for key in info["unexpected_keys"] if _LAYER.search(key))
-    if surplus:  # layers that the configuration leaves out: what answers would be another model
-        raise SchemaError(
-            f"model {name!r}: expected the layers of its configuration, found {len(surplus)} weights of others, first "
-            f"{surplus[0]!r}; check config.json"
-        )
+    _check_weights(name, info["missing_keys"], info["unexpected_keys"])
     try:
         model = model.eval().to(device)
     except torch.OutOfMemoryError as error:
@@ -135,6 +124,22 @@ def load_model(
         ) from error
     _check_causal(model)
     return model, tokenizer
+
+
+def _check_weights(name: str, missing: Iterable[str], unexpected: Iterable[str]) -> None:
+    """Refuse a model whose weights are not those of its configuration: what answers would be another model."""
+    absent = sorted(missing)
+    if absent:  # transformers would draw them at random
+        raise SchemaError(
+            f"model {name!r}: expected all weights, found {len(absent)} missing, first {absent[0]!r}; "
+            "check that it is a causal language model"
+        )
+    surplus = sorted(key for key in unexpected if _LAYER.search(key))
+    if surplus:
+        raise SchemaError(
+            f"model {name!r}: expected the layers of its configuration, found {len(surplus)} weights of others, first "
+            f"{surplus[0]!r}; check config.json"
+        )
 
 
 def _check_causal(model: PreTrainedModel) -> None:
