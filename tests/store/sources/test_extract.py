@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from killed import kill_at_random
 from transformers import (
     BertConfig,
     BertLMHeadModel,
@@ -708,39 +709,6 @@ def test_code_that_comes_with_a_model_is_never_run(tmp_path, capsys, monkeypatch
     assert not (tmp_path / "canary").exists()
 
 
-KILLED = """
-import os, random, signal, sys, time
-import torch
-import store.writer
-from store.cli import main
-import store.sources.extract, store.sources.huggingface
-
-torch.set_num_threads(1)
-store.writer.COMMIT_ROWS = 5
-whole, *arguments = sys.argv[1:]
-began = time.monotonic()
-assert main(["extract", whole, *arguments]) == 0
-seconds = time.monotonic() - began
-random.seed(0)
-kills, stores = 0, 1
-while kills < 20:
-    child = os.fork()
-    if not child:
-        os._exit(main(["extract", f"{stores}.zarr", *arguments]))
-    time.sleep(random.uniform(0, seconds / 10))
-    done, status = os.waitpid(child, os.WNOHANG)
-    if done:  # a busy machine measured too many seconds: kill the building of another store
-        assert status == 0, status
-        stores += 1
-        continue
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    kills += 1
-assert main(["extract", f"{stores}.zarr", *arguments]) == 0
-print(f"{kills} kills of {stores} builds of {seconds:.1f} s each")
-"""
-
-
 @pytest.mark.slow
 def test_killed_at_random_moments_it_ends_with_the_same_store(tmp_path, model_dir):
     """Twenty SIGKILLs, and then the same command once more."""
@@ -749,18 +717,8 @@ def test_killed_at_random_moments_it_ends_with_the_same_store(tmp_path, model_di
     arguments = ["--model", model_dir, "--questions", "q.json", "--batch-size", "4", "--max-new-tokens", "6"]
     arguments += ["--prompt-template", "{question}=", "--num-samples", "2"]
     columns = ["--columns", "tokens,hidden_states,attn_mean,answer"]
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, "whole.zarr", *map(str, arguments), *columns],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    assert "20 kills of " in done.stdout
-    print(done.stdout)
-    stores = sorted(tmp_path.glob("[0-9]*.zarr"))
+    modules = ["store.sources.extract", "store.sources.huggingface"]
+    stores = kill_at_random(tmp_path, "extract", [*map(str, arguments), *columns], modules, 5, 0.1)
     assert stores
     for path in stores:
         assert_same_store(read(path), read(tmp_path / "whole.zarr"))

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from killed import kill_at_random
 from torch_geometric.data import Data
 
 from store import NotFoundError, SchemaError, TraceStore
@@ -668,52 +669,12 @@ def test_a_folder_of_ones_own_is_never_taken_for_a_stopped_build(tmp_path):
         imported(tmp_path / "link", tmp_path / "traces.partial")
 
 
-KILLED = """
-import os, random, signal, sys, time
-import store.writer
-from store.cli import main
-import store.sources.imports
-
-store.writer.COMMIT_ROWS = 3
-whole, *arguments = sys.argv[1:]
-began = time.monotonic()
-assert main(["import", whole, *arguments]) == 0
-seconds = time.monotonic() - began
-random.seed(0)
-kills, stores = 0, 1
-while kills < 20:
-    child = os.fork()
-    if not child:
-        os._exit(main(["import", f"{stores}.zarr", *arguments]))
-    time.sleep(random.uniform(0, seconds / 5))
-    done, status = os.waitpid(child, os.WNOHANG)
-    if done:
-        assert status == 0, status
-        stores += 1
-        continue
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    kills += 1
-assert main(["import", f"{stores}.zarr", *arguments]) == 0
-print(f"{kills} kills of {stores} imports of {seconds:.1f} s each")
-"""
-
-
 @pytest.mark.slow
 def test_killed_at_random_moments_it_ends_with_the_same_store(tmp_path):
     """Twenty SIGKILLs, and then the same command once more."""
     for i in range(40):
         write(tmp_path / f"in/{i}.pkl.gz", [Trace(n, n_tokens=40).raw_v3() for n in range(i, i + 8)], packed=True)
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, "whole.zarr", "in"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    assert "20 kills of " in done.stdout
-    print(done.stdout)
-    for path in tmp_path.glob("[0-9]*.zarr"):
+    stores = kill_at_random(tmp_path, "import", ["in"], ["store.sources.imports"], 3, 0.2)
+    assert stores
+    for path in stores:
         assert bytes_of(TraceStore.open(path)) == bytes_of(TraceStore.open(tmp_path / "whole.zarr"))
