@@ -1,5 +1,6 @@
 """An in-memory model of a store, the oracle: a list of (trace id, dict of arrays)."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from oracle import SCHEMA, make_rows, write_store
+from damage import shrink, write_small
+from oracle import ROWS, SCHEMA, make_rows, write_store
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +30,25 @@ def store_path(tmp_path_factory, rows):
 def broken_path(tmp_path, rows):
     """A store of its own for a test that damages it."""
     return write_store(tmp_path / "broken.zarr", SCHEMA, rows)
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory):
+    """The seventeen rows of the oracle, written in two commits."""
+    return write_store(tmp_path_factory.mktemp("whole") / "s.zarr", SCHEMA, ROWS, commits=2)
+
+
+@pytest.fixture
+def path(whole, tmp_path):
+    """A copy of them, for a test that damages it."""
+    return shutil.copytree(whole, tmp_path / "s.zarr")
+
+
+@pytest.fixture
+def small_store(tmp_path, monkeypatch):
+    """The store of a few KB, whose every byte can be damaged in its turn."""
+    shrink(monkeypatch)
+    return write_small(tmp_path / "s.zarr")
 
 
 @pytest.fixture(autouse=True)

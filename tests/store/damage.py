@@ -39,8 +39,20 @@ def write_small(path: Path) -> Path:
 
 
 def files_in(path: Path) -> list[Path]:
-    """Every file of a store."""
+    """Every file below a directory."""
     return sorted(file for file in path.rglob("*") if file.is_file())
+
+
+def content(path: Path) -> dict[str, bytes]:
+    """Every file below a directory, with its bytes."""
+    return {str(file.relative_to(path)): file.read_bytes() for file in files_in(path)}
+
+
+def flip(file: Path, position: int = 0) -> None:
+    """Change one bit of a file."""
+    data = bytearray(file.read_bytes())
+    data[position] ^= 1
+    file.write_bytes(data)
 
 
 def questions(store: TraceStore) -> Iterator[tuple[str, Callable[[], object]]]:

@@ -63,6 +63,9 @@ def make_rows(schema: Schema, n_rows: int, seed: int) -> list[tuple[str, dict]]:
     return rows
 
 
+ROWS = make_rows(SCHEMA, 17, seed=5)
+
+
 def write_store(path: Path, schema: Schema, rows: list[tuple[str, dict]], commits: int = 1) -> Path:
     """Write rows in equal commits; a new writer takes up the store in the middle."""
     StoreWriter.create(path, schema, {"model": "none"}).close()

@@ -9,22 +9,12 @@ from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
-from damage import ROWS, Whole, answers, files_in, in_child, shrink, write_small
+from damage import ROWS, Whole, answers, files_in, in_child
 
 from store import StoreError
 from store.verify import verify_store
 
 PATTERNS = (0x01, 0x80, 0xFF)
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    shrink(monkeypatch)
-
-
-@pytest.fixture
-def path(tmp_path):
-    return write_small(tmp_path / "s.zarr")
 
 
 @contextmanager
@@ -52,17 +42,17 @@ def flip_bytes(path: Path, patterns: tuple[int, ...], stride: int = 1) -> Counte
     return counts
 
 
-def test_some_bytes_flipped(path):
+def test_some_bytes_flipped(small_store):
     """Verify reports every flipped byte, or nobody uses it; no checked read gives a wrong value."""
-    assert in_child(lambda: flip_bytes(path, PATTERNS, 211))["reported"] > 200
+    assert in_child(lambda: flip_bytes(small_store, PATTERNS, 211))["reported"] > 200
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_every_byte_flipped(path, pattern):
+def test_every_byte_flipped(small_store, pattern):
     """The same of all bytes of all files."""
-    counts = in_child(lambda: flip_bytes(path, (pattern,)), seconds=1200)
+    counts = in_child(lambda: flip_bytes(small_store, (pattern,)), seconds=1200)
     print(f"\nbytes flipped by {pattern:#04x}, all survived: {counts.total():,} {dict(counts)}")
 
 
@@ -144,50 +134,50 @@ def swap_files(path: Path, pairs: Callable) -> Counter:
     return counts
 
 
-def test_some_files_damaged(path, tmp_path):
+def test_some_files_damaged(small_store, tmp_path):
     """Deleted, truncated, extended, emptied, a directory or a link instead: reported, an error, never a crash."""
-    counts = in_child(lambda: damage_files(path, tmp_path / "elsewhere", 5))
+    counts = in_child(lambda: damage_files(small_store, tmp_path / "elsewhere", 5))
     assert min(counts.values()) >= 8
 
 
-def test_neighbours_swapped(path):
+def test_neighbours_swapped(small_store):
     """A file in the place of another is reported, and never read for it."""
-    assert min(in_child(lambda: swap_files(path, pairwise)).values()) > 10
+    assert min(in_child(lambda: swap_files(small_store, pairwise)).values()) > 10
 
 
 @pytest.mark.slow
-def test_every_file_damaged(path, tmp_path):
+def test_every_file_damaged(small_store, tmp_path):
     """The same of all files."""
-    counts = in_child(lambda: damage_files(path, tmp_path / "elsewhere"))
+    counts = in_child(lambda: damage_files(small_store, tmp_path / "elsewhere"))
     print(f"\nfiles damaged, all survived: {counts.total():,} {dict(counts)}")
 
 
 @pytest.mark.slow
-def test_every_pair_swapped(path):
+def test_every_pair_swapped(small_store):
     """The same of all pairs of files."""
-    counts = in_child(lambda: swap_files(path, lambda files: combinations(files, 2)))
+    counts = in_child(lambda: swap_files(small_store, lambda files: combinations(files, 2)))
     print(f"\npairs of files swapped, all survived: {counts.total():,} {dict(counts)}")
 
 
-def test_what_a_reader_that_does_not_check_is_told(path):
+def test_what_a_reader_that_does_not_check_is_told(small_store):
     """Offsets that fall are an error also there, and a row of the id table that can be none is passed over."""
-    with flipped(path / "_offsets/t/c/0", 2 * 8, 0x04):  # 4 -> 0
-        assert "expected offsets that never fall" in str(answers(path, check=False)["x in 1"])
-    with flipped(path / "_index/0-7/row/c/0", 7, 0x80):
-        found = answers(path, check=False)
+    with flipped(small_store / "_offsets/t/c/0", 2 * 8, 0x04):  # 4 -> 0
+        assert "expected offsets that never fall" in str(answers(small_store, check=False)["x in 1"])
+    with flipped(small_store / "_index/0-7/row/c/0", 7, 0x80):
+        found = answers(small_store, check=False)
         assert sum(isinstance(found[f"row of {row}"], StoreError) for row in range(len(ROWS))) == 1
 
 
 @pytest.mark.parametrize("name", ["x", "z", "label", "trace_id"])
-def test_an_error_names_array_shard_chunk_and_rows(path, name):
+def test_an_error_names_array_shard_chunk_and_rows(small_store, name):
     """Those of every shard of a column, in readers as in reports."""
-    for file in sorted(path.glob(f"{name}/c/**/*")):
+    for file in sorted(small_store.glob(f"{name}/c/**/*")):
         if file.is_dir():
             continue
-        shard = int(file.relative_to(path).parts[2])
+        shard = int(file.relative_to(small_store).parts[2])
         with flipped(file, 0, 0x01):
-            found = [str(a) for a in answers(path, check=True).values() if isinstance(a, StoreError)]
-            (problem,) = (p for p in verify_store(path).problems if p.kind == "damaged")
+            found = [str(a) for a in answers(small_store, check=True).values() if isinstance(a, StoreError)]
+            (problem,) = (p for p in verify_store(small_store).problems if p.kind == "damaged")
         assert (problem.column, problem.shard, problem.chunk) == (name, shard, 0)
         first, last = problem.rows
         rows = f"row {first}" if first == last else f"rows {first} to {last}"

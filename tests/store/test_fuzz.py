@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from damage import Whole, edit_record, in_child, shrink, verified, write_small
+from damage import Whole, edit_record, in_child, verified
 from oracle import bits
 
 from store import StoreError, TraceStore
@@ -42,16 +42,6 @@ ODD = [
     [[0, 7]],
     [[0, 3], [4, 7]],
 ]
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    shrink(monkeypatch)
-
-
-@pytest.fixture
-def path(tmp_path):
-    return write_small(tmp_path / "s.zarr")
 
 
 def places(value: object) -> Iterator[tuple[dict | list, object]]:
@@ -248,43 +238,43 @@ def _judge(fuzz: Fuzz, signed: bool, seed: int) -> None:
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_lie_is_refused(path, lie):
+def test_a_lie_is_refused(small_store, lie):
     """Believable ones, which nothing but the files themselves contradicts."""
 
     def judge() -> None:
-        fuzz = Fuzz(path)
-        edit_record(path, LIES[lie])
+        fuzz = Fuzz(small_store)
+        edit_record(small_store, LIES[lie])
         fuzz.judge(signed=True)
 
     in_child(judge, seconds=60)
 
 
-def test_nested_without_end(path):
+def test_nested_without_end(small_store):
     """However deep: the content, or one error that says so."""
-    edit_record(path, lambda record: record.update(provenance={"deep": "HERE"}))
-    file = path / "zarr.json"
+    edit_record(small_store, lambda record: record.update(provenance={"deep": "HERE"}))
+    file = small_store / "zarr.json"
     text = file.read_text()
     for depth in range(500, 1000):
         file.write_text(text.replace('"HERE"', "[" * depth + "]" * depth))
         with pytest.raises(StoreError):
-            TraceStore.open(path)
+            TraceStore.open(small_store)
 
 
-def test_some_records_mutated(path):
+def test_some_records_mutated(small_store):
     """With a right checksum: hostile names, shapes, numbers, runs and tails end in an error or a report."""
-    counts = in_child(lambda: fuzz_records(path, range(750)))
+    counts = in_child(lambda: fuzz_records(small_store, range(750)))
     assert counts["refused"] > 500
 
 
-def test_some_metadata_bytes_mutated(path):
+def test_some_metadata_bytes_mutated(small_store):
     """With any other byte: refused, or the same content."""
-    assert in_child(lambda: fuzz_bytes(path, range(750)))["refused"] > 500
+    assert in_child(lambda: fuzz_bytes(small_store, range(750)))["refused"] > 500
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("fuzz", [fuzz_records, fuzz_bytes])
-def test_many_mutations(path, fuzz):
+def test_many_mutations(small_store, fuzz):
     """50,000 of each kind."""
-    counts = in_child(lambda: fuzz(path, range(50_000)), seconds=3000)
+    counts = in_child(lambda: fuzz(small_store, range(50_000)), seconds=3000)
     print(f"\n{fuzz.__name__}, all survived: {counts.total():,} {dict(counts)}")

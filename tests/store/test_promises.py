@@ -13,6 +13,7 @@ from threading import Thread
 
 import numpy as np
 import pytest
+from damage import flip
 
 from store import Column, CorruptError, IncompleteError, LockedError, Schema, SchemaError, StoreWriter, TraceStore
 from store import writer as writer_module
@@ -34,12 +35,6 @@ def make(path, n=20):
         for i in range(n):
             writer.append(*row(i))
     return path
-
-
-def flip(path, position=0):
-    data = bytearray(path.read_bytes())
-    data[position] ^= 1
-    path.write_bytes(data)
 
 
 def ids(path):

@@ -5,41 +5,18 @@ import shutil
 
 import numpy as np
 import pytest
-from damage import files_in, shrink
-from oracle import SCHEMA, assert_same_row, make_rows, write_store
+from damage import content, flip, shrink
+from oracle import ROWS, SCHEMA, assert_same_row, write_store
 
 from store import TraceStore
 from store.cli import main
 from store.verify import verify_store
-
-ROWS = make_rows(SCHEMA, 17, seed=5)
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    return write_store(tmp_path_factory.mktemp("repair") / "s.zarr", SCHEMA, ROWS, commits=2)
-
-
-@pytest.fixture
-def path(whole, tmp_path):
-    return shutil.copytree(whole, tmp_path / "s.zarr")
 
 
 def repair(capsys, path, *options):
     status = main(["repair", str(path), *options])
     captured = capsys.readouterr()
     return status, captured.out, captured.err
-
-
-def flip(path, file, position=0):
-    data = bytearray((path / file).read_bytes())
-    data[position] ^= 1
-    (path / file).write_bytes(data)
-
-
-def content(path):
-    """Every file below the directory that holds a store, with its bytes."""
-    return {str(file.relative_to(path)): file.read_bytes() for file in files_in(path)}
 
 
 def assert_rows(path, kept):
@@ -70,17 +47,17 @@ def lose_metadata(path):
 
 
 def damage_ids(path):
-    flip(path, next(path.glob("_index/*/row/c/0")).relative_to(path), 8)
+    flip(next(path.glob("_index/*/row/c/0")), 8)
 
 
 def damage_checksums(path):
-    flip(path, "_checksums/label/c/0/0", -1)
+    flip(path / "_checksums/label/c/0/0", -1)
 
 
 def damage_rows(path):
     """Labels of rows 5 to 9, and what is in the first chunk of the states, rows 0 to 2."""
-    flip(path, "label/c/0", 7)
-    flip(path, "states/c/0/0/0", 1)
+    flip(path / "label/c/0", 7)
+    flip(path / "states/c/0/0/0", 1)
 
 
 MENDED = {
@@ -207,7 +184,7 @@ def test_ids_that_cannot_be_read_are_listed_as_such(tmp_path, capsys, monkeypatc
     shrink(monkeypatch)  # ids in chunks of 256 bytes
     rows = [(f"{i:03} " + "x" * 60, values) for i, (_, values) in enumerate(ROWS)]
     path = write_store(tmp_path / "s.zarr", SCHEMA, rows)
-    flip(path, "trace_id/c/0", 256 + 70)  # id 5 begins at byte 320
+    flip(path / "trace_id/c/0", 256 + 70)  # id 5 begins at byte 320
     assert repair(capsys, path, "--yes")[0] == 0
     lines = path.with_name("s.zarr.dropped.txt").read_text().splitlines()[1:]
     listed = {row: json.loads(trace_id) for row, trace_id in (line.split("\t") for line in lines)}
@@ -232,7 +209,7 @@ def test_a_second_repair_does_not_take_the_place_of_the_first(path, capsys):
     """While the old store is kept, another is refused, before anything is written."""
     damage_rows(path)
     assert repair(capsys, path, "--yes")[0] == 0
-    flip(path, "label/c/0", 0)
+    flip(path / "label/c/0", 0)
     leave_crash(path)
     before = content(path.parent)
     status, _, err = repair(capsys, path, "--yes")

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 import zarr
-from damage import files_in
-from oracle import SCHEMA, make_rows, write_store
+from damage import files_in, flip
+from oracle import ROWS, SCHEMA, make_rows, write_store
 
 from store import Column, Schema, StoreWriter
 from store.cli import main
@@ -14,7 +14,6 @@ from store.files import Files
 from store.schema import DTYPES
 from store.verify import verify_store
 
-ROWS = make_rows(SCHEMA, 17, seed=5)
 EVERY = Schema(
     {
         f"{dtype}_{kind}": Column(dtype, **options, chunk_items=4, shard_items=8)
@@ -29,26 +28,10 @@ EVERY = Schema(
 )
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    return write_store(tmp_path_factory.mktemp("verify") / "s.zarr", SCHEMA, ROWS, commits=2)
-
-
-@pytest.fixture
-def path(whole, tmp_path):
-    return shutil.copytree(whole, tmp_path / "s.zarr")
-
-
 def run(capsys, *arguments):
     status = main(["verify", *map(str, arguments)])
     captured = capsys.readouterr()
     return status, captured.out, captured.err
-
-
-def flip(path, file, position=0):
-    data = bytearray((path / file).read_bytes())
-    data[position] ^= 1
-    (path / file).write_bytes(data)
 
 
 def problems(path, **options):
@@ -77,18 +60,18 @@ def test_empty_stores_and_empty_rows_are_whole(tmp_path):
 
 
 DAMAGE = {
-    "a raw chunk": (lambda p: flip(p, "tokens/c/0", 20), ("damaged", "tokens", 0, 1)),
-    "a plane": (lambda p: flip(p, "hidden_states/c/0/0/0", 0), ("damaged", "hidden_states", 0, 0)),
-    "a compressed chunk": (lambda p: flip(p, "zipped/c/1/0", 9), ("damaged", "zipped", 1, 0)),
-    "a fixed column": (lambda p: flip(p, "label/c/1", 5), ("damaged", "label", 1, 1)),
-    "a text": (lambda p: flip(p, "question/c/0"), ("damaged", "question", 0, 0)),
-    "an id": (lambda p: flip(p, "trace_id/c/0", 6), ("damaged", "trace_id", 0, 0)),
-    "a table": (lambda p: flip(p, "attn_mean/c/0/0", -9), ("damaged", "attn_mean", 0, None)),
+    "a raw chunk": (lambda p: flip(p / "tokens/c/0", 20), ("damaged", "tokens", 0, 1)),
+    "a plane": (lambda p: flip(p / "hidden_states/c/0/0/0", 0), ("damaged", "hidden_states", 0, 0)),
+    "a compressed chunk": (lambda p: flip(p / "zipped/c/1/0", 9), ("damaged", "zipped", 1, 0)),
+    "a fixed column": (lambda p: flip(p / "label/c/1", 5), ("damaged", "label", 1, 1)),
+    "a text": (lambda p: flip(p / "question/c/0"), ("damaged", "question", 0, 0)),
+    "an id": (lambda p: flip(p / "trace_id/c/0", 6), ("damaged", "trace_id", 0, 0)),
+    "a table": (lambda p: flip(p / "attn_mean/c/0/0", -9), ("damaged", "attn_mean", 0, None)),
     "a missing shard": (lambda p: (p / "tokens/c/1").unlink(), ("damaged", "tokens", 1, None)),
     "a truncated shard": (lambda p: (p / "label/c/0").write_bytes(b""), ("damaged", "label", 0, None)),
-    "offsets": (lambda p: flip(p, "_offsets/pairs/c/0", 8), ("damaged", None, 0, 0)),
-    "checksums": (lambda p: flip(p, "_checksums/states/c/0/0", -1), ("unverifiable", "states", 0, None)),
-    "an id table": (lambda p: flip(p, next(p.glob("_index/*/hash/c/0")).relative_to(p)), ("index", None, None, None)),
+    "offsets": (lambda p: flip(p / "_offsets/pairs/c/0", 8), ("damaged", None, 0, 0)),
+    "checksums": (lambda p: flip(p / "_checksums/states/c/0/0", -1), ("unverifiable", "states", 0, None)),
+    "an id table": (lambda p: flip(next(p.glob("_index/*/hash/c/0"))), ("index", None, None, None)),
     "metadata": (lambda p: (p / "flag/zarr.json").write_text("{}"), ("document", None, None, None)),
     "no metadata": (lambda p: (p / "_index/zarr.json").unlink(), ("document", None, None, None)),
     "a strange file": (lambda p: (p / "notes.txt").write_text(""), ("leftover", None, None, None)),
@@ -119,8 +102,8 @@ def test_every_kind_of_damage_is_listed_where_it_is(path, fault):
 
 def test_the_rows_named_are_those_with_the_bytes(path):
     """Item 5 of the tokens, of a ragged column; label 7, of a fixed one in chunks of five."""
-    flip(path, "tokens/c/0", 4 * 5)
-    flip(path, "label/c/0", 7)
+    flip(path / "tokens/c/0", 4 * 5)
+    flip(path / "label/c/0", 7)
     lengths = [len(row["tokens"]) for _, row in ROWS]
     holds = [i for i in range(len(ROWS)) if lengths[i] and sum(lengths[:i]) < 8 and sum(lengths[: i + 1]) > 4]
     rows = {problem.column: problem.rows for problem in problems(path)}
@@ -173,10 +156,10 @@ def test_what_a_writer_has_not_committed_is_not_judged(path, capsys):
         report = verify_store(path)
         assert (report.problems, report.writer, report.rows) == ([], True, 17)
         assert "a writer is at work" in run(capsys, path)[1]
-        flip(path, "tokens/c/0", 20)
+        flip(path / "tokens/c/0", 20)
         (path / "notes.txt").write_text("")
         assert {problem.kind for problem in problems(path)} == {"damaged", "leftover"}
-        flip(path, "tokens/c/0", 20)
+        flip(path / "tokens/c/0", 20)
         (path / "notes.txt").unlink()
     report = verify_store(path)
     assert (report.problems, report.writer, report.rows) == ([], False, 77)
