@@ -109,6 +109,10 @@ class _Shard:
         """CRC32C of the chunks `start:stop` as found; what is behind the items of the manifest counts as zeros."""
         raise NotImplementedError
 
+    def is_sound(self, chunk: int) -> bool:
+        """Whether a chunk is right by checksums of its own, in every plane; raw ones have none."""
+        return False
+
 
 class RawShard(_Shard):
     """An uncompressed shard.
@@ -196,6 +200,16 @@ class CodedShard(_Shard):
             return found ^ 0xFFFFFFFF
         items[n_items * self.layout.plane_item_bytes :] = 0
         return crc32c(items)
+
+    def is_sound(self, chunk: int) -> bool:
+        """See `_Shard`."""
+        items = np.empty(self.layout.chunk_bytes, np.uint8)
+        try:
+            for plane in range(self.layout.n_planes):
+                self.read_chunk(chunk, plane, items)
+        except CorruptError:
+            return False
+        return True
 
     def read_chunk(self, chunk: int, plane: int, out: np.ndarray) -> None:
         """Decode one chunk into `out`, uint8 `(chunk_bytes,)`; raises CorruptError if its bytes are damaged."""

@@ -32,6 +32,7 @@ from store.index import hash_ids
 from store.lock import has_writer
 from store.manifest import GROUP_FILE, Manifest, read_manifest
 from store.reader import TraceStore
+from store.shard import RESTORE
 from store.zarr_json import group_json
 
 __all__ = ["Problem", "Report", "verify_store"]
@@ -41,6 +42,7 @@ THREADS = 4  # two for each core of a small machine: one waits for the disk
 IDS_AT_ONCE = 65_536
 ATTEMPTS = 3  # with a writer at work
 MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
+KEPT = "python -m store repair keeps its rows, and records the checksum again"
 EMPTY = (None, [], {})  # what a key that says nothing may hold
 
 
@@ -259,21 +261,34 @@ class _Verifier:
         stop = first + layout.n_chunks(layout.items_in_shard(number, array.n_items))
         step = max(1, STEP_BYTES // (layout.chunk_bytes * layout.n_planes))
         borders = [*range(first, stop, step), stop]
-        problems = []
+        faults, problems = [], []
         try:
             for start, end in pairwise(borders):
                 _fetch(reader, end, min(stop, end + step))
-                for fault in reader.faults(start, end):
-                    chunk = fault.items[0] // layout.chunk_items - first
-                    problems.append(self._damaged(array, number, chunk, fault))
+                faults.extend(reader.faults(start, end))
         except DamagedItemsError as error:  # it went while it was read
             problems.append(self._damaged(array, number, None, error))
         except CorruptError as error:  # of the checksums
-            rows = self._rows(array, _shard_items(array, number))
-            problems.append(
-                Problem("unverifiable", layout.shard_path(number), str(error), array.column, number, None, rows)
-            )
-        return problems
+            problems.append(self._problem("unverifiable", array, number, None, str(error)))
+        most_fit = not problems and 2 * len(faults) < (stop - first) * layout.n_planes
+        return [self._chunk(array, reader, number, fault, most_fit) for fault in faults] + problems
+
+    def _chunk(
+        self, array: StoredArray, reader: RawArray | CodedArray, number: int, fault: DamagedItemsError, most_fit: bool
+    ) -> Problem:
+        """A chunk with another checksum than is recorded: damaged, unless it is the record that is.
+
+        A compressed chunk has a checksum of its own, but that is right in a file that took another's place as well:
+        only where most in the shard have the sums that they should, it is the right file.
+        """
+        layout = array.layout
+        chunk = fault.items[0] // layout.chunk_items
+        inside = chunk - number * layout.shard_chunks
+        recorded = chunk < array.checksums.n_items  # not in the manifest, which has a checksum itself
+        if not (most_fit and recorded and reader.shard(number).is_sound(inside)):
+            return self._damaged(array, number, inside, fault)
+        text = f"{str(fault).removesuffix(RESTORE)}by its own checksum it is whole: {KEPT}"
+        return self._problem("unverifiable", array, number, inside, text, fault.items)
 
     def _shard_fault(self, reader: RawArray | CodedArray, number: int) -> CorruptError | None:
         """What is wrong with a shard's file, table or size."""
@@ -287,10 +302,20 @@ class _Verifier:
         return None
 
     def _damaged(self, array: StoredArray, shard: int, chunk: int | None, error: CorruptError) -> Problem:
-        layout = array.layout
-        items = getattr(error, "items", None) or _shard_items(array, shard)
-        rows = self._rows(array, items)
-        return Problem("damaged", layout.shard_path(shard), str(error), array.column, shard, chunk, rows)
+        return self._problem("damaged", array, shard, chunk, str(error), getattr(error, "items", None))
+
+    def _problem(
+        self,
+        kind: str,
+        array: StoredArray,
+        shard: int,
+        chunk: int | None,
+        text: str,
+        items: tuple[int, int] | None = None,
+    ) -> Problem:
+        """One of a shard, with the rows of its items; of all, if they are not given."""
+        rows = self._rows(array, items or _shard_items(array, shard))
+        return Problem(kind, array.layout.shard_path(shard), text, array.column, shard, chunk, rows)
 
     def _rows(self, array: StoredArray, items: tuple[int, int]) -> tuple[int, int] | None:
         """The rows that items belong to."""

@@ -205,6 +205,15 @@ def test_damaged_checksums_lose_no_row(path, capsys):
     assert sorted(e.name for e in path.parent.iterdir()) == ["s.zarr", "s.zarr.damaged"]
 
 
+def test_lost_checksums_of_compressed_chunks_lose_no_row(path, capsys):
+    """What a chunk's own checksum vouches for is kept, and recorded again."""
+    flip(path / "_checksums/zipped/c/0/0")
+    flip(path / "_checksums/planes/c/0/0", 4)
+    assert "checksums lost for 2 files; what they hold is taken as it is, into a new store" in repair(capsys, path)[1]
+    assert repair(capsys, path, "--yes")[0] == 0
+    assert_rows(path, range(17))
+
+
 def test_a_second_repair_does_not_take_the_place_of_the_first(path, capsys):
     """While the old store is kept, another is refused, before anything is written."""
     damage_rows(path)

@@ -196,3 +196,24 @@ def test_damage_that_zarr_python_would_not_tell(path):
     assert problem.rows == (10, 16)
     assert "expected" in problem.text
     assert "No such file" in problem.text
+
+
+@pytest.mark.parametrize("column", ["zipped", "planes"])
+def test_a_lost_checksum_of_a_compressed_chunk_is_no_damage_of_it(path, column):
+    """Its own checksum is right, and most in its shard have the recorded ones; of a raw chunk nobody can tell."""
+    flip(path / f"_checksums/{column}/c/0/0")
+    (problem,) = problems(path)
+    assert where(problem) == ("unverifiable", column, 0, 0)
+    assert "by its own checksum it is whole: python -m store repair keeps its rows" in str(problem)
+    assert problem.rows[0] == 0
+    flip(path / f"{column}/c/0/0{'/0' * (column == 'planes')}", 9)
+    assert {where(problem) for problem in problems(path)} == {("damaged", column, 0, 0)}
+    flip(path / "_checksums/tokens/c/0/0")
+    assert ("damaged", "tokens", 0, 0) in map(where, problems(path))
+
+
+def test_a_compressed_shard_in_the_place_of_another_is_damage(path):
+    """Its chunks are whole by their own checksums, too."""
+    one, other = path / "zipped/c/0/0", path / "zipped/c/1/0"
+    shutil.copy(one, other)
+    assert {(p.kind, p.column, p.shard) for p in problems(path)} == {("damaged", "zipped", 1)}
