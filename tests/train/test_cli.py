@@ -134,7 +134,9 @@ def test_interrupt_leaves_whole_files(store_path, tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 60
-        while not (out / "lstm_solo-seed0.state.pt").exists() and time.monotonic() < deadline and process.poll() is None:
+        while (
+            not (out / "lstm_solo-seed0.state.pt").exists() and time.monotonic() < deadline and process.poll() is None
+        ):
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)

@@ -1,6 +1,8 @@
 """Settings: every flag parses, ranges are checked, messages are one line."""
 
 import dataclasses
+import json
+import math
 
 import pytest
 
@@ -12,7 +14,7 @@ FORMER_FLAGS = (
     "--epochs 3 --batch-size 4 --lr 0.01 --attn-threshold 0.1 --score-threshold 0.4 --max-traces 50 --gnn-hidden 8 "
     "--latent-dim 6 --lstm-hidden 7 --num-lstm-layers 1 --dropout 0.1 --kl-weight 0.5 --run-lstm --no-run-gnn-det "
     "--run-gvae --output-dir out --force-cpu --num-workers 2 --grad-accum 3 --focal-loss --label-smoothing 0.1 "
-    "--cache-size 1000000"
+    "--cache-size 1000000 --no-amp --no-compile --use-gradient-checkpointing"
 )
 
 
@@ -24,6 +26,7 @@ def test_former_flags_parse():
     assert (config.lstm_hidden, config.num_lstm_layers, config.dropout, config.kl_weight) == (7, 1, 0.1, 0.5)
     assert (config.output_dir, config.force_cpu, config.num_workers) == ("out", True, 2)
     assert (config.grad_accum, config.focal_loss, config.label_smoothing, config.cache_size) == (3, True, 0.1, 10**6)
+    assert (config.amp, config.compile, config.use_gradient_checkpointing) == (False, False, True)
     assert config.detectors == ["lstm_solo", "gvae_lstm"]
 
 
@@ -54,6 +57,16 @@ def test_switches_are_of_detectors_and_options_are_settings():
         ("--seed -1", "--seed: expected at least 0"),
         ("--batch-size two", "argument --batch-size: invalid int value: 'two'"),
         ("--bach-size 2", "unrecognized arguments: --bach-size 2"),
+        ("--precision 8", "argument --precision: invalid choice: '8'"),
+        ("--no-amp --precision bf16-mixed", "--no-amp: expected --precision 32 or none with it, found 'bf16-mixed'"),
+        ("--schedule cosine", "argument --schedule: invalid choice: 'cosine'"),
+        ("--mixup -1", "--mixup: expected at least 0 and at most 100, found -1.0"),
+        ("--layers a:b", "--layers: expected a form like 5, 8:24 or 8:24:2, found 'a:b'"),
+        ("--layers 1:9:0", "--layers: expected a form like 5, 8:24 or 8:24:2, found '1:9:0'"),
+        ("--columns hs_last", "--columns: expected a form like hs_last=MY_STATES, found 'hs_last'"),
+        ("--save-every soon", "--save-every: expected a form like 500, 10min or 500,10min, found 'soon'"),
+        ("--save-every 0", "--save-every: expected a form like 500, 10min or 500,10min, found '0'"),
+        ("--resume --overwrite", "argument --overwrite: not allowed with argument --resume"),
         (
             "--no-run-lstm --no-run-gnn-det --no-run-gvae",
             "expected a detector to train, found all of them switched off",
@@ -76,3 +89,84 @@ def test_help_shows_examples_and_defaults(capsys):
     assert caught.value.code == 0
     assert "python -m train --store traces.zarr --seeds 3" in text
     assert "(default: 0.3)" in text
+
+
+@pytest.mark.parametrize(
+    "flags, names",
+    [
+        ("", ["lstm_solo", "gnn_det_lstm", "gvae_lstm"]),
+        ("--no-run-lstm", ["gnn_det_lstm", "gvae_lstm"]),
+        ("--models saplma", ["saplma"]),
+        ("--models saplma --run-lstm", ["saplma", "lstm_solo"]),
+        ("--models gvae_lstm,lstm_solo --no-run-gvae", ["lstm_solo"]),
+        ("--models all --no-run-gvae", ["all"]),
+    ],
+)
+def test_names_of_detectors(flags, names):
+    """--models names them; the older switches add and take away."""
+    assert parse_config(flags.split()).detectors == names
+
+
+@pytest.mark.parametrize(
+    "text, layers",
+    [
+        ("5", slice(5, 6)),
+        ("-1", slice(-1, None)),
+        ("8:24", slice(8, 24)),
+        ("::4", slice(None, None, 4)),
+        (":-1", slice(-1)),
+    ],
+)
+def test_layers(text, layers):
+    """One layer, or what Python's slices say."""
+    assert [*range(32)][parse_config(["--layers", text]).layer_slice] == [*range(32)][layers]
+
+
+@pytest.mark.parametrize(
+    "text, steps, seconds",
+    [("500", 500, math.inf), ("2.5min", math.inf, 150), ("500,10min", 500, 600), ("0min", math.inf, 0)],
+)
+def test_save_every(text, steps, seconds):
+    """Steps, minutes, or both."""
+    config = parse_config(["--save-every", text])
+    assert (config.save_steps, config.save_seconds) == (steps, seconds)
+
+
+def test_settings_of_a_file(tmp_path):
+    """They take the place of the defaults, and flags take theirs; a run's file has more in it."""
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps({"run": "x", "config": {"epochs": 3, "lr": 1, "top_k": None, "compile": True}}))
+    config = parse_config(["--config", str(file), "--epochs", "4"])
+    assert config == Config(epochs=4, lr=1, compile=True)
+    file.write_text(json.dumps(dataclasses.asdict(config)))
+    assert parse_config(["--config", str(file)]) == config
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("{", "expected a JSON file of settings, found: JSONDecodeError"),
+        ("[1]", "expected an object of settings, found list"),
+        ('{"epoch": 3}', "expected settings of python -m train --help, found 'epoch'"),
+        ('{"epochs": "3"}', "epochs: expected int, found '3'"),
+        ('{"epochs": true}', "epochs: expected int, found True"),
+        ('{"top_k": 1.5}', "top_k: expected int | None, found 1.5"),
+        ('{"lr": NaN}', "--lr: expected above 0 and at most 10, found nan"),
+        ('{"schedule": "cosine"}', "--schedule: expected one of one-cycle, constant, found 'cosine'"),
+        ("[" * 100_000, "expected a JSON file of settings, found: RecursionError"),
+        (" " * 1_000_001, "expected a JSON file of settings, found more than a megabyte"),
+    ],
+)
+def test_bad_files_of_settings(content, message, tmp_path):
+    """One line that names the file or the setting."""
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        parse_config(["--config", str(tmp_path / "a.json")])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_file_of_settings(tmp_path):
+    """The path is named."""
+    with pytest.raises(ConfigError, match=r"--config: .*none.json: expected a JSON file .*, found: No such file"):
+        parse_config(["--config", str(tmp_path / "none.json")])

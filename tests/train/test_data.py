@@ -2,11 +2,20 @@
 
 import numpy as np
 import pytest
+import torch
 
-from store import TraceStore
+from store import Column, Schema, StoreWriter, TraceStore
 from store.split import SIDES, side_of_question
 from train.config import Config
-from train.data import TrainingData, check_threshold, read_split, split_rows
+from train.data import (
+    TrainingData,
+    check_batch,
+    check_layers,
+    check_threshold,
+    missing_columns,
+    read_split,
+    split_rows,
+)
 from train.errors import DataError
 
 IDS = [f"tc_{number // 3}" for number in range(3000)]  # three traces of each question
@@ -113,3 +122,70 @@ def test_graphs_of_a_lower_threshold_than_the_stored_are_refused(store_path):
     check_threshold(store, 0.25)
     with pytest.raises(DataError, match=r"--attn-threshold: expected 0\.25 or more.*found 0\.1"):
         check_threshold(store, 0.1)
+
+
+NAMED = Schema(
+    {
+        "states": Column("float16", item_shape=(4, 8), axis_names=("layers", "hidden")),
+        "per_layer": Column("float16", item_shape=(4,), axis="tokens", axis_names=("layers",)),
+        "length": Column("int32"),
+        "question_id": Column("utf8"),
+        "label": Column("int8"),
+    }
+)
+
+
+@pytest.fixture
+def named(tmp_path):
+    """A store whose columns have other names than the detectors', and whose axes have names."""
+    rng = np.random.default_rng(0)
+    with StoreWriter.create(tmp_path / "named.zarr", NAMED) as writer:
+        for i in range(100):
+            states, per_layer = (rng.random(shape).astype(np.float16) for shape in ((4, 8), (1 + i % 3, 4)))
+            row = {"states": states, "per_layer": per_layer, "length": 1 + i % 3}
+            writer.append(f"t{i}", row | {"question_id": f"q{i}", "label": i % 2})
+    return TraceStore.open(tmp_path / "named.zarr")
+
+
+ROLES = {"hs_last": "states", "attn_mean": "per_layer", "answer_len": "length"}
+
+
+def test_batches_have_the_names_and_layers_that_are_asked_for(named):
+    """Columns stand in for others, and of those with layers only the chosen ones are read."""
+    data = TrainingData(named, read_split(named, Config()), ROLES, slice(1, 3))
+    assert data.item_shapes(ROLES) == {"hs_last": (2, 8), "attn_mean": (2,), "answer_len": ()}
+    rows = []
+    for batch in data.loader("train", list(ROLES), Config(batch_size=7), shuffle=True):
+        assert set(batch.keys()) == set(ROLES)
+        whole = named.read(batch.rows.tolist())
+        assert torch.equal(batch["hs_last"], whole["states"][:, 1:3])
+        assert torch.equal(batch["attn_mean"].values, whole["per_layer"].values[:, 1:3])
+        assert torch.equal(batch["answer_len"], whole["length"])
+        rows += batch.rows.tolist()
+    assert sorted(rows) == data.split.train.tolist()
+
+
+def test_layers_that_are_not_there(named, store_path):
+    """No such layer, or a column whose axes have no names: the column is named."""
+    data = TrainingData(named, read_split(named, Config()), ROLES, slice(7, 9))
+    with pytest.raises(DataError, match="--layers: expected some of the 4 layers of column 'states', found none"):
+        check_layers(data, "lstm_solo", ["answer_len", "hs_last"])
+    store = TraceStore.open(store_path)
+    data = TrainingData(store, read_split(store, Config()), layers=slice(0, 1))
+    with pytest.raises(DataError, match="expected an axis 'layers' in column 'hs_last', found axes without names"):
+        check_layers(data, "lstm_solo", ["hs_last"])
+
+
+def test_columns_of_another_kind_count_as_missing(named):
+    """What takes part by itself is left out where its columns are something else."""
+    assert missing_columns(named, {"label": "label", "hs_last": "states"}) == []
+    assert missing_columns(named, {"hs_last": "per_layer", "logprob": "logprob"}) == ["per_layer", "logprob"]
+
+
+def test_fewer_rows_than_a_batch(named):
+    """The numbers are shown, and what to lower."""
+    split = read_split(named, Config())
+    n = len(split.train)
+    check_batch(split, named, n)
+    with pytest.raises(DataError, match=f"at least one batch of {n + 1} traces, found {n}; lower --batch-size, to {n}"):
+        check_batch(split, named, n + 1)

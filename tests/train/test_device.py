@@ -1,0 +1,105 @@
+"""Device, precision and compilation: what is chosen, and what is refused."""
+
+import pytest
+import torch
+from lightning_fabric import Fabric
+
+from store import TraceStore
+from train.config import Config
+from train.data import TrainingData, read_split
+from train.device import build_fabric, choose_precision, gather_rows, memory_enough
+from train.errors import ConfigError, ResourceError
+from train.experiment import build_detector
+from train.loop import Hooks, Training, predict
+
+SMALL = {"lstm_hidden": 8, "gnn_hidden": 8, "latent_dim": 8, "epochs": 2, "force_cpu": True}
+
+
+def train(store_path, name, **settings):
+    """Train a detector; give the training and its data."""
+    config = Config(**SMALL | settings)
+    store = TraceStore.open(store_path)
+    data = TrainingData(store, read_split(store, config))
+    torch.manual_seed(0)
+    detector = build_detector(name, data.item_shapes(("hs_last", "hidden_states")), config)
+    training = Training(build_fabric(config), detector, data, config, Hooks())
+    training.run_epoch()
+    training.run_epoch()
+    return training, data
+
+
+@pytest.mark.parametrize(
+    "settings, capability, chosen",
+    [
+        ({}, (9, 0), "bf16-mixed"),
+        ({}, (8, 0), "bf16-mixed"),
+        ({}, (7, 5), "32"),
+        ({"amp": False}, (9, 0), "32"),
+        ({"precision": "32"}, (9, 0), "32"),
+        ({"precision": "16-mixed"}, (7, 5), "16-mixed"),
+    ],
+)
+def test_precision_on_a_gpu(settings, capability, chosen, monkeypatch):
+    """bf16 where the GPU computes in it, unless another is asked for."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    assert choose_precision(Config(**settings), "cuda") == chosen
+
+
+def test_precision_on_a_cpu():
+    """32 unless asked for; half precision needs a GPU."""
+    assert choose_precision(Config(), "cpu") == "32"
+    assert choose_precision(Config(precision="bf16-mixed"), "cpu") == "bf16-mixed"
+    with pytest.raises(ConfigError, match="--precision: expected 32 or bf16-mixed on a CPU, found '16-mixed'"):
+        choose_precision(Config(precision="16-mixed"), "cpu")
+
+
+@pytest.mark.parametrize("name", ["lstm_solo", "gnn_det_lstm", "gvae_lstm"])
+def test_mixed_precision_trains_in_it_and_scores_in_float32(name, store_path):
+    """The weights stay float32, the losses are near those of float32 but not the same, and scores do not tie."""
+    full, data = train(store_path, name)
+    mixed, _ = train(store_path, name, precision="bf16-mixed")
+    assert all(p.dtype == torch.float32 for p in mixed.detector.parameters())
+    losses = [epoch.loss for epoch in mixed.history]
+    assert losses == pytest.approx([epoch.loss for epoch in full.history], rel=0.02)
+    assert losses != [epoch.loss for epoch in full.history]
+    scores = predict(mixed.fabric, mixed.detector, data, "val", mixed.config)
+    assert len(set(scores)) == len(scores)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # the compiler warns while it traces
+@pytest.mark.parametrize("name", ["lstm_solo", "gnn_det_lstm", "gvae_lstm"])
+def test_compiled_detectors_learn_the_same(name, store_path):
+    """Compilation changes the losses by rounding only."""
+    plain, _ = train(store_path, name, dropout=0.0)
+    compiled, _ = train(store_path, name, dropout=0.0, compile=True)
+    first, second = ([epoch.loss for epoch in one.history] for one in (plain, compiled))
+    assert first == pytest.approx(second, rel=0.05)  # the encoder's own dropout draws other numbers
+
+
+def test_a_full_memory_says_what_to_lower():
+    """GPU and CPU say it each in their way; other errors pass."""
+    cpu = "[enforce fail at alloc_cpu.cpp:116] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 b."
+    for error in (torch.OutOfMemoryError("CUDA out of memory"), MemoryError(), RuntimeError(cpu)):
+        with (
+            pytest.raises(
+                ResourceError, match=r"gnn: expected memory for a batch of 64 .*; lower --batch-size"
+            ),
+            memory_enough("gnn", Config(batch_size=64)),
+        ):
+            raise error
+    with pytest.raises(RuntimeError, match="shapes"), memory_enough("gnn", Config()):
+        raise RuntimeError("shapes do not match")
+
+
+def test_rows_of_several_processes_are_put_in_order():
+    """Rows are dealt out in turn, so the last process may have one less."""
+
+    class Three(Fabric):
+        world_size = 3
+
+        def all_gather(self, mine):
+            return torch.tensor([[0.0, 3, 6], [1, 4, 7], [2, 5, 0]], dtype=mine.dtype)
+
+    found = gather_rows(Three(accelerator="cpu", devices=1), torch.tensor([2.0, 5]), 8)
+    assert found.tolist() == list(range(8))
