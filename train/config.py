@@ -32,7 +32,7 @@ __all__ = [
 
 EXAMPLES = """examples:
   python -m train                                        the embedded example: three detectors and the baselines
-  python -m train --store traces.zarr --seeds 3          five seeds on one split: mean and spread
+  python -m train --store traces.zarr --seeds 3          three seeds on one split: mean and spread
   python -m train --store traces.zarr --models all       every detector whose columns the store has
   python -m train --store traces.zarr --models lapeigvals,saplma,lstm_solo --layers 8:24
   python -m train --store traces.zarr --resume           go on after a crash, as if there had been none
@@ -44,6 +44,13 @@ commands of their own, each with a --help:
 """
 
 SWITCHES = {"lstm_solo": "run_lstm", "gnn_det_lstm": "run_gnn_det", "gvae_lstm": "run_gvae"}  # detector -> its field
+SECTIONS = {  # first field -> heading in --help
+    "store": "what is trained on what",
+    "epochs": "training",
+    "precision": "arithmetic, reading, saving",
+    "run_lstm": "switches for single detectors",
+    "attn_threshold": "detectors",
+}
 ALL = "all"
 MAX_CONFIG_BYTES = 1_000_000
 STEPS, MINUTES = r"[1-9]\d{0,8}", r"\d{1,6}(\.\d{1,6})?min"
@@ -81,7 +88,7 @@ class Config:
         None, "store to train on (default: the embedded example, built once under data/)", free=True
     )
     output_dir: str | None = option(None, "where results go (default: runs/NAME_OF_STORE)", free=True)
-    models: str = option(",".join(SWITCHES), "detectors to train, separated by commas, or all")
+    models: str = option(",".join(SWITCHES), "detectors to train, separated by commas, or all; a wrong name shows them")
     seed: int = option(0, "of the split, the weights and the order of the rows", 0, 2**31 - 1)
     seeds: int = option(1, "train each detector this many times, from --seed on, all on one split", 1, 100)
     max_traces: int | None = option(None, "use this many labelled traces, drawn by --seed (default: all)", 1, 2**31 - 1)
@@ -230,8 +237,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--resume", action="store_true", help="go on with the unfinished run in the output directory, if there is one"
     )
     begin.add_argument("--overwrite", action="store_true", help="begin anew even where that loses an unfinished run")
+    group: argparse._ActionsContainer = parser
     for setting in fields(Config):
-        _add_flag(parser, setting)
+        if setting.name in SECTIONS:
+            group = parser.add_argument_group(SECTIONS[setting.name])
+        _add_flag(group, setting)
     return parser
 
 
@@ -298,7 +308,7 @@ def check_config(config: Config) -> None:
         )
 
 
-def _add_flag(parser: argparse.ArgumentParser, setting: Field) -> None:
+def _add_flag(parser: argparse._ActionsContainer, setting: Field) -> None:
     flag, text, default = flag_of(setting.name), setting.metadata["help"], setting.default
     if setting.type.startswith("bool"):
         parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)

@@ -82,9 +82,7 @@ def test_a_full_memory_says_what_to_lower():
     cpu = "[enforce fail at alloc_cpu.cpp:116] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 b."
     for error in (torch.OutOfMemoryError("CUDA out of memory"), MemoryError(), RuntimeError(cpu)):
         with (
-            pytest.raises(
-                ResourceError, match=r"gnn: expected memory for a batch of 64 .*; lower --batch-size"
-            ),
+            pytest.raises(ResourceError, match=r"gnn: expected memory for a batch of 64 .*; lower --batch-size"),
             memory_enough("gnn", Config(batch_size=64)),
         ):
             raise error
