@@ -18,10 +18,11 @@ from models import DETECTORS
 from store import Column, TraceStore
 from train.config import Config
 from train.cpu import cpu_arithmetic, default_threads
-from train.data import TrainingData, read_split
+from train.data import TrainingData
 from train.device import build_fabric
 from train.experiment import build_detector
 from train.loop import Hooks, Training
+from train.split import read_split
 
 N_LAYERS, STATE_SIZE, N_TOKENS = 32, 4096, 50
 LABELS = {"question_id": Column("utf8"), "label": Column("int8")}

@@ -56,8 +56,9 @@ def train(arguments: Arguments) -> None:
     """Check, train, write and print; mistakes come out as TrainError or StoreError."""
     from rich.console import Console
 
+    from train.checks import open_data
     from train.device import build_fabric
-    from train.experiment import open_data, run_experiment
+    from train.experiment import run_experiment
     from train.files import make_directory
     from train.report import print_table, write_report
 

@@ -5,7 +5,6 @@ Whatever the user could have got wrong is found before the first file is written
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,33 +13,23 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 
-from models import BASELINES, DETECTORS, PROBES, Detector, FittedProbe, Probe
+from models import BASELINES, DETECTORS, PROBES, Detector, Probe
 from models.losses import ClassificationLoss
-from store import TraceStore
-from store.errors import closest
 from train.checkpoint import save_checkpoint
-from train.config import ALL, Arguments, Config, off_flag
+from train.checks import chosen, missing
+from train.config import Arguments, Config
 from train.cpu import cpu_arithmetic, default_threads
-from train.data import (
-    Split,
-    TrainingData,
-    check_batch,
-    check_columns,
-    check_layers,
-    check_pairs,
-    check_threshold,
-    missing_columns,
-    no_split,
-    read_split,
-)
+from train.data import TrainingData
 from train.device import memory_enough
-from train.errors import ConfigError, DataError
+from train.errors import ConfigError
 from train.judge import LABEL_THRESHOLDS, Scored, compare_all, judge, label_sensitivity, read_truth
 from train.loop import Epoch, Hooks, Training, fit, predict
+from train.probes import score_probe
 from train.progress import TrainingProgress
 from train.run import RunDirectory, begin_run, describe_store
+from train.split import Split
 
-__all__ = ["Experiment", "build_detector", "open_data", "run_experiment"]
+__all__ = ["Experiment", "build_detector", "run_experiment"]
 
 
 @dataclass(frozen=True)
@@ -77,51 +66,6 @@ class TrainingHooks(Hooks):
     def on_save(self, training: Training) -> None:
         if self.run.fabric.is_global_zero:
             self.run.directory.save_state(self.name, self.seed, training.state_dict())
-
-
-def open_data(config: Config, path: Path) -> TrainingData:
-    """Open the store and split it; raises StoreError, ConfigError or DataError before anything is written."""
-    try:
-        store = TraceStore.open(path, config.cache_size)
-    except ValueError as error:
-        raise ConfigError(f"--cache-size: {error}") from error
-    data = TrainingData(store, no_split(store), config.replaced, config.layer_slice)
-    for name in chosen(config, data):
-        check_reader(name, config, data)
-    split = read_split(store, config)
-    check_batch(split, store, config.batch_size)
-    return replace(data, split=split)
-
-
-def chosen(config: Config, data: TrainingData) -> list[str]:
-    """Names of the detectors and probes to train; of `all` those whose columns the store has."""
-    every = {**DETECTORS, **PROBES}
-    names = config.detectors
-    if ALL in names:
-        names = [name for name in every if name not in config.left_out and not missing(every[name].columns, data)]
-    for name in names:
-        if name not in every:
-            raise ConfigError(
-                f"--models: expected names of {', '.join(every)}, or all, found {name!r:.80}{closest(name, every)}"
-            )
-    if not names:
-        raise ConfigError(f"--models all: expected a store with columns of a detector, found none in {data.store.path}")
-    return names
-
-
-def missing(roles: tuple[str, ...], data: TrainingData) -> list[str]:
-    """Columns that the store lacks of those that stand for `roles`."""
-    return missing_columns(data.store, data.names(roles))
-
-
-def check_reader(name: str, config: Config, data: TrainingData) -> None:
-    """Raise DataError unless the store holds what a detector reads."""
-    roles = (DETECTORS | PROBES)[name].columns
-    check_columns(data.store, name, data.names(roles), f"or leave it out with {off_flag(name)}")
-    check_layers(data, name, roles)
-    if "attn_mean" in roles:
-        check_pairs(data.store, data.names(roles))
-        check_threshold(data.store, config.attn_threshold)
 
 
 def run_experiment(arguments: Arguments, fabric: Fabric, data: TrainingData, output_dir: Path) -> Experiment | None:
@@ -274,32 +218,3 @@ def train_probe(name: str, probe: Probe, run: Run) -> Scored:
     owner = run.directory.owner(name, run.config.seed)
     save_checkpoint(run.directory.path / f"{name}.pt", owner, fitted.to_dict())
     return scored
-
-
-def score_probe(name: str, probe: Probe, config: Config, data: TrainingData) -> tuple[Scored, FittedProbe]:
-    """Fit a probe on train, choose its layer on validation, and score validation and test."""
-    start = time.perf_counter()
-    train, val, test = (read_features(name, probe, config, data, side) for side in ("train", "val", "test"))
-    labels = data.split.labels
-    fitted = probe.fit(train, labels[data.split.train], val, labels[data.split.val])
-    facts = {"parameters": fitted.n_parameters()}
-    if train.shape[1] > 1:
-        facts |= {"layer": fitted.alternative, "layer_val_auroc": list(fitted.val_auroc)}
-    seconds = round(time.perf_counter() - start, 1)
-    return Scored(fitted.predict(val)[None], fitted.predict(test)[None], {**facts, "seconds": seconds}), fitted
-
-
-def read_features(name: str, probe: Probe, config: Config, data: TrainingData, side: str) -> torch.Tensor:
-    """Features (n_side, A, k) of a probe; raises DataError for infinite ones."""
-    batches = data.loader(side, probe.columns, config)
-    # A loader may fill the same memory again for its next batch, and features may be views of it.
-    features = torch.cat([probe.features(batch).clone() for batch in batches])
-    infinite = torch.isinf(features).flatten(1).any(1).nonzero()
-    if len(infinite):
-        row = int(getattr(data.split, side)[int(infinite[0])])
-        column = data.names(probe.columns)[probe.columns[0]]
-        raise DataError(
-            f"{data.store.path}: column {column!r}, trace {data.store.ids[row]!r}: "
-            f"expected finite numbers for {name}, found infinity; mend that trace or leave it out"
-        )
-    return features

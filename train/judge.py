@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from train.checks import KINDS, kind_of
 from train.comparison import compare_pairs, find_verdict
-from train.data import KINDS, UNLABELLED, Split, TrainingData, kind_of, label_scores
+from train.data import TrainingData
 from train.metrics import bootstrap_auroc, mean_auroc, ranking_metrics, threshold_metrics, youden_threshold
+from train.split import UNLABELLED, Split, label_scores
 
 __all__ = ["Scored", "compare_all", "judge", "label_sensitivity", "read_truth"]
 

@@ -19,15 +19,18 @@ from models import BASELINES, DETECTORS, PROBES, FittedProbe
 from store import Column, StoreWriter, TraceStore
 from store.split import side_of_question
 from train.checkpoint import load_checkpoint
+from train.checks import check_columns, check_layers, check_pairs
 from train.config import Config, Parser, check_config, settings_of
 from train.cpu import cpu_arithmetic, default_threads
-from train.data import TrainingData, check_columns, check_layers, check_pairs, no_split
+from train.data import TrainingData
 from train.device import build_fabric, memory_enough
 from train.errors import CheckpointError, ConfigError
-from train.experiment import build_detector, read_features
+from train.experiment import build_detector
 from train.files import replace_file
 from train.loop import predict
+from train.probes import read_features
 from train.run import RunDirectory, read_json
+from train.split import no_split
 
 __all__ = ["FinishedRun", "build_parser", "main", "open_run", "score_store"]
 

@@ -6,17 +6,11 @@ import torch
 
 from store import Column, Schema, StoreWriter, TraceStore
 from store.split import SIDES, side_of_question
+from train.checks import check_layers, check_threshold, missing_columns
 from train.config import Config
-from train.data import (
-    TrainingData,
-    check_batch,
-    check_layers,
-    check_threshold,
-    missing_columns,
-    read_split,
-    split_rows,
-)
+from train.data import TrainingData
 from train.errors import DataError
+from train.split import check_batch, read_split, split_rows
 
 IDS = [f"tc_{number // 3}" for number in range(3000)]  # three traces of each question
 LABELS = np.random.default_rng(0).integers(0, 2, 3000)

@@ -6,11 +6,12 @@ from lightning_fabric import Fabric
 
 from store import TraceStore
 from train.config import Config
-from train.data import TrainingData, read_split
+from train.data import TrainingData
 from train.device import build_fabric, choose_precision, gather_rows, memory_enough
 from train.errors import ConfigError, ResourceError
 from train.experiment import build_detector
 from train.loop import Hooks, Training, predict
+from train.split import read_split
 
 SMALL = {"lstm_hidden": 8, "gnn_hidden": 8, "latent_dim": 8, "epochs": 2, "force_cpu": True}
 

@@ -12,9 +12,10 @@ from torch import nn
 from models import Detector, Outputs
 from store import TraceStore
 from train.config import Config
-from train.data import TrainingData, read_split
+from train.data import TrainingData
 from train.errors import DataError
 from train.loop import Hooks, fit, predict, rows_of_move, step_seed
+from train.split import read_split
 
 FABRIC = Fabric(accelerator="cpu", devices=1)
 

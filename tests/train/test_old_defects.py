@@ -12,12 +12,14 @@ from store.split import SIDES
 from train import experiment
 from train.checkpoint import load_checkpoint, save_checkpoint
 from train.config import Arguments, Config
-from train.data import TrainingData, label_scores, read_split, split_rows
+from train.data import TrainingData
 from train.device import build_fabric
 from train.errors import CheckpointError
 from train.judge import Scored, judge
 from train.loop import Hooks, fit
 from train.metrics import threshold_metrics, youden_threshold
+from train.probes import score_probe
+from train.split import label_scores, read_split, split_rows
 
 
 @pytest.fixture
@@ -154,7 +156,7 @@ def test_scaling_and_layer_are_fitted_without_the_test_side(store_path, make_sto
     other = TraceStore.open(make_store(labels, change=disturb))
     for name, baseline in BASELINES.items():
         before, after = (
-            experiment.score_probe(name, baseline, Config(), TrainingData(store, split))[0]
+            score_probe(name, baseline, Config(), TrainingData(store, split))[0]
             for store in (TraceStore.open(store_path), other)
         )
         np.testing.assert_array_equal(before.val, after.val)

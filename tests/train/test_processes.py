@@ -14,9 +14,9 @@ from kills import killed_at
 from store import TraceStore
 from train.cli import main
 from train.config import Config
-from train.data import read_split
 from train.device import build_fabric
 from train.errors import ConfigError
+from train.split import read_split
 
 ROOT = Path(__file__).parents[2]
 FLAGS = [

@@ -1,0 +1,163 @@
+"""What a run asks of a store and of its settings, checked before the first file is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from models import DETECTORS, PROBES
+from store import Column, TraceStore
+from store.errors import closest
+from train.config import ALL, Config, off_flag
+from train.data import TrainingData
+from train.errors import ConfigError, DataError
+from train.split import check_batch, no_split, read_split
+
+__all__ = ["KINDS", "check_columns", "check_layers", "check_reader", "chosen", "kind_of", "missing", "open_data"]
+
+KINDS = {  # of the columns that detectors, probes and the split read
+    "question_id": "text",
+    "label": "fixed with 0 item axes",
+    "score": "fixed with 0 item axes",
+    "hs_last": "fixed with 2 item axes",
+    "hidden_states": "ragged with 2 item axes",
+    "attn_mean": "ragged with 1 item axes",
+    "attn_diag": "ragged with 2 item axes",
+    "attn_colsum": "ragged with 2 item axes",
+    "attn_pmass": "ragged with 2 item axes",
+    "logprob": "ragged with 0 item axes",
+    "entropy": "ragged with 0 item axes",
+    "prompt_len": "fixed with 0 item axes",
+    "answer_len": "fixed with 0 item axes",
+}
+WAYS_IN = {  # column -> the command that adds it to a store
+    "label": "python -m store label STORE --scores CSV adds it",
+    "score": "python -m store label STORE --scores CSV adds it",
+}
+MAKE_AGAIN = "make the traces again with that column (python -m store extract or import)"
+
+
+def open_data(config: Config, path: Path) -> TrainingData:
+    """Open the store and split it; raises StoreError, ConfigError or DataError before anything is written."""
+    try:
+        store = TraceStore.open(path, config.cache_size)
+    except ValueError as error:
+        raise ConfigError(f"--cache-size: {error}") from error
+    data = TrainingData(store, no_split(store), config.replaced, config.layer_slice)
+    for name in chosen(config, data):
+        check_reader(name, config, data)
+    label = "label" if config.score_threshold is None else "score"
+    check_columns(store, "the split", {name: name for name in ("question_id", label)}, "or add it to the store")
+    split = read_split(store, config)
+    check_batch(split, store, config.batch_size)
+    return replace(data, split=split)
+
+
+def chosen(config: Config, data: TrainingData) -> list[str]:
+    """Names of the detectors and probes to train; of `all` those whose columns the store has."""
+    every = {**DETECTORS, **PROBES}
+    names = config.detectors
+    if ALL in names:
+        names = [name for name in every if name not in config.left_out and not missing(every[name].columns, data)]
+    for name in names:
+        if name not in every:
+            raise ConfigError(
+                f"--models: expected names of {', '.join(every)}, or all, found {name!r:.80}{closest(name, every)}"
+            )
+    if not names:
+        raise ConfigError(f"--models all: expected a store with columns of a detector, found none in {data.store.path}")
+    return names
+
+
+def missing(roles: tuple[str, ...], data: TrainingData) -> list[str]:
+    """Columns that the store lacks of those that stand for `roles`."""
+    return missing_columns(data.store, data.names(roles))
+
+
+def check_reader(name: str, config: Config, data: TrainingData) -> None:
+    """Raise DataError unless the store holds what a detector reads."""
+    roles = (DETECTORS | PROBES)[name].columns
+    check_columns(data.store, name, data.names(roles), f"or leave it out with {off_flag(name)}")
+    check_layers(data, name, roles)
+    if "attn_mean" in roles:
+        check_pairs(data.store, data.names(roles))
+        check_threshold(data.store, config.attn_threshold)
+
+
+def check_columns(store: TraceStore, reader: str, columns: Mapping[str, str], way_out: str) -> None:
+    """Raise DataError unless the store has the columns (role -> name) that `reader` needs, of the right kind."""
+    for role, name in columns.items():
+        if name not in store.schema.columns:
+            raise DataError(
+                f"{store.path}: {reader}: expected column {name!r}, found only {', '.join(store.schema.columns)}; "
+                f"{WAYS_IN.get(role, MAKE_AGAIN)}, {way_out}"
+            )
+        found = kind_of(store.schema.columns[name])
+        if found != KINDS.get(role, found):
+            raise DataError(
+                f"{store.path}: {reader}: expected column {name!r} to be {KINDS[role]}, found {found}; "
+                f"{MAKE_AGAIN}, {way_out}"
+            )
+
+
+def check_layers(data: TrainingData, reader: str, roles: Iterable[str]) -> None:
+    """Raise DataError if only some layers are to be read of columns that have none, or have fewer."""
+    shapes = data.item_shapes(roles)
+    for role, name in data.names(roles).items():
+        column = data.store.schema.columns[name]
+        if data.layers is None or not column.item_shape:
+            continue
+        if "layers" not in column.axis_names:
+            raise DataError(
+                f"{data.store.path}: {reader}: --layers: expected an axis 'layers' in column {name!r}, found "
+                f"{', '.join(map(repr, column.axis_names)) or 'axes without names'}; leave out --layers"
+            )
+        if 0 in shapes[role]:
+            n_layers = column.item_shape[column.axis_names.index("layers")]
+            raise DataError(
+                f"{data.store.path}: {reader}: --layers: expected some of the {n_layers} layers of column {name!r}, "
+                "found none of them; choose from 0 on"
+            )
+
+
+def kind_of(column: Column) -> str:
+    """What a column is, in the words of `KINDS`."""
+    if column.is_text:
+        return "text"
+    return f"{'ragged' if column.axis else 'fixed'} with {len(column.item_shape)} item axes"
+
+
+def check_pairs(store: TraceStore, names: Mapping[str, str]) -> None:
+    """Raise DataError unless every trace of T tokens has T(T+1)/2 pairs; reads offsets only."""
+    n_tokens, n_pairs = store.lengths(names["hidden_states"]), store.lengths(names["attn_mean"])
+    wrong = np.flatnonzero(n_pairs != n_tokens * (n_tokens + 1) // 2)
+    if len(wrong):
+        row = int(wrong[0])
+        raise DataError(
+            f"{store.path}: column {names['attn_mean']!r}, trace {store.ids[row]!r}: expected T(T+1)/2 = "
+            f"{n_tokens[row] * (n_tokens[row] + 1) // 2} pairs for its {n_tokens[row]} tokens, found {n_pairs[row]}; "
+            f"make the {len(wrong)} traces like it again"
+        )
+
+
+def check_threshold(store: TraceStore, threshold: float) -> None:
+    """Raise DataError if graphs want edges that were dropped before the traces came into the store."""
+    kept_from = store.provenance.get("attn_threshold") or 0.0
+    if threshold < kept_from:
+        raise DataError(
+            f"{store.path}: --attn-threshold: expected {kept_from!r} or more, because weaker edges were dropped "
+            f"before the import, found {threshold!r}; give --attn-threshold {kept_from!r}"
+        )
+
+
+def missing_columns(store: TraceStore, columns: Mapping[str, str]) -> list[str]:
+    """Those of the columns (role -> name) that the store lacks, or has of another kind than their role."""
+    known = store.schema.columns
+    return [
+        name
+        for role, name in columns.items()
+        if name not in known or kind_of(known[name]) != KINDS.get(role, kind_of(known[name]))
+    ]

@@ -1,0 +1,44 @@
+"""Probes and baselines: features of all rows, a regression fitted on train, its alternative chosen on validation."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from models import FittedProbe, Probe
+from train.config import Config
+from train.data import TrainingData
+from train.errors import DataError
+from train.judge import Scored
+
+__all__ = ["read_features", "score_probe"]
+
+
+def score_probe(name: str, probe: Probe, config: Config, data: TrainingData) -> tuple[Scored, FittedProbe]:
+    """Fit a probe on train, choose its layer on validation, and score validation and test."""
+    start = time.perf_counter()
+    train, val, test = (read_features(name, probe, config, data, side) for side in ("train", "val", "test"))
+    labels = data.split.labels
+    fitted = probe.fit(train, labels[data.split.train], val, labels[data.split.val])
+    facts = {"parameters": fitted.n_parameters()}
+    if train.shape[1] > 1:
+        facts |= {"layer": fitted.alternative, "layer_val_auroc": list(fitted.val_auroc)}
+    seconds = round(time.perf_counter() - start, 1)
+    return Scored(fitted.predict(val)[None], fitted.predict(test)[None], {**facts, "seconds": seconds}), fitted
+
+
+def read_features(name: str, probe: Probe, config: Config, data: TrainingData, side: str) -> torch.Tensor:
+    """Features (n_side, A, k) of a probe; raises DataError for infinite ones."""
+    batches = data.loader(side, probe.columns, config)
+    # A loader may fill the same memory again for its next batch, and features may be views of it.
+    features = torch.cat([probe.features(batch).clone() for batch in batches])
+    infinite = torch.isinf(features).flatten(1).any(1).nonzero()
+    if len(infinite):
+        row = int(getattr(data.split, side)[int(infinite[0])])
+        column = data.names(probe.columns)[probe.columns[0]]
+        raise DataError(
+            f"{data.store.path}: column {column!r}, trace {data.store.ids[row]!r}: "
+            f"expected finite numbers for {name}, found infinity; mend that trace or leave it out"
+        )
+    return features
