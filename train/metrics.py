@@ -11,16 +11,20 @@ from numpy.typing import NDArray
 
 __all__ = [
     "auprc",
+    "aurc",
     "auroc",
     "auroc_samples",
     "bootstrap_auroc",
     "brier",
     "calibration_bins",
     "check_scores",
+    "confidence",
     "expected_calibration_error",
     "mean_auroc",
     "percentile_interval",
+    "pr_points",
     "ranking_metrics",
+    "risk_coverage",
     "roc_points",
     "threshold_metrics",
     "youden_threshold",
@@ -109,6 +113,63 @@ def roc_points(labels: Labels, scores: Scores) -> tuple[NDArray, NDArray]:
     """False and true positive rates (n_thresholds + 1,), from (0, 0) to (1, 1)."""
     positives, negatives = _counts_from_top(labels, scores)
     return np.append(0, negatives) / negatives[-1], np.append(0, positives) / positives[-1]
+
+
+def pr_points(labels: Labels, scores: Scores) -> tuple[NDArray, NDArray]:
+    """Recall and precision (n_thresholds + 1,), from recall 0 to 1.
+
+    Drawn as steps, each point's precision holding back to the recall before it, the area beneath is `auprc`. The first
+    point, of recall 0, repeats the precision of the second.
+    """
+    positives, negatives = _counts_from_top(labels, scores)
+    precision = positives / (positives + negatives)
+    return np.append(0, positives) / positives[-1], np.append(precision[0], precision)
+
+
+def confidence(scores: Scores, threshold: float) -> Scores:
+    """How far each prediction `score >= threshold` is from being the other one, (n,) from 0 to 0.5.
+
+    It is |p - 0.5| of the score read against its threshold t, p = s(1 - t) / (s(1 - t) + (1 - s)t): the odds of s over
+    those of t. For t = 0.5 p is s; for any t, s = t is undecided, and s = 0 and s = 1 are certain.
+
+    Parameters
+    ----------
+    scores : (n,) from 0 to 1
+    threshold : from 0 to 1
+    """
+    for_positive, for_negative = scores * (1 - threshold), (1 - scores) * threshold
+    either = for_positive + for_negative  # 0 where score and threshold are both 0 or both 1: undecided
+    return np.abs(np.divide(for_positive, either, out=np.full(len(scores), 0.5), where=either > 0) - 0.5)
+
+
+def risk_coverage(labels: Labels, scores: Scores, threshold: float) -> tuple[NDArray, NDArray]:
+    """Share of errors among the k most confident predictions `score >= threshold`, for k = 1 to n.
+
+    Selective prediction (Geifman and El-Yaniv, arXiv:1705.08500): the rows of least `confidence` are left out first.
+    Of rows that are equally confident, each is as likely to go as the others: their errors are their mean.
+
+    Parameters
+    ----------
+    labels : (n,) of 0 and 1
+    scores : (n,) from 0 to 1
+    threshold : from 0 to 1, chosen on other rows
+
+    Returns
+    -------
+    coverage, risk : float64 (n,)
+        k / n, ascending to 1, and the share of errors among those k; the last is 1 - accuracy.
+    """
+    wrong = ((scores >= threshold) != labels).astype(np.float64)
+    _, rank = np.unique(-confidence(scores, threshold), return_inverse=True)  # 0 is the most confident
+    counts = np.bincount(rank)
+    expected = np.repeat(np.bincount(rank, wrong) / counts, counts)  # (n,) from the most confident down
+    k = np.arange(1, len(labels) + 1)
+    return k / len(labels), np.cumsum(expected) / k
+
+
+def aurc(labels: Labels, scores: Scores, threshold: float) -> float:
+    """Area under the risk-coverage curve, the mean of its n risks (Geifman et al., arXiv:1805.08206)."""
+    return float(np.mean(risk_coverage(labels, scores, threshold)[1]))
 
 
 def youden_threshold(labels: Labels, scores: Scores) -> float:

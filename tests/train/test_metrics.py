@@ -6,10 +6,14 @@ from sklearn import metrics as reference
 
 from train.metrics import (
     auprc,
+    aurc,
     auroc,
     bootstrap_auroc,
     brier,
+    confidence,
     expected_calibration_error,
+    pr_points,
+    risk_coverage,
     roc_points,
     threshold_metrics,
     youden_threshold,
@@ -38,6 +42,58 @@ def test_roc_points_equal_scikit_learn(scores):
     """All points of the curve, from (0, 0) to (1, 1)."""
     false_rate, true_rate, _ = reference.roc_curve(LABELS, scores, drop_intermediate=False)
     np.testing.assert_allclose(roc_points(LABELS, scores), (false_rate, true_rate))
+
+
+@with_and_without_ties
+def test_pr_points_by_their_definition(scores):
+    """Recall and precision of the rows at or above each distinct score; the steps hold the average precision."""
+    recall, precision = pr_points(LABELS, scores)
+    expected = []
+    for threshold in sorted(set(scores), reverse=True):
+        chosen = [label for label, score in zip(LABELS, scores, strict=True) if score >= threshold]
+        expected.append((sum(chosen) / LABELS.sum(), sum(chosen) / len(chosen)))
+    np.testing.assert_allclose(np.transpose([recall, precision]), [(0, expected[0][1]), *expected])
+    assert np.diff(recall) @ precision[1:] == pytest.approx(auprc(LABELS, scores))
+
+
+@pytest.mark.parametrize("threshold", [0.01, 0.3, 0.5, 0.9])
+def test_confidence_is_of_the_odds_against_the_threshold(threshold):
+    """Farther in log-odds from the threshold is surer; at one half it is the distance from one half."""
+    scores = np.linspace(0.001, 0.999, 50)
+    log_odds = np.log(scores / (1 - scores)) - np.log(threshold / (1 - threshold))
+    assert confidence(scores, threshold) == pytest.approx(np.abs(1 / (1 + np.exp(-log_odds)) - 0.5))
+    assert confidence(scores, 0.5) == pytest.approx(np.abs(scores - 0.5))
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1.0])
+def test_confidence_at_the_ends(threshold):
+    """A threshold of 0 or 1 leaves its own score undecided and all others certain, and nothing is NaN."""
+    found = confidence(np.array([threshold, 0.3, 1 - threshold]), threshold)
+    assert found.tolist() == [0, 0.5, 0.5]
+
+
+@with_and_without_ties
+@pytest.mark.parametrize("threshold", [0.3, 0.5, 0.62])
+def test_risk_coverage_by_its_definition(scores, threshold):
+    """Errors of the k most confident, averaged over the orders of those that tie."""
+    sure = confidence(scores, threshold)
+    wrong = (scores >= threshold) != LABELS
+    expected = []
+    for k in range(1, len(LABELS) + 1):
+        least = np.sort(sure)[-k]  # the confidence of the k-th row
+        above, tied = wrong[sure > least], wrong[sure == least]
+        expected.append((above.sum() + (k - len(above)) * tied.mean()) / k)
+    coverage, risk = risk_coverage(LABELS, scores, threshold)
+    assert coverage.tolist() == [k / 300 for k in range(1, 301)]
+    np.testing.assert_allclose(risk, expected)
+    assert aurc(LABELS, scores, threshold) == pytest.approx(sum(expected) / 300)
+    assert risk[-1] == pytest.approx(1 - threshold_metrics(LABELS, scores, threshold)["accuracy"])
+
+
+def test_risk_coverage_of_the_perfect_and_the_useless():
+    """No error anywhere; the same error everywhere."""
+    assert aurc(LABELS, LABELS * 1.0, 0.5) == 0
+    assert set(risk_coverage(np.array([0, 1, 1, 1]), np.full(4, 0.5), 0.5)[1]) == {0.25}
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.3, 0.5, 0.9, 2.0])
