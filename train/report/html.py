@@ -1,0 +1,48 @@
+"""A report as one HTML file: pictures are drawn in the page, nothing is loaded and nothing runs.
+
+Texts of traces come from outside: the template escapes every text (Jinja's autoescape), pictures only are trusted.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from train.report.plots import INK
+from train.report.sections import Picture, Section
+
+__all__ = ["draw_svg", "render_html"]
+
+NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # else each file has its second in it
+
+
+def render_html(title: str, sections: Sequence[Section]) -> str:
+    """Write the page."""
+    loader = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["svg"] = draw_svg
+    return environment.get_template("page.html.jinja").render(title=title, sections=sections) + "\n"
+
+
+def draw_svg(picture: Picture) -> Markup:
+    """Draw a picture as an SVG element in the colour of the text around it, with ids of its own."""
+    buffer = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": picture.name, "svg.fonttype": "path"}):
+        picture.figure.savefig(
+            buffer,
+            format="svg",
+            transparent=True,
+            metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
+        )
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :].rstrip().replace(INK, "currentColor")
+    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{picture.name}-", text)
+    return Markup(text)
