@@ -19,13 +19,17 @@ __all__ = ["main", "train"]
 
 COMMANDS = ("compare", "predict")  # each a module with a main(argv)
 EXAMPLE_STORE = Path("data/example.zarr")
+SUBCOMMANDS = {"compare": "train.compare"}  # first argument -> the module whose main takes the others
 
 # Nothing above imports torch, and nothing below does before the settings are known to be good: it takes seconds.
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; give the exit status."""
+    argv = sys.argv[1:] if argv is None else argv
     try:
+        if argv and argv[0] in SUBCOMMANDS:
+            return import_module(SUBCOMMANDS[argv[0]]).main(argv[1:])
         return _run(argv)
     except KeyboardInterrupt:
         _say("interrupted; every file written so far is whole; --resume goes on from the last saved state")

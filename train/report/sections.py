@@ -143,8 +143,10 @@ def build_worst(evidence: Evidence) -> Section:
     best = evidence.best
     mistakes = find_mistakes(evidence, best)
     threshold = short(evidence.entries[best]["test"]["threshold"])
-    text = f"Of {best}, best on validation, with its threshold of {threshold}; the surest first."
-    return Section("Most confident mistakes", text, [build_mistakes(evidence, mistakes)] if mistakes else ())
+    text = f"Of {best}, best on validation, with its threshold of {threshold}: "
+    if not mistakes:
+        return Section("Most confident mistakes", text + "there are none.")
+    return Section("Most confident mistakes", text + "the surest first.", [build_mistakes(evidence, mistakes)])
 
 
 def several_seeds(evidence: Evidence, text: str) -> str:

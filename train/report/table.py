@@ -204,10 +204,17 @@ def print_table(results: dict[str, Any], console: Console) -> None:
 
 
 def print_terminal(table: Table, console: Console, title: str, gaps: Sequence[int] = ()) -> None:
-    """Print a table without lines; an empty row stands before each of the rows `gaps`, and at the end."""
+    """Print a table without lines; an empty row stands before each of the rows `gaps`, and at the end.
+
+    Where the terminal is too narrow words are folded, never numbers.
+    """
     shown = TerminalTable(title=Text(title), box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for i, header in enumerate(table.header):
-        shown.add_column(Text(header), justify="left" if i < table.n_left else "right", no_wrap=True)
+        if i < table.n_left:
+            shown.add_column(Text(header), overflow="fold")
+        else:
+            width = max(map(len, [header, *(row[i] for row in table.rows)]))
+            shown.add_column(Text(header), justify="right", no_wrap=True, min_width=width)
     for i, row in enumerate(table.rows):
         if i in gaps:
             shown.add_row()
