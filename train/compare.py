@@ -272,7 +272,8 @@ def print_comparison(found: dict[str, Any]) -> None:
     console = Console()
     areas = build_areas(found)
     firsts = [i for i, row in enumerate(areas.rows) if i and row[0]]
-    print_terminal(areas, console, describe_rows(found), firsts)
+    console.print(describe_rows(found), highlight=False, markup=False)
+    print_terminal(areas, console, "", firsts)
     if found["comparisons"]:
         print_terminal(build_tests(found), console, "paired tests of AUROC; * the best of either run")
 
@@ -281,14 +282,14 @@ def describe_rows(found: dict[str, Any]) -> str:
     """What was compared, and what was left out."""
     text = (
         f"{found['rows']} traces of {found['questions']} questions, {found['hallucinations']} hallucinations, "
-        "on the test side of every run; * is the best on validation"
+        "on the test side of every run"
     )
     if found["left_out"]:
         text += (
             f"; left out {found['left_out']} that are so in some runs only, "
             f"{found['left_out_trained']} of which another was trained on"
         )
-    return text
+    return f"{text}; * is the best on validation"
 
 
 def build_areas(found: dict[str, Any]) -> Table:
@@ -331,7 +332,7 @@ def write_output(path: Path, found: dict[str, Any]) -> None:
 
 def format_markdown(found: dict[str, Any]) -> str:
     """Both tables."""
-    parts = ["# Runs side by side", escape(describe_rows(found).capitalize()) + ".", format_table(build_areas(found))]
+    parts = ["# Runs side by side", escape(describe_rows(found)) + ".", format_table(build_areas(found))]
     if found["comparisons"]:
         parts += ["## Paired tests of AUROC", format_table(build_tests(found))]
     return "\n\n".join(parts) + "\n"

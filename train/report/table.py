@@ -208,7 +208,7 @@ def print_terminal(table: Table, console: Console, title: str, gaps: Sequence[in
 
     Where the terminal is too narrow words are folded, never numbers.
     """
-    shown = TerminalTable(title=Text(title), box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    shown = TerminalTable(title=Text(title) if title else None, box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for i, header in enumerate(table.header):
         if i < table.n_left:
             shown.add_column(Text(header), overflow="fold")

@@ -1,0 +1,70 @@
+"""Evidence made up, so that no test of a report has to train."""
+
+import numpy as np
+import pytest
+
+from train.comparison import compare_pairs, find_verdict
+from train.config import Config
+from train.data import Split
+from train.experiment import Scored, judge
+from train.report.evidence import Evidence
+
+N = 60  # rows of each side
+
+
+def make_split(rng):
+    """Three sides of N rows, two rows per question, labels at random."""
+    labels = rng.integers(0, 2, 3 * N)
+    return Split(*np.split(np.arange(3 * N), 3), labels, np.arange(3 * N) // 2, seed=0)
+
+
+def make_scored(rng, split, skill, n_runs, **facts):
+    sides = (split.labels[rows] for rows in (split.val, split.test))
+    values = [np.clip(skill * side + (1 - skill) * rng.random((n_runs, N)), 0, 1) for side in sides]
+    return Scored(*values, {"seconds": 1.5, **facts})
+
+
+def make_history(rng, seed):
+    epochs = [{"epoch": i, "loss": 1 / (i + 1), "val_auroc": 0.5 + 0.1 * float(rng.random())} for i in range(4)]
+    return {"seed": seed, "history": epochs}
+
+
+@pytest.fixture(scope="session")
+def make_evidence():
+    """The function that makes evidence: (models=2, baselines=2, n_runs=1, trace_id=..., texts=...) -> Evidence."""
+
+    def make(models=2, baselines=2, n_runs=1, trace_id="trace", **texts):
+        rng = np.random.default_rng(0)
+        split = make_split(rng)
+        histories = {"parameters": 1000, "runs": [make_history(rng, seed) for seed in range(n_runs)]}
+        scored_models = {
+            f"model_{i}": make_scored(rng, split, 0.4 - i / 50, n_runs, **histories) for i in range(models)
+        }
+        scored_baselines = {f"base_{i}": make_scored(rng, split, 0.2 + i / 50, 1) for i in range(baselines)}
+        if baselines:
+            scored_baselines["majority"] = Scored(np.full((1, N), 0.5), np.full((1, N), 0.5), {"seconds": 0.0})
+        scored = scored_models | scored_baselines
+        rivals = [name for name in scored_baselines if name != "majority"]
+        test = {name: one.test for name, one in scored.items()}
+        pairs = [(a, b) for a in scored_models for b in rivals]
+        comparisons = compare_pairs(split.labels[split.test], test, pairs, split.questions[split.test], 0)
+        judged = {name: judge(one, split) for name, one in scored.items()}
+        areas = [{name: judged[name]["val"]["auroc"] for name in group} for group in (scored_models, rivals)]
+        results = {
+            "run": "0123",
+            "split": split.summary(),
+            "models": {name: judged[name] for name in scored_models},
+            "baselines": {name: judged[name] for name in scored_baselines},
+            "comparisons": comparisons,
+            "verdict": find_verdict(comparisons, *areas) if models else None,
+            "store": {"path": "/data/traces.zarr", "uuid": "ab-cd", "generation": 3, "rows": 3 * N},
+            "config": vars(Config(epochs=4)),
+        }
+
+        def read_texts(positions):
+            return {name: [f"{text} {position}" for position in positions] for name, text in texts.items()}
+
+        labels = (split.labels[rows] for rows in (split.val, split.test))
+        return Evidence(results, *labels, scored, [f"{trace_id}{i}" for i in range(N)], read_texts)
+
+    return make

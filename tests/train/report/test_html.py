@@ -1,0 +1,100 @@
+"""The page: whole, alone, and deaf to what texts say."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from matplotlib.figure import Figure
+
+from train.report.html import draw_svg, render_html
+from train.report.sections import Picture, Section, build_sections
+from train.report.table import Table
+
+SCRIPT = "<script>alert(1)</script>"
+VOID = {"meta", "br", "img", "link"}
+
+
+class Page(HTMLParser):
+    """Which elements there are; fails where one is not closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.open, self.attributes = [], [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append(tag)
+        self.attributes += attributes
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements.append(tag)
+        self.attributes += attributes
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def page(make_evidence):
+    """A page whose trace ids, questions and answers are scripts."""
+    evidence = make_evidence(n_runs=2, trace_id=SCRIPT, question=SCRIPT, answer=f'" onload="{SCRIPT}')
+    evidence.results["store"]["path"] = f"/data/{SCRIPT[:8]}.zarr"
+    return render_html(f"On {SCRIPT}", build_sections(evidence))
+
+
+def test_no_text_becomes_an_element(page):
+    """Trace id, question, answer, title: each is text."""
+    assert "<script" not in page
+    assert "onload=&#34;" in page
+    assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") > 3
+    found = Page(page)
+    assert "script" not in found.elements
+    assert not [name for name, _ in found.attributes if name.startswith("on")]
+
+
+def test_the_page_is_alone(page):
+    """No resource from anywhere; both light and dark are provided for."""
+    attributes = Page(page).attributes
+    links = [value for name, value in attributes if name in ("href", "src", "xlink:href", "data", "srcset")]
+    assert links
+    assert all(link.startswith("#") for link in links)
+    assert re.findall(r"url\((?!#)", page) == []
+    assert "@import" not in page
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_ids_are_unique_and_links_lead_somewhere(page):
+    attributes = Page(page).attributes
+    ids = [value for name, value in attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    assert {value[1:] for name, value in attributes if name in ("href", "xlink:href")} <= set(ids)
+    assert set(re.findall(r"url\(#([^)]+)\)", page)) <= set(ids)
+
+
+def test_pictures_are_drawn_in_the_colour_of_the_text(page):
+    """Six of them, without the time at which they were made."""
+    assert page.count("<svg ") == 6
+    assert "currentColor" in page
+    assert "#24292f" not in page.partition("</style>")[2]
+    assert "<metadata" not in page
+
+
+def test_a_picture_is_the_same_each_time():
+    def draw():
+        figure = Figure()
+        figure.subplots().plot([0, 1], label="<b>&")
+        figure.legend()
+        return draw_svg(Picture("one", figure, ""))
+
+    assert draw() == draw()
+    assert "<b>&" not in draw()
+
+
+def test_a_table_without_a_header():
+    """Its cells stand alone."""
+    page = render_html("x", [Section("Facts", "Text.", [Table(("", ""), [("a", "b")], n_left=2)])])
+    assert "<th" not in page.replace("<thead", "")
+    assert Page(page).elements.count("td") == 2

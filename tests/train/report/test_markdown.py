@@ -1,0 +1,53 @@
+"""Markdown shows texts as they are, whatever they hold."""
+
+import pytest
+from markdown_it import MarkdownIt
+
+from train.report.markdown import escape, format_table, render_markdown
+from train.report.sections import Section
+from train.report.table import Table
+
+HOSTILE = [
+    "a|b",
+    "a\\|b",
+    "<script>alert(1)</script>",
+    "<b>",
+    "&lt;",
+    "*bold* _it_ __x__ `code`",
+    "[link](http://x.y)",
+    "![img](http://x.y)",
+    "lstm_solo",
+    "_a_b_",
+    "~~gone~~",
+    "<http://x.y>",
+    "back\\",
+    "[.883, .925]",
+]
+NOT_TEXT = {"link_open", "image", "html_inline", "html_block", "em_open", "strong_open", "s_open", "code_inline"}
+
+
+def tokens(text):
+    for token in MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text):
+        yield token
+        yield from token.children or []
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_cell_shows_its_text(text):
+    """By a parser of CommonMark: one cell, nothing but text in it."""
+    found = list(tokens(format_table(Table(("x", "y"), [(text, "end")]))))
+    kinds = {token.type for token in found}
+    assert not kinds & NOT_TEXT
+    shown = ["".join(child.content for child in token.children) for token in found if token.type == "inline"]
+    assert shown == ["x", "y", text, "end"]
+
+
+def test_names_stay_readable():
+    assert escape("gnn_det_lstm .906 [.883, .925]") == "gnn_det_lstm .906 [.883, .925]"
+
+
+def test_a_report_has_its_parts():
+    sections = [Section("One", "Text."), Section("Two", tables=[Table(("a", "b"), [("1", "2")])])]
+    assert render_markdown("Title", sections, "figures") == (
+        "# Title\n\n## One\n\nText.\n\n## Two\n\n| a | b |\n| :-- | --: |\n| 1 | 2 |\n"
+    )

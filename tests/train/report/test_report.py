@@ -1,0 +1,136 @@
+"""The report of a run, as it is written."""
+
+import copy
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+
+from store import Column, Schema, StoreWriter
+from train.cli import main
+from train.errors import OutputError
+from train.report import write_pages
+from train.report.sections import build_sections
+
+SMALL = ["--epochs", "2", "--lstm-hidden", "8", "--force-cpu", "--no-run-gnn-det", "--no-run-gvae"]
+ALWAYS = [
+    "Run",
+    "Verdict",
+    "Metrics on test",
+    "Paired tests",
+    "ROC",
+    "Precision and recall",
+    "Calibration",
+    "Risk and coverage",
+    "Scores by class",
+    "Learning curves",
+    "Most confident mistakes",
+]
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    """A run on a store whose texts are hostile."""
+    path, rng = tmp_path_factory.mktemp("report"), np.random.default_rng(0)
+    columns = {"label": Column("int8"), "score": Column("float32"), "hs_last": Column("float16", item_shape=(2, 8))}
+    texts = ("question_id", "question", "answer", "references")
+    with StoreWriter.create(path / "s.zarr", Schema(columns | {name: Column("utf8") for name in texts})) as writer:
+        for i in range(200):
+            label = int(rng.integers(0, 2))
+            states = (rng.normal(size=(2, 8)) + 0.3 * label).astype(np.float16)
+            row = {"label": label, "score": 0.9 - 0.8 * label, "hs_last": states, "question_id": f"q{i}"}
+            texts = {"question": f"<script>q{i}</script>", "answer": f"a|{i}\nb", "references": "[]"}
+            writer.append(f"<i>t{i}|</i>", row | texts)
+    assert main(["--store", str(path / "s.zarr"), "--output-dir", str(path / "out"), *SMALL]) == 0
+    return path / "out"
+
+
+def headings(text):
+    return [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
+
+
+def test_every_section_is_there(run_dir):
+    """In Markdown and in HTML, and every figure that Markdown shows."""
+    markdown, page = ((run_dir / f"report.{kind}").read_text() for kind in ("md", "html"))
+    expected = [*ALWAYS[:4], "If labels were cut elsewhere", *ALWAYS[4:]]
+    assert headings(markdown) == expected
+    assert all(f"<h2>{title}</h2>" in page for title in expected)
+    figures = sorted((run_dir / "figures").iterdir())
+    assert [path.stem for path in figures] == [
+        "calibration",
+        "histograms",
+        "learning_curves",
+        "precision_recall",
+        "risk_coverage",
+        "roc",
+    ]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in figures)
+    assert all(f"](figures/{path.name})" in markdown for path in figures)
+
+
+def test_texts_of_traces_are_texts(run_dir):
+    """Trace ids, questions and answers, escaped for either kind."""
+    markdown, page = ((run_dir / f"report.{kind}").read_text() for kind in ("md", "html"))
+    assert "<script" not in page
+    assert "&lt;script&gt;q" in page
+    assert "<i>" not in page
+    assert "| \\<i>t" in markdown
+    assert "a\\|" in markdown
+    lines = markdown.partition("## Most confident mistakes")[2].splitlines()
+    rows = [line.replace("\\|", "") for line in lines if line.startswith("|")]
+    assert {line.count("|") for line in rows} == {7}
+
+
+def test_numbers_are_those_of_the_results(run_dir):
+    """The AUROC in the table is that of results.json."""
+    results = json.loads((run_dir / "results.json").read_text())
+    area = f"{results['models']['lstm_solo']['test']['auroc']:.3f}".removeprefix("0")
+    assert f"| lstm_solo | {area} [" in (run_dir / "report.md").read_text()
+
+
+@pytest.mark.parametrize("models, baselines, n_runs", [(2, 0, 1), (0, 2, 1), (1, 1, 2)])
+def test_what_is_missing_is_left_out(make_evidence, tmp_path, models, baselines, n_runs):
+    """No baselines, no detectors, several seeds: a report of what there is."""
+    evidence = make_evidence(models, baselines, n_runs)
+    write_pages(evidence, tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    assert ("Paired tests" in headings(text)) == (models > 0 and baselines > 0)
+    assert ("There is no baseline to compare with." in text) == (not (models and baselines))
+    assert ("Learning curves" in headings(text)) == (models > 0)
+    assert ("the mean over the seeds" in text) == (n_runs > 1)
+
+
+def test_numbers_that_are_none_break_nothing(make_evidence, tmp_path):
+    """NaN and None among the metrics, the layers and the histories."""
+    evidence = make_evidence()
+    results = copy.deepcopy(evidence.results)
+    results["models"]["model_1"]["test"] = dict.fromkeys(results["models"]["model_1"]["test"], math.nan) | {
+        "auroc_ci": [None, math.nan]
+    }
+    results["models"]["model_0"]["layer_val_auroc"] = [None, 0.7, math.nan]
+    results["models"]["model_0"]["runs"][0]["history"][1]["loss"] = None
+    results["comparisons"][0]["p_holm"] = None
+    results["label_sensitivity"] = [{"threshold": 0.5, "rows": 1, "hallucinations": 1, "auroc": {"model_0": None}}]
+    write_pages(dataclasses.replace(evidence, results=results), tmp_path)
+    assert "nan" not in (tmp_path / "report.md").read_text()
+    assert (tmp_path / "figures" / "layers.png").exists()
+
+
+def test_layers_are_shown_where_they_are_known(make_evidence, tmp_path):
+    """And an earlier run's picture of them goes where they are not."""
+    known = make_evidence()
+    known.results["baselines"]["base_1"]["layer_val_auroc"] = [0.5, 0.7, 0.6]
+    assert "Where in the layers the signal lies" in [section.title for section in build_sections(known)]
+    write_pages(known, tmp_path)
+    assert (tmp_path / "figures" / "layers.png").exists()
+    write_pages(make_evidence(), tmp_path)
+    assert not (tmp_path / "figures" / "layers.png").exists()
+
+
+def test_a_place_that_cannot_be_written(make_evidence, tmp_path):
+    """One line, as for every other file."""
+    (tmp_path / "figures").write_text("")
+    with pytest.raises(OutputError, match="figures: expected a directory"):
+        write_pages(make_evidence(), tmp_path)

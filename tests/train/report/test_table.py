@@ -1,0 +1,137 @@
+"""Tables as texts: numbers as they are in the results, dashes for those that are none, texts cut and cleaned."""
+
+import copy
+import math
+
+import pytest
+from rich.console import Console
+
+from train.report.evidence import find_mistakes
+from train.report.table import (
+    Table,
+    build_comparisons,
+    build_facts,
+    build_metrics,
+    build_mistakes,
+    build_sensitivity,
+    build_split,
+    clean_text,
+    print_table,
+    print_terminal,
+    short,
+    short_p,
+)
+
+
+@pytest.mark.parametrize(
+    "number, text",
+    [
+        (0.9174, ".917"),
+        (-0.0361, "-.036"),
+        (1.0, "1.000"),
+        (0.9996, "1.000"),
+        (0.0, ".000"),
+        (-1.25, "-1.250"),
+        (None, "–"),
+        (math.nan, "–"),
+        (-math.inf, "–"),
+    ],
+)
+def test_numbers_are_short(number, text):
+    assert short(number) == text
+
+
+@pytest.mark.parametrize("p, text", [(0.0004, "<.001"), (0.0, "<.001"), (0.001, ".001"), (1.0, "1.000"), (None, "–")])
+def test_p_values_are_never_nought(p, text):
+    assert short_p(p) == text
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("two\n lines\tand  more", "two lines and more"),
+        ("a\x1b[31mred\u202eback", "a�[31mred�back"),
+        ("x" * 200, "x" * 200),
+        ("x" * 201, "x" * 199 + "…"),
+        ("", ""),
+    ],
+)
+def test_texts_are_one_clean_line(text, shown):
+    assert clean_text(text) == shown
+
+
+def test_metrics_have_a_line_for_everything(make_evidence):
+    """Of several seeds with their spread, which baselines do not have."""
+    results = make_evidence(n_runs=2).results
+    table = build_metrics(results)
+    assert table.header[:4] == ("", "AUROC [95%]", "sd", "AUPRC")
+    assert [row[0] for row in table.rows] == [*results["models"], *results["baselines"]]
+    assert {len(row) for row in table.rows} == {len(table.header)}
+    test = results["models"]["model_0"]["test"]
+    low, high = map(short, test["auroc_ci"])
+    expected = (f"{short(test['auroc'])} [{low}, {high}]", short(test["auroc_sd"]), short(test["auprc"]))
+    assert table.rows[0][1:4] == expected
+    assert table.rows[-1][2] == ""
+
+
+def test_metrics_of_nothing_but_baselines(make_evidence, capsys):
+    """A run of baselines alone prints, too."""
+    results = make_evidence(models=0).results
+    print_table(results, Console(width=80))
+    assert "base_1" in capsys.readouterr().out
+
+
+def test_what_is_no_number_is_a_dash(make_evidence):
+    results = copy.deepcopy(make_evidence().results)
+    results["models"]["model_0"]["test"].update(auroc=math.nan, auroc_ci=[math.nan, None], ece=None)
+    assert build_metrics(results).rows[0][1] == "– [–, –]"
+    results["comparisons"][0]["p_delong"] = math.nan
+    assert build_comparisons(results["comparisons"]).rows[0][4] == "–"
+
+
+def test_facts_tell_what_is_not_the_default(make_evidence):
+    rows = dict(build_facts(make_evidence(n_runs=2).results).rows)
+    assert rows["settings that are not the defaults"] == "epochs = 4"
+    assert rows["store"] == "/data/traces.zarr"
+    assert rows["training and scoring"] == "9 s"  # 1.5 s for each of two seeds of two models, and two baselines
+    assert "Python 3" in rows["versions"]
+
+
+def test_split_has_base_rates(make_evidence):
+    results = make_evidence().results
+    test = results["split"]["test"]
+    assert build_split(results).rows[2] == (
+        "test",
+        "60",
+        "30",
+        str(test["hallucinations"]),
+        short(test["hallucinations"] / 60),
+    )
+
+
+def test_sensitivity_has_a_column_per_threshold():
+    cuts = [{"threshold": t, "rows": 9, "hallucinations": 4, "auroc": {"x": t, "y": None}} for t in (0.3, 0.5)]
+    table = build_sensitivity(cuts)
+    assert table.header[1:] == ("0.3", "0.5")
+    assert table.rows[2:] == [("x", ".300", ".500"), ("y", "–", "–")]
+
+
+def test_mistakes_have_the_texts_of_their_rows(make_evidence):
+    evidence = make_evidence(trace_id="t", question="What?", answer="x" * 300)
+    mistakes = find_mistakes(evidence, "base_0", n=5)
+    table = build_mistakes(evidence, mistakes)
+    assert table.header == ("trace", "label", "score", "question", "answer")
+    assert [row[0] for row in table.rows] == [f"t{one.position}" for one in mistakes]
+    assert [row[3] for row in table.rows] == [f"What? {one.position}" for one in mistakes]
+    assert {len(row[4]) for row in table.rows} == {200}
+
+
+def test_the_terminal_shows_texts_as_they_are(capsys):
+    """No text is markup, and where there is no room words are folded, never numbers."""
+    table = Table(("name", "n"), [("[red]a long name[/red]", "1.234"), ("b", "5")])
+    print_terminal(table, Console(width=18), "[bold]title", gaps=(1,))
+    out = capsys.readouterr().out
+    assert "[bold]title" in out
+    assert "[red]a long" in out
+    assert "1.234" in out
+    assert "…" not in out
