@@ -78,10 +78,11 @@ def set_cell(line, column, text):
     return change_scores(lambda lines: lines[line].__setitem__(column, text))
 
 
-def swap_scores(lines):
-    """Give the best-scored row of the test side the score of the worst."""
-    rows = sorted((line for line in lines[1:] if line[1] == "test"), key=lambda line: float(line[4]))
-    rows[0][4], rows[-1][4] = rows[-1][4], rows[0][4]
+def invert_scores(lines):
+    """Rank the test side the other way round."""
+    for line in lines[1:]:
+        if line[1] == "test":
+            line[4] = str(1 - float(line[4]))
 
 
 TAMPERED = {
@@ -120,7 +121,7 @@ TAMPERED = {
         "found no column 'new'",
     ),
     "a model less": (change_results(lambda r: r["models"].clear()), "found the columns trace_id"),
-    "other scores": (change_scores(swap_scores), "as in results.json"),
+    "other scores": (change_scores(invert_scores), "as in results.json"),
     "empty scores": (write("scores.csv", b""), "found no column 'trace_id'"),
     "only a header": (change_scores(lambda lines: lines.__delitem__(slice(1, None))), "both classes on the test side"),
     "a short line": (change_scores(lambda lines: lines[3].pop()), "line 4: 10 values, found 9"),
