@@ -129,7 +129,7 @@ def metric_cells(entry: dict[str, Any]) -> dict[str, str]:
     for header, key in METRICS.items():
         cells[header] = short(test[key])
     cells["params"] = f"{entry['parameters'] / 1e6:.2f}M" if "parameters" in entry else ""
-    cells["s"] = f"{entry['seconds']:.0f}"
+    cells["s"] = f"{entry['seconds']:.0f}" if "seconds" in entry else ""
     return cells
 
 
