@@ -8,18 +8,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 from train.config import Arguments, parse_arguments
-from train.errors import ConfigError, TrainError
+from train.errors import ConfigError, TrainError, store_errors
 
 __all__ = ["main", "train"]
 
-COMMANDS = ("compare", "predict")  # each a module with a main(argv)
+COMMANDS = ("compare", "predict")  # each a module whose main takes the arguments behind its name
 EXAMPLE_STORE = Path("data/example.zarr")
-SUBCOMMANDS = {"compare": "train.compare"}  # first argument -> the module whose main takes the others
 
 # Nothing above imports torch, and nothing below does before the settings are known to be good: it takes seconds.
 
@@ -27,37 +25,24 @@ SUBCOMMANDS = {"compare": "train.compare"}  # first argument -> the module whose
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; give the exit status."""
     argv = sys.argv[1:] if argv is None else argv
+    named = argv[:1] and argv[0] in COMMANDS
+    program = f"python -m train {argv[0]}" if named else "python -m train"
     try:
-        if argv and argv[0] in SUBCOMMANDS:
-            return import_module(SUBCOMMANDS[argv[0]]).main(argv[1:])
-        return _run(argv)
-    except KeyboardInterrupt:
-        _say("interrupted; every file written so far is whole; --resume goes on from the last saved state")
-        return 130
-
-
-def _run(argv: list[str] | None) -> int:
-    argv = sys.argv[1:] if argv is None else argv
-    if argv[:1] and argv[0] in COMMANDS:
-        command = partial(import_module(f"train.{argv[0]}").main, argv[1:])
-    else:
-        try:
-            command = partial(train, parse_arguments(argv))
-        except ConfigError as error:
-            _say(error)
-            return 2
-    from store.errors import StoreError
-
-    try:
-        command()
-    except (TrainError, StoreError) as error:
-        _say(error)
+        if named:
+            import_module(f"train.{argv[0]}").main(argv[1:])
+        else:
+            train(parse_arguments(argv))
+    except TrainError as error:
+        _say(error, program)
         return 2
+    except KeyboardInterrupt:
+        _say("interrupted; every file written so far is whole" + ("" if named else "; --resume goes on"), program)
+        return 130
     return 0
 
 
 def train(arguments: Arguments) -> None:
-    """Check, train, write and print; mistakes come out as TrainError or StoreError."""
+    """Check, train, write and print; mistakes come out as TrainError."""
     from rich.console import Console
 
     from train.checks import open_data
@@ -72,17 +57,18 @@ def train(arguments: Arguments) -> None:
         build_example_once(EXAMPLE_STORE)
     fabric.barrier()
     path = EXAMPLE_STORE if config.store is None else Path(config.store)
-    data = open_data(config, path)
-    output_dir = Path("runs") / path.resolve().stem if config.output_dir is None else Path(config.output_dir)
-    if output_dir.resolve().is_relative_to(path.resolve()):
-        raise ConfigError(f"--output-dir: expected a directory outside the store {path}, found {output_dir}")
-    make_directory(output_dir)
-    experiment = run_experiment(arguments, fabric, data, output_dir)
-    if experiment is None:  # the first process writes for all
-        return
-    write_report(experiment, data, output_dir)
+    with store_errors():
+        data = open_data(config, path)
+        output_dir = Path("runs") / path.resolve().stem if config.output_dir is None else Path(config.output_dir)
+        if output_dir.resolve().is_relative_to(path.resolve()):
+            raise ConfigError(f"--output-dir: expected a directory outside the store {path}, found {output_dir}")
+        make_directory(output_dir)
+        experiment = run_experiment(arguments, fabric, data, output_dir)
+        if experiment is None:  # the first process writes for all
+            return
+        write_report(experiment, data, output_dir)
     print_table(experiment.results, Console())
-    print(f"results.json, scores.csv, curves.png and checkpoints: {output_dir}")
+    print(f"report.html, report.md, results.json, scores.csv and checkpoints: {output_dir}")
 
 
 def build_example_once(path: Path, build: Callable[[Path], object] | None = None) -> Path:
@@ -114,6 +100,6 @@ def build_example(path: Path) -> None:
         build_store(path, source, lambda done: progress.update(task, completed=done))
 
 
-def _say(message: object) -> None:
+def _say(message: object, program: str = "python -m train") -> None:
     rank = os.environ.get("RANK", "0")  # torchrun's number of this process
-    print(f"python -m train: {'' if rank == '0' else f'process {rank}: '}{message}", file=sys.stderr)
+    print(f"{program}: {'' if rank == '0' else f'process {rank}: '}{message}", file=sys.stderr)

@@ -1,6 +1,6 @@
 """The command `python -m train compare DIR...`: finished runs side by side, with paired tests on common rows.
 
-Exit status 0: done. 2: a mistake that the user can mend, said in one line on stderr. Only --output is written.
+Only --output is written.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
-from train.errors import ConfigError, OutputError, TrainError
+from train.config import Parser
+from train.errors import ConfigError, OutputError
 
 __all__ = ["build_parser", "main"]
 
@@ -30,15 +30,9 @@ SUFFIXES = (".md", ".csv")
 # Nothing above imports torch, and nothing below does before the arguments are known to be good: it takes seconds.
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """One line instead of argparse's usage and message."""
-        raise ConfigError(f"{message}; see python -m train compare --help")
-
-
 def build_parser() -> argparse.ArgumentParser:
     """Build the command line."""
-    parser = _Parser(
+    parser = Parser(
         prog="python -m train compare",
         description="Set finished runs side by side: AUROCs on their common test rows, and paired tests.",
         epilog=EXAMPLES,
@@ -51,20 +45,10 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the command line; give the exit status: 0, or 2 for a mistake, said in one line on stderr."""
-    try:
-        arguments = build_parser().parse_args(argv)
-        check_output(arguments.output)
-        compare(arguments)
-    except TrainError as error:
-        print(f"python -m train compare: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-def compare(arguments: argparse.Namespace) -> None:
+def main(argv: Sequence[str]) -> None:
     """Read, compare, write and print; mistakes come out as TrainError."""
+    arguments = build_parser().parse_args(argv)
+    check_output(arguments.output)
     from rich.console import Console
 
     from train.finished import read_run

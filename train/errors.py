@@ -1,6 +1,11 @@
 """What can go wrong in a run through no fault of the program, each in one line: where, expected, found, what to do."""
 
-__all__ = ["CheckpointError", "ConfigError", "DataError", "OutputError", "ResourceError", "TrainError"]
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["CheckpointError", "ConfigError", "DataError", "OutputError", "ResourceError", "TrainError", "store_errors"]
 
 
 class TrainError(Exception):
@@ -25,3 +30,14 @@ class OutputError(TrainError):
 
 class ResourceError(TrainError):
     """The device is too small for the run: lower what is named."""
+
+
+@contextmanager
+def store_errors() -> Iterator[None]:
+    """Turn what the store finds wrong into a DataError of the same words."""
+    from store.errors import StoreError  # here, because the store imports torch, which takes seconds
+
+    try:
+        yield
+    except StoreError as error:
+        raise DataError(str(error)) from error

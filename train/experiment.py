@@ -5,6 +5,8 @@ Whatever the user could have got wrong is found before the first file is written
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from train.probes import score_probe
 from train.progress import TrainingProgress
 from train.run import RunDirectory, begin_run, describe_store
 from train.split import Split
+from train.tensorboard import TensorBoardLog
 
 __all__ = ["Experiment", "build_detector", "run_experiment"]
 
@@ -52,20 +55,21 @@ class Run:
 
 
 class TrainingHooks(Hooks):
-    """Shows a training on the terminal, and keeps its state; both are the first process's business."""
+    """What the first process does beside training: it shows, logs and saves."""
 
-    def __init__(self, run: Run, name: str, seed: int) -> None:
-        self.run, self.name, self.seed = run, name, seed
+    def __init__(self, run: Run, name: str, seed: int, log: TensorBoardLog) -> None:
+        self.run, self.name, self.seed, self.log = run, name, seed, log
 
     def on_step(self, step: int, n_rows: int, loss: float, lr: float) -> None:
         self.run.progress.on_step(n_rows, loss)
+        self.log.on_step(step - 1, loss, lr)
 
     def on_epoch(self, epoch: Epoch) -> None:
         self.run.progress.on_epoch(epoch)
+        self.log.on_epoch(epoch)
 
     def on_save(self, training: Training) -> None:
-        if self.run.fabric.is_global_zero:
-            self.run.directory.save_state(self.name, self.seed, training.state_dict())
+        self.run.directory.save_state(self.name, self.seed, training.state_dict())
 
 
 def run_experiment(arguments: Arguments, fabric: Fabric, data: TrainingData, output_dir: Path) -> Experiment | None:
@@ -164,11 +168,8 @@ def train_once(name: str, config: Config, run: Run) -> tuple[np.ndarray, np.ndar
 def train_to_the_end(name: str, detector: Detector, config: Config, run: Run) -> dict[str, Any]:
     """Train a detector, from where an earlier process left off if one did; give what its checkpoint holds."""
     state = run.directory.load_state(name, config.seed)
-    rows_done = rows_of(state, len(run.data.split.train))
-    run.progress.begin(name if config.seeds == 1 else f"{name} seed {config.seed}", rows_done)
-    hooks = TrainingHooks(run, name, config.seed)
-    training = fit(run.fabric, detector, run.data, config, hooks, state)
-    run.progress.end()
+    with tell(name, config, run, state) as hooks:
+        training = fit(run.fabric, detector, run.data, config, hooks, state)
     content = {
         "weights": training.best.weights,
         "shapes": {role: list(shape) for role, shape in run.data.item_shapes(detector.columns).items()},
@@ -182,9 +183,20 @@ def train_to_the_end(name: str, detector: Detector, config: Config, run: Run) ->
     return content
 
 
-def rows_of(state: dict[str, Any] | None, n_rows: int) -> int:
-    """Rows that a stopped training had seen."""
-    return len(state["history"]) * n_rows + state["batches"]["position"] if state else 0
+@contextmanager
+def tell(name: str, config: Config, run: Run, state: dict[str, Any] | None) -> Iterator[Hooks]:
+    """The hooks of a training, which may go on from a state: its bar and its log, in the first process."""
+    if not run.fabric.is_global_zero:
+        yield Hooks()
+        return
+    n_rows = len(run.data.split.train)
+    epochs, position = (len(state["history"]), state["batches"]["position"]) if state else (0, 0)
+    run.progress.begin(name if run.config.seeds == 1 else f"{name} seed {config.seed}", epochs * n_rows + position)
+    steps = epochs * -(-n_rows // config.batch_size) + position // config.batch_size
+    path = run.directory.path / "tensorboard" / f"{name}-seed{config.seed}"
+    with TensorBoardLog(path, purge_step=steps or None) as log:
+        yield TrainingHooks(run, name, config.seed, log)
+    run.progress.end()
 
 
 def build_detector(name: str, shapes: dict[str, tuple[int, ...]], config: Config) -> Detector:

@@ -143,7 +143,7 @@ def test_interrupt_leaves_whole_files(store_path, tmp_path):
     assert process.returncode == 130
     assert "interrupted" in err.splitlines()[-1]
     assert "Traceback" not in err
-    assert {path.name for path in out.iterdir()} == {"run.json", "lstm_solo-seed0.state.pt"}
+    assert {path.name for path in out.iterdir()} == {"run.json", "lstm_solo-seed0.state.pt", "tensorboard"}
 
 
 @pytest.mark.parametrize(

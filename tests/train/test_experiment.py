@@ -142,12 +142,11 @@ def test_label_sensitivity_follows_the_threshold():
 
 
 def test_files_of_a_run(run_dir):
-    """Settings, results, scores, a picture, a checkpoint per training and what was fitted, and nothing else."""
+    """Settings, results, scores, reports, logs, a checkpoint per training and what was fitted, and nothing else."""
     checkpoints = {f"{name}-seed{seed}.pt" for name in DEFAULT for seed in (1, 2)}
     checkpoints |= {f"{name}.pt" for name in BASELINES}
-    files = {"run.json", "results.json", "scores.csv", "curves.png"} | checkpoints
+    files = {"run.json", "results.json", "scores.csv", "report.md", "report.html", "figures", "tensorboard"} | checkpoints
     assert {path.name for path in run_dir.iterdir()} == files
-    assert (run_dir / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_same_seed_same_results(store_path, tmp_path, run_dir, results):

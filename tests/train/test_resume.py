@@ -27,7 +27,7 @@ def content(path, run):
             found[file.name] = without_times(torch.load(file, weights_only=True), run)
         elif file.suffix == ".json":
             found[file.name] = without_times(json.loads(file.read_text()), run)
-        elif file.is_file():
+        elif file.suffix == ".csv":
             found[file.name] = file.read_bytes()
     return found
 
@@ -114,7 +114,7 @@ def fail(capsys, arguments):
 
 
 def snapshot(path):
-    return {file.name: file.read_bytes() for file in path.iterdir()}
+    return {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
 
 
 def test_other_settings_and_another_store_are_refused(whole, tmp_path, capsys, make_store, labels):

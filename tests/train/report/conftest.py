@@ -5,9 +5,9 @@ import pytest
 
 from train.comparison import compare_pairs, find_verdict
 from train.config import Config
-from train.data import Split
-from train.experiment import Scored, judge
+from train.judge import Scored, judge
 from train.report.evidence import Evidence
+from train.split import Split
 
 N = 60  # rows of each side
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from train.experiment import Scored
+from train.judge import Scored
 from train.metrics import confidence, youden_threshold
 from train.report.evidence import find_mistakes
 
