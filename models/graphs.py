@@ -46,7 +46,8 @@ def build_graphs(
     -------
     Data
         x (n_tokens * L, d) float32, a view of `hidden` where that is float32; edge_index (2, E) int64; edge_attr (E, 1)
-        float32 in [0, 1]; batch (n_tokens * L,) int64, the graph of each node; n_graphs = B * L.
+        float32 in [0, 1]; batch (n_tokens * L,) int64, the graph of each node; n_graphs = B * L; offsets, None if edges were
+        dropped.
     """
     n_layers = hidden.shape[1]
     source, target = pair_tokens(offsets, len(hidden))
@@ -66,6 +67,7 @@ def build_graphs(
         edge_attr=edge_attr.clamp(0.0, 1.0),  # half precision can leave a mean of ones a little above 1
         batch=(trace[:, None] * n_layers + layer).reshape(-1),  # (n_tokens * L,)
         n_graphs=(len(offsets) - 1) * n_layers,
+        offsets=offsets if keep is None else None,
     )
 
 
