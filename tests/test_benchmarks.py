@@ -23,6 +23,7 @@ SIZES = {
     "verify": ["--size-mb", "40"],
     "checked": ["--size-mb", "40"],
     "index": ["--max-ids", "10000"],
+    "graphs": ["--traces", "3", "--tokens", "10", "--layers", "2", "--hidden-size", "16"],
     "scale": ["--size-mb", "500"],
 }
 
