@@ -41,34 +41,42 @@ class BlockGINEConv(GINEConv):
         w, b = self.lin.weight[:, 0], self.lin.bias  # (d,)
         tokens = x.to(w.dtype).unflatten(0, (-1, n_layers))  # (n, L, d); sums of half precision would not be exact
         attr = edge_attr.to(w.dtype).view(-1, n_layers)  # (P, L)
-        heard = SumOfMessages.apply(tokens, source, target, attr, w, b, bounds)  # (n, L, d)
-        return self.nn((heard + (1 + self.eps) * tokens).flatten(0, 1))
+        out = Propagate.apply(tokens, source, target, attr, w, b, 1 + self.eps, bounds)  # (n, L, d)
+        return self.nn(out.flatten(0, 1))
 
 
-class SumOfMessages(torch.autograd.Function):
-    """x (n, L, d), source and target (P,), attr (P, L), w and b (d,) -> (n, L, d)."""
+class Propagate(torch.autograd.Function):
+    """x (n, L, d), source and target (P,), attr (P, L), w and b (d,), own (1,) -> own * x + messages, (n, L, d)."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, source: Tensor, target: Tensor, attr: Tensor, w: Tensor, b: Tensor, offsets: list | None
+        ctx: Any,
+        x: Tensor,
+        source: Tensor,
+        target: Tensor,
+        attr: Tensor,
+        w: Tensor,
+        b: Tensor,
+        own: Tensor,
+        offsets: list | None,
     ) -> Tensor:
-        ctx.save_for_backward(x, source, target, attr, w, b)
+        shifted, out, memory = x + b, own * x, block_memory(x)
+        ctx.save_for_backward(shifted, source, target, attr, w, own)
         ctx.offsets = offsets
-        shifted, heard, memory = x + b, torch.zeros_like(x), block_memory(x)
         for sources, targets, pairs in blocks(source, target, offsets, len(memory)):
             message = memory[: pairs.stop - pairs.start]  # (p, L, d)
             torch.addcmul(take(shifted, sources), attr[pairs, :, None], w, out=message).relu_()
-            add_at(heard, targets, message)
-        return heard
+            add_at(out, targets, message)
+        return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, source, target, attr, w, b = ctx.saved_tensors
-        grad_x = torch.zeros_like(x) if ctx.needs_input_grad[0] else None
-        grad_attr = torch.zeros_like(attr) if ctx.needs_input_grad[3] else None
-        grad_wb = x.new_zeros(2, x.shape[2])
+        shifted, source, target, attr, w, own = ctx.saved_tensors
+        grad_x = own * grad if ctx.needs_input_grad[0] else None
+        grad_attr = torch.empty_like(attr) if ctx.needs_input_grad[3] else None
+        grad_wb = grad.new_zeros(2, len(w))
         with_ones = torch.stack([attr, torch.ones_like(attr)])  # (2, P, L)
-        shifted, memory = x + b, block_memory(x)
+        memory = block_memory(shifted)
         for sources, targets, pairs in blocks(source, target, ctx.offsets, len(memory)):
             message = memory[: pairs.stop - pairs.start]  # (p, L, d), before the ReLU
             torch.addcmul(take(shifted, sources), attr[pairs, :, None], w, out=message)
@@ -79,7 +87,7 @@ class SumOfMessages(torch.autograd.Function):
                 add_at(grad_x, sources, message)
             if grad_attr is not None:
                 grad_attr[pairs] = message @ w
-        return grad_x, None, None, grad_attr, *grad_wb, None
+        return grad_x, None, None, grad_attr, *grad_wb, None, None
 
 
 relu_backward = torch.ops.aten.threshold_backward.grad_input  # what autograd calls, in place
@@ -107,8 +115,9 @@ def blocks(
             n_sources = token - first + 1
             if 2 * n_sources > n_most:
                 yield from gathered(source, target, begun, pair, n_most)
-                for at in range(0, n_sources, n_most):
-                    n = min(n_most, n_sources - at)
+                n_part = -(-n_sources // -(-n_sources // n_most))  # as few parts as may be, all but equal
+                for at in range(0, n_sources, n_part):
+                    n = min(n_part, n_sources - at)
                     yield slice(first + at, first + at + n), slice(token, token + 1), slice(pair + at, pair + at + n)
                 begun = pair + n_sources
             pair += n_sources
@@ -131,6 +140,9 @@ def add_at(x: Tensor, index: Index, values: Tensor) -> None:
     """Add each of the values, or the sum of all to the one row that `index` names: the transpose of `take`."""
     if isinstance(index, slice):
         rows = x[index]
-        rows += values.sum_to_size(rows.shape)
+        if len(rows) == len(values):
+            rows += values
+        else:  # a product with ones is the fastest sum
+            rows.flatten(1).addmm_(values.new_ones(1, len(values)), values.flatten(1))
     else:
         x.index_add_(0, index, values)
