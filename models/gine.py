@@ -61,11 +61,12 @@ class Propagate(torch.autograd.Function):
         offsets: list | None,
     ) -> Tensor:
         shifted, out, memory = x + b, own * x, block_memory(x)
+        weights = attr.unsqueeze(2)  # (P, L, 1)
         ctx.save_for_backward(shifted, source, target, attr, w, own)
         ctx.offsets = offsets
         for sources, targets, pairs in blocks(source, target, offsets, len(memory)):
             message = memory[: pairs.stop - pairs.start]  # (p, L, d)
-            torch.addcmul(take(shifted, sources), attr[pairs, :, None], w, out=message).relu_()
+            torch.addcmul(take(shifted, sources), weights[pairs], w, out=message).relu_()
             add_at(out, targets, message)
         return out
 
@@ -75,11 +76,11 @@ class Propagate(torch.autograd.Function):
         grad_x = own * grad if ctx.needs_input_grad[0] else None
         grad_attr = torch.empty_like(attr) if ctx.needs_input_grad[3] else None
         grad_wb = grad.new_zeros(2, len(w))
-        with_ones = torch.stack([attr, torch.ones_like(attr)])  # (2, P, L)
+        weights, with_ones = attr.unsqueeze(2), torch.stack([attr, torch.ones_like(attr)])  # (P, L, 1), (2, P, L)
         memory = block_memory(shifted)
         for sources, targets, pairs in blocks(source, target, ctx.offsets, len(memory)):
             message = memory[: pairs.stop - pairs.start]  # (p, L, d), before the ReLU
-            torch.addcmul(take(shifted, sources), attr[pairs, :, None], w, out=message)
+            torch.addcmul(take(shifted, sources), weights[pairs], w, out=message)
             heard = take(grad, targets).expand_as(message)
             relu_backward(heard, message, 0, grad_input=message)  # from here on the gradient of what it was
             grad_wb.addmm_(with_ones[:, pairs].flatten(1), message.flatten(0, 1))
@@ -104,23 +105,23 @@ def blocks(
 ) -> Iterator[tuple[Index, Index, slice]]:
     """Cut the pairs into blocks of at most `n_most`, as (sources, targets, pairs).
 
-    In complete graphs a long row, the sources of one token, is blocks of its own, which need no gather.
+    In long complete graphs a block is one target and some of its sources, which need no gather; the same sources meet
+    target after target, so that they, too, stay in the cache.
     """
     if offsets is None:
         yield from gathered(source, target, 0, len(source), n_most)
         return
     begun = pair = 0  # pairs from `begun` to `pair` wait for a block that they fill
     for first, end in pairwise(offsets):
-        for token in range(first, end):
-            n_sources = token - first + 1
-            if 2 * n_sources > n_most:
-                yield from gathered(source, target, begun, pair, n_most)
-                n_part = -(-n_sources // -(-n_sources // n_most))  # as few parts as may be, all but equal
-                for at in range(0, n_sources, n_part):
-                    n = min(n_part, n_sources - at)
-                    yield slice(first + at, first + at + n), slice(token, token + 1), slice(pair + at, pair + at + n)
-                begun = pair + n_sources
-            pair += n_sources
+        n_tokens = end - first
+        if 2 * n_tokens > n_most:
+            yield from gathered(source, target, begun, pair, n_most)
+            for j, i in ((j, i) for j in range(0, n_tokens, n_most) for i in range(j, n_tokens)):
+                n = min(n_most, i + 1 - j)
+                at = pair + i * (i + 1) // 2 + j
+                yield slice(first + j, first + j + n), slice(first + i, first + i + 1), slice(at, at + n)
+            begun = pair + n_tokens * (n_tokens + 1) // 2
+        pair += n_tokens * (n_tokens + 1) // 2
     yield from gathered(source, target, begun, pair, n_most)
 
 
