@@ -1,22 +1,22 @@
 """How fast does a graph detector train on all layers in one batch, against graph by graph and layer by layer?
 
-A step of gnn_det_lstm (forward, loss, backward, clipping, AdamW) three ways that give the same loss and gradients, which
-is checked first: layer by layer, as the code that this project replaces did, where Python makes a `Data` of each graph
-and `Batch.from_data_list` a batch of each layer; PyG's `GINEConv` on all layers at once, whose messages fill the memory;
-and ours. Then the graph batch alone. `x_layer_by_layer` and `x_from_data_list` are medians of the ratios of the turns;
-`peak_MB` is what a step adds to the memory of a process of its own.
+A step of gnn_det_lstm (forward, loss, backward, clipping, AdamW) three ways that give the same loss and gradients,
+which is checked first: layer by layer, as the code that this project replaces did, where Python makes a `Data` of each
+graph and `Batch.from_data_list` a batch of each layer; PyG's `GINEConv` on all layers at once, whose messages fill the
+memory; and ours. Then the graph batch alone, of float32 states. `x_layer_by_layer` and `x_from_data_list` are medians
+of the ratios of the turns; `peak_MB` is what a step adds to the memory of a process of its own.
 
-The floor of ours, one thread and no neighbour: 16 traces of 50 tokens and 32 layers have 650,000 edges, so the two
-convolutions (d = 256, 128) have 250 million messages. Each is made, rectified and summed (three passes through the
-cache, 11, 13 and 14 thousand million numbers a second) and again made, masked and multiplied: 0.12 s. The matrix products
-of the two MLPs are 12.6 GFLOP: 0.12 s at 100 GFLOP/s.
+The floor of ours, one thread: 16 traces of 50 tokens and 32 layers have 650,000 edges, so the two convolutions (d = 256,
+128) have 250 million messages. Each is made, rectified and summed, then made again, masked and multiplied: six passes
+through the cache, alone about 10 thousand million numbers a second each, so 0.15 s; it takes 0.25 s. The matrix products
+of the two MLPs are 12.6 GFLOP and take 0.13 s, dropout and LSTM 0.05 s.
 
-Tried and left out, each as the ratio to layer by layer, where ours had 3.6:
-- every block through gather and `index_add_`, without the slices of complete graphs: 2.6 to 3.0
+Tried and left out, each as the ratio to layer by layer, where slices of complete graphs had 3.6:
+- every block through gather and `index_add_`: 2.6 to 3.0
 - square tiles of sources and targets, summed by `bmm` with a mask: 3.1 to 3.3; a tile on the diagonal is half waste
 - blocks of 1 MB and of 2 MB, in place of 512 KB: 3.5, 3.2
-- for the sum, `segment_reduce` is 5 times slower than `index_add_`; `vector_norm(ord=1)`, which would be ReLU and sum at
-  once, 9 times and more
+- for the sum, `segment_reduce` is 5 times slower than `index_add_`; `vector_norm(ord=1)`, ReLU and sum in one,
+  9 times and more
 """
 
 import copy

@@ -116,10 +116,11 @@ def blocks(
         n_tokens = end - first
         if 2 * n_tokens > n_most:
             yield from gathered(source, target, begun, pair, n_most)
-            for j, i in ((j, i) for j in range(0, n_tokens, n_most) for i in range(j, n_tokens)):
-                n = min(n_most, i + 1 - j)
-                at = pair + i * (i + 1) // 2 + j
-                yield slice(first + j, first + j + n), slice(first + i, first + i + 1), slice(at, at + n)
+            for j in range(0, n_tokens, n_most):
+                for i in range(j, n_tokens):
+                    n = min(n_most, i + 1 - j)
+                    at = pair + i * (i + 1) // 2 + j
+                    yield slice(first + j, first + j + n), slice(first + i, first + i + 1), slice(at, at + n)
             begun = pair + n_tokens * (n_tokens + 1) // 2
         pair += n_tokens * (n_tokens + 1) // 2
     yield from gathered(source, target, begun, pair, n_most)

@@ -46,8 +46,8 @@ def build_graphs(
     -------
     Data
         x (n_tokens * L, d) float32, a view of `hidden` where that is float32; edge_index (2, E) int64; edge_attr (E, 1)
-        float32 in [0, 1]; batch (n_tokens * L,) int64, the graph of each node; n_graphs = B * L; offsets, None if edges were
-        dropped.
+        float32 in [0, 1]; batch (n_tokens * L,) int64, the graph of each node; n_graphs = B * L; offsets,
+        or None if edges could be dropped.
     """
     n_layers = hidden.shape[1]
     source, target = pair_tokens(offsets, len(hidden))

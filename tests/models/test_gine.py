@@ -1,0 +1,155 @@
+"""The convolution that sums in blocks is PyG's `GINEConv`, in values and in gradients."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch_geometric.nn import GINEConv
+
+from models import gine
+from models.gine import BlockGINEConv
+from models.graphs import build_graphs
+
+LAYERS, WIDTH = 3, 8
+
+kinds = pytest.mark.parametrize("kept", [{}, {"threshold": 0.1}, {"top_k": 3}], ids=str)
+
+
+def random_graphs(lengths, **kept):
+    torch.manual_seed(0)
+    lengths = torch.tensor(lengths)
+    attn = torch.rand(int((lengths * (lengths + 1) // 2).sum()), LAYERS)
+    offsets = nn.functional.pad(lengths.cumsum(0), (1, 0))
+    return build_graphs(torch.randn(int(lengths.sum()), LAYERS, WIDTH), attn, offsets, **kept)
+
+
+def two_convolutions(dtype=torch.float32):
+    """Ours and PyG's, with the same weights."""
+    made = []
+    for kind in (BlockGINEConv, GINEConv):
+        mlp = nn.Sequential(nn.Linear(WIDTH, 5), nn.ReLU(), nn.Linear(5, 5))
+        made.append(kind(mlp, eps=0.25, edge_dim=1).to(dtype))
+    made[1].load_state_dict(made[0].state_dict())
+    return made
+
+
+def values_and_gradients(convolution, *inputs):
+    """Output, and gradients of a sum that weighs each number differently, by input and by weight."""
+    inputs = [
+        one.detach().requires_grad_() if torch.is_tensor(one) and one.is_floating_point() else one for one in inputs
+    ]
+    out = convolution(*inputs)
+    (out * torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)).sum().backward()
+    return [out, inputs[0].grad, inputs[2].grad, *(parameter.grad for parameter in convolution.parameters())]
+
+
+def small_blocks(n_numbers):
+    """`block_memory` for blocks of so many numbers."""
+    return lambda x: x.new_empty(max(1, n_numbers // x[0].numel()), *x.shape[1:])
+
+
+@kinds
+@pytest.mark.parametrize("n_pairs", [1, 4, 1000])
+@pytest.mark.parametrize("lengths", [[5, 1, 9], [1], [1, 1], [0, 3, 0], [2, 7, 2, 2]], ids=str)
+def test_values_and_gradients_are_those_of_pyg(lengths, n_pairs, kept, monkeypatch):
+    """For all graphs, with blocks of one pair, of some, and of all, to the rounding of float64."""
+    monkeypatch.setattr(gine, "block_memory", small_blocks(n_pairs * LAYERS * WIDTH))
+    graphs = random_graphs(lengths, **kept)
+    edges = graphs.edge_index, graphs.edge_attr.double()
+    ours, pyg = two_convolutions(torch.float64)
+    found = values_and_gradients(ours, graphs.x.double(), *edges, graphs.get("offsets"))
+    torch.testing.assert_close(found, values_and_gradients(pyg, graphs.x.double(), *edges))
+
+
+@kinds
+def test_single_precision_is_as_close_as_its_rounding(kept):
+    """The same at the usual block size in float32."""
+    graphs = random_graphs([30, 1, 50], **kept)
+    inputs = graphs.x, graphs.edge_index, graphs.edge_attr
+    ours, pyg = two_convolutions()
+    found = values_and_gradients(ours, *inputs, graphs.get("offsets"))
+    torch.testing.assert_close(found, values_and_gradients(pyg, *inputs), rtol=1e-4, atol=1e-4)
+
+
+@kinds
+def test_gradients_are_those_of_finite_differences(kept, monkeypatch):
+    """Of states, weights of edges and parameters."""
+    monkeypatch.setattr(gine, "block_memory", small_blocks(3 * LAYERS * WIDTH))
+    graphs = random_graphs([4, 1, 3], **kept)
+    convolution, _ = two_convolutions(torch.float64)
+    names, weights = zip(*convolution.named_parameters(), strict=True)
+
+    def run(x, attr, *weights):
+        inputs = x, graphs.edge_index, attr, graphs.get("offsets")
+        return torch.func.functional_call(convolution, dict(zip(names, weights, strict=True)), inputs)
+
+    inputs = [graphs.x.double(), graphs.edge_attr.double(), *(weight.detach() for weight in weights)]
+    assert torch.autograd.gradcheck(run, [one.clone().requires_grad_() for one in inputs])
+
+
+@settings(deadline=None, max_examples=100)
+@given(lengths=st.lists(st.integers(0, 9), min_size=1, max_size=5), n_most=st.integers(1, 60), complete=st.booleans())
+def test_blocks_hold_each_pair_once(lengths, n_most, complete):
+    """In blocks of at most the size asked for, with the sources and targets that the pairs have."""
+    offsets = [0, *torch.tensor(lengths).cumsum(0).tolist()]
+    source, target = gine_pairs(offsets)
+    seen = []
+    for sources, targets, pairs in gine.blocks(source, target, offsets if complete else None, n_most):
+        n = pairs.stop - pairs.start
+        assert 0 < n <= n_most
+        seen += range(pairs.start, pairs.stop)
+        token = torch.arange(offsets[-1])
+        assert torch.equal(gine.take(token, sources), source[pairs])
+        assert torch.equal(gine.take(token, targets).expand(n), target[pairs])
+    assert sorted(seen) == list(range(len(source)))
+
+
+def gine_pairs(offsets):
+    pairs = [(j, i) for a, b in pairwise(offsets) for i in range(a, b) for j in range(a, i + 1)]
+    return torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T
+
+
+@kinds
+def test_the_same_input_gives_the_same_bits(kept):
+    """Twice, forward and backward, large enough for slices."""
+    graphs = random_graphs([40, 3, 60], **kept)
+    ours, _ = two_convolutions()
+    first, second = (
+        values_and_gradients(ours, graphs.x, graphs.edge_index, graphs.edge_attr, graphs.get("offsets"))[:3]
+        for _ in range(2)
+    )
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_state_is_that_of_pyg():
+    """Weights that PyG's convolution saved load, by name and shape."""
+    ours, pyg = two_convolutions()
+    assert {k: v.shape for k, v in ours.state_dict().items()} == {k: v.shape for k, v in pyg.state_dict().items()}
+
+
+@kinds
+def test_half_precision_sums_in_single(kept):
+    """Under autocast the sums are those of float32; only the products of the MLP are halved."""
+    graphs = random_graphs([20, 5], **kept)
+    inputs = graphs.x, graphs.edge_index, graphs.edge_attr, graphs.get("offsets")
+    ours, _ = two_convolutions()
+    expected = ours(*inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = ours(*inputs)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), expected, rtol=0.02, atol=0.02 * expected.abs().max().item())
+    found.float().sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in ours.parameters())
+
+
+def test_nothing_is_kept_that_grows_with_the_messages():
+    """What waits for the backward pass is nodes and edges, never nodes times edges."""
+    graphs = random_graphs([200])
+    ours, _ = two_convolutions()
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
+        ours(graphs.x, graphs.edge_index, graphs.edge_attr, graphs.offsets)
+    assert sum(kept) < 4 * graphs.x.numel() + 2 * graphs.edge_attr.numel()
