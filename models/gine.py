@@ -1,13 +1,13 @@
 """GINE's convolution without its messages: PyG's `GINEConv`, with the sum over edges done in blocks that fit the cache.
 
-Node i hears the sum over its edges j -> i of relu(x_j + weight_ij * w + b), arXiv:1905.12265. Stored, as PyG does,
-the messages of 16 traces of 50 tokens, 32 layers and d = 256 are 668 MB, and written and read five times in the forward
-pass and as often in the backward pass. Here a block of them is made, used and overwritten; the backward pass makes it
-again, so that nothing is kept but the inputs, and memory does not grow with the number of edges.
+Node i hears the sum over its edges j -> i of relu(x_j + weight_ij * w + b), arXiv:1905.12265. PyG stores the messages:
+668 MB for 16 traces of 50 tokens, 32 layers and d = 256, once for each step from x_j to ReLU. Here a block of them is
+made, summed and overwritten; the backward pass makes it again, so that nothing is kept but nodes and edges, and memory
+does not grow with the number of edges times d (`benchmarks/graphs.py` has the numbers, and what was tried).
 
 Any graph will do. If it is complete (every token hears itself and all before it, in every layer: what `build_graphs`
-makes when it drops no edge), then the layers of a pair of tokens are neighbours in memory, the sources of a token are,
-too, and a block needs no gather: it reads a slice of x. On the CPU the same input gives the same bits.
+makes when it drops no edge), then the layers of a pair of tokens are neighbours in memory, as are the sources of a
+token, and a block needs no gather: it reads a slice of x. On the CPU the same input gives the same bits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch_geometric.nn import GINEConv
 
 __all__ = ["BlockGINEConv"]
@@ -26,12 +27,15 @@ Index = slice | Tensor  # rows of a tensor: neighbours, or anywhere
 
 
 class BlockGINEConv(GINEConv):
-    """`GINEConv` with `edge_dim=1` and the same parameters, state and results.
+    """`GINEConv` with `edge_dim=1` and an `eps` that is not trained; parameters, state and results are the same.
 
     Shapes
     ------
     x (N, d), edge_index (2, E), edge_attr (E, 1), offsets (B + 1,) -> (N, g)
     """
+
+    def __init__(self, mlp: nn.Sequential, eps: float = 0.0) -> None:
+        super().__init__(mlp, eps, edge_dim=1)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, offsets: Tensor | None = None) -> Tensor:
         """`offsets`, of the packed tokens of each trace, says that these are the complete graphs of `build_graphs`."""
@@ -40,7 +44,7 @@ class BlockGINEConv(GINEConv):
         source, target = edge_index[:, ::n_layers] // n_layers  # (P,) tokens; without offsets nodes, as one layer
         w, b = self.lin.weight[:, 0], self.lin.bias  # (d,)
         tokens = x.to(w.dtype).unflatten(0, (-1, n_layers))  # (n, L, d); sums of half precision would not be exact
-        attr = edge_attr.to(w.dtype).view(-1, n_layers)  # (P, L)
+        attr = edge_attr.to(w.dtype).reshape(-1, n_layers)  # (P, L)
         out = Propagate.apply(tokens, source, target, attr, w, b, 1 + self.eps, bounds)  # (n, L, d)
         return self.nn(out.flatten(0, 1))
 
@@ -71,6 +75,7 @@ class Propagate(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         shifted, source, target, attr, w, own = ctx.saved_tensors
         grad_x = own * grad if ctx.needs_input_grad[0] else None

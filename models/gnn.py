@@ -41,8 +41,8 @@ class GraphEncoder(nn.Module):
 
     def __init__(self, hidden_size: int, gnn_hidden: int, dropout: float = 0.2) -> None:
         super().__init__()
-        self.first = BlockGINEConv(two_linear(hidden_size, gnn_hidden), edge_dim=1)
-        self.second = BlockGINEConv(two_linear(gnn_hidden, gnn_hidden), edge_dim=1)
+        self.first = BlockGINEConv(two_linear(hidden_size, gnn_hidden))
+        self.second = BlockGINEConv(two_linear(gnn_hidden, gnn_hidden))
         self.between = nn.Sequential(nn.ReLU(), nn.Dropout(dropout))
 
     def forward(self, graphs: Data, run: Callable[..., Tensor] = call) -> Tensor:

@@ -28,10 +28,8 @@ def random_graphs(lengths, **kept):
 
 def two_convolutions(dtype=torch.float32):
     """Ours and PyG's, with the same weights."""
-    made = []
-    for kind in (BlockGINEConv, GINEConv):
-        mlp = nn.Sequential(nn.Linear(WIDTH, 5), nn.ReLU(), nn.Linear(5, 5))
-        made.append(kind(mlp, eps=0.25, edge_dim=1).to(dtype))
+    ours, pyg = (nn.Sequential(nn.Linear(WIDTH, 5), nn.ReLU(), nn.Linear(5, 5)) for _ in range(2))
+    made = [BlockGINEConv(ours, eps=0.25).to(dtype), GINEConv(pyg, eps=0.25, edge_dim=1).to(dtype)]
     made[1].load_state_dict(made[0].state_dict())
     return made
 
