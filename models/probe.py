@@ -56,12 +56,16 @@ class FittedProbe:
 
     def predict(self, features: Tensor) -> NDArray[np.float64]:
         """Probability of hallucination (n,) from features (n, A, k) of `Probe.features`; ValueError for other A, k."""
+        return expit(self.logits(features))
+
+    def logits(self, features: Tensor) -> NDArray[np.float64]:
+        """Log-odds of hallucination (n,) from the same."""
         expected = len(self.val_auroc), len(self.weight)
         if features.shape[1:] != expected:
             raise ValueError(
                 f"features: expected shape (n, {expected[0]}, {expected[1]}), found {tuple(features.shape)}"
             )
-        return _probabilities(to_numpy(features, self.alternative), self.fill, self.weight, self.bias)
+        return _logits(to_numpy(features, self.alternative), self.fill, self.weight, self.bias)
 
     def n_parameters(self) -> int:
         """Count of fitted numbers that decide a score: the weights and the bias."""
@@ -111,7 +115,7 @@ class Probe:
             pipeline = build_pipeline(self.n_components, numbers.shape)
             with np.errstate(invalid="ignore"):  # components of features that never vary explain 0 / 0 of the variance
                 maps.append(fold_pipeline(pipeline.fit(numbers, train_labels)))
-            areas.append(float(roc_auc_score(val_labels, _probabilities(to_numpy(val, alternative), *maps[-1]))))
+            areas.append(float(roc_auc_score(val_labels, expit(_logits(to_numpy(val, alternative), *maps[-1])))))
         best = int(np.argmax(areas))
         return FittedProbe(best, *maps[best], val_auroc=tuple(areas))
 
@@ -144,9 +148,9 @@ def to_numpy(features: Tensor, alternative: int) -> NDArray[np.float64]:
     return features[:, alternative].to(torch.float64, copy=True).numpy()
 
 
-def _probabilities(
+def _logits(
     numbers: NDArray[np.float64], fill: NDArray[np.float64], weight: NDArray[np.float64], bias: float
 ) -> NDArray[np.float64]:
     """(n, k) -> (n,)."""
     # BLAS and torch round the last rows of an array unlike the first; here equal traces get equal bits.
-    return expit(np.einsum("nk,k->n", np.where(np.isnan(numbers), fill, numbers), weight) + bias)
+    return np.einsum("nk,k->n", np.where(np.isnan(numbers), fill, numbers), weight) + bias

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from models import DETECTORS, PROBES
+from models import BASELINES, DETECTORS, PROBES
 from store import Column, TraceStore
 from store.errors import closest
 from train.config import ALL, Config, off_flag
@@ -49,6 +49,7 @@ def open_data(config: Config, path: Path) -> TrainingData:
     data = TrainingData(store, no_split(store), config.replaced, config.layer_slice)
     for name in chosen(config, data):
         check_reader(name, config, data)
+    check_start(config, data)
     label = "label" if config.score_threshold is None else "score"
     check_columns(store, "the split", {name: name for name in ("question_id", label)}, "or add it to the store")
     split = read_split(store, config)
@@ -75,6 +76,18 @@ def chosen(config: Config, data: TrainingData) -> list[str]:
 def missing(roles: tuple[str, ...], data: TrainingData) -> list[str]:
     """Columns that the store lacks of those that stand for `roles`."""
     return missing_columns(data.store, data.names(roles))
+
+
+def check_start(config: Config, data: TrainingData) -> None:
+    """Raise ConfigError or DataError unless the baseline that detectors start from is one that the store can give."""
+    name = config.on_top_of
+    if name is None:
+        return
+    if name not in BASELINES:
+        known = ", ".join(BASELINES)
+        raise ConfigError(f"--on-top-of: expected one of {known}, found {name!r:.80}{closest(name, BASELINES)}")
+    check_columns(data.store, name, data.names(BASELINES[name].columns), "or leave out --on-top-of")
+    check_layers(data, name, BASELINES[name].columns)
 
 
 def check_reader(name: str, config: Config, data: TrainingData) -> None:

@@ -89,6 +89,9 @@ class Config:
     )
     output_dir: str | None = option(None, "where results go (default: runs/NAME_OF_STORE)", free=True)
     models: str = option(",".join(SWITCHES), "detectors to train, separated by commas, or all; a wrong name shows them")
+    on_top_of: str | None = option(
+        None, "baseline to start from: detectors learn what to add to its log-odds (default: none)"
+    )
     seed: int = option(0, "of the split, the weights and the order of the rows", 0, 2**31 - 1)
     seeds: int = option(1, "train each detector this many times, from --seed on, all on one split", 1, 100)
     max_traces: int | None = option(None, "use this many labelled traces, drawn by --seed (default: all)", 1, 2**31 - 1)

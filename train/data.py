@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from lightning_fabric import Fabric
+from numpy.typing import NDArray
 
 from store import Batch, TraceLoader, TraceStore
 from train.config import Config
@@ -47,12 +49,15 @@ class TrainingData:
         Of columns that stand in for those that detectors name.
     layers : slice or None
         The layers to read of columns that have an axis `layers`; None for all.
+    start : float64 (n_rows,) or None
+        Log-odds that detectors add to; None: they say it all.
     """
 
     store: TraceStore
     split: Split
     replaced: Mapping[str, str] = field(default_factory=dict)
     layers: slice | None = None
+    start: NDArray[np.float64] | None = None
 
     def loader(
         self, side: str, roles: Sequence[str], config: Config, fabric: Fabric | None = None, *, shuffle: bool = False

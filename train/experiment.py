@@ -26,7 +26,7 @@ from train.device import memory_enough
 from train.errors import ConfigError
 from train.judge import LABEL_THRESHOLDS, Scored, compare_all, judge, label_sensitivity, read_truth
 from train.loop import Epoch, Hooks, Training, fit, predict
-from train.probes import score_probe
+from train.probes import score_probe, start_logits
 from train.progress import TrainingProgress
 from train.run import RunDirectory, begin_run, describe_store
 from train.split import Split
@@ -78,6 +78,8 @@ def run_experiment(arguments: Arguments, fabric: Fabric, data: TrainingData, out
     All processes train; then only the first one goes on, to the results. The others get None.
     """
     config = arguments.config
+    if config.on_top_of is not None:
+        data = on_top_of(config.on_top_of, config, data)
     directory = begin_together(fabric, arguments, data, output_dir)
     names = chosen(config, data)
     detectors = [name for name in names if name in DETECTORS]
@@ -93,6 +95,12 @@ def run_experiment(arguments: Arguments, fabric: Fabric, data: TrainingData, out
         known = {name: one for name, one in BASELINES.items() if not missing(one.columns, data)}
         baselines = {name: train_probe(name, one, run) for name, one in known.items()}
     return Experiment(build_results(run, models, baselines), models | baselines)
+
+
+def on_top_of(name: str, config: Config, data: TrainingData) -> TrainingData:
+    """The data, with the log-odds of a baseline for detectors to add to."""
+    _, fitted = score_probe(name, BASELINES[name], config, data)
+    return replace(data, start=start_logits(name, BASELINES[name], fitted, config, data))
 
 
 def begin_together(fabric: Fabric, arguments: Arguments, data: TrainingData, output_dir: Path) -> RunDirectory:

@@ -123,6 +123,7 @@ class Training:
         self.n_rows = len(data.split.train)
         self.n_batches = -(-self.n_rows // config.batch_size)
         self.labels = torch.from_numpy(data.split.labels)
+        self.start = None if data.start is None else torch.from_numpy(data.start).float()
         optimizer = torch.optim.AdamW(
             detector.parameters(), config.lr, betas=(0.9, 0.999), weight_decay=1e-4, fused=True
         )
@@ -202,11 +203,16 @@ class Training:
             self._save()
 
     def _loss(self, batch: Batch) -> Tensor:
-        labels = self.labels[batch.rows].to(self.fabric.device).float()
-        if not self.config.mixup:
-            return self.detector.loss(self.model(batch), labels)
-        mixup = Mixup.draw(len(batch), self.config.mixup)
-        return self.detector.loss(self.model(batch, mixup), mixup(labels))
+        mixup = Mixup.draw(len(batch), self.config.mixup) if self.config.mixup else None
+        outputs = self.model(batch) if mixup is None else self.model(batch, mixup)
+        if self.start is not None:
+            outputs = outputs._replace(logits=outputs.logits + self._of_rows(self.start, batch, mixup))
+        return self.detector.loss(outputs, self._of_rows(self.labels, batch, mixup))
+
+    def _of_rows(self, numbers: Tensor, batch: Batch, mixup: Mixup | None) -> Tensor:
+        """What is known of each row of a batch, (B,) float32, mixed as the rows are."""
+        values = numbers[batch.rows].to(self.fabric.device).float()
+        return values if mixup is None else mixup(values)
 
     def _save_is_due(self) -> bool:
         saved_at, saved_step = self._saved
@@ -314,6 +320,8 @@ def predict(fabric: Fabric, detector: Detector, data: TrainingData, side: str, c
     detector.eval()
     parts = [detector(batch.to(fabric.device, non_blocking=True)).logits.cpu().double() for batch in batches]
     logits = gather_rows(fabric, torch.cat([torch.zeros(0, dtype=torch.float64), *parts]), len(rows))  # (n_side,)
+    if data.start is not None:
+        logits += torch.from_numpy(data.start[rows])
     for position in (~logits.isfinite()).nonzero()[:1, 0].tolist():
         check_finite("score", logits[position].item(), rows[position : position + 1], data)
     return logits.sigmoid().numpy()  # of doubles, because in float32 all logits above 17 would tie at 1

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from models import FittedProbe, Probe
+from store.split import SIDES
 from train.config import Config
 from train.data import TrainingData
 from train.errors import DataError
 from train.judge import Scored
 
-__all__ = ["read_features", "score_probe"]
+__all__ = ["read_features", "score_probe", "start_logits"]
 
 
 def score_probe(name: str, probe: Probe, config: Config, data: TrainingData) -> tuple[Scored, FittedProbe]:
@@ -42,3 +45,15 @@ def read_features(name: str, probe: Probe, config: Config, data: TrainingData, s
             f"expected finite numbers for {name}, found infinity; mend that trace or leave it out"
         )
     return features
+
+
+def start_logits(
+    name: str, probe: Probe, fitted: FittedProbe, config: Config, data: TrainingData
+) -> NDArray[np.float64]:
+    """Log-odds of a fitted probe, (n_rows,); 0 for rows on no side."""
+    start = np.zeros(len(data.store))
+    for side in SIDES:
+        rows = getattr(data.split, side)
+        if len(rows):
+            start[rows] = fitted.logits(read_features(name, probe, config, data, side))
+    return start

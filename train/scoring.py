@@ -6,7 +6,7 @@ import csv
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -27,7 +27,7 @@ from train.errors import CheckpointError, ConfigError
 from train.experiment import build_detector
 from train.files import replace_file
 from train.loop import predict
-from train.probes import read_features
+from train.probes import read_features, start_logits
 from train.run import RunDirectory, read_json
 from train.split import no_split
 
@@ -88,6 +88,10 @@ def score_store(run: TrainedRun, names: Sequence[str], data: TrainingData) -> di
     if not len(data.store):
         return {name: np.zeros(0) for name in names}
     fabric = build_fabric(run.config)
+    start = run.config.on_top_of
+    if start is not None:
+        probe, fitted = BASELINES[start], load_probe(start, run)
+        data = replace(data, start=start_logits(start, probe, fitted, run.config, data))
     score = {name: score_detector if name in DETECTORS else score_probe for name in names}
     return {name: score[name](fabric, name, run, data) for name in names}
 
@@ -113,9 +117,18 @@ def score_detector(fabric: Fabric, name: str, run: TrainedRun, data: TrainingDat
 
 def score_probe(fabric: Fabric, name: str, run: TrainedRun, data: TrainingData) -> NDArray[np.float64]:
     """Scores of a probe or baseline, (n_rows,)."""
-    owner = run.directory.owner(name, run.config.seed)
-    fitted = FittedProbe.from_dict(load_checkpoint(run.directory.path / f"{name}.pt", owner))
-    return fitted.predict(read_features(name, {**PROBES, **BASELINES}[name], run.config, data, "test"))
+    features = read_features(name, {**PROBES, **BASELINES}[name], run.config, data, "test")
+    return load_probe(name, run).predict(features)
+
+
+def load_probe(name: str, run: TrainedRun) -> FittedProbe:
+    """Read what a run fitted."""
+    path = run.directory.path / f"{name}.pt"
+    saved = load_checkpoint(path, run.directory.owner(name, run.config.seed))
+    try:
+        return FittedProbe.from_dict(saved)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"{path}: expected a fitted probe, found a file without {error}; train again") from error
 
 
 def write_columns(store: TraceStore, scores: dict[str, NDArray[np.float64]]) -> None:

@@ -145,7 +145,15 @@ def test_files_of_a_run(run_dir):
     """Settings, results, scores, reports, logs, a checkpoint per training and what was fitted, and nothing else."""
     checkpoints = {f"{name}-seed{seed}.pt" for name in DEFAULT for seed in (1, 2)}
     checkpoints |= {f"{name}.pt" for name in BASELINES}
-    files = {"run.json", "results.json", "scores.csv", "report.md", "report.html", "figures", "tensorboard"} | checkpoints
+    files = {
+        "run.json",
+        "results.json",
+        "scores.csv",
+        "report.md",
+        "report.html",
+        "figures",
+        "tensorboard",
+    } | checkpoints
     assert {path.name for path in run_dir.iterdir()} == files
 
 

@@ -124,7 +124,7 @@ TAMPERED = {
     "other scores": (change_scores(invert_scores), "as in results.json"),
     "empty scores": (write("scores.csv", b""), "found no column 'trace_id'"),
     "only a header": (change_scores(lambda lines: lines.__delitem__(slice(1, None))), "both classes on the test side"),
-    "a short line": (change_scores(lambda lines: lines[3].pop()), "line 4: 10 values, found 9"),
+    "a short line": (change_scores(lambda lines: lines[3].pop()), "line 4: 12 values, found 11"),
     "a trace twice": (
         change_scores(lambda lines: lines.insert(2, lines[1])),
         "each trace once, found 't",

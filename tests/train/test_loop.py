@@ -1,5 +1,6 @@
 """The loop: any detector, the best epoch, early stopping, the same numbers from the same seed."""
 
+import dataclasses
 import io
 import itertools
 
@@ -276,3 +277,22 @@ def test_score_that_is_not_finite_names_the_trace(make_store):
     data = TrainingData(store, read_split(store, Config()))
     with pytest.raises(DataError, match=rf"score of traces 't{row}': expected a finite number, found nan"):
         predict(FABRIC, Blind(8), data, "val", Config())
+
+
+def test_a_detector_adds_to_what_it_starts_from(data):
+    """Loss and scores are of the sum of both log-odds; with nothing to add the scores are those of the start."""
+
+    class Silent(Linear):
+        def classify(self, features):
+            return Outputs(0.0 * super().classify(features).logits)
+
+    start = np.random.default_rng(0).normal(size=len(data.store))
+    on_top = dataclasses.replace(data, start=start)
+    history, _, detector = run(on_top, Silent(8), Config(epochs=1))
+    train, val = data.split.train, data.split.val
+    y, p = data.split.labels[train], 1 / (1 + np.exp(-start[train]))
+    assert history[0].loss == pytest.approx(-np.mean(np.log(np.where(y == 1, p, 1 - p))), rel=1e-5)
+    scores = predict(FABRIC, detector, on_top, "val", Config())
+    np.testing.assert_allclose(scores, 1 / (1 + np.exp(-start[val])))
+    learned, _, _ = run(on_top, config=Config(epochs=8, lr=0.05))
+    assert learned[-1].loss < learned[0].loss

@@ -107,3 +107,19 @@ def test_a_checkpoint_of_another_run_is_refused(run_dir, store_path, capsys, tmp
     results = json.loads((run_dir / "results.json").read_text()) | {"run": "other"}
     (tmp_path / "results.json").write_text(json.dumps(results))
     assert "expected a checkpoint of {'run': 'other'" in fail(capsys, tmp_path, store_path)
+
+
+def test_what_a_run_started_from_is_added(store_path, capsys, tmp_path):
+    """A run on top of a baseline predicts with it: the run's own rows get its scores again."""
+    out = tmp_path / "out"
+    flags = ["--epochs=1", "--lstm-hidden=8", "--force-cpu", "--models=lstm_solo", "--on-top-of=mean_logprob"]
+    assert main(["--store", str(store_path), "--output-dir", str(out), *flags]) == 0
+    capsys.readouterr()
+    assert predict(out, store_path) == 0
+    found, judged = read(capsys.readouterr().out), read((out / "scores.csv").read_text())
+    for trace_id, line in judged.items():
+        if line["side"] != "train":
+            assert float(found[trace_id]["lstm_solo"]) == pytest.approx(float(line["lstm_solo"]), rel=1e-5)
+    capsys.readouterr()
+    assert main(["--store", str(store_path), "--output-dir", str(out), "--on-top-of=mean_logprop"]) == 2
+    assert "--on-top-of: expected one of majority, answer_length, mean_logprob" in capsys.readouterr().err

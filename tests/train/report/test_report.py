@@ -55,12 +55,14 @@ def test_every_section_is_there(run_dir):
     """In Markdown and in HTML, and every figure that Markdown shows."""
     markdown, page = ((run_dir / f"report.{kind}").read_text() for kind in ("md", "html"))
     expected = [*ALWAYS[:4], "If labels were cut elsewhere", *ALWAYS[4:]]
+    expected.insert(-1, "Where in the layers the signal lies")
     assert headings(markdown) == expected
     assert all(f"<h2>{title}</h2>" in page for title in expected)
     figures = sorted((run_dir / "figures").iterdir())
     assert [path.stem for path in figures] == [
         "calibration",
         "histograms",
+        "layers",
         "learning_curves",
         "precision_recall",
         "risk_coverage",
