@@ -97,6 +97,13 @@ class TrainingData:
             return {}
         return {name: {"layers": self.layers} for name, column in columns.items() if "layers" in column.axis_names}
 
+    def layer_numbers(self, role: str) -> range:
+        """Numbers of the layers that are read of a column, in the store; empty where its axes have no such name."""
+        column = self.store.schema.columns[self.names([role])[role]]
+        if "layers" not in column.axis_names:
+            return range(0)
+        return range(column.item_shape[column.axis_names.index("layers")])[self.layers or slice(None)]
+
     def item_shapes(self, roles: Iterable[str]) -> dict[str, tuple[int, ...]]:
         """Role -> shape of one item, as it is read."""
         select, shapes = self.select(roles), {}

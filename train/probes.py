@@ -26,7 +26,8 @@ def score_probe(name: str, probe: Probe, config: Config, data: TrainingData) -> 
     fitted = probe.fit(train, labels[data.split.train], val, labels[data.split.val])
     facts = {"parameters": fitted.n_parameters()}
     if train.shape[1] > 1:
-        facts |= {"layer": fitted.alternative, "layer_val_auroc": list(fitted.val_auroc)}
+        layers = data.layer_numbers(probe.columns[0]) or range(train.shape[1])
+        facts |= {"layer": layers[fitted.alternative], "layers": [*layers], "layer_val_auroc": [*fitted.val_auroc]}
     seconds = round(time.perf_counter() - start, 1)
     return Scored(fitted.predict(val)[None], fitted.predict(test)[None], {**facts, "seconds": seconds}), fitted
 

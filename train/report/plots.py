@@ -256,8 +256,8 @@ def draw_layers(evidence: Evidence) -> Figure:
     styles = find_styles(evidence)
     figure, axes = one_axes("layer", "validation AUROC", rates=False)
     axes.axhline(0.5, color=FAINT, linewidth=0.8)
-    for name, areas in find_layers(evidence).items():
-        axes.plot(range(len(areas)), areas, marker="o", markersize=3, label=name, **styles[name])
+    for name, (layers, areas) in find_layers(evidence).items():
+        axes.plot(layers, areas, marker="o", markersize=3, label=name, **styles[name])
     axes.locator_params(axis="x", integer=True)
     figure.legend(loc="outside right upper", alignment="left", handlelength=2.6)
     return figure
@@ -279,10 +279,14 @@ def find_histories(evidence: Evidence) -> dict[str, list[History]]:
     return found
 
 
-def find_layers(evidence: Evidence) -> dict[str, NDArray[np.float64]]:
-    """Name -> validation AUROC of each layer (n_layers,); only of those that tell it."""
-    entries = evidence.entries.items()
-    return {name: as_numbers(entry["layer_val_auroc"]) for name, entry in entries if entry.get("layer_val_auroc")}
+def find_layers(evidence: Evidence) -> dict[str, tuple[list[int], NDArray[np.float64]]]:
+    """Name -> layers and the validation AUROC of each, both (n_layers,); only of those that tell it."""
+    found = {}
+    for name, entry in evidence.entries.items():
+        if entry.get("layer_val_auroc"):
+            areas = as_numbers(entry["layer_val_auroc"])
+            found[name] = entry.get("layers") or list(range(len(areas))), areas
+    return found
 
 
 def as_numbers(values: Iterable[float | None]) -> NDArray[np.float64]:

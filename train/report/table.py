@@ -128,7 +128,7 @@ def metric_cells(entry: dict[str, Any]) -> dict[str, str]:
         cells["sd"] = short(test["auroc_sd"])
     for header, key in METRICS.items():
         cells[header] = short(test[key])
-    cells["params"] = f"{entry['parameters'] / 1e6:.2f}M" if "parameters" in entry else ""
+    cells["params"] = short_count(entry["parameters"]) if "parameters" in entry else ""
     cells["s"] = f"{entry['seconds']:.0f}" if "seconds" in entry else ""
     return cells
 
@@ -226,6 +226,13 @@ def print_terminal(table: Table, console: Console, title: str, gaps: Sequence[in
 def with_interval(number: float, interval: Sequence[float]) -> str:
     """A number and its interval: .906 [.883, .925]."""
     return f"{short(number)} [{', '.join(map(short, interval))}]"
+
+
+def short_count(n: int) -> str:
+    """A number of parameters: 129, 66.3k, 4.80M."""
+    if n < 1000:
+        return str(n)
+    return f"{n / 1e3:.1f}k" if n < 100_000 else f"{n / 1e6:.2f}M"
 
 
 def short(number: float | None) -> str:
