@@ -46,12 +46,15 @@ def main() -> None:
         "--detectors", default="lstm_solo,gnn_det_lstm", help="separated by commas (default %(default)s)"
     )
     arguments.add_argument("--batch-size", type=int, default=32, help="traces per step (default %(default)s)")
+    arguments.add_argument("--threads", type=int, help="of the CPU's arithmetic (default: as python -m train)")
     args = arguments.parse_args()
     rows = []
     for name in args.detectors.split(","):
         data = open_data(args.dir, DETECTORS[name].columns, args.size_mb, args.hidden_size)
         base = Config(batch_size=args.batch_size, epochs=args.epochs + 1, schedule="constant", num_workers=1)
-        threads = default_threads(data.item_shapes(DETECTORS[name].columns)[DETECTORS[name].columns[0]][-1])
+        threads = args.threads or default_threads(
+            data.item_shapes(DETECTORS[name].columns)[DETECTORS[name].columns[0]][-1]
+        )
         with cpu_arithmetic(threads):
             contenders = {
                 key: start(name, data, replace(base, precision=key[0], compile=key[1])) for key in arithmetics()
@@ -62,8 +65,9 @@ def main() -> None:
 
 
 def arithmetics() -> list[tuple[str, bool]]:
-    """(precision, compiled) to compare."""
-    return [(precision, compiled) for precision in ("32", "bf16-mixed") for compiled in (False, True)]
+    """(precision, compiled) to compare; CPUs mostly emulate bf16, at a small part of the speed."""
+    precisions = ("32", "bf16-mixed") if torch.cuda.is_available() else ("32",)
+    return [(precision, compiled) for precision in precisions for compiled in (False, True)]
 
 
 def start(name: str, data: TrainingData, config: Config) -> Contender:

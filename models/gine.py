@@ -37,6 +37,8 @@ class BlockGINEConv(GINEConv):
     def __init__(self, mlp: nn.Sequential, eps: float = 0.0) -> None:
         super().__init__(mlp, eps, edge_dim=1)
 
+    is_loop = True  # not to be unrolled by a compiler
+
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, offsets: Tensor | None = None) -> Tensor:
         """`offsets`, of the packed tokens of each trace, says that these are the complete graphs of `build_graphs`."""
         bounds = None if offsets is None else offsets.tolist()

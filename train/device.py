@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor
+from torch import Tensor, nn
 
 from train.config import Config
 from train.errors import ConfigError, ResourceError
 
-__all__ = ["build_fabric", "gather_rows", "memory_enough"]
+__all__ = ["build_fabric", "compile_detector", "gather_rows", "memory_enough"]
 
 PRECISIONS = {"32": "32-true", "bf16-mixed": "bf16-mixed", "16-mixed": "16-mixed"}  # ours -> Fabric's
 
@@ -59,6 +59,14 @@ def choose_precision(config: Config, accelerator: str) -> str:
     return (
         "bf16-mixed" if config.amp and accelerator == "cuda" and torch.cuda.get_device_capability() >= (8, 0) else "32"
     )
+
+
+def compile_detector(detector: nn.Module) -> nn.Module:
+    """The detector compiled, but for loops that the compiler unrolls for minutes: LSTMs, and what is marked as one."""
+    for module in detector.modules():
+        if isinstance(module, nn.LSTM) or getattr(module, "is_loop", False):
+            module.forward = torch.compiler.disable(module.forward)
+    return torch.compile(detector, dynamic=True)
 
 
 def gather_rows(fabric: Fabric, mine: Tensor, n_rows: int) -> Tensor:

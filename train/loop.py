@@ -28,7 +28,7 @@ from models.mixup import Mixup
 from store import Batch
 from train.config import Config
 from train.data import TrainingData
-from train.device import gather_rows
+from train.device import compile_detector, gather_rows
 from train.errors import DataError
 from train.metrics import auroc
 
@@ -128,7 +128,7 @@ class Training:
             detector.parameters(), config.lr, betas=(0.9, 0.999), weight_decay=1e-4, fused=True
         )
         self.schedule = build_schedule(optimizer, config, self.n_batches)
-        module = torch.compile(detector, dynamic=True) if config.compile else detector
+        module = compile_detector(detector) if config.compile else detector
         self.model, self.optimizer = fabric.setup(module, optimizer)
         self.history: list[Epoch] = []
         self.best: Best | None = None
