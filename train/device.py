@@ -75,7 +75,9 @@ def gather_rows(fabric: Fabric, mine: Tensor, n_rows: int) -> Tensor:
         return mine
     n_most = -(-n_rows // fabric.world_size)
     padded = torch.cat([mine, mine.new_zeros(n_most - len(mine))]).to(fabric.device)
-    return fabric.all_gather(padded).T.reshape(-1)[:n_rows].to(mine.device)
+    parts = [torch.empty_like(padded) for _ in range(fabric.world_size)]
+    torch.distributed.all_gather(parts, padded)
+    return torch.stack(parts, dim=1).reshape(-1)[:n_rows].to(mine.device)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Device, precision and compilation: what is chosen, and what is refused."""
 
+import numpy as np
 import pytest
 import torch
 from lightning_fabric import Fabric
@@ -9,9 +10,9 @@ from train.config import Config
 from train.data import TrainingData
 from train.device import build_fabric, choose_precision, gather_rows, memory_enough
 from train.errors import ConfigError, ResourceError
-from train.experiment import build_detector
+from train.experiment import build_criterion, build_detector
 from train.loop import Hooks, Training, predict
-from train.split import read_split
+from train.split import Split, read_split
 
 SMALL = {"lstm_hidden": 8, "gnn_hidden": 8, "latent_dim": 8, "epochs": 2, "force_cpu": True}
 
@@ -91,14 +92,28 @@ def test_a_full_memory_says_what_to_lower():
         raise RuntimeError("shapes do not match")
 
 
-def test_rows_of_several_processes_are_put_in_order():
+def test_rows_of_several_processes_are_put_in_order(monkeypatch):
     """Rows are dealt out in turn, so the last process may have one less."""
+    values = torch.tensor([[0.0, 3, 6], [1, 4, 7], [2, 5, 0]])
 
-    class Three(Fabric):
+    def all_gather(parts, mine):
+        assert mine.tolist() == [2, 5, 0]
+        for part, value in zip(parts, values, strict=True):
+            part.copy_(value)
+
+    class Third(Fabric):
         world_size = 3
 
-        def all_gather(self, mine):
-            return torch.tensor([[0.0, 3, 6], [1, 4, 7], [2, 5, 0]], dtype=mine.dtype)
-
-    found = gather_rows(Three(accelerator="cpu", devices=1), torch.tensor([2.0, 5]), 8)
+    monkeypatch.setattr(torch.distributed, "all_gather", all_gather)
+    found = gather_rows(Third(accelerator="cpu", devices=1), torch.tensor([2.0, 5]), 8)
     assert found.tolist() == list(range(8))
+
+
+def test_classes_of_equal_weight():
+    """Both classes of train add up to half of its rows, whatever their numbers."""
+    labels = np.array([1, 0, 0, 0, 1, -1, 0])
+    rows = np.arange(4)
+    split = Split(rows, rows[:0], rows[:0], labels, np.arange(7), 0)
+    assert build_criterion(Config(), split).class_weights is None
+    of_0, of_1 = build_criterion(Config(class_weights=True), split).class_weights
+    assert (3 * of_0, 1 * of_1) == pytest.approx((2, 2))
