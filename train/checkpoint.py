@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import io
 import pickle
+import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from train.errors import CheckpointError
 from train.files import replace_file
 
-__all__ = ["load_checkpoint", "save_checkpoint"]
+__all__ = ["load_checkpoint", "load_weights", "save_checkpoint"]
+
+UNREADABLE = (pickle.UnpicklingError, zipfile.BadZipFile, zlib.error)
 
 
 def save_checkpoint(path: Path, owner: dict[str, Any], content: Mapping[str, Any]) -> None:
@@ -37,10 +42,19 @@ def load_checkpoint(path: Path, owner: dict[str, Any] | None = None) -> dict[str
         If the file is missing or unreadable, or another run's, detector's or seed's.
     """
     try:
+        check_sums(path)
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: expected a checkpoint, found no file; train again") from error
-    except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError) as error:
+    except (
+        RuntimeError,
+        pickle.UnpicklingError,
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        OSError,
+        ValueError,
+    ) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise CheckpointError(
             f"{path}: expected a checkpoint, found an unreadable file ({reason}); train again"
@@ -49,3 +63,22 @@ def load_checkpoint(path: Path, owner: dict[str, Any] | None = None) -> dict[str
     if not isinstance(found, dict) or (owner is not None and found != owner):
         raise CheckpointError(f"{path}: expected a checkpoint of {owner or 'a run'}, found one of {found}; train again")
     return checkpoint
+
+
+def check_sums(path: Path) -> None:
+    """Raise BadZipFile if a byte of a checkpoint has changed; torch, which writes checksums, does not read them."""
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise zipfile.BadZipFile(f"wrong checksum of {damaged}")
+
+
+def load_weights(module: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Give a module the weights that were read from `path`; raises CheckpointError if they are another's."""
+    try:
+        module.load_state_dict(dict(weights))
+    except (RuntimeError, TypeError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(
+            f"{path}: expected the weights of this detector, found others ({reason:.200}); train again"
+        ) from error

@@ -50,6 +50,7 @@ def open_data(config: Config, path: Path) -> TrainingData:
     for name in chosen(config, data):
         check_reader(name, config, data)
     check_start(config, data)
+    check_replaced(config, data)
     label = "label" if config.score_threshold is None else "score"
     check_columns(store, "the split", {name: name for name in ("question_id", label)}, "or add it to the store")
     split = read_split(store, config)
@@ -60,8 +61,8 @@ def open_data(config: Config, path: Path) -> TrainingData:
 def chosen(config: Config, data: TrainingData) -> list[str]:
     """Names of the detectors and probes to train; of `all` those whose columns the store has."""
     every = {**DETECTORS, **PROBES}
-    names = config.detectors
-    if ALL in names:
+    names = list(dict.fromkeys(config.detectors))
+    if names == [ALL]:
         names = [name for name in every if name not in config.left_out and not missing(every[name].columns, data)]
     for name in names:
         if name not in every:
@@ -78,11 +79,26 @@ def missing(roles: tuple[str, ...], data: TrainingData) -> list[str]:
     return missing_columns(data.store, data.names(roles))
 
 
+def check_replaced(config: Config, data: TrainingData) -> None:
+    """Raise ConfigError unless something reads each of the columns that others stand in for."""
+    known = {**DETECTORS, **PROBES, **BASELINES}
+    readers = [*chosen(config, data), *BASELINES]
+    roles = {role for name in readers for role in known[name].columns} - {"question_id"}
+    for role in config.replaced:
+        if role not in roles:
+            raise ConfigError(
+                f"--columns: expected names that these detectors and baselines read, {', '.join(sorted(roles))}, "
+                f"found {role!r:.80}{closest(role, sorted(roles))}"
+            )
+
+
 def check_start(config: Config, data: TrainingData) -> None:
     """Raise ConfigError or DataError unless the baseline that detectors start from is one that the store can give."""
     name = config.on_top_of
     if name is None:
         return
+    if not set(chosen(config, data)) & DETECTORS.keys():
+        raise ConfigError(f"--on-top-of: expected a detector of {', '.join(DETECTORS)} among --models, found none")
     if name not in BASELINES:
         known = ", ".join(BASELINES)
         raise ConfigError(f"--on-top-of: expected one of {known}, found {name!r:.80}{closest(name, BASELINES)}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 
@@ -50,6 +51,7 @@ def train(arguments: Arguments) -> None:
     from train.experiment import run_experiment
     from train.files import make_directory
     from train.report import print_table, write_report
+    from train.run import lock_directory
 
     config = arguments.config
     fabric = build_fabric(config)
@@ -63,10 +65,11 @@ def train(arguments: Arguments) -> None:
         if output_dir.resolve().is_relative_to(path.resolve()):
             raise ConfigError(f"--output-dir: expected a directory outside the store {path}, found {output_dir}")
         make_directory(output_dir)
-        experiment = run_experiment(arguments, fabric, data, output_dir)
-        if experiment is None:  # the first process writes for all
-            return
-        write_report(experiment, data, output_dir)
+        with lock_directory(output_dir) if fabric.is_global_zero else nullcontext():
+            experiment = run_experiment(arguments, fabric, data, output_dir)
+            if experiment is None:  # the first process writes for all
+                return
+            write_report(experiment, data, output_dir)
     print_table(experiment.results, Console())
     print(f"report.html, report.md, results.json, scores.csv and checkpoints: {output_dir}")
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from train.config import Parser
-from train.errors import ConfigError, OutputError
+from train.errors import ConfigError
+from train.files import check_output
 
 __all__ = ["build_parser", "main"]
 
@@ -48,7 +48,11 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> None:
     """Read, compare, write and print; mistakes come out as TrainError."""
     arguments = build_parser().parse_args(argv)
-    check_output(arguments.output)
+    if arguments.output is not None:
+        if arguments.output.suffix not in SUFFIXES:
+            found = str(arguments.output)
+            raise ConfigError(f"--output: expected a file that ends in {' or '.join(SUFFIXES)}, found {found!r}")
+        check_output(arguments.output)
     from rich.console import Console
 
     from train.finished import read_run
@@ -61,13 +65,3 @@ def main(argv: Sequence[str]) -> None:
         print(json.dumps(found, indent=1, allow_nan=False))
     else:
         print_comparison(found, Console())
-
-
-def check_output(path: Path | None) -> None:
-    """Raise ConfigError or OutputError, before anything is computed, for a file that cannot be written."""
-    if path is None:
-        return
-    if path.suffix not in SUFFIXES:
-        raise ConfigError(f"--output: expected a file that ends in {' or '.join(SUFFIXES)}, found {str(path)!r}")
-    if not os.access(path.parent, os.W_OK) or path.is_dir():
-        raise OutputError(f"--output: expected a place to write to, found {str(path)!r}; choose another file")

@@ -120,7 +120,7 @@ class Config:
         choices=("auto", "32", "bf16-mixed", "16-mixed"),
     )
     amp: bool = option(True, "--no-amp is --precision 32")
-    compile: bool | None = option(None, "run detectors through torch.compile (default: no; see the README)")
+    compile: bool = option(False, "run detectors through torch.compile, which gains nothing on a CPU")
     use_gradient_checkpointing: bool = option(
         False, "compute large parts twice in place of keeping them: less memory, more time"
     )
@@ -151,7 +151,7 @@ class Config:
     dropout: float = option(0.3, "in the LSTM and the classifier", 0, 0.99)
     kl_weight: float = option(0.01, "of the KL term of gvae_lstm", 0)
     saplma_layer: int | None = option(
-        None, "layer that saplma reads, from 0 (default: the one at 0.6 of the depth)", 0, 65_535
+        None, "layer that saplma reads, from 0, of those that --layers leaves (default: at 0.6 of the depth)", 0, 65_535
     )
 
     @property
@@ -296,6 +296,8 @@ def check_config(config: Config) -> None:
         value, choices = getattr(config, setting.name), setting.metadata["choices"]
         if isinstance(value, int | float) and not isinstance(value, bool):
             _check_range(setting, value)
+        if isinstance(value, str) and ("\0" in value or not value.isprintable()):
+            raise ConfigError(f"{flag_of(setting.name)}: expected printable characters, found {value!r:.80}")
         if choices and value not in choices:
             raise ConfigError(f"{flag_of(setting.name)}: expected one of {', '.join(choices)}, found {value!r:.80}")
     for name, (pattern, example) in FORMS.items():

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.strategies import DDPStrategy
 from torch import Tensor, nn
 
 from train.config import Config
 from train.errors import ConfigError, ResourceError
 
-__all__ = ["build_fabric", "compile_detector", "gather_rows", "memory_enough"]
+__all__ = ["build_fabric", "compile_detector", "for_a_batch", "gather_rows", "memory_enough"]
 
 PRECISIONS = {"32": "32-true", "bf16-mixed": "bf16-mixed", "16-mixed": "16-mixed"}  # ours -> Fabric's
 
@@ -43,7 +45,8 @@ def build_fabric(config: Config) -> Fabric:
         accelerator=accelerator,
         devices=n_local,
         num_nodes=n_processes // n_local,
-        strategy="ddp" if n_processes > 1 else "auto",
+        # The first process fits baselines while the others wait for it, in the first collective.
+        strategy=DDPStrategy(timeout=timedelta(days=1)) if n_processes > 1 else "auto",
         precision=PRECISIONS[choose_precision(config, accelerator)],
     )
     fabric.launch()
@@ -80,16 +83,22 @@ def gather_rows(fabric: Fabric, mine: Tensor, n_rows: int) -> Tensor:
     return torch.stack(parts, dim=1).reshape(-1)[:n_rows].to(mine.device)
 
 
+def for_a_batch(config: Config) -> str:
+    """What a training needs memory for, and what to lower where there is too little."""
+    return (
+        f"a batch of {config.batch_size} traces; lower --batch-size (and raise --grad-accum, which keeps the steps the "
+        "same), or add --use-gradient-checkpointing"
+    )
+
+
 @contextmanager
-def memory_enough(name: str, config: Config) -> Iterator[None]:
-    """Turn the errors of a device whose memory is full into a ResourceError that says what to lower."""
+def memory_enough(name: str, purpose: str) -> Iterator[None]:
+    """Turn the errors of a device whose memory is full into a ResourceError: what it is for, and what to lower."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
         full = isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
         if not full:
             raise
-        raise ResourceError(
-            f"{name}: expected memory for a batch of {config.batch_size} traces, found it full; lower --batch-size "
-            "(and raise --grad-accum, which keeps the steps the same), or add --use-gradient-checkpointing"
-        ) from error
+        needed, _, way_out = purpose.partition("; ")
+        raise ResourceError(f"{name}: expected memory for {needed}, found it full; {way_out}") from error

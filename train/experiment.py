@@ -17,13 +17,13 @@ from lightning_fabric import Fabric
 
 from models import BASELINES, DETECTORS, PROBES, Detector, Probe
 from models.losses import ClassificationLoss
-from train.checkpoint import save_checkpoint
+from train.checkpoint import load_weights, save_checkpoint
 from train.checks import chosen, missing
 from train.config import Arguments, Config
 from train.cpu import cpu_arithmetic, default_threads
 from train.data import TrainingData
-from train.device import memory_enough
-from train.errors import ConfigError
+from train.device import for_a_batch, memory_enough
+from train.errors import ConfigError, DataError
 from train.judge import LABEL_THRESHOLDS, Scored, compare_all, judge, label_sensitivity, read_truth
 from train.loop import Epoch, Hooks, Training, fit, predict
 from train.probes import score_probe, start_logits
@@ -80,21 +80,40 @@ def run_experiment(arguments: Arguments, fabric: Fabric, data: TrainingData, out
     config = arguments.config
     if config.on_top_of is not None:
         data = on_top_of(config.on_top_of, config, data)
-    directory = begin_together(fabric, arguments, data, output_dir)
     names = chosen(config, data)
     detectors = [name for name in names if name in DETECTORS]
+    for name in detectors:
+        build_detector(name, data.item_shapes(DETECTORS[name].columns), config)  # raises what would stop it later
+    directory = begin_together(fabric, arguments, data, output_dir)
     threads = config.threads or default_threads(max((hidden_size(name, data) for name in detectors), default=0))
     with cpu_arithmetic(threads):
         with TrainingProgress(len(data.split.train), config.epochs, visible=fabric.is_global_zero) as progress:
             run = Run(directory, config, data, fabric, progress)
-            models = {name: train_detector(name, run) for name in detectors}
+            fitted, baselines, left_out = fit_probes(names, run) if fabric.is_global_zero else ({}, {}, {})
+            models = fitted | {name: train_detector(name, run) for name in detectors}
         if not fabric.is_global_zero:
             return None
-        models |= {name: train_probe(name, PROBES[name], run) for name in names if name in PROBES}
-        models = {name: models[name] for name in names}
-        known = {name: one for name, one in BASELINES.items() if not missing(one.columns, data)}
-        baselines = {name: train_probe(name, one, run) for name, one in known.items()}
-    return Experiment(build_results(run, models, baselines), models | baselines)
+    models = {name: models[name] for name in names}
+    results = build_results(run, models, baselines)
+    return Experiment(results | ({"left_out": left_out} if left_out else {}), models | baselines)
+
+
+def fit_probes(names: list[str], run: Run) -> tuple[dict[str, Scored], dict[str, Scored], dict[str, str]]:
+    """Fit what takes seconds before what takes hours: the chosen probes, and every baseline that the store allows.
+
+    Gives both, and why baselines were left out whose columns hold numbers that are not finite: nobody asked for them.
+    """
+    probes = {name: train_probe(name, PROBES[name], run) for name in names if name in PROBES}
+    baselines, left_out = {}, {}
+    for name, one in BASELINES.items():
+        if missing(one.columns, run.data):
+            continue
+        try:
+            baselines[name] = train_probe(name, one, run)
+        except DataError as error:
+            left_out[name] = str(error)
+            run.progress.console.print(f"baseline {name} is left out: {error}", markup=False, highlight=False)
+    return probes, baselines, left_out
 
 
 def on_top_of(name: str, config: Config, data: TrainingData) -> TrainingData:
@@ -146,7 +165,7 @@ def describe_machine(fabric: Fabric) -> dict[str, Any]:
 def train_detector(name: str, run: Run) -> Scored:
     """Train a detector once per seed; score validation and test with the best epoch of each training."""
     seeds = range(run.config.seed, run.config.seed + run.config.seeds)
-    with memory_enough(name, run.config):
+    with memory_enough(name, for_a_batch(run.config)):
         val, test, runs = zip(*(train_once(name, replace(run.config, seed=seed), run) for seed in seeds), strict=True)
     facts = {
         "parameters": max(one.pop("parameters") for one in runs),
@@ -165,7 +184,7 @@ def train_once(name: str, config: Config, run: Run) -> tuple[np.ndarray, np.ndar
     finished = run.directory.load_finished(name, config.seed)
     if finished is None:
         finished = train_to_the_end(name, detector, config, run)
-    detector.load_state_dict(finished["weights"])
+    load_weights(detector, finished["weights"], run.directory.checkpoint(name, config.seed))
     detector.to(run.fabric.device)
     val, test = (predict(run.fabric, detector, run.data, side, config) for side in ("val", "test"))
     facts = {key: value for key, value in finished.items() if key not in ("owner", "weights", "config", "shapes")}
@@ -176,6 +195,8 @@ def train_once(name: str, config: Config, run: Run) -> tuple[np.ndarray, np.ndar
 def train_to_the_end(name: str, detector: Detector, config: Config, run: Run) -> dict[str, Any]:
     """Train a detector, from where an earlier process left off if one did; give what its checkpoint holds."""
     state = run.directory.load_state(name, config.seed)
+    if state is None:
+        check_sides(detector, config, run)
     with tell(name, config, run, state) as hooks:
         training = fit(run.fabric, detector, run.data, config, hooks, state)
     content = {
@@ -185,10 +206,18 @@ def train_to_the_end(name: str, detector: Detector, config: Config, run: Run) ->
         "history": [asdict(epoch) for epoch in training.history],
         "seconds": round(training.elapsed(), 1),
         "wait_seconds": round(training.wait_seconds, 3),
+        "processes": run.fabric.world_size,
     }
     if run.fabric.is_global_zero:
         run.directory.finish(name, config.seed, content)
     return content
+
+
+def check_sides(detector: Detector, config: Config, run: Run) -> None:
+    """Raise, before hours of training, what would stop the scoring after them: values that are not finite, memory."""
+    detector.to(run.fabric.device)
+    for side in ("val", "test"):
+        predict(run.fabric, detector, run.data, side, config)
 
 
 @contextmanager
@@ -234,7 +263,8 @@ def hidden_size(name: str, data: TrainingData) -> int:
 
 def train_probe(name: str, probe: Probe, run: Run) -> Scored:
     """Fit and score a probe, and keep what was fitted."""
-    scored, fitted = score_probe(name, probe, run.config, run.data)
+    with memory_enough(name, "the features of all rows; lower --max-traces, or read fewer --layers"):
+        scored, fitted = score_probe(name, probe, run.config, run.data)
     owner = run.directory.owner(name, run.config.seed)
     save_checkpoint(run.directory.path / f"{name}.pt", owner, fitted.to_dict())
     return scored

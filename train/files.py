@@ -10,7 +10,7 @@ from pathlib import Path
 
 from train.errors import OutputError
 
-__all__ = ["make_directory", "replace_file"]
+__all__ = ["check_output", "make_directory", "replace_file"]
 
 
 @contextlib.contextmanager
@@ -44,6 +44,12 @@ def sync_directory(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def check_output(path: Path) -> None:
+    """Raise OutputError, before anything is computed, for a file of --output that cannot be written."""
+    if not os.access(path.parent, os.W_OK) or path.is_dir():
+        raise OutputError(f"--output: expected a place to write to, found {str(path)!r}; choose another file")
 
 
 def make_directory(path: Path) -> None:

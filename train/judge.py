@@ -20,7 +20,7 @@ from train.split import UNLABELLED, Split, label_scores
 
 __all__ = ["Scored", "compare_all", "judge", "label_sensitivity", "read_truth"]
 
-CONSTANT = "majority"  # the baseline that ranks nothing: to differ from it is to differ from 0.5
+NOT_COMPARED = ("majority", "perplexity")  # the one ranks nothing: it has 0.5; the other ranks as mean_logprob does
 LABEL_THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7)  # of the score, around the 0.5 that labels are made with
 
 
@@ -65,7 +65,7 @@ def mean_metrics(labels: NDArray[np.int64], scores: NDArray[np.float64], thresho
 
 def compare_all(models: dict[str, Scored], baselines: dict[str, Scored], split: Split) -> dict[str, Any]:
     """Compare the detectors with each other and with the baselines; the verdict is on the best of either."""
-    rivals = {name: scored for name, scored in baselines.items() if name != CONSTANT}
+    rivals = {name: scored for name, scored in baselines.items() if name not in NOT_COMPARED}
     test = {name: scored.test for name, scored in (models | rivals).items()}
     pairs = [*combinations(models, 2), *product(models, rivals)]
     comparisons = compare_pairs(split.labels[split.test], test, pairs, split.questions[split.test], split.seed)

@@ -124,8 +124,9 @@ class Training:
         self.n_batches = -(-self.n_rows // config.batch_size)
         self.labels = torch.from_numpy(data.split.labels)
         self.start = None if data.start is None else torch.from_numpy(data.start).float()
+        fused = config.precision != "16-mixed"  # fused steps undo the scaling of losses themselves, too late to clip
         optimizer = torch.optim.AdamW(
-            detector.parameters(), config.lr, betas=(0.9, 0.999), weight_decay=1e-4, fused=True
+            detector.parameters(), config.lr, betas=(0.9, 0.999), weight_decay=1e-4, fused=fused
         )
         self.schedule = build_schedule(optimizer, config, self.n_batches)
         module = compile_detector(detector) if config.compile else detector
@@ -190,7 +191,7 @@ class Training:
         moves = (i + 1) % config.grad_accum == 0 or i + 1 == self.n_batches
         n_together = rows_of_move(i, self.n_rows, config.batch_size, config.grad_accum)
         with fabric.no_backward_sync(self.model, enabled=not moves):
-            loss = self._loss(batch.to(fabric.device, non_blocking=True))
+            loss, logits = self._loss(batch.to(fabric.device, non_blocking=True))
             # Processes' gradients are averaged, so each weighs its own by how many of the rows it has.
             fabric.backward(loss * (n_counted * fabric.world_size / n_together))
         if moves:
@@ -198,16 +199,17 @@ class Training:
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             self.schedule.step()
-        self.losses.add(epoch * self.n_batches + i, loss.detach(), batch.rows, n_counted)
+        self.losses.add(epoch * self.n_batches + i, loss.detach(), logits.detach(), batch.rows, n_counted)
         if moves and i + 1 < self.n_batches and self._save_is_due():
             self._save()
 
-    def _loss(self, batch: Batch) -> Tensor:
+    def _loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The loss of a batch, a scalar, and its logits (B,)."""
         mixup = Mixup.draw(len(batch), self.config.mixup) if self.config.mixup else None
         outputs = self.model(batch) if mixup is None else self.model(batch, mixup)
         if self.start is not None:
             outputs = outputs._replace(logits=outputs.logits + self._of_rows(self.start, batch, mixup))
-        return self.detector.loss(outputs, self._of_rows(self.labels, batch, mixup))
+        return self.detector.loss(outputs, self._of_rows(self.labels, batch, mixup)), outputs.logits
 
     def _of_rows(self, numbers: Tensor, batch: Batch, mixup: Mixup | None) -> Tensor:
         """What is known of each row of a batch, (B,) float32, mixed as the rows are."""
@@ -220,7 +222,13 @@ class Training:
         return late or self.losses.step - saved_step >= self.config.save_steps
 
     def _save(self) -> None:
-        self.losses.look()  # a state with a loss that is not finite is never saved
+        self.losses.look()  # a state with a loss or a weight that is not finite is never saved
+        for name, parameter in self.detector.named_parameters():
+            if not parameter.isfinite().all():
+                raise DataError(
+                    f"{self.data.store.path}: step {self.losses.step}: expected finite weights, found others in "
+                    f"{name}; lower --lr, or give --precision 32"
+                )
         self.hooks.on_save(self)
         self._saved = time.perf_counter(), self.losses.step
 
@@ -266,21 +274,24 @@ class Losses:
     def __init__(self, training: Training) -> None:
         self.training = training
         self.total, self.step = 0.0, training.n_batches * len(training.history)
-        self._last: tuple[Tensor, Tensor, NDArray | Tensor] | None = None
+        self._last: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
 
-    def add(self, step: int, loss: Tensor, rows: Sequence[int], n_counted: int) -> None:
-        """Take the mean loss of `n_counted` rows of this process."""
+    def add(self, step: int, loss: Tensor, logits: Tensor, rows: Tensor, n_counted: int) -> None:
+        """Take the mean loss of `n_counted` rows of this process, and the logits (B,) that it is of."""
         self.look()
         total = self.training.fabric.all_reduce(loss * n_counted, reduce_op="sum")
-        self.step, self._last = step + 1, (loss, total, rows)
+        self.step, self._last = step + 1, (loss, total, logits, rows)
 
     def look(self) -> None:
         """Add the last loss; raises DataError if it is not finite."""
         if self._last is None:
             return
-        (loss, total, rows), self._last = self._last, None
+        (loss, total, logits, rows), self._last = self._last, None
         training = self.training
-        check_finite(f"step {self.step}: training loss", loss.item(), rows, training.data)
+        if not math.isfinite(loss.item()):
+            to_blame = ~logits.isfinite().cpu()
+            rows = rows[to_blame] if to_blame.any() else rows
+            check_finite(f"step {self.step}: training loss", loss.item(), rows, training.data)
         if not math.isfinite(total.item()):
             raise DataError(
                 f"step {self.step}: another process found a training loss that is not finite, and says where"

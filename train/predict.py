@@ -9,6 +9,7 @@ from pathlib import Path
 
 from train.config import Parser, check_config
 from train.errors import ConfigError, store_errors
+from train.files import check_output
 
 __all__ = ["build_parser", "main"]
 
@@ -46,6 +47,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> None:
     """Read the run, score the store, write; mistakes come out as TrainError."""
     options = build_parser().parse_args(argv)
+    if options.output is not None:
+        check_output(Path(options.output))
     from models import BASELINES
     from train.scoring import open_output, open_run, open_store, score_store, write_columns, write_csv
 

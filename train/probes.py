@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +25,10 @@ def score_probe(name: str, probe: Probe, config: Config, data: TrainingData) -> 
     train, val, test = (read_features(name, probe, config, data, side) for side in ("train", "val", "test"))
     labels = data.split.labels
     fitted = probe.fit(train, labels[data.split.train], val, labels[data.split.val])
-    facts = {"parameters": fitted.n_parameters()}
+    facts: dict[str, Any] = {"parameters": fitted.n_parameters()}
+    n_imputed = sum(int(features.isnan().flatten(1).any(1).sum()) for features in (train, val, test))
+    if n_imputed:
+        facts["traces_with_missing_numbers"] = n_imputed  # the mean over train stands in for those
     if train.shape[1] > 1:
         layers = data.layer_numbers(probe.columns[0]) or range(train.shape[1])
         facts |= {"layer": layers[fitted.alternative], "layers": [*layers], "layer_val_auroc": [*fitted.val_auroc]}

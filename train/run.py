@@ -6,8 +6,11 @@ weights go to `NAME-seedS.pt`, and the state is removed. `results.json`, which n
 
 from __future__ import annotations
 
+import fcntl
 import json
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from train.config import Config, flag_of, settings_of
 from train.errors import CheckpointError, ConfigError
 from train.files import replace_file
 
-__all__ = ["RunDirectory", "begin_run", "describe_store", "read_json"]
+__all__ = ["RunDirectory", "begin_run", "describe_store", "lock_directory", "read_json"]
 
 MAX_JSON_BYTES = 100_000_000
 
@@ -70,8 +73,17 @@ class RunDirectory:
     def load_finished(self, name: str, seed: int) -> dict[str, Any] | None:
         """What `finish` wrote in this run; None if this training has not come so far."""
         path, owner = self.checkpoint(name, seed), self.owner(name, seed)
-        found = load_checkpoint(path) if self.resumed and path.exists() else None
-        return found if found and found["owner"] == owner else None  # another run's will be replaced
+        if not self.resumed or not path.exists() or load_checkpoint(path)["owner"] != owner:  # ours replaces another's
+            return None
+        return self.load_trained(name, seed)
+
+    def load_trained(self, name: str, seed: int) -> dict[str, Any]:
+        """What `finish` wrote; raises CheckpointError where there is none, or something else."""
+        path = self.checkpoint(name, seed)
+        found = load_checkpoint(path, self.owner(name, seed))
+        if not all(isinstance(found.get(key), dict) for key in ("weights", "shapes", "config")):
+            raise CheckpointError(f"{path}: expected the weights of a finished training, found none; train again")
+        return found
 
 
 def begin_run(path: Path, config: Config, store: TraceStore, *, resume: bool, overwrite: bool) -> RunDirectory:
@@ -88,17 +100,29 @@ def begin_run(path: Path, config: Config, store: TraceStore, *, resume: bool, ov
     if known is not None and resume:
         check_same(path / "run.json", known, described)
         return RunDirectory(path, known["run"], resumed=True)
-    if known is not None and not overwrite and is_unfinished(path, known):
-        raise ConfigError(
-            f"--output-dir: {path}: expected no unfinished run, found that of run.json; give --resume to go on with "
-            "it, --overwrite to lose it, or another --output-dir"
-        )
+    if known is not None and not overwrite:
+        check_replaceable(path, known, described)
     run = RunDirectory(path, uuid.uuid4().hex)
-    for state in path.glob("*.state.pt"):
-        state.unlink()
+    if known is not None:  # what lies there is a run's
+        for old in (path / "results.json", *path.glob("*.pt")):
+            old.unlink(missing_ok=True)
     with replace_file(path / "run.json") as temporary:
         temporary.write_text(json.dumps({"run": run.id, **described}, indent=1) + "\n")
     return run
+
+
+@contextmanager
+def lock_directory(path: Path) -> Iterator[None]:
+    """Keep other processes from training into a directory; raises ConfigError if one does. The lock dies with us."""
+    with (path / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError(
+                f"--output-dir: {path}: expected no other process that trains into it, found one; wait for it, or "
+                "choose another --output-dir"
+            ) from error
+        yield
 
 
 def describe_store(store: TraceStore) -> dict[str, Any]:
@@ -109,16 +133,39 @@ def describe_store(store: TraceStore) -> dict[str, Any]:
 def is_unfinished(path: Path, known: dict[str, Any]) -> bool:
     """Whether the run of run.json has saved something and not written its results."""
     results = read_json(path / "results.json")
-    return any(path.glob("*.pt")) and (results is None or results.get("run") != known.get("run"))
+    return any(path.glob("*-seed*.pt")) and (results is None or results.get("run") != known.get("run"))
+
+
+def check_replaceable(path: Path, known: dict[str, Any], described: dict[str, Any]) -> None:
+    """Raise ConfigError if a new run would cost one that is unfinished, or that was made with other settings."""
+    if is_unfinished(path, known):
+        raise ConfigError(
+            f"--output-dir: {path}: expected no unfinished run, found that of run.json; give --resume to go on with "
+            "it, --overwrite to lose it, or another --output-dir"
+        )
+    differences = find_differences(path / "run.json", known, described)
+    if differences and read_json(path / "results.json") is not None:
+        raise ConfigError(
+            f"--output-dir: {path}: expected no results of another run, found those of run.json, which differs in "
+            f"{'; '.join(differences)}; give --overwrite to lose them, or another --output-dir"
+        )
 
 
 def check_same(path: Path, known: dict[str, Any], described: dict[str, Any]) -> None:
     """Raise ConfigError, which shows the differences, unless a run was begun with these settings on this store."""
+    differences = find_differences(path, known, described)
+    if differences:
+        raise ConfigError(
+            f"--resume: {path}: expected the settings and the store that the run was begun with, found "
+            f"{'; '.join(differences)}; give the same ones, or train anew in another --output-dir"
+        )
+
+
+def find_differences(path: Path, known: dict[str, Any], described: dict[str, Any]) -> list[str]:
+    """What is not as it was when the run of run.json began, of all that its results depend on."""
     store, config = known.get("store"), settings_of(known, str(path))
     if not isinstance(store, dict) or not isinstance(known.get("run"), str):
-        raise CheckpointError(
-            f"{path}: expected what a run was begun with, found something else; train without --resume"
-        )
+        raise CheckpointError(f"{path}: expected what a run was begun with, found something else; give --overwrite")
     differences = [
         f"store: {key} {described['store'][key]!r} (the run: {store.get(key)!r})"
         for key in ("uuid", "generation", "rows")
@@ -128,11 +175,7 @@ def check_same(path: Path, known: dict[str, Any], described: dict[str, Any]) -> 
         now, then = described["config"][setting.name], config.get(setting.name, setting.default)
         if now != then and not setting.metadata["free"]:
             differences.append(f"{flag_of(setting.name)} {now!r} (the run: {then!r})")
-    if differences:
-        raise ConfigError(
-            f"--resume: {path}: expected the settings and the store that the run was begun with, found "
-            f"{'; '.join(differences)}; give the same ones, or train anew in another --output-dir"
-        )
+    return differences
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

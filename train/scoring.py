@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from models import BASELINES, DETECTORS, PROBES, FittedProbe
 from store import Column, StoreWriter, TraceStore
 from store.split import side_of_question
-from train.checkpoint import load_checkpoint
+from train.checkpoint import load_checkpoint, load_weights
 from train.checks import check_columns, check_layers, check_pairs
 from train.config import Config, check_config, settings_of
 from train.cpu import cpu_arithmetic, default_threads
 from train.data import TrainingData
-from train.device import build_fabric, memory_enough
+from train.device import build_fabric, for_a_batch, memory_enough
 from train.errors import CheckpointError, ConfigError
 from train.experiment import build_detector
 from train.files import replace_file
@@ -65,6 +65,8 @@ def open_run(path: Path) -> TrainedRun:
         )
     config = Config(**settings_of(results, str(path / "results.json")))
     check_config(config)
+    if config.on_top_of is not None and config.on_top_of not in BASELINES:
+        raise CheckpointError(f"{path}: expected a baseline to start from, found {config.on_top_of!r:.80}; train again")
     known = {**DETECTORS, **PROBES, **BASELINES}
     names = [name for group in groups for name in group if name in known]
     return TrainedRun(RunDirectory(path, results["run"], resumed=True), config, names)
@@ -74,7 +76,7 @@ def open_store(path: Path, names: Sequence[str], config: Config) -> TrainingData
     """The whole store as the test side; raises DataError where a column is missing."""
     store = TraceStore.open(path, config.cache_size)
     data = TrainingData(store, no_split(store, config.seed), config.replaced, config.layer_slice)
-    for name in names:
+    for name in [*names, *filter(None, [config.on_top_of])]:
         roles = {**DETECTORS, **PROBES, **BASELINES}[name].columns
         check_columns(store, name, data.names(roles), "or leave it out with --models")
         check_layers(data, name, roles)
@@ -101,7 +103,7 @@ def score_detector(fabric: Fabric, name: str, run: TrainedRun, data: TrainingDat
     shapes = data.item_shapes(DETECTORS[name].columns)
     scores = []
     for seed in range(run.config.seed, run.config.seed + run.config.seeds):
-        trained = load_checkpoint(run.directory.checkpoint(name, seed), run.directory.owner(name, seed))
+        trained = run.directory.load_trained(name, seed)
         expected = {role: tuple(shape) for role, shape in trained["shapes"].items()}
         if expected != shapes:
             raise ConfigError(
@@ -109,8 +111,11 @@ def score_detector(fabric: Fabric, name: str, run: TrainedRun, data: TrainingDat
                 "give traces of the same model, with the same layers"
             )
         detector = build_detector(name, shapes, run.config)
-        detector.load_state_dict(trained["weights"])
-        with cpu_arithmetic(default_threads(shapes[DETECTORS[name].columns[0]][-1])), memory_enough(name, run.config):
+        load_weights(detector, trained["weights"], run.directory.checkpoint(name, seed))
+        with (
+            cpu_arithmetic(default_threads(shapes[DETECTORS[name].columns[0]][-1])),
+            memory_enough(name, for_a_batch(run.config)),
+        ):
             scores.append(predict(fabric, detector.to(fabric.device), data, "test", run.config))
     return np.mean(scores, axis=0)
 

@@ -79,7 +79,7 @@ def store_path(tmp_path_factory, labels):
 def make_store(tmp_path):
     """The function that writes a store of one's own: (labels, columns=None, change=None) -> path."""
 
-    def make(labels, columns=None, change=None):
-        return write_store(tmp_path / "own.zarr", labels, columns, change)
+    def make(labels, columns=None, change=None, name="own.zarr"):
+        return write_store(tmp_path / name, labels, columns, change)
 
     return make

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from train.checkpoint import load_checkpoint, save_checkpoint
+from train.checkpoint import load_checkpoint, load_weights, save_checkpoint
 from train.errors import CheckpointError, OutputError
 from train.files import make_directory, replace_file
 
@@ -68,3 +68,23 @@ def test_unwritable_places_are_said(tmp_path):
         replace_file(tmp_path / "no" / "a") as temporary,
     ):
         temporary.write_text("")
+
+
+def test_one_flipped_bit_is_found(tmp_path):
+    """Wherever in the tensors it is."""
+    save_checkpoint(tmp_path / "a.pt", OWNER, {"weights": {"w": torch.arange(1000.0)}})
+    content = (tmp_path / "a.pt").read_bytes()
+    at = content.index(torch.arange(1000.0).numpy().tobytes())
+    for i in range(at, at + 4000, 371):
+        damaged = bytearray(content)
+        damaged[i] ^= 64
+        (tmp_path / "a.pt").write_bytes(damaged)
+        with pytest.raises(CheckpointError, match="found an unreadable file"):
+            load_checkpoint(tmp_path / "a.pt", OWNER)
+
+
+def test_weights_of_another_module_are_refused():
+    """In one line."""
+    with pytest.raises(CheckpointError, match=r"a.pt: expected the weights of this detector, found others") as caught:
+        load_weights(torch.nn.Linear(2, 1), {"weight": torch.zeros(1, 3)}, "a.pt")
+    assert "\n" not in str(caught.value)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from models import BASELINES
 from store import Column, Schema, StoreWriter
 from train import cli
 from train.cli import main
@@ -143,7 +144,9 @@ def test_interrupt_leaves_whole_files(store_path, tmp_path):
     assert process.returncode == 130
     assert "interrupted" in err.splitlines()[-1]
     assert "Traceback" not in err
-    assert {path.name for path in out.iterdir()} == {"run.json", "lstm_solo-seed0.state.pt", "tensorboard"}
+    baselines = {f"{name}.pt" for name in BASELINES}
+    others = {".lock", "run.json", "lstm_solo-seed0.state.pt", "tensorboard"}
+    assert {path.name for path in out.iterdir()} == others | baselines
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from lightning_fabric import Fabric
 from store import TraceStore
 from train.config import Config
 from train.data import TrainingData
-from train.device import build_fabric, choose_precision, gather_rows, memory_enough
+from train.device import build_fabric, choose_precision, for_a_batch, gather_rows, memory_enough
 from train.errors import ConfigError, ResourceError
 from train.experiment import build_criterion, build_detector
 from train.loop import Hooks, Training, predict
@@ -85,10 +85,10 @@ def test_a_full_memory_says_what_to_lower():
     for error in (torch.OutOfMemoryError("CUDA out of memory"), MemoryError(), RuntimeError(cpu)):
         with (
             pytest.raises(ResourceError, match=r"gnn: expected memory for a batch of 64 .*; lower --batch-size"),
-            memory_enough("gnn", Config(batch_size=64)),
+            memory_enough("gnn", for_a_batch(Config(batch_size=64))),
         ):
             raise error
-    with pytest.raises(RuntimeError, match="shapes"), memory_enough("gnn", Config()):
+    with pytest.raises(RuntimeError, match="shapes"), memory_enough("gnn", "a batch; lower it"):
         raise RuntimeError("shapes do not match")
 
 

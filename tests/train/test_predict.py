@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from store import Column, Schema, StoreWriter, TraceStore
 from train.cli import main
@@ -123,3 +124,21 @@ def test_what_a_run_started_from_is_added(store_path, capsys, tmp_path):
     capsys.readouterr()
     assert main(["--store", str(store_path), "--output-dir", str(out), "--on-top-of=mean_logprop"]) == 2
     assert "--on-top-of: expected one of majority, answer_length, mean_logprob" in capsys.readouterr().err
+
+
+def test_a_store_without_what_the_run_started_from(store_path, make_store, labels, capsys, tmp_path):
+    """The baseline and the column are named; so is a place that cannot be written to, before anything is computed."""
+    out = tmp_path / "out"
+    flags = ["--epochs=1", "--lstm-hidden=8", "--force-cpu", "--models=lstm_solo", "--on-top-of=mean_logprob"]
+    assert main(["--store", str(store_path), "--output-dir", str(out), *flags]) == 0
+    line = fail(capsys, out, make_store(labels, columns=["hs_last"]))
+    assert "mean_logprob: expected column 'logprob'" in line
+    assert "--output: expected a place to write to" in fail(
+        capsys, out, store_path, "--output", str(tmp_path / "no" / "a")
+    )
+    checkpoint = out / "lstm_solo-seed0.pt"
+    saved = torch.load(checkpoint, weights_only=True)
+    torch.save({**saved, "weights": {"a": torch.zeros(1)}}, checkpoint)
+    assert "expected the weights of this detector, found others" in fail(capsys, out, store_path)
+    torch.save({"owner": saved["owner"]}, checkpoint)
+    assert "expected the weights of a finished training, found none" in fail(capsys, out, store_path)

@@ -12,6 +12,8 @@ import torch
 from kills import killed_at
 
 from train.cli import main
+from train.errors import ConfigError
+from train.run import lock_directory
 
 ROOT = Path(__file__).parents[2]
 SMALL = "--gnn-hidden 8 --latent-dim 8 --lstm-hidden 8 --force-cpu --seed 1 --threads 1 --batch-size 16"
@@ -70,6 +72,7 @@ def test_killed_again_and_again(whole, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_killed_at_random_moments(whole, tmp_path):
     """The command in processes of its own, killed 20 times at random moments: every file is as if it never was."""
     path, arguments = whole
@@ -173,3 +176,48 @@ def test_a_damaged_state_is_one_line(whole, tmp_path, capsys):
     assert main([*arguments, "--output-dir", str(out), "--resume"]) == 2
     line = capsys.readouterr().err.splitlines()[-1]  # below the progress bar
     assert f"{state}: expected a checkpoint, found an unreadable file" in line
+
+
+def test_a_finished_run_is_not_replaced_by_another(whole, tmp_path, capsys):
+    """The same settings make the same results again; others need --overwrite, which leaves nothing of the old run."""
+    _, arguments = whole
+    out = tmp_path / "out"
+    flags = ["--store", arguments[1], *SMALL.split(), "--epochs", "1", "--output-dir", str(out)]
+    assert main([*flags, "--models", "saplma"]) == 0
+    before = snapshot(out)
+    line = fail(capsys, [*flags, "--models", "lstm_solo", "--lr", "0.1"])
+    assert "found those of run.json, which differs in --models 'lstm_solo' (the run: 'saplma'); --lr 0.1" in line
+    assert snapshot(out) == before
+    assert main([*flags, "--models", "saplma"]) == 0
+    assert main([*flags, "--models", "lstm_solo", "--overwrite"]) == 0
+    assert not list(out.glob("saplma*.pt"))
+
+
+def test_two_runs_do_not_share_a_directory(tmp_path):
+    """The second one is refused while the first lives."""
+    with (
+        lock_directory(tmp_path),
+        pytest.raises(ConfigError, match="expected no other process that trains into it, found one"),
+        lock_directory(tmp_path),
+    ):
+        pass
+    with lock_directory(tmp_path):
+        pass
+
+
+def test_settings_that_cannot_be_built_cost_nothing(whole, tmp_path, capsys):
+    """What a detector refuses is found before another one is trained, and before anything is written."""
+    _, arguments = whole
+    out = tmp_path / "out"
+    flags = ["--store", arguments[1], "--force-cpu", "--output-dir", str(out)]
+    line = fail(capsys, [*flags, "--models", "lstm_solo,saplma", "--saplma-layer", "9"])
+    assert "saplma" in line
+    assert not list(out.glob("*.pt"))
+    for wrong, message in (
+        (["--columns", "hs_lats=hs_last"], "--columns: expected names that these detectors and baselines read"),
+        (["--columns", "label=score"], "found 'label'"),
+        (["--models", "logreg_pca", "--on-top-of", "mean_logprob"], "--on-top-of: expected a detector"),
+        (["--models", "all,lstm_solo"], "--models: expected names of"),
+        (["--output-dir", "a\0b"], "--output-dir: expected printable characters"),
+    ):
+        assert message in fail(capsys, [*flags, *wrong])

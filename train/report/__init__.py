@@ -27,10 +27,10 @@ FOLDER = "figures"
 
 
 def write_report(experiment: Experiment, data: TrainingData, output_dir: Path) -> None:
-    """Write the files of a run."""
-    write_results(output_dir / "results.json", experiment.results)
+    """Write the files of a run; results.json, which says that it is finished, comes last."""
     write_scores(output_dir / "scores.csv", experiment, data)
     write_pages(gather_evidence(experiment, data), output_dir)
+    write_results(output_dir / "results.json", experiment.results)
 
 
 def write_pages(evidence: Evidence, output_dir: Path) -> None:
