@@ -52,7 +52,9 @@ def build_graphs(
     n_layers = hidden.shape[1]
     source, target = pair_tokens(offsets, len(hidden))
     check_pairs(attn, n_layers, len(source))
-    attn = attn.float()  # compare in float32: a threshold rounded to half precision would move
+    # A copy in float32, because a threshold rounded to half precision would move; half precision can also leave a mean
+    # of ones a little above 1.
+    attn = attn.to(torch.float32, copy=True).clamp_(0.0, 1.0)
     layer = torch.arange(n_layers, device=attn.device)
     edges = torch.stack([source, target])[:, :, None] * n_layers + layer  # (2, n_pairs, L)
     keep = keep_mask(attn, source, target, threshold, top_k)
@@ -64,7 +66,7 @@ def build_graphs(
     return Data(
         x=hidden.reshape(-1, hidden.shape[2]).float(),  # (n_tokens * L, d)
         edge_index=edge_index,
-        edge_attr=edge_attr.clamp(0.0, 1.0),  # half precision can leave a mean of ones a little above 1
+        edge_attr=edge_attr,
         batch=(trace[:, None] * n_layers + layer).reshape(-1),  # (n_tokens * L,)
         n_graphs=(len(offsets) - 1) * n_layers,
         offsets=offsets if keep is None else None,
@@ -81,7 +83,7 @@ def pair_tokens(offsets: Tensor, n_tokens: int) -> tuple[Tensor, Tensor]:
     n_sources = token - first + 1  # (n_tokens,) token i of a trace attends to i + 1 tokens
     target = torch.repeat_interleave(token, n_sources)  # (n_pairs,)
     row_start = n_sources.cumsum(0) - n_sources  # (n_tokens,) pair at which a target's row begins
-    source = torch.arange(len(target), device=offsets.device) - row_start[target] + first[target]
+    source = torch.arange(len(target), device=offsets.device) + (first - row_start)[target]
     return source, target
 
 
