@@ -25,6 +25,7 @@ SIZES = {
     "index": ["--max-ids", "10000"],
     "graphs": ["--traces", "3", "--tokens", "10", "--layers", "2", "--hidden-size", "16"],
     "scale": ["--size-mb", "500"],
+    "training": ["--size-mb", "1", "--threads", "1"],
 }
 
 

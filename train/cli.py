@@ -47,21 +47,20 @@ def train(arguments: Arguments) -> None:
     from rich.console import Console
 
     from train.checks import open_data
-    from train.device import build_fabric
+    from train.device import launched
     from train.experiment import run_experiment
     from train.files import make_directory
     from train.report import print_table, write_report
     from train.run import lock_directory
 
     config = arguments.config
-    fabric = build_fabric(config)
-    if config.store is None and fabric.is_global_zero:
-        build_example_once(EXAMPLE_STORE)
-    fabric.barrier()
     path = EXAMPLE_STORE if config.store is None else Path(config.store)
-    with store_errors():
+    output_dir = Path("runs") / path.resolve().stem if config.output_dir is None else Path(config.output_dir)
+    with launched(config) as fabric, store_errors():
+        if config.store is None and fabric.is_global_zero:
+            build_example_once(EXAMPLE_STORE)
+        fabric.barrier()
         data = open_data(config, path)
-        output_dir = Path("runs") / path.resolve().stem if config.output_dir is None else Path(config.output_dir)
         if output_dir.resolve().is_relative_to(path.resolve()):
             raise ConfigError(f"--output-dir: expected a directory outside the store {path}, found {output_dir}")
         make_directory(output_dir)

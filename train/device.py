@@ -15,9 +15,20 @@ from torch import Tensor, nn
 from train.config import Config
 from train.errors import ConfigError, ResourceError
 
-__all__ = ["build_fabric", "compile_detector", "for_a_batch", "gather_rows", "memory_enough"]
+__all__ = ["build_fabric", "compile_detector", "for_a_batch", "gather_rows", "launched", "memory_enough"]
 
 PRECISIONS = {"32": "32-true", "bf16-mixed": "bf16-mixed", "16-mixed": "16-mixed"}  # ours -> Fabric's
+
+
+@contextmanager
+def launched(config: Config) -> Iterator[Fabric]:
+    """The Fabric of a run; processes that torchrun started part in order: threads that live on would abort them."""
+    fabric = build_fabric(config)
+    try:
+        yield fabric
+    finally:
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
 
 
 def build_fabric(config: Config) -> Fabric:
