@@ -20,7 +20,7 @@ from train.config import Config
 from train.cpu import cpu_arithmetic, default_threads
 from train.data import TrainingData
 from train.device import build_fabric
-from train.experiment import build_detector
+from train.experiment import build_detector, hidden_size
 from train.loop import Hooks, Training
 from train.split import read_split
 
@@ -35,7 +35,6 @@ class Contender:
     training: Training
     first_s: float = 0.0
     seconds: tuple[float, ...] = ()
-    waited_s: float = 0.0
 
 
 def main() -> None:
@@ -52,15 +51,13 @@ def main() -> None:
     for name in args.detectors.split(","):
         data = open_data(args.dir, DETECTORS[name].columns, args.size_mb, args.hidden_size)
         base = Config(batch_size=args.batch_size, epochs=args.epochs + 1, schedule="constant", num_workers=1)
-        threads = args.threads or default_threads(
-            data.item_shapes(DETECTORS[name].columns)[DETECTORS[name].columns[0]][-1]
-        )
+        threads = args.threads or default_threads(hidden_size(name, data))
         with cpu_arithmetic(threads):
             contenders = {
                 key: start(name, data, replace(base, precision=key[0], compile=key[1])) for key in arithmetics()
             }
             take_turns(contenders, args.epochs, name)
-        rows += [describe(name, key, one, args.epochs) for key, one in contenders.items()]
+        rows += [describe(name, key, one) for key, one in contenders.items()]
     finish("training", args.results, rows, "rows_per_s")
 
 
@@ -98,7 +95,7 @@ def take_turns(contenders: dict[tuple[str, bool], Contender], epochs: int, name:
     show("")
 
 
-def describe(name: str, key: tuple[str, bool], one: Contender, epochs: int) -> dict:
+def describe(name: str, key: tuple[str, bool], one: Contender) -> dict:
     """A line of the table."""
     fabric = one.training.fabric
     device = torch.cuda.get_device_name(fabric.device) if fabric.device.type == "cuda" else "CPU"

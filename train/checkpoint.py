@@ -22,7 +22,7 @@ from train.files import replace_file
 
 __all__ = ["load_checkpoint", "load_weights", "save_checkpoint"]
 
-UNREADABLE = (pickle.UnpicklingError, zipfile.BadZipFile, zlib.error)
+UNREADABLE = (RuntimeError, pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError)
 
 
 def save_checkpoint(path: Path, owner: dict[str, Any], content: Mapping[str, Any]) -> None:
@@ -46,15 +46,7 @@ def load_checkpoint(path: Path, owner: dict[str, Any] | None = None) -> dict[str
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: expected a checkpoint, found no file; train again") from error
-    except (
-        RuntimeError,
-        pickle.UnpicklingError,
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        OSError,
-        ValueError,
-    ) as error:
+    except UNREADABLE as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise CheckpointError(
             f"{path}: expected a checkpoint, found an unreadable file ({reason}); train again"

@@ -48,7 +48,9 @@ def open_data(config: Config, path: Path) -> TrainingData:
         raise ConfigError(f"--cache-size: {error}") from error
     data = TrainingData(store, no_split(store), config.replaced, config.layer_slice)
     for name in chosen(config, data):
-        check_reader(name, config, data)
+        check_reader(name, data, f"or leave it out with {off_flag(name)}")
+        if "attn_mean" in (DETECTORS | PROBES)[name].columns:
+            check_threshold(store, config.attn_threshold)
     check_start(config, data)
     check_replaced(config, data)
     label = "label" if config.score_threshold is None else "score"
@@ -102,18 +104,16 @@ def check_start(config: Config, data: TrainingData) -> None:
     if name not in BASELINES:
         known = ", ".join(BASELINES)
         raise ConfigError(f"--on-top-of: expected one of {known}, found {name!r:.80}{closest(name, BASELINES)}")
-    check_columns(data.store, name, data.names(BASELINES[name].columns), "or leave out --on-top-of")
-    check_layers(data, name, BASELINES[name].columns)
+    check_reader(name, data, "or leave out --on-top-of")
 
 
-def check_reader(name: str, config: Config, data: TrainingData) -> None:
-    """Raise DataError unless the store holds what a detector reads."""
-    roles = (DETECTORS | PROBES)[name].columns
-    check_columns(data.store, name, data.names(roles), f"or leave it out with {off_flag(name)}")
+def check_reader(name: str, data: TrainingData, way_out: str) -> None:
+    """Raise DataError unless the store holds what a detector, probe or baseline reads."""
+    roles = {**DETECTORS, **PROBES, **BASELINES}[name].columns
+    check_columns(data.store, name, data.names(roles), way_out)
     check_layers(data, name, roles)
     if "attn_mean" in roles:
         check_pairs(data.store, data.names(roles))
-        check_threshold(data.store, config.attn_threshold)
 
 
 def check_columns(store: TraceStore, reader: str, columns: Mapping[str, str], way_out: str) -> None:

@@ -36,8 +36,6 @@ def build_parser() -> argparse.ArgumentParser:
         prog="python -m train compare",
         description="Set finished runs side by side: AUROCs on their common test rows, and paired tests.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("runs", nargs="+", metavar="DIR", type=Path, help="directory of a run: --output-dir of train")
     parser.add_argument("--output", metavar="FILE", type=Path, help="write the tables to FILE.md or FILE.csv, too")

@@ -26,7 +26,6 @@ __all__ = [
     "flag_of",
     "off_flag",
     "parse_arguments",
-    "parse_config",
     "settings_of",
 ]
 
@@ -217,7 +216,10 @@ class Arguments:
 
 
 class Parser(argparse.ArgumentParser):
-    """Arguments of a command; a mistake is a ConfigError."""
+    """Arguments of a command, with examples as its epilog; a mistake is a ConfigError."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         """One line, as a ConfigError, instead of argparse's usage and message."""
@@ -230,8 +232,6 @@ def build_parser() -> argparse.ArgumentParser:
         prog="python -m train",
         description="Train hallucination detectors on a trace store and compare them with simple baselines.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
         argument_default=argparse.SUPPRESS,  # what is not given is taken from --config, else from `Config`
     )
     parser.add_argument("--config", metavar="FILE", help="settings to begin with: a run's run.json")
@@ -248,7 +248,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
+def parse_arguments(argv: Sequence[str]) -> Arguments:
     """Read the command line; raises ConfigError, and SystemExit for --help."""
     given = vars(build_parser().parse_args(argv))
     begin = {name: given.pop(name) for name in ("resume", "overwrite") if name in given}
@@ -256,11 +256,6 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
     config = Config(**((read_settings(Path(file)) if file else {}) | given))
     check_config(config)
     return Arguments(config, **begin)
-
-
-def parse_config(argv: Sequence[str] | None = None) -> Config:
-    """The settings of a command line."""
-    return parse_arguments(argv).config
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -17,8 +17,6 @@ from train.errors import ConfigError, ResourceError
 
 __all__ = ["build_fabric", "compile_detector", "for_a_batch", "gather_rows", "launched", "memory_enough"]
 
-PRECISIONS = {"32": "32-true", "bf16-mixed": "bf16-mixed", "16-mixed": "16-mixed"}  # ours -> Fabric's
-
 
 @contextmanager
 def launched(config: Config) -> Iterator[Fabric]:
@@ -58,7 +56,7 @@ def build_fabric(config: Config) -> Fabric:
         num_nodes=n_processes // n_local,
         # The first process fits baselines while the others wait for it, in the first collective.
         strategy=DDPStrategy(timeout=timedelta(days=1)) if n_processes > 1 else "auto",
-        precision=PRECISIONS[choose_precision(config, accelerator)],
+        precision=choose_precision(config, accelerator),
     )
     fabric.launch()
     return fabric
@@ -70,9 +68,8 @@ def choose_precision(config: Config, accelerator: str) -> str:
         raise ConfigError("--precision: expected 32 or bf16-mixed on a CPU, found '16-mixed'")
     if config.precision != "auto":
         return config.precision
-    return (
-        "bf16-mixed" if config.amp and accelerator == "cuda" and torch.cuda.get_device_capability() >= (8, 0) else "32"
-    )
+    gains = accelerator == "cuda" and torch.cuda.get_device_capability() >= (8, 0)
+    return "bf16-mixed" if config.amp and gains else "32"
 
 
 def compile_detector(detector: nn.Module) -> nn.Module:

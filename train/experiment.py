@@ -26,13 +26,13 @@ from train.device import for_a_batch, memory_enough
 from train.errors import ConfigError, DataError
 from train.judge import LABEL_THRESHOLDS, Scored, compare_all, judge, label_sensitivity, read_truth
 from train.loop import Epoch, Hooks, Training, fit, predict
-from train.probes import score_probe, start_logits
+from train.probes import fit_probe, read_sides, score_probe, start_logits
 from train.progress import TrainingProgress
 from train.run import RunDirectory, begin_run, describe_store
 from train.split import Split
 from train.tensorboard import TensorBoardLog
 
-__all__ = ["Experiment", "build_detector", "run_experiment"]
+__all__ = ["Experiment", "build_detector", "hidden_size", "run_experiment"]
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,9 @@ def fit_probes(names: list[str], run: Run) -> tuple[dict[str, Scored], dict[str,
 
 def on_top_of(name: str, config: Config, data: TrainingData) -> TrainingData:
     """The data, with the log-odds of a baseline for detectors to add to."""
-    _, fitted = score_probe(name, BASELINES[name], config, data)
-    return replace(data, start=start_logits(name, BASELINES[name], fitted, config, data))
+    features = read_sides(name, BASELINES[name], config, data)
+    fitted = fit_probe(BASELINES[name], features, data.split)
+    return replace(data, start=start_logits(fitted, features, data))
 
 
 def begin_together(fabric: Fabric, arguments: Arguments, data: TrainingData, output_dir: Path) -> RunDirectory:

@@ -286,20 +286,20 @@ class Losses:
         """Add the last loss; raises DataError if it is not finite."""
         if self._last is None:
             return
-        (loss, total, logits, rows), self._last = self._last, None
-        training = self.training
-        if not math.isfinite(loss.item()):
+        (last, last_total, logits, rows), self._last = self._last, None
+        training, loss, total = self.training, last.item(), last_total.item()
+        if not math.isfinite(loss):
             to_blame = ~logits.isfinite().cpu()
             rows = rows[to_blame] if to_blame.any() else rows
-            check_finite(f"step {self.step}: training loss", loss.item(), rows, training.data)
-        if not math.isfinite(total.item()):
+            check_finite(f"step {self.step}: training loss", loss, rows, training.data)
+        if not math.isfinite(total):
             raise DataError(
                 f"step {self.step}: another process found a training loss that is not finite, and says where"
             )
-        self.total += total.item()
+        self.total += total
         start = (self.step - 1) % training.n_batches * training.config.batch_size
         n_rows = min(training.config.batch_size, training.n_rows - start)
-        training.hooks.on_step(self.step, n_rows, total.item() / n_rows, training.schedule.get_last_lr()[0])
+        training.hooks.on_step(self.step, n_rows, total / n_rows, training.schedule.get_last_lr()[0])
 
 
 def build_schedule(optimizer: torch.optim.Optimizer, config: Config, n_batches: int) -> LRScheduler:

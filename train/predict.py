@@ -29,8 +29,6 @@ def build_parser() -> argparse.ArgumentParser:
         prog="python -m train predict",
         description="Score the traces of a store with the detectors of a finished run.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--run", required=True, metavar="DIR", help="output directory of the run")
     parser.add_argument("--store", required=True, metavar="STORE", help="the traces; labels are not needed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,18 +16,19 @@ from train.config import Config
 from train.data import TrainingData
 from train.errors import DataError
 from train.judge import Scored
+from train.split import Split
 
-__all__ = ["read_features", "score_probe", "start_logits"]
+__all__ = ["fit_probe", "read_features", "read_sides", "score_probe", "start_logits"]
 
 
 def score_probe(name: str, probe: Probe, config: Config, data: TrainingData) -> tuple[Scored, FittedProbe]:
     """Fit a probe on train, choose its layer on validation, and score validation and test."""
     start = time.perf_counter()
-    train, val, test = (read_features(name, probe, config, data, side) for side in ("train", "val", "test"))
-    labels = data.split.labels
-    fitted = probe.fit(train, labels[data.split.train], val, labels[data.split.val])
+    features = read_sides(name, probe, config, data)
+    train, val, test = features.values()
+    fitted = fit_probe(probe, features, data.split)
     facts: dict[str, Any] = {"parameters": fitted.n_parameters()}
-    n_imputed = sum(int(features.isnan().flatten(1).any(1).sum()) for features in (train, val, test))
+    n_imputed = sum(int(side.isnan().flatten(1).any(1).sum()) for side in features.values())
     if n_imputed:
         facts["traces_with_missing_numbers"] = n_imputed  # the mean over train stands in for those
     if train.shape[1] > 1:
@@ -34,6 +36,17 @@ def score_probe(name: str, probe: Probe, config: Config, data: TrainingData) -> 
         facts |= {"layer": layers[fitted.alternative], "layers": [*layers], "layer_val_auroc": [*fitted.val_auroc]}
     seconds = round(time.perf_counter() - start, 1)
     return Scored(fitted.predict(val)[None], fitted.predict(test)[None], {**facts, "seconds": seconds}), fitted
+
+
+def read_sides(name: str, probe: Probe, config: Config, data: TrainingData) -> dict[str, torch.Tensor]:
+    """Side -> features (n_side, A, k)."""
+    return {side: read_features(name, probe, config, data, side) for side in SIDES}
+
+
+def fit_probe(probe: Probe, features: Mapping[str, torch.Tensor], split: Split) -> FittedProbe:
+    """Fit on train, choose the alternative on validation."""
+    train, val = split.labels[split.train], split.labels[split.val]
+    return probe.fit(features["train"], train, features["val"], val)
 
 
 def read_features(name: str, probe: Probe, config: Config, data: TrainingData, side: str) -> torch.Tensor:
@@ -52,13 +65,9 @@ def read_features(name: str, probe: Probe, config: Config, data: TrainingData, s
     return features
 
 
-def start_logits(
-    name: str, probe: Probe, fitted: FittedProbe, config: Config, data: TrainingData
-) -> NDArray[np.float64]:
-    """Log-odds of a fitted probe, (n_rows,); 0 for rows on no side."""
+def start_logits(fitted: FittedProbe, features: Mapping[str, torch.Tensor], data: TrainingData) -> NDArray[np.float64]:
+    """Log-odds of a fitted probe for the rows of some sides, (n_rows,); 0 for the others."""
     start = np.zeros(len(data.store))
-    for side in SIDES:
-        rows = getattr(data.split, side)
-        if len(rows):
-            start[rows] = fitted.logits(read_features(name, probe, config, data, side))
+    for side, numbers in features.items():
+        start[getattr(data.split, side)] = fitted.logits(numbers)
     return start

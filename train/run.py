@@ -72,18 +72,24 @@ class RunDirectory:
 
     def load_finished(self, name: str, seed: int) -> dict[str, Any] | None:
         """What `finish` wrote in this run; None if this training has not come so far."""
-        path, owner = self.checkpoint(name, seed), self.owner(name, seed)
-        if not self.resumed or not path.exists() or load_checkpoint(path)["owner"] != owner:  # ours replaces another's
+        path = self.checkpoint(name, seed)
+        if not self.resumed or not path.exists():
             return None
-        return self.load_trained(name, seed)
+        found = load_checkpoint(path)
+        ours = found["owner"] == self.owner(name, seed)  # another run's will be replaced
+        return check_trained(path, found) if ours else None
 
     def load_trained(self, name: str, seed: int) -> dict[str, Any]:
         """What `finish` wrote; raises CheckpointError where there is none, or something else."""
         path = self.checkpoint(name, seed)
-        found = load_checkpoint(path, self.owner(name, seed))
-        if not all(isinstance(found.get(key), dict) for key in ("weights", "shapes", "config")):
-            raise CheckpointError(f"{path}: expected the weights of a finished training, found none; train again")
-        return found
+        return check_trained(path, load_checkpoint(path, self.owner(name, seed)))
+
+
+def check_trained(path: Path, found: dict[str, Any]) -> dict[str, Any]:
+    """The content of a checkpoint; raises CheckpointError unless a training that came to its end wrote it."""
+    if not all(isinstance(found.get(key), dict) for key in ("weights", "shapes", "config")):
+        raise CheckpointError(f"{path}: expected the weights of a finished training, found none; train again")
+    return found
 
 
 def begin_run(path: Path, config: Config, store: TraceStore, *, resume: bool, overwrite: bool) -> RunDirectory:

@@ -18,13 +18,13 @@ from models import BASELINES, DETECTORS, PROBES, FittedProbe
 from store import Column, StoreWriter, TraceStore
 from store.split import side_of_question
 from train.checkpoint import load_checkpoint, load_weights
-from train.checks import check_columns, check_layers, check_pairs
+from train.checks import check_reader
 from train.config import Config, check_config, settings_of
 from train.cpu import cpu_arithmetic, default_threads
 from train.data import TrainingData
 from train.device import build_fabric, for_a_batch, memory_enough
 from train.errors import CheckpointError, ConfigError
-from train.experiment import build_detector
+from train.experiment import build_detector, hidden_size
 from train.files import replace_file
 from train.loop import predict
 from train.probes import read_features, start_logits
@@ -77,11 +77,7 @@ def open_store(path: Path, names: Sequence[str], config: Config) -> TrainingData
     store = TraceStore.open(path, config.cache_size)
     data = TrainingData(store, no_split(store, config.seed), config.replaced, config.layer_slice)
     for name in [*names, *filter(None, [config.on_top_of])]:
-        roles = {**DETECTORS, **PROBES, **BASELINES}[name].columns
-        check_columns(store, name, data.names(roles), "or leave it out with --models")
-        check_layers(data, name, roles)
-        if "attn_mean" in roles:
-            check_pairs(store, data.names(roles))
+        check_reader(name, data, "or leave it out with --models")
     return data
 
 
@@ -92,8 +88,8 @@ def score_store(run: TrainedRun, names: Sequence[str], data: TrainingData) -> di
     fabric = build_fabric(run.config)
     start = run.config.on_top_of
     if start is not None:
-        probe, fitted = BASELINES[start], load_probe(start, run)
-        data = replace(data, start=start_logits(start, probe, fitted, run.config, data))
+        features = {"test": read_features(start, BASELINES[start], run.config, data, "test")}
+        data = replace(data, start=start_logits(load_probe(start, run), features, data))
     score = {name: score_detector if name in DETECTORS else score_probe for name in names}
     return {name: score[name](fabric, name, run, data) for name in names}
 
@@ -113,7 +109,7 @@ def score_detector(fabric: Fabric, name: str, run: TrainedRun, data: TrainingDat
         detector = build_detector(name, shapes, run.config)
         load_weights(detector, trained["weights"], run.directory.checkpoint(name, seed))
         with (
-            cpu_arithmetic(default_threads(shapes[DETECTORS[name].columns[0]][-1])),
+            cpu_arithmetic(default_threads(hidden_size(name, data))),
             memory_enough(name, for_a_batch(run.config)),
         ):
             scores.append(predict(fabric, detector.to(fabric.device), data, "test", run.config))

@@ -7,8 +7,14 @@ import math
 import pytest
 
 from models import DETECTORS
-from train.config import SWITCHES, Config, parse_config
+from train.config import SWITCHES, Config, parse_arguments
 from train.errors import ConfigError
+
+
+def parse_config(argv):
+    """The settings of a command line."""
+    return parse_arguments(argv).config
+
 
 FORMER_FLAGS = (
     "--epochs 3 --batch-size 4 --lr 0.01 --attn-threshold 0.1 --score-threshold 0.4 --max-traces 50 --gnn-hidden 8 "

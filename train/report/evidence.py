@@ -18,7 +18,7 @@ from train.metrics import confidence, youden_threshold
 if TYPE_CHECKING:
     from train.data import TrainingData
     from train.experiment import Experiment
-from train.judge import Scored
+    from train.judge import Scored
 
 __all__ = ["Evidence", "Mistake", "find_mistakes", "gather_evidence", "no_texts"]
 

@@ -36,12 +36,7 @@ def draw_svg(picture: Picture) -> Markup:
     """Draw a picture as an SVG element in the colour of the text around it, with ids of its own."""
     buffer = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": picture.name, "svg.fonttype": "path"}):
-        picture.figure.savefig(
-            buffer,
-            format="svg",
-            transparent=True,
-            metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
-        )
+        picture.figure.savefig(buffer, format="svg", transparent=True, metadata=NO_METADATA)
     text = buffer.getvalue()
     text = text[text.index("<svg") :].rstrip().replace(INK, "currentColor")
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{picture.name}-", text)
