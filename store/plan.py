@@ -1,18 +1,21 @@
 """What a read will read, checked once against the schema. Pure."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from store.errors import NotFoundError
+from store.layers import LAYERS_AXIS, choose_layers, layer_numbers
 from store.schema import Column, Schema
 from store.values import is_integer
 
-__all__ = ["ColumnPart", "ReadPlan", "Select", "Span", "plan_read", "slice_ranges"]
+__all__ = ["ColumnPart", "ReadPlan", "Select", "Span", "cover", "plan_read", "slice_ranges"]
 
-Select = Mapping[str, Mapping[str, slice | int]]
+Select = Mapping[str, Mapping[str, slice | int | str]]
 
 
 class Span(NamedTuple):
@@ -24,12 +27,31 @@ class Span(NamedTuple):
 
 
 class ColumnPart(NamedTuple):
-    """What is read of one column."""
+    """What is read of one column.
+
+    Attributes
+    ----------
+    name, column
+        Which.
+    span
+        Which items of a row.
+    select
+        A slice an item axis; empty: whole items.
+    picked
+        (item axis, positions in its slice) of what is kept of an axis whose slice holds more than was asked for.
+    """
 
     name: str
     column: Column
     span: Span
     select: tuple[slice, ...]
+    picked: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+    def pick(self, items: np.ndarray) -> np.ndarray:
+        """Keep what was asked for of `(n, *selected item)`; a copy if that is less."""
+        for axis, positions in self.picked:
+            items = np.take(items, positions, axis=axis + 1)
+        return items
 
     def row_bytes(self, mean_items: float) -> float:
         """Bytes that are read of a row of so many items."""
@@ -46,8 +68,17 @@ class ReadPlan(NamedTuple):
     spans: tuple[Span, ...]
 
 
-def plan_read(schema: Schema, columns: Sequence[str] | None, select: Select | None, where: str) -> ReadPlan:
-    """The plan of a read; see `TraceStore.read` for the arguments and errors."""
+def plan_read(
+    schema: Schema,
+    columns: Sequence[str] | None,
+    select: Select | None,
+    where: str,
+    provenance: Mapping[str, Any] | None = None,
+) -> ReadPlan:
+    """The plan of a read; see `TraceStore.read` for the arguments and errors.
+
+    The provenance says how the layers are numbered.
+    """
     if isinstance(columns, str):
         raise TypeError(f"columns: expected a sequence of names, found the string {columns!r}")
     names = list(schema.columns) if columns is None else list(dict.fromkeys(columns))
@@ -55,11 +86,21 @@ def plan_read(schema: Schema, columns: Sequence[str] | None, select: Select | No
     for name in select:
         if name not in names:
             raise NotFoundError(f"select: expected one of the columns read, {names}, found {name!r:.200}")
-    parts = [_part(n, schema.column(n, where), schema.axis_of(n), dict(select.get(n) or {})) for n in names]
+    number = partial(layer_numbers, provenance or {})
+    parts = [
+        _part(name, schema.column(name, where), schema.axis_of(name), dict(select.get(name) or {}), number)
+        for name in names
+    ]
     return ReadPlan(tuple(parts), tuple(dict.fromkeys(part.span for part in parts)))
 
 
-def _part(name: str, column: Column, axis: str | None, select: dict[str, slice | int]) -> ColumnPart:
+def _part(
+    name: str,
+    column: Column,
+    axis: str | None,
+    select: dict[str, slice | int | str],
+    number: Callable[[int], list[int]],
+) -> ColumnPart:
     """A slice for every item axis, nothing if whole items are read; and the span of the ragged axis."""
     for wanted in select:
         known = [*filter(None, [column.axis]), *column.axis_names]
@@ -69,11 +110,28 @@ def _part(name: str, column: Column, axis: str | None, select: dict[str, slice |
     span = Span(axis)
     if column.axis in select:
         span = Span(axis, *_as_span(select.pop(column.axis), f"{where} {column.axis!r}"))
-    named = dict(zip(column.axis_names, column.item_shape, strict=False))
-    slices = [
-        _as_slice(select[key], n, f"{where} {key!r}") if key in select else slice(None) for key, n in named.items()
-    ]
-    return ColumnPart(name, column, span, tuple(slices) if select else ())
+    if not select:
+        return ColumnPart(name, column, span, ())
+    slices: list[slice] = []
+    picked: list[tuple[int, tuple[int, ...]]] = []
+    for i, (key, n) in enumerate(zip(column.axis_names, column.item_shape, strict=True)):
+        part = select.get(key, slice(None))
+        if isinstance(part, str) and key == LAYERS_AXIS:
+            covering, positions = cover(choose_layers(part, number(n), f"column {name!r}"))
+            slices.append(covering)
+            picked += [(i, positions)] if positions else []
+        else:
+            slices.append(_as_slice(part, n, f"{where} {key!r}"))
+    return ColumnPart(name, column, span, tuple(slices), tuple(picked))
+
+
+def cover(positions: Sequence[int]) -> tuple[slice, tuple[int, ...]]:
+    """The smallest slice that holds some rising positions, and where in it they are (empty: they are all of it)."""
+    step = math.gcd(*(other - one for one, other in pairwise(positions))) or 1
+    covering = slice(positions[0], positions[-1] + 1, step)
+    inside = tuple((position - positions[0]) // step for position in positions)
+    is_all = len(inside) == inside[-1] + 1
+    return covering, () if is_all else inside
 
 
 def _as_span(part: slice | int, where: str) -> tuple[int | None, int | None]:
@@ -108,12 +166,13 @@ def _as_slice(part: slice | int, n: int, where: str) -> slice:
     return part
 
 
-def _slice_of(part: slice | int, where: str) -> slice:
+def _slice_of(part: slice | int | str, where: str) -> slice:
     """A slice with whole numbers as borders; an index becomes one of length one."""
     if is_integer(part):
         part = slice(int(part), int(part) + 1 if part != -1 else None)
     if not isinstance(part, slice):
-        raise TypeError(f"{where}: expected a slice or an integer, found {part!r:.100}")
+        or_layers = ", or for layers a text like '8,16,24'"
+        raise TypeError(f"{where}: expected a slice or an integer{or_layers}, found {part!r:.100}")
     for border in (part.start, part.stop, part.step):
         if border is not None and not isinstance(border, int | np.integer):
             raise TypeError(f"{where}: expected whole numbers as borders of a slice, found {border!r:.100}")

@@ -20,6 +20,7 @@ from store.contents import StoredArray, column_array, offsets_array
 from store.errors import CorruptError, DamagedItemsError, NotFoundError, closest
 from store.id_table import check_run, read_run
 from store.index import hash_ids, packed_offsets, rows_with_hash
+from store.layers import LAYERS_AXIS, layer_numbers
 from store.manifest import GROUP_FILE, Manifest, read_manifest
 from store.maps import BufferPool
 from store.plan import ColumnPart, ReadPlan, Select, Span, plan_read, slice_ranges
@@ -130,6 +131,14 @@ class TraceStore:
         self.schema.column(name, str(self.path))
         axis = self.schema.axis_of(name)
         return np.diff(self.offsets(axis)) if axis else np.ones(len(self), np.int64)
+
+    def layers(self, name: str) -> list[int]:
+        """The layers of a column as the model numbers them, from 1 if the store records none; [] for other columns."""
+        column = self.schema.column(name, str(self.path))
+        if LAYERS_AXIS not in column.axis_names:
+            return []
+        n_layers = column.item_shape[column.axis_names.index(LAYERS_AXIS)]
+        return layer_numbers(self.provenance, n_layers)
 
     def offsets(self, axis: str) -> np.ndarray:
         """The borders of the rows on a ragged axis, int64 `(n_rows + 1,)`."""
@@ -247,7 +256,9 @@ class TraceStore:
         select
             Column -> axis name -> slice or index, e.g. `{"hidden_states": {"tokens": -1, "layers": slice(16, 20)}}`;
             only these bytes are read. A slice or index of length one keeps its axis. The ragged axis is sliced row by
-            row as a list is: a row too short gives fewer items.
+            row as a list is: a row too short gives fewer items. Slices and indices are positions, from 0; layers may
+            also be named as the model numbers them, by a text: `{"hs_last": {"layers": "8,16,24"}}` (`store.layers`
+            has the forms).
 
         Raises
         ------
@@ -262,7 +273,7 @@ class TraceStore:
 
     def plan(self, columns: Sequence[str] | None = None, select: Select | None = None) -> ReadPlan:
         """Check once what every batch will read; see `read` for the arguments and errors."""
-        return plan_read(self.schema, columns, select, str(self.path))
+        return plan_read(self.schema, columns, select, str(self.path), self.provenance)
 
     def read_batch(
         self, plan: ReadPlan, rows: np.ndarray, next_use: NextUse | None = None, into: Destination | None = None
@@ -282,6 +293,8 @@ class TraceStore:
         values = {}
         for part in plan.parts:
             items = self._read_part(part, rows, ranges[part.span], next_use, into)
+            if part.picked:
+                items = into.place(part.pick(items))
             if part.span.axis is None:
                 values[part.name] = as_tensor(items, part.column.dtype)
             elif part.column.is_text:

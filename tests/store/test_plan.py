@@ -1,14 +1,17 @@
 """Plans and what they select, against Python's own slicing."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle import SCHEMA, assert_same_row
+from torch.utils.data import DataLoader
 
-from store import NotFoundError, TraceStore
-from store.plan import Span, plan_read, slice_ranges
+from store import Column, NotFoundError, Schema, StoreWriter, TraceDataset, TraceStore
+from store.plan import Span, cover, plan_read, slice_ranges
 
 BORDERS = [None, *range(-5, 6)]
 
@@ -97,3 +100,74 @@ def test_padding_nothing_and_fixed_columns(store_path):
     assert mask.shape == (0, 0)
     with pytest.raises(TypeError, match="expected a ragged column, found 'label'"):
         store.read([0]).padded("label")
+
+
+NUMBERED = [8, 16, 17, 24]
+
+
+@pytest.fixture(scope="module")
+def numbered(tmp_path_factory):
+    """A store of four layers that are not neighbours in their model: raw, compressed and split columns."""
+    states = {"item_shape": (4, 3), "axis_names": ("layers", "hidden")}
+    columns = {
+        "raw": Column("float16", axis="tokens", **states),
+        "packed": Column("float16", axis="tokens", codec="zstd:1", **states),
+        "split": Column("float16", axis="tokens", split=("layers",), **states),
+        "fixed": Column("float16", **states),
+    }
+    path = tmp_path_factory.mktemp("numbered") / "numbered.zarr"
+    rng = np.random.default_rng(0)
+    rows = []
+    with StoreWriter.create(path, Schema(columns), {"layers": NUMBERED}) as writer:
+        for i in range(9):
+            states = rng.random((i % 4, 4, 3)).astype(np.float16)
+            fixed = rng.random((4, 3)).astype(np.float16)
+            rows.append({"raw": states, "packed": states, "split": states, "fixed": fixed})
+            writer.append(f"t{i}", rows[-1])
+    return TraceStore.open(path), rows
+
+
+@pytest.mark.parametrize("kept", [kept for n in range(1, 5) for kept in combinations(range(4), n)])
+def test_layers_are_read_by_the_models_numbers(numbered, kept):
+    """Whichever of them, and however they are stored."""
+    store, rows = numbered
+    text = ",".join(str(NUMBERED[i]) for i in kept)
+    batch = store.read([7, 0, 3], select={name: {"layers": text} for name in store.schema.columns})
+    for found, row in zip(batch, (7, 0, 3), strict=True):
+        for name in ("raw", "packed", "split"):
+            assert np.array_equal(found[name].numpy(), rows[row][name][:, kept])
+        assert np.array_equal(found["fixed"].numpy(), rows[row]["fixed"][list(kept)])
+
+
+def test_worker_processes_read_layers_by_number(numbered):
+    """Where batches lie in memory that processes share."""
+    store, rows = numbered
+    dataset = TraceDataset(store, ["raw"], {"raw": {"layers": "8,17,24"}})
+    batches = DataLoader(dataset, 3, num_workers=1)
+    found = [row for batch in batches for row in batch]
+    for one, row in zip(found, rows, strict=True):
+        assert np.array_equal(one["raw"].numpy(), row["raw"][:, [0, 2, 3]])
+
+
+def test_a_store_tells_its_layers(numbered, store_path):
+    store, _ = numbered
+    assert store.layers("fixed") == NUMBERED
+    assert TraceStore.open(store_path).layers("hidden_states") == [1, 2, 3]
+    assert TraceStore.open(store_path).layers("label") == []
+
+
+def test_layers_that_are_not_there_and_other_axes(numbered):
+    """Positions stay whole numbers; only layers have names."""
+    store, _ = numbered
+    with pytest.raises(NotFoundError, match="column 'raw': there is no layer 9; it has layers 8,16,17,24"):
+        store.plan(["raw"], {"raw": {"layers": "9"}})
+    with pytest.raises(TypeError, match="axis 'hidden': expected a slice or an integer, or for layers a text"):
+        store.plan(["raw"], {"raw": {"hidden": "1"}})
+
+
+@given(positions=st.sets(st.integers(0, 40), min_size=1).map(sorted))
+def test_a_cover_is_the_smallest_slice(positions):
+    covering, inside = cover(positions)
+    found = list(range(41))[covering]
+    assert [found[i] for i in inside or range(len(found))] == positions
+    assert (found[0], found[-1]) == (positions[0], positions[-1])

@@ -1,0 +1,190 @@
+"""Which layers of a model: how they are numbered, and how one says which are meant. Pure.
+
+Layers are numbered as the model numbers them, from 1 (the first block) to L; the embedding is no layer. A store that
+keeps some of them records their numbers (`layers` in its provenance), so layer 16 is layer 16 everywhere: when traces
+are made, read, trained on and reported. A store without that record counts its layers from 1.
+
+One syntax says which are meant: numbers and ranges between commas, both ends of a range included.
+
+============  ====================================================
+``8,16,24``   these three
+``8-16``      from 8 to 16; ``8:16`` says the same
+``8:16:4``    8, 12 and 16
+``8:``        from 8 to the last one; ``:8`` from the first to 8
+``-1``        the last one; ``-2`` the one before; ``-4:`` the last four
+============  ====================================================
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from store.errors import NotFoundError, SchemaError
+
+__all__ = [
+    "LAYERS_AXIS",
+    "LayerRange",
+    "choose_layers",
+    "format_layers",
+    "layer_numbers",
+    "parse_layers",
+    "recorded_layers",
+]
+
+LAYERS_AXIS = "layers"  # what columns call the item axis that counts layers
+FORM = "8,16,24 or 8-16 or -2"
+MAX_LAYER = 1_000_000
+
+_NUMBER = r"\d{1,6}"
+_SINGLE = re.compile(rf"-?{_NUMBER}")
+_DASH = re.compile(rf"({_NUMBER})-({_NUMBER})")
+_COLON = re.compile(rf"(-?{_NUMBER})?:(-?{_NUMBER})?(?::({_NUMBER}))?")
+
+
+class LayerRange(NamedTuple):
+    """Layers from `first` to `last`, both included.
+
+    Attributes
+    ----------
+    first, last
+        Numbers of layers; negative ones count from the last layer (-1), None stands for the first or last one.
+    step
+        Only every so many.
+    """
+
+    first: int | None
+    last: int | None
+    step: int = 1
+
+
+def parse_layers(text: str) -> list[LayerRange]:
+    """Read the syntax of the module's docstring; raises SchemaError for anything else."""
+    return [_parse_range(piece.strip(), text) for piece in text.split(",")]
+
+
+def _parse_range(piece: str, text: str) -> LayerRange:
+    if _SINGLE.fullmatch(piece):
+        return LayerRange(int(piece), int(piece))
+    dash = _DASH.fullmatch(piece)
+    if dash:
+        return _in_order(LayerRange(int(dash[1]), int(dash[2])), text)
+    colon = _COLON.fullmatch(piece)
+    if colon:
+        first, last, step = (int(part) if part else None for part in colon.groups())
+        if step != 0:
+            return _in_order(LayerRange(first, last, step or 1), text)
+    raise SchemaError(f"layers: expected a form like {FORM}, found {text!r:.80}")
+
+
+def _in_order(found: LayerRange, text: str) -> LayerRange:
+    ends = (found.first, found.last)
+    if None not in ends and min(ends) >= 0 and found.first > found.last:
+        raise SchemaError(f"layers: expected a range that rises, found {text!r:.80}")
+    return found
+
+
+def choose_layers(text: str, numbers: Sequence[int], where: str) -> list[int]:
+    """Find the layers that a text means.
+
+    Parameters
+    ----------
+    text
+        See the module's docstring.
+    numbers
+        The layers that there are, as the model numbers them, ascending.
+    where
+        What has these layers, for messages.
+
+    Returns
+    -------
+    list of int
+        Positions in `numbers`, ascending, each once.
+
+    Raises
+    ------
+    SchemaError
+        The text is none of the forms.
+    NotFoundError
+        A layer is not there.
+    """
+    chosen: set[int] = set()
+    for wanted in parse_layers(text):
+        chosen.update(_positions(wanted, numbers, where))
+    return sorted(chosen)
+
+
+def _positions(wanted: LayerRange, numbers: Sequence[int], where: str) -> list[int]:
+    first = _end_of_range(wanted.first, numbers, where, default=0)
+    last = _end_of_range(wanted.last, numbers, where, default=-1)
+    found = [
+        position
+        for position, number in enumerate(numbers)
+        if first <= number <= last and (number - first) % wanted.step == 0
+    ]
+    if not found:
+        raise _no_layer(f"{first}" if first == last else f"{first} to {last}", numbers, where)
+    return found
+
+
+def _end_of_range(end: int | None, numbers: Sequence[int], where: str, default: int) -> int:
+    """The number of a layer that a range begins or ends with."""
+    if end is None:
+        return numbers[default]
+    if -len(numbers) <= end < 0:
+        return numbers[end]
+    if numbers[0] <= end <= numbers[-1]:
+        return end
+    raise _no_layer(str(end), numbers, where)
+
+
+def _no_layer(found: str, numbers: Sequence[int], where: str) -> NotFoundError:
+    known = f"layers {format_layers(numbers)}, as the model numbers them"
+    return NotFoundError(f"{where}: there is no layer {found}; it has {known}")
+
+
+def format_layers(numbers: Sequence[int]) -> str:
+    """Write ascending numbers in the syntax of the module's docstring: [1, 2, 3, 8] is '1-3,8'."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(_format_run(run) for run in runs)
+
+
+def _format_run(run: Sequence[int]) -> str:
+    if len(run) == 1:
+        return str(run[0])
+    return f"{run[0]}{',' if len(run) == 2 else '-'}{run[-1]}"
+
+
+def recorded_layers(provenance: Mapping[str, Any]) -> list[int] | None:
+    """The numbers of a store's layers as its provenance records them.
+
+    None where it records none, or something else than different rising numbers, or where the stores that it was merged
+    from do not agree.
+    """
+    parts = provenance.get("stores")
+    if isinstance(parts, list) and "layers" not in provenance:
+        recorded = [recorded_layers(part) if isinstance(part, dict) else None for part in parts]
+        agree = all(one == recorded[0] for one in recorded)
+        return recorded[0] if recorded and agree else None
+    layers = provenance.get("layers")
+    if not isinstance(layers, list) or not all(_is_number(layer) for layer in layers):
+        return None
+    rising = all(one < other for one, other in pairwise(layers))
+    return list(layers) if layers and rising else None
+
+
+def _is_number(layer: object) -> bool:
+    return isinstance(layer, int) and not isinstance(layer, bool) and 0 <= layer < MAX_LAYER
+
+
+def layer_numbers(provenance: Mapping[str, Any], n_layers: int) -> list[int]:
+    """Number the layers of a column: as its store records them if they are so many, else from 1."""
+    recorded = recorded_layers(provenance)
+    if recorded is not None and len(recorded) == n_layers:
+        return recorded
+    return list(range(1, n_layers + 1))
