@@ -70,7 +70,7 @@ def arithmetics() -> list[tuple[str, bool]]:
 def start(name: str, data: TrainingData, config: Config) -> Contender:
     """A training whose first epoch is done."""
     torch.manual_seed(0)
-    detector = build_detector(name, data.item_shapes(DETECTORS[name].columns), config)
+    detector = build_detector(name, data, config)
     one = Contender(Training(build_fabric(config), detector, data, config, Hooks()))
     one.first_s = run_epoch(one)
     one.training.wait_seconds = 0.0

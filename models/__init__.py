@@ -7,32 +7,71 @@ registries, by what has to be done:
 - `PROBES` are methods of the literature whose features need no training but that of a logistic regression. A new one
   is one file with a `Probe` in it (the columns it reads, a function from a packed batch to features) and one line here.
 - `BASELINES` are probes too, of what every result has to be compared with; they share one file.
+
+A method is imported when it is asked for: the names alone take no torch.
 """
 
-from models.baselines import BASELINES
-from models.detector import Detector, Outputs
-from models.gnn import GnnDetLstm
-from models.gvae import GvaeLstm
-from models.lapeigvals import LAPEIGVALS
-from models.llm_check import LLM_CHECK
-from models.logreg_pca import LOGREG_PCA
-from models.lookback_lens import LOOKBACK_LENS
-from models.lstm import LstmSolo
-from models.probe import FittedProbe, Probe
-from models.saplma import Saplma
+from __future__ import annotations
 
-__all__ = ["BASELINES", "DETECTORS", "PROBES", "Detector", "FittedProbe", "Outputs", "Probe"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-DETECTORS: dict[str, type[Detector]] = {
-    "lstm_solo": LstmSolo,
-    "gnn_det_lstm": GnnDetLstm,
-    "gvae_lstm": GvaeLstm,
-    "saplma": Saplma,
+from models.registry import Registry
+
+if TYPE_CHECKING:
+    from models.detector import Detector, Outputs
+    from models.probe import FittedProbe, Probe
+
+__all__ = ["BASELINES", "DETECTORS", "PROBES", "Detector", "FittedProbe", "Outputs", "Probe", "find"]
+
+DETECTORS: Registry[type[Detector]] = Registry(
+    {
+        "lstm_solo": "models.lstm:LstmSolo",
+        "gnn_det_lstm": "models.gnn:GnnDetLstm",
+        "gvae_lstm": "models.gvae:GvaeLstm",
+        "saplma": "models.saplma:Saplma",
+    }
+)
+
+PROBES: Registry[Probe] = Registry(
+    {
+        "logreg_pca": "models.logreg_pca:LOGREG_PCA",
+        "lapeigvals": "models.lapeigvals:LAPEIGVALS",
+        "llm_check": "models.llm_check:LLM_CHECK",
+        "lookback_lens": "models.lookback_lens:LOOKBACK_LENS",
+    }
+)
+
+BASELINES: Registry[Probe] = Registry(
+    {
+        "majority": "models.baselines:MAJORITY",
+        "answer_length": "models.baselines:ANSWER_LENGTH",
+        "mean_logprob": "models.baselines:MEAN_LOGPROB",
+        "perplexity": "models.baselines:PERPLEXITY",
+        "entropy": "models.baselines:ENTROPY",
+        "logreg_first": "models.baselines:LOGREG_FIRST",
+        "logreg_best": "models.baselines:LOGREG_BEST",
+    }
+)
+
+_WHERE = {
+    "Detector": "models.detector",
+    "Outputs": "models.detector",
+    "FittedProbe": "models.probe",
+    "Probe": "models.probe",
 }
 
-PROBES: dict[str, Probe] = {
-    "logreg_pca": LOGREG_PCA,
-    "lapeigvals": LAPEIGVALS,
-    "llm_check": LLM_CHECK,
-    "lookback_lens": LOOKBACK_LENS,
-}
+
+def find(name: str) -> type[Detector] | Probe:
+    """Find a detector, a probe or a baseline by its name; raises KeyError."""
+    registry = next((one for one in (DETECTORS, PROBES, BASELINES) if name in one), None)
+    if registry is None:
+        raise KeyError(name)
+    return registry[name]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the classes that every method is made of when they are first asked for."""
+    if name in _WHERE:
+        return getattr(import_module(_WHERE[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,7 +21,16 @@ from models.tokens import mean_over_answer
 if TYPE_CHECKING:
     from store import Batch
 
-__all__ = ["BASELINES", "every_layer"]
+__all__ = [
+    "ANSWER_LENGTH",
+    "ENTROPY",
+    "LOGREG_BEST",
+    "LOGREG_FIRST",
+    "MAJORITY",
+    "MEAN_LOGPROB",
+    "PERPLEXITY",
+    "every_layer",
+]
 
 
 def constant(batch: Batch) -> Tensor:
@@ -68,12 +77,10 @@ def first_layer(batch: Batch) -> Tensor:
     return batch["hs_last"][:, :1]
 
 
-BASELINES: dict[str, Probe] = {
-    "majority": Probe(("question_id",), constant),
-    "answer_length": Probe(("answer_len",), answer_length),
-    "mean_logprob": Probe(("logprob", "prompt_len", "answer_len"), mean_logprob),
-    "perplexity": Probe(("logprob", "prompt_len", "answer_len"), perplexity),
-    "entropy": Probe(("entropy", "prompt_len", "answer_len"), mean_entropy),
-    "logreg_first": Probe(("hs_last",), first_layer),
-    "logreg_best": Probe(("hs_last",), every_layer),
-}
+MAJORITY = Probe(("question_id",), constant)
+ANSWER_LENGTH = Probe(("answer_len",), answer_length)
+MEAN_LOGPROB = Probe(("logprob", "prompt_len", "answer_len"), mean_logprob)
+PERPLEXITY = Probe(("logprob", "prompt_len", "answer_len"), perplexity)
+ENTROPY = Probe(("entropy", "prompt_len", "answer_len"), mean_entropy)
+LOGREG_FIRST = Probe(("hs_last",), first_layer)
+LOGREG_BEST = Probe(("hs_last",), every_layer)

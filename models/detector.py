@@ -40,6 +40,8 @@ class Detector(nn.Module):
         Settings that the constructor takes by name, beside the hidden size.
     criterion : nn.Module
         (logits (B,), labels (B,) float32 in [0, 1]) -> scalar. Replace it to weigh examples differently.
+    layer : int or None
+        Where a detector that reads one layer finds it, by its position among those it is given.
     recompute : bool
         Do the parts that `self.run` runs a second time in the backward pass, in place of keeping what they computed:
         less memory, more time, the same numbers.
@@ -51,11 +53,15 @@ class Detector(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.criterion: nn.Module = ClassificationLoss()
+        self.layer: int | None = None
         self.recompute = False
 
     @classmethod
     def build(cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any]) -> Detector:
-        """Construct from the item shapes of a store's columns and a mapping that holds at least `options`."""
+        """Construct from the item shapes of a store's columns and a mapping that holds at least `options`.
+
+        A setting that names a layer comes as the layer's position among those that are read.
+        """
         hidden_size = item_shapes[cls.columns[0]][-1]
         return cls(hidden_size, **{name: settings[name] for name in cls.options})
 

@@ -23,7 +23,7 @@ class Saplma(Detector):
     hidden_size, n_layers : int
         d and L of `hs_last`.
     saplma_layer : int, optional
-        Place of the layer in `hs_last`, from 0; by default the one at 60% of the depth, the paper's 20th of 32.
+        Position of the layer in `hs_last`; by default the one at 60% of the depth, the paper's 20th of 32.
 
     Shapes
     ------

@@ -25,6 +25,7 @@ from store.errors import NotFoundError, SchemaError
 __all__ = [
     "LAYERS_AXIS",
     "LayerRange",
+    "attach_layers",
     "choose_layers",
     "format_layers",
     "layer_numbers",
@@ -37,6 +38,7 @@ FORM = "8,16,24 or 8-16 or -2"
 MAX_LAYER = 1_000_000
 
 _NUMBER = r"\d{1,6}"
+_MINUS = re.compile(r"-\d")
 _SINGLE = re.compile(rf"-?{_NUMBER}")
 _DASH = re.compile(rf"({_NUMBER})-({_NUMBER})")
 _COLON = re.compile(rf"(-?{_NUMBER})?:(-?{_NUMBER})?(?::({_NUMBER}))?")
@@ -56,6 +58,17 @@ class LayerRange(NamedTuple):
     first: int | None
     last: int | None
     step: int = 1
+
+
+def attach_layers(argv: Sequence[str]) -> list[str]:
+    """Write `--layers -2:` as `--layers=-2:`, which argparse does not take for another flag."""
+    attached: list[str] = []
+    for argument in argv:
+        if attached and attached[-1] == "--layers" and _MINUS.match(argument):
+            attached[-1] = f"--layers={argument}"
+        else:
+            attached.append(argument)
+    return attached
 
 
 def parse_layers(text: str) -> list[LayerRange]:

@@ -14,7 +14,7 @@ RANKS = [
     ["store.errors"],
     ["store.codecs", "store.files", "store.maps", "store.cache", "store.lock"],
     ["store.schema"],
-    ["store.manifest", "store.index", "store.layers", "store.split", "store.values", "store.zarr_json"],
+    ["store.manifest", "store.index", "store.layers", "store.origin", "store.split", "store.values", "store.zarr_json"],
     ["store.shard", "store.plan", "store.contents"],
     ["store.array"],
     ["store.array_writer"],

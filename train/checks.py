@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from models import BASELINES, DETECTORS, PROBES
-from store import Column, TraceStore
+from models import BASELINES, DETECTORS, PROBES, find
+from store import Column, StoreError, TraceStore
 from store.errors import closest
-from train.config import ALL, Config, off_flag
+from train.config import ALL, Config, check_names, off_flag
 from train.data import TrainingData
 from train.errors import ConfigError, DataError
 from train.split import check_batch, no_split, read_split
@@ -46,10 +46,10 @@ def open_data(config: Config, path: Path) -> TrainingData:
         store = TraceStore.open(path, config.cache_size)
     except ValueError as error:
         raise ConfigError(f"--cache-size: {error}") from error
-    data = TrainingData(store, no_split(store), config.replaced, config.layer_slice)
+    data = TrainingData(store, no_split(store), config.replaced, config.layers)
     for name in chosen(config, data):
         check_reader(name, data, f"or leave it out with {off_flag(name)}")
-        if "attn_mean" in (DETECTORS | PROBES)[name].columns:
+        if "attn_mean" in find(name).columns:
             check_threshold(store, config.attn_threshold)
     check_start(config, data)
     check_replaced(config, data)
@@ -62,15 +62,11 @@ def open_data(config: Config, path: Path) -> TrainingData:
 
 def chosen(config: Config, data: TrainingData) -> list[str]:
     """Names of the detectors and probes to train; of `all` those whose columns the store has."""
-    every = {**DETECTORS, **PROBES}
+    check_names(config)
     names = list(dict.fromkeys(config.detectors))
     if names == [ALL]:
-        names = [name for name in every if name not in config.left_out and not missing(every[name].columns, data)]
-    for name in names:
-        if name not in every:
-            raise ConfigError(
-                f"--models: expected names of {', '.join(every)}, or all, found {name!r:.80}{closest(name, every)}"
-            )
+        every = [name for name in [*DETECTORS, *PROBES] if name not in config.left_out]
+        names = [name for name in every if not missing(find(name).columns, data)]
     if not names:
         raise ConfigError(f"--models all: expected a store with columns of a detector, found none in {data.store.path}")
     return names
@@ -83,9 +79,8 @@ def missing(roles: tuple[str, ...], data: TrainingData) -> list[str]:
 
 def check_replaced(config: Config, data: TrainingData) -> None:
     """Raise ConfigError unless something reads each of the columns that others stand in for."""
-    known = {**DETECTORS, **PROBES, **BASELINES}
     readers = [*chosen(config, data), *BASELINES]
-    roles = {role for name in readers for role in known[name].columns} - {"question_id"}
+    roles = {role for name in readers for role in find(name).columns} - {"question_id"}
     for role in config.replaced:
         if role not in roles:
             raise ConfigError(
@@ -101,15 +96,12 @@ def check_start(config: Config, data: TrainingData) -> None:
         return
     if not set(chosen(config, data)) & DETECTORS.keys():
         raise ConfigError(f"--on-top-of: expected a detector of {', '.join(DETECTORS)} among --models, found none")
-    if name not in BASELINES:
-        known = ", ".join(BASELINES)
-        raise ConfigError(f"--on-top-of: expected one of {known}, found {name!r:.80}{closest(name, BASELINES)}")
     check_reader(name, data, "or leave out --on-top-of")
 
 
 def check_reader(name: str, data: TrainingData, way_out: str) -> None:
     """Raise DataError unless the store holds what a detector, probe or baseline reads."""
-    roles = {**DETECTORS, **PROBES, **BASELINES}[name].columns
+    roles = find(name).columns
     check_columns(data.store, name, data.names(roles), way_out)
     check_layers(data, name, roles)
     if "attn_mean" in roles:
@@ -134,7 +126,6 @@ def check_columns(store: TraceStore, reader: str, columns: Mapping[str, str], wa
 
 def check_layers(data: TrainingData, reader: str, roles: Iterable[str]) -> None:
     """Raise DataError if only some layers are to be read of columns that have none, or have fewer."""
-    shapes = data.item_shapes(roles)
     for role, name in data.names(roles).items():
         column = data.store.schema.columns[name]
         if data.layers is None or not column.item_shape:
@@ -144,12 +135,10 @@ def check_layers(data: TrainingData, reader: str, roles: Iterable[str]) -> None:
                 f"{data.store.path}: {reader}: --layers: expected an axis 'layers' in column {name!r}, found "
                 f"{', '.join(map(repr, column.axis_names)) or 'axes without names'}; leave out --layers"
             )
-        if 0 in shapes[role]:
-            n_layers = column.item_shape[column.axis_names.index("layers")]
-            raise DataError(
-                f"{data.store.path}: {reader}: --layers: expected some of the {n_layers} layers of column {name!r}, "
-                "found none of them; choose from 0 on"
-            )
+        try:
+            data.layer_numbers(role)
+        except StoreError as error:
+            raise DataError(f"{data.store.path}: {reader}: --layers: {error}") from error
 
 
 def kind_of(column: Column) -> str:

@@ -15,6 +15,9 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
+from models import BASELINES, DETECTORS, PROBES
+from store.errors import SchemaError, closest
+from store.layers import attach_layers, parse_layers
 from train.errors import ConfigError
 
 __all__ = [
@@ -23,6 +26,7 @@ __all__ = [
     "Parser",
     "build_parser",
     "check_config",
+    "check_names",
     "flag_of",
     "off_flag",
     "parse_arguments",
@@ -33,7 +37,7 @@ EXAMPLES = """examples:
   python -m train                                        the embedded example: three detectors and the baselines
   python -m train --store traces.zarr --seeds 3          three seeds on one split: mean and spread
   python -m train --store traces.zarr --models all       every detector whose columns the store has
-  python -m train --store traces.zarr --models lapeigvals,saplma,lstm_solo --layers 8:24
+  python -m train --store traces.zarr --models lapeigvals,saplma,lstm_solo --layers 8-24
   python -m train --store traces.zarr --resume           go on after a crash, as if there had been none
   python -m train --config runs/traces/run.json --lr 3e-4 --output-dir runs/slower     as that run, but for two settings
   torchrun --nproc-per-node 2 -m train --store traces.zarr                      two processes share each batch
@@ -55,7 +59,6 @@ MAX_CONFIG_BYTES = 1_000_000
 STEPS, MINUTES = r"[1-9]\d{0,8}", r"\d{1,6}(\.\d{1,6})?min"
 FORMS = {  # of settings that are texts: pattern, example
     "columns": (r"\w+=\w+(,\w+=\w+)*", "hs_last=MY_STATES"),
-    "layers": (r"-?\d{1,6}|(-?\d{1,6})?:(-?\d{1,6})?(:[1-9]\d{0,5})?", "5, 8:24 or 8:24:2"),
     "save_every": (f"{STEPS}|{MINUTES}|{STEPS},{MINUTES}", "500, 10min or 500,10min"),
 }
 
@@ -69,13 +72,22 @@ def option(
     low_open: bool = False,
     choices: tuple[str, ...] = (),
     free: bool = False,
+    layer: bool = False,
 ) -> Any:
     """Describe a setting.
 
     It has a default, a help text, and a range [low, high], or (low, high] if `low_open`, or `choices`; `free` ones
-    change how a run gets to its results, never the results.
+    change how a run gets to its results, never the results. A `layer` is a layer's number in its model.
     """
-    metadata = {"help": text, "low": low, "high": high, "low_open": low_open, "choices": choices, "free": free}
+    metadata = {
+        "help": text,
+        "low": low,
+        "high": high,
+        "low_open": low_open,
+        "choices": choices,
+        "free": free,
+        "layer": layer,
+    }
     return field(default=default, metadata=metadata)
 
 
@@ -87,9 +99,13 @@ class Config:
         None, "store to train on (default: the embedded example, built once under data/)", free=True
     )
     output_dir: str | None = option(None, "where results go (default: runs/NAME_OF_STORE)", free=True)
-    models: str = option(",".join(SWITCHES), "detectors to train, separated by commas, or all; a wrong name shows them")
+    models: str = option(
+        ",".join(SWITCHES), f"detectors to train, separated by commas, or all: {', '.join([*DETECTORS, *PROBES])}"
+    )
     on_top_of: str | None = option(
-        None, "baseline to start from: detectors learn what to add to its log-odds (default: none)"
+        None,
+        "baseline to start from: detectors learn what to add to its log-odds (default: none); one of "
+        f"{', '.join(BASELINES)}",
     )
     seed: int = option(0, "of the split, the weights and the order of the rows", 0, 2**31 - 1)
     seeds: int = option(1, "train each detector this many times, from --seed on, all on one split", 1, 100)
@@ -97,7 +113,7 @@ class Config:
     score_threshold: float | None = option(None, "label = 1 iff score < this (default: the labels as stored)")
     columns: str | None = option(None, "columns to read in place of others, as hs_last=MY_STATES,...")
     layers: str | None = option(
-        None, "layers to read, counted from 0, as 5 or START:STOP or START:STOP:STEP (default: all)"
+        None, "layers to read, as the model numbers them: 8,16,24 or 8-16, -1 the last (default: all)"
     )
 
     epochs: int = option(10, "at most this many passes over the training rows", 1, 10**6)
@@ -150,7 +166,11 @@ class Config:
     dropout: float = option(0.3, "in the LSTM and the classifier", 0, 0.99)
     kl_weight: float = option(0.01, "of the KL term of gvae_lstm", 0)
     saplma_layer: int | None = option(
-        None, "layer that saplma reads, from 0, of those that --layers leaves (default: at 0.6 of the depth)", 0, 65_535
+        None,
+        "layer that saplma reads, as the model numbers it (default: at 0.6 of the depth of those that are read)",
+        -65_535,
+        65_535,
+        layer=True,
     )
 
     @property
@@ -169,14 +189,6 @@ class Config:
     def replaced(self) -> dict[str, str]:
         """Column that detectors read -> column of the store that stands in for it."""
         return dict(pair.split("=") for pair in self.columns.split(",")) if self.columns else {}
-
-    @property
-    def layer_slice(self) -> slice | None:
-        """The layers to read; None for all."""
-        if self.layers is None:
-            return None
-        parts = [int(part) if part else None for part in self.layers.split(":")]
-        return slice(parts[0], None if parts[0] == -1 else parts[0] + 1) if len(parts) == 1 else slice(*parts)
 
     @property
     def save_steps(self) -> float:
@@ -250,11 +262,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 def parse_arguments(argv: Sequence[str]) -> Arguments:
     """Read the command line; raises ConfigError, and SystemExit for --help."""
-    given = vars(build_parser().parse_args(argv))
+    given = vars(build_parser().parse_args(attach_layers(argv)))
     begin = {name: given.pop(name) for name in ("resume", "overwrite") if name in given}
     file = given.pop("config", None)
     config = Config(**((read_settings(Path(file)) if file else {}) | given))
     check_config(config)
+    check_names(config)
     return Arguments(config, **begin)
 
 
@@ -282,7 +295,20 @@ def settings_of(content: Any, where: str) -> dict[str, Any]:
         kinds = known[name].type.split(" | ")
         if type(value).__name__.replace("NoneType", "None") not in kinds + ["int"] * ("float" in kinds):
             raise ConfigError(f"{where}: {name}: expected {known[name].type}, found {value!r:.80}")
+    if settings is not content:
+        _check_numbering(content, settings, where)
     return settings
+
+
+def _check_numbering(record: dict[str, Any], settings: dict[str, Any], where: str) -> None:
+    """Refuse the layers of a run that was made when they were counted from 0: they mean others now."""
+    named = [name for name in ("layers", "saplma_layer") if settings.get(name) is not None]
+    if named and "layers" not in record:
+        flags = " and ".join(flag_of(name) for name in named)
+        raise ConfigError(
+            f"{where}: {flags} of an older version, which counted layers from 0; now they are numbered as the model "
+            "numbers them: train again, with the numbers of today"
+        )
 
 
 def check_config(config: Config) -> None:
@@ -299,12 +325,33 @@ def check_config(config: Config) -> None:
         value = getattr(config, name)
         if value is not None and not re.fullmatch(pattern, value, re.ASCII):
             raise ConfigError(f"{flag_of(name)}: expected a form like {example}, found {value!r:.80}")
+    if config.layers is not None:
+        try:
+            parse_layers(config.layers)
+        except SchemaError as error:
+            raise ConfigError(f"--{error}") from error
     if not config.amp and config.precision not in ("auto", "32"):
         raise ConfigError(f"--no-amp: expected --precision 32 or none with it, found {config.precision!r}")
     if not config.detectors:
         raise ConfigError(
             "expected a detector to train, found all of them switched off; name one with --models, or leave out a "
             "--no-run- flag"
+        )
+
+
+def check_names(config: Config) -> None:
+    """Raise ConfigError for a detector, probe or baseline that there is not."""
+    known = [*DETECTORS, *PROBES]
+    for name in config.detectors:
+        if name not in known and config.detectors != [ALL]:
+            raise ConfigError(
+                f"--models: there is no {name!r:.80}{closest(name, known)}; choose from {', '.join(known)}, or all"
+            )
+    start = config.on_top_of
+    if start is not None and start not in BASELINES:
+        raise ConfigError(
+            f"--on-top-of: there is no baseline {start!r:.80}{closest(start, BASELINES)}; choose from "
+            f"{', '.join(BASELINES)}"
         )
 
 

@@ -11,6 +11,7 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from store import Batch, TraceLoader, TraceStore
+from store.layers import LAYERS_AXIS, choose_layers
 from train.config import Config
 from train.split import Split
 
@@ -47,8 +48,9 @@ class TrainingData:
     ----------
     replaced : role -> column of the store
         Of columns that stand in for those that detectors name.
-    layers : slice or None
-        The layers to read of columns that have an axis `layers`; None for all.
+    layers : str or None
+        The layers to read of columns that have an axis `layers`, as the model numbers them (`store.layers` has the
+        forms); None for all.
     start : float64 (n_rows,) or None
         Log-odds that detectors add to; None: they say it all.
     """
@@ -56,7 +58,7 @@ class TrainingData:
     store: TraceStore
     split: Split
     replaced: Mapping[str, str] = field(default_factory=dict)
-    layers: slice | None = None
+    layers: str | None = None
     start: NDArray[np.float64] | None = None
 
     def loader(
@@ -90,26 +92,28 @@ class TrainingData:
         """Role -> column of the store."""
         return {role: self.replaced.get(role, role) for role in roles}
 
-    def select(self, roles: Iterable[str]) -> dict[str, dict[str, slice]]:
+    def select(self, roles: Iterable[str]) -> dict[str, dict[str, str]]:
         """What to read of the columns, in the form of `TraceStore.read`."""
-        columns = {name: self.store.schema.columns[name] for name in self.names(roles).values()}
         if self.layers is None:
             return {}
-        return {name: {"layers": self.layers} for name, column in columns.items() if "layers" in column.axis_names}
+        names = self.names(roles).values()
+        return {name: {LAYERS_AXIS: self.layers} for name in names if self.store.layers(name)}
 
-    def layer_numbers(self, role: str) -> range:
-        """Numbers of the layers that are read of a column, in the store; empty where its axes have no such name."""
-        column = self.store.schema.columns[self.names([role])[role]]
-        if "layers" not in column.axis_names:
-            return range(0)
-        return range(column.item_shape[column.axis_names.index("layers")])[self.layers or slice(None)]
+    def layer_numbers(self, role: str) -> list[int]:
+        """The layers that are read of a column, as the model numbers them; [] where its axes have no such name."""
+        name = self.names([role])[role]
+        numbers = self.store.layers(name)
+        if self.layers is None or not numbers:
+            return numbers
+        return [numbers[i] for i in choose_layers(self.layers, numbers, f"column {name!r}")]
 
     def item_shapes(self, roles: Iterable[str]) -> dict[str, tuple[int, ...]]:
         """Role -> shape of one item, as it is read."""
-        select, shapes = self.select(roles), {}
-        for role, name in self.names(roles).items():
-            column = self.store.schema.columns[name]
-            axes = column.axis_names or ("",) * len(column.item_shape)
-            parts = [select.get(name, {}).get(axis, slice(None)) for axis in axes]
-            shapes[role] = tuple(len(range(n)[part]) for n, part in zip(column.item_shape, parts, strict=True))
-        return shapes
+        return {role: self._item_shape(role, name) for role, name in self.names(roles).items()}
+
+    def _item_shape(self, role: str, name: str) -> tuple[int, ...]:
+        column = self.store.schema.columns[name]
+        shape = list(column.item_shape)
+        if LAYERS_AXIS in column.axis_names:
+            shape[column.axis_names.index(LAYERS_AXIS)] = len(self.layer_numbers(role))
+        return tuple(shape)

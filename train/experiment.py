@@ -5,9 +5,9 @@ Whatever the user could have got wrong is found before the first file is written
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,13 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 
-from models import BASELINES, DETECTORS, PROBES, Detector, Probe
+from models import BASELINES, DETECTORS, PROBES, Detector, Probe, find
 from models.losses import ClassificationLoss
+from store import StoreError
+from store.layers import choose_layers
 from train.checkpoint import load_weights, save_checkpoint
 from train.checks import chosen, missing
-from train.config import Arguments, Config
+from train.config import Arguments, Config, flag_of
 from train.cpu import cpu_arithmetic, default_threads
 from train.data import TrainingData
 from train.device import for_a_batch, memory_enough
@@ -83,8 +85,8 @@ def run_experiment(arguments: Arguments, fabric: Fabric, data: TrainingData, out
     names = chosen(config, data)
     detectors = [name for name in names if name in DETECTORS]
     for name in detectors:
-        build_detector(name, data.item_shapes(DETECTORS[name].columns), config)  # raises what would stop it later
-    directory = begin_together(fabric, arguments, data, output_dir)
+        build_detector(name, data, config)  # raises what would stop it later
+    directory = begin_together(fabric, arguments, data, output_dir, names)
     threads = config.threads or default_threads(max((hidden_size(name, data) for name in detectors), default=0))
     with cpu_arithmetic(threads):
         with TrainingProgress(len(data.split.train), config.epochs, visible=fabric.is_global_zero) as progress:
@@ -123,12 +125,20 @@ def on_top_of(name: str, config: Config, data: TrainingData) -> TrainingData:
     return replace(data, start=start_logits(fitted, features, data))
 
 
-def begin_together(fabric: Fabric, arguments: Arguments, data: TrainingData, output_dir: Path) -> RunDirectory:
+def begin_together(
+    fabric: Fabric, arguments: Arguments, data: TrainingData, output_dir: Path, names: list[str]
+) -> RunDirectory:
     """Begin the run in the first process, or go on with it; the others learn its id."""
     directory = None
     if fabric.is_global_zero:
-        begin = {"resume": arguments.resume, "overwrite": arguments.overwrite}
-        directory = begin_run(output_dir, arguments.config, data.store, **begin)
+        directory = begin_run(
+            output_dir,
+            arguments.config,
+            data.store,
+            read_layers(names, data),
+            resume=arguments.resume,
+            overwrite=arguments.overwrite,
+        )
     return fabric.broadcast(directory)
 
 
@@ -142,6 +152,7 @@ def build_results(run: Run, models: dict[str, Scored], baselines: dict[str, Scor
         "baselines": {name: judge(one, data.split) for name, one in baselines.items()},
         **compare_all(models, baselines, data.split),
         "store": describe_store(data.store),
+        "layers": read_layers([*models, *baselines], data),
         "config": asdict(run.config),
         "machine": describe_machine(run.fabric),
     }
@@ -179,8 +190,7 @@ def train_detector(name: str, run: Run) -> Scored:
 def train_once(name: str, config: Config, run: Run) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     """Train a detector with `config.seed`, unless that is done; give validation scores, test scores and facts."""
     run.fabric.seed_everything(config.seed, verbose=False)
-    shapes = run.data.item_shapes(DETECTORS[name].columns)
-    detector = build_detector(name, shapes, config)
+    detector = build_detector(name, run.data, config)
     detector.criterion = build_criterion(config, run.data.split)
     finished = run.directory.load_finished(name, config.seed)
     if finished is None:
@@ -190,6 +200,8 @@ def train_once(name: str, config: Config, run: Run) -> tuple[np.ndarray, np.ndar
     val, test = (predict(run.fabric, detector, run.data, side, config) for side in ("val", "test"))
     facts = {key: value for key, value in finished.items() if key not in ("owner", "weights", "config", "shapes")}
     facts["parameters"] = detector.n_parameters()
+    if detector.layer is not None:
+        facts["layer"] = layers_read(type(detector), run.data)[detector.layer]
     return val, test, {"seed": config.seed, "checkpoint": run.directory.checkpoint(name, config.seed).name, **facts}
 
 
@@ -237,14 +249,52 @@ def tell(name: str, config: Config, run: Run, state: dict[str, Any] | None) -> I
     run.progress.end()
 
 
-def build_detector(name: str, shapes: dict[str, tuple[int, ...]], config: Config) -> Detector:
-    """Build an untrained detector for columns whose items have these shapes."""
+def build_detector(name: str, data: TrainingData, config: Config) -> Detector:
+    """Build an untrained detector for what is read of a store; raises ConfigError for settings that it cannot take."""
+    kind = DETECTORS[name]
+    settings = asdict(config)
+    unknown = [option for option in kind.options if option not in settings]
+    if unknown:
+        raise ConfigError(
+            f"{name}: there is no setting {unknown[0]!r:.80} for its option of that name; add a field to Config in "
+            "train/config.py, or give the argument a default and take it out of `options`"
+        )
+    settings |= layer_positions(name, data, config)
     try:
-        detector = DETECTORS[name].build(shapes, asdict(config))
+        detector = kind.build(data.item_shapes(kind.columns), settings)
     except ValueError as error:
         raise ConfigError(f"{name}: {error}") from error
     detector.recompute = config.use_gradient_checkpointing
     return detector
+
+
+def layer_positions(name: str, data: TrainingData, config: Config) -> dict[str, int]:
+    """Setting that names a layer -> where that layer is among those that a detector reads; only what is set."""
+    kind = DETECTORS[name]
+    positions = {}
+    for setting in fields(config):
+        number = getattr(config, setting.name)
+        if number is None or not setting.metadata["layer"] or setting.name not in kind.options:
+            continue
+        numbers = layers_read(kind, data)
+        try:
+            (positions[setting.name],) = choose_layers(str(number), numbers, flag_of(setting.name))
+        except StoreError as error:
+            raise ConfigError(f"{name}: {error}") from error
+    return positions
+
+
+def layers_read(kind: type[Detector], data: TrainingData) -> list[int]:
+    """The layers of the first column of a detector, as the model numbers them; from 1 where its axes have no names."""
+    role = kind.columns[0]
+    n_layers = data.item_shapes([role])[role][0]
+    return data.layer_numbers(role) or list(range(1, n_layers + 1))
+
+
+def read_layers(names: Iterable[str], data: TrainingData) -> dict[str, list[int]]:
+    """Column, as detectors call it -> its layers that are read, as the model numbers them."""
+    roles = dict.fromkeys(role for name in names for role in find(name).columns)
+    return {role: numbers for role in roles if (numbers := data.layer_numbers(role))}
 
 
 def build_criterion(config: Config, split: Split) -> ClassificationLoss:

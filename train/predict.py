@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from train.config import Parser, check_config
-from train.errors import ConfigError, store_errors
+from train.errors import DataError, store_errors
 from train.files import check_output
+
+if TYPE_CHECKING:
+    from train.data import TrainingData
+    from train.scoring import TrainedRun
 
 __all__ = ["build_parser", "main"]
 
@@ -36,10 +42,30 @@ def build_parser() -> argparse.ArgumentParser:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--output", metavar="FILE", help="write CSV there (default: to the terminal)")
     where.add_argument("--to-store", action="store_true", help="write a column score_NAME for each name, or replace it")
+    parser.add_argument(
+        "--force", action="store_true", help="score traces of another model, other layers or other prompts all the same"
+    )
     parser.add_argument("--batch-size", type=int, metavar="INT", help="traces at a time (default: as in the run)")
     parser.add_argument("--num-workers", type=int, default=0, metavar="INT", help="threads that read ahead")
     parser.add_argument("--force-cpu", action="store_true", help="use the CPU even where an accelerator is at hand")
     return parser
+
+
+def check_comparable(run: TrainedRun, names: list[str], data: TrainingData, *, force: bool) -> str | None:
+    """Raise DataError for traces that the run says nothing about, unless forced; give what the user has to know."""
+    from train.scoring import find_mismatch, is_recorded
+
+    mismatch = find_mismatch(run, names, data)
+    if mismatch and not force:
+        raise DataError(
+            f"{data.store.path}: {mismatch}; scores would mean nothing: give traces of the same model and layers "
+            "(--force scores these all the same)"
+        )
+    if mismatch:
+        return f"forced, although {mismatch}"
+    if not is_recorded(run, data):
+        return "not checked whether the traces are of the run's model: the stores do not record theirs"
+    return None
 
 
 def main(argv: Sequence[str]) -> None:
@@ -47,23 +73,30 @@ def main(argv: Sequence[str]) -> None:
     options = build_parser().parse_args(argv)
     if options.output is not None:
         check_output(Path(options.output))
-    from models import BASELINES
-    from train.scoring import open_output, open_run, open_store, score_store, write_columns, write_csv
+    from train.scoring import (
+        choose_names,
+        open_output,
+        open_run,
+        open_store,
+        score_store,
+        write_columns,
+        write_csv,
+    )
 
     run = open_run(Path(options.run))
-    names = options.models.split(",") if options.models else [name for name in run.names if name not in BASELINES]
-    for name in names:
-        if name not in run.names:
-            raise ConfigError(f"--models: expected names of the run, {', '.join(run.names)}, found {name!r:.80}")
+    names = choose_names(run, options.models)
     batch_size = run.config.batch_size if options.batch_size is None else options.batch_size
     changed = {"batch_size": batch_size, "num_workers": options.num_workers, "force_cpu": options.force_cpu}
     config = replace(run.config, **changed, amp=True, precision="32")
     check_config(config)
     with store_errors():
         data = open_store(Path(options.store), names, config)
+        remark = check_comparable(run, names, data, force=options.force)
         scores = score_store(replace(run, config=config), names, data)
         if options.to_store:
             write_columns(data.store, scores)
         else:
             with open_output(options.output) as file:
                 write_csv(file, data.store, scores, config.seed)
+    if remark:
+        print(f"python -m train predict: {remark}", file=sys.stderr)

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from store import TraceStore
+from store.layers import recorded_layers
+from store.origin import origins_of
 from train.checkpoint import load_checkpoint, save_checkpoint
 from train.config import Config, flag_of, settings_of
 from train.errors import CheckpointError, ConfigError
@@ -92,8 +94,18 @@ def check_trained(path: Path, found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def begin_run(path: Path, config: Config, store: TraceStore, *, resume: bool, overwrite: bool) -> RunDirectory:
+def begin_run(
+    path: Path,
+    config: Config,
+    store: TraceStore,
+    layers: dict[str, list[int]] | None = None,
+    *,
+    resume: bool,
+    overwrite: bool,
+) -> RunDirectory:
     """Begin a run in a directory that exists, or go on with the one that is there.
+
+    `layers` are those that are read of each column, as the model numbers them.
 
     Raises
     ------
@@ -101,7 +113,11 @@ def begin_run(path: Path, config: Config, store: TraceStore, *, resume: bool, ov
         If an unfinished run is there and neither `resume` nor `overwrite` says what to do with it, or if it was begun
         with other settings or another store.
     """
-    described = {"store": describe_store(store), "config": asdict(config)}
+    described = {
+        "store": describe_store(store),
+        "layers": layers or {},
+        "config": asdict(config),
+    }
     known = read_json(path / "run.json")
     if known is not None and resume:
         check_same(path / "run.json", known, described)
@@ -132,8 +148,15 @@ def lock_directory(path: Path) -> Iterator[None]:
 
 
 def describe_store(store: TraceStore) -> dict[str, Any]:
-    """What tells one state of a store from all others."""
-    return {"path": str(store.path), "uuid": store.uuid, "generation": store.generation, "rows": len(store)}
+    """What tells one state of a store from all others, and its traces from those of other models."""
+    return {
+        "path": str(store.path),
+        "uuid": store.uuid,
+        "generation": store.generation,
+        "rows": len(store),
+        "origins": origins_of(store.provenance),
+        "layers_recorded": recorded_layers(store.provenance) is not None,
+    }
 
 
 def is_unfinished(path: Path, known: dict[str, Any]) -> bool:

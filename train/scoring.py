@@ -8,14 +8,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
-from models import BASELINES, DETECTORS, PROBES, FittedProbe
+from models import BASELINES, DETECTORS, PROBES, FittedProbe, find
 from store import Column, StoreWriter, TraceStore
+from store.errors import closest
+from store.layers import format_layers
+from store.origin import LAYERS, find_difference, origins_of
 from store.split import side_of_question
 from train.checkpoint import load_checkpoint, load_weights
 from train.checks import check_reader
@@ -24,14 +27,25 @@ from train.cpu import cpu_arithmetic, default_threads
 from train.data import TrainingData
 from train.device import build_fabric, for_a_batch, memory_enough
 from train.errors import CheckpointError, ConfigError
-from train.experiment import build_detector, hidden_size
+from train.experiment import build_detector, hidden_size, read_layers
 from train.files import replace_file
 from train.loop import predict
 from train.probes import read_features, start_logits
 from train.run import RunDirectory, read_json
 from train.split import no_split
 
-__all__ = ["TrainedRun", "open_output", "open_run", "open_store", "score_store", "write_columns", "write_csv"]
+__all__ = [
+    "TrainedRun",
+    "choose_names",
+    "find_mismatch",
+    "is_recorded",
+    "open_output",
+    "open_run",
+    "open_store",
+    "score_store",
+    "write_columns",
+    "write_csv",
+]
 
 
 @dataclass(frozen=True)
@@ -45,12 +59,21 @@ class TrainedRun:
     config : Config
         Its settings.
     names : list of str
-        Its detectors, probes and baselines.
+        Its detectors, probes and baselines, as far as this process knows them.
+    unknown : list of str
+        Its detectors and probes that this process does not know: plug-ins that were not imported.
+    store : dict
+        What it was trained on, as `train.run.describe_store` has it.
+    layers : dict or None
+        Column -> its layers that were read, as the model numbers them; None: not recorded.
     """
 
     directory: RunDirectory
     config: Config
     names: list[str]
+    unknown: list[str]
+    store: dict[str, Any]
+    layers: dict[str, list[int]] | None
 
 
 def open_run(path: Path) -> TrainedRun:
@@ -67,18 +90,87 @@ def open_run(path: Path) -> TrainedRun:
     check_config(config)
     if config.on_top_of is not None and config.on_top_of not in BASELINES:
         raise CheckpointError(f"{path}: expected a baseline to start from, found {config.on_top_of!r:.80}; train again")
-    known = {**DETECTORS, **PROBES, **BASELINES}
-    names = [name for group in groups for name in group if name in known]
-    return TrainedRun(RunDirectory(path, results["run"], resumed=True), config, names)
+    every = [name for group in groups for name in group]
+    known = [name for name in every if name in DETECTORS or name in PROBES or name in BASELINES]
+    store, layers = results.get("store"), results.get("layers")
+    return TrainedRun(
+        directory=RunDirectory(path, results["run"], resumed=True),
+        config=config,
+        names=known,
+        unknown=[name for name in groups[0] if name not in known],
+        store=store if isinstance(store, dict) else {},
+        layers=layers if isinstance(layers, dict) else None,
+    )
+
+
+def choose_names(run: TrainedRun, text: str | None) -> list[str]:
+    """The names that a command line asks for; all detectors and probes of the run if it names none.
+
+    Raises
+    ------
+    ConfigError
+        A name is not of the run, or is one that this process does not know.
+    """
+    wanted = text.split(",") if text else [*run.unknown, *(name for name in run.names if name not in BASELINES)]
+    for name in wanted:
+        if name in run.unknown:
+            raise ConfigError(
+                f"--models: the run has a detector {name!r:.80} that this process does not know: its class is not in "
+                "the registry of models/__init__.py; add it there, or import it before train.cli.main is called, or "
+                f"choose from {', '.join(run.names)}"
+            )
+        if name not in run.names:
+            raise ConfigError(
+                f"--models: the run has no {name!r:.80}{closest(name, run.names)}; choose from {', '.join(run.names)}"
+            )
+    if not wanted:
+        raise ConfigError(f"--models: the run has no detector; choose from its baselines, {', '.join(run.names)}")
+    return wanted
 
 
 def open_store(path: Path, names: Sequence[str], config: Config) -> TrainingData:
     """The whole store as the test side; raises DataError where a column is missing."""
     store = TraceStore.open(path, config.cache_size)
-    data = TrainingData(store, no_split(store, config.seed), config.replaced, config.layer_slice)
+    data = TrainingData(store, no_split(store, config.seed), config.replaced, config.layers)
     for name in [*names, *filter(None, [config.on_top_of])]:
         check_reader(name, data, "or leave it out with --models")
     return data
+
+
+def find_mismatch(run: TrainedRun, names: Sequence[str], data: TrainingData) -> str | None:
+    """Say why scores of these traces would mean nothing: the run was trained on those of another model; None if not.
+
+    Layers are compared as they are read, other things as the stores record them; what one side does not record is not
+    compared.
+    """
+    if run.store.get("uuid") == data.store.uuid:
+        return None
+    known = run.store.get("origins")
+    if not isinstance(known, list) or run.layers is None:
+        return "the run was made by an older version and does not record of which model and layers its traces were"
+    for role, numbers in read_layers(names, data).items():
+        trained = run.layers.get(role, numbers)
+        if trained != numbers:
+            read, wanted = format_layers(numbers), format_layers(trained)
+            return f"column {role!r}: layers {read}, where the run was trained on layers {wanted}"
+    for origin in origins_of(data.store.provenance):
+        difference = find_difference(known, origin, without=[LAYERS])
+        if difference:
+            found, expected = (short_value(value) for value in (difference.found, difference.expected))
+            return f"{difference.key} {found}, where the run was trained on {expected}"
+    return None
+
+
+def short_value(value: object) -> str:
+    """A recorded value on one line, not too long to compare."""
+    return f"{value!r:.100}"
+
+
+def is_recorded(run: TrainedRun, data: TrainingData) -> bool:
+    """Whether both sides say of which model their traces are."""
+    key = "weights_sha256"
+    origins = [*run.store.get("origins", ()), *origins_of(data.store.provenance)]
+    return run.store.get("uuid") == data.store.uuid or all(key in origin for origin in origins)
 
 
 def score_store(run: TrainedRun, names: Sequence[str], data: TrainingData) -> dict[str, NDArray[np.float64]]:
@@ -106,7 +198,7 @@ def score_detector(fabric: Fabric, name: str, run: TrainedRun, data: TrainingDat
                 f"{data.store.path}: {name}: expected rows of shape {expected}, as in the run, found {shapes}; "
                 "give traces of the same model, with the same layers"
             )
-        detector = build_detector(name, shapes, run.config)
+        detector = build_detector(name, data, run.config)
         load_weights(detector, trained["weights"], run.directory.checkpoint(name, seed))
         with (
             cpu_arithmetic(default_threads(hidden_size(name, data))),
@@ -118,8 +210,11 @@ def score_detector(fabric: Fabric, name: str, run: TrainedRun, data: TrainingDat
 
 def score_probe(fabric: Fabric, name: str, run: TrainedRun, data: TrainingData) -> NDArray[np.float64]:
     """Scores of a probe or baseline, (n_rows,)."""
-    features = read_features(name, {**PROBES, **BASELINES}[name], run.config, data, "test")
-    return load_probe(name, run).predict(features)
+    features = read_features(name, find(name), run.config, data, "test")
+    try:
+        return load_probe(name, run).predict(features)
+    except ValueError as error:
+        raise ConfigError(f"{data.store.path}: {name}: {error}; give traces of the same model") from error
 
 
 def load_probe(name: str, run: TrainedRun) -> FittedProbe:

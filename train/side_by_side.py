@@ -27,6 +27,9 @@ from train.report.table import Table, clean_text, print_terminal, short, short_p
 __all__ = ["Common", "compare_runs", "find_common", "name_runs", "print_comparison", "write_output"]
 
 
+Pair = tuple[tuple[str, str], tuple[str, str]]  # (run, detector or baseline) of both
+
+
 @dataclass(frozen=True)
 class Common:
     """The rows that are on the test side of every run.
@@ -74,6 +77,7 @@ def compare_runs(runs: dict[str, FinishedRun]) -> dict[str, Any]:
         If the runs disagree on a label or a question, or have no common rows of both classes.
     """
     common = find_common(runs)
+    copies = find_copies(runs, common)
     seed = next(iter(runs.values())).seed
     n = {"rows": len(common.labels), "questions": len(np.unique(common.questions))}
     return {
@@ -82,7 +86,12 @@ def compare_runs(runs: dict[str, FinishedRun]) -> dict[str, Any]:
         "left_out": common.n_left_out,
         "left_out_trained": common.n_trained,
         "runs": {
-            name: {"directory": str(run.directory), "best": find_best(run), "auroc": score_run(name, run, common, seed)}
+            name: {
+                "directory": str(run.directory),
+                "best": find_best(run),
+                "auroc": score_run(name, run, common, seed),
+                "same_as": {model: first for (one, model), first in copies.items() if one == name},
+            }
             for name, run in runs.items()
         },
         "comparisons": compare_models(runs, common, seed),
@@ -101,7 +110,9 @@ def score_run(name: str, run: FinishedRun, common: Common, seed: int) -> dict[st
 
 
 def compare_models(runs: dict[str, FinishedRun], common: Common, seed: int) -> list[dict[str, Any]]:
-    """Both paired tests of each pair, Holm's correction over all of them.
+    """Both paired tests of each pair, Holm's correction over all of them; detectors before baselines.
+
+    Two that give the same scores, as most baselines of runs on one store do, are no hypothesis and count for none.
 
     Parameters
     ----------
@@ -115,20 +126,21 @@ def compare_models(runs: dict[str, FinishedRun], common: Common, seed: int) -> l
         As `compare_pairs` has it, `a` and `b` being [run, detector or baseline], and `what` "best" or "same".
     """
     bests = {name: find_best(run) for name, run in runs.items()}
-    chosen: dict[tuple[tuple[str, str], tuple[str, str]], str] = {}
+    chosen: dict[Pair, str] = {}
     for a, b in combinations(runs, 2):
-        chosen[(a, bests[a]), (b, bests[b])] = "best"
+        pairs: dict[Pair, str] = {((a, bests[a]), (b, bests[b])): "best"}
         for model in runs[a].scores:
-            pair = ((a, model), (b, model))
-            if model in runs[b].scores and pair not in chosen and not all(is_constant(common.scores[x]) for x in pair):
-                chosen[pair] = "same"
+            if model in runs[b].scores:
+                pairs.setdefault(((a, model), (b, model)), "same")
+        chosen |= {pair: what for pair, what in pairs.items() if is_hypothesis(pair, common)}
     used = {key: common.scores[key][None] for pair in chosen for key in pair}
     found = compare_pairs(common.labels, used, list(chosen), common.questions, seed)
     tests = [
         {"what": what, **one, "a": list(one["a"]), "b": list(one["b"])}
         for what, one in zip(chosen.values(), found, strict=True)
     ]
-    return sorted(tests, key=lambda one: one["what"])  # the best first
+    baselines = {name for run in runs.values() for name in run.val_auroc["baselines"]}
+    return sorted(tests, key=lambda one: (one["what"] != "best", one["a"][1] in baselines))
 
 
 def find_best(run: FinishedRun) -> str:
@@ -137,9 +149,24 @@ def find_best(run: FinishedRun) -> str:
     return max(group, key=group.__getitem__)
 
 
-def is_constant(scores: NDArray[np.float64]) -> bool:
-    """Whether scores rank nothing, so that there is nothing to test."""
-    return not np.ptp(scores)
+def is_hypothesis(pair: Pair, common: Common) -> bool:
+    """Whether there is something to test: scores that differ, and that do not both rank nothing."""
+    one, other = (common.scores[key] for key in pair)
+    return not np.array_equal(one, other) and bool(np.ptp(one) or np.ptp(other))
+
+
+def find_copies(runs: dict[str, FinishedRun], common: Common) -> dict[tuple[str, str], str]:
+    """(run, name) -> the first run in which the same name has the same scores; of those that are not the first."""
+    copies: dict[tuple[str, str], str] = {}
+    names = list(runs)
+    for i, later in enumerate(names):
+        for model in runs[later].scores:
+            earlier = (name for name in names[:i] if model in runs[name].scores)
+            same = (name for name in earlier if np.array_equal(common.scores[name, model], common.scores[later, model]))
+            first = next(same, None)
+            if first is not None:
+                copies[later, model] = first
+    return copies
 
 
 def find_common(runs: dict[str, FinishedRun]) -> Common:
@@ -225,14 +252,28 @@ def describe_rows(found: dict[str, Any]) -> str:
 
 
 def build_areas(found: dict[str, Any]) -> Table:
-    """AUROC of each detector and baseline of each run; a run's name stands in its first line, a star at its best."""
-    rows = []
+    """AUROC of each detector and baseline of each run; a run's name stands in its first line, a star at its best.
+
+    What has the same scores in an earlier run is told there, and only counted here.
+    """
+    rows: list[tuple[str, ...]] = []
     for name, run in found["runs"].items():
-        for i, (model, one) in enumerate(run["auroc"].items()):
-            star = " *" if model == run["best"] else ""
-            areas = (with_interval(one["auroc"], one["ci"]), short(one["val_auroc"]))
-            rows.append(("" if i else name, clean_text(model) + star, *areas))
+        same = run["same_as"]
+        shown = [model for model in run["auroc"] if model not in same or model == run["best"]]
+        lines = [area_line(run, model) for model in shown]
+        if same:
+            first = ", ".join(clean_text(other) for other in dict.fromkeys(same.values()))
+            n_hidden = len(run["auroc"]) - len(shown)
+            lines.append((f"({n_hidden} with the scores of {first})", "", ""))
+        rows += [("" if i else name, *line) for i, line in enumerate(lines)]
     return Table(("run", "", "AUROC [95%]", "val"), rows, n_left=2)
+
+
+def area_line(run: dict[str, Any], model: str) -> tuple[str, str, str]:
+    """A name, its AUROC on test and that on validation."""
+    one = run["auroc"][model]
+    star = " *" if model == run["best"] else ""
+    return (clean_text(model) + star, with_interval(one["auroc"], one["ci"]), short(one["val_auroc"]))
 
 
 def build_tests(found: dict[str, Any]) -> Table:

@@ -8,6 +8,7 @@ import numpy as np
 
 from store.errors import FormatError, NotFoundError, SchemaError
 from store.files import Files
+from store.origin import origins_of
 from store.reader import TraceStore
 from store.schema import Column, Schema
 from store.sources.build import build_store, check_partial, identity, open_begun, partial_path
@@ -130,25 +131,18 @@ def _text(meaning: tuple | None) -> str:
 
 
 def _check_origin(stores: Sequence[TraceStore]) -> None:
-    """Raise SchemaError if what the stores say of their model or layers differs."""
+    """Raise SchemaError if what the stores record of their model, layers or prompts differs."""
     seen: dict[str, tuple[TraceStore, Any]] = {}
     for store in stores:
-        for told in _origins(store.provenance):
-            for key in {"weights_sha256", "layers", "layer_convention"} & told.keys():
-                first, expected = seen.setdefault(key, (store, told[key]))
-                if told[key] != expected:
+        for origin in origins_of(store.provenance):
+            for key, found in origin.items():
+                first, expected = seen.setdefault(key, (store, found))
+                if found != expected:
                     raise SchemaError(
-                        f"{store.path}: expected {key} as in {first.path}, {expected!r:.80}, found {told[key]!r:.80}; "
-                        "traces of different models or layers are not comparable (--mixed merges them all the same)"
+                        f"{store.path}: expected {key} as in {first.path}, {expected!r:.80}, found {found!r:.80}; "
+                        "traces of different models, layers or prompts are not comparable (--mixed merges them all "
+                        "the same)"
                     )
-
-
-def _origins(provenance: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """What the stores say that a store was merged from, through all merges."""
-    if "stores" not in provenance:
-        yield provenance
-    for part in provenance.get("stores", ()):
-        yield from _origins(part)
 
 
 def _are_parts(stores: Sequence[TraceStore]) -> bool:

@@ -3,12 +3,18 @@
 import dataclasses
 import json
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from models import DETECTORS
+from store.layers import parse_layers
 from train.config import SWITCHES, Config, parse_arguments
 from train.errors import ConfigError
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 def parse_config(argv):
@@ -67,8 +73,8 @@ def test_switches_are_of_detectors_and_options_are_settings():
         ("--no-amp --precision bf16-mixed", "--no-amp: expected --precision 32 or none with it, found 'bf16-mixed'"),
         ("--schedule cosine", "argument --schedule: invalid choice: 'cosine'"),
         ("--mixup -1", "--mixup: expected at least 0 and at most 100, found -1.0"),
-        ("--layers a:b", "--layers: expected a form like 5, 8:24 or 8:24:2, found 'a:b'"),
-        ("--layers 1:9:0", "--layers: expected a form like 5, 8:24 or 8:24:2, found '1:9:0'"),
+        ("--layers a:b", "--layers: expected a form like 8,16,24 or 8-16 or -2, found 'a:b'"),
+        ("--layers 1:9:0", "--layers: expected a form like 8,16,24 or 8-16 or -2, found '1:9:0'"),
         ("--columns hs_last", "--columns: expected a form like hs_last=MY_STATES, found 'hs_last'"),
         ("--save-every soon", "--save-every: expected a form like 500, 10min or 500,10min, found 'soon'"),
         ("--save-every 0", "--save-every: expected a form like 500, 10min or 500,10min, found '0'"),
@@ -114,18 +120,37 @@ def test_names_of_detectors(flags, names):
 
 
 @pytest.mark.parametrize(
-    "text, layers",
-    [
-        ("5", slice(5, 6)),
-        ("-1", slice(-1, None)),
-        ("8:24", slice(8, 24)),
-        ("::4", slice(None, None, 4)),
-        (":-1", slice(-1)),
-    ],
+    "text", ["5", "8,16,24", "8-16", "1,4-6, 9", "-1", "-2:", "8:24", "8:24:2", "::4", ":-1", ":", "0"]
 )
-def test_layers(text, layers):
-    """One layer, or what Python's slices say."""
-    assert [*range(32)][parse_config(["--layers", text]).layer_slice] == [*range(32)][layers]
+def test_layers_are_written_as_everywhere(text):
+    """Also those that begin with a minus; what the settings let pass can be read."""
+    config = parse_config(["--layers", text])
+    assert config.layers == text
+    assert parse_layers(text)
+
+
+@pytest.mark.parametrize("settings", [{"layers": "0:4"}, {"saplma_layer": 2}, {"layers": "1:", "saplma_layer": 0}])
+def test_layers_that_an_older_run_counted_from_0_are_refused(settings, tmp_path):
+    """They would mean other layers now."""
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"run": "x", "config": settings}))
+    with pytest.raises(ConfigError, match="which counted layers from 0; now they are numbered as the model"):
+        parse_config(["--config", str(path)])
+    path.write_text(json.dumps({"run": "x", "layers": {}, "config": settings}))
+    assert parse_config(["--config", str(path)]).layers == settings.get("layers")
+    path.write_text(json.dumps(settings))  # a file that the user writes is of today
+    assert parse_config(["--config", str(path)]).saplma_layer == settings.get("saplma_layer")
+
+
+@pytest.mark.parametrize("flag", ["--models=lstm_sol", "--on-top-of=logreg_bst"])
+def test_wrong_names_are_found_without_torch(flag):
+    """Before the seconds that it takes to import it; the names that there are are listed."""
+    code = f"import sys\nfrom train.cli import main\nstatus = main([{flag!r}])\nprint(status, 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == ["2", "False"]
+    (line,) = done.stderr.splitlines()
+    assert "closest: 'l" in line
+    assert "choose from" in line
 
 
 @pytest.mark.parametrize(

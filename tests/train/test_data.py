@@ -146,7 +146,7 @@ ROLES = {"hs_last": "states", "attn_mean": "per_layer", "answer_len": "length"}
 
 def test_batches_have_the_names_and_layers_that_are_asked_for(named):
     """Columns stand in for others, and of those with layers only the chosen ones are read."""
-    data = TrainingData(named, read_split(named, Config()), ROLES, slice(1, 3))
+    data = TrainingData(named, read_split(named, Config()), ROLES, "2-3")
     assert data.item_shapes(ROLES) == {"hs_last": (2, 8), "attn_mean": (2,), "answer_len": ()}
     rows = []
     for batch in data.loader("train", list(ROLES), Config(batch_size=7), shuffle=True):
@@ -161,11 +161,11 @@ def test_batches_have_the_names_and_layers_that_are_asked_for(named):
 
 def test_layers_that_are_not_there(named, store_path):
     """No such layer, or a column whose axes have no names: the column is named."""
-    data = TrainingData(named, read_split(named, Config()), ROLES, slice(7, 9))
-    with pytest.raises(DataError, match="--layers: expected some of the 4 layers of column 'states', found none"):
+    data = TrainingData(named, read_split(named, Config()), ROLES, "7-9")
+    with pytest.raises(DataError, match="--layers: column 'states': there is no layer 7; it has layers 1-4"):
         check_layers(data, "lstm_solo", ["answer_len", "hs_last"])
     store = TraceStore.open(store_path)
-    data = TrainingData(store, read_split(store, Config()), layers=slice(0, 1))
+    data = TrainingData(store, read_split(store, Config()), layers="1")
     with pytest.raises(DataError, match="expected an axis 'layers' in column 'hs_last', found axes without names"):
         check_layers(data, "lstm_solo", ["hs_last"])
 

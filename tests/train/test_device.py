@@ -23,7 +23,7 @@ def train(store_path, name, **settings):
     store = TraceStore.open(store_path)
     data = TrainingData(store, read_split(store, config))
     torch.manual_seed(0)
-    detector = build_detector(name, data.item_shapes(("hs_last", "hidden_states")), config)
+    detector = build_detector(name, data, config)
     training = Training(build_fabric(config), detector, data, config, Hooks())
     training.run_epoch()
     training.run_epoch()

@@ -83,7 +83,9 @@ def test_a_store_without_labels_is_enough(run_dir, make_store, labels, capsys):
 def test_mistakes_are_one_line(run_dir, make_store, labels, store_path, capsys, tmp_path):
     """No run, an unfinished one, a name it has not, a store of another shape, a setting out of range."""
     assert "expected the results.json of a finished run" in fail(capsys, tmp_path, store_path)
-    assert "expected names of the run, lstm_solo, gnn_det_lstm" in fail(capsys, run_dir, store_path, "--models", "x")
+    assert "the run has no 'x'; choose from lstm_solo, gnn_det_lstm, majority" in fail(
+        capsys, run_dir, store_path, "--models", "x"
+    )
     assert "--batch-size: expected at least 1" in fail(capsys, run_dir, store_path, "--batch-size", "0")
     assert "nowhere.zarr" in fail(capsys, run_dir, tmp_path / "nowhere.zarr")
     (tmp_path / "results.json").write_text("[1]")
@@ -123,7 +125,7 @@ def test_what_a_run_started_from_is_added(store_path, capsys, tmp_path):
             assert float(found[trace_id]["lstm_solo"]) == pytest.approx(float(line["lstm_solo"]), rel=1e-5)
     capsys.readouterr()
     assert main(["--store", str(store_path), "--output-dir", str(out), "--on-top-of=mean_logprop"]) == 2
-    assert "--on-top-of: expected one of majority, answer_length, mean_logprob" in capsys.readouterr().err
+    assert "--on-top-of: there is no baseline 'mean_logprop'; closest: 'mean_logprob'" in capsys.readouterr().err
 
 
 def test_a_store_without_what_the_run_started_from(store_path, make_store, labels, capsys, tmp_path):

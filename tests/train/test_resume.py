@@ -217,7 +217,7 @@ def test_settings_that_cannot_be_built_cost_nothing(whole, tmp_path, capsys):
         (["--columns", "hs_lats=hs_last"], "--columns: expected names that these detectors and baselines read"),
         (["--columns", "label=score"], "found 'label'"),
         (["--models", "logreg_pca", "--on-top-of", "mean_logprob"], "--on-top-of: expected a detector"),
-        (["--models", "all,lstm_solo"], "--models: expected names of"),
+        (["--models", "all,lstm_solo"], "--models: there is no 'all'"),
         (["--output-dir", "a\0b"], "--output-dir: expected printable characters"),
     ):
         assert message in fail(capsys, [*flags, *wrong])

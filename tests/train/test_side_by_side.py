@@ -9,7 +9,7 @@ from train.comparison import delong_test, holm, paired_bootstrap
 from train.errors import DataError
 from train.finished import FinishedRun
 from train.metrics import auroc, bootstrap_auroc
-from train.side_by_side import compare_runs, find_common, name_runs
+from train.side_by_side import build_areas, compare_runs, find_common, name_runs
 
 RNG = np.random.default_rng(0)
 N = 120
@@ -158,3 +158,56 @@ def test_runs_that_contradict_each_other_are_refused(other, message):
 )
 def test_names_of_runs_differ(paths, names):
     assert name_runs([Path(path) for path in paths]) == names
+
+
+BASELINES = ("length", "entropy", "logreg")
+
+
+def runs_with_equal_baselines():
+    """Two runs on one store: other detectors, the same baselines; one baseline differs."""
+    runs = {
+        name: make_run({"logreg": seed, "length": 7, "entropy": 8, "lstm": seed + 1}, "lstm", baselines=BASELINES)
+        for name, seed in (("a", 1), ("b", 3))
+    }
+    return runs
+
+
+def test_equal_scores_are_no_hypothesis():
+    """A baseline against itself is not tested, and does not make the correction of the others stricter."""
+    found = compare_runs(runs_with_equal_baselines())
+    assert [one["a"][1] for one in found["comparisons"]] == ["lstm", "logreg"]
+    p_values = {i: one["p_delong"] for i, one in enumerate(found["comparisons"])}
+    assert [one["p_holm"] for one in found["comparisons"]] == list(holm(p_values).values())
+
+
+def test_detectors_are_tested_before_baselines():
+    """Whatever their order in the runs; the best pair stands first."""
+    models = {"logreg": 1, "x": 2, "y": 3}
+    runs = {
+        "a": make_run(models, "y", baselines=BASELINES),
+        "b": make_run({name: seed + 9 for name, seed in models.items()}, "x", baselines=BASELINES),
+    }
+    pairs = [(one["what"], one["a"][1], one["b"][1]) for one in compare_runs(runs)["comparisons"]]
+    assert pairs == [("best", "y", "x"), ("same", "x", "x"), ("same", "y", "y"), ("same", "logreg", "logreg")]
+
+
+def test_equal_scores_are_shown_once():
+    """The later run says how many of its names have the scores of the earlier one."""
+    table = build_areas(compare_runs(runs_with_equal_baselines()))
+    assert [row[:2] for row in table.rows] == [
+        ("a", "logreg"),
+        ("", "length"),
+        ("", "entropy"),
+        ("", "lstm *"),
+        ("b", "logreg"),
+        ("", "lstm *"),
+        ("", "(2 with the scores of a)"),
+    ]
+
+
+def test_a_run_beside_its_own_copy():
+    """Everything is equal: nothing is tested, and the best is still shown."""
+    run = make_run({"x": 1, "y": 2}, "y")
+    found = compare_runs({"a": run, "b": run})
+    assert found["comparisons"] == []
+    assert [row[1] for row in build_areas(found).rows] == ["x", "y *", "y *", "(1 with the scores of a)"]

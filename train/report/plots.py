@@ -285,7 +285,7 @@ def find_layers(evidence: Evidence) -> dict[str, tuple[list[int], NDArray[np.flo
     for name, entry in evidence.entries.items():
         if entry.get("layer_val_auroc"):
             areas = as_numbers(entry["layer_val_auroc"])
-            found[name] = entry.get("layers") or list(range(len(areas))), areas
+            found[name] = entry.get("layers") or list(range(1, len(areas) + 1)), areas
     return found
 
 

@@ -1,0 +1,85 @@
+"""Are traces of two stores comparable? What their provenance says of the model, its layers and the prompts. Pure.
+
+Traces of other weights, other layers or other prompts are other data: a detector that was trained on the ones says
+nothing about the others, though the shapes may fit. Only what both sides record is compared.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+__all__ = ["LAYERS", "ORIGIN_KEYS", "Difference", "find_difference", "origins_of"]
+
+LAYERS = "layers"
+CHAT = "chat_template"
+ORIGIN_KEYS = (
+    "weights_sha256",
+    LAYERS,
+    "layer_convention",
+    "trace_convention",
+    "prompt_template",
+    CHAT,
+)
+
+
+class Difference(NamedTuple):
+    """What two origins do not agree on."""
+
+    key: str
+    expected: Any
+    found: Any
+
+    def __str__(self) -> str:
+        return f"{self.key} {self.found!r:.100} where the others have {self.expected!r:.100}"
+
+
+def origins_of(provenance: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What a store records of where its traces come from: an entry for each origin, through all merges, each once.
+
+    Returns
+    -------
+    list of dict
+        Those of `ORIGIN_KEYS` that are recorded; of a store that records none one empty entry.
+    """
+    found: list[dict[str, Any]] = []
+    for record in _records(provenance):
+        origin = {key: record[key] for key in ORIGIN_KEYS if key in record}
+        if "prompt_template" in record:
+            origin[CHAT] = "chat_prompt" in record
+        if origin not in found:
+            found.append(origin)
+    return found
+
+
+def _records(provenance: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The provenance of a store, or of each store that it was merged from, through all merges."""
+    parts = provenance.get("stores")
+    if not isinstance(parts, list):
+        yield provenance
+        return
+    for part in parts:
+        if isinstance(part, dict):
+            yield from _records(part)
+
+
+def find_difference(
+    known: Iterable[Mapping[str, Any]], origin: Mapping[str, Any], without: Iterable[str] = ()
+) -> Difference | None:
+    """The first thing in which an origin differs from the known one that is most like it; None if one agrees.
+
+    Parameters
+    ----------
+    known
+        Entries of `origins_of`.
+    origin
+        Another entry.
+    without
+        Keys that may differ.
+    """
+    differences = [_differences(one, origin, set(without)) for one in known]
+    closest = min(differences, key=len, default=[])
+    return closest[0] if closest else None
+
+
+def _differences(expected: Mapping[str, Any], found: Mapping[str, Any], without: set[str]) -> list[Difference]:
+    both = [key for key in ORIGIN_KEYS if key in expected and key in found and key not in without]
+    return [Difference(key, expected[key], found[key]) for key in both if expected[key] != found[key]]
