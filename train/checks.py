@@ -11,12 +11,24 @@ import numpy as np
 from models import BASELINES, DETECTORS, PROBES, find
 from store import Column, StoreError, TraceStore
 from store.errors import closest
+from store.layers import recorded_layers
+from store.split import SIDES
 from train.config import ALL, Config, check_names, off_flag
 from train.data import TrainingData
 from train.errors import ConfigError, DataError
 from train.split import check_batch, no_split, read_split
 
-__all__ = ["KINDS", "check_columns", "check_layers", "check_reader", "chosen", "kind_of", "missing", "open_data"]
+__all__ = [
+    "KINDS",
+    "check_columns",
+    "check_layers",
+    "check_reader",
+    "chosen",
+    "find_remarks",
+    "kind_of",
+    "missing",
+    "open_data",
+]
 
 KINDS = {  # of the columns that detectors, probes and the split read
     "question_id": "text",
@@ -37,6 +49,7 @@ WAYS_IN = {  # column -> the command that adds it to a store
     "label": "python -m store label STORE --scores CSV adds it",
     "score": "python -m store label STORE --scores CSV adds it",
 }
+MIN_OF_A_CLASS = 20
 MAKE_AGAIN = "make the traces again with that column (python -m store extract or import)"
 
 
@@ -58,6 +71,24 @@ def open_data(config: Config, path: Path) -> TrainingData:
     split = read_split(store, config)
     check_batch(split, store, config.batch_size)
     return replace(data, split=split)
+
+
+def find_remarks(data: TrainingData) -> list[str]:
+    """What the user should know of the data before a long training: few rows of a class, layers without numbers."""
+    remarks = []
+    for side in SIDES:
+        labels = data.split.labels[getattr(data.split, side)]
+        n_wrong = int(labels.sum())
+        fewest = min(n_wrong, len(labels) - n_wrong)
+        if fewest < MIN_OF_A_CLASS:
+            remarks.append(
+                f"warning: the {side} split has {n_wrong} hallucinations and {len(labels) - n_wrong} right answers: "
+                f"with fewer than {MIN_OF_A_CLASS} of a class its AUROC says little, whatever its interval"
+            )
+    has_layers = any(data.store.layers(name) for name in data.store.schema.columns)
+    if has_layers and recorded_layers(data.store.provenance) is None:
+        remarks.append("the store does not record which layers of the model it keeps: they are counted from 1")
+    return remarks
 
 
 def chosen(config: Config, data: TrainingData) -> list[str]:

@@ -33,9 +33,13 @@ def main(argv: list[str] | None = None) -> int:
             import_module(f"train.{argv[0]}").main(argv[1:])
         else:
             train(parse_arguments(argv))
+        sys.stdout.flush()
     except TrainError as error:
         _say(error, program)
         return 2
+    except BrokenPipeError:  # the reader of our output has left, e.g. `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered has nowhere to go
+        return 0
     except KeyboardInterrupt:
         _say("interrupted; every file written so far is whole" + ("" if named else "; --resume goes on"), program)
         return 130
@@ -44,9 +48,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def train(arguments: Arguments) -> None:
     """Check, train, write and print; mistakes come out as TrainError."""
-    from rich.console import Console
-
     from train.checks import open_data
+    from train.console import OutputConsole
     from train.device import launched
     from train.experiment import run_experiment
     from train.files import make_directory
@@ -69,7 +72,7 @@ def train(arguments: Arguments) -> None:
             if experiment is None:  # the first process writes for all
                 return
             write_report(experiment, data, output_dir)
-    print_table(experiment.results, Console())
+    print_table(experiment.results, OutputConsole())
     print(f"report.html, report.md, results.json, scores.csv and checkpoints: {output_dir}")
 
 

@@ -51,8 +51,7 @@ def main(argv: Sequence[str]) -> None:
             found = str(arguments.output)
             raise ConfigError(f"--output: expected a file that ends in {' or '.join(SUFFIXES)}, found {found!r}")
         check_output(arguments.output)
-    from rich.console import Console
-
+    from train.console import OutputConsole
     from train.finished import read_run
     from train.side_by_side import compare_runs, name_runs, print_comparison, write_output
 
@@ -62,4 +61,4 @@ def main(argv: Sequence[str]) -> None:
     if arguments.json:
         print(json.dumps(found, indent=1, allow_nan=False))
     else:
-        print_comparison(found, Console())
+        print_comparison(found, OutputConsole())

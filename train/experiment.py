@@ -20,7 +20,7 @@ from models.losses import ClassificationLoss
 from store import StoreError
 from store.layers import choose_layers
 from train.checkpoint import load_weights, save_checkpoint
-from train.checks import chosen, missing
+from train.checks import chosen, find_remarks, missing
 from train.config import Arguments, Config, flag_of
 from train.cpu import cpu_arithmetic, default_threads
 from train.data import TrainingData
@@ -91,6 +91,8 @@ def run_experiment(arguments: Arguments, fabric: Fabric, data: TrainingData, out
     with cpu_arithmetic(threads):
         with TrainingProgress(len(data.split.train), config.epochs, visible=fabric.is_global_zero) as progress:
             run = Run(directory, config, data, fabric, progress)
+            for remark in find_remarks(data):
+                progress.say(remark)
             fitted, baselines, left_out = fit_probes(names, run) if fabric.is_global_zero else ({}, {}, {})
             models = fitted | {name: train_detector(name, run) for name in detectors}
         if not fabric.is_global_zero:
@@ -114,7 +116,7 @@ def fit_probes(names: list[str], run: Run) -> tuple[dict[str, Scored], dict[str,
             baselines[name] = train_probe(name, one, run)
         except DataError as error:
             left_out[name] = str(error)
-            run.progress.console.print(f"baseline {name} is left out: {error}", markup=False, highlight=False)
+            run.progress.say(f"baseline {name} is left out: {error}")
     return probes, baselines, left_out
 
 
@@ -155,6 +157,7 @@ def build_results(run: Run, models: dict[str, Scored], baselines: dict[str, Scor
         "layers": read_layers([*models, *baselines], data),
         "config": asdict(run.config),
         "machine": describe_machine(run.fabric),
+        "remarks": find_remarks(data),
     }
     truth = read_truth(data)
     if truth is not None:

@@ -203,3 +203,19 @@ def test_an_empty_store_name_is_not_the_example(capsys, tmp_path):
 @pytest.mark.parametrize("flag", ["--seed", "--top-k", "--lstm-hidden", "--epochs"])
 def test_absurdly_large_numbers(capsys, tmp_path, flag):
     assert f"{flag}: expected" in fail(capsys, tmp_path, flag, "9" * 400)
+
+
+@pytest.mark.parametrize("command", [["predict", "--run", "RUN", "--store", "STORE"], ["compare", "RUN", "RUN"]])
+def test_a_reader_that_leaves_is_no_error(store_path, tmp_path, command):
+    """`... | head -1`: neither a traceback nor a line on stderr."""
+    out = tmp_path / "run"
+    assert main(["--store", str(store_path), "--output-dir", str(out), "--models=lstm_solo", "--epochs=1"]) == 0
+    places = {"RUN": str(out), "STORE": str(store_path)}
+    command = [sys.executable, "-m", "train", *(places.get(word, word) for word in command)]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(command, cwd=ROOT, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert "Traceback" not in done.stderr
+    assert "Broken" not in done.stderr
+    assert done.returncode == 0

@@ -195,12 +195,12 @@ def test_equal_scores_are_shown_once():
     """The later run says how many of its names have the scores of the earlier one."""
     table = build_areas(compare_runs(runs_with_equal_baselines()))
     assert [row[:2] for row in table.rows] == [
-        ("a", "logreg"),
+        ("a", "lstm *"),
+        ("", "logreg"),
         ("", "length"),
         ("", "entropy"),
-        ("", "lstm *"),
-        ("b", "logreg"),
-        ("", "lstm *"),
+        ("b", "lstm *"),
+        ("", "logreg"),
         ("", "(2 with the scores of a)"),
     ]
 

@@ -61,11 +61,9 @@ def build_tables(evidence: Evidence) -> Iterator[Section]:
     """Run, verdict, metrics and tests."""
     results = evidence.results
     unlabelled = results["split"].get("unlabelled", 0)
-    yield Section(
-        "Run",
-        f"Split by question with seed {results['split']['seed']}; {unlabelled} unlabelled traces are on no side.",
-        [build_facts(results), build_split(results)],
-    )
+    text = f"Split by question with seed {results['split']['seed']}; {unlabelled} unlabelled traces are on no side."
+    remarks = [f" {remark[0].upper()}{remark[1:]}." for remark in results.get("remarks", [])]
+    yield Section("Run", text + "".join(remarks), [build_facts(results), build_split(results)])
     verdict = results.get("verdict")
     yield Section("Verdict", verdict_in_words(verdict) if verdict else "There is no baseline to compare with.")
     yield Section(

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
+from store.layers import format_layers
 from store.split import SIDES
 from train.config import Config
 from train.report.evidence import Evidence, Mistake
@@ -70,10 +71,26 @@ def build_facts(results: dict[str, Any]) -> Table:
         "store": store["path"],
         "state of the store": f"{store['uuid']}, commit {store['generation']}, {store['rows']} traces",
         "settings that are not the defaults": ", ".join(changed_settings(results.get("config", {}))) or "none",
+        "layers": describe_layers(results),
         "training and scoring": f"{seconds:.0f} s",
         "versions": ", ".join(f"{name} {number}" for name, number in find_versions(results).items()),
     }
     return Table(("", ""), [(key, clean_text(str(value), 2000)) for key, value in facts.items() if value], n_left=2)
+
+
+def describe_layers(results: dict[str, Any]) -> str:
+    """The layers that were read, as the model numbers them; empty where there are none, or an older run tells none."""
+    layers = results.get("layers", {})
+    distinct = {format_layers(numbers): None for numbers in layers.values()}
+    if len(distinct) > 1:
+        text = "; ".join(f"{name} {format_layers(numbers)}" for name, numbers in layers.items())
+    else:
+        text = "".join(distinct)
+    if not text:
+        return ""
+    recorded = results["store"].get("layers_recorded", False)
+    how = "as the model numbers them" if recorded else "counted from 1: the store does not record their numbers"
+    return f"{text} ({how})"
 
 
 def changed_settings(config: dict[str, Any]) -> list[str]:
@@ -199,6 +216,8 @@ def print_table(results: dict[str, Any], console: Console) -> None:
         f"test side: {test['rows']} traces of {test['questions']} questions, {test['hallucinations']} hallucinations"
     )
     print_terminal(build_metrics(results), console, title, gaps=(len(results["models"]),))
+    for remark in results.get("remarks", []):
+        console.print(remark, highlight=False, markup=False, soft_wrap=True)
     if results["verdict"]:
         console.print(verdict_in_words(results["verdict"]), highlight=False, markup=False)
 
