@@ -10,7 +10,12 @@ from pathlib import Path
 
 from train.errors import OutputError
 
-__all__ = ["check_output", "make_directory", "replace_file"]
+__all__ = ["check_output", "expand", "make_directory", "replace_file"]
+
+
+def expand(text: str) -> str:
+    """A path of the command line, with `~` expanded: a shell leaves it as it is in quotes and after `--flag=`."""
+    return os.path.expanduser(text)  # noqa: PTH111 - unlike Path's, it leaves the name of an unknown user as it is
 
 
 @contextlib.contextmanager
