@@ -14,8 +14,9 @@ __all__ = ["check_output", "expand", "make_directory", "replace_file"]
 
 
 def expand(text: str) -> str:
-    """A path of the command line, with `~` expanded: a shell leaves it as it is in quotes and after `--flag=`."""
-    return os.path.expanduser(text)  # noqa: PTH111 - unlike Path's, it leaves the name of an unknown user as it is
+    """A path of the command line with `~` expanded, which shells leave in quotes and after `--flag=`."""
+    # Path.expanduser raises for the name of an unknown user; shells leave that as it is, and so does this.
+    return os.path.expanduser(text)  # noqa: PTH111
 
 
 @contextlib.contextmanager

@@ -56,13 +56,14 @@ def names(text: str) -> list[str]:
 
 
 def path(text: str) -> Path:
-    """A path of the command line, with `~` expanded: a shell leaves it as it is in quotes and after `--flag=`."""
+    """A path of the command line with `~` expanded, which shells leave in quotes and after `--flag=`."""
     return Path(expand(text))
 
 
 def expand(text: str) -> str:
     """The same for what need not be a path: a pattern of files, the name of a model on the Hub."""
-    return os.path.expanduser(text)  # noqa: PTH111 - unlike Path's, it leaves the name of an unknown user as it is
+    # Path.expanduser raises for the name of an unknown user; shells leave that as it is, and so does this.
+    return os.path.expanduser(text)  # noqa: PTH111
 
 
 def _part(text: str) -> tuple[int, int]:
