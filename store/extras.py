@@ -43,13 +43,11 @@ def missing_package(error: ModuleNotFoundError, extra: str) -> str | None:
     if module in OUR_PACKAGES:
         return None
     requirements = _requirements(extra)
-    if requirements and module not in requirements:
+    if not requirements:
+        return _advice(module, [_without_metadata(module, extra)])
+    if module not in requirements:
         return None
-    if requirements:
-        command = _install_missing(module, requirements)
-    else:
-        command = _install_without_metadata(module, extra)
-    return f"the package {module} is not installed; run {command}"
+    return _advice(module, _missing(module, requirements))
 
 
 def find_checkout() -> Path | None:
@@ -80,25 +78,24 @@ def _requirements(extra: str) -> dict[str, str]:
     return {_module_of(_name_of(requirement)): requirement for requirement in requirements}
 
 
-def _install_missing(module: str, requirements: dict[str, str]) -> str:
-    """The command for what is not installed, and for the module in any case."""
-    missing = [
+def _missing(module: str, requirements: dict[str, str]) -> list[str]:
+    """The requirements that are not installed, and that of the module in any case."""
+    return [
         requirement
         for name, requirement in requirements.items()
         if name == module or _distribution(_name_of(requirement)) is None
     ]
-    return f"python -m pip install {_quoted(missing)}"
 
 
-def _install_without_metadata(module: str, extra: str) -> str:
-    """The command where this code is not installed: for the checkout, else for the package."""
+def _without_metadata(module: str, extra: str) -> str:
+    """What to install where this code is not installed: the checkout, else the package alone."""
     checkout = find_checkout()
-    target = module.replace("_", "-") if checkout is None else f"{checkout}[{extra}]"
-    return f"python -m pip install {_quoted([target])}"
+    return module.replace("_", "-") if checkout is None else f"{checkout}[{extra}]"
 
 
-def _quoted(requirements: list[str]) -> str:
-    return " ".join(map(shlex.quote, requirements))
+def _advice(module: str, targets: list[str]) -> str:
+    command = " ".join(["python -m pip install", *map(shlex.quote, targets)])
+    return f"the package {module} is not installed; run {command}"
 
 
 def _name_of(requirement: str) -> str:
