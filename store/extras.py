@@ -39,7 +39,9 @@ def missing_package(error: ModuleNotFoundError, extra: str) -> str | None:
         module is one of our own, or of a package that is not required: a bug, whose traceback should
         be seen.
     """
-    module = str(error.name).split(".")[0]
+    if error.name is None:  # raised by hand, without the module
+        return None
+    module = error.name.split(".")[0]
     if module in OUR_PACKAGES:
         return None
     requirements = _requirements(extra)

@@ -114,6 +114,7 @@ def test_a_checkout_that_is_not_installed_is_named_by_its_path(installed, monkey
         line = missing_package(ModuleNotFoundError("x", name="rich"), "train")
         assert advised(line) == [f"{ROOT}[train]"]
         assert missing_package(ModuleNotFoundError("x", name="train.reprot"), "train") is None
+        assert missing_package(ModuleNotFoundError("x"), "train") is None
     assert "'" in line  # a shell would take the brackets for a pattern
     monkeypatch.setattr(extras, "find_checkout", lambda: None)
     line = missing_package(ModuleNotFoundError("x", name="lightning_fabric"), "train")
