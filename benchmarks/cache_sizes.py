@@ -5,12 +5,13 @@ from nothing to the whole decoded set, evicting by least recent use and by next 
 """
 
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import finish, make_store, parser, pyplot
+from benchmarks.harness import finish, make_store, parser, pyplot, run
 from store import Column, TraceLoader
 
 ROW_ITEMS, ITEM_SHAPE, CHUNK_ITEMS, BATCH_SIZE = 16, (256,), 256, 64
@@ -25,9 +26,8 @@ class LeastRecent(TraceLoader):
         return None
 
 
-def main() -> None:
+def main(args: Namespace) -> None:
     """Every codec, policy and size; then the decoder's own speed."""
-    args = parser(__doc__, size_mb=200, epochs=2).parse_args()
     results = []
     for codec in CODECS:
         column = Column("float16", ITEM_SHAPE, "t", codec=codec, chunk_items=CHUNK_ITEMS)
@@ -41,8 +41,7 @@ def main() -> None:
                     {"codec": codec, "policy": policy, "share": round(share, 3)}
                     | measure(loader_type, path, cache_bytes, args.epochs)
                 )
-    finish("cache_sizes", args.results, results, None)
-    plot(results, args.results / "cache_sizes.png")
+    finish("cache_sizes", args.results, results, lambda picture: plot(results, picture))
 
 
 def rows(size_mb: int) -> Iterator[tuple[str, dict]]:
@@ -84,4 +83,4 @@ def plot(results: list[dict], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main, parser(__doc__, size_mb=200, epochs=2))

@@ -1,14 +1,15 @@
 """What does it cost to check every chunk at every read? Rows of 1 MB and of 1 KB, warm, with and without."""
 
-from benchmarks.harness import alternate, epoch_of, finish, make_store, parser, ragged_rows, ratios
+from argparse import Namespace
+
+from benchmarks.harness import alternate, epoch_of, finish, make_store, parser, ragged_rows, ratios, run
 from store import Column, TraceLoader, TraceStore
 
 SIZES = {"1 MB": (1_000_000, 4096, 32), "1 KB": (1000, 20, 256)}  # bytes of a row, bytes of an item, rows of a batch
 
 
-def main() -> None:
+def main(args: Namespace) -> None:
     """Each size with its own plain reading as the anchor."""
-    args = parser(__doc__, size_mb=500).parse_args()
     found = []
     for size, (row_bytes, item_bytes, batch_size) in SIZES.items():
         columns = {"x": Column("float16", (item_bytes // 2,), axis="t")}
@@ -28,4 +29,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main, parser(__doc__, size_mb=500))

@@ -6,25 +6,23 @@ traces are those of the embedded example; `--store` takes your own, whose hidden
 
 import statistics
 import time
+from argparse import Namespace
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import example_store, finish, parser, plot_bars
+from benchmarks.harness import Parser, example_store, finish, parser, plot_bars, run
 from store import TraceStore
 from store.codecs import parse_codec
+from store.sources.arguments import path as path_argument
 
 CODECS = ("zstd:1", "zstd:3", "blosc:lz4:1:shuffle", "blosc:lz4:1:bitshuffle", "blosc:zstd:1:bitshuffle")
 CHUNK_KB = (64, 256, 1024)
 GB = 1e9
 
 
-def main() -> None:
+def main(args: Namespace) -> None:
     """Every column with every codec at every chunk size."""
-    made = parser(__doc__, size_mb=16, epochs=3)
-    made.add_argument("--store", type=Path, help="a store of yours (default: the embedded example)")
-    args = made.parse_args()
     store = TraceStore.open(args.store) if args.store else example_store(args.dir)
     results = []
     for name, column in store.schema.columns.items():
@@ -35,8 +33,8 @@ def main() -> None:
             for codec in CODECS:
                 measured = measure(data, codec, kb * 1024, column.storage_dtype.itemsize, args.epochs)
                 results.append({"column": name, "dtype": column.dtype, "chunk_KB": kb, "codec": codec} | measured)
-    finish("codecs", args.results, results, None)
-    plot_bars([row for row in results if row["chunk_KB"] == 256], "ratio", args.results / "codecs.png")
+    of_one_size = [row for row in results if row["chunk_KB"] == 256]
+    finish("codecs", args.results, results, lambda picture: plot_bars(of_one_size, "ratio", picture))
 
 
 def head(store: TraceStore, name: str, n_bytes: int) -> np.ndarray:
@@ -75,5 +73,14 @@ def median_s(work: Callable[[], object], epochs: int) -> float:
     return statistics.median(seconds)
 
 
+def options() -> Parser:
+    """The command line."""
+    made = parser(__doc__, size_mb=16, epochs=3)
+    made.add_argument(
+        "--store", metavar="STORE", type=path_argument, help="a store of yours (default: the embedded example)"
+    )
+    return made
+
+
 if __name__ == "__main__":
-    main()
+    run(main, options())

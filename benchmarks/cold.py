@@ -5,20 +5,30 @@ same order, the plain map (which guesses that what follows comes next), and read
 """
 
 import os
+from argparse import Namespace
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from benchmarks.harness import FlatCopy, alternate_cold, finish, make_store, parser, ragged_rows, ratios, sequential
+from benchmarks.harness import (
+    FlatCopy,
+    alternate_cold,
+    finish,
+    make_store,
+    parser,
+    ragged_rows,
+    ratios,
+    run,
+    sequential,
+)
 from store import Column, TraceLoader
 
 ROW_BYTES, ITEM_BYTES, BATCH_SIZE, N_THREADS = 1_000_000, 4096, 32, 32
 
 
-def main() -> None:
+def main(args: Namespace) -> None:
     """Run the anchors and ours, each on files out of the cache."""
-    args = parser(__doc__, size_mb=2000, epochs=3).parse_args()
     path = args.dir / f"cold-{args.size_mb}.zarr"
     columns = {"x": Column("float16", (ITEM_BYTES // 2,), axis="t")}
     store = make_store(path, columns, lambda: ragged_rows(args.size_mb, ROW_BYTES, ITEM_BYTES))
@@ -79,4 +89,4 @@ def ours(path: object, num_workers: int) -> Callable[[int], None]:
 
 
 if __name__ == "__main__":
-    main()
+    run(main, parser(__doc__, size_mb=2000, epochs=3))

@@ -5,6 +5,7 @@ again, on as many threads: bare, and with the CRC32C that stands behind each chu
 too, and copies the parts of chunks that rows share; it keeps no chunk.
 """
 
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -14,16 +15,15 @@ import numpy as np
 from crc32c import crc32c
 from numcodecs import blosc, zstd
 
-from benchmarks.harness import alternate, epoch_of, example_store, finish, make_store, parser, ratios
+from benchmarks.harness import alternate, epoch_of, example_store, finish, make_store, parser, ratios, run
 from store import Column, TraceLoader, TraceStore, permutation
 
 ROW_BYTES, BATCH_SIZE = 1_000_000, 16
 CODECS = {"zstd": "zstd:1", "blosc": "blosc:lz4:1:shuffle"}
 
 
-def main() -> None:
+def main(args: Namespace) -> None:
     """Each codec on one thread and on two."""
-    args = parser(__doc__, size_mb=200).parse_args()
     results = []
     for kind, codec in CODECS.items():
         column = Column("float16", (4, 128), "t", codec=codec)
@@ -89,4 +89,4 @@ def ours(store: TraceStore, num_workers: int) -> Callable[[int], None]:
 
 
 if __name__ == "__main__":
-    main()
+    run(main, parser(__doc__, size_mb=200))

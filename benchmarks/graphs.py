@@ -33,7 +33,7 @@ from torch_geometric.data import Batch as PygBatch
 from torch_geometric.data import Data
 from torch_geometric.nn import GINEConv
 
-from benchmarks.harness import alternate, finish, parser
+from benchmarks.harness import Parser, alternate, finish, parser, run
 from models.gnn import GnnDetLstm, two_linear
 from models.graphs import build_graphs
 from store import Batch, Ragged
@@ -42,15 +42,8 @@ from train.cpu import cpu_arithmetic, default_threads
 STEPS = ("layer by layer", "PyG's GINEConv, one batch", "ours")
 
 
-def main() -> None:
+def main(args: Namespace) -> None:
     """Steps, their memory, then building alone, for each number of threads."""
-    made = parser(__doc__, size_mb=0, epochs=7)
-    made.add_argument("--traces", type=int, default=16, help="batch size (default %(default)s)")
-    made.add_argument("--tokens", type=int, default=50, help="of a trace, 20%% more or less (default %(default)s)")
-    made.add_argument("--layers", type=int, default=32, help="of the language model (default %(default)s)")
-    made.add_argument("--hidden-size", type=int, default=256, help="of the language model (default %(default)s)")
-    made.add_argument("--threads", type=int, nargs="+", help="default: as many as training would use")
-    args = made.parse_args()
     results = []
     for n_threads in args.threads or [default_threads(args.hidden_size)]:
         with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
@@ -215,5 +208,16 @@ def builders(batch: Batch) -> dict[str, Callable[[int], object]]:
     }
 
 
+def options() -> Parser:
+    """The command line."""
+    made = parser(__doc__, size_mb=0, epochs=7, makes_data=False)
+    made.add_argument("--traces", type=int, default=16, help="batch size (default %(default)s)")
+    made.add_argument("--tokens", type=int, default=50, help="of a trace, 20%% more or less (default %(default)s)")
+    made.add_argument("--layers", type=int, default=32, help="of the language model (default %(default)s)")
+    made.add_argument("--hidden-size", type=int, default=256, help="of the language model (default %(default)s)")
+    made.add_argument("--threads", type=int, nargs="+", help="default: as many as training would use")
+    return made
+
+
 if __name__ == "__main__":
-    main()
+    run(main, options())

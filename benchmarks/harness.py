@@ -1,8 +1,11 @@
-"""What the benchmarks share: data, alternating timing, and results as a table and a CSV.
+"""What the benchmarks share: the command line, data, alternating timing, and results as a table and a CSV.
 
 Contenders take turns within one run, so that a noisy neighbour hurts all alike; ratios are of the best epoch
 of each, medians stand beside them. Every byte that is counted is copied by the contender, and what it delivers
 is compared once with the rows that were written.
+
+A run leaves nothing behind unless it is asked to: its test data is removed in the end, and the
+table is only printed.
 """
 
 import argparse
@@ -11,18 +14,26 @@ import gc
 import os
 import platform
 import shlex
+import shutil
+import signal
 import statistics
 import sys
+import tempfile
 import time
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 import numpy as np
 
-from store import Column, Schema, StoreWriter, TraceStore, permutation
+from store import Column, Schema, StoreError, StoreWriter, TraceStore, permutation
+from store.extras import find_checkout, missing_package
+from store.sources.arguments import path as path_argument
 
 __all__ = [
     "FlatCopy",
@@ -33,28 +44,167 @@ __all__ = [
     "example_store",
     "finish",
     "make_store",
+    "needs_extra",
     "parser",
     "private_bytes",
     "ratios",
+    "run",
     "sequential",
 ]
 
 RESULTS = Path(__file__).parent / "results"
 GB = 1e9
+TERMINATED = 128 + signal.SIGTERM  # exit status of a terminated command, as shells count
 
 
-def parser(doc: str, size_mb: int, epochs: int = 5) -> argparse.ArgumentParser:
-    """The options every benchmark takes."""
-    raw = argparse.RawDescriptionHelpFormatter
-    name = Path(sys.argv[0]).stem
-    made = argparse.ArgumentParser(f"python -m benchmarks.{name}", description=doc, formatter_class=raw)
+class Parser(ArgumentParser):
+    """A command line whose mistakes are one line each, and whose flags are written in full."""
+
+    def __init__(self, doc: str) -> None:
+        raw = argparse.RawDescriptionHelpFormatter
+        super().__init__(program(), description=doc, formatter_class=raw, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        """One line instead of argparse's usage and message."""
+        fail(f"{message}; see {self.prog} --help")
+
+
+def parser(doc: str, size_mb: int, epochs: int = 5, *, makes_data: bool = True) -> Parser:
+    """The options every benchmark takes.
+
+    Parameters
+    ----------
+    doc
+        The module's docstring.
+    size_mb
+        Default size of its test data, in megabytes; 0 where something else decides it.
+    epochs
+        Default number of turns of each contender.
+    makes_data
+        Whether it writes test data. The options that concern none are taken and not shown.
+    """
+    made = Parser(doc)
     made.add_argument(
-        "--dir", type=Path, default=Path("data/benchmarks"), help="where test data is made (default %(default)s)"
+        "--dir",
+        type=path_argument,
+        default=Path("data/benchmarks"),
+        help=shown(makes_data, "make test data below DIR and remove it in the end (default %(default)s)"),
     )
-    made.add_argument("--size-mb", type=int, default=size_mb, help="megabytes of test data (default %(default)s)")
+    made.add_argument(
+        "--keep",
+        action="store_true",
+        help=shown(makes_data, "make test data in DIR itself, leave it there, and use what an earlier --keep left"),
+    )
+    made.add_argument(
+        "--size-mb",
+        type=int,
+        default=size_mb,
+        help=shown(size_mb > 0, "megabytes of test data (default %(default)s)"),
+    )
     made.add_argument("--epochs", type=int, default=epochs, help="turns of each contender (default %(default)s)")
-    made.add_argument("--results", type=Path, default=RESULTS, help="where the CSV goes (default %(default)s)")
+    where = made.add_mutually_exclusive_group()
+    where.add_argument(
+        "--output",
+        metavar="DIR",
+        type=path_argument,
+        help="write the table as CSV, and a picture of it, into DIR (default: only print it)",
+    )
+    # its name in earlier versions
+    where.add_argument("--results", dest="output", type=path_argument, help=SUPPRESS)
+    where.add_argument(
+        "--save", action="store_true", help="write both over the committed ones in benchmarks/results of this checkout"
+    )
+    made.set_defaults(makes_data=makes_data)
     return made
+
+
+def shown(is_shown: bool, text: str) -> str:
+    """A help text, or argparse's mark for an option that `--help` leaves out."""
+    return text if is_shown else SUPPRESS
+
+
+def run(main: Callable[[Namespace], None], options: Parser) -> None:
+    """Run a benchmark with the options of the command line, and remove its test data whatever ends it.
+
+    `main` gets the options with `dir` the directory to make test data in, and `results` the one that
+    `finish` writes to, or None. A mistake is one line and exit status 2.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # else nothing would be removed
+    args = options.parse_args()
+    try:
+        args.results = open_results(args)
+        with data_directory(args) as args.dir:
+            main(args)
+    except (StoreError, OSError) as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        show("")
+        print(f"{program()}: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def open_results(args: Namespace) -> Path | None:
+    """The directory for the table and its picture, made now; None if nothing is to be written."""
+    if args.save and find_checkout() is None:
+        fail(f"--save: {RESULTS.parent} is an installed copy and has no committed results to replace; use --output DIR")
+    if args.output is not None and args.output.resolve() == RESULTS.resolve():
+        fail(f"--output: {args.output} holds the committed results; use --save to replace them, or another directory")
+    results = RESULTS if args.save else args.output
+    if results is not None:
+        pyplot()  # measuring takes minutes: what the picture needs is missed before
+        results.mkdir(parents=True, exist_ok=True)
+    return results
+
+
+@contextmanager
+def data_directory(args: Namespace) -> Iterator[Path]:
+    """The directory to make test data in: a new one that is removed, or the named one with `--keep`."""
+    if not args.makes_data:
+        yield args.dir
+        return
+    if args.keep:
+        args.dir.mkdir(parents=True, exist_ok=True)
+        print(f"test data: {args.dir}, kept", file=sys.stderr)
+        yield args.dir
+        return
+    created = [folder for folder in (args.dir, *args.dir.parents) if not folder.exists()]
+    args.dir.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix=f"{module_name()}-", dir=args.dir) as fresh:
+            print(f"test data: {fresh}, removed in the end (--keep leaves it)", file=sys.stderr)
+            yield Path(fresh)
+    finally:
+        with suppress(OSError):  # another run makes its data beside ours
+            for folder in created:
+                folder.rmdir()
+
+
+@contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """End the benchmark with one line where a package of an extra is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        message = missing_package(error, extra)
+        if message is None:
+            raise
+        fail(message)
+
+
+def fail(message: str) -> NoReturn:
+    """End the benchmark with one line and exit status 2."""
+    print(f"{program()}: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def module_name() -> str:
+    """The benchmark's name, as in `python -m benchmarks.NAME`."""
+    return Path(sys.argv[0]).stem
+
+
+def program() -> str:
+    """How the benchmark was called, without its options."""
+    return f"python -m benchmarks.{module_name()}"
 
 
 def make_store(path: Path, columns: dict[str, Column], rows: Callable[[], Iterator[tuple[str, dict]]]) -> TraceStore:
@@ -62,6 +212,7 @@ def make_store(path: Path, columns: dict[str, Column], rows: Callable[[], Iterat
     if not (path / "zarr.json").exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
+        shutil.rmtree(partial, ignore_errors=True)  # of a run with --keep that was stopped
         with StoreWriter.create(partial, Schema(columns)) as writer:
             for trace_id, row in rows():
                 writer.append(trace_id, row)
@@ -71,8 +222,9 @@ def make_store(path: Path, columns: dict[str, Column], rows: Callable[[], Iterat
 
 def example_store(directory: Path) -> TraceStore:
     """The embedded example's traces, built now unless they are there."""
-    from store.sources.build import build_store
-    from store.sources.example import ExampleSource
+    with needs_extra("extract"):
+        from store.sources.build import build_store
+        from store.sources.example import ExampleSource
 
     path = directory / "example.zarr"
     return TraceStore.open(path) if path.exists() else build_store(path, ExampleSource())
@@ -237,25 +389,45 @@ def ratios(seconds: dict[str, list[float]], n_rows: int, n_bytes: int, anchor: s
     ]
 
 
-def finish(name: str, results: Path, rows: list[dict], plotted: str | None) -> None:
-    """Print the rows as a table and write them as `NAME.csv`, under the command, the versions and the machine.
+def finish(name: str, results: Path | None, rows: list[dict], plotted: str | Callable[[Path], None]) -> None:
+    """Print the rows as a table, and write `NAME.csv` and `NAME.png` where there is a place for them.
 
-    Beside it goes `NAME.png` with a bar a row, unless `plotted`, the column that it shows, is None.
+    Parameters
+    ----------
+    name
+        Of the files, without their suffixes.
+    results
+        Where they go; None: nowhere.
+    rows
+        A result each. The CSV has them under the command, the versions and the machine.
+    plotted
+        What the picture shows: a bar a row of this column, or what the function draws into the file
+        it is given.
     """
     keys = list(dict.fromkeys(key for row in rows for key in row))
     table = [keys, *([str(row.get(key, "")) for key in keys] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for line in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
-    results.mkdir(parents=True, exist_ok=True)
-    with (results / f"{name}.csv").open("w", newline="") as file:
-        file.write(f"# python -m benchmarks.{name} {settings()}\n# {versions()}\n# {machine()}\n")
+    print(f"\n{machine()}")
+    if results is None:
+        return
+    table_path, picture_path = results / f"{name}.csv", results / f"{name}.png"
+    write_table(table_path, keys, rows)
+    if callable(plotted):
+        plotted(picture_path)
+    else:
+        plot_bars(rows, plotted, picture_path)
+    print(f"written: {table_path}, {picture_path}")
+
+
+def write_table(path: Path, keys: list[str], rows: list[dict]) -> None:
+    """Write the rows as CSV, under the command, the versions and the machine."""
+    with path.open("w", newline="") as file:
+        file.write(f"# {command()}\n# {versions()}\n# {machine()}\n")
         writer = csv.DictWriter(file, keys, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    if plotted:
-        plot_bars(rows, plotted, results / f"{name}.png")
-    print(f"\n{results / name}.csv: {machine()}")
 
 
 def plot_bars(rows: list[dict], key: str, path: Path) -> None:
@@ -279,7 +451,8 @@ def plot_bars(rows: list[dict], key: str, path: Path) -> None:
 
 def pyplot() -> ModuleType:
     """matplotlib's, drawing to files."""
-    import matplotlib
+    with needs_extra("train"):
+        import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
@@ -287,13 +460,15 @@ def pyplot() -> ModuleType:
     return plt
 
 
-def settings() -> str:
-    """The command's options but for those that say where files are."""
-    options = sys.argv[1:]
-    for flag in ("--dir", "--results"):
-        if flag in options:
-            del options[options.index(flag) : options.index(flag) + 2]
-    return shlex.join(options)
+def command() -> str:
+    """The command that measures the same again: without the options that say where files are."""
+    places = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+    for flag in ("--dir", "--output", "--results"):
+        places.add_argument(flag)
+    for flag in ("--keep", "--save"):
+        places.add_argument(flag, action="store_true")
+    settings = places.parse_known_args(sys.argv[1:])[1]
+    return shlex.join(["python", "-m", f"benchmarks.{module_name()}", *settings])
 
 
 def versions() -> str:

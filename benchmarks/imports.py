@@ -9,19 +9,19 @@ import pickle
 import shutil
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import finish, parser, private_bytes
+from benchmarks.harness import finish, parser, private_bytes, run
 
 N_LAYERS, N_HEADS, HIDDEN, N_TOKENS, N_FILES = 32, 32, 4096, 34, 4
 
 
-def main() -> None:
+def main(args: Namespace) -> None:
     """Both, several times, taking turns."""
-    args = parser(__doc__, size_mb=2000, epochs=3).parse_args()
     files = make_files(args.dir / f"imports-{args.size_mb}", args.size_mb)
     contenders = {"pickle.load + np.save": load_and_save, "ours": import_files}
     best: dict[str, dict] = {}
@@ -117,4 +117,4 @@ def import_files(files: list[Path], out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main, parser(__doc__, size_mb=2000, epochs=3))

@@ -7,21 +7,19 @@ add, and look-ups of ids chosen at random (found, and absent).
 import multiprocessing
 import statistics
 import time
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import finish, make_store, parser, private_bytes
+from benchmarks.harness import Parser, finish, make_store, parser, private_bytes, run
 from store import Column, TraceStore
 
 N_LOOKUPS = 2000
 
 
-def main() -> None:
+def main(args: Namespace) -> None:
     """Every power of ten up to the size asked for."""
-    made = parser(__doc__, size_mb=0, epochs=5)
-    made.add_argument("--max-ids", type=int, default=10**7, help="largest store (default %(default)s)")
-    args = made.parse_args()
     results, n_ids = [], 10**4
     while n_ids <= args.max_ids:
         path = args.dir / f"index-{n_ids}.zarr"
@@ -56,5 +54,12 @@ def lookup_us(store: TraceStore, ids: list[str]) -> float:
     return 1e6 * (time.perf_counter() - start) / len(ids)
 
 
+def options() -> Parser:
+    """The command line."""
+    made = parser(__doc__, size_mb=0, epochs=5)
+    made.add_argument("--max-ids", type=int, default=10**7, help="largest store (default %(default)s)")
+    return made
+
+
 if __name__ == "__main__":
-    main()
+    run(main, options())

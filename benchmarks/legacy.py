@@ -7,6 +7,7 @@ so it is stopped after a few batches and its speed is that of those.
 
 import random
 import time
+from argparse import Namespace
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,16 +16,15 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from benchmarks.harness import finish, make_store, parser
+from benchmarks.harness import finish, make_store, parser, run
 from store import Column, TraceLoader, TraceStore
 
 SHAPE, FILE_ROWS, BATCH_SIZE, BUFFER_ROWS = (32, 4096), 250, 32, 1000
 ROW_BYTES = 2 * 32 * 4096
 
 
-def main() -> None:
+def main(args: Namespace) -> None:
     """Alternate the three, best of the epochs."""
-    args = parser(__doc__, size_mb=1000, epochs=3).parse_args()
     n_rows = args.size_mb * 10**6 // ROW_BYTES
     store = make_store(args.dir / f"legacy-{args.size_mb}.zarr", {"x": Column("float16", SHAPE)}, lambda: rows(n_rows))
     files = write_files(store, args.dir / f"legacy-{args.size_mb}-pt")
@@ -121,4 +121,4 @@ def rows_per_s(loader: object, n_batches: int | None) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run(main, parser(__doc__, size_mb=1000, epochs=3))

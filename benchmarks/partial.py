@@ -4,21 +4,21 @@ Files are put out of the page cache first; the bytes are those that the kernel r
 """
 
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import drop_caches, finish, make_store, parser
+from benchmarks.harness import drop_caches, finish, make_store, parser, run
 from store import Column, TraceLoader
 
 N_LAYERS, HIDDEN, BATCH_SIZE = 32, 4096, 16
 LAYOUTS = {"split by layer": ("layers",), "not split": ()}
 
 
-def main() -> None:
+def main(args: Namespace) -> None:
     """Read all rows: every layer, then one."""
-    args = parser(__doc__, size_mb=2000, epochs=1).parse_args()
     results = []
     for name, split in LAYOUTS.items():
         column = Column("float16", (N_LAYERS, HIDDEN), "t", ("layers", "hidden"), split)
@@ -59,4 +59,4 @@ def disk_bytes() -> int:
 
 
 if __name__ == "__main__":
-    main()
+    run(main, parser(__doc__, size_mb=2000, epochs=1))

@@ -7,6 +7,7 @@ one buffer. Peers that are not installed are named: pip install '.[peers]'.
 
 import shutil
 import sys
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import MagicMock
@@ -14,7 +15,18 @@ from unittest.mock import MagicMock
 import numpy as np
 import torch
 
-from benchmarks.harness import FlatCopy, alternate, epoch_of, finish, installed, make_store, parser, ragged_rows, ratios
+from benchmarks.harness import (
+    FlatCopy,
+    alternate,
+    epoch_of,
+    finish,
+    installed,
+    make_store,
+    parser,
+    ragged_rows,
+    ratios,
+    run,
+)
 from store import Column, TraceLoader
 
 ROW_BYTES, ITEM_BYTES, BATCH_SIZE = 1_000_000, 4096, 32
@@ -23,9 +35,8 @@ Epoch = Callable[[int], None]
 Fetch = Callable[[list[int]], object]
 
 
-def main() -> None:
+def main(args: Namespace) -> None:
     """Run all contenders that are installed."""
-    args = parser(__doc__, size_mb=1000).parse_args()
     path = args.dir / f"peers-{args.size_mb}.zarr"
     columns = {"x": Column("float16", (ITEM_BYTES // 2,), axis="t")}
     store = make_store(path, columns, lambda: ragged_rows(args.size_mb, ROW_BYTES, ITEM_BYTES))
@@ -250,4 +261,4 @@ PEERS: dict[str, tuple[str, Callable[[FlatCopy, Path], Fetch]]] = {
 }
 
 if __name__ == "__main__":
-    main()
+    run(main, parser(__doc__, size_mb=1000))

@@ -10,10 +10,21 @@ import multiprocessing
 import os
 import threading
 import time
+from argparse import Namespace
 from pathlib import Path
 
 from benchmarks.cold import pread, remapped
-from benchmarks.harness import FlatCopy, drop_caches, finish, make_store, parser, private_bytes, ragged_rows
+from benchmarks.harness import (
+    FlatCopy,
+    Parser,
+    drop_caches,
+    finish,
+    make_store,
+    parser,
+    private_bytes,
+    ragged_rows,
+    run,
+)
 from store import Column, TraceLoader, TraceStore
 
 ROW_BYTES, ITEM_BYTES, BATCH_SIZE = 1_000_000, 4096, 32
@@ -21,11 +32,8 @@ ROW_BYTES, ITEM_BYTES, BATCH_SIZE = 1_000_000, 4096, 32
 LIMITED = ("pread, 32 threads", "plain map", "ours")
 
 
-def main() -> None:
+def main(args: Namespace) -> None:
     """Every size, doubled from 500 MB."""
-    made = parser(__doc__, size_mb=8000, epochs=3)
-    made.add_argument("--limit-mb", type=int, help="run the largest size inside so much memory")
-    args = made.parse_args()
     sizes = (
         [args.size_mb]
         if args.limit_mb
@@ -37,15 +45,15 @@ def main() -> None:
         columns = {"x": Column("float16", (ITEM_BYTES // 2,), axis="t")}
         make_store(path, columns, lambda size_mb=size_mb: ragged_rows(size_mb, ROW_BYTES, ITEM_BYTES))
         if args.limit_mb:
-            run(copy_flat, path)
-            results += [run(limited, path, contender, args.limit_mb) for contender in LIMITED]
+            in_new_process(copy_flat, path)
+            results += [in_new_process(limited, path, contender, args.limit_mb) for contender in LIMITED]
         else:
-            results.append(run(measure, path, args.epochs))
+            results.append(in_new_process(measure, path, args.epochs))
     name, plotted = ("scale_limited", "GB_per_s") if args.limit_mb else ("scale", "rows_per_s")
     finish(name, args.results, results, plotted)
 
 
-def run(function: object, *arguments: object) -> dict:
+def in_new_process(function: object, *arguments: object) -> dict:
     """In a fresh process."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(function, arguments)
@@ -120,5 +128,12 @@ def ours(path: Path) -> object:
     return epoch
 
 
+def options() -> Parser:
+    """The command line."""
+    made = parser(__doc__, size_mb=8000, epochs=3)
+    made.add_argument("--limit-mb", type=int, help="run the largest size inside so much memory")
+    return made
+
+
 if __name__ == "__main__":
-    main()
+    run(main, options())

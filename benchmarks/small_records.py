@@ -3,20 +3,20 @@
 The anchor indexes one in-memory array of equal-length rows, which knows no offsets and packs nothing.
 """
 
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from benchmarks.harness import alternate, epoch_of, finish, make_store, parser, ratios
+from benchmarks.harness import alternate, epoch_of, finish, make_store, parser, ratios, run
 from store import Column, TraceLoader, permutation
 
 ROW_BYTES, BATCH_SIZE = 1024, 256
 KINDS = {"equal rows": (512, 513), "ragged rows": (412, 613)}
 
 
-def main() -> None:
+def main(args: Namespace) -> None:
     """Run the anchor and ours."""
-    args = parser(__doc__, size_mb=200).parse_args()
     n_rows = args.size_mb * 10**6 // ROW_BYTES
     array = np.random.default_rng(0).integers(0, 2**15, (n_rows, ROW_BYTES // 2), np.int16).view(np.float16)
     contenders = {"fancy indexing": fancy(array)}
@@ -50,4 +50,4 @@ def ours(store: object, num_workers: int) -> Callable[[int], None]:
 
 
 if __name__ == "__main__":
-    main()
+    run(main, parser(__doc__, size_mb=200))

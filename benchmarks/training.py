@@ -7,22 +7,25 @@ are compiled, is not timed but reported. All data is in the page cache.
 
 import statistics
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from benchmarks.harness import finish, make_store, parser, show
+from benchmarks.harness import Parser, finish, make_store, needs_extra, parser, run, show
 from models import DETECTORS
 from store import Column, TraceStore
-from train.config import Config
-from train.cpu import cpu_arithmetic, default_threads
-from train.data import TrainingData
-from train.device import build_fabric
-from train.experiment import build_detector, hidden_size
-from train.loop import Hooks, Training
-from train.split import read_split
+
+with needs_extra("train"):
+    from train.config import Config
+    from train.cpu import cpu_arithmetic, default_threads
+    from train.data import TrainingData
+    from train.device import build_fabric
+    from train.experiment import build_detector, hidden_size
+    from train.loop import Hooks, Training
+    from train.split import read_split
 
 N_LAYERS, STATE_SIZE, N_TOKENS = 32, 4096, 50
 LABELS = {"question_id": Column("utf8"), "label": Column("int8")}
@@ -37,16 +40,8 @@ class Contender:
     seconds: tuple[float, ...] = ()
 
 
-def main() -> None:
+def main(args: Namespace) -> None:
     """All contenders of a detector, taking turns."""
-    arguments = parser(__doc__, size_mb=400, epochs=3)
-    arguments.add_argument("--hidden-size", type=int, default=256, help="d of the graphs (default %(default)s)")
-    arguments.add_argument(
-        "--detectors", default="lstm_solo,gnn_det_lstm", help="separated by commas (default %(default)s)"
-    )
-    arguments.add_argument("--batch-size", type=int, default=32, help="traces per step (default %(default)s)")
-    arguments.add_argument("--threads", type=int, help="of the CPU's arithmetic (default: as python -m train)")
-    args = arguments.parse_args()
     rows = []
     for name in args.detectors.split(","):
         data = open_data(args.dir, DETECTORS[name].columns, args.size_mb, args.hidden_size)
@@ -150,5 +145,15 @@ def graph_rows(size_mb: int, hidden_size: int) -> Iterator[tuple[str, dict]]:
         yield f"t{i}", {"hidden_states": states, "attn_mean": pairs, "question_id": f"q{i}", "label": i % 2}
 
 
+def options() -> Parser:
+    """The command line."""
+    made = parser(__doc__, size_mb=400, epochs=3)
+    made.add_argument("--hidden-size", type=int, default=256, help="d of the graphs (default %(default)s)")
+    made.add_argument("--detectors", default="lstm_solo,gnn_det_lstm", help="separated by commas (default %(default)s)")
+    made.add_argument("--batch-size", type=int, default=32, help="traces per step (default %(default)s)")
+    made.add_argument("--threads", type=int, help="of the CPU's arithmetic (default: as python -m train)")
+    return made
+
+
 if __name__ == "__main__":
-    main()
+    run(main, options())

@@ -1,18 +1,18 @@
 """How fast is a store verified that is in no cache, against reading its files from end to end?"""
 
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.harness import alternate_cold, finish, make_store, parser, ragged_rows, ratios, sequential
+from benchmarks.harness import alternate_cold, finish, make_store, parser, ragged_rows, ratios, run, sequential
 from store import Column
 from store.verify import verify_store
 
 ROW_BYTES, ITEM_BYTES = 1_000_000, 4096
 
 
-def main() -> None:
+def main(args: Namespace) -> None:
     """Both, several times, taking turns."""
-    args = parser(__doc__, size_mb=4000, epochs=3).parse_args()
     path = args.dir / f"cold-{args.size_mb}.zarr"
     columns = {"x": Column("float16", (ITEM_BYTES // 2,), axis="t")}
     make_store(path, columns, lambda: ragged_rows(args.size_mb, ROW_BYTES, ITEM_BYTES))
@@ -38,4 +38,4 @@ def verified(path: Path, **options: object) -> Callable[[int], None]:
 
 
 if __name__ == "__main__":
-    main()
+    run(main, parser(__doc__, size_mb=4000, epochs=3))

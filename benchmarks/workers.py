@@ -3,22 +3,22 @@
 The anchor for processes is the same DataLoader over np.memmap rows packed with torch.cat.
 """
 
+from argparse import Namespace
 from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.harness import FlatCopy, alternate, epoch_of, finish, make_store, parser, ragged_rows, ratios
+from benchmarks.harness import FlatCopy, alternate, epoch_of, finish, make_store, parser, ragged_rows, ratios, run
 from store import Column, GlobalShuffleSampler, TraceDataset, TraceLoader
 
 ROW_BYTES, ITEM_BYTES, BATCH_SIZE = 1_000_000, 4096, 32
 ANCHOR = "DataLoader, memmap + cat, 2 processes"
 
 
-def main() -> None:
+def main(args: Namespace) -> None:
     """Run threads 0 to 4 and processes 0 to 2."""
-    args = parser(__doc__, size_mb=1000, epochs=3).parse_args()
     path = args.dir / f"peers-{args.size_mb}.zarr"
     columns = {"x": Column("float16", (ITEM_BYTES // 2,), axis="t")}
     store = make_store(path, columns, lambda: ragged_rows(args.size_mb, ROW_BYTES, ITEM_BYTES))
@@ -62,4 +62,4 @@ def threads(path: object, n: int) -> Callable[[int], None]:
 
 
 if __name__ == "__main__":
-    main()
+    run(main, parser(__doc__, size_mb=1000, epochs=3))

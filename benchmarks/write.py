@@ -5,20 +5,20 @@
 
 import os
 import shutil
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import alternate, finish, parser, ratios
+from benchmarks.harness import alternate, finish, parser, ratios, run
 from store import Column, Schema, StoreWriter
 
 ROW_BYTES, ITEM_BYTES = 1_000_000, 4096
 
 
-def main() -> None:
+def main(args: Namespace) -> None:
     """Alternate the plain file and the store."""
-    args = parser(__doc__, size_mb=1000, epochs=5).parse_args()
     rng = np.random.default_rng(0)
     lengths = rng.integers(195, 294, args.size_mb * 10**6 // ROW_BYTES)
     pool = np.frombuffer(rng.bytes(64 * 2**20), np.float16).reshape(-1, ITEM_BYTES // 2)
@@ -27,7 +27,6 @@ def main() -> None:
         for start, n in zip(rng.integers(0, len(pool) - 300, len(lengths)), lengths, strict=True)
     ]
     n_bytes = sum(row.nbytes for row in rows)
-    args.dir.mkdir(parents=True, exist_ok=True)
     contenders = {
         "plain file": plain(args.dir / "write.flat", rows),
         "ours": ours(args.dir / "write.zarr", rows, None),
@@ -62,4 +61,4 @@ def ours(path: Path, rows: list[np.ndarray], codec: str | None) -> Callable[[int
 
 
 if __name__ == "__main__":
-    main()
+    run(main, parser(__doc__, size_mb=1000, epochs=5))

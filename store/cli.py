@@ -17,9 +17,10 @@ import numpy as np
 import torch
 
 from store.errors import StoreError
+from store.extras import version_text
 from store.reader import TraceStore
 from store.schema import Column
-from store.sources.arguments import names
+from store.sources.arguments import names, path
 from store.sources.cli import add_commands
 from store.sources.progress import Progress
 from store.trace import Trace
@@ -94,15 +95,16 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=raw,
     )
+    parser.add_argument("--version", action="version", version=version_text())
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     info = commands.add_parser("info", help="columns, shapes, rows, bytes on disk, codecs, provenance")
-    info.add_argument("store", metavar="STORE", type=Path)
+    info.add_argument("store", metavar="STORE", type=path)
     info.add_argument("--json", action="store_true", help="one JSON object")
     info.set_defaults(run=run_info)
 
     get = commands.add_parser("get", help="print one trace")
-    get.add_argument("store", metavar="STORE", type=Path)
+    get.add_argument("store", metavar="STORE", type=path)
     get.add_argument("trace_id", metavar="TRACE_ID")
     get.add_argument("--columns", type=names, help="only these, e.g. question,answer")
     get.add_argument("--json", action="store_true", help="one JSON object, every value in full (may be large)")
@@ -115,13 +117,13 @@ def _parser() -> argparse.ArgumentParser:
 def _add_health(commands: argparse._SubParsersAction) -> None:
     raw = argparse.RawDescriptionHelpFormatter
     verify = commands.add_parser("verify", help="is it whole?", epilog=VERIFY_EXAMPLES, formatter_class=raw)
-    verify.add_argument("store", metavar="STORE", type=Path)
+    verify.add_argument("store", metavar="STORE", type=path)
     verify.add_argument("--quick", action="store_true", help="all but the bytes of the chunks and the ids in the index")
     verify.add_argument("--json", action="store_true", help="one JSON object")
     verify.set_defaults(run=run_verify)
 
     repair = commands.add_parser("repair", help="make it whole", epilog=REPAIR_EXAMPLES, formatter_class=raw)
-    repair.add_argument("store", metavar="STORE", type=Path)
+    repair.add_argument("store", metavar="STORE", type=path)
     repair.add_argument(
         "--drop-columns", type=names, default=[], help="drop these in place of the traces that they are damaged in"
     )

@@ -1,11 +1,16 @@
-"""Every benchmark runs, on little data, and leaves its CSV."""
+"""Every benchmark runs, on little data, writes its table only where it is told to, and leaves no data behind."""
 
 import csv
+import re
+import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from benchmarks import harness
 
 ROOT = Path(__file__).parent.parent
 SIZES = {
@@ -27,29 +32,185 @@ SIZES = {
     "scale": ["--size-mb", "500"],
     "training": ["--size-mb", "1", "--threads", "1"],
 }
+SCRIPTS = [path for path in sorted((ROOT / "benchmarks").glob("*.py")) if path.stem not in ("__init__", "harness")]
+COMMITTED = ROOT / "benchmarks" / "results"
+ROWS = [{"contender": "ours", "GB_per_s": 2.5}, {"contender": "theirs", "GB_per_s": 1.5}]
 
 
 def test_every_benchmark_is_tried():
-    names = {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - {"__init__", "harness"}
-    assert names == set(SIZES)
+    assert {path.stem for path in SCRIPTS} == set(SIZES)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SIZES)
 def test_benchmark_runs(name, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        f"benchmarks.{name}",
-        "--dir",
-        tmp_path / "data",
-        "--results",
-        tmp_path,
-        "--epochs",
-        "1",
-    ]
+    """It leaves its table and its picture where it is told to, and nothing else."""
+    data, out = tmp_path / "data", tmp_path / "out"
+    command = [sys.executable, "-m", f"benchmarks.{name}", "--dir", data, "--output", out, "--epochs", "1"]
     done = subprocess.run([*command, *SIZES[name]], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    lines = (tmp_path / f"{name}.csv").read_text().splitlines()
+    lines = (out / f"{name}.csv").read_text().splitlines()
     assert lines[0].startswith(f"# python -m benchmarks.{name}")
     assert len(list(csv.DictReader(line for line in lines if not line.startswith("#")))) >= 1
+    assert {path.name for path in out.iterdir()} == {f"{name}.csv", f"{name}.png"}
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_every_benchmark_is_run_by_the_harness(script):
+    """Which clears its data and decides where results go."""
+    text = script.read_text()
+    assert re.search(r'^if __name__ == "__main__":\n    run\(main, (parser|options)\(', text, re.MULTILINE)
+    assert "parse_args" not in text
+    assert "args.results /" not in text
+
+
+@pytest.mark.parametrize("table", sorted(COMMITTED.glob("*.csv")), ids=lambda path: path.stem)
+def test_committed_tables_name_a_command_that_exists(table):
+    """The first line of a table is the command that measures it again."""
+    command = shlex.split(table.read_text().splitlines()[0].removeprefix("# "))
+    assert command[:2] == ["python", "-m"]
+    assert command[2].removeprefix("benchmarks.") in SIZES
+
+
+@pytest.fixture
+def benchmark(monkeypatch, tmp_path):
+    """Run `main` as the benchmark `speed` with the options given, in an empty directory; give its exit status."""
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.chdir(tmp_path)
+
+    def run(main, *options):
+        monkeypatch.setattr(sys, "argv", ["/benchmarks/speed.py", *map(str, options)])
+        try:
+            harness.run(main, harness.parser("Is it fast?", size_mb=3))
+        except SystemExit as end:
+            return end.code
+        return 0
+
+    yield run
+    signal.signal(signal.SIGTERM, before)
+
+
+def measure(args):
+    """A benchmark that makes a file of data."""
+    (args.dir / "data.bin").write_bytes(b"1")
+    harness.finish("speed", args.results, ROWS, "GB_per_s")
+
+
+def test_a_benchmark_only_prints_its_table(benchmark, tmp_path, capsys):
+    """And clears its data, of which it says where it is."""
+    assert benchmark(measure) == 0
+    assert not list(tmp_path.iterdir())
+    captured = capsys.readouterr()
+    assert "theirs     1.5" in captured.out
+    assert "written" not in captured.out
+    assert re.search(r"^test data: data/benchmarks/speed-\w+, removed in the end", captured.err)
+
+
+@pytest.mark.parametrize("flag", ["--output", "--results"])
+def test_results_go_where_the_user_says(benchmark, tmp_path, capsys, flag):
+    """The paths are printed, and the table names the command without the places of files."""
+    assert benchmark(measure, "--epochs", 2, flag, "out", "--dir=elsewhere", "--keep") == 0
+    assert "written: out/speed.csv, out/speed.png" in capsys.readouterr().out
+    assert (tmp_path / "out" / "speed.png").stat().st_size > 0
+    lines = (tmp_path / "out" / "speed.csv").read_text().splitlines()
+    assert lines[0] == "# python -m benchmarks.speed --epochs 2"
+    assert lines[3:] == ["contender,GB_per_s", "ours,2.5", "theirs,1.5"]
+
+
+def test_committed_results_are_replaced_with_save_only(benchmark, tmp_path, monkeypatch, capsys):
+    """Not with --output, even where it names their directory."""
+    monkeypatch.setattr(harness, "RESULTS", tmp_path / "results")
+    assert benchmark(measure, "--output", "results/../results") == 2
+    assert "results/../results holds the committed results; use --save" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    assert benchmark(measure, "--save") == 0
+    assert (tmp_path / "results" / "speed.csv").exists()
+
+
+def test_save_is_refused_in_an_installed_copy(benchmark, tmp_path, monkeypatch, capsys):
+    """In one line, before anything is measured or made."""
+    monkeypatch.setattr(harness, "find_checkout", lambda: None)
+    assert benchmark(measure, "--save") == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert "is an installed copy and has no committed results to replace; use --output DIR" in captured.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_kept_data_is_used_again(benchmark, tmp_path):
+    """It lies in the directory itself, and a run without --keep leaves it alone."""
+    for _ in range(2):
+        assert benchmark(measure, "--dir", "kept", "--keep") == 0
+    assert benchmark(measure, "--dir", "kept") == 0
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["data.bin"]
+
+
+def interrupted(args):
+    measure(args)
+    raise KeyboardInterrupt
+
+
+def terminated(args):
+    measure(args)
+    signal.raise_signal(signal.SIGTERM)
+
+
+def without_space(args):
+    measure(args)
+    raise OSError(28, "No space left on device", "data.bin")
+
+
+@pytest.mark.parametrize(
+    ("main", "status", "said"),
+    [
+        (interrupted, 130, "python -m benchmarks.speed: interrupted"),
+        (terminated, 143, ""),
+        (without_space, 2, "python -m benchmarks.speed: [Errno 28] No space left on device: 'data.bin'"),
+    ],
+)
+def test_data_is_cleared_whatever_ends_a_benchmark(benchmark, tmp_path, capsys, main, status, said):
+    """And no more than a line is said."""
+    assert benchmark(main) == status
+    assert capsys.readouterr().err.splitlines()[1:] == ([said] if said else [])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_bug_in_a_benchmark_is_a_traceback(benchmark, tmp_path):
+    """Its data is cleared as well."""
+
+    def broken(args):
+        measure(args)
+        raise AssertionError("expected the rows that were written")
+
+    with pytest.raises(AssertionError):
+        benchmark(broken)
+    assert not list(tmp_path.iterdir())
+
+
+def test_matplotlib_is_missed_before_anything_is_measured(benchmark, tmp_path, monkeypatch, capsys):
+    """With the command that installs it; a table that is only printed does not need it."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert benchmark(measure, "--output", "out") == 2
+    assert "the package matplotlib is not installed; run python -m pip install " in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    assert benchmark(measure) == 0
+
+
+def test_help_says_where_data_and_results_go(benchmark, capsys):
+    assert benchmark(measure, "--help") == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for sentence in (
+        "make test data below DIR and remove it in the end (default data/benchmarks)",
+        "leave it there, and use what an earlier --keep left",
+        "into DIR (default: only print it)",
+        "over the committed ones in benchmarks/results of this checkout",
+    ):
+        assert sentence in text
+
+
+def test_a_mistake_on_the_command_line_is_one_line(benchmark, capsys):
+    assert benchmark(measure, "--sise-mb", 1) == 2
+    assert capsys.readouterr().err == (
+        "python -m benchmarks.speed: unrecognized arguments: --sise-mb 1; see python -m benchmarks.speed --help\n"
+    )

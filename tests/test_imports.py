@@ -15,7 +15,7 @@ RANKS = [
     ["store.codecs", "store.files", "store.maps", "store.cache", "store.lock"],
     ["store.schema"],
     ["store.manifest", "store.index", "store.layers", "store.origin", "store.split", "store.values", "store.zarr_json"],
-    ["store.shard", "store.plan", "store.contents"],
+    ["store.shard", "store.plan", "store.contents", "store.extras"],
     ["store.array"],
     ["store.array_writer"],
     ["store.id_table", "store.leftovers"],

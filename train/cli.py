@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from train.config import Arguments, parse_arguments
-from train.errors import ConfigError, TrainError, store_errors
+from train.errors import ConfigError, TrainError, missing_package_message, store_errors
 
 __all__ = ["main", "train"]
 
@@ -40,6 +40,12 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has left, e.g. `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered has nowhere to go
         return 0
+    except ModuleNotFoundError as error:
+        message = missing_package_message(error)
+        if message is None:
+            raise
+        _say(message, program)
+        return 2
     except KeyboardInterrupt:
         _say("interrupted; every file written so far is whole" + ("" if named else "; --resume goes on"), program)
         return 130
@@ -89,16 +95,17 @@ def build_example(path: Path) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
+    from store.extras import missing_package
     from train.cpu import cpu_arithmetic
 
     try:
         from store.sources.build import build_store
         from store.sources.example import ExampleSource
-    except ImportError as error:
-        raise TrainError(
-            f"the embedded example: expected the package {error.name!r}, found none; "
-            "pip install 'trace-store[extract]', or give a --store"
-        ) from error
+    except ModuleNotFoundError as error:
+        message = missing_package(error, "extract")
+        if message is None:
+            raise
+        raise TrainError(f"the embedded example: {message}, or give a --store") from error
     with Progress(console=Console(stderr=True)) as progress, cpu_arithmetic(1):
         source = ExampleSource()
         task = progress.add_task("traces", total=len(source))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from train.config import Parser
 from train.errors import ConfigError
-from train.files import check_output
+from train.files import check_output, expand
 
 __all__ = ["build_parser", "main"]
 
@@ -37,10 +37,15 @@ def build_parser() -> argparse.ArgumentParser:
         description="Set finished runs side by side: AUROCs on their common test rows, and paired tests.",
         epilog=EXAMPLES,
     )
-    parser.add_argument("runs", nargs="+", metavar="DIR", type=Path, help="directory of a run: --output-dir of train")
-    parser.add_argument("--output", metavar="FILE", type=Path, help="write the tables to FILE.md or FILE.csv, too")
+    parser.add_argument("runs", nargs="+", metavar="DIR", type=path, help="directory of a run: --output-dir of train")
+    parser.add_argument("--output", metavar="FILE", type=path, help="write the tables to FILE.md or FILE.csv, too")
     parser.add_argument("--json", action="store_true", help="print JSON in place of the tables")
     return parser
+
+
+def path(text: str) -> Path:
+    """A path, `~` expanded."""
+    return Path(expand(text))
 
 
 def main(argv: Sequence[str]) -> None:

@@ -19,6 +19,7 @@ from models import BASELINES, DETECTORS, PROBES
 from store.errors import SchemaError, closest
 from store.layers import attach_layers, parse_layers
 from train.errors import ConfigError
+from train.files import expand
 
 __all__ = [
     "Arguments",
@@ -55,6 +56,7 @@ SECTIONS = {  # first field -> heading in --help
     "attn_threshold": "detectors",
 }
 ALL = "all"
+PLACES = ("store", "output_dir")  # settings that are paths
 MAX_CONFIG_BYTES = 1_000_000
 STEPS, MINUTES = r"[1-9]\d{0,8}", r"\d{1,6}(\.\d{1,6})?min"
 FORMS = {  # of settings that are texts: pattern, example
@@ -238,6 +240,16 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}; see {self.prog} --help")
 
 
+class Version(argparse.Action):
+    """Print the version and end."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from store.extras import version_text
+
+        print(version_text())
+        parser.exit()
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Build the command line: a flag per field of `Config`; booleans also take --no-FLAG."""
     parser = Parser(
@@ -246,6 +258,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         argument_default=argparse.SUPPRESS,  # what is not given is taken from --config, else from `Config`
     )
+    parser.add_argument("--version", action=Version, nargs=0, help="print the version, and that of the format")
     parser.add_argument("--config", metavar="FILE", help="settings to begin with: a run's run.json")
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument(
@@ -263,9 +276,11 @@ def build_parser() -> argparse.ArgumentParser:
 def parse_arguments(argv: Sequence[str]) -> Arguments:
     """Read the command line; raises ConfigError, and SystemExit for --help."""
     given = vars(build_parser().parse_args(attach_layers(argv)))
+    given |= {name: expand(given[name]) for name in PLACES if name in given}
     begin = {name: given.pop(name) for name in ("resume", "overwrite") if name in given}
     file = given.pop("config", None)
-    config = Config(**((read_settings(Path(file)) if file else {}) | given))
+    settings = read_settings(Path(expand(file))) if file else {}
+    config = Config(**(settings | given))
     check_config(config)
     check_names(config)
     return Arguments(config, **begin)

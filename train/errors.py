@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["CheckpointError", "ConfigError", "DataError", "OutputError", "ResourceError", "TrainError", "store_errors"]
+__all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "DataError",
+    "OutputError",
+    "ResourceError",
+    "TrainError",
+    "missing_package_message",
+    "store_errors",
+]
 
 
 class TrainError(Exception):
@@ -41,3 +50,10 @@ def store_errors() -> Iterator[None]:
         yield
     except StoreError as error:
         raise DataError(str(error)) from error
+
+
+def missing_package_message(error: ModuleNotFoundError) -> str | None:
+    """One line for a package of the extra `train` that is not installed; None for a bug."""
+    from store.extras import missing_package
+
+    return missing_package(error, "train")

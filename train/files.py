@@ -10,7 +10,13 @@ from pathlib import Path
 
 from train.errors import OutputError
 
-__all__ = ["check_output", "make_directory", "replace_file"]
+__all__ = ["check_output", "expand", "make_directory", "replace_file"]
+
+
+def expand(text: str) -> str:
+    """A path of the command line with `~` expanded, which shells leave in quotes and after `--flag=`."""
+    # Path.expanduser raises for the name of an unknown user; shells leave that as it is, and so does this.
+    return os.path.expanduser(text)  # noqa: PTH111
 
 
 @contextlib.contextmanager

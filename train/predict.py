@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from train.config import Parser, check_config
 from train.errors import DataError, store_errors
-from train.files import check_output
+from train.files import check_output, expand
 
 if TYPE_CHECKING:
     from train.data import TrainingData
@@ -36,11 +36,13 @@ def build_parser() -> argparse.ArgumentParser:
         description="Score the traces of a store with the detectors of a finished run.",
         epilog=EXAMPLES,
     )
-    parser.add_argument("--run", required=True, metavar="DIR", help="output directory of the run")
-    parser.add_argument("--store", required=True, metavar="STORE", help="the traces; labels are not needed")
+    parser.add_argument("--run", type=expand, required=True, metavar="DIR", help="output directory of the run")
+    parser.add_argument(
+        "--store", type=expand, required=True, metavar="STORE", help="the traces; labels are not needed"
+    )
     parser.add_argument("--models", metavar="NAMES", help="names, separated by commas (default: the run's detectors)")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--output", metavar="FILE", help="write CSV there (default: to the terminal)")
+    where.add_argument("--output", type=expand, metavar="FILE", help="write CSV there (default: to the terminal)")
     where.add_argument("--to-store", action="store_true", help="write a column score_NAME for each name, or replace it")
     parser.add_argument(
         "--force", action="store_true", help="score traces of another model, other layers or other prompts all the same"

@@ -2,8 +2,20 @@
 
 import argparse
 import math
+import os
+from pathlib import Path
 
-__all__ = ["add_columns", "add_part", "add_score_threshold", "finite", "layers", "names", "positive"]
+__all__ = [
+    "add_columns",
+    "add_part",
+    "add_score_threshold",
+    "expand",
+    "finite",
+    "layers",
+    "names",
+    "path",
+    "positive",
+]
 
 Parser = argparse.ArgumentParser | argparse._ArgumentGroup
 
@@ -41,6 +53,17 @@ def finite(text: str) -> float:
 def names(text: str) -> list[str]:
     """'a, b' -> ['a', 'b']."""
     return [name.strip() for name in text.split(",")]
+
+
+def path(text: str) -> Path:
+    """A path of the command line with `~` expanded, which shells leave in quotes and after `--flag=`."""
+    return Path(expand(text))
+
+
+def expand(text: str) -> str:
+    """The same for what need not be a path: a pattern of files, the name of a model on the Hub."""
+    # Path.expanduser raises for the name of an unknown user; shells leave that as it is, and so does this.
+    return os.path.expanduser(text)  # noqa: PTH111
 
 
 def _part(text: str) -> tuple[int, int]:

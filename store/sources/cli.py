@@ -5,11 +5,10 @@ What only they need (pickles, torch-geometric, transformers) is imported when th
 
 import argparse
 import hashlib
-from pathlib import Path
 
 from store.reader import TraceStore
 from store.sources import extract_cli
-from store.sources.arguments import add_columns, add_part, add_score_threshold, finite
+from store.sources.arguments import add_columns, add_part, add_score_threshold, expand, finite, path
 from store.sources.progress import Progress
 from store.sources.reports import count_lines
 from store.split import SIDES
@@ -53,9 +52,9 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     _add_import(commands)
     raw = argparse.RawDescriptionHelpFormatter
     merge = commands.add_parser("merge", help="make one store of several", epilog=MERGE_EXAMPLES, formatter_class=raw)
-    merge.add_argument("store", metavar="OUT", type=Path, help="the store to make")
+    merge.add_argument("store", metavar="OUT", type=path, help="the store to make")
     merge.add_argument(
-        "sources", metavar="STORE", nargs="+", type=Path, help="stores of the same columns, no id in two"
+        "sources", metavar="STORE", nargs="+", type=path, help="stores of the same columns, no id in two"
     )
     merge.add_argument("--mixed", action="store_true", help="take traces of other models or layers, too")
     merge.set_defaults(run=run_merge)
@@ -63,11 +62,11 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     subset = commands.add_parser(
         "subset", help="make a store of some traces of another", epilog=SUBSET_EXAMPLES, formatter_class=raw
     )
-    subset.add_argument("store", metavar="OUT", type=Path, help="the store to make")
-    subset.add_argument("source", metavar="STORE", type=Path, help="the store to choose from")
+    subset.add_argument("store", metavar="OUT", type=path, help="the store to make")
+    subset.add_argument("source", metavar="STORE", type=path, help="the store to choose from")
     which = subset.add_mutually_exclusive_group(required=True)
-    which.add_argument("--ids", metavar="FILE", type=Path, help="trace ids, one a line, in the order wanted")
-    which.add_argument("--questions", metavar="FILE", type=Path, help="question ids, one a line: all their traces")
+    which.add_argument("--ids", metavar="FILE", type=path, help="trace ids, one a line, in the order wanted")
+    which.add_argument("--questions", metavar="FILE", type=path, help="question ids, one a line: all their traces")
     which.add_argument("--split", choices=SIDES, help="the questions on this side of the split")
     subset.add_argument("--seed", type=int, default=0, help="of the split (default %(default)s)")
     subset.set_defaults(run=run_subset)
@@ -75,8 +74,8 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     label = commands.add_parser(
         "label", help="score and label the traces of a store", epilog=LABEL_EXAMPLES, formatter_class=raw
     )
-    label.add_argument("store", metavar="STORE", type=Path)
-    label.add_argument("--scores", metavar="CSV", type=Path, required=True, help="question_id,score")
+    label.add_argument("store", metavar="STORE", type=path)
+    label.add_argument("--scores", metavar="CSV", type=path, required=True, help="question_id,score")
     add_score_threshold(label)
     label.set_defaults(run=run_label)
     extract_cli.add_command(commands)
@@ -87,9 +86,9 @@ def _add_import(commands: argparse._SubParsersAction) -> None:
     made = commands.add_parser(
         "import", help="make a store of pickled or preprocessed traces", epilog=IMPORT_EXAMPLES, formatter_class=raw
     )
-    made.add_argument("store", metavar="OUT", type=Path, help="the store to make")
-    made.add_argument("sources", metavar="SOURCE", nargs="+", help="files, folders or patterns")
-    made.add_argument("--scores", metavar="CSV", type=Path, help="question_id,score; they decide the labels")
+    made.add_argument("store", metavar="OUT", type=path, help="the store to make")
+    made.add_argument("sources", metavar="SOURCE", nargs="+", type=expand, help="files, folders or patterns")
+    made.add_argument("--scores", metavar="CSV", type=path, help="question_id,score; they decide the labels")
     add_score_threshold(made)
     add_columns(made)
     made.add_argument("--keep-attention", action="store_true", help="keep the full attention maps, too (large)")

@@ -4,11 +4,11 @@ transformers and torch are imported when it runs.
 """
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store.errors import NotFoundError, SchemaError
-from store.sources.arguments import add_columns, add_part, add_score_threshold, finite, layers, positive
+from store.extras import missing_package
+from store.sources.arguments import add_columns, add_part, add_score_threshold, expand, finite, layers, path, positive
 from store.sources.progress import Progress
 
 if TYPE_CHECKING:
@@ -39,9 +39,11 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     made = commands.add_parser(
         "extract", help="make a store of a model's answers", epilog=EXAMPLES, formatter_class=raw
     )
-    made.add_argument("store", metavar="OUT", type=Path, help="the store to make")
-    made.add_argument("--model", metavar="NAME_OR_PATH", required=True, help="directory, or name on the Hub")
-    made.add_argument("--questions", metavar="FILE", type=Path, required=True, help="what to ask")
+    made.add_argument("store", metavar="OUT", type=path, help="the store to make")
+    made.add_argument(
+        "--model", metavar="NAME_OR_PATH", type=expand, required=True, help="directory, or name on the Hub"
+    )
+    made.add_argument("--questions", metavar="FILE", type=path, required=True, help="what to ask")
     made.add_argument("--limit", type=positive, help="only the first questions")
     add_part(made, "of them")
     prompt = made.add_argument_group("prompt")
@@ -109,11 +111,10 @@ def _extract_source(args: argparse.Namespace, questions: "list[Question]") -> "t
         from store.sources.huggingface import Decoding, HuggingFaceSource
         from store.sources.prompts import Prompts, check_prompt_template
     except ModuleNotFoundError as error:
-        if str(error.name).split(".")[0] not in ("transformers", "tokenizers", "safetensors"):
+        message = missing_package(error, "extract")
+        if message is None:
             raise
-        raise NotFoundError(
-            f"expected the package {error.name}, found none; run pip install 'trace-store[extract]'"
-        ) from error
+        raise NotFoundError(message) from error
     template = args.prompt_template or ("{question}" if args.chat_template else r"Question: {question}\nAnswer:")
     template = template.replace(r"\n", "\n")
     try:

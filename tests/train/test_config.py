@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from models import DETECTORS
+from store.extras import version_text
 from store.layers import parse_layers
 from train.config import SWITCHES, Config, parse_arguments
 from train.errors import ConfigError
@@ -140,6 +141,21 @@ def test_layers_that_an_older_run_counted_from_0_are_refused(settings, tmp_path)
     assert parse_config(["--config", str(path)]).layers == settings.get("layers")
     path.write_text(json.dumps(settings))  # a file that the user writes is of today
     assert parse_config(["--config", str(path)]).saplma_layer == settings.get("saplma_layer")
+
+
+def test_paths_begin_at_home(monkeypatch, tmp_path):
+    """Behind a flag with an equals sign a shell leaves the tilde as it is."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "run.json").write_text(json.dumps({"epochs": 3}))
+    config = parse_config(["--config=~/run.json", "--store=~/a.zarr", "--output-dir=~/runs"])
+    assert (config.store, config.output_dir, config.epochs) == (f"{tmp_path}/a.zarr", f"{tmp_path}/runs", 3)
+
+
+def test_the_version_is_that_of_the_store(capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse_config(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.strip() == version_text()
 
 
 @pytest.mark.parametrize("flag", ["--models=lstm_sol", "--on-top-of=logreg_bst"])

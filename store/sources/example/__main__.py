@@ -4,8 +4,8 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
+from store.sources.arguments import path
 from store.sources.example.recipe import Recipe, save_model, train_model
 
 
@@ -18,7 +18,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         "the weights that ship; the same settings on the same processor give the same bits.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--output-dir", type=Path, required=True, help="directory to write; made if missing")
+    parser.add_argument("--output-dir", type=path, required=True, help="directory to write; made if missing")
     parser.add_argument("--n-steps", type=_positive, default=default.n_steps, help="optimiser steps")
     parser.add_argument("--batch-size", type=_positive, default=default.batch_size, help="questions a step")
     parser.add_argument("--seed", type=int, default=default.seed, help="of initial weights and training questions")

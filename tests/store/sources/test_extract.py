@@ -624,7 +624,7 @@ def test_without_transformers_the_extra_is_named(extract, tmp_path):
     )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "pip install 'trace-store[extract]'" in done.stderr
+    assert "the package transformers is not installed; run python -m pip install 'transformers>=" in done.stderr
 
 
 def test_help_has_examples(capsys):

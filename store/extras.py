@@ -1,0 +1,118 @@
+"""What of this distribution is installed: its version, and the packages of its extras.
+
+The distribution is in no package index, so no message advises to install it by its name, but the
+packages that are missing, or the path of the checkout.
+"""
+
+import re
+import shlex
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+
+from store.manifest import FORMAT_VERSION
+
+__all__ = ["find_checkout", "missing_package", "version_text"]
+
+DISTRIBUTION = "trace-store"
+OUR_PACKAGES = ("store", "models", "train", "benchmarks")
+MODULES = {  # of packages whose module has another name
+    "scikit_learn": "sklearn",
+    "mosaicml_streaming": "streaming",
+    "pylance": "lance",
+}
+
+
+def missing_package(error: ModuleNotFoundError, extra: str) -> str | None:
+    """Say which package is not installed, and the command that installs it.
+
+    Parameters
+    ----------
+    error
+        What the import raised.
+    extra
+        Name of the extra whose packages were imported, for example "train".
+
+    Returns
+    -------
+    str or None
+        One line. The command names every package of the extra that is not installed. None where the
+        module is one of our own, or of a package that is not required: a bug, whose traceback should
+        be seen.
+    """
+    if error.name is None:  # raised by hand, without the module
+        return None
+    module = error.name.split(".")[0]
+    if module in OUR_PACKAGES:
+        return None
+    requirements = _requirements(extra)
+    if not requirements:
+        return _advice(module, [_without_metadata(module, extra)])
+    if module not in requirements:
+        return None
+    return _advice(module, _missing(module, requirements))
+
+
+def find_checkout() -> Path | None:
+    """Return the checkout that this code runs from; None where it runs from site-packages."""
+    root = Path(__file__).resolve().parent.parent
+    is_checkout = (root / "setup.cfg").is_file() and (root / "pyproject.toml").is_file()
+    return root if is_checkout else None
+
+
+def version_text() -> str:
+    """Return what `--version` prints: the versions of this distribution and of its format."""
+    installed = _distribution(DISTRIBUTION)
+    if installed is None:
+        return f"{DISTRIBUTION} unknown (a checkout, format {FORMAT_VERSION})"
+    return f"{DISTRIBUTION} {installed.version} (format {FORMAT_VERSION})"
+
+
+def _requirements(extra: str) -> dict[str, str]:
+    """Module -> requirement, of the core and the extra; empty where the extra has no metadata."""
+    installed = _distribution(DISTRIBUTION)
+    requires = (installed.requires or []) if installed is not None else []
+    of_extra = re.compile(rf"extra == ['\"]{re.escape(extra)}['\"]")
+    if not any(of_extra.search(line) for line in requires):
+        return {}
+    needed = [line for line in requires if "extra ==" not in line or of_extra.search(line)]
+    # Markers about Python and the system are not evaluated: that takes a package of its own.
+    requirements = [line.partition(";")[0].strip() for line in needed]
+    return {_module_of(_name_of(requirement)): requirement for requirement in requirements}
+
+
+def _missing(module: str, requirements: dict[str, str]) -> list[str]:
+    """The requirements that are not installed, and that of the module in any case."""
+    return [
+        requirement
+        for name, requirement in requirements.items()
+        if name == module or _distribution(_name_of(requirement)) is None
+    ]
+
+
+def _without_metadata(module: str, extra: str) -> str:
+    """What to install where this code is not installed: the checkout, else the package alone."""
+    checkout = find_checkout()
+    return module.replace("_", "-") if checkout is None else f"{checkout}[{extra}]"
+
+
+def _advice(module: str, targets: list[str]) -> str:
+    command = " ".join(["python -m pip install", *map(shlex.quote, targets)])
+    return f"the package {module} is not installed; run {command}"
+
+
+def _name_of(requirement: str) -> str:
+    """'rich>=13.9' -> 'rich'."""
+    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+
+
+def _module_of(name: str) -> str:
+    """What is imported of a package: 'lightning-fabric' -> 'lightning_fabric'."""
+    module = re.sub(r"[-_.]+", "_", name).lower()
+    return MODULES.get(module, module)
+
+
+def _distribution(name: str) -> Distribution | None:
+    try:
+        return distribution(name)
+    except PackageNotFoundError:
+        return None
