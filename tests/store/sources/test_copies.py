@@ -179,6 +179,20 @@ def test_traces_of_different_models_are_not_mixed_unasked(tmp_path):
         merge_stores(tmp_path / "o.zarr", [deep, stores[1]], print)
 
 
+def test_traces_of_other_prompts_are_not_mixed_unasked(tmp_path):
+    """The same model, asked in another way, gives other data."""
+    stores = []
+    for i, template in enumerate(["{question}", "Q: {question}"]):
+        with StoreWriter.create(
+            tmp_path / f"{i}.zarr", Schema({"x": Column("int32")}), {"prompt_template": template}
+        ) as writer:
+            writer.append(f"t{i}", {"x": i})
+        stores.append(TraceStore.open(tmp_path / f"{i}.zarr"))
+    with pytest.raises(SchemaError, match="expected prompt_template as in"):
+        merge_stores(tmp_path / "m.zarr", stores, print)
+    assert len(merge_stores(tmp_path / "m.zarr", stores, lambda done: None, mixed=True)) == 2
+
+
 def test_empty_stores_merge(tmp_path, parts):
     empty = build_store(tmp_path / "e.zarr", CopySource([(parts[0], [])], {}))
     assert len(merge_stores(tmp_path / "m.zarr", [empty, empty], lambda done: None)) == 0
