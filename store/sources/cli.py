@@ -101,12 +101,11 @@ def run_import(args: argparse.Namespace) -> int:
     from store.sources.build import build_store, open_begun
     from store.sources.imports import ImportSource
     from store.sources.legacy_files import find_files
-    from store.sources.scores import read_scores
 
     files = find_files(args.sources)
     source = ImportSource(
         files,
-        read_scores(args.scores, **label_cli.score_columns(args)) if args.scores else None,
+        label_cli.read_given_scores(args),
         score_threshold=args.score_threshold,
         columns=args.columns,
         keep_attention=args.keep_attention,

@@ -62,6 +62,8 @@ class ImportReport:
         Traces without a label, of a question that had one before, and with a NaN or an infinity in a stored array.
     scores_unused
         Scores of traces and questions that are not there.
+    scores_misfit
+        What to do if no score at all is of a trace that is there; else empty.
     bytes_done, bytes_all
         Of the files, for the progress.
     """
@@ -73,13 +75,14 @@ class ImportReport:
     repeated: int = 0
     not_finite: int = 0
     scores_unused: int = 0
+    scores_misfit: str = ""
     bytes_done: int = 0
     bytes_all: int = 0
 
     @property
     def whole(self) -> bool:
-        """Whether everything was read."""
-        return not self.refused and not self.skipped.n
+        """Whether everything was read, and scores, if given, fitted."""
+        return not self.refused and not self.skipped.n and not self.scores_misfit
 
     def summary(self, path: Path) -> str:
         """What the store holds, and what was left out, a line each."""
@@ -93,7 +96,9 @@ class ImportReport:
                 (len(self.refused), "files left out"),
             )
         )
-        return "\n".join([f"{path}: {self.rows:,} traces", *counts, *self.skipped.lines(), *self.refused.values()])
+        misfit = [self.scores_misfit] if self.scores_misfit else []
+        left_out = [*self.skipped.lines(), *self.refused.values()]
+        return "\n".join([f"{path}: {self.rows:,} traces", *counts, *misfit, *left_out])
 
 
 class ImportSource:
@@ -240,6 +245,8 @@ class ImportSource:
             self.report.bytes_done += file.stat().st_size
         if self.scores is not None:
             self.report.scores_unused = self._count_unused(self.scores)
+            if self.report.scores_unused == len(self.scores):
+                self.report.scores_misfit = self._misfit(self.scores)
 
     @property
     def remarks(self) -> dict[str, Any]:
@@ -381,6 +388,15 @@ class ImportSource:
         self.report.repeated += n_seen > 1
         self.report.unlabelled += bool(row.get("label", 0) < 0)
         self.report.not_finite += any(_has_not_finite(v) for k, v in row.items() if k != "score")
+
+    def _misfit(self, scores: ScoreTable) -> str:
+        """What to do about scores of which none fits."""
+        given = ", ".join(f"{name!r:.60}" for name in islice((*scores.by_trace, *scores.by_question), 3))
+        there = ", ".join(f"{name!r:.60}" for name in islice(self._numbers.seen, 3))
+        return (
+            f"{scores.source}: none of its ids ({given or 'none'}) is of a trace here (questions {there or 'none'}); "
+            "mend the ids, then label the store: python -m store label"
+        )
 
     def _describe(self, files: Sequence[Path], attn_threshold: float, part: tuple[int, int]) -> dict[str, Any]:
         """Where the values come from; two imports with equal descriptions give the same rows."""

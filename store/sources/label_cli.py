@@ -2,7 +2,7 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from store.errors import SchemaError
 from store.reader import TraceStore
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from store.sources.relabel import LabelPlan
     from store.sources.scores import ScoreTable
 
-__all__ = ["add_commands", "add_score_columns", "run_export", "run_label", "score_columns"]
+__all__ = ["add_commands", "add_score_columns", "read_given_scores", "run_export", "run_label"]
 
 N_SHOWN = 3  # ids that are named of those that fit nothing
 
@@ -152,13 +152,35 @@ def add_score_columns(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def score_columns(args: argparse.Namespace) -> dict[str, Any]:
-    """What `add_score_columns` was given, as arguments of `read_scores`."""
-    return {
-        "score_column": args.score_column,
-        "label_column": args.label_column,
-        "lower_is_better": args.lower_is_better,
+def read_given_scores(args: argparse.Namespace) -> "ScoreTable | None":
+    """The file of `--scores`, read as `add_score_columns` says; None if there is none.
+
+    Raises SchemaError if it is said how a file is read that is not given.
+    """
+    from store.sources.scores import read_scores
+
+    if args.scores is not None:
+        return read_scores(
+            args.scores,
+            score_column=args.score_column,
+            label_column=args.label_column,
+            lower_is_better=args.lower_is_better,
+        )
+    given = _given_columns(args)
+    if given:
+        raise SchemaError(f"{given[0]} says how a file of scores is read: give it with --scores")
+    return None
+
+
+def _given_columns(args: argparse.Namespace) -> list[str]:
+    """The options of `add_score_columns` that were given."""
+    direction = "--lower-is-better" if args.lower_is_better else "--higher-is-better"
+    values = {
+        "--score-column": args.score_column,
+        "--label-column": args.label_column,
+        direction: args.lower_is_better,
     }
+    return [option for option, value in values.items() if value is not None]
 
 
 def run_label(args: argparse.Namespace) -> int:
@@ -183,12 +205,10 @@ def run_label(args: argparse.Namespace) -> int:
 
 def _read_table(args: argparse.Namespace) -> "ScoreTable | None":
     """The file of scores or labels; None for --undo, which takes none. Refuses options without effect."""
-    from store.sources.scores import read_scores
-
     if args.undo:
         _check_undo(args)
         return None
-    table = read_scores(args.scores, **score_columns(args))
+    table = read_given_scores(args)
     if table.kind == "label" and args.score_threshold is not None:
         raise SchemaError(
             f"{args.scores}: column {table.column!r} holds labels, for which --score-threshold means nothing; "
@@ -199,8 +219,7 @@ def _read_table(args: argparse.Namespace) -> "ScoreTable | None":
 
 def _check_undo(args: argparse.Namespace) -> None:
     """Raise SchemaError if an option is given that --undo would pass over."""
-    columns = [value for value in score_columns(args).values() if value is not None]
-    if columns or args.score_threshold is not None or args.replace_all:
+    if _given_columns(args) or args.score_threshold is not None or args.replace_all:
         raise SchemaError("--undo brings labels back as they were: of the other options it takes --dry-run only")
 
 
@@ -224,7 +243,7 @@ def _plan_text(args: argparse.Namespace, table: "ScoreTable | None", plan: "Labe
     if table is not None:
         lines = [f"{args.scores}: {table.understood(_threshold(args))}"]
         lines += [f"  {example}" for example in plan.examples]
-        lines += count_lines([(table.n_empty, "lines of the file without a value: passed over")])
+        lines += _counted(table.n_empty, "line of the file has no value", "lines of the file have no value")
     lines += _change_lines(plan)
     n_traces = len(plan.ids)
     lines.append(f"{args.store}: {n_traces:,} traces, {plan.n_wrong:,} hallucinations, {plan.n_right:,} right")
@@ -242,13 +261,22 @@ def _change_lines(plan: "LabelPlan") -> list[str]:
         f"  labels: {changes.new:,} new, {changes.changed:,} changed, "
         f"{changes.removed:,} removed, {changes.same:,} stay"
     ]
-    fate = "lose score and label" if plan.replace_all else "keep score and label"
+    lines += _counted(plan.n_scores_removed, "trace loses its score", "traces lose their score")
     n_others = len(plan.ids) - int(plan.listed.sum())
-    lines += count_lines([(n_others, f"traces that are not listed {fate}")])
-    if plan.unmatched:
-        shown = ", ".join(f"{name!r:.60}" for name in plan.unmatched[:N_SHOWN])
-        lines.append(f"  {len(plan.unmatched):,} ids of the file fit no trace: {shown}")
+    if plan.replace_all:
+        one, many = "trace is not listed: its label is removed", "traces are not listed: their labels are removed"
+    else:
+        one, many = "trace is not listed and keeps its label", "traces are not listed and keep their labels"
+    lines += _counted(n_others, one, many)
+    shown = ", ".join(f"{name!r:.60}" for name in plan.unmatched[:N_SHOWN])
+    one, many = f"id of the file fits no trace: {shown}", f"ids of the file fit no trace: {shown}"
+    lines += _counted(len(plan.unmatched), one, many)
     return lines
+
+
+def _counted(n: int, one: str, many: str) -> list[str]:
+    """A line with a count and the words for one or for many; none for 0."""
+    return count_lines([(n, one if n == 1 else many)])
 
 
 def _result_text(path: Path, backup: Path | None) -> str:

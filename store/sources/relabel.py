@@ -119,6 +119,11 @@ class LabelPlan:
         )
 
     @property
+    def n_scores_removed(self) -> int:
+        """Traces that have a score and are to have none."""
+        return int((~np.isnan(self.old.scores) & np.isnan(self.new.scores)).sum())
+
+    @property
     def is_needed(self) -> bool:
         """Whether anything differs from what the store has."""
         columns = label_columns(self.store.schema)

@@ -173,7 +173,7 @@ def test_the_label_command(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "6 traces, 2 hallucinations" in out
     assert "2 without a label" in out
-    assert "1 ids of the file fit no trace: 'q9'" in out
+    assert "1 id of the file fits no trace: 'q9'" in out
     assert [int(trace["label"]) for trace in TraceStore.open(tmp_path / "s.zarr")] == [1, 1, 0, 0, -1, -1]
     assert main([*arguments, "--score-threshold", "0.4"]) == 0
     store = TraceStore.open(tmp_path / "s.zarr")
