@@ -118,6 +118,27 @@ def test_what_does_not_fit_leaves_the_store_as_it_was(path, columns, values, mes
         assert_same_row(found, row)
 
 
+def test_a_copy_of_a_store_takes_new_columns_too(path, tmp_path):
+    """Its arrays have numbers ahead of its generation; the new array is never given the name of the old one."""
+    for _ in range(2):
+        with StoreWriter.open(path) as writer:
+            writer.set_columns(NEW, VALUES)
+    store = TraceStore.open(path)
+    assert store.schema.arrays["label"] == f"label@{store.generation}"
+    copy = tmp_path / "copy.zarr"
+    with StoreWriter.create(copy, store.schema) as writer:
+        for trace in store:
+            writer.append(trace.id, dict(trace))
+    names = set()
+    for i in range(5):
+        again = [{"score": np.float32(i), "label": i} for _ in range(23)]
+        with StoreWriter.open(copy) as writer:
+            writer.set_columns(NEW, again)
+        names.add(assert_set(copy, values=again).schema.arrays["label"])
+    assert len(names) == 5
+    assert store.schema.arrays["label"] not in names
+
+
 def test_uncommitted_rows_come_first(path):
     with StoreWriter.open(path) as writer:
         writer.append("new", ROWS[0][1])
