@@ -103,9 +103,12 @@ def run_import(args: argparse.Namespace) -> int:
     from store.sources.legacy_files import find_files
 
     files = find_files(args.sources)
+    scores = label_cli.read_given_scores(args)
+    if scores is not None:
+        print("\n".join(label_cli.understood_lines(scores, args.score_threshold)), flush=True)
     source = ImportSource(
         files,
-        label_cli.read_given_scores(args),
+        scores,
         score_threshold=args.score_threshold,
         columns=args.columns,
         keep_attention=args.keep_attention,

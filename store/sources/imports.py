@@ -132,8 +132,8 @@ class ImportSource:
     Raises
     ------
     SchemaError
-        The files are of kinds that do not belong together, no trace can be read from any, or a threshold is given for
-        traces with full maps.
+        The files are of kinds that do not belong together, no trace can be read from any, a threshold is given for
+        traces with full maps, or scores of trace ids for a part.
     """
 
     def __init__(
@@ -150,6 +150,7 @@ class ImportSource:
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self.scores = ScoreTable.of_questions(scores) if isinstance(scores, Mapping) else scores
+        _check_part(self.scores, part)
         self.score_threshold = score_threshold
         self.begun, self.max_bytes = begun, max_bytes
         self._limits = legacy.Limits(keep_attention, max_bytes)
@@ -425,6 +426,15 @@ class ImportSource:
             told["label_rule"] = self.scores.rule
             told["score_threshold"] = self.scores.stored_threshold(self.score_threshold)
         return told
+
+
+def _check_part(scores: ScoreTable | None, part: tuple[int, int]) -> None:
+    """Raise SchemaError for scores by trace id in a part, where traces have other ids than in the whole."""
+    if scores is not None and scores.by_trace and part[1] > 1:
+        raise SchemaError(
+            f"{scores.source}: part {part[0]}/{part[1]} numbers the traces of a question by itself, so scores by "
+            "trace_id could go to others; leave out --scores, merge the parts, then python -m store label"
+        )
 
 
 def _pair(

@@ -15,46 +15,51 @@ if TYPE_CHECKING:
     from store.sources.relabel import LabelPlan
     from store.sources.scores import ScoreTable
 
-__all__ = ["add_commands", "add_score_columns", "read_given_scores", "run_export", "run_label"]
+__all__ = ["add_commands", "add_score_columns", "read_given_scores", "run_export", "run_label", "understood_lines"]
 
 N_SHOWN = 3  # ids that are named of those that fit nothing
 
-READING = """FILE is CSV with a header (comma, semicolon or tab) or JSON lines. Its columns are found by name:
+READING = """FILE is CSV with a header (comma, semicolon or tab) or JSON lines. Columns are found by name:
   trace_id      the value is of this trace
-  question_id   the value is of all traces of this question; where a line has a trace_id too, that one counts
+  question_id   the value is of all traces of this question; where a line has a trace_id too,
+                that one counts
   score, bleurt_score, bleurt, rouge_l, rougel
-                a score, higher is better: label 1 (hallucination) below --score-threshold, else 0 (right)
+                a score, higher is better: label 1 (hallucination) below --score-threshold, else 0
   label, is_hallucination, hallucination
                 a label: 1 or true = hallucination, 0 or false = right, -1 = unlabelled
-Of the scores and labels exactly one may be there; else choose with --score-column or --label-column.
-A column where 1 means right is a score: --score-column correct. Empty values (null) are passed over."""
+Of the scores and labels exactly one may be there; else choose: --score-column, --label-column.
+A column where 1 means right is a score: --score-column correct. Empty values are passed over.
+In a store without question ids, those of FILE are compared with its trace ids."""
 
 LABEL_EXAMPLES = f"""{READING}
 
-Traces that FILE does not list keep score and label, unless --replace-all. A trace that gets a label has no
-score then, so that python -m train --score-threshold leaves it unlabelled. Scores of which a low one is better
-are stored with their sign turned: what reads the store may go by "higher is better" (for python -m train
---score-threshold the sign of the threshold is turned too). If no id of FILE is in the store, nothing is changed.
+Traces that FILE does not list keep score and label, unless --replace-all. A trace that gets a label
+has no score then, so that python -m train --score-threshold leaves it unlabelled. Scores of which a
+low one is better are stored with their sign turned: in every store label = 1 iff score < threshold.
+The threshold of python -m train --score-threshold is compared with the stored scores, so turn its
+sign too. If no id of FILE is in the store, nothing is changed.
 
-What is replaced is kept beside the store, in STORE.labels-GENERATION.csv; --undo brings back the labels
-before the last change, and done again takes that back. What the file was understood to say, and how many labels
-change, is printed before anything is written.
+What FILE was understood to say, and how many labels change, is printed before anything is written.
+Scores and labels that are replaced are kept beside the store, in STORE.labels-GENERATION.csv;
+--undo brings back those before the last change, and done again takes that back.
 
 examples:
   python -m store label traces.zarr --scores ground_truth_scores.csv
   python -m store label traces.zarr --scores bleurt.csv --score-threshold 0.4 --dry-run
   python -m store label traces.zarr --scores judged.csv --label-column wrong
-  python -m store label traces.zarr --scores perplexity.csv --score-column ppl --lower-is-better --score-threshold 20
+  python -m store label traces.zarr --scores ppl.csv --score-column ppl --lower-is-better \\
+      --score-threshold 20
   python -m store label traces.zarr --undo
 """
 
 EXPORT_EXAMPLES = """Always with trace_id, and with question_id where the store has it. Columns of one number or one
-text in each row can be exported; arrays (hidden states, attention) cannot. A score that is not there (NaN) is an
-empty cell in CSV and null in JSON lines; references is a JSON list, as text in CSV and Parquet, as a list in JSON
-lines. FILE appears whole or not at all.
+text in each row can be exported; arrays (hidden states, attention) cannot. A score that is not there
+(NaN) is an empty cell in CSV and null in JSON lines; references is a JSON list, as text in CSV and
+Parquet, as a list in JSON lines. FILE appears whole or not at all. Parquet needs pyarrow.
 
-To have the answers judged: export them, add a column "score" (higher is better) or "label" (1 = hallucination)
-to the file, and give it to python -m store label. The trace_id there scores each sample of a question by itself.
+To have the answers judged: export them, add a column "score" (higher is better) or "label"
+(1 = hallucination) to the file, and give it to python -m store label. By the trace_id in it each
+sample of a question is scored by itself.
 
 examples:
   python -m store export traces.zarr --columns question,answer,references --to answers.csv
@@ -170,6 +175,17 @@ def read_given_scores(args: argparse.Namespace) -> "ScoreTable | None":
     if given:
         raise SchemaError(f"{given[0]} says how a file of scores is read: give it with --scores")
     return None
+
+
+def understood_lines(table: "ScoreTable", threshold: float) -> list[str]:
+    """How a file of scores was read, with its first values; one line each."""
+    by_trace = [("trace_id", *item) for item in table.by_trace.items()]
+    by_question = [("question_id", *item) for item in table.by_question.items()]
+    examples = [
+        table.example(f"{column} {name}", value, threshold)
+        for column, name, value in [*by_trace, *by_question][:N_SHOWN]
+    ]
+    return [f"{table.source}: {table.understood(threshold)}", *(f"  {line}" for line in examples)]
 
 
 def _given_columns(args: argparse.Namespace) -> list[str]:

@@ -353,8 +353,10 @@ def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
     provenance = dict(plan.provenance) | {BEFORE: record}
     writer.set_columns(columns, _rows(plan.new, columns), provenance)
     if before is not None:
-        with suppress(OSError):  # nothing reads it any more
-            writer.files.remove(_backup_path(plan.store.path, before["generation"]))
+        older = _backup_path(plan.store.path, before["generation"])
+        if older != backup:  # a copy of part of a store has the record of the whole, of any generation
+            with suppress(OSError):  # nothing reads it any more
+                writer.files.remove(older)
     return backup
 
 

@@ -221,6 +221,21 @@ def test_labelled_stores_merge_with_others(tmp_path, path, label):
     assert read_labels(merged).labels.tolist() == [1, *LABELS[1:], *LABELS]
 
 
+def test_a_subset_of_a_labelled_store_can_be_undone_by_itself(tmp_path, path, label):
+    """It has the record of the whole store, whose generation may be its own."""
+    label("question_id,score\nq0,0.25\n")
+    subset = tmp_path / "few.zarr"
+    (tmp_path / "ids.txt").write_text("q0\nq1\n")
+    assert main(["subset", str(subset), str(path), "--ids", str(tmp_path / "ids.txt")]) == 0
+    with pytest.raises(NotFoundError, match="is not there"):
+        undo_labels(subset)
+    while TraceStore.open(subset).generation < 4:
+        before = state(subset)
+        set_labels(subset, {"q1": TraceStore.open(subset).generation / 8})
+        undo_labels(subset)
+        assert state(subset) == before
+
+
 class Stopped(Exception):
     pass
 

@@ -192,12 +192,15 @@ def imported(tmp_path, capsys):
 
 def test_import_scores_traces_one_by_one(imported):
     """Samples of a question have ids of their own; what fits nothing is counted."""
-    _, store, out = imported("trace_id,question_id,score\nq1#2,,0.9\n,q1,0.1\nq9,,1\n")
+    status, store, out = imported("trace_id,question_id,score\nq1#2,,0.9\n,q1,0.1\nq9,,1\n")
     assert store.ids[:] == ["q1", "q1#2", "q2"]
     batch = store.read(range(3), ["score", "label"])
     np.testing.assert_array_equal(batch["score"], np.float32([0.1, 0.9, np.nan]))
     assert batch["label"].tolist() == [1, 0, -1]
     assert "1 scores of traces or questions that are not there" in out
+    assert "column 'score' read as scores, higher is better: hallucination below 0.5" in out
+    assert "trace_id q1#2: score 0.9 -> label 0 (right)" in out
+    assert status == 0
 
 
 def test_import_reads_a_column_of_labels_as_labels(imported):
@@ -234,3 +237,10 @@ def test_import_refuses_to_pass_over_a_direction(tmp_path, capsys):
     (tmp_path / "t.pkl").write_bytes(b"")
     assert main(["import", str(tmp_path / "s.zarr"), str(tmp_path / "t.pkl"), "--lower-is-better"]) == 2
     assert "--lower-is-better says how a file of scores is read: give it with --scores" in capsys.readouterr().err
+
+
+def test_import_of_a_part_refuses_scores_by_trace(imported):
+    """Its traces get other ids in the whole, so a score could go to another trace."""
+    status, _, err = imported("trace_id,score\nq1#2,0.9\n", "--part", "1/2")
+    assert status == 2
+    assert "merge the parts, then python -m store label" in err
