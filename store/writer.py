@@ -326,7 +326,7 @@ class StoreWriter:
         old = {name: self.schema.layout(name).path for name in columns if name in self.schema.columns}
         for name in old:
             self._check_replaced(name, columns[name])
-        arrays = self.schema.arrays | {name: f"{name}@{self._manifest.generation + 1}" for name in old}
+        arrays = self.schema.arrays | {name: self._next_array(name) for name in old}
         schema = Schema({**self.schema.columns, **columns}, arrays)
         self._unusable = "setting columns stopped half-way"  # unless it comes to its end
         writers = {name: self._array_writer(column_array(schema, name, 0)) for name in columns}
@@ -357,6 +357,12 @@ class StoreWriter:
         if name in self.schema.columns:
             raise SchemaError(f"{self.root}, column {name!r}: expected a new column, found it there; see set_columns")
         self.set_columns({name: column}, ({name: value} for value in values))
+
+    def _next_array(self, name: str) -> str:
+        """A name for the array that takes the place of a column's, which none of its arrays has had."""
+        _, _, number = self.schema.layout(name).path.partition("@")
+        last = max(self._manifest.generation, int(number or 0))  # a copied store has numbers ahead of its generation
+        return f"{name}@{last + 1}"
 
     def _check_replaced(self, name: str, column: Column) -> None:
         """Offsets stay as they are, so a column can be replaced on its axis only, and a string not at all."""

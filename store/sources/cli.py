@@ -1,4 +1,4 @@
-"""The commands of `python -m store` that make stores: import, merge, subset, label.
+"""The commands of `python -m store` that make stores: import, merge, subset; those with modules of their own are added.
 
 What only they need (pickles, torch-geometric, transformers) is imported when they run.
 """
@@ -7,10 +7,9 @@ import argparse
 import hashlib
 
 from store.reader import TraceStore
-from store.sources import extract_cli
+from store.sources import extract_cli, label_cli
 from store.sources.arguments import add_columns, add_part, add_score_threshold, expand, finite, path
 from store.sources.progress import Progress
-from store.sources.reports import count_lines
 from store.split import SIDES
 
 __all__ = ["add_commands"]
@@ -38,15 +37,6 @@ The split is that of python -m train with the same seed; unlabelled traces come 
 """
 
 
-LABEL_EXAMPLES = """Every trace gets a score and a label, in place of those that it had; nothing else is touched.
-A trace without a score is unlabelled (-1), never right.
-
-examples:
-  python -m store label traces.zarr --scores ground_truth_scores.csv
-  python -m store label traces.zarr --scores bleurt.csv --score-threshold 0.4
-"""
-
-
 def add_commands(commands: argparse._SubParsersAction) -> None:
     """Add them to the parser of `python -m store`."""
     _add_import(commands)
@@ -71,13 +61,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     subset.add_argument("--seed", type=int, default=0, help="of the split (default %(default)s)")
     subset.set_defaults(run=run_subset)
 
-    label = commands.add_parser(
-        "label", help="score and label the traces of a store", epilog=LABEL_EXAMPLES, formatter_class=raw
-    )
-    label.add_argument("store", metavar="STORE", type=path)
-    label.add_argument("--scores", metavar="CSV", type=path, required=True, help="question_id,score")
-    add_score_threshold(label)
-    label.set_defaults(run=run_label)
+    label_cli.add_commands(commands)
     extract_cli.add_command(commands)
 
 
@@ -88,7 +72,14 @@ def _add_import(commands: argparse._SubParsersAction) -> None:
     )
     made.add_argument("store", metavar="OUT", type=path, help="the store to make")
     made.add_argument("sources", metavar="SOURCE", nargs="+", type=expand, help="files, folders or patterns")
-    made.add_argument("--scores", metavar="CSV", type=path, help="question_id,score; they decide the labels")
+    made.add_argument(
+        "--scores",
+        metavar="FILE",
+        type=path,
+        help="scores or labels by question_id or trace_id, which alone decide the labels; read as "
+        "python -m store label --help says",
+    )
+    label_cli.add_score_columns(made)
     add_score_threshold(made)
     add_columns(made)
     made.add_argument("--keep-attention", action="store_true", help="keep the full attention maps, too (large)")
@@ -109,12 +100,14 @@ def run_import(args: argparse.Namespace) -> int:
     from store.sources.build import build_store, open_begun
     from store.sources.imports import ImportSource
     from store.sources.legacy_files import find_files
-    from store.sources.scores import read_scores
 
     files = find_files(args.sources)
+    scores = label_cli.read_given_scores(args)
+    if scores is not None:
+        print("\n".join(label_cli.understood_lines(scores, args.score_threshold)), flush=True)
     source = ImportSource(
         files,
-        read_scores(args.scores) if args.scores else None,
+        scores,
         score_threshold=args.score_threshold,
         columns=args.columns,
         keep_attention=args.keep_attention,
@@ -163,15 +156,4 @@ def run_subset(args: argparse.Namespace) -> int:
     with Progress(lambda done: done / max(1, len(rows))) as progress:
         build_store(args.store, source, progress)
     print(f"{args.store}: {len(rows):,} of {len(store):,} traces")
-    return 0
-
-
-def run_label(args: argparse.Namespace) -> int:
-    """Label."""
-    from store.sources.scores import read_scores, set_labels
-
-    report = set_labels(args.store, read_scores(args.scores), args.score_threshold)
-    counts = (report.unlabelled, "without a score"), (report.unused, "scores of questions that no trace is of")
-    head = f"{args.store}: {report.rows:,} traces, {report.positive:,} hallucinations"
-    print("\n".join([head, *count_lines(counts)]))
     return 0

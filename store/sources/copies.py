@@ -13,6 +13,7 @@ from store.reader import TraceStore
 from store.schema import Column, Schema
 from store.sources.build import build_store, check_partial, identity, open_begun, partial_path
 from store.sources.questions import TraceNumbers
+from store.sources.relabel import RELABELLED
 from store.split import SIDES, side_of_question
 from store.writer import StoreWriter
 
@@ -147,10 +148,15 @@ def _check_origin(stores: Sequence[TraceStore]) -> None:
 
 def _are_parts(stores: Sequence[TraceStore]) -> bool:
     """Whether these are different parts of one import."""
-    told = [identity(store.provenance) for store in stores]
+    told = [_without_labels(identity(store.provenance)) for store in stores]
     numbers = [tuple(one.pop("part", ())) for one in told]
     same = all(one == told[0] for one in told) and len({n for _, n in filter(None, numbers)}) == 1
     return same and told[0].get("source") == "import" and len(set(numbers)) == len(numbers) > 1 and all(numbers)
+
+
+def _without_labels(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Provenance without what `store label` adds, which is another in each part."""
+    return {key: value for key, value in provenance.items() if key not in RELABELLED}
 
 
 def _renumbered(stores: Sequence[TraceStore]) -> dict[tuple[int, int], str]:

@@ -22,16 +22,18 @@ from store.errors import CorruptError, NotFoundError, RefusedError, SchemaError,
 from store.reader import TraceStore
 from store.schema import Column, Schema
 from store.sources import REMARKS, legacy
-from store.sources.labels import SCORE_THRESHOLD, label_from_score
+from store.sources.labels import SCORE_THRESHOLD
 from store.sources.legacy import GRAPHS, LSTM, NOTHING, Kind, RecordError, Row
 from store.sources.legacy_files import short_names
 from store.sources.pickles import MAX_BYTES, kind_of_file, read_pickle, read_torch
 from store.sources.questions import MAX_ID_BYTES, TraceNumbers
 from store.sources.reports import LeftOut, count_lines
+from store.sources.scores import Judgement, ScoreTable
 from store.values import encode_value
 
 __all__ = ["ImportReport", "ImportSource"]
 
+UNLABELLED = -1
 _DAMAGE = (  # what NumPy, torch and Python raise over values that contradict each other
     SchemaError,
     ValueError,
@@ -59,7 +61,9 @@ class ImportReport:
     unlabelled, repeated, not_finite
         Traces without a label, of a question that had one before, and with a NaN or an infinity in a stored array.
     scores_unused
-        Scores of questions that no trace is of.
+        Scores of traces and questions that are not there.
+    scores_misfit
+        What to do if no score at all is of a trace that is there; else empty.
     bytes_done, bytes_all
         Of the files, for the progress.
     """
@@ -71,13 +75,14 @@ class ImportReport:
     repeated: int = 0
     not_finite: int = 0
     scores_unused: int = 0
+    scores_misfit: str = ""
     bytes_done: int = 0
     bytes_all: int = 0
 
     @property
     def whole(self) -> bool:
-        """Whether everything was read."""
-        return not self.refused and not self.skipped.n
+        """Whether everything was read, and scores, if given, fitted."""
+        return not self.refused and not self.skipped.n and not self.scores_misfit
 
     def summary(self, path: Path) -> str:
         """What the store holds, and what was left out, a line each."""
@@ -86,12 +91,14 @@ class ImportReport:
                 (self.unlabelled, "without a label"),
                 (self.repeated, "of a question that had one before"),
                 (self.not_finite, "with a NaN or an infinity (kept)"),
-                (self.scores_unused, "scores of questions that no trace is of"),
+                (self.scores_unused, "scores of traces or questions that are not there"),
                 (self.skipped.n, "records left out"),
                 (len(self.refused), "files left out"),
             )
         )
-        return "\n".join([f"{path}: {self.rows:,} traces", *counts, *self.skipped.lines(), *self.refused.values()])
+        misfit = [self.scores_misfit] if self.scores_misfit else []
+        left_out = [*self.skipped.lines(), *self.refused.values()]
+        return "\n".join([f"{path}: {self.rows:,} traces", *counts, *misfit, *left_out])
 
 
 class ImportSource:
@@ -105,7 +112,8 @@ class ImportSource:
     files
         In the order in which they are read.
     scores
-        Question id -> score. If given, scores alone decide the labels, whatever the files say.
+        A file of scores or labels as `read_scores` gives it, or question id -> score. If given, it alone decides the
+        labels, whatever the traces' files say.
     score_threshold
         Scores from here on count as right.
     columns
@@ -124,14 +132,14 @@ class ImportSource:
     Raises
     ------
     SchemaError
-        The files are of kinds that do not belong together, no trace can be read from any, or a threshold is given for
-        traces with full maps.
+        The files are of kinds that do not belong together, no trace can be read from any, a threshold is given for
+        traces with full maps, or scores of trace ids for a part.
     """
 
     def __init__(
         self,
         files: Sequence[Path],
-        scores: Mapping[str, float] | None = None,
+        scores: ScoreTable | Mapping[str, float] | None = None,
         *,
         score_threshold: float = SCORE_THRESHOLD,
         columns: Sequence[str] | None = None,
@@ -141,7 +149,9 @@ class ImportSource:
         begun: TraceStore | None = None,
         max_bytes: int = MAX_BYTES,
     ) -> None:
-        self.scores, self.score_threshold = scores, score_threshold
+        self.scores = ScoreTable.of_questions(scores) if isinstance(scores, Mapping) else scores
+        _check_part(self.scores, part)
+        self.score_threshold = score_threshold
         self.begun, self.max_bytes = begun, max_bytes
         self._limits = legacy.Limits(keep_attention, max_bytes)
         self.report = ImportReport()
@@ -234,7 +244,10 @@ class ImportSource:
                 self._place = (i, 0)
                 yield from self._rows_of(file, n_done[names[i]])
             self.report.bytes_done += file.stat().st_size
-        self.report.scores_unused = len((self.scores or {}).keys() - self._numbers.seen.keys())
+        if self.scores is not None:
+            self.report.scores_unused = self._count_unused(self.scores)
+            if self.report.scores_unused == len(self.scores):
+                self.report.scores_misfit = self._misfit(self.scores)
 
     @property
     def remarks(self) -> dict[str, Any]:
@@ -282,6 +295,7 @@ class ImportSource:
                 n_done -= 1
                 continue
             trace_id = self._numbers.give(row["question_id"])
+            self._score_trace(row, trace_id)
             self._count(row, self._numbers.seen[row["question_id"]])
             yield trace_id, row
 
@@ -334,10 +348,28 @@ class ImportSource:
 
     def _scored(self, row: Row, file: Path) -> Row:
         """Add score, label and the file's name."""
-        score = (self.scores or {}).get(row["question_id"], math.nan)
+        judged = Judgement(math.nan, UNLABELLED)
+        if self.scores is not None:
+            value = self.scores.by_question.get(row["question_id"])
+            if value is not None:
+                judged = self.scores.judge(value, self.score_threshold)
         if self.scores is not None or "label" not in row:
-            row["label"] = np.int8(label_from_score(score, self.score_threshold))
-        return row | {"score": np.float32(score), "source_file": self._names[file]}
+            row["label"] = np.int8(judged.label)
+        return row | {"score": np.float32(judged.score), "source_file": self._names[file]}
+
+    def _score_trace(self, row: Row, trace_id: str) -> None:
+        """Give a row the score and label of its trace, which come before those of its question."""
+        value = self.scores.by_trace.get(trace_id) if self.scores is not None else None
+        if value is None:
+            return
+        score, label = self.scores.judge(value, self.score_threshold)
+        given = {"score": np.float32(score), "label": np.int8(label)}
+        row |= {name: number for name, number in given.items() if name in self.schema.columns}
+
+    def _count_unused(self, scores: ScoreTable) -> int:
+        """Scores of traces and questions that are not there."""
+        n_traces = sum(trace_id not in self._numbers for trace_id in scores.by_trace)
+        return n_traces + len(scores.by_question.keys() - self._numbers.seen.keys())
 
     def _checked(self, row: Row) -> Row:
         """The columns that are kept, each as the schema has it; a sequence without graphs has no tokens."""
@@ -358,24 +390,51 @@ class ImportSource:
         self.report.unlabelled += bool(row.get("label", 0) < 0)
         self.report.not_finite += any(_has_not_finite(v) for k, v in row.items() if k != "score")
 
+    def _misfit(self, scores: ScoreTable) -> str:
+        """What to do about scores of which none fits."""
+        given = ", ".join(f"{name!r:.60}" for name in islice((*scores.by_trace, *scores.by_question), 3))
+        there = ", ".join(f"{name!r:.60}" for name in islice(self._numbers.seen, 3))
+        return (
+            f"{scores.source}: none of its ids ({given or 'none'}) is of a trace here (questions {there or 'none'}); "
+            "mend the ids, then label the store: python -m store label"
+        )
+
     def _describe(self, files: Sequence[Path], attn_threshold: float, part: tuple[int, int]) -> dict[str, Any]:
         """Where the values come from; two imports with equal descriptions give the same rows."""
         stats = [(file, file.stat()) for file in files]
         sizes = "".join(f"{self._names[file]}\t{stat.st_size}\t{stat.st_mtime_ns}\n" for file, stat in stats)
-        scores = "".join(f"{key}\t{value!r}\n" for key, value in sorted((self.scores or {}).items()))
         return {
             "source": "import",
             "format": self._kind.name,
             "files": len(files),
             "files_sha256": hashlib.sha256(sizes.encode()).hexdigest(),
-            "scores_sha256": hashlib.sha256(scores.encode()).hexdigest() if self.scores is not None else None,
-            "score_threshold": self.score_threshold,
+            **self._describe_scores(),
             "attn_threshold": attn_threshold,
             "layer_convention": "as in the files: layers 1..L, the embedding output left out",
             "reductions": "of full attention maps in float32, then float16",
             "versions": {name: version(name) for name in ("numpy", "torch")},
             "part": list(part),
         }
+
+    def _describe_scores(self) -> dict[str, Any]:
+        """Which scores decide the labels, and how; an import stopped by an earlier version goes on with the same."""
+        told = {"scores_sha256": None, "score_threshold": self.score_threshold}
+        if self.scores is None:
+            return told
+        told["scores_sha256"] = self.scores.sha256
+        if self.scores.kind == "label" or self.scores.lower_is_better:
+            told["label_rule"] = self.scores.rule
+            told["score_threshold"] = self.scores.stored_threshold(self.score_threshold)
+        return told
+
+
+def _check_part(scores: ScoreTable | None, part: tuple[int, int]) -> None:
+    """Raise SchemaError for scores by trace id in a part, where traces have other ids than in the whole."""
+    if scores is not None and scores.by_trace and part[1] > 1:
+        raise SchemaError(
+            f"{scores.source}: part {part[0]}/{part[1]} numbers the traces of a question by itself, so scores by "
+            "trace_id could go to others; leave out --scores, merge the parts, then python -m store label"
+        )
 
 
 def _pair(

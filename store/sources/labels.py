@@ -11,10 +11,21 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-__all__ = ["LABEL_RULES", "SCORE_THRESHOLD", "exact_match_score", "f1_score", "label_from_score", "normalize_answer"]
+__all__ = [
+    "LABEL_RULES",
+    "SCORE_THRESHOLD",
+    "exact_match_score",
+    "f1_score",
+    "label_from_score",
+    "normalize_answer",
+    "one_class_warning",
+]
 
 SCORE_THRESHOLD = 0.5
+ONE_CLASS = 0.9  # more of the labels than this of one class: the rule is likely to be the reason
+ONE_CLASS_ROWS = 10  # of fewer labels nothing can be said
 
+_JUDGE = "judge the answers (python -m store export, then python -m store label)"
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _SIGNED_NUMBER = re.compile(r"\s*-(?=[\d.])")
@@ -126,3 +137,33 @@ def label_from_score(score: float, threshold: float = SCORE_THRESHOLD) -> int:
     if math.isnan(score):
         return -1
     return int(score < threshold)
+
+
+def one_class_warning(n_right: int, n_wrong: int, rule: str | None = None) -> str | None:
+    """Say that nearly all labels are of one class, and what to do; None if they are not.
+
+    Parameters
+    ----------
+    n_right, n_wrong
+        Labels 0 and 1; unlabelled traces do not count.
+    rule
+        Name of the rule in `LABEL_RULES` that made them; None if it is not known, or they were given.
+
+    Returns
+    -------
+    One line without an end, or None: at most 90% are of one class, or there are fewer than 10 labels.
+    """
+    n_labels = n_right + n_wrong
+    n_larger = max(n_right, n_wrong)
+    if n_labels < ONE_CLASS_ROWS or n_larger <= ONE_CLASS * n_labels:
+        return None
+    name = "hallucinations" if n_wrong > n_right else "right"
+    share = math.floor(100 * n_larger / n_labels)  # never "100%" unless it is all
+    found = f"warning: {share}% of {n_labels:,} labels are {name}"
+    if n_wrong > n_right and rule == "exact":
+        reason = "exact match calls nearly every whole sentence of a chat model wrong"
+        return f"{found}: {reason}; try --labels f1, or {_JUDGE}"
+    if rule is None:
+        check = "check that the right column was read, which way its scores run, and the threshold"
+        return f"{found}: {check}"
+    return f"{found}: a detector learns little from so few others; {_JUDGE}"

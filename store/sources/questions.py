@@ -42,6 +42,10 @@ class TraceNumbers:
         self.seen: Counter[str] = Counter()  # traces of each question
         self._given: set[str] = set()
 
+    def __contains__(self, trace_id: str) -> bool:
+        """Whether an id was given."""
+        return trace_id in self._given
+
     def add(self, question_id: str, trace_id: str) -> None:
         """Note an id that was given before."""
         self.seen[question_id] += 1

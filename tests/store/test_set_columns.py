@@ -8,7 +8,7 @@ from oracle import SCHEMA, assert_same_row, make_rows, write_store
 from store import Column, CorruptError, Schema, SchemaError, StoreWriter, TraceStore
 from store.cli import main
 from store.files import Files
-from store.sources.scores import set_labels
+from store.sources.relabel import set_labels
 from store.verify import verify_store
 
 ROWS = make_rows(SCHEMA, 23, seed=1)
@@ -118,6 +118,27 @@ def test_what_does_not_fit_leaves_the_store_as_it_was(path, columns, values, mes
         assert_same_row(found, row)
 
 
+def test_a_copy_of_a_store_takes_new_columns_too(path, tmp_path):
+    """Its arrays have numbers ahead of its generation; the new array is never given the name of the old one."""
+    for _ in range(2):
+        with StoreWriter.open(path) as writer:
+            writer.set_columns(NEW, VALUES)
+    store = TraceStore.open(path)
+    assert store.schema.arrays["label"] == f"label@{store.generation}"
+    copy = tmp_path / "copy.zarr"
+    with StoreWriter.create(copy, store.schema) as writer:
+        for trace in store:
+            writer.append(trace.id, dict(trace))
+    names = set()
+    for i in range(5):
+        again = [{"score": np.float32(i), "label": i} for _ in range(23)]
+        with StoreWriter.open(copy) as writer:
+            writer.set_columns(NEW, again)
+        names.add(assert_set(copy, values=again).schema.arrays["label"])
+    assert len(names) == 5
+    assert store.schema.arrays["label"] not in names
+
+
 def test_uncommitted_rows_come_first(path):
     with StoreWriter.open(path) as writer:
         writer.append("new", ROWS[0][1])
@@ -172,8 +193,8 @@ def test_the_label_command(tmp_path, capsys):
     assert main(arguments) == 0
     out = capsys.readouterr().out
     assert "6 traces, 2 hallucinations" in out
-    assert "2 without a score" in out
-    assert "1 scores of questions" in out
+    assert "2 without a label" in out
+    assert "1 id of the file fits no trace: 'q9'" in out
     assert [int(trace["label"]) for trace in TraceStore.open(tmp_path / "s.zarr")] == [1, 1, 0, 0, -1, -1]
     assert main([*arguments, "--score-threshold", "0.4"]) == 0
     store = TraceStore.open(tmp_path / "s.zarr")
@@ -188,5 +209,5 @@ def test_labels_go_by_trace_where_there_are_no_questions(tmp_path):
     with StoreWriter.create(tmp_path / "s.zarr", Schema({"x": Column("int8")})) as writer:
         writer.append("a", {"x": 1})
         writer.append("b", {"x": 2})
-    report = set_labels(tmp_path / "s.zarr", {"b": 0.1})
-    assert tuple(report) == (2, 1, 1, 0)
+    plan = set_labels(tmp_path / "s.zarr", {"b": 0.1})
+    assert (len(plan.ids), plan.n_wrong, plan.n_unlabelled, plan.unmatched) == (2, 1, 1, [])

@@ -353,7 +353,10 @@ def test_sources_that_are_not_there(tmp_path):
         ("question_id,score\nq1\n", "line 2: expected 2 cells"),
         ("question_id,score\nq1,1\nq1,2\n", "line 3: expected one score for 'q1', found 1.0 and 2.0"),
         ("question_id,score\nq1,1e300\n", "line 2: expected a finite number as score, found '1e300'"),
-        (",f1,question_id\n0,0.1,q0\n", "line 1: expected a column called score, or one behind question_id"),
+        (
+            ",f1,question_id\n0,0.1,q0\n",
+            "no column has a known name .*, found , f1; say what to read with",
+        ),
     ],
 )
 def test_wrong_scores_name_their_line(tmp_path, text, message):
@@ -364,7 +367,7 @@ def test_wrong_scores_name_their_line(tmp_path, text, message):
 
 def test_scores_are_read_by_name(tmp_path):
     (tmp_path / "s.csv").write_text('\ufeffmodel,bleurt_score,question_id\nx,0.25,"a, b"\nx,,c\n\ny,1e0,d\n')
-    assert read_scores(tmp_path / "s.csv") == {"a, b": 0.25, "d": 1.0}
+    assert read_scores(tmp_path / "s.csv").by_question == {"a, b": 0.25, "d": 1.0}
 
 
 def run(*arguments, cwd):

@@ -1,10 +1,11 @@
 """Tests of the labels: what counts as the same answer, and what becomes of missing scores."""
 
 import math
+import re
 
 import pytest
 
-from store.sources.labels import exact_match_score, label_from_score, normalize_answer
+from store.sources.labels import exact_match_score, label_from_score, normalize_answer, one_class_warning
 
 
 @pytest.mark.parametrize(
@@ -59,3 +60,30 @@ def test_a_label_is_one_below_the_threshold_only(score, label):
 def test_threshold_can_be_chosen():
     """Another threshold moves the border."""
     assert label_from_score(0.6, threshold=0.7) == 1
+
+
+@pytest.mark.parametrize(
+    "n_right, n_wrong, rule, expected",
+    [
+        (
+            109,
+            3501,
+            "exact",
+            "96% of 3,610 labels are hallucinations: exact match .* --labels f1, or judge the answers",
+        ),
+        (109, 3501, "f1", "96% of 3,610 labels are hallucinations: .*store export, then python -m store label"),
+        (3501, 109, "exact", "96% of 3,610 labels are right: a detector learns little"),
+        (0, 10, None, "100% of 10 labels are hallucinations: check that the right column"),
+    ],
+)
+def test_one_class_is_warned_of(n_right, n_wrong, rule, expected):
+    """One line that says which class and what to do."""
+    warning = one_class_warning(n_right, n_wrong, rule)
+    assert re.search(expected, warning)
+    assert "\n" not in warning
+
+
+@pytest.mark.parametrize("n_right, n_wrong", [(10, 90), (90, 10), (0, 0), (0, 9)])
+def test_two_classes_or_too_few_labels_are_not(n_right, n_wrong):
+    """At most 90% of one class, or fewer than ten labels."""
+    assert one_class_warning(n_right, n_wrong) is None
