@@ -3,7 +3,7 @@
 import argparse
 import math
 
-__all__ = ["add_columns", "add_part", "add_score_threshold", "finite", "layers", "names", "positive"]
+__all__ = ["add_columns", "add_ignore_space", "add_part", "add_score_threshold", "finite", "layers", "names", "positive"]
 
 Parser = argparse.ArgumentParser | argparse._ArgumentGroup
 
@@ -18,6 +18,13 @@ def add_score_threshold(parser: Parser) -> None:
 def add_columns(parser: Parser, remark: str = "") -> None:
     """`--columns`."""
     parser.add_argument("--columns", type=names, help=f"only these, e.g. hs_last,label{remark}")
+
+
+def add_ignore_space(parser: Parser) -> None:
+    """`--ignore-space`."""
+    parser.add_argument(
+        "--ignore-space", action="store_true", help="go on where the disk seems too small for the store"
+    )
 
 
 def add_part(parser: Parser, of: str) -> None:

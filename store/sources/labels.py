@@ -11,9 +11,18 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-__all__ = ["LABEL_RULES", "SCORE_THRESHOLD", "exact_match_score", "f1_score", "label_from_score", "normalize_answer"]
+__all__ = [
+    "LABEL_RULES",
+    "SCORE_THRESHOLD",
+    "exact_match_score",
+    "f1_score",
+    "label_from_score",
+    "normalize_answer",
+    "one_class_warning",
+]
 
 SCORE_THRESHOLD = 0.5
+ONE_CLASS = 0.9  # of the labels: beyond it the rule says more than the answers do
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -126,3 +135,29 @@ def label_from_score(score: float, threshold: float = SCORE_THRESHOLD) -> int:
     if math.isnan(score):
         return -1
     return int(score < threshold)
+
+
+def one_class_warning(n_right: int, n_wrong: int, rule: str | None = None) -> str | None:
+    """Say in one line that over 90% of the labels are of one class; None if they are not.
+
+    Parameters
+    ----------
+    n_right, n_wrong : int
+        Traces with label 0 and with label 1.
+    rule : str, optional
+        What made the labels: one of `LABEL_RULES`.
+
+    Returns
+    -------
+    str or None
+        The warning.
+    """
+    n = n_right + n_wrong
+    if max(n_right, n_wrong) <= ONE_CLASS * n:
+        return None
+    share, name = (n_wrong / n, "wrong (label 1)") if n_wrong > n_right else (n_right / n, "right (label 0)")
+    by = f" by the rule {rule!r}" if rule else ""
+    return (
+        f"warning: {share:.0%} of {n:,} labels are {name}{by}; read some answers before you train on them, and see "
+        "--labels f1, --score-threshold and python -m store label"
+    )
