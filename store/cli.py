@@ -103,7 +103,7 @@ def _check_finished(args: argparse.Namespace) -> None:
     """Raise IncompleteError where a store is to be read that a build has not finished."""
     read = [getattr(args, "source", None), *getattr(args, "sources", ())]
     if args.command not in MAKING:
-        read.append(args.store)
+        read.append(getattr(args, "store", None))
     for path in read:
         found = unfinished(path) if isinstance(path, Path) else None
         if found:

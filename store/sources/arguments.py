@@ -3,7 +3,16 @@
 import argparse
 import math
 
-__all__ = ["add_columns", "add_ignore_space", "add_part", "add_score_threshold", "finite", "layers", "names", "positive"]
+__all__ = [
+    "add_columns",
+    "add_ignore_space",
+    "add_part",
+    "add_score_threshold",
+    "finite",
+    "layers",
+    "names",
+    "positive",
+]
 
 Parser = argparse.ArgumentParser | argparse._ArgumentGroup
 

@@ -185,7 +185,7 @@ def _must_be_local(name: str) -> bool:
         get_hf_file_metadata(hf_hub_url(name, "config.json"))
     except HfHubHTTPError:
         return False  # it answers, if only that there is no such model
-    except Exception as error:  # noqa: BLE001 - of a class of the HTTP library's, which changes with the version
+    except Exception as error:  # of a class of the HTTP library's, which changes with the version
         if cached:
             return True
         raise NotFoundError(

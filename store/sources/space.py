@@ -93,9 +93,7 @@ class SpaceCheck:
         self._warn(f"warning: {found}")
 
 
-def check_space(
-    path: Path, needed: int, *, ignore: bool = False, free: Callable[[Path], int] | None = None
-) -> None:
+def check_space(path: Path, needed: int, *, ignore: bool = False, free: Callable[[Path], int] | None = None) -> None:
     """Raise SchemaError if a store of so many bytes surely does not fit where it is to be made."""
     found = (free_bytes if free is None else free)(path)
     if needed > found and not ignore:
