@@ -130,7 +130,7 @@ def _kept(partial: Path) -> str:
     except (StoreError, OSError):
         n_rows = 0
     if not n_rows:
-        return "no trace is kept; the same command begins again"
+        return "no trace is kept"
     verb = "is" if n_rows == 1 else "are"
     return f"{count(n_rows, 'trace')} {verb} kept in {partial}; the same command goes on"
 

@@ -56,7 +56,7 @@ class ExtractReport:
             lines += [f"  {count(self.skipped.n, 'question')} left out", *self.skipped.lines()]
         if source.left_out.n:
             lines += [f"  {count(source.left_out.n, 'trace')} left out", *source.left_out.lines()]
-            lines.append(f"  to keep {'it' if source.left_out.n == 1 else 'them'}: {source.advice}, into a new store")
+            lines.append(f"  to have all: {source.advice}, into a new store")
         return "\n".join(lines)
 
 

@@ -227,10 +227,10 @@ class HuggingFaceSource:
 
     @property
     def advice(self) -> str:
-        """What keeps traces that are left out."""
+        """What keeps the traces that are left out."""
         if self.model.dtype == torch.bfloat16:
             return "check the model's weights, or run it with --dtype fp32"
-        return "run the model in bfloat16 (--dtype bf16) to keep them"
+        return "run the model in bfloat16 (--dtype bf16)"
 
     def _traces(self, position: int) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
         """Id and maker of the row of every trace from a position among all of them on."""

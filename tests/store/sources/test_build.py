@@ -53,7 +53,7 @@ def test_what_is_whole_is_kept_whatever_stops_a_build(tmp_path, whole, stop, err
         kept = "1 trace is kept" if stop == 1 else f"{stop} traces are kept"
         assert note == f"{kept} in {partial_path(path)}; the same command goes on"
     else:
-        assert note == "no trace is kept; the same command begins again"
+        assert note == "no trace is kept"
     assert content_of(build_store(path, Numbers())) == whole
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from store.sources.labels import exact_match_score, label_from_score, normalize_answer
+from store.sources.labels import exact_match_score, label_from_score, normalize_answer, one_class_warning
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,18 @@ def test_a_label_is_one_below_the_threshold_only(score, label):
 def test_threshold_can_be_chosen():
     """Another threshold moves the border."""
     assert label_from_score(0.6, threshold=0.7) == 1
+
+
+@pytest.mark.parametrize("n_right, n_wrong, share", [(0, 20, "100%"), (5, 95, "95%"), (95, 5, "95%")])
+def test_labels_of_one_class_are_warned_of(n_right, n_wrong, share):
+    """Over 90% of them, with the class and the rule."""
+    warning = one_class_warning(n_right, n_wrong, "exact")
+    assert share in warning
+    assert "exact" in warning
+    assert "\n" not in warning
+    assert ("wrong" in warning) == (n_wrong > n_right)
+
+
+@pytest.mark.parametrize("n_right, n_wrong", [(0, 0), (50, 50), (90, 10), (10, 90)])
+def test_labels_of_two_classes_are_not(n_right, n_wrong):
+    assert one_class_warning(n_right, n_wrong) is None

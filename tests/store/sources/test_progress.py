@@ -69,9 +69,7 @@ def test_a_terminal_has_one_line_that_is_cleared():
     assert shown == "\r\033[K2 traces, 25%, 0:00:01 left\r\033[K4 traces, 50%, 0:00:01 left\r\033[K"
 
 
-@pytest.mark.parametrize(
-    "n, expected", [(0, "0 stores"), (1, "1 store"), (2, "2 stores"), (12345, "12,345 stores")]
-)
+@pytest.mark.parametrize("n, expected", [(0, "0 stores"), (1, "1 store"), (2, "2 stores"), (12345, "12,345 stores")])
 def test_counts_know_one_from_many(n, expected):
     assert count(n, "store") == expected
     assert count(n, "query", "queries") == expected.replace("stores", "queries").replace("store", "query")
