@@ -1,7 +1,22 @@
 """`python -m store`: see `cli.py`."""
 
+import signal
 import sys
 
-from store.cli import main
 
-sys.exit(main())
+def run() -> int:
+    """Import what the commands need and run one; Ctrl-C ends either in one line."""
+    try:
+        from store.cli import Terminated, main
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+    def terminate(number: int, frame: object) -> None:
+        raise Terminated(number)
+
+    signal.signal(signal.SIGTERM, terminate)
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(run())

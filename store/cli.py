@@ -8,6 +8,8 @@ import io
 import json
 import math
 import os
+import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,16 +18,21 @@ from typing import NoReturn
 import numpy as np
 import torch
 
-from store.errors import StoreError
+from store.errors import IncompleteError, StoreError
 from store.extras import version_text
+from store.layers import attach_layers
 from store.reader import TraceStore
 from store.schema import Column
 from store.sources.arguments import names, path
+from store.sources.build import command_line, is_partial, unfinished
 from store.sources.cli import add_commands
 from store.sources.progress import Progress
+from store.sources.reports import count
 from store.trace import Trace
 
-__all__ = ["main"]
+__all__ = ["Terminated", "main"]
+
+MAKING = ("extract", "import", "merge", "subset")  # the commands whose first argument is a store to make
 
 EXAMPLES = """examples:
   python -m store import traces.zarr old_traces/ --scores ground_truth_scores.csv
@@ -33,6 +40,8 @@ EXAMPLES = """examples:
   python -m store info data/example.zarr
   python -m store get data/example.zarr TRACE_ID --columns question,answer,label
   python -m store get data/example.zarr TRACE_ID --json | python -m json.tool
+  python -m store label traces.zarr --scores judged.csv --dry-run
+  python -m store export traces.zarr --columns question,answer --to answers.csv
   python -m store verify traces.zarr
 """
 
@@ -62,23 +71,48 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names of files may be anything
-    args = _parser().parse_args(argv)
+    typed = sys.argv[1:] if argv is None else list(argv)
+    args = _parser().parse_args(attach_layers(typed))
+    args.typed = shlex.join(["python", "-m", "store", *typed])
     try:
+        _check_finished(args)
         status = args.run(args)
         print(end="", flush=True)
     except StoreError as error:
-        print(f"python -m store {args.command}: {error}", file=sys.stderr)
+        _complain(args, str(error), error)
         return 2
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered has nowhere to go
         if isinstance(error, BrokenPipeError):  # the reader of our output has left, e.g. `| head`
             return 0
         where = f"{error.filename}: " if error.filename else ""
-        print(f"python -m store {args.command}: {where}expected to read and write, found: {error}", file=sys.stderr)
+        _complain(args, f"{where}expected to read and write, found: {error}", error)
         return 2
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as error:
+        _complain(args, "stopped", error)
+        return 128 + (error.args[0] if isinstance(error, Terminated) else signal.SIGINT)
     return status
+
+
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end, by the signal of that number: a job's time is up, or its node goes down."""
+
+
+def _complain(args: argparse.Namespace, text: str, error: BaseException) -> None:
+    """One line on stderr: what is wrong, and what the error's notes say of a build that it stopped."""
+    line = "; ".join([text, *getattr(error, "__notes__", ())])
+    print(f"python -m store {args.command}: {line}", file=sys.stderr)
+
+
+def _check_finished(args: argparse.Namespace) -> None:
+    """Raise IncompleteError where a store is to be read that a build has not finished."""
+    read = [getattr(args, "source", None), *getattr(args, "sources", ())]
+    if args.command not in MAKING:
+        read.append(getattr(args, "store", None))
+    for place in read:
+        found = unfinished(place) if isinstance(place, Path) else None
+        if found:
+            raise IncompleteError(found)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -180,7 +214,8 @@ def run_info(args: argparse.Namespace) -> int:
 def describe(store: TraceStore) -> dict:
     """What `info` shows, as JSON."""
     columns = {name: _describe_column(store, name, column) for name, column in store.schema.stored.items()}
-    return {
+    unfinished = {"unfinished": command_line(store)} if is_partial(store.path) else {}
+    return unfinished | {
         "path": str(store.path),
         "rows": len(store),
         "bytes": _bytes_under(store.path),
@@ -215,7 +250,10 @@ def _info_text(info: dict) -> str:
         rows.append((name, c["dtype"], _shape_text(c), f"{c['items']:,}", _size_text(c["bytes"]), c["codec"]))
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     table = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
-    head = f"{info['path']}: {info['rows']:,} traces, {_size_text(info['bytes'])}, generation {info['generation']}"
+    size = f"{count(info['rows'], 'trace')}, {_size_text(info['bytes'])}, generation {info['generation']}"
+    head = f"{info['path']}: {size}"
+    if "unfinished" in info:
+        head += f"\nunfinished; go on with: {info['unfinished']}"
     provenance = [f"{key}: {_one_line(value)}" for key, value in info["provenance"].items()]
     return "\n".join([head, "", *table, "", "provenance", *(provenance or ["(none)"])])
 

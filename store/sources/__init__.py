@@ -14,9 +14,10 @@ from typing import Any, Protocol, runtime_checkable
 
 from store.schema import Schema
 
-__all__ = ["REMARKS", "Source"]
+__all__ = ["COMMAND", "REMARKS", "Source"]
 
 REMARKS = "left_out"  # the key in the provenance of what a source could not use
+COMMAND = "command"  # the key in the provenance of the command line that made the store, or goes on making it
 
 
 @runtime_checkable

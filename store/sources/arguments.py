@@ -5,8 +5,12 @@ import math
 import os
 from pathlib import Path
 
+from store.errors import SchemaError
+from store.layers import parse_layers
+
 __all__ = [
     "add_columns",
+    "add_ignore_space",
     "add_part",
     "add_score_threshold",
     "expand",
@@ -30,6 +34,13 @@ def add_score_threshold(parser: Parser) -> None:
 def add_columns(parser: Parser, remark: str = "") -> None:
     """`--columns`."""
     parser.add_argument("--columns", type=names, help=f"only these, e.g. hs_last,label{remark}")
+
+
+def add_ignore_space(parser: Parser) -> None:
+    """`--ignore-space`."""
+    parser.add_argument(
+        "--ignore-space", action="store_true", help="go on where the disk seems too small for the store"
+    )
 
 
 def add_part(parser: Parser, of: str) -> None:
@@ -79,13 +90,10 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def layers(text: str) -> list[int]:
-    """'1,8-10' -> [1, 8, 9, 10]."""
-    chosen: set[int] = set()
-    for piece in text.split(","):
-        first, dash, last = piece.partition("-")
-        last = last if dash else first
-        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last) < 10_000):
-            raise argparse.ArgumentTypeError(f"expected numbers like 8,16,24 or 8-16, found {text!r}")
-        chosen |= set(range(int(first), int(last) + 1))
-    return sorted(chosen)
+def layers(text: str) -> str:
+    """Layers in the syntax of `store.layers`; which there are says the model."""
+    try:
+        parse_layers(text)
+    except SchemaError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("layers: ")) from error
+    return text

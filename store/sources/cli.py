@@ -8,11 +8,15 @@ import hashlib
 
 from store.reader import TraceStore
 from store.sources import extract_cli, label_cli
-from store.sources.arguments import add_columns, add_part, add_score_threshold, expand, finite, path
+from store.sources.arguments import add_columns, add_ignore_space, add_part, add_score_threshold, expand, finite, path
 from store.sources.progress import Progress
+from store.sources.reports import NOTHING_TO_DO, count
+from store.sources.space import SpaceCheck, bytes_of_rows, bytes_under, check_space
 from store.split import SIDES
 
 __all__ = ["add_commands"]
+
+LOOK_AFTER = 32  # rows of an import, to see whether its disk can hold all of them
 
 IMPORT_EXAMPLES = """sources are files, folders or patterns; what is in a file is found from its content:
 raw traces (.pkl, .pkl.gz) or preprocessed ones (.pt, for the LSTM and for graphs; both together are joined).
@@ -47,6 +51,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
         "sources", metavar="STORE", nargs="+", type=path, help="stores of the same columns, no id in two"
     )
     merge.add_argument("--mixed", action="store_true", help="take traces of other models or layers, too")
+    add_ignore_space(merge)
     merge.set_defaults(run=run_merge)
 
     subset = commands.add_parser(
@@ -59,6 +64,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     which.add_argument("--questions", metavar="FILE", type=path, help="question ids, one a line: all their traces")
     which.add_argument("--split", choices=SIDES, help="the questions on this side of the split")
     subset.add_argument("--seed", type=int, default=0, help="of the split (default %(default)s)")
+    add_ignore_space(subset)
     subset.set_defaults(run=run_subset)
 
     label_cli.add_commands(commands)
@@ -92,6 +98,7 @@ def _add_import(commands: argparse._SubParsersAction) -> None:
     made.add_argument(
         "--max-file-gb", type=finite, default=16, help="refuse files that unpack to more (default %(default)s)"
     )
+    add_ignore_space(made)
     made.set_defaults(run=run_import)
 
 
@@ -117,28 +124,50 @@ def run_import(args: argparse.Namespace) -> int:
         max_bytes=int(args.max_file_gb * 1e9),
     )
     report = source.report
-    with Progress(lambda done: report.bytes_done / max(1, report.bytes_all)) as progress:
-        build_store(args.store, source, progress)
+    there = args.store.exists()
+
+    def share(n_rows: int) -> float:
+        return report.bytes_done / max(1, report.bytes_all)
+
+    space = SpaceCheck(args.store, share, LOOK_AFTER, ignore=args.ignore_space)
+    with Progress(share) as progress:
+        build_store(args.store, source, progress, command=args.typed, space=space)
     print(report.summary(args.store))
+    if there:
+        print(NOTHING_TO_DO)
     return int(not report.whole)
 
 
 def run_merge(args: argparse.Namespace) -> int:
     """Merge."""
+    from store.sources.build import partial_path
     from store.sources.copies import merge_stores
 
     stores = [TraceStore.open(path) for path in args.sources]
     n_rows = sum(map(len, stores))
+    there = args.store.exists()
+    if not there:
+        needed = sum(bytes_under(store.path) for store in stores) - bytes_under(partial_path(args.store))
+        check_space(args.store, needed, ignore=args.ignore_space)
     with Progress(lambda done: done / max(1, n_rows)) as progress:
-        made = merge_stores(args.store, stores, progress, mixed=args.mixed)
-    print(f"{args.store}: {len(made):,} traces of {len(stores)} stores")
+        made = merge_stores(args.store, stores, progress, mixed=args.mixed, command=args.typed)
+    print(f"{args.store}: {count(len(made), 'trace')} of {count(len(stores), 'store')}")
+    if there:
+        print(NOTHING_TO_DO)
     return 0
 
 
 def run_subset(args: argparse.Namespace) -> int:
     """Choose traces."""
-    from store.sources.build import build_store
-    from store.sources.copies import CopySource, read_ids, rows_of_ids, rows_of_questions, rows_of_side
+    from store.sources.build import build_store, partial_path
+    from store.sources.copies import (
+        CopySource,
+        read_ids,
+        rows_of_ids,
+        rows_of_questions,
+        rows_of_side,
+        subset_provenance,
+    )
 
     store = TraceStore.open(args.source)
     if args.ids:
@@ -151,9 +180,15 @@ def run_subset(args: argparse.Namespace) -> int:
             {"by": "split", "side": args.split, "seed": args.seed},
         )
     digest = hashlib.sha256(repr(rows).encode()).hexdigest()
-    chosen |= {"of": store.uuid, "generation": store.generation, "rows": len(rows), "rows_sha256": digest}
-    source = CopySource([(store, rows)], store.provenance | {"subset": chosen})
+    chosen |= {"rows": len(rows), "rows_sha256": digest}
+    source = CopySource([(store, rows)], subset_provenance(store, chosen))
+    there = args.store.exists()
+    if not there:
+        needed = bytes_of_rows(store, rows) - bytes_under(partial_path(args.store))
+        check_space(args.store, needed, ignore=args.ignore_space)
     with Progress(lambda done: done / max(1, len(rows))) as progress:
-        build_store(args.store, source, progress)
-    print(f"{args.store}: {len(rows):,} of {len(store):,} traces")
+        build_store(args.store, source, progress, command=args.typed)
+    print(f"{args.store}: {len(rows):,} of {count(len(store), 'trace')}")
+    if there:
+        print(NOTHING_TO_DO)
     return 0

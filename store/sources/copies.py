@@ -11,13 +11,22 @@ from store.files import Files
 from store.origin import origins_of
 from store.reader import TraceStore
 from store.schema import Column, Schema
+from store.sources import COMMAND
 from store.sources.build import build_store, check_partial, identity, open_begun, partial_path
 from store.sources.questions import TraceNumbers
 from store.sources.relabel import RELABELLED
 from store.split import SIDES, side_of_question
 from store.writer import StoreWriter
 
-__all__ = ["CopySource", "merge_stores", "read_ids", "rows_of_ids", "rows_of_questions", "rows_of_side"]
+__all__ = [
+    "CopySource",
+    "merge_stores",
+    "read_ids",
+    "rows_of_ids",
+    "rows_of_questions",
+    "rows_of_side",
+    "subset_provenance",
+]
 
 
 class CopySource:
@@ -62,6 +71,7 @@ def merge_stores(
     *,
     mixed: bool = False,
     files: Files | None = None,
+    command: str | None = None,
 ) -> TraceStore:
     """Make one store of the rows of several; the files of the first are copied as they are.
 
@@ -79,6 +89,8 @@ def merge_stores(
         Take stores of other models or layers, too.
     files
         The file operations to use.
+    command
+        The command line that goes on with this merge; see `build_store`.
 
     Raises
     ------
@@ -93,8 +105,18 @@ def merge_stores(
     source = CopySource(parts, _merged_provenance(stores), renamed)
     if open_begun(path) is None and not any(part == 0 for part, _ in renamed):
         check_partial(partial_path(path))
-        StoreWriter.copy(partial_path(path), stores[0], source.provenance, files).close()
-    return build_store(path, source, progress, files)
+        remembered = {COMMAND: command} if command else {}
+        StoreWriter.copy(partial_path(path), stores[0], source.provenance | remembered, files).close()
+    return build_store(path, source, progress, files, command=command)
+
+
+def subset_provenance(store: TraceStore, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the rows of a subset come from: what the store says, which rows of it, and the command that made it."""
+    inherited = {key: value for key, value in store.provenance.items() if key != COMMAND}
+    origin = {"of": store.uuid, "generation": store.generation}
+    if COMMAND in store.provenance:
+        origin["of_command"] = store.provenance[COMMAND]
+    return inherited | {"subset": {**chosen, **origin}}
 
 
 def _merged_provenance(stores: Sequence[TraceStore]) -> dict[str, Any]:

@@ -4,12 +4,15 @@ What goes wrong before the first trace (no such model, no chat template, weights
 one line. A question whose prompt the model cannot take is left out and told; the others go on.
 """
 
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, is_offline_mode, try_to_load_from_cache
+from huggingface_hub.errors import HfHubHTTPError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
@@ -17,9 +20,11 @@ from transformers.utils import logging
 from store.errors import NotFoundError, SchemaError
 from store.reader import TraceStore
 from store.sources.forward import ATTENTION
+from store.sources.huggingface import HuggingFaceSource
+from store.sources.labels import normalize_answer, one_class_warning
 from store.sources.prompts import PromptError, Prompts
 from store.sources.questions import Question
-from store.sources.reports import LeftOut, count_lines
+from store.sources.reports import LeftOut, count
 
 __all__ = ["DTYPES", "ExtractReport", "choose_device", "load_model", "needs_maps", "take_fitting"]
 
@@ -42,15 +47,52 @@ class ExtractReport:
     questions: int = 0
     skipped: LeftOut = field(default_factory=LeftOut)
 
-    def summary(self, path: Path, store: TraceStore) -> str:
-        """What the store holds, and what was left out, a line each."""
-        lines = [f"{path}: {len(store):,} traces of {self.questions:,} questions"]
+    def summary(self, path: Path, store: TraceStore, source: HuggingFaceSource) -> str:
+        """What the store holds, what was left out and what looks wrong about the labels, a line each."""
+        lines = [f"{path}: {count(len(store), 'trace')} of {count(self.questions, 'question')}"]
         if "label" in store.schema.columns and len(store):
-            labels = store.read(range(len(store)), ["label"])["label"]
-            meanings = ((1, "wrong (label 1)"), (0, "right (label 0)"), (-1, "without a label"))
-            lines += count_lines((int((labels == value).sum()), text) for value, text in meanings)
-        lines += count_lines([(self.skipped.n, "questions left out")])
-        return "\n".join([*lines, *self.skipped.lines()])
+            lines += _label_lines(store, source)
+        if self.skipped.n:
+            lines += [f"  {count(self.skipped.n, 'question')} left out", *self.skipped.lines()]
+        if source.left_out.n:
+            lines += [f"  {count(source.left_out.n, 'trace')} left out", *source.left_out.lines()]
+            lines.append(f"  to have all: {source.advice}, into a new store")
+        return "\n".join(lines)
+
+
+def _label_lines(store: TraceStore, source: HuggingFaceSource) -> list[str]:
+    """How many labels of each kind, and warnings about them."""
+    labels = store.read(range(len(store)), ["label"])["label"]
+    n_wrong, n_right, n_none = (int((labels == value).sum()) for value in (1, 0, -1))
+    meanings = ((n_wrong, "wrong (label 1)"), (n_right, "right (label 0)"), (n_none, "without a label"))
+    lines = [f"  {n:,} {text}" for n, text in meanings if n]
+    warnings = (one_class_warning(n_right, n_wrong, source.labels), _chat_warning(store, source))
+    return [*lines, *filter(None, warnings)]
+
+
+def _chat_warning(store: TraceStore, source: HuggingFaceSource) -> str | None:
+    """A warning where whole sentences are compared with short references, letter for letter; None if they are not."""
+    needed = {"answer", "references"}
+    if source.labels != "exact" or not source.prompts.chat or not needed <= store.schema.columns.keys():
+        return None
+    longer = list(_are_longer(store))
+    if sum(longer) <= len(longer) / 2:
+        return None
+    share = sum(longer) / len(longer)
+    return (
+        f"warning: {share:.0%} of the answers are longer than each of their references, and exact match counts all of "
+        "those as wrong; use --labels f1, or let a judge score them: python -m store export, then python -m store label"
+    )
+
+
+def _are_longer(store: TraceStore, n_rows: int = 4096) -> Iterator[bool]:
+    """Whether the answer of each trace with references has more words than any of them."""
+    for first in range(0, len(store), n_rows):
+        batch = store.read(range(first, min(first + n_rows, len(store))), ["answer", "references"])
+        for answer, references in zip(batch["answer"], batch["references"], strict=True):
+            words = [len(normalize_answer(reference).split()) for reference in json.loads(references)]
+            if words:
+                yield len(normalize_answer(answer).split()) > max(words)
 
 
 def choose_device(name: str | None) -> torch.device:
@@ -99,18 +141,19 @@ def load_model(
     expected = f"model {name!r}: expected a model's directory or its name on the Hugging Face Hub"
     if name.startswith((".", "/")) and not Path(name).is_dir():
         raise NotFoundError(f"{expected}, found no such directory")
+    where = {"local_files_only": _must_be_local(name), "trust_remote_code": False}
     try:
-        AutoConfig.from_pretrained(name, trust_remote_code=False)
+        AutoConfig.from_pretrained(name, **where)
     except unreadable as error:
         raise NotFoundError(f"{expected}, found: {_first_line(error)}") from error
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(name, **where)
     except unreadable as error:
         raise NotFoundError(f"model {name!r}: expected a tokenizer with it, found: {_first_line(error)}") from error
     attention = {"attn_implementation": "eager"} if maps else {}
     try:
         model, info = AutoModelForCausalLM.from_pretrained(
-            name, dtype=DTYPES[dtype], output_loading_info=True, trust_remote_code=False, **attention
+            name, dtype=DTYPES[dtype], output_loading_info=True, **where, **attention
         )
     except unreadable as error:
         raise SchemaError(f"model {name!r}: expected a causal language model, found: {_first_line(error)}") from error
@@ -124,6 +167,32 @@ def load_model(
         ) from error
     _check_causal(model)
     return model, tokenizer
+
+
+def _must_be_local(name: str) -> bool:
+    """Whether a model can only be taken from this machine: it is a directory, or the Hub cannot be reached.
+
+    Without a network transformers tries every file of a model six times, half a minute each, also of a model that is
+    in the cache; so one request is made first. Raises NotFoundError if the model is neither here nor there.
+    """
+    if Path(name).is_dir() or is_offline_mode():
+        return True
+    try:
+        cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
+    except ValueError:  # no name that the Hub could have, which transformers says best
+        return False
+    try:
+        get_hf_file_metadata(hf_hub_url(name, "config.json"))
+    except HfHubHTTPError:
+        return False  # it answers, if only that there is no such model
+    except Exception as error:  # of a class of the HTTP library's, which changes with the version
+        if cached:
+            return True
+        raise NotFoundError(
+            f"model {name!r}: expected a directory, or a model of the Hugging Face Hub, found no such directory, and "
+            f"the Hub cannot be reached: {_first_line(error)}"
+        ) from error
+    return False
 
 
 def _check_weights(name: str, missing: Iterable[str], unexpected: Iterable[str]) -> None:

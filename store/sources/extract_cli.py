@@ -8,8 +8,20 @@ from typing import TYPE_CHECKING
 
 from store.errors import NotFoundError, SchemaError
 from store.extras import missing_package
-from store.sources.arguments import add_columns, add_part, add_score_threshold, expand, finite, layers, path, positive
+from store.sources.arguments import (
+    add_columns,
+    add_ignore_space,
+    add_part,
+    add_score_threshold,
+    expand,
+    finite,
+    layers,
+    path,
+    positive,
+)
 from store.sources.progress import Progress
+from store.sources.reports import NOTHING_TO_DO
+from store.sources.space import SpaceCheck
 
 if TYPE_CHECKING:
     from store.sources.extract import ExtractReport
@@ -29,7 +41,8 @@ examples:
   python -m store extract samples.zarr --model ./model --questions q.csv --num-samples 10 --temperature 0.7
   python -m store extract part1.zarr --model ./model --questions q.csv --part 1/4
 
-Stopped, the same command goes on where it stood. Exit status 0: all asked; 1: some questions were left out.
+Stopped, the same command goes on where it stood. A trace with a hidden state beyond float16 is left out and named;
+--dtype bf16 keeps it. Exit status 0: all is there; 1: some questions or traces were left out.
 """
 
 
@@ -68,18 +81,21 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     answers.add_argument("--top-p", type=finite, default=1.0, help="draw from this much probability (default 1)")
     answers.add_argument("--seed", type=int, default=0, help="of what is drawn (default %(default)s)")
     kept = made.add_argument_group("what is kept")
-    kept.add_argument("--layers", type=layers, help="e.g. 8,16,24 or 8-16 (default: all, from 1)")
+    kept.add_argument(
+        "--layers", type=layers, help="as the model numbers them: 8,16,24 or 8-16, -1 the last (default: all)"
+    )
     add_columns(kept, " (no attn_: no maps computed)")
     kept.add_argument("--top-k", type=positive, default=10, help="candidates for each token (default %(default)s)")
     kept.add_argument(
         "--labels", choices=("exact", "f1", "none"), default="exact", help="score of an answer (default exact match)"
     )
     add_score_threshold(kept)
+    add_ignore_space(kept)
     made.set_defaults(run=run_extract)
 
 
 def run_extract(args: argparse.Namespace) -> int:
-    """Ask a model; 1 if a question was left out."""
+    """Ask a model; 1 if a question or a trace was left out."""
     from store.sources.build import build_store, check_new
     from store.sources.questions import read_questions
 
@@ -92,22 +108,31 @@ def run_extract(args: argparse.Namespace) -> int:
     source, report = _extract_source(args, questions)
     import torch
 
+    there = args.store.exists()
+
+    def share(n_rows: int) -> float:
+        return (n_rows + source.left_out.n) / max(1, len(source))
+
+    space = SpaceCheck(args.store, share, args.batch_size, ignore=args.ignore_space)
     try:
-        with Progress(lambda done: done / max(1, len(source))) as progress:
-            store = build_store(args.store, source, progress)
+        with Progress(share) as progress:
+            store = build_store(args.store, source, progress, command=args.typed, space=space)
     except torch.OutOfMemoryError as error:
         raise SchemaError(
             f"expected memory for one trace, found too little on {source.model.device}; what is done is kept; free "
             "memory and repeat the command"
         ) from error
-    print(report.summary(args.store, store))
-    return int(report.skipped.n > 0)
+    print(report.summary(args.store, store, source))
+    if there:
+        print(NOTHING_TO_DO)
+    return int(report.skipped.n > 0 or source.left_out.n > 0)
 
 
 def _extract_source(args: argparse.Namespace, questions: "list[Question]") -> "tuple[HuggingFaceSource, ExtractReport]":
     """Load the model; raises SchemaError for arguments that do not fit it or one another."""
     try:
         from store.sources import extract
+        from store.sources.build import open_begun
         from store.sources.huggingface import Decoding, HuggingFaceSource
         from store.sources.prompts import Prompts, check_prompt_template
     except ModuleNotFoundError as error:
@@ -140,6 +165,7 @@ def _extract_source(args: argparse.Namespace, questions: "list[Question]") -> "t
             labels=args.labels,
             score_threshold=args.score_threshold,
             model_name=args.model,
+            begun=open_begun(args.store),
         )
     except ValueError as error:
         raise SchemaError(str(error)) from error

@@ -20,7 +20,7 @@ from store.schema import Column, Schema
 from store.sources import reductions
 from store.sources.generation import pad
 
-__all__ = ["ATTENTION", "build_schema", "prediction_columns", "run_forward", "trace_columns"]
+__all__ = ["ATTENTION", "HalfRangeError", "build_schema", "prediction_columns", "run_forward", "trace_columns"]
 
 STATES = frozenset({"hs_last", "hidden_states"})
 ATTENTION = frozenset({"attn_mean", "attn_diag", "attn_colsum", "attn_pmass"})
@@ -28,7 +28,7 @@ PREDICTIONS = frozenset({"logprob", "entropy", "topk_logprob", "topk_id"})
 
 
 class HalfRangeError(SchemaError, OverflowError):
-    """Hidden states that their column cannot hold: run the model in another precision."""
+    """Hidden states of a trace that their column cannot hold: run the model in another precision."""
 
 
 def build_schema(n_layers: int, n_heads: int, hidden_size: int, top_k: int, state_dtype: str = "float16") -> Schema:
@@ -147,13 +147,18 @@ def trace_columns(
     -------
     dict
         At least those of `columns` that come from the model.
+
+    Raises
+    ------
+    HalfRangeError
+        A hidden state is beyond the range of its column.
     """
     made: dict[str, Any] = {}
     n = len(tokens)
     if STATES & set(columns):
         _check_states(out.hidden_states, layers)
         states = torch.stack([out.hidden_states[layer][i, :n] for layer in layers], dim=1)
-        made |= _state_columns(states if "hidden_states" in columns else states[-1:])
+        made |= _state_columns(states if "hidden_states" in columns else states[-1:], layers)
     if ATTENTION & set(columns):
         attention = torch.stack([out.attentions[layer - 1][i, :, :n, :n] for layer in layers]).float()
         made |= _attention_columns(attention, prompt_len, columns)
@@ -206,13 +211,16 @@ def _after_first(values: Tensor, first: float, dtype: type) -> NDArray:
     return out
 
 
-def _state_columns(hidden: Tensor) -> dict[str, Tensor | NDArray]:
+def _state_columns(hidden: Tensor, layers: Sequence[int]) -> dict[str, Tensor | NDArray]:
     """Hidden states (T, L, d) of one trace, and those of its last token: bfloat16 as tensors, all else as float16."""
     is_bfloat16 = hidden.dtype == torch.bfloat16
     states = hidden.cpu() if is_bfloat16 else hidden.half().cpu()
-    if not states.isfinite().all():
-        kind = "finite values" if is_bfloat16 else "values that float16 holds (65504)"
-        raise HalfRangeError(f"hidden_states: expected {kind}, found {hidden.abs().max():g}; run the model in bfloat16")
+    fits = states.isfinite().all(dim=2).all(dim=0)  # (L,)
+    if not fits.all():
+        first = int(fits.int().argmin())
+        largest = f"{hidden[:, first].abs().max():g}"
+        limit = "no finite number" if is_bfloat16 else "beyond float16 (65504)"
+        raise HalfRangeError(f"hidden_states: layer {layers[first]} has the value {largest}, {limit}")
     states = states if is_bfloat16 else states.numpy()
     return {"hidden_states": states, "hs_last": states[-1]}
 

@@ -17,6 +17,9 @@ Conventions, which `provenance` repeats:
   .911, mean of three splits) than at the end-of-sequence token (.900), and the mean log-probability of the answer
   does as well without that token (.945) as with it (.947). An empty answer alone keeps it, so that every trace has
   at least one token that the model chose.
+- **A trace with a hidden state beyond float16** (65504, or infinite) is left out, whole: a column of infinities would
+  spoil every detector without a word, and values of two precisions in one column cannot be compared. It is named, and
+  counted in the provenance; `--dtype bf16` keeps all of them. The rows of the others are as they would be without it.
 - **Predictions**: `logprob[t]`, `entropy[t]`, `topk_*[t]` describe the distribution that predicted token t from the
   tokens before it. Nothing predicted token 0: NaN there, and -1 in `topk_id`.
 """
@@ -24,6 +27,7 @@ Conventions, which `provenance` repeats:
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from typing import Any, NamedTuple
@@ -34,12 +38,23 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.utils import ModelOutput
 
 from store.errors import NotFoundError, SchemaError, closest
+from store.layers import choose_layers
+from store.reader import TraceStore
 from store.schema import Schema
-from store.sources.forward import ATTENTION, build_schema, prediction_columns, run_forward, trace_columns
+from store.sources import REMARKS
+from store.sources.forward import (
+    ATTENTION,
+    HalfRangeError,
+    build_schema,
+    prediction_columns,
+    run_forward,
+    trace_columns,
+)
 from store.sources.generation import Decoding, end_ids, generate_answers
 from store.sources.labels import LABEL_RULES, SCORE_THRESHOLD, label_from_score
 from store.sources.prompts import Prompts
 from store.sources.questions import Question, number_trace
+from store.sources.reports import LeftOut
 
 __all__ = ["Decoding", "HuggingFaceSource", "Question", "build_schema", "generate_answers", "prediction_columns"]
 
@@ -47,6 +62,7 @@ LAYER_CONVENTION = (
     "layers 1..L of transformers' hidden_states; the embedding output (entry 0) is left out; "
     "entry L is as transformers returns it, for Llama and most others after the model's final norm"
 )
+TRIED = 64  # traces: if none of the first ones fits its columns, the model is run in the wrong precision
 TRACE_CONVENTION = (
     "prompt tokens, then answer tokens; the end-of-sequence token is left out unless the answer is nothing else"
 )
@@ -79,8 +95,8 @@ class HuggingFaceSource:
         Format string with `{question}`.
     chat_template : bool
         Ask in the tokenizer's chat template.
-    layers : sequence of int, optional
-        Layers to keep, from 1 to L, ascending; all by default.
+    layers : sequence of int or str, optional
+        Layers to keep, from 1 to L, ascending, or a text as `store.layers` has it; all by default.
     columns : sequence of str, optional
         Columns to keep besides `question_id`; all by default.
     top_k : int
@@ -91,6 +107,13 @@ class HuggingFaceSource:
         Scores from here on count as right.
     model_name : str, optional
         Name in the provenance; by default what the model was loaded from.
+    begun : TraceStore, optional
+        What a stopped extraction of the same questions has committed: it says which traces were left out.
+
+    Attributes
+    ----------
+    left_out : LeftOut
+        Traces so far with a hidden state that its column cannot hold.
 
     Raises
     ------
@@ -112,21 +135,22 @@ class HuggingFaceSource:
         stop: str | None = None,
         prompt_template: str = "{question}",
         chat_template: bool = False,
-        layers: Sequence[int] | None = None,
+        layers: Sequence[int] | str | None = None,
         columns: Sequence[str] | None = None,
         top_k: int = 10,
         labels: str = "exact",
         score_threshold: float = SCORE_THRESHOLD,
         model_name: str | None = None,
+        begun: TraceStore | None = None,
     ) -> None:
         text_config = model.config.get_text_config()
         n_layers, n_heads, hidden_size = _sizes(text_config, columns)
         self.model, self.tokenizer, self.questions = model, tokenizer, questions
-        self.remarks: dict[str, Any] = {}
+        self.begun, self.left_out = begun, LeftOut()
         self.prompts = Prompts(tokenizer, model, prompt_template, chat_template, max_new_tokens)
         self.batch_size, self.max_new_tokens, self.decoding = batch_size, max_new_tokens, decoding
         self.stop = stop
-        self.layers = list(range(1, n_layers + 1)) if layers is None else list(layers)
+        self.layers = _numbers_of(layers, n_layers)
         self.top_k = min(top_k, text_config.vocab_size)
         self.labels, self.score_threshold = labels, score_threshold
         _check_layers(self.layers, n_layers)
@@ -141,8 +165,15 @@ class HuggingFaceSource:
     def __len__(self) -> int:
         return len(self.questions) * self.decoding.num_samples
 
+    @property
+    def remarks(self) -> dict[str, Any]:
+        """What was left out so far: committed with the rows, it says where a resumed extraction goes on."""
+        if not self.left_out.n:
+            return {}
+        return {REMARKS: {"traces": self.left_out.n, "first": list(self.left_out.messages)}}
+
     def rows(self, start: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield `(trace_id, row)` from trace number `start` on.
+        """Yield `(trace_id, row)` of the traces after the first `start` that were kept.
 
         Batches are cut as for `start=0`, so that the rows of a resumed build are bit for bit those of an uninterrupted
         one: rounding depends on what a trace is batched with.
@@ -150,7 +181,7 @@ class HuggingFaceSource:
         Parameters
         ----------
         start : int
-            Number of traces to leave out.
+            Number of rows that are written already. `begun` says how many traces were left out among them.
 
         Yields
         ------
@@ -163,34 +194,77 @@ class HuggingFaceSource:
         ------
         IndexError
             If `start` is not in 0..len(self).
+        HalfRangeError
+            None of the first traces fits: the model has to be run in another precision.
         """
         if not 0 <= start <= len(self):
             raise IndexError(f"start: expected 0 to {len(self)}, found {start}")
-        if start == len(self):
-            return
+        self.left_out = self._left_out_before(start)
+        n_kept = start
+        for trace_id, make in self._traces(start + self.left_out.n):
+            try:
+                row = make()
+            except HalfRangeError as error:
+                self._leave_out(trace_id, error, n_kept)
+            else:
+                n_kept += 1
+                yield trace_id, row
+
+    def _left_out_before(self, start: int) -> LeftOut:
+        """What a stopped extraction left out before its row number `start`, which was its last commit."""
+        if not start or self.begun is None:
+            return LeftOut()
+        begun = self.begun if len(self.begun) == start else self.begun.refresh()
+        found = begun.provenance.get(REMARKS, {"traces": 0, "first": []})
+        return LeftOut(found["traces"], list(found["first"]))
+
+    def _leave_out(self, trace_id: str, error: HalfRangeError, n_kept: int) -> None:
+        """Count a trace that does not fit; raises HalfRangeError if none of those tried so far does."""
+        self.left_out.add(f"trace {trace_id!r}: {error}")
+        if not n_kept and self.left_out.n == min(TRIED, len(self)):
+            raise HalfRangeError(
+                f"none of the first {self.left_out.n} traces fits: {self.left_out.messages[0]}; {self.advice}"
+            ) from error
+
+    @property
+    def advice(self) -> str:
+        """What keeps the traces that are left out."""
+        if self.model.dtype == torch.bfloat16:
+            return "check the model's weights, or run it with --dtype fp32"
+        return "run the model in bfloat16 (--dtype bf16)"
+
+    def _traces(self, position: int) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+        """Id and maker of the row of every trace from a position among all of them on."""
         n_samples = self.decoding.num_samples
         n_questions = max(1, self.batch_size // n_samples)
-        for first in range(start // n_samples // n_questions * n_questions, len(self.questions), n_questions):
+        first_question = position // n_samples // n_questions * n_questions
+        if position == len(self):
+            return
+        for first in range(first_question, len(self.questions), n_questions):
             batch = self._read_batch(self.questions[first : first + n_questions])
-            yield from islice(batch, max(start - first * n_samples, 0), None)
+            yield from islice(batch, max(position - first * n_samples, 0), None)
 
-    def _read_batch(self, questions: Sequence[Question]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Answer a batch of questions and read the model's states; the rows come one by one."""
-        columns = self.schema.columns
+    def _read_batch(self, questions: Sequence[Question]) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+        """Answer a batch of questions and read the model's states; the rows are made one by one, if wanted."""
         answers = [answer for _, some in run_in_halves(self._answers, questions) for answer in some]
         for first in range(0, len(answers), self.batch_size):
             for some, out in run_in_halves(self._forward, answers[first : first + self.batch_size]):
                 for i, answer in enumerate(some):
-                    trace, prompt_len = answer.prompt + answer.ids, len(answer.prompt)
-                    row = {
-                        **self._text_columns(answer),
-                        "tokens": np.array(trace, np.int32),
-                        "prompt_len": prompt_len,
-                        "answer_len": len(answer.ids),
-                        **trace_columns(out, i, trace, prompt_len, self.layers, self.top_k, columns),
-                    }
                     trace_id = number_trace(answer.question["question_id"], answer.k)
-                    yield trace_id, {name: row[name] for name in columns}
+                    yield trace_id, partial(self._row, out, i, answer)
+
+    def _row(self, out: ModelOutput | None, i: int, answer: "_Answer") -> dict[str, Any]:
+        """The row of trace number `i` of a batch."""
+        columns = self.schema.columns
+        trace, prompt_len = answer.prompt + answer.ids, len(answer.prompt)
+        row = {
+            **self._text_columns(answer),
+            "tokens": np.array(trace, np.int32),
+            "prompt_len": prompt_len,
+            "answer_len": len(answer.ids),
+            **trace_columns(out, i, trace, prompt_len, self.layers, self.top_k, columns),
+        }
+        return {name: row[name] for name in columns}
 
     def _answers(self, questions: Sequence[Question]) -> list["_Answer"]:
         """Generate all answers to some questions."""
@@ -337,6 +411,16 @@ def _chosen(columns: Sequence[str] | None, known: Schema) -> list[str]:
             like = closest(name, known.columns)
             raise NotFoundError(f"columns: expected some of {list(known.columns)}, found {name!r:.200}{like}")
     return [name for name in known.columns if columns is None or name == "question_id" or name in columns]
+
+
+def _numbers_of(layers: Sequence[int] | str | None, n_layers: int) -> list[int]:
+    """The layers that are meant, as the model numbers them."""
+    every = list(range(1, n_layers + 1))
+    if layers is None:
+        return every
+    if isinstance(layers, str):
+        return [every[i] for i in choose_layers(layers, every, "layers: the model")]
+    return list(layers)
 
 
 def _check_layers(layers: Sequence[int], n_layers: int) -> None:

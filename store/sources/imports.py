@@ -9,7 +9,6 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import islice
@@ -24,16 +23,18 @@ from store.schema import Column, Schema
 from store.sources import REMARKS, legacy
 from store.sources.labels import SCORE_THRESHOLD
 from store.sources.legacy import GRAPHS, LSTM, NOTHING, Kind, RecordError, Row
-from store.sources.legacy_files import short_names
+from store.sources.legacy_files import describe_kind, short_names
 from store.sources.pickles import MAX_BYTES, kind_of_file, read_pickle, read_torch
 from store.sources.questions import MAX_ID_BYTES, TraceNumbers
-from store.sources.reports import LeftOut, count_lines
+from store.sources.reports import LeftOut, count, count_lines
 from store.sources.scores import Judgement, ScoreTable
 from store.values import encode_value
 
 __all__ = ["ImportReport", "ImportSource"]
 
+SHOWN_REASONS = 3  # why no trace is in any file
 UNLABELLED = -1
+
 _DAMAGE = (  # what NumPy, torch and Python raise over values that contradict each other
     SchemaError,
     ValueError,
@@ -58,6 +59,8 @@ class ImportReport:
         Records left out.
     refused
         File -> why nothing of it was read.
+    other_kinds
+        Kind -> the refused files that are of it: they are whole, but belong into another store.
     unlabelled, repeated, not_finite
         Traces without a label, of a question that had one before, and with a NaN or an infinity in a stored array.
     scores_unused
@@ -66,11 +69,14 @@ class ImportReport:
         What to do if no score at all is of a trace that is there; else empty.
     bytes_done, bytes_all
         Of the files, for the progress.
+    read
+        The files that were meant to be read.
     """
 
     rows: int = 0
     skipped: LeftOut = field(default_factory=LeftOut)
     refused: dict[str, str] = field(default_factory=dict)
+    other_kinds: dict[str, list[str]] = field(default_factory=dict)
     unlabelled: int = 0
     repeated: int = 0
     not_finite: int = 0
@@ -78,6 +84,7 @@ class ImportReport:
     scores_misfit: str = ""
     bytes_done: int = 0
     bytes_all: int = 0
+    read: list[Path] = field(default_factory=list)
 
     @property
     def whole(self) -> bool:
@@ -91,14 +98,26 @@ class ImportReport:
                 (self.unlabelled, "without a label"),
                 (self.repeated, "of a question that had one before"),
                 (self.not_finite, "with a NaN or an infinity (kept)"),
-                (self.scores_unused, "scores of traces or questions that are not there"),
-                (self.skipped.n, "records left out"),
-                (len(self.refused), "files left out"),
             )
         )
+        things = (
+            (self.scores_unused, "score", "of traces or questions that are not there"),
+            (self.skipped.n, "record", "left out"),
+            (len(self.refused), "file", "left out"),
+        )
+        counts += [f"  {count(n, noun)} {text}" for n, noun, text in things if n]
         misfit = [self.scores_misfit] if self.scores_misfit else []
-        left_out = [*self.skipped.lines(), *self.refused.values()]
-        return "\n".join([f"{path}: {self.rows:,} traces", *counts, *misfit, *left_out])
+        left_out = [*self.skipped.lines(), *self._refused_lines()]
+        return "\n".join([f"{path}: {count(self.rows, 'trace')}", *counts, *misfit, *left_out])
+
+    def _refused_lines(self) -> list[str]:
+        """Why files were left out: a line each, and a line with a command for all files of another kind."""
+        of_other_kinds = {file for files in self.other_kinds.values() for file in files}
+        lines = [text for file, text in self.refused.items() if file not in of_other_kinds]
+        for kind, files in self.other_kinds.items():
+            others = [file for file in self.read if str(file) not in files]
+            lines.append(f"  of another kind, {describe_kind(kind, list(map(Path, files)), others)}")
+        return lines
 
 
 class ImportSource:
@@ -162,6 +181,7 @@ class ImportSource:
         self._files = (preprocessed or raw)[part[0] - 1 :: part[1]]
         if files and not self._files and not self.report.refused:
             raise NotFoundError(f"part {part[0]}/{part[1]}: expected files in it, found {len(files)} in all")
+        self.report.read = list(self._files)
         self.report.bytes_all = sum(file.stat().st_size for file in self._files)
         self._kind, first = self._first_row(preprocessed or self._files)  # all parts with the columns of the graphs
         if attn_threshold is not None and self._kind is not GRAPHS:
@@ -192,9 +212,9 @@ class ImportSource:
                 raw.append(file)
         preprocessed = [*ids[GRAPHS.name], *ids[LSTM.name]]
         if raw and preprocessed:
+            both = describe_kind("raw", raw, preprocessed), describe_kind("preprocessed", preprocessed, raw)
             raise SchemaError(
-                f"{raw[0]}: expected a preprocessed file like {preprocessed[0]}, found another kind; "
-                "import the two kinds into two stores"
+                f"expected files of one kind, found {' and '.join(both)}; import the two kinds into two stores"
             )
         self._partners = _pair(ids[GRAPHS.name], ids[LSTM.name])
         self._joined = set(self._partners.values())
@@ -222,16 +242,22 @@ class ImportSource:
 
     def _first_row(self, files: Sequence[Path]) -> tuple[Kind, Row]:
         """The kind of the first file that has a whole record, and that record's row."""
+        damaged = LeftOut()
         for file in files:
             kind, content = self._open(file)
             if kind is None:
                 continue
             head = list(content) if isinstance(content, list) else content  # a copy: rows free their records
             for i, make in enumerate(kind.rows(head, self._limits)):
-                with suppress(*_DAMAGE):  # told when its turn comes
+                try:
                     return kind, self._complete(make(), file, i)
-        reasons = "; ".join(list(self.report.refused.values())[:3]) or "no record is whole"
-        raise SchemaError(f"expected traces in {len(self._names)} files, found none: {reasons}")
+                except _DAMAGE as error:  # if another is whole, this is told when its turn comes
+                    damaged.add(f"{file}, record {i}: {_one_line(error)}")
+        reasons = [*self.report.refused.values(), *damaged.messages]
+        n_more = len(self.report.refused) + damaged.n - len(reasons[:SHOWN_REASONS])
+        more = f"; and {n_more:,} more" if n_more else ""
+        found = "; ".join(reasons[:SHOWN_REASONS]) or "no record is in them"
+        raise SchemaError(f"expected traces in {count(len(self._names), 'file')}, found none: {found}{more}")
 
     def rows(self, start: int = 0) -> Iterator[tuple[str, Row]]:
         """Yield `(trace_id, row)` of what is not in the store that was begun; see `Source`."""
@@ -242,7 +268,9 @@ class ImportSource:
         for i, file in enumerate(self._files):
             if i >= n_passed:
                 self._place = (i, 0)
+                begun = self.report.bytes_done
                 yield from self._rows_of(file, n_done[names[i]])
+                self.report.bytes_done = begun
             self.report.bytes_done += file.stat().st_size
         if self.scores is not None:
             self.report.scores_unused = self._count_unused(self.scores)
@@ -254,7 +282,7 @@ class ImportSource:
         """What was left out so far: committed with the rows, so that a resumed import tells of it, too."""
         report = self.report
         told = {"records": report.skipped.n, "first": list(report.skipped.messages), "files": dict(report.refused)}
-        told |= {"not_finite": report.not_finite, "place": list(self._place)}
+        told |= {"not_finite": report.not_finite, "place": list(self._place), "kinds": report.other_kinds}
         return {REMARKS: told} if any(told.values()) else {}
 
     def _done(self, start: int) -> Counter:
@@ -267,6 +295,7 @@ class ImportSource:
         if told:
             self.report.skipped = LeftOut(told["records"], list(told["first"]))
             self.report.refused |= told["files"]
+            self.report.other_kinds = {kind: list(files) for kind, files in told.get("kinds", {}).items()}
             self.report.not_finite, self._known = told["not_finite"], tuple(told["place"])
         names = [name for name in ("source_file", "question_id", "label") if name in self.schema.columns]
         batch = self.begun.read(range(start), names)
@@ -283,9 +312,13 @@ class ImportSource:
             return
         if kind not in (self._kind, NOTHING) and not {kind, self._kind} <= {GRAPHS, LSTM}:
             found = f"expected {self._kind.name} traces like the files before it, found {kind.name}"
+            self.report.other_kinds.setdefault(kind.name, []).append(str(file))
             self._refuse(file, SchemaError(f"{found}; import it into another store"))
             return
+        n_records = len(content if isinstance(content, list) else content["question_ids"])
+        begun, size = self.report.bytes_done, file.stat().st_size
         for i, make in enumerate(kind.rows(content, self._limits)):
+            self.report.bytes_done = begun + size * (i + 1) // max(1, n_records)
             if (file, i) in self._joined:
                 continue
             row = self._row(make, file, i)

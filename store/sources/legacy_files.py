@@ -1,12 +1,17 @@
 """Which files of the older formats sources name, and what they are called; opens them only to see how they begin."""
 
+import glob
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from store.errors import NotFoundError, SchemaError
+from store.sources.reports import count
 
-__all__ = ["find_files", "short_names"]
+__all__ = ["describe_kind", "find_files", "short_names"]
+
+NAMED = 3  # files of a kind that are shown
 
 SUFFIXES = (".pkl", ".pickle", ".pkl.gz", ".pickle.gz", ".pt", ".pth")
 MAGIC = (b"\x1f\x8b", b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
@@ -69,3 +74,32 @@ def short_names(files: Sequence[Path]) -> list[str]:
 
 def _common_root(files: Sequence[Path]) -> str:
     return os.path.commonpath([file.absolute().parent for file in files] or ["/"])
+
+
+def describe_kind(kind: str, files: Sequence[Path], others: Sequence[Path]) -> str:
+    """Say which files are of a kind, and the command that imports them without the others."""
+    names = ", ".join(str(file) for file in files[:NAMED])
+    more = ", ..." if len(files) > NAMED else ""
+    out = f"OUT-{kind.replace(' ', '-')}.zarr"
+    sources = " ".join(_sources_of(files, others))
+    return f"{count(len(files), f'{kind} file')} ({names}{more}): python -m store import {out} {sources}"
+
+
+def _sources_of(files: Sequence[Path], others: Sequence[Path]) -> list[str]:
+    """What names these files in a shell, and none of the others: patterns if a few will do, else the first files."""
+    patterns = list(dict.fromkeys(_pattern_of(file) for file in files))
+    hit = set(others)
+    fit = not any(hit.intersection(_matches(pattern)) for pattern in patterns)
+    if len(files) > NAMED and len(patterns) <= NAMED and fit:
+        return [shlex.quote(pattern) for pattern in patterns]
+    paths = [shlex.quote(str(file)) for file in files[:NAMED]]
+    return [*paths, "..."] if len(files) > NAMED else paths
+
+
+def _pattern_of(file: Path) -> str:
+    """The pattern of the files in its folder that are called like it; itself if its suffix says nothing."""
+    suffix = max((s for s in SUFFIXES if file.name.lower().endswith(s)), key=len, default="")
+    if not suffix:
+        return str(file)
+    folder = glob.escape(str(file.parent))
+    return f"{folder}/*{file.name[-len(suffix) :]}"

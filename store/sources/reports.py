@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-__all__ = ["LeftOut", "count_lines"]
+__all__ = ["NOTHING_TO_DO", "LeftOut", "count", "count_lines"]
 
+NOTHING_TO_DO = "  it was there already, made by the same command: nothing to do"
 SHOWN = 20  # messages that are kept
 
 
@@ -31,6 +32,12 @@ class LeftOut:
     def lines(self) -> list[str]:
         """The messages, and how many more there are."""
         return [*self.messages, *([f"  ... and {self.n - SHOWN} more"] * (self.n > SHOWN))]
+
+
+def count(n: int, noun: str, plural: str | None = None) -> str:
+    """'1 trace', '1,204 traces'; `plural` where it is not the noun and an s."""
+    many = f"{noun}s" if plural is None else plural
+    return f"{n:,} {noun if n == 1 else many}"
 
 
 def count_lines(counts: Iterable[tuple[int, str]]) -> list[str]:

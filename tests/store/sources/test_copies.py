@@ -10,6 +10,7 @@ from oracle import SCHEMA, assert_same_row, make_rows, write_store
 from store import Column, LockedError, NotFoundError, Schema, SchemaError, StoreWriter, TraceStore
 from store.cli import main
 from store.files import Files
+from store.sources import COMMAND, REMARKS
 from store.sources.build import build_store, open_begun, partial_path
 from store.sources.copies import CopySource, merge_stores, rows_of_questions, rows_of_side
 from store.split import SIDES, side_of_question
@@ -130,6 +131,75 @@ def asked(tmp_path):
         for i in range(40):
             writer.append(f"t{i}", {"question_id": f"q{i // 2}", "x": i})
     return TraceStore.open(tmp_path / "q.zarr")
+
+
+@pytest.fixture
+def left_out(tmp_path, parts):
+    """A store whose provenance tells what an import left out, and the command."""
+    told = {"source": "import", REMARKS: {"records": 2, "first": ["a"]}, COMMAND: "python -m store import x"}
+    with StoreWriter.create(tmp_path / "i.zarr", SCHEMA, told) as writer:
+        for trace_id, row in ROWS:
+            writer.append(trace_id, row)
+    return tmp_path / "i.zarr"
+
+
+def stopped_at(stop, run):
+    """Run a copy that is interrupted after so many rows."""
+
+    def rows(self, start=0):
+        for i, row in enumerate(ROWS_OF(self, start)):
+            if i == stop:
+                raise KeyboardInterrupt
+            yield row
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(CopySource, "rows", rows)
+        return run()
+
+
+ROWS_OF = CopySource.rows
+
+
+@pytest.mark.parametrize("of", ["import", "subset", "merge"])
+@pytest.mark.parametrize("command", ["subset", "merge"])
+def test_copies_of_stores_with_remarks_go_on_and_repeat(tmp_path, parts, left_out, capsys, of, command):
+    """A subset or a merge of an import that left something out, of a subset and of a merge: stopped, or finished."""
+    ids = tmp_path / "ids.txt"
+    ids.write_text("\n".join(trace_id for trace_id, _ in ROWS[:8]))
+    source = left_out
+    if of == "subset":
+        source = tmp_path / "sub.zarr"
+        assert main(["subset", str(source), str(left_out), "--ids", str(ids)]) == 0
+    if of == "merge":
+        source = tmp_path / "merged.zarr"
+        assert main(["merge", str(source), str(left_out)]) == 0
+    out = tmp_path / "o.zarr"
+    other = write_store(tmp_path / "other.zarr", SCHEMA, [(f"other {i}", row) for i, (_, row) in enumerate(ROWS[:5])])
+    ends = {"subset": ["--ids", str(ids)], "merge": [str(other)]}
+    arguments = [command, str(out), str(source), *ends[command]]
+    for stop in (2, 0, 1):
+        assert stopped_at(stop, lambda: main(arguments)) == 130
+    assert not out.exists()
+    assert main(arguments) == 0
+    n_rows = {"subset": 8, "merge": len(TraceStore.open(source)) + 5}[command]
+    made = TraceStore.open(out)
+    assert len(made) == n_rows
+    assert made.provenance[COMMAND].startswith(f"python -m store {command} ")
+    capsys.readouterr()
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    assert main(arguments) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+
+
+def test_a_subset_tells_the_command_of_its_store(tmp_path, left_out):
+    """And its own."""
+    (tmp_path / "ids.txt").write_text(ROWS[0][0])
+    assert main(["subset", f"{tmp_path}/o.zarr", str(left_out), "--ids", f"{tmp_path}/ids.txt"]) == 0
+    provenance = TraceStore.open(tmp_path / "o.zarr").provenance
+    assert provenance["subset"]["of_command"] == "python -m store import x"
+    assert provenance[COMMAND].startswith("python -m store subset ")
+    assert provenance[REMARKS] == {"records": 2, "first": ["a"]}
 
 
 def test_the_sides_are_those_of_the_split(asked):

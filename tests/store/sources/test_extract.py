@@ -4,6 +4,8 @@ import io
 import json
 import math
 import re
+import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -33,13 +35,13 @@ from transformers import (
 
 from store import NotFoundError, SchemaError, TraceStore
 from store.cli import main
-from store.sources import forward, huggingface
-from store.sources.build import open_begun
+from store.sources import REMARKS, forward, huggingface
+from store.sources import extract as extracting
+from store.sources.build import build_store, identity, open_begun
 from store.sources.example.recipe import build_tokenizer
 from store.sources.generation import Decoding, generate_answers
 from store.sources.huggingface import HuggingFaceSource
 from store.sources.labels import f1_score
-from store.sources.progress import Progress
 
 ROOT = Path(__file__).parents[3]
 TEXTS = ["1+1", "1234*99", "7-8", "12+345", "5", "98-7", "31415-9265", "2*2*2"]
@@ -168,6 +170,15 @@ def test_layers_are_chosen(llama, tokenizer):
         for name in ("hs_last", "hidden_states", "attn_mean", "attn_diag", "attn_colsum", "attn_pmass"):
             layers = row[name].ndim - (1 if name == "attn_mean" else 2)
             np.testing.assert_array_equal(found[name], row[name].take([0, 2], layers), err_msg=name)
+
+
+@pytest.mark.parametrize("text, layers", [("-2:", [2, 3]), ("1:3:2", [1, 3]), ("-1", [3]), ("1-2", [1, 2])])
+def test_layers_are_written_as_everywhere(extract, text, layers):
+    """Also where they count from the last one, which argparse would take for a flag."""
+    assert extract("t.zarr", "--columns", "hs_last", "--layers", text) == 0
+    store = TraceStore.open("t.zarr")
+    assert store.provenance["layers"] == layers
+    assert store.layers("hs_last") == layers
 
 
 @pytest.mark.parametrize("layers", [[], [0], [4], [2, 1], [1, 1]])
@@ -363,7 +374,8 @@ def test_the_command_writes_what_the_source_yields(extract, model_dir, llama, to
     provenance = TraceStore.open("t.zarr").provenance
     assert provenance["model"] == str(model_dir)
     assert provenance["layers"] == [1, 2, 3]
-    assert provenance == source.provenance | {"model": str(model_dir)}
+    assert identity(provenance) == source.provenance | {"model": str(model_dir)}
+    assert provenance["command"].startswith("python -m store extract t.zarr --model ")
 
 
 @pytest.mark.parametrize("stop", [0, 1, 5, 9, 15])
@@ -407,10 +419,10 @@ def test_a_slow_extraction_commits_by_the_clock(extract, monkeypatch):
 @pytest.mark.parametrize(
     "changed, difference",
     [
-        (["--seed", "1"], "decoding"),
-        (["--temperature", "0.5"], "decoding"),
-        (["--max-new-tokens", "6"], "decoding"),
-        (["--stop", "x"], "decoding"),
+        (["--seed", "1"], "decoding.seed 0 in place of 1;"),
+        (["--temperature", "0.5"], r"decoding.temperature 1.0 in place of 0.5;"),
+        (["--max-new-tokens", "6"], "decoding.max_new_tokens 5 in place of 6;"),
+        (["--stop", "x"], "decoding.stop None in place of 'x';"),
         (["--batch-size", "2"], "batch_size 4 in place of 2"),
         (["--limit", "7"], "questions 8 in place of 7"),
         (["--layers", "1-2"], r"layers \[1, 2, 3\] in place of \[1, 2\]"),
@@ -423,14 +435,16 @@ def test_a_slow_extraction_commits_by_the_clock(extract, monkeypatch):
 )
 def test_other_arguments_on_a_stopped_extraction_are_refused(extract, monkeypatch, capsys, changed, difference):
     """One line shows what differs."""
+    rows = HuggingFaceSource.rows
 
     def stopped(self, start=0):
+        yield next(rows(self, start))
         raise KeyboardInterrupt
-        yield
 
     with monkeypatch.context() as patched:
         patched.setattr(HuggingFaceSource, "rows", stopped)
         assert extract("t.zarr", "--num-samples", "2") == 130
+    assert "stopped; 1 trace is kept in t.zarr.partial; the same command goes on" in capsys.readouterr().err
     assert extract("t.zarr", "--num-samples", "2", *changed) == 2
     error = capsys.readouterr().err
     assert len(error.splitlines()) == 1
@@ -510,8 +524,8 @@ def test_the_tokenizers_chat_template(extract, model_dir, tokenizer, tmp_path, c
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--layers", "2-9"], "layers: expected different ones from 1 to 3"),
-        (["--layers", "x"], "argument --layers: expected numbers like 8,16,24 or 8-16, found 'x'"),
+        (["--layers", "2-9"], "layers: the model: there is no layer 9; it has layers 1-3"),
+        (["--layers", "x"], "argument --layers: expected a form like 8,16,24 or 8-16 or -2, found 'x'"),
         (["--columns", "hs_lats"], "found 'hs_lats'; closest: 'hs_last'"),
         (["--batch-size", "0"], "argument --batch-size: expected a positive integer, found '0'"),
         (["--num-beams", "2", "--temperature", "1"], "found both"),
@@ -560,6 +574,214 @@ def test_states_that_overflow_stop_the_command(extract, llama, tokenizer, capsys
     assert extract("t.zarr", model="large") == 2
     assert "run the model in bfloat16" in capsys.readouterr().err
     assert extract("u.zarr", "--dtype", "bf16", model="large") == 0
+
+
+def test_the_advice_after_an_overflow_works(extract, tokenizer, capsys):
+    """What holds no trace does not stand in the way of another precision."""
+    large = build_model("llama", tokenizer)
+    with torch.no_grad():
+        large.model.norm.weight.fill_(1e6)
+    large.save_pretrained("large")
+    tokenizer.save_pretrained("large")
+    assert extract("t.zarr", model="large") == 2
+    error = capsys.readouterr().err
+    assert "none of the first 8 traces fits: trace 'q0': hidden_states: layer 3 has the value " in error
+    assert "beyond float16 (65504); run the model in bfloat16 (--dtype bf16); no trace is kept\n" in error
+    assert extract("t.zarr", "--dtype", "bf16", model="large") == 0
+    assert len(read("t.zarr")) == 8
+
+
+@pytest.fixture(scope="module")
+def overflowing(tokenizer):
+    """A model whose last layer is beyond float16 for about half of the questions."""
+    model = build_model("llama", tokenizer)
+    largest = [np.abs(row["hidden_states"][:, -1]).max() for _, row in build_source(model, tokenizer).rows()]
+    with torch.no_grad():
+        model.model.norm.weight.mul_(65504 / float(np.median(largest)))
+    return model
+
+
+def test_a_trace_beyond_float16_is_left_out_and_named(extract, overflowing, tokenizer, capsys):
+    """Status 1 and a line with trace, layer, value and what keeps it; the others are as they would be without it."""
+    overflowing.save_pretrained("some")
+    tokenizer.save_pretrained("some")
+    assert extract("t.zarr", model="some") == 1
+    out = capsys.readouterr().out
+    found = read("t.zarr")
+    assert 0 < len(found) < 8
+    left_out = [question["question_id"] for question in QUESTIONS if question["question_id"] not in found]
+    assert f"  {len(left_out)} traces left out" in out
+    for trace_id in left_out:
+        assert re.search(rf"trace '{trace_id}': hidden_states: layer 3 has the value \d+\.?\d*, beyond float16", out)
+    assert "  to have all: run the model in bfloat16 (--dtype bf16), into a new store" in out
+    assert TraceStore.open("t.zarr").provenance[REMARKS]["traces"] == len(left_out)
+    assert extract("t.zarr", model="some") == 1
+    again = capsys.readouterr().out
+    assert "nothing to do" in again
+    assert again.startswith(out.removesuffix("\n"))
+    assert extract("u.zarr", "--dtype", "bf16", model="some") == 0
+    assert len(read("u.zarr")) == 8
+
+
+class StoppedSource(HuggingFaceSource):
+    """It is interrupted before a row of this process."""
+
+    stop_at = None
+
+    def rows(self, start=0):
+        for i, row in enumerate(super().rows(start)):
+            if i == self.stop_at:
+                raise KeyboardInterrupt
+            yield row
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["interrupted", "killed"])
+def test_what_is_left_out_is_counted_once_wherever_a_build_stops(tmp_path, overflowing, tokenizer, monkeypatch, killed):
+    """Stopped before every row in turn, and at each of them again: the same rows, bit for bit, and the same remarks."""
+    if killed:  # nothing is committed in the end, but rows were by the clock
+        monkeypatch.setattr("store.sources.build._stop", lambda writer, error: writer.close())
+        monkeypatch.setattr("store.writer.COMMIT_ROWS", 2)
+    settings = {"batch_size": 4, "decoding": Decoding(num_samples=2), "columns": ["hs_last", "hidden_states", "tokens"]}
+
+    def build(name, stop=None):
+        path = tmp_path / name
+        source = StoppedSource(
+            overflowing, tokenizer, QUESTIONS, max_new_tokens=3, top_k=4, begun=open_begun(path), **settings
+        )
+        source.stop_at = stop
+        return build_store(path, source)
+
+    whole = build("whole.zarr")
+    rows = read(whole.path)
+    assert 2 < len(rows) < 16
+    for stop in range(len(rows)):
+        with pytest.raises(KeyboardInterrupt):
+            build(f"{stop}.zarr", stop)
+        assert_same_store(read(build(f"{stop}.zarr").path), rows)
+        assert TraceStore.open(tmp_path / f"{stop}.zarr").provenance == whole.provenance
+    for _ in range(20):  # two rows, and then two more
+        try:
+            build("often.zarr", 2)
+            break
+        except KeyboardInterrupt:
+            continue
+    often = TraceStore.open(tmp_path / "often.zarr")
+    assert_same_store(read(often.path), rows)
+    assert often.provenance == whole.provenance
+
+
+def test_ctrl_c_is_one_line(extract, monkeypatch, capsys):
+    """How many traces are kept, and that the same command goes on."""
+    rows = HuggingFaceSource.rows
+
+    def stopping(self, start=0):
+        for i, row in enumerate(rows(self, start)):
+            if i == 3:
+                raise KeyboardInterrupt
+            yield row
+
+    with monkeypatch.context() as patched:
+        patched.setattr(HuggingFaceSource, "rows", stopping)
+        assert extract("t.zarr", "--columns", "label") == 130
+    line = "python -m store extract: stopped; 3 traces are kept in t.zarr.partial; the same command goes on\n"
+    assert capsys.readouterr().err == line
+    assert main(["info", "t.zarr"]) == 2
+    error = capsys.readouterr().err
+    command = error.strip().split("Go on with: ")[1]
+    assert shlex.split(command)[:3] == ["python", "-m", "store"]
+    assert main(shlex.split(command)[3:]) == 0
+    assert len(read("t.zarr")) == 8
+
+
+@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_keep_what_is_whole(tmp_path, number, status):
+    """Ctrl-C, and what a job scheduler sends before it kills: one line, and the rows are there."""
+    code = (
+        "import os, signal, sys; from store.__main__ import run; from store.sources import cli, build; "
+        "from store import Column, Schema\n"
+        "class Source:\n"
+        "    schema, provenance, remarks = Schema({'x': Column('int32')}), {}, {}\n"
+        "    def rows(self, start=0):\n"
+        "        for i in range(9):\n"
+        "            yield f't{i}', {'x': i}\n"
+        f"        os.kill(os.getpid(), {int(number)}); signal.pause()\n"
+        "def merge(args): build.build_store(args.store, Source())\n"
+        "cli.run_merge = merge\n"
+        "sys.argv[1:] = ['merge', 's.zarr', 'x.zarr']; sys.exit(run())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"PYTHONPATH": str(ROOT)},
+    )
+    line = "python -m store merge: stopped; 9 traces are kept in s.zarr.partial; the same command goes on\n"
+    assert (done.returncode, done.stderr) == (status, line)
+    assert len(open_begun(tmp_path / "s.zarr")) == 9
+
+
+def test_without_a_network_a_model_of_the_hub_is_one_request(extract, monkeypatch, capsys):
+    """One that is not here is refused at once; one in the cache is taken from there, asking no more."""
+    asked = []
+
+    def unreachable(url):
+        asked.append(url)
+        raise ConnectionError("Name or service not known")
+
+    monkeypatch.setattr(extracting, "is_offline_mode", lambda: False)
+    monkeypatch.setattr(extracting, "get_hf_file_metadata", unreachable)
+    monkeypatch.setattr(extracting, "try_to_load_from_cache", lambda name, file: None)
+    assert extract("t.zarr", model="someone/model") == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "model 'someone/model': " in error
+    assert "the Hub cannot be reached: Name or service not known" in error
+    assert len(asked) == 1
+    monkeypatch.setattr(extracting, "try_to_load_from_cache", lambda name, file: "/cache/config.json")
+    assert extracting._must_be_local("someone/model")
+    assert extracting._must_be_local(".")
+    assert len(asked) == 2
+
+
+def test_a_hub_that_answers_is_asked(monkeypatch):
+    """Also where its answer is that there is no such model."""
+    monkeypatch.setattr(extracting, "is_offline_mode", lambda: False)
+    monkeypatch.setattr(extracting, "try_to_load_from_cache", lambda name, file: "/cache/config.json")
+    monkeypatch.setattr(extracting, "get_hf_file_metadata", lambda url: None)
+    assert not extracting._must_be_local("someone/model")
+    assert not extracting._must_be_local("someone/model")
+
+
+def test_sentences_under_exact_match_are_a_warning(extract, model_dir, tokenizer, tmp_path, capsys):
+    """Chat answers that are longer than their references: the better rule is named; token F1 is not warned of."""
+    chat = tmp_path / "chat"
+    chat.mkdir()
+    for file in model_dir.iterdir():
+        (chat / file.name).symlink_to(file)
+    (chat / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}=")
+    questions = [question | {"answers": [""]} for question in QUESTIONS]
+    Path("q.jsonl").write_text("\n".join(json.dumps(q | {"answers": ["the"]}) for q in questions))
+    assert extract("t.zarr", "--chat-template", "--prompt-template", "{question}", model=chat) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"warning: \d+% of the answers are longer than each of their references, .* use --labels f1", out)
+    assert extract("u.zarr", "--chat-template", "--prompt-template", "{question}", "--labels", "f1", model=chat) == 0
+    assert "longer than" not in capsys.readouterr().out
+    assert extract("v.zarr", "--labels", "exact") == 0
+    assert "longer than" not in capsys.readouterr().out
+
+
+def test_labels_of_one_class_are_a_warning(extract, capsys):
+    """And counts know one from many."""
+    lines = [json.dumps({"question_id": f"q{i}", "question": "1+1", "answers": ["no number"]}) for i in range(10)]
+    Path("q.jsonl").write_text(lines[0])
+    assert extract("t.zarr") == 0
+    assert "t.zarr: 1 trace of 1 question\n" in capsys.readouterr().out
+    Path("q.jsonl").write_text("\n".join(lines))
+    assert extract("u.zarr") == 0
+    assert "warning: 100% of 10 labels are hallucinations" in capsys.readouterr().out
 
 
 def test_too_little_memory_names_the_batch_size(extract, monkeypatch, capsys):
@@ -631,23 +853,6 @@ def test_help_has_examples(capsys):
     with pytest.raises(SystemExit):
         main(["extract", "--help"])
     assert "python -m store extract probes.zarr --model ./model" in capsys.readouterr().out
-
-
-def test_progress_is_shown_on_a_terminal_only(monkeypatch):
-    """Share and what is left, in one line that is cleared in the end."""
-
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
-        monkeypatch.setattr("sys.stderr", stream)
-        with Progress(lambda done: done / 8) as progress:
-            for done in (2, 4):
-                progress._shown = 0.0
-                progress(done)
-        assert ("4 traces, 50%, 0:00:00 left" in stream.getvalue()) == shown
-        assert stream.getvalue().endswith("\033[K") == shown
 
 
 @pytest.mark.parametrize(

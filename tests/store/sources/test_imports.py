@@ -264,6 +264,77 @@ def test_raw_and_preprocessed_files_make_two_stores(tmp_path):
     assert not (tmp_path / "s.zarr").exists()
 
 
+def test_a_folder_of_several_kinds_is_listed_with_its_commands(tmp_path, monkeypatch):
+    """Which files are which, and for each kind a command that does import them alone."""
+    monkeypatch.chdir(tmp_path)
+    for i in range(5):
+        write(Path(f"in/old traces/{i}.pkl.gz"), [Trace(i).raw_v3()], packed=True)
+    write_preprocessed(Path("in"), [Trace(1)])
+    with pytest.raises(SchemaError) as refused:
+        imported(Path("s.zarr"), "in")
+    text = str(refused.value)
+    names = ", ".join(f"in/old traces/{i}.pkl.gz" for i in range(3))
+    raw = f"5 raw files ({names}, ...): python -m store import OUT-raw.zarr 'in/old traces/*.pkl.gz'"
+    files = "in/gnn/preprocessed_a.pt", "in/lstm_solo/preprocessed_a.pt"
+    command = f"python -m store import OUT-preprocessed.zarr {' '.join(files)}"
+    assert f"found {raw} and 2 preprocessed files ({', '.join(files)}): {command}; " in text
+    assert "\n" not in text
+    assert len(find_files(["in/old traces/*.pkl.gz"])) == 5
+    assert len(imported(Path("p.zarr"), *files)[0]) == 1
+
+
+def test_raw_files_of_another_generation_are_one_line_with_their_command(tmp_path, monkeypatch):
+    """However many there are; a pattern names them where it names no other file."""
+    monkeypatch.chdir(tmp_path)
+    write(Path("in/a/0.pkl"), [Trace(0).raw_v3()])
+    for i in range(25):
+        write(Path(f"in/b/{i:02}.pkl"), [Trace(i).raw_v1()])
+    for _ in range(2):  # a repeated import tells the same
+        _, report = imported(Path("s.zarr"), "in")
+        lines = report.summary(Path("s.zarr")).splitlines()
+        assert lines == [
+            "s.zarr: 1 trace",
+            "  1 without a label",
+            "  25 files left out",
+            "  of another kind, 25 raw v1 files (in/b/00.pkl, in/b/01.pkl, in/b/02.pkl, ...): "
+            "python -m store import OUT-raw-v1.zarr 'in/b/*.pkl'",
+        ]
+        assert not report.whole
+    assert len(imported(Path("t.zarr"), "in/b/*.pkl")[0]) == 25
+    write(Path("in/b/_.pkl"), [Trace(0).raw_v3()])
+    summary = imported(Path("u.zarr"), "in")[1].summary(Path("u.zarr"))
+    assert "OUT-raw-v1.zarr in/b/00.pkl in/b/01.pkl in/b/02.pkl ..." in summary
+
+
+def test_why_no_record_is_whole(tmp_path):
+    """The first three reasons, with file and record, and how many more there are."""
+    for i in range(2):
+        write(tmp_path / f"in/{i}.pkl", [broken(BROKEN["no tokens"]), broken(BROKEN["id of a number"])])
+    with pytest.raises(SchemaError) as refused:
+        imported(tmp_path / "s.zarr", tmp_path / "in")
+    text = str(refused.value)
+    assert text.startswith("expected traces in 2 files, found none: ")
+    assert f"{tmp_path}/in/0.pkl, record 0: expected the key 'tokens'" in text
+    assert f"{tmp_path}/in/0.pkl, record 1: question_id: expected a text, found int" in text
+    assert f"{tmp_path}/in/1.pkl, record 0: expected the key 'tokens'" in text
+    assert text.endswith("; and 1 more")
+    assert "\n" not in text
+    write(tmp_path / "empty.pkl", [])
+    with pytest.raises(SchemaError, match="expected traces in 1 file, found none: no record is in them"):
+        imported(tmp_path / "s.zarr", tmp_path / "empty.pkl")
+
+
+def test_an_import_tells_how_far_it_is_within_a_file(tmp_path):
+    """By records: one large file moves on, and the estimate of its space has something to go by."""
+    for i in range(2):
+        write(tmp_path / f"in/{i}.pkl", [Trace(4 * i + k).raw_v3() for k in range(4)])
+    source = ImportSource(find_files([str(tmp_path / "in")]))
+    report = source.report
+    shares = [report.bytes_done / report.bytes_all for _ in source.rows()]
+    assert shares == pytest.approx([i / 8 for i in range(1, 9)], abs=0.02)
+    assert report.bytes_done == report.bytes_all
+
+
 def test_nan_and_infinity_are_kept_and_counted(tmp_path):
     records = [Trace(i).raw_v3() for i in range(4)]
     records[1]["hidden_states"][0][0, 0] = np.nan
@@ -398,6 +469,9 @@ def test_the_command(tmp_path):
     ids = [set(TraceStore.open(tmp_path / f"part{k}.zarr").ids) for k in (1, 2)]
     assert ids[0] | ids[1] == set(TraceStore.open(tmp_path / "s.zarr").ids)
     assert not ids[0] & ids[1]
+    stores = [TraceStore.open(tmp_path / f"part{k}.zarr") for k in (1, 2)]
+    assert [store.provenance["command"].split()[-1] for store in stores] == ["1/2", "2/2"]
+    assert run("merge", "m.zarr", "part1.zarr", "part2.zarr", cwd=tmp_path).stdout == "m.zarr: 9 traces of 2 stores\n"
 
 
 def test_a_file_that_changed_in_between_is_not_mixed_in(tmp_path):

@@ -197,7 +197,7 @@ def test_import_scores_traces_one_by_one(imported):
     batch = store.read(range(3), ["score", "label"])
     np.testing.assert_array_equal(batch["score"], np.float32([0.1, 0.9, np.nan]))
     assert batch["label"].tolist() == [1, 0, -1]
-    assert "1 scores of traces or questions that are not there" in out
+    assert "1 score of traces or questions that are not there" in out
     assert "column 'score' read as scores, higher is better: hallucination below 0.5" in out
     assert "trace_id q1#2: score 0.9 -> label 0 (right)" in out
     assert status == 0
