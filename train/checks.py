@@ -12,6 +12,7 @@ from models import BASELINES, DETECTORS, PROBES, find
 from store import Column, StoreError, TraceStore
 from store.errors import closest
 from store.layers import recorded_layers
+from store.sources.build import unfinished
 from store.split import SIDES
 from train.config import ALL, Config, check_names, off_flag
 from train.data import TrainingData
@@ -55,6 +56,9 @@ MAKE_AGAIN = "make the traces again with that column (python -m store extract or
 
 def open_data(config: Config, path: Path) -> TrainingData:
     """Open the store and split it; raises StoreError, ConfigError or DataError before anything is written."""
+    begun = unfinished(path)
+    if begun is not None:
+        raise DataError(begun)
     try:
         store = TraceStore.open(path, config.cache_size)
     except ValueError as error:

@@ -19,6 +19,7 @@ from store import Column, StoreWriter, TraceStore
 from store.errors import closest
 from store.layers import format_layers
 from store.origin import LAYERS, find_difference, origins_of
+from store.sources.build import unfinished
 from store.split import side_of_question
 from train.checkpoint import load_checkpoint, load_weights
 from train.checks import check_reader
@@ -26,7 +27,7 @@ from train.config import Config, check_config, settings_of
 from train.cpu import cpu_arithmetic, default_threads
 from train.data import TrainingData
 from train.device import build_fabric, for_a_batch, memory_enough
-from train.errors import CheckpointError, ConfigError
+from train.errors import CheckpointError, ConfigError, DataError
 from train.experiment import build_detector, hidden_size, read_layers
 from train.files import replace_file
 from train.loop import predict
@@ -130,6 +131,9 @@ def choose_names(run: TrainedRun, text: str | None) -> list[str]:
 
 def open_store(path: Path, names: Sequence[str], config: Config) -> TrainingData:
     """The whole store as the test side; raises DataError where a column is missing."""
+    begun = unfinished(path)
+    if begun is not None:
+        raise DataError(begun)
     store = TraceStore.open(path, config.cache_size)
     data = TrainingData(store, no_split(store, config.seed), config.replaced, config.layers)
     for name in [*names, *filter(None, [config.on_top_of])]:

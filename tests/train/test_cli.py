@@ -37,6 +37,13 @@ def test_a_path_that_is_not_there(capsys, tmp_path):
     assert "nowhere.zarr" in fail(capsys, tmp_path, "--store", tmp_path / "nowhere.zarr")
 
 
+def test_a_store_that_is_not_finished(capsys, tmp_path, make_store, labels):
+    """The build that was stopped is named, and how it goes on."""
+    make_store(labels, name="big.zarr.partial")
+    line = fail(capsys, tmp_path, "--store", tmp_path / "big.zarr")
+    assert "big.zarr.partial holds 200 traces" in line
+
+
 def test_a_path_that_is_no_store(capsys, tmp_path):
     """A directory of something else is named."""
     (tmp_path / "photos").mkdir()
