@@ -47,15 +47,24 @@ def build_store(
         return _finished(path, source)
     partial = partial_path(path)
     with _open_partial(path, source, files) as writer:
-        for trace_id, row in source.rows(start=len(writer)):
-            writer.provenance = source.provenance | source.remarks
-            writer.append(trace_id, row)
-            progress(len(writer))
-        writer.provenance = source.provenance | source.remarks
-        writer.merge_runs()
+        try:
+            _drain(source, writer, progress)
+        except BaseException:
+            writer.discard()  # nothing is lost: the next build goes on from the last commit
+            raise
     files.rename(partial, path)
     files.sync_dir(path.parent)
     return TraceStore.open(path)
+
+
+def _drain(source: Source, writer: StoreWriter, progress: Progress) -> None:
+    """Append all traces that the store does not have, and finish it."""
+    for trace_id, row in source.rows(start=len(writer)):
+        writer.provenance = source.provenance | source.remarks
+        writer.append(trace_id, row)
+        progress(len(writer))
+    writer.provenance = source.provenance | source.remarks
+    writer.merge_runs()
 
 
 def check_new(path: Path) -> None:
