@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from store.array import open_array
+from store.array_info import ArrayInfo
 from store.contents import WORKING_DIR, StoredArray
 from store.files import Files
 from store.manifest import GROUP_FILE, Manifest
@@ -28,6 +29,8 @@ class ArrayWriter:
         The store, and the file operations to use.
     array
         The array, with the committed items, taken up where they end.
+    info
+        What other Zarr clients are told of it.
     manifest
         What is committed. If given, a checksum of every whole chunk is kept in an array beside it; None: no checksums.
     """
@@ -37,9 +40,10 @@ class ArrayWriter:
         root: Path,
         files: Files,
         array: StoredArray,
+        info: ArrayInfo,
         manifest: Manifest | None = None,
     ) -> None:
-        self.root, self.files, self.layout, self.names = root, files, array.layout, array.names
+        self.root, self.files, self.layout, self.info = root, files, array.layout, info
         layout, n_items = array.layout, array.n_items
         self._working = root / WORKING_DIR / f"{layout.path.replace('/', '.')}.shard"
         self._n_items = n_items
@@ -50,7 +54,7 @@ class ArrayWriter:
         self._n_pending = 0  # items in the buffer, not yet written
         self._builder: RawBuilder | CodedBuilder | None = None
         self._dirty: set[Path] = set()
-        self._sums = ArrayWriter(root, files, array.checksums) if manifest else None
+        self._sums = ArrayWriter(root, files, array.checksums, ArrayInfo()) if manifest else None
         self._begun = (array, manifest) if n_items % layout.shard_items else None  # a tail not yet taken up
 
     @property
@@ -145,8 +149,14 @@ class ArrayWriter:
             self._tail_sums = self._builder.publish_tail(self._target(self._shard), rest).ravel().tolist()
 
     def _write_metadata(self) -> None:
-        text = array_json(self.layout, self._n_items, self.names)
+        text = array_json(self.layout, self._n_items, self.info)
         write_document(self.root, self.files, self.layout.path, text)
+
+    def describe(self, info: ArrayInfo) -> None:
+        """Tell other Zarr clients something else of the array, which has no uncommitted items."""
+        if info != self.info:
+            self.info = info
+            self._write_metadata()
 
     def close(self) -> None:
         """Release the working file; what was not committed is gone."""

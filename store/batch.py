@@ -1,13 +1,19 @@
 """What a read gives: rows packed into torch tensors, each ragged column as values and offsets."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from store.errors import NotFoundError, closest
+from store.frames import frame_columns, make_frame
+from store.schema import TRACE_ID
+from store.summary import column_lines, shape_text
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = ["Batch", "Ragged", "Row"]
 
@@ -35,6 +41,10 @@ class Ragged(NamedTuple):
         """Row i: `(n, *item_shape)`, a view."""
         return self.values[self.offsets[i] : self.offsets[i + 1]]
 
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+        """Refused: the pair of values and offsets would be taken for two rows."""
+        raise TypeError("a ragged column is no array: use its .values and .offsets, or batch.padded(name)")
+
 
 class Row(dict):
     """One row: column name -> tensor `(n, *item_shape)` or `item_shape`, or string.
@@ -59,7 +69,7 @@ class Batch:
     """Packed rows, in the order they were asked for.
 
     `batch[name]` is a `Ragged`, a tensor `(n_rows, *item_shape)` for a fixed column, or a list of strings.
-    `batch[i]` with an integer is row i as a `Row` of views.
+    `batch[i]` with an integer is row i as a `Row` of views, -1 for the last.
 
     Attributes
     ----------
@@ -97,8 +107,10 @@ class Batch:
         return self.columns[key]
 
     def _row(self, i: int) -> Row:
-        if not 0 <= i < len(self):
-            raise IndexError(f"batch: expected a position from 0 to {len(self) - 1}, found {i}")
+        if not -len(self) <= i < len(self):
+            first = 0 if i > 0 else -len(self)
+            raise IndexError(f"batch: expected a position from {first} to {len(self) - 1}, found {i}")
+        i %= len(self)
         values = {name: v.row(i) if isinstance(v, Ragged) else v[i] for name, v in self.columns.items()}
         ragged = frozenset(name for name, v in self.columns.items() if isinstance(v, Ragged))
         return Row(values, int(self.rows[i]), ragged)
@@ -138,6 +150,39 @@ class Batch:
         padded[mask] = column.values
         return padded, mask
 
+    def to_pandas(self, columns: Sequence[str] | None = None) -> "pandas.DataFrame":
+        """The columns with one number or one text a row as a DataFrame.
+
+        Parameters
+        ----------
+        columns
+            Names; all columns of that kind if None.
+
+        Returns
+        -------
+        A DataFrame of `n_rows` rows, indexed by `trace_id` if that was read, else by the row's number in the store,
+        as `row`. Each column keeps its dtype, but bfloat16 becomes float32.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such column, or pandas is not installed.
+        SchemaError
+            A named column is ragged, or has an array a row.
+        """
+        for name in columns or ():
+            self[name]
+        has_one_value = {name: isinstance(v, list) or _is_scalars(v) for name, v in self.columns.items()}
+        names = frame_columns(has_one_value, columns, "batch")
+        values = {name: self.columns[name] for name in names if name != TRACE_ID}  # which is the index
+        if TRACE_ID in self.columns:
+            return make_frame(values, self.columns[TRACE_ID], TRACE_ID)
+        return make_frame(values, self.rows.tolist(), "row")
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+        """Refused: `pandas.DataFrame(batch)` would make objects of the tensors, which compare as no numbers do."""
+        raise TypeError("a batch is no array: use batch.to_pandas() for scalars and texts, batch[name] for one column")
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
         """The batch with its tensors on a device; `rows` and strings stay."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
@@ -150,7 +195,22 @@ class Batch:
         return Batch(self.rows, map_columns(self.columns, move))
 
     def __repr__(self) -> str:
-        return f"Batch({len(self)} rows: {', '.join(self.columns)})"
+        described = {name: _describe(value) for name, value in self.columns.items()}
+        return "\n".join([f"Batch: {len(self):,} rows", *column_lines(described)])
+
+
+def _is_scalars(value: Ragged | Tensor) -> bool:
+    return isinstance(value, Tensor) and value.ndim == 1
+
+
+def _describe(value: Ragged | Tensor | list[str]) -> tuple[str, str]:
+    """Dtype and shape of a column, for `repr`; of a ragged one, the shape of its values."""
+    if isinstance(value, list):
+        return "utf8", ""
+    tensor = value.values if isinstance(value, Ragged) else value
+    shape = shape_text(tensor.shape[0], tensor.shape[1:])
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return dtype, f"{shape} ragged" if isinstance(value, Ragged) else shape
 
 
 def map_columns(columns: dict[str, object], change: Callable[[object], object]) -> dict[str, object]:

@@ -45,11 +45,13 @@ EXAMPLES = """examples:
   python -m store verify traces.zarr
 """
 
-VERIFY_EXAMPLES = """Every file, table, offset, id and chunk is compared with what was committed; every problem is a
-line. It may run beside readers and a writer. Exit status 0: whole; 1: problems.
+VERIFY_EXAMPLES = """Every file, table, offset, id and chunk is compared with what was committed; problems that differ
+in numbers only are one line. Files that an interrupted write left are counted, and are no problem: nothing of them was
+committed. It may run beside readers and a writer. Exit status 0: whole; 1: problems.
 
 examples:
   python -m store verify traces.zarr
+  python -m store verify traces.zarr --verbose
   python -m store verify traces.zarr --quick
   python -m store verify traces.zarr --json | python -m json.tool
 """
@@ -153,6 +155,7 @@ def _add_health(commands: argparse._SubParsersAction) -> None:
     verify = commands.add_parser("verify", help="is it whole?", epilog=VERIFY_EXAMPLES, formatter_class=raw)
     verify.add_argument("store", metavar="STORE", type=path)
     verify.add_argument("--quick", action="store_true", help="all but the bytes of the chunks and the ids in the index")
+    verify.add_argument("--verbose", action="store_true", help="a line for each problem and each file left over")
     verify.add_argument("--json", action="store_true", help="one JSON object")
     verify.set_defaults(run=run_verify)
 
@@ -174,10 +177,11 @@ def run_verify(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"store": str(args.store)} | report.to_json(), indent=1))
         return int(bool(report.problems))
-    found = f"{len(report.problems):,} problems" if report.problems else "whole"
     checked = "quick: chunks were not read" if args.quick else f"{report.bytes / 1e9:.2f} GB checked"
-    writer = "; a writer is at work, what it has not committed was not judged" * report.writer
-    print("\n".join([f"{args.store}: {found} ({report.rows:,} traces, {checked}{writer})", *map(str, report.problems)]))
+    writer = "; a writer is at work, what it has not committed was not judged" if report.writer else ""
+    print(f"{args.store}: {report.headline()} ({report.rows:,} traces, {checked}{writer})")
+    for line in report.all_lines() if args.verbose else report.lines():
+        print(line)
     return int(bool(report.problems))
 
 
@@ -187,9 +191,9 @@ def run_repair(args: argparse.Namespace) -> int:
 
     with Progress(_share, _gigabytes) as progress:
         plan = plan_repair(args.store, lambda *done: progress(done), args.drop_columns)
-    print("\n".join([f"{args.store}: {len(plan.report.problems):,} problems", *plan.lines(args.store)]))
+    print("\n".join([f"{args.store}: {plan.headline()}", *plan.lines(args.store)]))
     if not args.yes:
-        return int(bool(plan.report.problems or plan.columns))
+        return int(plan.has_work)
     with Progress(lambda done: done / max(1, plan.report.rows)) as progress:
         store = repair_store(args.store, plan, progress)
     print(f"{args.store}: repaired, {len(store):,} traces")

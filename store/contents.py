@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from store.array_info import RUN_INFO, ArrayInfo, array_infos
 from store.manifest import GROUP_FILE, Manifest
 from store.schema import ArrayLayout, Schema, checksums_layout, index_layouts, offsets_layout
 from store.zarr_json import array_json, group_json
@@ -23,6 +24,7 @@ __all__ = [
     "documents_of",
     "files_of",
     "groups_of",
+    "infos_of",
     "offsets_array",
     "run_arrays",
     "run_name",
@@ -46,8 +48,6 @@ class StoredArray(NamedTuple):
         Its bytes.
     n_items
         Committed items.
-    names
-        Names of the dimensions, for other Zarr clients.
     column
         The column whose values it holds, if any.
     axis
@@ -56,26 +56,23 @@ class StoredArray(NamedTuple):
 
     layout: ArrayLayout
     n_items: int
-    names: tuple[str | None, ...]
     column: str | None = None
     axis: str | None = None
 
     @property
     def checksums(self) -> "StoredArray":
         """The array of the checksums of its whole chunks."""
-        return StoredArray(checksums_layout(self.layout), self.n_items // self.layout.chunk_items, ())
+        return StoredArray(checksums_layout(self.layout), self.n_items // self.layout.chunk_items)
 
 
 def column_array(schema: Schema, name: str, n_items: int) -> StoredArray:
     """The array of a column."""
-    column, axis = schema.stored[name], schema.axis_of(name)
-    names = (axis or "rows", *(column.axis_names or [None] * len(column.item_shape)))
-    return StoredArray(schema.layout(name), n_items, names, name, axis)
+    return StoredArray(schema.layout(name), n_items, name, schema.axis_of(name))
 
 
 def offsets_array(axis: str, n_rows: int) -> StoredArray:
     """The array of the offsets of a ragged axis."""
-    return StoredArray(offsets_layout(axis), n_rows + 1, ("borders",), axis=axis)
+    return StoredArray(offsets_layout(axis), n_rows + 1, axis=axis)
 
 
 def run_name(run: tuple[int, int]) -> str:
@@ -86,7 +83,7 @@ def run_name(run: tuple[int, int]) -> str:
 def run_arrays(run: tuple[int, int]) -> tuple[StoredArray, ...]:
     """The two arrays of a run of the id table."""
     n_rows = run[1] - run[0]
-    return tuple(StoredArray(layout, n_rows, ("ids",)) for layout in index_layouts(run_name(run), n_rows))
+    return tuple(StoredArray(layout, n_rows) for layout in index_layouts(run_name(run), n_rows))
 
 
 def checked_arrays(manifest: Manifest) -> Iterator[StoredArray]:
@@ -139,8 +136,21 @@ def groups_of(manifest: Manifest) -> list[str]:
 
 def documents_of(manifest: Manifest) -> dict[str, bytes]:
     """Group or array below the store itself -> the text of its metadata, which only other clients read."""
-    groups = dict.fromkeys(groups_of(manifest), group_json())
-    return groups | {a.layout.path: array_json(a.layout, a.n_items, a.names) for a in arrays_of(manifest)}
+    documents, infos = dict.fromkeys(groups_of(manifest), group_json()), infos_of(manifest)
+    for array in arrays_of(manifest):
+        path = array.layout.path
+        documents[path] = array_json(array.layout, array.n_items, infos[path])
+    return documents
+
+
+def infos_of(manifest: Manifest) -> dict[str, ArrayInfo]:
+    """Path of every array of a committed state -> what other Zarr clients are told of it."""
+    infos = array_infos(manifest.schema)
+    for array in checked_arrays(manifest):
+        infos[array.checksums.layout.path] = ArrayInfo()
+    for run in manifest.runs:
+        infos |= {array.layout.path: RUN_INFO for array in run_arrays(run)}
+    return infos
 
 
 def files_of(manifest: Manifest) -> set[str]:

@@ -53,7 +53,7 @@ class TraceDataset(Dataset):
         return len(self.store)
 
     def __getitem__(self, row: int) -> Row:
-        """One row: column name -> tensor or string."""
+        """One row, -1 for the last: column name -> tensor or string."""
         return self.__getitems__([row])[0]
 
     def __getitems__(self, rows: Sequence[int]) -> Batch:

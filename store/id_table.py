@@ -7,6 +7,7 @@ import numpy as np
 from crc32c import crc32c
 
 from store.array import open_array
+from store.array_info import RUN_INFO
 from store.array_writer import ArrayWriter, write_document
 from store.contents import run_arrays, run_name
 from store.errors import CorruptError
@@ -38,7 +39,7 @@ def write_run(root: Path, files: Files, run: Run, hashes: np.ndarray, rows: np.n
     checksum = 0
     write_document(root, files, f"_index/{run_name(run)}", group_json())
     for array, values in zip(run_arrays(run), build_run(hashes, rows), strict=True):
-        writer = ArrayWriter(root, files, array._replace(n_items=0))
+        writer = ArrayWriter(root, files, array._replace(n_items=0), RUN_INFO)
         writer.append(values)
         writer.commit()
         writer.close()

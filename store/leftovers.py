@@ -4,8 +4,9 @@ import json
 import os
 from pathlib import Path
 
+from store.array_info import ArrayInfo
 from store.array_writer import write_document
-from store.contents import WORKING_DIR, arrays_of, could_be_ours, files_of
+from store.contents import WORKING_DIR, StoredArray, arrays_of, could_be_ours, files_of, infos_of
 from store.files import Files
 from store.manifest import GROUP_FILE, Manifest
 from store.zarr_json import array_json
@@ -14,9 +15,10 @@ __all__ = ["clear_leftovers", "clear_unborn", "is_unborn"]
 
 
 def clear_leftovers(root: Path, manifest: Manifest, files: Files) -> None:
-    """Remove what a crash left behind, and set back metadata that is ahead of the manifest; nothing of it is committed.
+    """Remove what a crash left behind; nothing of it is committed.
 
-    Only files of names that a writer gives are touched. The caller holds the store's lock.
+    Metadata of arrays that is not that of the committed state is written again: it may be ahead, or of an earlier
+    version of this package. Only files of names that a writer gives are touched. The caller holds the store's lock.
     """
     files.sync_dir(root)  # who renamed the manifest may have died before that was durable, and its leftovers go now
     files.remove_tree(root / WORKING_DIR)
@@ -28,10 +30,12 @@ def clear_leftovers(root: Path, manifest: Manifest, files: Files) -> None:
                 if not files.remove_if_empty(root / folder):
                     break
     files.make_dirs(root / WORKING_DIR)
+    infos = infos_of(manifest)
     for array in arrays_of(manifest):
-        path = root / array.layout.path / GROUP_FILE
-        if path.is_file() and _shape_in(path) != [array.n_items, *array.layout.item_shape]:
-            write_document(root, files, array.layout.path, array_json(array.layout, array.n_items, array.names))
+        path = array.layout.path
+        file = root / path / GROUP_FILE
+        if file.is_file() and not _is_current(file, array, infos[path]):
+            write_document(root, files, path, array_json(array.layout, array.n_items, infos[path]))
 
 
 def is_unborn(root: Path) -> bool:
@@ -61,9 +65,12 @@ def _paths_in(root: Path) -> list[str]:
     return [f"{folder}/{name}"[top:] for folder, _, names in os.walk(root) for name in names]
 
 
-def _shape_in(path: Path) -> object:
-    """The shape in an array's metadata; None if it cannot be read."""
+def _is_current(file: Path, array: StoredArray, info: ArrayInfo) -> bool:
+    """Whether an array's metadata says what the writer would write, as far as that ever changes."""
     try:
-        return json.loads(path.read_bytes()).get("shape")
+        document = json.loads(file.read_bytes())
+        found = [document.get(key) for key in ("shape", "dimension_names", "attributes")]
     except (ValueError, AttributeError):
-        return None
+        return False
+    names = list(info.names) or None
+    return found == [[array.n_items, *array.layout.item_shape], names, info.attributes]

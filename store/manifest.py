@@ -13,14 +13,16 @@ from pathlib import Path
 
 from crc32c import crc32c
 
+from store.array_info import column_paths
 from store.errors import CorruptError, FormatError, NotFoundError, SchemaError, VersionError
 from store.schema import TRACE_ID, Schema, offsets_layout
 
-__all__ = ["FORMAT_VERSION", "GROUP_FILE", "Manifest", "read_manifest"]
+__all__ = ["COLUMNS_KEY", "FORMAT_VERSION", "GROUP_FILE", "KEY", "Manifest", "read_manifest"]
 
 FORMAT_VERSION = 1
 GROUP_FILE = "zarr.json"
 KEY = "trace_store"
+COLUMNS_KEY = "columns"  # column -> path of its array, which no reader of ours needs
 MAX_FILE_BYTES = 64 * 1024 * 1024  # a group's JSON larger than this is not ours
 MAX_ITEMS = 2**48
 
@@ -76,7 +78,7 @@ class Manifest:
         return replace(self, generation=self.generation + 1, **changes)
 
     def to_attributes(self) -> dict:
-        """The group's attributes, checksum included."""
+        """The group's attributes: the record with its checksum, and where columns are, for other Zarr clients."""
         record = {
             "format_version": FORMAT_VERSION,
             "uuid": self.uuid,
@@ -90,7 +92,7 @@ class Manifest:
             "arrays": self.schema.arrays,
             "provenance": self.provenance,
         }
-        return {KEY: record | {"crc32c": _checksum(record)}}
+        return {KEY: record | {"crc32c": _checksum(record)}, COLUMNS_KEY: column_paths(self.schema)}
 
     @classmethod
     def from_attributes(cls, attributes: dict, where: str) -> "Manifest":

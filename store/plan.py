@@ -171,8 +171,8 @@ def _slice_of(part: slice | int | str, where: str) -> slice:
     if is_integer(part):
         part = slice(int(part), int(part) + 1 if part != -1 else None)
     if not isinstance(part, slice):
-        or_layers = ", or for layers a text like '8,16,24'"
-        raise TypeError(f"{where}: expected a slice or an integer{or_layers}, found {part!r:.100}")
+        hint = "; only layers can be named by a text, as '8,16,24'"
+        raise TypeError(f"{where}: expected a slice or an integer, found {part!r:.100}{hint}")
     for border in (part.start, part.stop, part.step):
         if border is not None and not isinstance(border, int | np.integer):
             raise TypeError(f"{where}: expected whole numbers as borders of a slice, found {border!r:.100}")

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 import torch
@@ -17,19 +17,26 @@ from store.array import CodedArray, Destination, NextUse, RawArray, open_array
 from store.batch import Batch, Ragged, as_tensor
 from store.cache import ChunkCache
 from store.contents import StoredArray, column_array, offsets_array
-from store.errors import CorruptError, DamagedItemsError, NotFoundError, closest
+from store.errors import CorruptError, DamagedItemsError, NotFoundError, SchemaError, closest
+from store.frames import frame_columns, make_frame
 from store.id_table import check_run, read_run
 from store.index import hash_ids, packed_offsets, rows_with_hash
 from store.layers import LAYERS_AXIS, layer_numbers
 from store.manifest import GROUP_FILE, Manifest, read_manifest
 from store.maps import BufferPool
 from store.plan import ColumnPart, ReadPlan, Select, Span, plan_read, slice_ranges
-from store.schema import Schema
+from store.schema import TRACE_ID, Schema
 from store.shard import RESTORE
+from store.summary import column_lines, shape_text
 from store.trace import Trace, TraceIds
 from store.values import decode_texts
 
-__all__ = ["TraceStore"]
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["Rows", "TraceStore"]
+
+Rows = Sequence[int] | np.ndarray | slice | Sequence[str]  # rows by number, or by trace id
 
 MAX_MAPS = 32_768  # of a store, shared by its arrays; the kernel allows a process 65,530
 CACHE_BYTES = 64 * 1024 * 1024
@@ -213,7 +220,17 @@ class TraceStore:
     def __getitem__(self, key: int) -> "Trace": ...
 
     def __getitem__(self, key: str | int) -> "Trace":
-        """The trace with an id (str) or in a row (int); nothing is read until a column is asked for."""
+        """The trace with an id (str) or in a row (int); nothing is read until a column is asked for.
+
+        Row -1 is the last one.
+
+        Raises
+        ------
+        NotFoundError
+            There is no trace of this id.
+        IndexError
+            There is no such row.
+        """
         row = self.row_of(key) if isinstance(key, str) else int(self.check_rows([key])[0])
         return Trace(self, row)
 
@@ -244,13 +261,13 @@ class TraceStore:
             raise CorruptError(f"axis {axis!r}, row {row}: expected offsets that never fall; {RESTORE}")
         return start, stop
 
-    def read(self, rows: Sequence[int], columns: Sequence[str] | None = None, select: Select | None = None) -> Batch:
+    def read(self, rows: Rows, columns: Sequence[str] | None = None, select: Select | None = None) -> Batch:
         """Read rows into one packed batch, in the order given (a row may be asked for twice).
 
         Parameters
         ----------
         rows
-            Row numbers `(n,)`.
+            Row numbers `(n,)`, where -1 is the last row; or a slice of them; or trace ids, a sequence of strings.
         columns
             Names; all columns of the schema if None.
         select
@@ -265,11 +282,88 @@ class TraceStore:
         IndexError
             A row or an index is out of range.
         NotFoundError
-            There is no such column or axis.
+            There is no such trace, column or axis.
+        TypeError
+            `rows` is something else, e.g. one id or a mask.
         CorruptError
             The bytes on disk are not what the manifest promises.
         """
         return self.read_batch(self.plan(columns, select), self.check_rows(rows))
+
+    def column(self, name: str) -> torch.Tensor | list[str]:
+        """One fixed or utf8 column of all rows, read in one go.
+
+        Parameters
+        ----------
+        name
+            The column; `trace_id` is one as well.
+
+        Returns
+        -------
+        A tensor `(n_rows, *item_shape)` of the column's dtype, a copy; of a utf8 column a list of `n_rows` strings.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such column.
+        SchemaError
+            The column is ragged.
+        """
+        column = self.schema.column(name, str(self.path))
+        axis = self.schema.axis_of(name)
+        if column.axis is not None:
+            raise SchemaError(
+                f"{self.path}, column {name!r}: it is ragged, and may be larger than memory; read some rows with "
+                f"read(rows, [{name!r}]), or all batch by batch with TraceLoader"
+            )
+        whole = np.array([0]), np.array([self._manifest.n_items_of(name)])
+        with self._naming_rows(axis):
+            items = self._column(name).read_ranges(*whole)
+        if axis is None:
+            return as_tensor(items, column.dtype)
+        return decode_texts(items, self._whole_offsets(axis), f"column {name!r}")
+
+    def _whole_offsets(self, axis: str) -> np.ndarray:
+        """The offsets of an axis, checked; raises CorruptError."""
+        offsets = self.offsets(axis)
+        self._check_ranges(axis, int(offsets[0]), int(offsets[-1]))
+        falls = np.flatnonzero(np.diff(offsets) < 0)
+        if len(falls):
+            raise CorruptError(f"axis {axis!r}, row {falls[0]}: expected offsets that never fall; {RESTORE}")
+        return offsets
+
+    def to_pandas(self, columns: Sequence[str] | None = None) -> "pandas.DataFrame":
+        """The columns with one number or one text a row as a DataFrame, indexed by `trace_id`.
+
+        Parameters
+        ----------
+        columns
+            Names; all columns of that kind if None.
+
+        Returns
+        -------
+        A DataFrame of `n_rows` rows. Each column keeps its dtype, but bfloat16 becomes float32.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such column, or pandas is not installed.
+        SchemaError
+            A named column is ragged, or has an array a row.
+        """
+        stored = self.schema.stored
+        for name in columns or ():
+            self.schema.column(name, str(self.path))
+        has_one_value = {name: c.is_text or (c.axis is None and not c.item_shape) for name, c in stored.items()}
+        names = frame_columns(has_one_value, columns, str(self.path))
+        values = {name: self.column(name) for name in names if name != TRACE_ID}  # which is the index
+        return make_frame(values, self.column(TRACE_ID), TRACE_ID)
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+        """Refused: as an array, or in `pandas.DataFrame(store)`, a store would be read whole, value by value."""
+        raise TypeError(
+            f"{self.path}: a store is no array; use to_pandas() for its scalars and texts, column(name) for one column"
+        )
 
     def plan(self, columns: Sequence[str] | None = None, select: Select | None = None) -> ReadPlan:
         """Check once what every batch will read; see `read` for the arguments and errors."""
@@ -389,21 +483,60 @@ class TraceStore:
         return slice_ranges(starts, stops, span)
 
     def _check_ranges(self, axis: str, start: int, stop: int) -> None:
-        n_items = self._manifest.n_items[axis]
+        n_items = self._manifest.n_items.get(axis, 0)
         if not 0 <= start <= n_items or not 0 <= stop <= n_items:
             found = f"{start} to {stop}"
             raise CorruptError(f"axis {axis!r}: expected offsets from 0 to {n_items}, found {found}; {RESTORE}")
 
-    def check_rows(self, rows: Sequence[int]) -> np.ndarray:
-        """Row numbers as int64 `(n,)`, a copy; raises IndexError or TypeError if they are none."""
+    def check_rows(self, rows: Rows) -> np.ndarray:
+        """Row numbers from 0 on, int64 `(n,)`, a copy, of what `read` takes as rows.
+
+        Raises
+        ------
+        IndexError
+            A row is out of range.
+        NotFoundError
+            There is no trace of an id.
+        TypeError
+            `rows` is something else.
+        """
+        if isinstance(rows, slice):
+            return np.arange(*rows.indices(len(self)))
+        is_list = isinstance(rows, list | tuple)
+        if is_list and rows and isinstance(rows[0], str):
+            return self._rows_of_ids(rows)
         array = np.asarray(rows)
+        if not is_list and array.ndim == 1 and array.dtype.kind in "OTU":  # an array, or an index of pandas
+            return self._rows_of_ids(array.tolist())
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-            raise TypeError(f"{self.path}: rows: expected a sequence of integers, found {rows!r:.100}")
-        if array.size and (array.min() < 0 or array.max() >= len(self)):
-            bad = array[(array < 0) | (array >= len(self))][0]
-            known = f"a row from 0 to {len(self) - 1}" if len(self) else "no row, the store is empty"
+            raise self._no_rows(rows)
+        if not array.size:
+            return array.astype(np.int64)
+        n_rows, lowest = len(self), array.min()
+        if lowest < -n_rows or array.max() >= n_rows:
+            bad = array[(array < -n_rows) | (array >= n_rows)][0]
+            first = 0 if bad > 0 else -n_rows
+            known = f"a row from {first} to {n_rows - 1}" if n_rows else "no row, the store is empty"
             raise IndexError(f"{self.path}: expected {known}, found {bad}")
-        return array.astype(np.int64)
+        numbers = array.astype(np.int64)
+        if lowest < 0:
+            numbers[numbers < 0] += n_rows
+        return numbers
+
+    def _rows_of_ids(self, ids: Sequence[str]) -> np.ndarray:
+        """The rows of traces, int64 `(n,)`; raises NotFoundError, or TypeError if one is no text."""
+        if not all(isinstance(trace_id, str) for trace_id in ids):
+            raise self._no_rows(ids)
+        return np.array([self.row_of(trace_id) for trace_id in ids], np.int64)
+
+    def _no_rows(self, rows: object) -> TypeError:
+        """What to say of something that is no rows."""
+        if isinstance(rows, str):
+            return TypeError(f"{self.path}: rows: expected a sequence of trace ids, found one; pass [{rows!r:.200}]")
+        expected = "expected a sequence of integers, one of trace ids, or a slice"
+        is_mask = np.asarray(rows).dtype == bool
+        hint = "; of a mask, pass numpy.flatnonzero(mask)" if is_mask else ""
+        return TypeError(f"{self.path}: rows: {expected}, found {rows!r:.100}{hint}")
 
     def _column(self, name: str) -> RawArray | CodedArray:
         array = self._arrays.get(name) if self._pid == os.getpid() else None
@@ -425,7 +558,15 @@ class TraceStore:
         return TraceStore, (self.path, self._manifest, self.cache_bytes, self.check, self._inode)
 
     def __repr__(self) -> str:
-        return f"TraceStore({str(self.path)!r}: {len(self)} rows, {len(self.schema.columns)} columns)"
+        head = f"TraceStore({str(self.path)!r}): {len(self):,} rows"
+        return "\n".join([head, *column_lines({name: self._describe(name) for name in self.schema.columns})])
+
+    def _describe(self, name: str) -> tuple[str, str]:
+        """Dtype and shape of a column, for `repr`."""
+        column = self.schema.columns[name]
+        first = len(self) if column.axis is None else column.axis
+        shape = "" if column.is_text else shape_text(first, column.item_shape, column.axis_names)
+        return column.dtype, shape
 
 
 def _check_cache_bytes(cache_bytes: int | None, schema: Schema) -> int:

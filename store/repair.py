@@ -26,7 +26,7 @@ from store.reader import TraceStore
 from store.schema import Schema
 from store.sources.build import build_store, partial_path
 from store.sources.copies import CopySource
-from store.verify import Report, verify_store
+from store.verify import Report, counted, verify_store
 from store.zarr_json import group_json
 
 __all__ = ["Plan", "plan_repair", "repair_store"]
@@ -62,21 +62,34 @@ class Plan:
     hopeless: str | None = None
 
     @property
+    def has_work(self) -> bool:
+        """Whether there is anything that a repair would do, or that it cannot mend."""
+        return bool(self.report.problems or self.report.leftovers or self.columns)
+
+    @property
     def copies(self) -> bool:
         """Whether the rows have to be copied into a new store: some are dropped, or checksums are lost."""
         lost = (p for p in self.report.problems if p.kind == "unverifiable" and p.column not in self.columns)
         return bool(self.rows or any(lost))
+
+    def headline(self) -> str:
+        """How many problems there are."""
+        return counted(len(self.report.problems), "problem")
 
     def lines(self, path: Path) -> list[str]:
         """What will be done, a line each."""
         if self.hopeless:
             return [f"  nothing can be done: {self.hopeless}"]
         counts = {
-            "leftover": "files that do not belong (removed if a writer left them)",
-            "document": "files of metadata to write again",
-            "index": "runs of the id table damaged: it is built again",
+            "interrupted": ("file", "of an interrupted write to remove or to set back"),
+            "leftover": ("file", "that no writer of a store makes, to be left alone: move away by hand"),
+            "document": ("file", "of metadata to write again"),
+            "index": ("run", "of the id table damaged: it is built again"),
         }
-        lines = [f"  {n:,} {text}" for kind, text in counts.items() if (n := self.count(kind))]
+        lines = []
+        for kind, (what, text) in counts.items():
+            if n := self.count(kind):
+                lines.append(f"  {counted(n, what)} {text}")
         if n := self.count("unverifiable"):
             lines.append(f"  checksums lost for {n:,} files; what they hold is taken as it is, into a new store")
         if self.rows:
@@ -88,8 +101,9 @@ class Plan:
         return lines + [f"  column {name!r} to drop" for name in self.columns]
 
     def count(self, kind: str) -> int:
-        """Files that have problems of one kind."""
-        return len({problem.file for problem in self.report.problems if problem.kind == kind})
+        """Files that have problems, or are leftovers, of one kind."""
+        found = (*self.report.problems, *self.report.leftovers)
+        return len({problem.file for problem in found if problem.kind == kind})
 
 
 def plan_repair(

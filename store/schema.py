@@ -37,6 +37,15 @@ its place. The manifest also holds the CRC32C of every
 run of the id table, and its own; with the tables of the shards that is every byte that readers use.
 
 **Ids** are hashed with BLAKE2b to 64 bits; equal hashes are told apart by comparing the id itself.
+
+**Other clients** find every column's array in the group's attributes: `columns` maps its name to the array's path,
+`label` to `label@4` after it was replaced. An array's own attributes are `column`, its column; `dtype`, the column's
+dtype where that is not the stored one (`utf8`, `bfloat16`); `offsets`, the path of its offsets if it is ragged.
+Dimensions are called `rows`; `<axis>_items`; `<column>_bytes` of a text; item axes by their names where all columns
+that have one agree in its size, else `<column>_<axis>`, and `<column>_axis<i>` without a name. Underscores follow a
+name that a column or another dimension has: no dimension is called like an array, and a name has one size in all
+arrays of the group, as xarray demands. `array_info.py` computes all of it from the columns. The first stores had other
+dimension names and no such attributes; they are whole, and the next writer brings them up to date.
 """
 
 import math

@@ -1,10 +1,12 @@
 """Is a store whole? Every file, table, offset, id and chunk against what was committed; every fault is listed.
 
-It reads a committed state, changes nothing, and may run beside readers and a writer.
+What a writer left that was killed is no fault: nothing of it was committed, and the next writer removes it. Verifying
+reads a committed state, changes nothing, and may run beside readers and a writer.
 """
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -16,7 +18,9 @@ from typing import Any
 import numpy as np
 
 from store.array import CodedArray, RawArray, open_array
+from store.array_info import earlier_infos
 from store.contents import (
+    WORKING_DIR,
     StoredArray,
     checked_arrays,
     could_be_ours,
@@ -30,19 +34,23 @@ from store.errors import CorruptError, DamagedItemsError
 from store.id_table import check_run
 from store.index import hash_ids
 from store.lock import has_writer
-from store.manifest import GROUP_FILE, Manifest, read_manifest
+from store.manifest import COLUMNS_KEY, GROUP_FILE, KEY, Manifest, read_manifest
 from store.reader import TraceStore
 from store.shard import RESTORE
 from store.zarr_json import group_json
 
-__all__ = ["Problem", "Report", "verify_store"]
+__all__ = ["Problem", "Report", "counted", "verify_store"]
 
 STEP_BYTES = 8 * 1024 * 1024  # checked in one go, while the next ones are fetched
 THREADS = 4  # two for each core of a small machine: one waits for the disk
 IDS_AT_ONCE = 65_536
 ATTEMPTS = 3  # with a writer at work
 MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
+KINDS = ("damaged", "unverifiable", "index", "document", "leftover")  # of problems, the worst first
 KEPT = "python -m store repair keeps its rows, and records the checksum again"
+INFO_KEYS = ("dimension_names", "attributes")  # of an array's metadata: these follow from all columns of a store
+INTERRUPTED = "a file of an interrupted write"
+NUMBER = re.compile(r"\b[0-9a-f]{8}\b|\d+")  # a checksum, or any other
 EMPTY = (None, [], {})  # what a key that says nothing may hold
 
 
@@ -54,7 +62,8 @@ class Problem:
     ----------
     kind
         'damaged': values cannot be trusted. 'unverifiable': their checksums cannot. 'index': ids may not be found.
-        'document': other Zarr clients may read something else. 'leftover': a file that does not belong.
+        'document': other Zarr clients may read something else. 'leftover': a file that no writer of a store makes.
+        'interrupted': what a writer left that was stopped; no problem, see `Report.leftovers`.
     file
         Path inside the store.
     text
@@ -88,7 +97,10 @@ class Report:
     generation, rows
         Of the state that was checked.
     problems
-        Every fault; none: the store is whole.
+        Every fault, damaged values first; none: the store is whole.
+    leftovers
+        Files of an interrupted write, which the next writer removes, and metadata of arrays that it wrote ahead of the
+        commit, which the next writer writes again. Nothing committed is in them.
     bytes
         How many of chunks were checked.
     writer
@@ -98,11 +110,58 @@ class Report:
     generation: int
     rows: int
     problems: list[Problem] = field(default_factory=list)
+    leftovers: list[Problem] = field(default_factory=list)
     bytes: int = 0
     writer: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"whole": not self.problems}
+
+    def headline(self) -> str:
+        """Whether the store is whole, and what an interrupted write left in it."""
+        n = len(self.problems)
+        parts = ["whole" if n == 0 else counted(n, "problem")]
+        removed = sum(leftover.text.endswith(INTERRUPTED) for leftover in self.leftovers)
+        rewritten = len({leftover.file for leftover in self.leftovers}) - removed
+        if removed:
+            parts.append(f"{counted(removed, 'file')} of an interrupted write that the next writer removes")
+        if rewritten:
+            parts.append(f"metadata of {counted(rewritten, 'array')} that the next writer sets back")
+        return "; ".join(parts)
+
+    def lines(self) -> list[str]:
+        """The problems, a line each; those that differ in numbers only are one line with their count."""
+        alike: dict[tuple[str, ...], list[Problem]] = {}
+        for problem in self.problems:
+            alike.setdefault(_kind_of_line(problem), []).append(problem)
+        return [_line_of(problems) for problems in alike.values()]
+
+    def all_lines(self) -> list[str]:
+        """Every problem, then every file of an interrupted write, a line each."""
+        return [str(problem) for problem in (*self.problems, *self.leftovers)]
+
+
+def counted(n: int, what: str) -> str:
+    """How many there are, e.g. '1 file' or '1,234 files'."""
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+
+
+def _kind_of_line(problem: Problem) -> tuple[str, ...]:
+    """What lines have in common that differ in numbers only; of files that do not belong, in their names."""
+    if problem.kind == "leftover":
+        return problem.kind, problem.text.removeprefix(problem.file)
+    array = problem.file.split("/c/")[0]
+    return problem.kind, array, NUMBER.sub("#", problem.text)
+
+
+def _line_of(problems: list[Problem]) -> str:
+    """The first of some problems that are alike, and how many there are."""
+    first, *others = problems
+    if not others:
+        return str(first)
+    rows = [problem.rows for problem in problems if problem.rows]
+    span = f", rows {min(rows)[0]} to {max(last for _, last in rows)} in all" if rows else ""
+    return f"{first} (and {len(others):,} like it{span})"
 
 
 def verify_store(
@@ -133,7 +192,8 @@ def verify_store(
     for _ in range(ATTEMPTS):  # files of the state at hand may go while a writer commits
         manifest = read_manifest(path)
         report = _Verifier(Path(path).absolute(), manifest, quick, progress, n_threads).run()
-        if not report.problems or read_manifest(path).generation == manifest.generation:
+        nothing_found = not (report.problems or report.leftovers)
+        if nothing_found or read_manifest(path).generation == manifest.generation:
             break
     return report
 
@@ -148,16 +208,23 @@ class _Verifier:
         self.progress, self.n_threads = progress, n_threads
         self.store = TraceStore(root, manifest)
         self._wrong: dict[str, np.ndarray] = {}  # axis -> rows whose borders cannot be trusted
+        self._earlier = {
+            path: {"dimension_names": list(info.names), "attributes": info.attributes}
+            for path, info in earlier_infos(manifest.schema).items()
+        }
         self.report = Report(manifest.generation, manifest.n_rows, writer=has_writer(root))
 
     def run(self) -> Report:
         """Check everything."""
         find = [self._files, self._documents, self._checksum_tables]
-        self.report.problems += [problem for part in find for problem in part()]
+        found = [problem for part in find for problem in part()]
         axes = sorted(self.manifest.schema.axes)
-        self.report.problems += [problem for axis in axes for problem in self._offsets(axis)]
-        self._chunks()
-        self.report.problems += [problem for run in self.manifest.runs for problem in self._run(run)]
+        found += [problem for axis in axes for problem in self._offsets(axis)]
+        found += self._chunks()
+        found += [problem for run in self.manifest.runs for problem in self._run(run)]
+        self.report.leftovers = [problem for problem in found if problem.kind == "interrupted"]
+        problems = [problem for problem in found if problem.kind != "interrupted"]
+        self.report.problems = sorted(problems, key=lambda problem: KINDS.index(problem.kind))
         return self.report
 
     def _files(self) -> Iterator[Problem]:
@@ -169,8 +236,15 @@ class _Verifier:
                 inside = path.relative_to(self.root).as_posix()
                 if path.is_symlink():
                     yield Problem("leftover", inside, f"{inside}: expected files and directories only, found a link")
-                elif name in names and inside not in belonging and not (could_be_ours(inside) and self._has_writer()):
-                    yield Problem("leftover", inside, f"{inside}: expected no file that does not belong, found one")
+                elif name in names and inside not in belonging:
+                    yield from self._strange_file(inside)
+
+    def _strange_file(self, inside: str) -> Iterator[Problem]:
+        """A file that is not committed: a problem, unless a writer is at work on it or has left it."""
+        if not could_be_ours(inside):
+            yield Problem("leftover", inside, f"{inside}: expected no file that does not belong, found one")
+        elif not self._has_writer():
+            yield Problem("interrupted", inside, f"{inside}: {INTERRUPTED}")
 
     def _documents(self) -> Iterator[Problem]:
         """The metadata of groups and arrays."""
@@ -195,13 +269,37 @@ class _Verifier:
             yield Problem("document", file, f"{file}: expected an object, found {type(found).__name__}")
             return
         if not path:
-            found["attributes"] = {}  # the manifest, read already
+            yield from self._group_attributes(found.pop("attributes", None))
+            del expected["attributes"]
         for key in sorted(expected.keys() | found.keys()):
-            wanted, is_there = expected.get(key), found.get(key)
-            nothing = wanted in EMPTY and is_there in EMPTY and key in expected
-            ahead = key == "shape" and _is_longer(is_there, wanted) and self._has_writer()
-            if is_there != wanted and not nothing and not ahead:
-                yield Problem("document", file, f"{file}: expected {key} {wanted!r:.80}, found {is_there!r:.80}")
+            if self._differs(path, key, expected, found):
+                text = f"{file}: expected {key} {expected.get(key)!r:.80}, found {found.get(key)!r:.80}"
+                kind = "interrupted" if self._is_ahead(key, expected, found) else "document"
+                if not (kind == "interrupted" and self._has_writer()):
+                    yield Problem(kind, file, text)
+
+    def _group_attributes(self, found: object) -> Iterator[Problem]:
+        """Where other Zarr clients find the columns; the first stores did not say that."""
+        attributes = found if isinstance(found, dict) else {}
+        columns, expected = attributes.get(COLUMNS_KEY), self.manifest.to_attributes()[COLUMNS_KEY]
+        is_of_a_first_store = attributes.keys() == {KEY}
+        if columns != expected and not is_of_a_first_store:
+            text = f"{GROUP_FILE}: expected attribute {COLUMNS_KEY} {expected!r:.80}, found {columns!r:.80}"
+            yield Problem("document", GROUP_FILE, text)
+
+    def _differs(self, path: str, key: str, expected: dict, found: dict) -> bool:
+        """Whether a key says something that no version of this package wrote."""
+        wanted, is_there = expected.get(key), found.get(key)
+        says_nothing = wanted in EMPTY and is_there in EMPTY and key in expected
+        earlier = self._earlier.get(path, {})
+        is_earlier = key in earlier and is_there == earlier[key]
+        return is_there != wanted and not says_nothing and not is_earlier
+
+    def _is_ahead(self, key: str, expected: dict, found: dict) -> bool:
+        """Whether a writer, at work or interrupted, wrote this of an array for a commit that is not done."""
+        follows_from_columns = key in INFO_KEYS and expected["node_type"] == "array"
+        may_be = follows_from_columns or (key == "shape" and _is_longer(found.get(key), expected.get(key)))
+        return may_be and (self.root / WORKING_DIR).is_dir()
 
     def _checksum_tables(self) -> Iterator[Problem]:
         """The shards of the checksums; what they say is compared with the chunks."""
@@ -234,9 +332,9 @@ class _Verifier:
         n_rows = self.manifest.n_rows
         return (max(0, border - 1), min(n_rows - 1, border)) if n_rows else None
 
-    def _chunks(self) -> None:
+    def _chunks(self) -> list[Problem]:
         """Tables and chunks of columns and offsets, in threads."""
-        work = []
+        work, found = [], []
         for array in checked_arrays(self.manifest):
             reader = open_array(self.root, array, check=self.manifest)
             layout = array.layout
@@ -246,10 +344,11 @@ class _Verifier:
         total, done = sum(n for n, _ in work), 0
         with ThreadPoolExecutor(self.n_threads) as pool:
             for (n_bytes, _), problems in zip(work, pool.map(lambda item: item[1](), work), strict=True):
-                self.report.problems += problems
+                found += problems
                 done += n_bytes
                 self.progress(done, total)
         self.report.bytes = 0 if self.quick else total
+        return found
 
     def _shard(self, array: StoredArray, reader: RawArray | CodedArray, number: int) -> list[Problem]:
         """Everything wrong with one shard."""

@@ -14,6 +14,7 @@ invisible to readers, and is cleared by the next writer before it does anything 
 """
 
 import time
+import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from copy import deepcopy
@@ -22,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+from store.array_info import ArrayInfo, array_infos
 from store.array_writer import ArrayWriter, write_document
 from store.contents import (
     GROUPS,
@@ -33,7 +35,7 @@ from store.contents import (
     run_name,
     with_schema,
 )
-from store.errors import CorruptError, IncompleteError, LockedError, SchemaError, closest
+from store.errors import CorruptError, IncompleteError, LockedError, SchemaError, StoreError, closest
 from store.files import Files
 from store.id_table import check_run, write_run
 from store.index import hash_ids, plan_runs
@@ -48,15 +50,16 @@ from store.zarr_json import group_json
 __all__ = ["StoreWriter"]
 
 MAX_ID_BYTES = 1024
+CLOSED = "it was closed"
 COMMIT_ROWS, COMMIT_BYTES, COMMIT_S = 2**18, 2**30, 60.0  # a killed job loses at most these
 
 
 class StoreWriter:
     """Appends rows to a store; use `create` or `open`, best as a context manager.
 
-    A clean exit of the block commits; an exception discards what was not committed. A writer also commits by itself,
-    after so many rows, bytes or seconds that a killed job loses a minute's work (`COMMIT_ROWS`, `COMMIT_BYTES`,
-    `COMMIT_S`).
+    `close`, or a clean exit of the block, commits what was appended. An exception that leaves the block does not: a
+    RuntimeWarning says how many rows are discarded. A writer also commits by itself, after so many rows, bytes or
+    seconds that a killed job loses a minute's work (`COMMIT_ROWS`, `COMMIT_BYTES`, `COMMIT_S`).
 
     Attributes
     ----------
@@ -72,6 +75,7 @@ class StoreWriter:
     def __init__(self, root: Path, manifest: Manifest | None, files: Files) -> None:
         self.root, self.files = root.absolute(), files
         self._unusable: str | None = None
+        self._new_ids: dict[str, None] = {}
         files.make_dirs(self.root)
         self._lock = WriterLock(self.root)
         try:
@@ -89,13 +93,13 @@ class StoreWriter:
         self.files.make_dirs(self.root / WORKING_DIR)
         self._adopt(manifest)
         self.provenance = deepcopy(manifest.provenance)
+        infos = array_infos(self.schema)
         self._columns = {
-            name: self._array_writer(column_array(self.schema, name, manifest.n_items_of(name)))
+            name: self._array_writer(column_array(self.schema, name, manifest.n_items_of(name)), infos)
             for name in self.schema.stored
         }
-        self._offsets = {axis: self._offsets_writer(axis) for axis in self.schema.axes}
+        self._offsets = {axis: self._offsets_writer(axis, infos) for axis in self.schema.axes}
         self._n_items = dict.fromkeys(self.schema.axes, 0) | manifest.n_items
-        self._new_ids: dict[str, None] = {}
         self._began, self._new_bytes = time.monotonic(), 0
 
     @classmethod
@@ -128,7 +132,7 @@ class StoreWriter:
                 write_document(root, files, group, group_json())
             writer._publish(replace(manifest, tails=writer._commit_arrays()))
         except BaseException:
-            writer.close()
+            writer.discard()
             raise
         return writer
 
@@ -205,17 +209,17 @@ class StoreWriter:
         writers = (*self._columns.values(), *self._offsets.values())
         return {writer.layout.path: tail for writer in writers if (tail := writer.commit())}
 
-    def _array_writer(self, array: StoredArray) -> ArrayWriter:
-        return ArrayWriter(self.root, self.files, array, self._manifest)
+    def _array_writer(self, array: StoredArray, infos: Mapping[str, ArrayInfo]) -> ArrayWriter:
+        return ArrayWriter(self.root, self.files, array, infos[array.layout.path], self._manifest)
 
-    def _offsets_writer(self, axis: str) -> ArrayWriter:
+    def _offsets_writer(self, axis: str, infos: Mapping[str, ArrayInfo]) -> ArrayWriter:
         array = offsets_array(axis, self._manifest.n_rows)
         if (self.root / GROUP_FILE).exists():
-            return self._array_writer(array)
-        return self._new_offsets(axis)
+            return self._array_writer(array, infos)
+        return self._new_offsets(axis, infos)
 
-    def _new_offsets(self, axis: str) -> ArrayWriter:
-        writer = self._array_writer(offsets_array(axis, -1))
+    def _new_offsets(self, axis: str, infos: Mapping[str, ArrayInfo]) -> ArrayWriter:
+        writer = self._array_writer(offsets_array(axis, -1), infos)
         writer.append(np.zeros(1, np.int64))
         return writer
 
@@ -329,8 +333,9 @@ class StoreWriter:
         arrays = self.schema.arrays | {name: self._next_array(name) for name in old}
         schema = Schema({**self.schema.columns, **columns}, arrays)
         self._unusable = "setting columns stopped half-way"  # unless it comes to its end
-        writers = {name: self._array_writer(column_array(schema, name, 0)) for name in columns}
-        offsets = {axis: self._new_offsets(axis) for axis in schema.axes if axis not in self.schema.axes}
+        infos = array_infos(schema)
+        writers = {name: self._array_writer(column_array(schema, name, 0), infos) for name in columns}
+        offsets = {axis: self._new_offsets(axis, infos) for axis in schema.axes if axis not in self.schema.axes}
         made = (*writers.values(), *offsets.values())
         try:
             ends = self._fill(schema, writers, offsets, rows)
@@ -351,6 +356,9 @@ class StoreWriter:
         self._columns |= writers
         self._offsets |= offsets
         self._unusable = None
+        for writer in (*self._columns.values(), *self._offsets.values()):  # a dimension may have another name now
+            with suppress(OSError):  # what stays is written by the next writer
+                writer.describe(infos[writer.layout.path])
 
     def add_column(self, name: str, column: Column, values: Iterable[object]) -> None:
         """Add one column, with a value for every committed row, in order; see `set_columns`."""
@@ -458,27 +466,87 @@ class StoreWriter:
         return write_run(self.root, self.files, (first, n_rows), hashes, rows)
 
     def close(self) -> None:
-        """Release the files and the lock; what was not committed is gone."""
+        """Commit what was appended, as closing a file does, and release the files and the lock.
+
+        They are released whatever happens. A second call does nothing.
+
+        Raises
+        ------
+        IncompleteError
+            An append or a commit failed before, and rows appended since the last commit are lost; it says how many.
+        OSError
+            This commit failed; see `commit`.
+        """
         if not self._lock.is_held:
             return
-        self._unusable = "it was closed"
+        failed, n_lost = self._unusable, self._n_lost()
+        try:
+            if not failed:
+                self.commit()
+        finally:
+            self.discard()
+        if failed and n_lost:
+            again = "append them again with a new StoreWriter.open"
+            raise IncompleteError(f"{self.root}: {failed}, and {_discarded(n_lost)}; {again}")
+
+    def discard(self) -> None:
+        """Release the files and the lock without a commit: rows appended since the last commit are gone.
+
+        A second call does nothing.
+        """
+        if not self._lock.is_held:
+            return
+        has_leftovers = bool(self._unusable or self._new_ids)
+        self._unusable = CLOSED
+        self._new_ids.clear()
         try:
             for writer in (*self._columns.values(), *self._offsets.values()):
                 writer.close()
-            with suppress(OSError):  # the next writer does it
+            with suppress(OSError, StoreError):  # what stays is cleared by the next writer
+                if has_leftovers:
+                    clear_leftovers(self.root, read_manifest(self.root), self.files)
                 self.files.remove_tree(self.root / WORKING_DIR)
         finally:
             self._lock.release()
+
+    def _n_lost(self) -> int:
+        """Rows that would be gone without another commit."""
+        if not self._lock.is_held:  # they belong to the process that this one was forked from
+            return 0
+        if self._unusable and self._new_ids:  # a commit that failed may have come far enough
+            with suppress(StoreError):
+                return max(0, len(self) - read_manifest(self.root).n_rows)
+        return len(self._new_ids)
 
     def __enter__(self) -> "StoreWriter":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            if kind is None:
+        if self._unusable == CLOSED:
+            return
+        if kind is None:
+            try:
                 self.commit()
-        finally:
-            self.close()
+            finally:
+                self.discard()
+            return
+        n_lost = self._n_lost()
+        self.discard()
+        if n_lost:
+            warnings.warn(f"{self.root}: {_discarded(n_lost)}", RuntimeWarning, stacklevel=2)
+
+    def __del__(self) -> None:
+        lock = getattr(self, "_lock", None)  # none if somebody else has it
+        if lock is not None and lock.is_held and self._new_ids:
+            text = f"{self.root}: the writer was not closed; {_discarded(len(self._new_ids))}"
+            warnings.warn(text, RuntimeWarning, stacklevel=1, source=self)
+
+
+def _discarded(n: int) -> str:
+    """How many rows are lost."""
+    rows = "1 row" if n == 1 else f"{n:,} rows"
+    verb = "is" if n == 1 else "are"
+    return f"{rows} appended since the last commit {verb} discarded"
 
 
 def _axis_lengths(where: str, items: dict[str, np.ndarray], schema: Schema) -> dict[str, int]:

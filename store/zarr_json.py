@@ -7,6 +7,7 @@ writer first needs it: whoever only reads, every worker process among them, star
 import json
 from functools import cache
 
+from store.array_info import ArrayInfo
 from store.codecs import parse_codec
 from store.schema import ArrayLayout
 
@@ -18,10 +19,11 @@ def group_json(attributes: dict | None = None) -> bytes:
     return _text(_empty_group() | {"attributes": attributes or {}})
 
 
-def array_json(layout: ArrayLayout, n_items: int, names: tuple[str | None, ...] = ()) -> bytes:
-    """The document of a raw, sharded Zarr v3 array of `n_items` items, its dimensions called `names`."""
-    document = _empty_array(layout, names)
-    return _text(document | {"shape": [n_items, *layout.item_shape]})
+def array_json(layout: ArrayLayout, n_items: int, info: ArrayInfo) -> bytes:
+    """The document of a sharded Zarr v3 array of `n_items` items."""
+    document = _empty_array(layout, info.names)
+    shape = [n_items, *layout.item_shape]
+    return _text(document | {"shape": shape, "attributes": info.attributes})
 
 
 @cache

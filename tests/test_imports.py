@@ -12,8 +12,9 @@ ROOT = Path(__file__).parent.parent
 # A module may import those of earlier ranks only; a name stands for the modules under it without a rank of their own.
 RANKS = [
     ["store.errors"],
-    ["store.codecs", "store.files", "store.maps", "store.cache", "store.lock"],
+    ["store.codecs", "store.files", "store.maps", "store.cache", "store.lock", "store.frames", "store.summary"],
     ["store.schema"],
+    ["store.array_info"],
     ["store.manifest", "store.index", "store.layers", "store.origin", "store.split", "store.values", "store.zarr_json"],
     ["store.shard", "store.plan", "store.contents", "store.extras"],
     ["store.array"],
@@ -39,6 +40,7 @@ ALLOWED = {
     "torch": {
         "store.values",
         "store.batch",
+        "store.frames",
         "store.reader",
         "store.trace",
         "store.order",
@@ -94,7 +96,7 @@ def test_imports_run_one_way(path):
 
 def test_importing_store_stays_light():
     """Nothing of the training stack comes with it."""
-    heavy = "torch_geometric, transformers, lightning, lightning_fabric, sklearn, matplotlib"
+    heavy = "torch_geometric, transformers, lightning, lightning_fabric, sklearn, matplotlib, pandas"
     code = f"import store, store.sources.pickles, sys; print([m for m in '{heavy}'.split(', ') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"

@@ -6,7 +6,6 @@ A build that is stopped by an error or a signal first commits every whole row.
 """
 
 import json
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -87,7 +86,7 @@ def build_store(
     try:
         _drain(source, writer, remembered, progress, space)
     except BaseException as error:
-        _stop(writer, error)
+        _stop(writer)
         error.add_note(_kept(partial))
         raise
     writer.close()
@@ -114,13 +113,11 @@ def _drain(
     writer.merge_runs()
 
 
-def _stop(writer: StoreWriter, error: BaseException) -> None:
+def _stop(writer: StoreWriter) -> None:
     """Commit the rows that are whole, and close; what cannot be committed is lost, as the note on the error says."""
     with suppress(StoreError, OSError):  # the disk may be full, or the writer have stopped half-way
         writer.commit()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        writer.__exit__(type(error), error, error.__traceback__)
+    writer.discard()
 
 
 def _kept(partial: Path) -> str:
@@ -163,8 +160,10 @@ def open_begun(path: Path) -> TraceStore | None:
 
 def unfinished(path: Path) -> str | None:
     """What is beside `path` in place of a store: one that is being made, and the command that goes on; None if not."""
+    if path.exists():
+        return None
     partial = partial_path(path)
-    if path.exists() or not (partial / GROUP_FILE).is_file():
+    if not (partial / GROUP_FILE).is_file():
         return None
     begun = TraceStore.open(partial)
     held = f"{partial} holds {count(len(begun), 'trace')} of it"

@@ -414,7 +414,7 @@ def test_a_cache_below_one_chunk_is_refused_everywhere(small_path, open_with):
             open_with(store, cache_bytes=1)
 
 
-@pytest.mark.parametrize("wrong", [[-1], [0, 23], [2**40], np.array([2**63], np.uint64)])
+@pytest.mark.parametrize("wrong", [[0, 23], [2**40], np.array([2**63], np.uint64)])
 def test_rows_out_of_range_are_refused_with_the_range(small_path, wrong):
     with pytest.raises(IndexError, match=f"expected a row from 0 to 22, found {int(wrong[-1])}"):
         TraceLoader(small_path, rows=wrong)
@@ -422,9 +422,17 @@ def test_rows_out_of_range_are_refused_with_the_range(small_path, wrong):
         TraceDataset(small_path).__getitems__(wrong)
 
 
-@pytest.mark.parametrize("wrong", [[[0]], [0.5], ["0"], [True], 3])
+@pytest.mark.parametrize("wrong", [[-24], [0, -(2**40)]])
+def test_negative_rows_out_of_range_are_refused_with_the_range(small_path, wrong):
+    with pytest.raises(IndexError, match=f"expected a row from -23 to 22, found {wrong[-1]}"):
+        TraceLoader(small_path, rows=wrong)
+    with pytest.raises(IndexError, match="expected a row from -23 to 22, found"):
+        TraceDataset(small_path).__getitems__(wrong)
+
+
+@pytest.mark.parametrize("wrong", [[[0]], [0.5], "0", [True], [0, "0"], ["0", 0], np.array([0], object), 3])
 def test_rows_that_are_no_integers_are_refused(small_path, wrong):
-    with pytest.raises(TypeError, match="rows: expected a sequence of integers"):
+    with pytest.raises(TypeError, match=r"rows: expected a sequence of (integers|trace ids)"):
         TraceLoader(small_path, rows=wrong)
 
 

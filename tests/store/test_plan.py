@@ -161,7 +161,7 @@ def test_layers_that_are_not_there_and_other_axes(numbered):
     store, _ = numbered
     with pytest.raises(NotFoundError, match="column 'raw': there is no layer 9; it has layers 8,16,17,24"):
         store.plan(["raw"], {"raw": {"layers": "9"}})
-    with pytest.raises(TypeError, match="axis 'hidden': expected a slice or an integer, or for layers a text"):
+    with pytest.raises(TypeError, match="axis 'hidden': expected a slice or an integer, found '1'; only layers"):
         store.plan(["raw"], {"raw": {"hidden": "1"}})
 
 

@@ -246,7 +246,8 @@ def test_a_commit_is_done_when_only_its_leftovers_stay(path):
         writer.merge_runs()
     assert len(ids(path)) == 21
     StoreWriter.open(path).close()
-    assert not verify_store(path).problems
+    report = verify_store(path)
+    assert report.problems == report.leftovers == []
 
 
 def test_odd_files_are_told(path, monkeypatch):

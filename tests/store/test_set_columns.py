@@ -71,7 +71,8 @@ def test_ragged_columns_and_strings_are_added(path):
         row = ROWS[0][1]
         writer.append("more", row | value(99, len(row["tokens"])))
     store = TraceStore.open(path, check=True)
-    assert not verify_store(path).problems
+    report = verify_store(path)
+    assert report.problems == report.leftovers == []
     expected = [(row, v) for (_, row), v in zip(ROWS, values, strict=True)]
     for found, (row, v) in zip(store, [*expected, (ROWS[0][1], value(99, len(ROWS[0][1]["tokens"])))], strict=True):
         assert_same_row(found, row | v)

@@ -12,7 +12,7 @@ from store import Column, Schema, StoreWriter
 from store.cli import main
 from store.files import Files
 from store.schema import DTYPES
-from store.verify import verify_store
+from store.verify import KINDS, Problem, Report, verify_store
 
 EVERY = Schema(
     {
@@ -35,7 +35,9 @@ def run(capsys, *arguments):
 
 
 def problems(path, **options):
-    return verify_store(path, **options).problems
+    report = verify_store(path, **options)
+    assert report.leftovers == []
+    return report.problems
 
 
 def test_a_whole_store_has_no_problem(tmp_path):
@@ -75,11 +77,14 @@ DAMAGE = {
     "metadata": (lambda p: (p / "flag/zarr.json").write_text("{}"), ("document", None, None, None)),
     "no metadata": (lambda p: (p / "_index/zarr.json").unlink(), ("document", None, None, None)),
     "a strange file": (lambda p: (p / "notes.txt").write_text(""), ("leftover", None, None, None)),
-    "a shard too many": (lambda p: (p / "label/c/9").write_text(""), ("leftover", None, None, None)),
     "a link": (lambda p: (p / "elsewhere").symlink_to("/tmp"), ("leftover", None, None, None)),  # noqa: S108
     "a link that hangs": (lambda p: (p / "label/c/7").symlink_to("/nowhere"), ("leftover", None, None, None)),
 }
 ONLY_CHUNKS = ("a raw chunk", "a plane", "a compressed chunk", "a fixed column", "a text", "an id", "offsets")
+
+
+def kind_of(problem):
+    return problem.kind
 
 
 def where(problem):
@@ -122,7 +127,11 @@ def test_all_damage_is_listed_in_one_run(path, capsys):
     status, out, _ = run(capsys, path)
     assert status == 1
     assert out.splitlines()[0].startswith(f"{path}: {len(report.problems)} problems (17 traces, ")
+    assert out.splitlines()[1:] == report.lines()
+    status, out, _ = run(capsys, path, "--verbose")
+    assert status == 1
     assert out.splitlines()[1:] == list(map(str, report.problems))
+    assert [problem.kind for problem in report.problems] == sorted(map(kind_of, report.problems), key=KINDS.index)
     status, out, _ = run(capsys, path, "--json")
     assert status == 1
     assert json.loads(out) == {"store": str(path)} | json.loads(json.dumps(report.to_json()))
@@ -165,26 +174,118 @@ def test_what_a_writer_has_not_committed_is_not_judged(path, capsys):
     assert (report.problems, report.writer, report.rows) == ([], False, 77)
 
 
-def test_what_a_dead_writer_left_is_told(path):
-    """Files that only its next writer, or repair, removes; no committed chunk counts as damaged by what it added."""
+class Dies(Files):
+    """Stops a commit at the first directory that it makes durable."""
 
-    class Dies(Files):
-        def sync_dir(self, path):
-            raise OSError(5, "died")
+    def sync_dir(self, path):
+        raise OSError(5, "died")
 
+
+@pytest.fixture
+def killed(path):
+    """The store as a writer leaves it that is killed in a commit: files too many, and metadata ahead of the commit."""
     writer = StoreWriter.open(path)
     for trace_id, row in make_rows(SCHEMA, 30, seed=7):
         writer.append(f"new {trace_id}", row)
     writer.files = Dies()
     with pytest.raises(OSError, match="died"):
         writer.commit()
-    shutil.copytree(path, path.with_name("dead.zarr"))  # as the disk is then; nobody holds the copy's lock
-    writer.close()
-    found = problems(path.with_name("dead.zarr"))
-    assert {problem.kind for problem in found} <= {"leftover", "document"}
-    assert len(found) > 3
-    StoreWriter.open(path.with_name("dead.zarr")).close()
-    assert problems(path.with_name("dead.zarr")) == []
+    killed = shutil.copytree(path, path.with_name("killed.zarr"))  # nobody holds the copy's lock
+    writer.discard()
+    return killed
+
+
+def test_what_a_killed_writer_left_is_no_problem(killed, capsys):
+    """It is counted, and gone when the next writer has opened the store."""
+    report = verify_store(killed)
+    assert report.problems == []
+    assert {leftover.kind for leftover in report.leftovers} == {"interrupted"}
+    ahead = [leftover for leftover in report.leftovers if "expected shape" in leftover.text]
+    n_files = len(report.leftovers) - len(ahead)
+    assert n_files > 3
+    status, out, _ = run(capsys, killed)
+    assert (status, out.count("\n")) == (0, 1)
+    found = f"whole; {n_files} files of an interrupted write that the next writer removes"
+    assert out.startswith(
+        f"{killed}: {found}; metadata of {len(ahead)} arrays that the next writer sets back (17 traces, "
+    )
+    status, out, _ = run(capsys, killed, "--verbose")
+    assert (status, out.splitlines()[1:]) == (0, list(map(str, report.leftovers)))
+    status, out, _ = run(capsys, killed, "--json")
+    shown = json.loads(out)
+    assert (status, shown["whole"], shown["problems"], len(shown["leftovers"])) == (0, True, [], len(report.leftovers))
+    StoreWriter.open(killed).close()
+    assert problems(killed) == []
+
+
+def test_damage_beside_what_a_killed_writer_left_comes_first(killed, capsys):
+    flip(killed / "tokens/c/0", 20)
+    (killed / "notes.txt").write_text("")
+    status, out, _ = run(capsys, killed)
+    first, *lines = out.splitlines()
+    assert status == 1
+    assert first.startswith(f"{killed}: 2 problems; ")
+    assert "files of an interrupted write that the next writer removes" in first
+    assert [line.split(":")[0] for line in lines] == ["damaged", "leftover"]
+    assert len(run(capsys, killed, "--verbose")[1].splitlines()) > 5
+
+
+def test_metadata_ahead_without_a_killed_writer_is_a_problem(path):
+    """Nothing but a writer, or damage, makes an array longer than the commit says."""
+    label = path / "label/zarr.json"
+    label.write_text(json.dumps(json.loads(label.read_text()) | {"shape": [47]}))
+    (problem,) = problems(path)
+    assert str(problem) == "document: label/zarr.json: expected shape [17], found [47]"
+
+
+def test_a_shard_too_many_is_what_a_writer_left(path):
+    (path / "label/c/9").write_text("")
+    report = verify_store(path)
+    assert report.problems == []
+    assert list(map(str, report.leftovers)) == ["interrupted: label/c/9: a file of an interrupted write"]
+    assert report.headline() == "whole; 1 file of an interrupted write that the next writer removes"
+
+
+def test_a_writer_that_is_closed_leaves_nothing(path):
+    """Also one that failed in a commit, or whose rows were discarded."""
+    for files in (Files(), Dies()):
+        writer = StoreWriter.open(path)
+        for trace_id, row in make_rows(SCHEMA, 30, seed=7):
+            writer.append(f"new {trace_id}", row)
+        writer.files = files
+        if isinstance(files, Dies):
+            with pytest.raises(OSError, match="died"):
+                writer.commit()
+            writer.files = Files()
+        writer.discard()
+        assert problems(path) == []
+        assert not (path / "_tmp").exists()
+
+
+def test_equal_problems_are_one_line_with_their_count():
+    """They differ in numbers, checksums and rows only; other columns and other kinds are lines of their own."""
+    sums = ["0a1b2c3d", "ffffffff", "12345678"]
+    found = [
+        Problem(
+            "damaged",
+            f"{name}/c/{i}",
+            f"array {name!r}, shard {i}, chunk 0: expected checksum {sums[i]}, found 00000000",
+            name,
+            i,
+            0,
+            (i, i + 1),
+        )
+        for name in ("layer_1", "layer_2")
+        for i in range(3)
+    ]
+    strange = [Problem("leftover", f"{name}.txt", f"{name}.txt: expected no file, found one") for name in "abc"]
+    alone = Problem("document", "label/zarr.json", "label/zarr.json: expected an object, found list")
+    assert Report(1, 9, [*found, alone, *strange]).lines() == [
+        f"{found[0]} (and 2 like it, rows 0 to 3 in all)",
+        f"{found[3]} (and 2 like it, rows 0 to 3 in all)",
+        str(alone),
+        f"{strange[0]} (and 2 like it)",
+    ]
 
 
 def test_damage_that_zarr_python_would_not_tell(path):

@@ -639,7 +639,7 @@ class StoppedSource(HuggingFaceSource):
 def test_what_is_left_out_is_counted_once_wherever_a_build_stops(tmp_path, overflowing, tokenizer, monkeypatch, killed):
     """Stopped before every row in turn, and at each of them again: the same rows, bit for bit, and the same remarks."""
     if killed:  # nothing is committed in the end, but rows were by the clock
-        monkeypatch.setattr("store.sources.build._stop", lambda writer, error: writer.close())
+        monkeypatch.setattr("store.sources.build._stop", lambda writer: writer.discard())
         monkeypatch.setattr("store.writer.COMMIT_ROWS", 2)
     settings = {"batch_size": 4, "decoding": Decoding(num_samples=2), "columns": ["hs_last", "hidden_states", "tokens"]}
 
