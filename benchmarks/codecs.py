@@ -13,8 +13,8 @@ import numpy as np
 
 from benchmarks.harness import Parser, example_store, finish, parser, plot_bars, run
 from store import TraceStore
-from store.codecs import parse_codec
-from store.sources.arguments import path as path_argument
+from store.cli.arguments import path as path_argument
+from store.format.codecs import parse_codec
 
 CODECS = ("zstd:1", "zstd:3", "blosc:lz4:1:shuffle", "blosc:lz4:1:bitshuffle", "blosc:zstd:1:bitshuffle")
 CHUNK_KB = (64, 256, 1024)

@@ -32,8 +32,8 @@ from typing import NoReturn
 import numpy as np
 
 from store import Column, Schema, StoreError, StoreWriter, TraceStore, permutation
+from store.cli.arguments import path as path_argument
 from store.extras import find_checkout, missing_package
-from store.sources.arguments import path as path_argument
 
 __all__ = [
     "FlatCopy",
@@ -223,8 +223,8 @@ def make_store(path: Path, columns: dict[str, Column], rows: Callable[[], Iterat
 def example_store(directory: Path) -> TraceStore:
     """The embedded example's traces, built now unless they are there."""
     with needs_extra("extract"):
-        from store.sources.build import build_store
         from store.sources.example import ExampleSource
+        from store.write.build import build_store
 
     path = directory / "example.zarr"
     return TraceStore.open(path) if path.exists() else build_store(path, ExampleSource())

@@ -109,8 +109,8 @@ def load_and_save(files: list[Path], out: Path) -> None:
 
 
 def import_files(files: list[Path], out: Path) -> None:
-    from store.sources.build import build_store
-    from store.sources.imports import ImportSource
+    from store.sources.legacy.imports import ImportSource
+    from store.write.build import build_store
 
     if files:
         build_store(out / "s.zarr", ImportSource(files))

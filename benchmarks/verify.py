@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.harness import alternate_cold, finish, make_store, parser, ragged_rows, ratios, run, sequential
 from store import Column
-from store.verify import verify_store
+from store.check.verify import verify_store
 
 ROW_BYTES, ITEM_BYTES = 1_000_000, 4096
 

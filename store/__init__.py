@@ -9,8 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from store.batch import Batch, Ragged, Row
-    from store.dataset import TraceDataset
     from store.errors import (
         CorruptError,
         FormatError,
@@ -22,12 +20,14 @@ if TYPE_CHECKING:
         StoreError,
         VersionError,
     )
-    from store.loader import TraceLoader
-    from store.order import GlobalShuffleSampler, permutation
-    from store.reader import TraceStore
-    from store.schema import Column, Schema
-    from store.trace import Trace
-    from store.writer import StoreWriter
+    from store.feed.dataset import TraceDataset
+    from store.feed.loader import TraceLoader
+    from store.feed.order import GlobalShuffleSampler, permutation
+    from store.format.schema import Column, Schema
+    from store.read.batch import Batch, Ragged, Row
+    from store.read.store import TraceStore
+    from store.read.trace import Trace
+    from store.write.writer import StoreWriter
 
 __all__ = [
     "Batch",
@@ -54,18 +54,18 @@ __all__ = [
 ]
 
 _WHERE = {
-    "Batch": "store.batch",
-    "Column": "store.schema",
-    "GlobalShuffleSampler": "store.order",
-    "Ragged": "store.batch",
-    "Row": "store.batch",
-    "Schema": "store.schema",
-    "StoreWriter": "store.writer",
-    "Trace": "store.trace",
-    "TraceDataset": "store.dataset",
-    "TraceLoader": "store.loader",
-    "TraceStore": "store.reader",
-    "permutation": "store.order",
+    "Batch": "store.read.batch",
+    "Column": "store.format.schema",
+    "GlobalShuffleSampler": "store.feed.order",
+    "Ragged": "store.read.batch",
+    "Row": "store.read.batch",
+    "Schema": "store.format.schema",
+    "StoreWriter": "store.write.writer",
+    "Trace": "store.read.trace",
+    "TraceDataset": "store.feed.dataset",
+    "TraceLoader": "store.feed.loader",
+    "TraceStore": "store.read.store",
+    "permutation": "store.feed.order",
 }
 
 

@@ -7,7 +7,7 @@ import sys
 def run() -> int:
     """Import what the commands need and run one; Ctrl-C ends either in one line."""
     try:
-        from store.cli import Terminated, main
+        from store.cli.main import Terminated, main
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 

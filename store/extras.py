@@ -9,7 +9,7 @@ import shlex
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
-from store.manifest import FORMAT_VERSION
+from store.format.manifest import FORMAT_VERSION
 
 __all__ = ["find_checkout", "missing_package", "version_text"]
 

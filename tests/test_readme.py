@@ -59,12 +59,18 @@ def test_commands_exist():
 
 
 def test_the_tree_names_files_that_exist():
+    """Folders, and in them the files that a line speaks of."""
     tree = next(block for block in blocks("") if block.startswith("store/"))
-    section = ""
+    section = folder = ""
     for line in tree.splitlines():
-        section = line.split()[0] if not line.startswith(" ") else section
-        for name in re.findall(r"\b\w+\.py\b|\bsources/", line):
-            assert (ROOT / section / name).exists(), name
+        if not line.startswith(" "):
+            section = folder = line.split()[0]
+        elif re.match(r"  \w+/", line):
+            folder = f"{section}{line.split()[0]}"
+        for name in re.findall(r"\b\w+/", line.removeprefix(section)):
+            assert any((ROOT / place / name).is_dir() for place in ("", section, folder)), name
+        for name in re.findall(r"\b\w+\.py\b", line):
+            assert any((ROOT / place / name).exists() for place in (section, folder)), name
 
 
 def test_pictures_exist_and_it_is_short():

@@ -11,9 +11,9 @@ import numpy as np
 from models import BASELINES, DETECTORS, PROBES, find
 from store import Column, StoreError, TraceStore
 from store.errors import closest
-from store.layers import recorded_layers
-from store.sources.build import unfinished
-from store.split import SIDES
+from store.format.layers import recorded_layers
+from store.sources.split import SIDES
+from store.write.build import unfinished
 from train.config import ALL, Config, check_names, off_flag
 from train.data import TrainingData
 from train.errors import ConfigError, DataError

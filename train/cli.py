@@ -99,8 +99,8 @@ def build_example(path: Path) -> None:
     from train.cpu import cpu_arithmetic
 
     try:
-        from store.sources.build import build_store
         from store.sources.example import ExampleSource
+        from store.write.build import build_store
     except ModuleNotFoundError as error:
         message = missing_package(error, "extract")
         if message is None:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from models import BASELINES, DETECTORS, PROBES
 from store.errors import SchemaError, closest
-from store.layers import attach_layers, parse_layers
+from store.format.layers import attach_layers, parse_layers
 from train.errors import ConfigError
 from train.files import expand
 

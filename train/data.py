@@ -11,7 +11,7 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from store import Batch, TraceLoader, TraceStore
-from store.layers import LAYERS_AXIS, choose_layers
+from store.format.layers import LAYERS_AXIS, choose_layers
 from train.config import Config
 from train.split import Split
 
@@ -49,8 +49,8 @@ class TrainingData:
     replaced : role -> column of the store
         Of columns that stand in for those that detectors name.
     layers : str or None
-        The layers to read of columns that have an axis `layers`, as the model numbers them (`store.layers` has the
-        forms); None for all.
+        The layers to read of columns that have an axis `layers`, as the model numbers them (the forms are those of
+        `store.format.layers`); None for all.
     start : float64 (n_rows,) or None
         Log-odds that detectors add to; None: they say it all.
     """

@@ -18,7 +18,7 @@ from lightning_fabric import Fabric
 from models import BASELINES, DETECTORS, PROBES, Detector, Probe, find
 from models.losses import ClassificationLoss
 from store import StoreError
-from store.layers import choose_layers
+from store.format.layers import choose_layers
 from train.checkpoint import load_weights, save_checkpoint
 from train.checks import chosen, find_remarks, missing
 from train.config import Arguments, Config, flag_of

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from store.split import SIDES
+from store.sources.split import SIDES
 from train.errors import DataError
 from train.metrics import auroc
 from train.report.record import KEYS

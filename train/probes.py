@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from models import FittedProbe, Probe
-from store.split import SIDES
+from store.sources.split import SIDES
 from train.config import Config
 from train.data import TrainingData
 from train.errors import DataError

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from store import TraceStore
-from store.layers import recorded_layers
-from store.origin import origins_of
+from store.format.layers import recorded_layers
+from store.format.origin import origins_of
 from train.checkpoint import load_checkpoint, save_checkpoint
 from train.config import Config, flag_of, settings_of
 from train.errors import CheckpointError, ConfigError

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from models import BASELINES, DETECTORS, PROBES, FittedProbe, find
 from store import Column, StoreWriter, TraceStore
 from store.errors import closest
-from store.layers import format_layers
-from store.origin import LAYERS, find_difference, origins_of
-from store.sources.build import unfinished
-from store.split import side_of_question
+from store.format.layers import format_layers
+from store.format.origin import LAYERS, find_difference, origins_of
+from store.sources.split import side_of_question
+from store.write.build import unfinished
 from train.checkpoint import load_checkpoint, load_weights
 from train.checks import check_reader
 from train.config import Config, check_config, settings_of

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from store import TraceStore
-from store.split import SIDES, side_of_question
+from store.sources.split import SIDES, side_of_question
 from train.config import Config
 from train.errors import DataError
 

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 from store.errors import FormatError, NotFoundError, SchemaError
-from store.files import Files
-from store.origin import origins_of
-from store.reader import TraceStore
-from store.schema import Column, Schema
-from store.sources import COMMAND
-from store.sources.build import build_store, check_partial, identity, open_begun, partial_path
+from store.format.origin import origins_of
+from store.format.schema import Column, Schema
+from store.read.store import TraceStore
 from store.sources.questions import TraceNumbers
 from store.sources.relabel import RELABELLED
-from store.split import SIDES, side_of_question
-from store.writer import StoreWriter
+from store.sources.split import SIDES, side_of_question
+from store.write.build import build_store, check_partial, identity, open_begun, partial_path
+from store.write.files import Files
+from store.write.source import COMMAND
+from store.write.writer import StoreWriter
 
 __all__ = [
     "CopySource",

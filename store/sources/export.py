@@ -16,10 +16,10 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from store.batch import Batch
 from store.errors import NotFoundError, SchemaError, StoreError, closest
-from store.reader import TraceStore
-from store.schema import TRACE_ID, Column, Schema
+from store.format.schema import TRACE_ID, Column, Schema
+from store.read.batch import Batch
+from store.read.store import TraceStore
 
 __all__ = ["export_table", "exportable"]
 

@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from store.errors import CorruptError, FormatError, NotFoundError, SchemaError
-from store.reader import TraceStore
-from store.schema import Column, Schema
+from store.format.schema import Column, Schema
+from store.read.store import TraceStore
 from store.sources.labels import SCORE_THRESHOLD
 from store.sources.scores import ScoreTable
-from store.writer import StoreWriter
+from store.write.writer import StoreWriter
 
 __all__ = [
     "RELABELLED",

@@ -11,9 +11,10 @@ import zarr
 from crc32c import crc32c
 from oracle import bits, make_rows, write_store
 
-from store import Column, NotFoundError, Schema, StoreError, TraceStore, schema
-from store.schema import TRACE_ID
-from store.verify import Report, verify_store
+from store import Column, NotFoundError, Schema, StoreError, TraceStore
+from store.check.verify import Report, verify_store
+from store.format import schema
+from store.format.schema import TRACE_ID
 
 SMALL = Schema(
     {

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from store.files import Files
+from store.write.files import Files
 
 ENTRIES = ("make_dir", "create", "sync", "sync_dir", "rename", "remove", "remove_if_empty", "exchange")
 DIRECTORY = -1

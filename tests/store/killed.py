@@ -52,13 +52,13 @@ def kill_runs(modules: str, commit_rows: str, share: str, command: str, *argumen
     """The script."""
     import torch
 
-    import store.writer
-    from store.cli import main
+    import store.write.writer
+    from store.cli.main import main
 
     for module in modules.split(","):
         import_module(module)
     torch.set_num_threads(1)
-    store.writer.COMMIT_ROWS = int(commit_rows)
+    store.write.writer.COMMIT_ROWS = int(commit_rows)
     began = time.monotonic()
     assert main([command, "whole.zarr", *arguments]) == 0
     seconds = time.monotonic() - began

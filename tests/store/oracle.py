@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import zarr
 
 from store import Batch, Column, Ragged, Schema, StoreWriter
 
@@ -104,3 +105,13 @@ def assert_batch(batch: Batch, expected: list[dict]) -> None:
         if isinstance(value, Ragged):
             assert value.offsets[0] == 0
             assert value.offsets[-1] == len(value.values) == sum(len(row[name]) for row in expected)
+
+
+def assert_zarr_shows(path, schema, rows):
+    group = zarr.open_group(path, mode="r")
+    for name, column in schema.columns.items():
+        assert group[name][...].tobytes() == expected_bytes(column, [row[name] for _, row in rows]), name
+
+
+def expected_bytes(column, values):
+    return b"".join(value.encode() if column.is_text else bits(value) for value in values)

@@ -10,15 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from store import cli, extras
+from store import extras
+from store.cli import main as cli
 from store.extras import find_checkout, missing_package, version_text
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = {
-    "train": ("train", ["--store", "none.zarr"], "train", "rich"),
-    "compare": ("train", ["compare", "none"], "train", "rich"),
-    "predict": ("train", ["predict", "--run", "none", "--store", "none.zarr"], "train", "lightning_fabric"),
-    "extract": ("store", ["extract", "t.zarr", "--model", "m", "--questions", "q.jsonl"], "extract", "transformers"),
+    "train": ("train.cli", ["--store", "none.zarr"], "train", "rich"),
+    "compare": ("train.cli", ["compare", "none"], "train", "rich"),
+    "predict": ("train.cli", ["predict", "--run", "none", "--store", "none.zarr"], "train", "lightning_fabric"),
+    "extract": (
+        "store.cli.main",
+        ["extract", "t.zarr", "--model", "m", "--questions", "q.jsonl"],
+        "extract",
+        "transformers",
+    ),
 }
 
 
@@ -41,7 +47,7 @@ def test_a_command_without_its_extra_says_what_to_install(name, tmp_path):
     """One line, exit status 2, and a requirement of the extra."""
     package, arguments, extra, module = COMMANDS[name]
     (tmp_path / "q.jsonl").write_text('{"question_id": "q", "question": "1+1", "answers": ["2"]}\n')
-    code = f"import sys; sys.modules[{module!r}] = None; from {package}.cli import main; sys.exit(main({arguments!r}))"
+    code = f"import sys; sys.modules[{module!r}] = None; from {package} import main; sys.exit(main({arguments!r}))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,

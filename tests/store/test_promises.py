@@ -16,12 +16,12 @@ import pytest
 from damage import flip
 
 from store import Column, CorruptError, IncompleteError, LockedError, Schema, SchemaError, StoreWriter, TraceStore
-from store import writer as writer_module
-from store.cli import main
-from store.files import Files
-from store.lock import WriterLock
-from store.repair import plan_repair, repair_store
-from store.verify import verify_store
+from store.check.repair import plan_repair, repair_store
+from store.check.verify import verify_store
+from store.cli.main import main
+from store.write import writer as writer_module
+from store.write.files import Files
+from store.write.lock import WriterLock
 
 SCHEMA = Schema({"x": Column("int32", axis="t", chunk_items=4, shard_items=8), "label": Column("int8")})
 
@@ -57,7 +57,7 @@ def test_provenance_is_what_will_be_read(path):
 
 
 def test_metadata_that_no_reader_would_take_is_refused(path, monkeypatch):
-    monkeypatch.setattr("store.writer.MAX_FILE_BYTES", 10_000)
+    monkeypatch.setattr("store.write.writer.MAX_FILE_BYTES", 10_000)
     with pytest.raises(SchemaError, match="expected metadata of at most 10000 bytes"), StoreWriter.open(path) as writer:
         writer.provenance = {"x": "a" * 10_000}
     assert len(ids(path)) == 20
@@ -112,7 +112,7 @@ def test_a_lock_is_that_of_what_is_at_the_path(path, tmp_path):
         return fd
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("store.lock.os.open", exchanging)
+        patched.setattr("store.write.lock.os.open", exchanging)
         lock = WriterLock(path)
     with pytest.raises(LockedError):
         WriterLock(path)

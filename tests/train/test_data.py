@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from store import Column, Schema, StoreWriter, TraceStore
-from store.split import SIDES, side_of_question
+from store.sources.split import SIDES, side_of_question
 from train.checks import check_layers, check_threshold, missing_columns
 from train.config import Config
 from train.data import TrainingData

@@ -8,7 +8,7 @@ import torch
 from torch_geometric.data import Data
 
 from store import Column, Schema, StoreWriter
-from store.cli import main as store_main
+from store.cli.main import main as store_main
 from train.cli import main
 
 N, L, D = 240, 2, 8

@@ -8,7 +8,7 @@ import torch
 
 from models import BASELINES, Detector, Outputs
 from store import TraceStore
-from store.split import SIDES
+from store.sources.split import SIDES
 from train import experiment
 from train.checkpoint import load_checkpoint, save_checkpoint
 from train.config import Arguments, Config

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from store.split import SIDES
+from store.sources.split import SIDES
 from train.files import replace_file
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
-from store.layers import format_layers
-from store.split import SIDES
+from store.format.layers import format_layers
+from store.sources.split import SIDES
 from train.config import Config
 from train.report.evidence import Evidence, Mistake
 

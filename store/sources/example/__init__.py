@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from store.sources.example.questions import example_questions
-from store.sources.huggingface import HuggingFaceSource, Question
+from store.sources.huggingface.source import HuggingFaceSource, Question
 
 __all__ = ["MODEL_DIR", "PROMPT_TEMPLATE", "ExampleSource", "example_questions"]
 

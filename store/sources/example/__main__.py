@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from store.sources.arguments import path
+from store.cli.arguments import path
 from store.sources.example.recipe import Recipe, save_model, train_model
 
 

@@ -8,12 +8,12 @@ import pytest
 from oracle import SCHEMA, assert_same_row, make_rows, write_store
 
 from store import Column, LockedError, NotFoundError, Schema, SchemaError, StoreWriter, TraceStore
-from store.cli import main
-from store.files import Files
-from store.sources import COMMAND, REMARKS
-from store.sources.build import build_store, open_begun, partial_path
+from store.cli.main import main
 from store.sources.copies import CopySource, merge_stores, rows_of_questions, rows_of_side
-from store.split import SIDES, side_of_question
+from store.sources.split import SIDES, side_of_question
+from store.write.build import build_store, open_begun, partial_path
+from store.write.files import Files
+from store.write.source import COMMAND, REMARKS
 
 ROWS = make_rows(SCHEMA, 30, seed=5)
 PARTS = (ROWS[:13], ROWS[13:14], ROWS[14:])
@@ -44,7 +44,7 @@ def test_a_merged_store_holds_all_rows_in_order(tmp_path, parts):
 
 @pytest.mark.parametrize("stop", range(18))
 def test_a_stopped_merge_goes_on(tmp_path, parts, stop, monkeypatch):
-    monkeypatch.setattr("store.writer.COMMIT_ROWS", 4)
+    monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 4)
 
     def progress(done):
         if done == 13 + stop:

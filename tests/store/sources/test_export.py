@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from store import Column, NotFoundError, Schema, SchemaError, StoreError, StoreWriter, TraceStore
-from store.cli import main
+from store.cli.main import main
 from store.sources import export
 from store.sources.export import export_table
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from store import Column, CorruptError, FormatError, NotFoundError, Schema, SchemaError, StoreWriter, TraceStore
-from store.cli import main
-from store.files import Files
+from store.check.verify import verify_store
+from store.cli.main import main
 from store.sources.copies import merge_stores
 from store.sources.relabel import commit_labels, plan_labels, read_labels, set_labels, undo_labels
 from store.sources.scores import ScoreTable
-from store.verify import verify_store
+from store.write.files import Files
 
 COLUMNS = {"question_id": Column("utf8"), "score": Column("float32"), "label": Column("int8")}
 PROVENANCE = {"label_rule": "exact", "score_threshold": 0.5, "model": "m"}

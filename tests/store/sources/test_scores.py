@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from store import FormatError, SchemaError, TraceStore
-from store.cli import main
+from store.cli.main import main
 from store.sources.scores import ScoreTable, build_table, read_scores
 
 

@@ -1,0 +1,1 @@
+"""Is a store whole, and how does it become so?"""

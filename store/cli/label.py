@@ -1,0 +1,318 @@
+"""The commands `python -m store label` and `python -m store export`, and the arguments that say how scores are read."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from store.cli.arguments import finite, names, path
+from store.cli.progress import Progress
+from store.errors import SchemaError
+from store.read.store import TraceStore
+from store.reports import count_lines
+from store.sources.labels import SCORE_THRESHOLD, one_class_warning
+
+if TYPE_CHECKING:
+    from store.sources.relabel import LabelPlan
+    from store.sources.scores import ScoreTable
+
+__all__ = ["add_commands", "add_score_columns", "read_given_scores", "run_export", "run_label", "understood_lines"]
+
+N_SHOWN = 3  # ids that are named of those that fit nothing
+
+READING = """FILE is CSV with a header (comma, semicolon or tab) or JSON lines. Columns are found by name:
+  trace_id      the value is of this trace
+  question_id   the value is of all traces of this question; where a line has a trace_id too,
+                that one counts
+  score, bleurt_score, bleurt, rouge_l, rougel
+                a score, higher is better: label 1 (hallucination) below --score-threshold, else 0
+  label, is_hallucination, hallucination
+                a label: 1 or true = hallucination, 0 or false = right, -1 = unlabelled
+Of the scores and labels exactly one may be there; else choose: --score-column, --label-column.
+A column where 1 means right is a score: --score-column correct. Empty values are passed over.
+In a store without question ids, those of FILE are compared with its trace ids."""
+
+LABEL_EXAMPLES = f"""{READING}
+
+Traces that FILE does not list keep score and label, unless --replace-all. A trace that gets a label
+has no score then, so that python -m train --score-threshold leaves it unlabelled. Scores of which a
+low one is better are stored with their sign turned: in every store label = 1 iff score < threshold.
+The threshold of python -m train --score-threshold is compared with the stored scores, so turn its
+sign too. If no id of FILE is in the store, nothing is changed.
+
+What FILE was understood to say, and how many labels change, is printed before anything is written.
+Scores and labels that are replaced are kept beside the store, in STORE.labels-GENERATION.csv;
+--undo brings back those before the last change, and done again takes that back.
+
+examples:
+  python -m store label traces.zarr --scores ground_truth_scores.csv
+  python -m store label traces.zarr --scores bleurt.csv --score-threshold 0.4 --dry-run
+  python -m store label traces.zarr --scores judged.csv --label-column wrong
+  python -m store label traces.zarr --scores ppl.csv --score-column ppl --lower-is-better \\
+      --score-threshold 20
+  python -m store label traces.zarr --undo
+"""
+
+EXPORT_EXAMPLES = """Always with trace_id, and with question_id where the store has it. Columns of one number or one
+text in each row can be exported; arrays (hidden states, attention) cannot. A score that is not there
+(NaN) is an empty cell in CSV and null in JSON lines; references is a JSON list, as text in CSV and
+Parquet, as a list in JSON lines. FILE appears whole or not at all. Parquet needs pyarrow.
+
+To have the answers judged: export them, add a column "score" (higher is better) or "label"
+(1 = hallucination) to the file, and give it to python -m store label. By the trace_id in it each
+sample of a question is scored by itself.
+
+examples:
+  python -m store export traces.zarr --columns question,answer,references --to answers.csv
+  python -m store export traces.zarr --columns answer,score --ids ids.txt --to few.jsonl
+  python -m store label traces.zarr --scores answers_judged.csv
+"""
+
+
+def add_commands(commands: argparse._SubParsersAction) -> None:
+    """Add them to the parser of `python -m store`."""
+    _add_label(commands)
+    _add_export(commands)
+
+
+def _add_label(commands: argparse._SubParsersAction) -> None:
+    label = commands.add_parser(
+        "label",
+        help="score and label the traces of a store, or take that back",
+        description="Give traces of a store scores and labels from a file, in one commit that touches nothing else.",
+        epilog=LABEL_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    label.add_argument("store", metavar="STORE", type=path)
+    source = label.add_mutually_exclusive_group(required=True)
+    source.add_argument("--scores", metavar="FILE", type=path, help="scores or labels by trace_id or question_id")
+    source.add_argument("--undo", action="store_true", help="bring back the labels before the last change")
+    add_score_columns(label)
+    label.add_argument(
+        "--score-threshold",
+        type=finite,
+        help=f"label 1 (hallucination) below it; above it with --lower-is-better (default {SCORE_THRESHOLD})",
+    )
+    label.add_argument(
+        "--replace-all",
+        action="store_true",
+        help="traces that FILE does not list lose score and label (default: they keep both)",
+    )
+    label.add_argument("--dry-run", action="store_true", help="print what would change, write nothing")
+    label.set_defaults(run=run_label)
+
+
+def _add_export(commands: argparse._SubParsersAction) -> None:
+    export = commands.add_parser(
+        "export",
+        help="write texts and numbers of traces to a CSV, JSON lines or Parquet file",
+        description="Write columns of a store to a table, one line for each trace.",
+        epilog=EXPORT_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    export.add_argument("store", metavar="STORE", type=path)
+    export.add_argument(
+        "--columns",
+        type=names,
+        help="names between commas, e.g. question,answer,references (default: all that can be exported)",
+    )
+    export.add_argument(
+        "--to",
+        metavar="FILE",
+        type=path,
+        required=True,
+        help="the file to write; its ending chooses the format: .csv, .jsonl or .parquet",
+    )
+    export.add_argument(
+        "--ids", metavar="FILE", type=path, help="only these: trace ids, one a line, in the order wanted"
+    )
+    export.add_argument("--overwrite", action="store_true", help="replace FILE if it is there (default: refuse)")
+    export.set_defaults(run=run_export)
+
+
+def add_score_columns(parser: argparse.ArgumentParser) -> None:
+    """`--score-column`, `--label-column`, `--higher-is-better` and `--lower-is-better`."""
+    column = parser.add_mutually_exclusive_group()
+    column.add_argument(
+        "--score-column", metavar="NAME", help="the column of the file to read as scores (default: by known names)"
+    )
+    column.add_argument(
+        "--label-column",
+        metavar="NAME",
+        help="the column of the file to read as labels, 1 = hallucination (default: by known names)",
+    )
+    direction = parser.add_mutually_exclusive_group()
+    direction.add_argument(
+        "--higher-is-better",
+        dest="lower_is_better",
+        action="store_false",
+        default=None,
+        help="high scores are right answers (default)",
+    )
+    direction.add_argument(
+        "--lower-is-better",
+        dest="lower_is_better",
+        action="store_true",
+        default=None,
+        help="low scores are right answers",
+    )
+
+
+def read_given_scores(args: argparse.Namespace) -> "ScoreTable | None":
+    """The file of `--scores`, read as `add_score_columns` says; None if there is none.
+
+    Raises SchemaError if it is said how a file is read that is not given.
+    """
+    from store.sources.scores import read_scores
+
+    if args.scores is not None:
+        return read_scores(
+            args.scores,
+            score_column=args.score_column,
+            label_column=args.label_column,
+            lower_is_better=args.lower_is_better,
+        )
+    given = _given_columns(args)
+    if given:
+        raise SchemaError(f"{given[0]} says how a file of scores is read: give it with --scores")
+    return None
+
+
+def understood_lines(table: "ScoreTable", threshold: float) -> list[str]:
+    """How a file of scores was read, with its first values; one line each."""
+    by_trace = [("trace_id", *item) for item in table.by_trace.items()]
+    by_question = [("question_id", *item) for item in table.by_question.items()]
+    examples = [
+        table.example(f"{column} {name}", value, threshold)
+        for column, name, value in [*by_trace, *by_question][:N_SHOWN]
+    ]
+    return [f"{table.source}: {table.understood(threshold)}", *(f"  {line}" for line in examples)]
+
+
+def _given_columns(args: argparse.Namespace) -> list[str]:
+    """The options of `add_score_columns` that were given."""
+    direction = "--lower-is-better" if args.lower_is_better else "--higher-is-better"
+    values = {
+        "--score-column": args.score_column,
+        "--label-column": args.label_column,
+        direction: args.lower_is_better,
+    }
+    return [option for option, value in values.items() if value is not None]
+
+
+def run_label(args: argparse.Namespace) -> int:
+    """Label, or undo; with --dry-run say what that would do."""
+    from store.sources.relabel import commit_labels
+    from store.write.writer import StoreWriter
+
+    table = _read_table(args)
+    if args.dry_run:
+        plan = _plan(args, table, TraceStore.open(args.store))
+        print(_plan_text(args, table, plan))
+        print("dry run: nothing was written")
+        return 0
+    with StoreWriter.open(args.store) as writer:
+        store = TraceStore.open(args.store)  # under the writer's lock: nothing is committed between
+        plan = _plan(args, table, store)
+        print(_plan_text(args, table, plan), flush=True)
+        backup = commit_labels(writer, plan)
+    print(_result_text(args.store, backup))
+    return 0
+
+
+def _read_table(args: argparse.Namespace) -> "ScoreTable | None":
+    """The file of scores or labels; None for --undo, which takes none. Refuses options without effect."""
+    if args.undo:
+        _check_undo(args)
+        return None
+    table = read_given_scores(args)
+    if table.kind == "label" and args.score_threshold is not None:
+        raise SchemaError(
+            f"{args.scores}: column {table.column!r} holds labels, for which --score-threshold means nothing; "
+            f"leave it out, or add --score-column {table.column} if it holds scores"
+        )
+    return table
+
+
+def _check_undo(args: argparse.Namespace) -> None:
+    """Raise SchemaError if an option is given that --undo would pass over."""
+    if _given_columns(args) or args.score_threshold is not None or args.replace_all:
+        raise SchemaError("--undo brings labels back as they were: of the other options it takes --dry-run only")
+
+
+def _threshold(args: argparse.Namespace) -> float:
+    """The threshold that was given, or the default."""
+    return SCORE_THRESHOLD if args.score_threshold is None else args.score_threshold
+
+
+def _plan(args: argparse.Namespace, table: "ScoreTable | None", store: TraceStore) -> "LabelPlan":
+    """What the command makes of the store's labels."""
+    from store.sources.relabel import plan_labels, plan_undo
+
+    if table is None:
+        return plan_undo(store)
+    return plan_labels(store, table, _threshold(args), replace_all=args.replace_all)
+
+
+def _plan_text(args: argparse.Namespace, table: "ScoreTable | None", plan: "LabelPlan") -> str:
+    """What was understood, what changes, and what the store holds then."""
+    lines = [f"{args.store}: back to the labels before the last change"]
+    if table is not None:
+        lines = [f"{args.scores}: {table.understood(_threshold(args))}"]
+        lines += [f"  {example}" for example in plan.examples]
+        lines += _counted(table.n_empty, "line of the file has no value", "lines of the file have no value")
+    lines += _change_lines(plan)
+    n_traces = len(plan.ids)
+    lines.append(f"{args.store}: {n_traces:,} traces, {plan.n_wrong:,} hallucinations, {plan.n_right:,} right")
+    lines += count_lines([(plan.n_unlabelled, "without a label")])
+    warning = one_class_warning(plan.n_right, plan.n_wrong)
+    if warning is not None:
+        lines.append(warning)
+    return "\n".join(lines)
+
+
+def _change_lines(plan: "LabelPlan") -> list[str]:
+    """How many labels change, and which traces and ids have no counterpart."""
+    changes = plan.changes
+    lines = [
+        f"  labels: {changes.new:,} new, {changes.changed:,} changed, "
+        f"{changes.removed:,} removed, {changes.same:,} stay"
+    ]
+    lines += _counted(plan.n_scores_removed, "trace loses its score", "traces lose their score")
+    n_others = len(plan.ids) - int(plan.listed.sum())
+    if plan.replace_all:
+        one, many = "trace is not listed: its label is removed", "traces are not listed: their labels are removed"
+    else:
+        one, many = "trace is not listed and keeps its label", "traces are not listed and keep their labels"
+    lines += _counted(n_others, one, many)
+    shown = ", ".join(f"{name!r:.60}" for name in plan.unmatched[:N_SHOWN])
+    one, many = f"id of the file fits no trace: {shown}", f"ids of the file fit no trace: {shown}"
+    lines += _counted(len(plan.unmatched), one, many)
+    return lines
+
+
+def _counted(n: int, one: str, many: str) -> list[str]:
+    """A line with a count and the words for one or for many; none for 0."""
+    return count_lines([(n, one if n == 1 else many)])
+
+
+def _result_text(store: Path, backup: Path | None) -> str:
+    """What was written, and how to take it back."""
+    if backup is None:
+        return "nothing changes: nothing was written"
+    undo = f"python -m store label {store} --undo"
+    return f"the labels before are kept in {backup.name}: {undo} brings them back"
+
+
+def run_export(args: argparse.Namespace) -> int:
+    """Export."""
+    from store.sources.copies import read_ids, rows_of_ids
+    from store.sources.export import export_table
+
+    store = TraceStore.open(args.store)
+    rows = range(len(store))
+    if args.ids is not None:
+        rows = rows_of_ids(store, read_ids(args.ids))
+    with Progress(lambda done: done / max(1, len(rows))) as progress:
+        columns = export_table(store, args.to, args.columns, rows, overwrite=args.overwrite, progress=progress)
+    print(f"{args.to}: {len(rows):,} traces, columns {', '.join(columns)}")
+    return 0

@@ -1,0 +1,72 @@
+"""A map-style dataset over a store, for torch's own DataLoader.
+
+Works with every start method of worker processes: it pickles as the store's path, and workers share the page
+cache. The DataLoader's default collate function gives packed batches, with no argument of ours.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch.utils.data import Dataset, get_worker_info
+from torch.utils.data._utils.collate import default_collate_fn_map  # torch's documented place to extend it
+
+from store.feed.worker_memory import worker_arena
+from store.read.array import Destination
+from store.read.batch import Batch, Row
+from store.read.plan import Select
+from store.read.store import TraceStore
+
+__all__ = ["TraceDataset"]
+
+
+class TraceDataset(Dataset):
+    """The rows of a store: `len`, `[row]`, and whole batches at once through `__getitems__`.
+
+    Parameters
+    ----------
+    store
+        Path of a store, or an open one.
+    columns
+        Names to read; all if None.
+    select
+        Slices of item axes, see `TraceStore.read`.
+    cache_bytes
+        Decoded chunks of compressed columns to keep, in each worker; see `TraceStore.open`.
+
+    Examples
+    --------
+    >>> dataset = TraceDataset("traces.zarr", ["tokens", "label"])  # doctest: +SKIP
+    >>> DataLoader(dataset, 32, sampler=GlobalShuffleSampler(dataset), num_workers=2)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        store: str | Path | TraceStore,
+        columns: Sequence[str] | None = None,
+        select: Select | None = None,
+        cache_bytes: int | None = None,
+    ) -> None:
+        self.store = TraceStore.open(store, cache_bytes)
+        self._plan = self.store.plan(columns, select)  # a wrong name fails here, not in a worker
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def __getitem__(self, row: int) -> Row:
+        """One row, -1 for the last: column name -> tensor or string."""
+        return self.__getitems__([row])[0]
+
+    def __getitems__(self, rows: Sequence[int]) -> Batch:
+        """Rows as one packed batch, in the order given."""
+        arena = worker_arena() if get_worker_info() else None
+        return self.store.read_batch(
+            self._plan, self.store.check_rows(rows), into=arena and Destination(arena.empty, only=True)
+        )
+
+
+def collate(rows: Batch | Sequence[Row], *, collate_fn_map: dict | None = None) -> Batch:
+    """Pack rows into a batch; one that came packed from `__getitems__` passes as it is."""
+    return rows if isinstance(rows, Batch) else Batch.from_rows(rows)
+
+
+default_collate_fn_map[Row] = collate

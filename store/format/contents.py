@@ -1,0 +1,167 @@
+"""What a committed state consists of: every array of a store, and every file. Pure.
+
+The writer clears what does not belong, `verify` reports it; both take from here what does.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from store.format.array_info import RUN_INFO, ArrayInfo, array_infos
+from store.format.manifest import GROUP_FILE, Manifest
+from store.format.schema import ArrayLayout, Schema, checksums_layout, index_layouts, offsets_layout
+from store.format.zarr_json import array_json, group_json
+
+__all__ = [
+    "GROUPS",
+    "WORKING_DIR",
+    "StoredArray",
+    "arrays_of",
+    "checked_arrays",
+    "column_array",
+    "could_be_ours",
+    "documents_of",
+    "files_of",
+    "groups_of",
+    "infos_of",
+    "offsets_array",
+    "run_arrays",
+    "run_name",
+    "with_schema",
+]
+
+WORKING_DIR = "_tmp"
+GROUPS = ("_offsets", "_checksums", "_index")
+_NAME = r"[A-Za-z][A-Za-z0-9_]{0,63}"
+_ARRAY = rf"{_NAME}(@\d+)?|_offsets/{_NAME}|_checksums/(offsets\.)?{_NAME}(@\d+)?|_index/\d+-\d+/(hash|row)"
+_GROUP = r"_offsets|_checksums|_index(/\d+-\d+)?"
+_OURS = re.compile(rf"({_ARRAY})/(zarr\.json|c/\d+(/0)*)|({_GROUP})/zarr\.json|{WORKING_DIR}/[^/]+|zarr\.json\.new")
+
+
+class StoredArray(NamedTuple):
+    """One array of a store.
+
+    Attributes
+    ----------
+    layout
+        Its bytes.
+    n_items
+        Committed items.
+    column
+        The column whose values it holds, if any.
+    axis
+        The ragged axis of that column, or whose offsets these are.
+    """
+
+    layout: ArrayLayout
+    n_items: int
+    column: str | None = None
+    axis: str | None = None
+
+    @property
+    def checksums(self) -> "StoredArray":
+        """The array of the checksums of its whole chunks."""
+        return StoredArray(checksums_layout(self.layout), self.n_items // self.layout.chunk_items)
+
+
+def column_array(schema: Schema, name: str, n_items: int) -> StoredArray:
+    """The array of a column."""
+    return StoredArray(schema.layout(name), n_items, name, schema.axis_of(name))
+
+
+def offsets_array(axis: str, n_rows: int) -> StoredArray:
+    """The array of the offsets of a ragged axis."""
+    return StoredArray(offsets_layout(axis), n_rows + 1, axis=axis)
+
+
+def run_name(run: tuple[int, int]) -> str:
+    """What a run of the id table is called: the first of its rows, and the first behind them."""
+    return f"{run[0]}-{run[1]}"
+
+
+def run_arrays(run: tuple[int, int]) -> tuple[StoredArray, ...]:
+    """The two arrays of a run of the id table."""
+    n_rows = run[1] - run[0]
+    return tuple(StoredArray(layout, n_rows) for layout in index_layouts(run_name(run), n_rows))
+
+
+def checked_arrays(manifest: Manifest) -> Iterator[StoredArray]:
+    """The arrays that have checksums beside them: columns and offsets."""
+    for axis in manifest.schema.axes:
+        yield offsets_array(axis, manifest.n_rows)
+    for name in manifest.schema.stored:
+        yield column_array(manifest.schema, name, manifest.n_items_of(name))
+
+
+def with_schema(
+    manifest: Manifest,
+    schema: Schema,
+    n_items: Mapping[str, int] | None = None,
+    tails: Mapping[str, list[int]] | None = None,
+    **changes: object,
+) -> Manifest:
+    """The record of the next generation, with other columns.
+
+    Parameters
+    ----------
+    manifest
+        The record now; what it says of axes and arrays that the schema still has is kept.
+    schema
+        The columns from now on.
+    n_items, tails
+        Of the axes and arrays that are new.
+    **changes
+        Other fields that change.
+    """
+    known = manifest.n_items | dict(n_items or {})
+    changed = manifest.next(schema=schema, n_items={axis: known.get(axis, 0) for axis in schema.axes}, **changes)
+    paths = {array.layout.path for array in checked_arrays(changed)}
+    kept = {path: sums for path, sums in manifest.tails.items() if path in paths}
+    return replace(changed, tails=kept | dict(tails or {}))
+
+
+def arrays_of(manifest: Manifest) -> Iterator[StoredArray]:
+    """Every array of a committed state."""
+    for array in checked_arrays(manifest):
+        yield from (array, array.checksums)
+    for run in manifest.runs:
+        yield from run_arrays(run)
+
+
+def groups_of(manifest: Manifest) -> list[str]:
+    """The groups below the store itself."""
+    return [*GROUPS, *(f"_index/{run_name(run)}" for run in manifest.runs)]
+
+
+def documents_of(manifest: Manifest) -> dict[str, bytes]:
+    """Group or array below the store itself -> the text of its metadata, which only other clients read."""
+    documents, infos = dict.fromkeys(groups_of(manifest), group_json()), infos_of(manifest)
+    for array in arrays_of(manifest):
+        path = array.layout.path
+        documents[path] = array_json(array.layout, array.n_items, infos[path])
+    return documents
+
+
+def infos_of(manifest: Manifest) -> dict[str, ArrayInfo]:
+    """Path of every array of a committed state -> what other Zarr clients are told of it."""
+    infos = array_infos(manifest.schema)
+    for array in checked_arrays(manifest):
+        infos[array.checksums.layout.path] = ArrayInfo()
+    for run in manifest.runs:
+        infos |= {array.layout.path: RUN_INFO for array in run_arrays(run)}
+    return infos
+
+
+def files_of(manifest: Manifest) -> set[str]:
+    """Every file of a committed state, relative to the store."""
+    found = {GROUP_FILE, *(f"{group}/{GROUP_FILE}" for group in groups_of(manifest))}
+    for array in arrays_of(manifest):
+        found.add(f"{array.layout.path}/{GROUP_FILE}")
+        found |= {array.layout.shard_path(i) for i in range(array.layout.n_shards(array.n_items))}
+    return found
+
+
+def could_be_ours(path: str) -> bool:
+    """Whether a writer could have made a file of this name, relative to the store."""
+    return _OURS.fullmatch(path) is not None

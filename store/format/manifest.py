@@ -1,0 +1,199 @@
+"""The truth about a store: one small record in the group's attributes, replaced whole at every commit.
+
+Readers take everything from here (schema, rows, items, id runs) and never from the arrays' own metadata,
+so a crash between two files of a commit cannot show half of it. The record carries its own CRC32C.
+All invariants are in one function, `_check`.
+"""
+
+import json
+import os
+import uuid as uuid_module
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from crc32c import crc32c
+
+from store.errors import CorruptError, FormatError, NotFoundError, SchemaError, VersionError
+from store.format.array_info import column_paths
+from store.format.schema import TRACE_ID, Schema, offsets_layout
+
+__all__ = ["COLUMNS_KEY", "FORMAT_VERSION", "GROUP_FILE", "KEY", "Manifest", "read_manifest"]
+
+FORMAT_VERSION = 1
+GROUP_FILE = "zarr.json"
+KEY = "trace_store"
+COLUMNS_KEY = "columns"  # column -> path of its array, which no reader of ours needs
+MAX_FILE_BYTES = 64 * 1024 * 1024  # a group's JSON larger than this is not ours
+MAX_ITEMS = 2**48
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What is committed.
+
+    Parameters
+    ----------
+    schema
+        The columns.
+    uuid
+        Identity of the store: appending keeps it, copying rows elsewhere does not.
+    generation
+        Number of commits so far.
+    n_rows
+        Committed rows.
+    n_items
+        Committed items of every ragged axis.
+    runs
+        Row ranges `(first, stop)` of the id table's runs, in order, without gaps.
+    run_sums
+        Run, as '<first>-<stop>' -> CRC32C of its hashes and then its rows.
+    tails
+        CRC32C of the padded last chunk, decoded, for each plane, of every array whose last chunk is not whole.
+        (Checksums of whole chunks never change and live in `_checksums`.)
+    provenance
+        JSON object: where the traces come from.
+    """
+
+    schema: Schema
+    uuid: str = field(default_factory=lambda: str(uuid_module.uuid4()))
+    generation: int = 0
+    n_rows: int = 0
+    n_items: dict[str, int] = field(default_factory=dict)
+    runs: tuple[tuple[int, int], ...] = ()
+    run_sums: dict[str, int] = field(default_factory=dict)
+    tails: dict[str, list[int]] = field(default_factory=dict)
+    provenance: dict = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # As it will be read: keys are texts, tuples are lists; and nobody else holds it.
+        object.__setattr__(self, "provenance", json.loads(json.dumps(self.provenance)))
+
+    def n_items_of(self, name: str) -> int:
+        """Committed items of a column (its rows, if it is fixed)."""
+        axis = self.schema.axis_of(name)
+        return self.n_rows if axis is None else self.n_items.get(axis, 0)
+
+    def next(self, **changes: object) -> "Manifest":
+        """The record of the next generation."""
+        return replace(self, generation=self.generation + 1, **changes)
+
+    def to_attributes(self) -> dict:
+        """The group's attributes: the record with its checksum, and where columns are, for other Zarr clients."""
+        record = {
+            "format_version": FORMAT_VERSION,
+            "uuid": self.uuid,
+            "generation": self.generation,
+            "n_rows": self.n_rows,
+            "n_items": self.n_items,
+            "runs": [list(run) for run in self.runs],
+            "run_sums": self.run_sums,
+            "tails": self.tails,
+            "schema": self.schema.to_json(),
+            "arrays": self.schema.arrays,
+            "provenance": self.provenance,
+        }
+        return {KEY: record | {"crc32c": _checksum(record)}, COLUMNS_KEY: column_paths(self.schema)}
+
+    @classmethod
+    def from_attributes(cls, attributes: dict, where: str) -> "Manifest":
+        """Check and parse what `to_attributes` gave; raises FormatError."""
+        record = attributes.get(KEY)
+        if not isinstance(record, dict):
+            raise FormatError(f"{where}: expected a trace store, found a Zarr group without {KEY!r} in its attributes")
+        version = record.get("format_version")
+        if isinstance(version, int) and version > FORMAT_VERSION:
+            raise VersionError(
+                f"{where}: expected format version {FORMAT_VERSION} or older, found {version}; upgrade this package"
+            )
+        stated = record.get("crc32c")
+        body = {key: value for key, value in record.items() if key != "crc32c"}
+        if stated != _checksum(body):
+            raise CorruptError(
+                f"{where}: expected checksum {_checksum(body)}, found {stated!r:.40}; restore it from a copy"
+            )
+        try:
+            return _check(body)
+        except (KeyError, TypeError, ValueError, SchemaError) as error:
+            raise CorruptError(f"{where}: expected a store's attributes, found a fault: {error}") from error
+
+
+def _check(record: dict) -> Manifest:
+    """The record as a Manifest, if it keeps every invariant."""
+    record = {"run_sums": {}, **record}  # the first stores had none
+    if record["format_version"] != FORMAT_VERSION:
+        raise ValueError(f"format_version {record['format_version']!r}")
+    for key, kind in (("uuid", str), ("n_items", dict), ("tails", dict), ("run_sums", dict), ("provenance", dict)):
+        if not isinstance(record[key], kind):
+            raise ValueError(f"{key}: expected a {kind.__name__}, found {record[key]!r:.40}")
+    schema = Schema.from_json(record["schema"], record["arrays"])
+    runs = tuple((first, stop) for first, stop in record["runs"])
+    counts = [("generation", record["generation"]), ("n_rows", record["n_rows"]), *record["n_items"].items()]
+    for name, count in (*counts, *((f"runs[{i}]", row) for i, run in enumerate(runs) for row in run)):
+        if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count < MAX_ITEMS:
+            raise ValueError(f"{name}: expected a count, found {count!r:.40}")
+    if (record["n_rows"] or record["n_items"]) and set(record["n_items"]) != set(schema.axes):
+        raise ValueError(f"n_items: expected the axes {schema.axes}, found {sorted(record['n_items'])}")
+    if not record["n_rows"] and any(record["n_items"].values()):
+        raise ValueError(f"n_items: expected none without rows, found {record['n_items']!r:.100}")
+    if record["n_items"].get(TRACE_ID, 0) < record["n_rows"]:
+        raise ValueError(f"n_items: expected ids of at least {record['n_rows']} bytes")
+    borders = [0, *(stop for _, stop in runs)]
+    if any(run != (first, run[1]) or run[1] <= first for run, first in zip(runs, borders, strict=False)):
+        raise ValueError(f"runs: expected row ranges without gaps, found {runs!r:.100}")
+    if borders[-1] != record["n_rows"]:
+        raise ValueError(f"runs: expected them to end at row {record['n_rows']}, found {borders[-1]}")
+    for key, sums in (*record["tails"].items(), ("run_sums", list(record["run_sums"].values()))):
+        if not isinstance(sums, list) or not all(isinstance(n, int) and 0 <= n < 2**32 for n in sums):
+            raise ValueError(f"{key}: expected checksums, found {sums!r:.40}")
+    same = {key: record[key] for key in ("uuid", "generation", "n_rows", "n_items", "run_sums", "tails", "provenance")}
+    manifest = Manifest(schema, runs=runs, **same)
+    for axis in schema.axes:
+        offsets_layout(axis).check_size(manifest.n_rows + 1)
+    for name in schema.stored:
+        schema.layout(name).check_size(manifest.n_items_of(name))
+    return manifest
+
+
+def _checksum(record: dict) -> str:
+    canonical = json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return f"{crc32c(canonical.encode()):08x}"
+
+
+def read_manifest(root: str | Path) -> Manifest:
+    """The committed state of the store at `root`.
+
+    Raises
+    ------
+    NotFoundError
+        There is no store at `root`.
+    FormatError
+        What is there is no store, a damaged one, or one of a newer format.
+    """
+    path = Path(root) / GROUP_FILE
+    try:
+        with open(path, "rb", opener=_open_at_once) as file:
+            text = file.read(MAX_FILE_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotFoundError(_nothing_there(Path(root))) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise NotFoundError(f"{str(root)!r}: expected a readable trace store, found: {error}") from error
+    if len(text) > MAX_FILE_BYTES:
+        raise FormatError(f"{path}: expected at most {MAX_FILE_BYTES} bytes of JSON, found more")
+    try:
+        group = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CorruptError(f"{path}: expected JSON, found a fault: {error}; restore it from a copy") from error
+    attributes = group.get("attributes") if isinstance(group, dict) else None
+    if not isinstance(attributes, dict) or group.get("node_type") != "group":
+        raise FormatError(f"{path}: expected a Zarr v3 group with attributes, found another document")
+    return Manifest.from_attributes(attributes, str(path))
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open without waiting for whoever may be at the other end of a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _nothing_there(root: Path) -> str:
+    found = "no such path" if not root.exists() else "a file" if root.is_file() else f"no {GROUP_FILE} in it"
+    return f"{root}: expected a trace store (a directory with {GROUP_FILE}), found {found}; check the path"

@@ -1,0 +1,127 @@
+"""Python values -> items as stored, and back. Pure.
+
+What does not fit is a SchemaError: nothing is truncated or wrapped, and no array or tensor is ever rounded. Only
+Python's own floats, which have a precision nobody chose, are rounded to a floating column's.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+
+from store.errors import CorruptError, SchemaError
+from store.format.schema import Column
+
+__all__ = ["decode_texts", "encode_text", "encode_value", "is_integer"]
+
+
+def is_integer(value: object) -> bool:
+    """Whether it is a whole number, Python's or NumPy's, and no truth value."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def encode_text(text: object, where: str) -> np.ndarray:
+    """A string as UTF-8: uint8 `(n_bytes,)`."""
+    if not isinstance(text, str):
+        raise SchemaError(f"{where}: expected a string, found {type(text).__name__}")
+    try:
+        return np.frombuffer(text.encode(), np.uint8)
+    except UnicodeEncodeError as error:
+        raise SchemaError(f"{where}: expected text that UTF-8 can hold, found {error}") from error
+
+
+def decode_texts(values: np.ndarray, offsets: np.ndarray, where: str) -> list[str]:
+    """The strings packed in `values` uint8, at the borders `offsets` `(n + 1,)`; raises CorruptError."""
+    data, borders = values.tobytes(), offsets.tolist()
+    try:
+        return [data[a:b].decode() for a, b in pairwise(borders)]
+    except UnicodeDecodeError as error:
+        raise CorruptError(f"{where}: expected UTF-8, found {error}; restore it from a copy") from error
+
+
+def encode_value(value: object, column: Column, where: str) -> np.ndarray:
+    """One row's value as items.
+
+    Returns
+    -------
+    `(n, *item_shape)` of the stored dtype, with n = 1 for a fixed column; may share `value`'s memory.
+
+    Raises
+    ------
+    SchemaError
+        Wrong shape, a number that does not fit, or a conversion that would lose precision.
+    """
+    if column.is_text:
+        return encode_text(value, where)
+    array = _as_array(value, column, where)
+    if column.axis is None:
+        array = array[None]
+    if array.shape[1:] != column.item_shape or array.ndim != 1 + len(column.item_shape):
+        expected = ("n", *column.item_shape) if column.axis else column.item_shape
+        found = array.shape if column.axis else array.shape[1:]
+        raise SchemaError(f"{where}: expected shape ({', '.join(map(str, expected))}), found {found}")
+    return array
+
+
+def _as_array(value: object, column: Column, where: str) -> np.ndarray:
+    value = _from_torch(value)
+    if isinstance(value, _BFloat16):
+        if column.dtype != "bfloat16":
+            raise SchemaError(f"{where}: expected {column.dtype}, found bfloat16; convert it first")
+        return value.bits
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise SchemaError(f"{where}: expected an array, found {type(value).__name__}: {error}") from error
+    if column.dtype == "bfloat16":
+        raise SchemaError(f"{where}: expected a torch.bfloat16 tensor, found {array.dtype}; convert it first")
+    if array.dtype == column.storage_dtype:
+        return array
+    if not array.size and not isinstance(value, np.ndarray):  # an empty list has no dtype of its own
+        return array.astype(column.storage_dtype)
+    return _convert(array, column.storage_dtype, where, _is_literal(value))
+
+
+def _convert(array: np.ndarray, dtype: np.dtype, where: str, literal: bool) -> np.ndarray:
+    """Convert where that loses nothing; Python's own numbers may be rounded to a floating dtype."""
+    if array.dtype.kind in "iu" and dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        if array.size and (int(array.min()) < limits.min or int(array.max()) > limits.max):
+            found = f"{array.min()} to {array.max()}"
+            raise SchemaError(f"{where}: expected integers from {limits.min} to {limits.max}, found {found}")
+        return array.astype(dtype)
+    if np.can_cast(array.dtype, dtype, "safe"):
+        return array.astype(dtype)
+    if literal and array.dtype.kind in "iuf" and dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            converted = array.astype(dtype)
+        if np.array_equal(np.isfinite(converted), np.isfinite(array)):
+            return converted
+        largest = np.nanmax(np.abs(array))
+        raise SchemaError(f"{where}: expected numbers that {dtype.name} can hold, found up to {largest}")
+    raise SchemaError(f"{where}: expected {dtype.name}, found {array.dtype.name}; convert it first")
+
+
+def _is_literal(value: object) -> bool:
+    """Whether a value is made of Python's own numbers only."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_literal, value))
+    return isinstance(value, int | float | range) and not isinstance(value, np.generic)
+
+
+class _BFloat16:
+    """The bits of a bfloat16 tensor, which NumPy has no dtype for."""
+
+    def __init__(self, bits: np.ndarray) -> None:
+        self.bits = bits
+
+
+def _from_torch(value: object) -> object:
+    """A torch tensor as an array or `_BFloat16`; everything else as it is."""
+    if not hasattr(value, "detach"):
+        return value
+    import torch  # only a caller who passes tensors needs it, and has it
+
+    tensor = value.detach().cpu()
+    if tensor.dtype == torch.bfloat16:
+        return _BFloat16(tensor.contiguous().view(torch.int16).numpy().view(np.uint16))
+    return tensor.numpy()

@@ -1,0 +1,1 @@
+"""Reading a store: opens files, never writes one."""

@@ -1,0 +1,237 @@
+"""What a read gives: rows packed into torch tensors, each ragged column as values and offsets."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from store.errors import NotFoundError, closest
+from store.format.schema import TRACE_ID
+from store.read.frames import frame_columns, make_frame
+from store.read.summary import column_lines, shape_text
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["Batch", "Ragged", "Row"]
+
+
+class Ragged(NamedTuple):
+    """Rows of different lengths, one behind the other; row i is `values[offsets[i] : offsets[i + 1]]`.
+
+    Attributes
+    ----------
+    values
+        `(n_items, *item_shape)`.
+    offsets
+        int64 `(n_rows + 1,)`, from 0 to n_items. Columns of one axis share it.
+    """
+
+    values: Tensor
+    offsets: Tensor
+
+    @property
+    def lengths(self) -> Tensor:
+        """Items of every row: int64 `(n_rows,)`."""
+        return self.offsets.diff()
+
+    def row(self, i: int) -> Tensor:
+        """Row i: `(n, *item_shape)`, a view."""
+        return self.values[self.offsets[i] : self.offsets[i + 1]]
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+        """Refused: the pair of values and offsets would be taken for two rows."""
+        raise TypeError("a ragged column is no array: use its .values and .offsets, or batch.padded(name)")
+
+
+class Row(dict):
+    """One row: column name -> tensor `(n, *item_shape)` or `item_shape`, or string.
+
+    Attributes
+    ----------
+    number
+        The row's number in the store.
+    ragged
+        Names of the ragged columns.
+    """
+
+    def __init__(self, values: dict[str, Tensor | str], number: int, ragged: frozenset[str]) -> None:
+        super().__init__(values)
+        self.number, self.ragged = number, ragged
+
+    def __reduce__(self) -> tuple:
+        return Row, (dict(self), self.number, self.ragged)
+
+
+class Batch:
+    """Packed rows, in the order they were asked for.
+
+    `batch[name]` is a `Ragged`, a tensor `(n_rows, *item_shape)` for a fixed column, or a list of strings.
+    `batch[i]` with an integer is row i as a `Row` of views, -1 for the last.
+
+    Attributes
+    ----------
+    rows
+        int64 `(n_rows,)`: the row numbers in the store.
+    columns
+        Name -> value, as `batch[name]` gives it.
+    """
+
+    def __init__(self, rows: Tensor, columns: dict[str, Ragged | Tensor | list[str]]) -> None:
+        self.rows, self.columns = rows, columns
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Row]) -> "Batch":
+        """Pack rows that were read one by one."""
+        columns: dict[str, Ragged | Tensor | list[str]] = {}
+        for name in rows[0]:
+            values = [row[name] for row in rows]
+            if name in rows[0].ragged:
+                lengths = torch.tensor([0, *(len(value) for value in values)])
+                columns[name] = Ragged(torch.cat(values), lengths.cumsum(0))
+            else:
+                columns[name] = values if isinstance(values[0], str) else torch.stack(values)
+        return cls(torch.tensor([row.number for row in rows]), columns)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, key: str | int) -> Ragged | Tensor | list[str] | Row:
+        if isinstance(key, int | np.integer):
+            return self._row(int(key))
+        if key not in self.columns:
+            like = closest(str(key), self.columns)
+            raise NotFoundError(f"batch: expected a column of {list(self.columns)}, found {key!r:.200}{like}")
+        return self.columns[key]
+
+    def _row(self, i: int) -> Row:
+        if not -len(self) <= i < len(self):
+            first = 0 if i > 0 else -len(self)
+            raise IndexError(f"batch: expected a position from {first} to {len(self) - 1}, found {i}")
+        i %= len(self)
+        values = {name: v.row(i) if isinstance(v, Ragged) else v[i] for name, v in self.columns.items()}
+        ragged = frozenset(name for name, v in self.columns.items() if isinstance(v, Ragged))
+        return Row(values, int(self.rows[i]), ragged)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.columns
+
+    def __iter__(self) -> Iterator[Row]:
+        return (self._row(i) for i in range(len(self)))
+
+    def keys(self) -> Sequence[str]:
+        return list(self.columns)
+
+    def padded(self, name: str, value: float = 0) -> tuple[Tensor, Tensor]:
+        """A ragged column as a rectangle, on the device where it is, with its mask.
+
+        Parameters
+        ----------
+        name
+            The column.
+        value
+            What fills the places behind a row's end.
+
+        Returns
+        -------
+        values : Tensor
+            `(n_rows, longest, *item_shape)`, a copy.
+        mask : Tensor
+            bool `(n_rows, longest)`, True where there is an item.
+        """
+        column = self[name]
+        if not isinstance(column, Ragged):
+            raise TypeError(f"padded: expected a ragged column, found {name!r}, which is fixed")
+        longest = int(column.lengths.max()) if len(self) else 0
+        mask = torch.arange(longest, device=column.offsets.device) < column.lengths[:, None]
+        padded = column.values.new_full((len(self), longest, *column.values.shape[1:]), value)
+        padded[mask] = column.values
+        return padded, mask
+
+    def to_pandas(self, columns: Sequence[str] | None = None) -> "pandas.DataFrame":
+        """The columns with one number or one text a row as a DataFrame.
+
+        Parameters
+        ----------
+        columns
+            Names; all columns of that kind if None.
+
+        Returns
+        -------
+        A DataFrame of `n_rows` rows, indexed by `trace_id` if that was read, else by the row's number in the store,
+        as `row`. Each column keeps its dtype, but bfloat16 becomes float32.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such column, or pandas is not installed.
+        SchemaError
+            A named column is ragged, or has an array a row.
+        """
+        for name in columns or ():
+            self[name]
+        has_one_value = {name: isinstance(v, list) or _is_scalars(v) for name, v in self.columns.items()}
+        names = frame_columns(has_one_value, columns, "batch")
+        values = {name: self.columns[name] for name in names if name != TRACE_ID}  # which is the index
+        if TRACE_ID in self.columns:
+            return make_frame(values, self.columns[TRACE_ID], TRACE_ID)
+        return make_frame(values, self.rows.tolist(), "row")
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+        """Refused: `pandas.DataFrame(batch)` would make objects of the tensors, which compare as no numbers do."""
+        raise TypeError("a batch is no array: use batch.to_pandas() for scalars and texts, batch[name] for one column")
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
+        """The batch with its tensors on a device; `rows` and strings stay."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self, device: str | None = None) -> "Batch":
+        """The batch in page-locked memory, as torch's DataLoader asks for; `rows` and strings stay."""
+        return self._map(lambda tensor: tensor.pin_memory())
+
+    def _map(self, move: Callable[[Tensor], Tensor]) -> "Batch":
+        return Batch(self.rows, map_columns(self.columns, move))
+
+    def __repr__(self) -> str:
+        described = {name: _describe(value) for name, value in self.columns.items()}
+        return "\n".join([f"Batch: {len(self):,} rows", *column_lines(described)])
+
+
+def _is_scalars(value: Ragged | Tensor) -> bool:
+    return isinstance(value, Tensor) and value.ndim == 1
+
+
+def _describe(value: Ragged | Tensor | list[str]) -> tuple[str, str]:
+    """Dtype and shape of a column, for `repr`; of a ragged one, the shape of its values."""
+    if isinstance(value, list):
+        return "utf8", ""
+    tensor = value.values if isinstance(value, Ragged) else value
+    shape = shape_text(tensor.shape[0], tensor.shape[1:])
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return dtype, f"{shape} ragged" if isinstance(value, Ragged) else shape
+
+
+def map_columns(columns: dict[str, object], change: Callable[[object], object]) -> dict[str, object]:
+    """The columns with every tensor, or what stands for one, changed; texts stay."""
+    changed: dict[int, object] = {}  # offsets that columns share change once, and stay shared
+
+    def once(part: object) -> object:
+        if id(part) not in changed:
+            changed[id(part)] = change(part)
+        return changed[id(part)]
+
+    def value(v: object) -> object:
+        if isinstance(v, Ragged):
+            return Ragged(once(v.values), once(v.offsets))
+        return v if isinstance(v, list) else once(v)
+
+    return {name: value(v) for name, v in columns.items()}
+
+
+def as_tensor(array: np.ndarray, dtype: str) -> Tensor:
+    """A tensor over a stored array's memory (no copy), with its logical dtype."""
+    if dtype == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)

@@ -1,0 +1,47 @@
+"""The id table on disk: its runs, read, checked and written; `index.py` knows what is in them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from crc32c import crc32c
+
+from store.errors import CorruptError
+from store.format.array_info import RUN_INFO
+from store.format.contents import run_arrays, run_name
+from store.format.ranges import build_run
+from store.format.zarr_json import group_json
+from store.read.array import open_array
+from store.read.shard import RESTORE
+from store.write.array_writer import ArrayWriter, write_document
+from store.write.files import Files
+
+__all__ = ["check_run", "read_run", "write_run"]
+
+Run = tuple[int, int]
+
+
+def read_run(root: Path, run: Run, inode: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """A run's hashes, uint64 ascending, and their rows, int64; mapped. Raises CorruptError."""
+    return tuple(open_array(root, array, inode=inode).read(0, array.n_items) for array in run_arrays(run))
+
+
+def check_run(run: Run, hashes: np.ndarray, rows: np.ndarray, sums: Mapping[str, int]) -> None:
+    """Compare a run with its checksum, if it has one (the first stores had none); raises CorruptError."""
+    name, found = run_name(run), crc32c(rows, crc32c(hashes))
+    expected = sums.get(name, found)
+    if found != expected:
+        raise CorruptError(f"id table, rows {name}: expected checksum {expected:08x}, found {found:08x}; {RESTORE}")
+
+
+def write_run(root: Path, files: Files, run: Run, hashes: np.ndarray, rows: np.ndarray) -> int:
+    """Write a run of the id table, of these hashes and rows in any order; return its checksum."""
+    checksum = 0
+    write_document(root, files, f"_index/{run_name(run)}", group_json())
+    for array, values in zip(run_arrays(run), build_run(hashes, rows), strict=True):
+        writer = ArrayWriter(root, files, array._replace(n_items=0), RUN_INFO)
+        writer.append(values)
+        writer.commit()
+        writer.close()
+        checksum = crc32c(values, checksum)
+    return checksum

@@ -1,0 +1,1 @@
+"""Traces of any causal language model of Hugging Face's."""

@@ -1,0 +1,1 @@
+"""The older formats: files of pickled traces and of preprocessed ones."""

@@ -1,0 +1,276 @@
+"""Drain a source into a store: committed as it goes, resumed where it stopped, visible only when whole.
+
+The store grows at `<path>.partial` and is renamed to its name at the end, so whoever finds a store at `path`
+finds all of it. What is built already is not built again: a script that was stopped may simply run once more.
+A build that is stopped by an error or a signal first commits every whole row.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from store.errors import SchemaError, StoreError
+from store.format.contents import could_be_ours
+from store.format.manifest import GROUP_FILE
+from store.read.store import TraceStore
+from store.reports import count
+from store.write.files import Files
+from store.write.leftovers import clear_unborn, is_unborn
+from store.write.lock import WriterLock
+from store.write.source import COMMAND, REMARKS, Source
+from store.write.space import SpaceCheck, row_bytes
+from store.write.writer import StoreWriter
+
+__all__ = [
+    "build_store",
+    "check_new",
+    "check_partial",
+    "command_line",
+    "identity",
+    "is_partial",
+    "open_begun",
+    "partial_path",
+    "unfinished",
+]
+
+SUFFIX = ".partial"
+SHOWN_DIFFERENCES = 3
+SHOWN_COMMAND = 1000  # characters of a command: a shell may have put thousands of files into it
+
+Progress = Callable[[int], None]
+
+
+def build_store(
+    path: str | Path,
+    source: Source,
+    progress: Progress = lambda done: None,
+    files: Files | None = None,
+    *,
+    command: str | None = None,
+    space: SpaceCheck | None = None,
+) -> TraceStore:
+    """Write all traces of a source to a new store at `path`, or finish a build that was stopped.
+
+    Whatever stops it (an error of the source, Ctrl-C, a full disk), the rows that are whole are committed first, as
+    far as the disk allows, and the exception gets a note that says how many are kept.
+
+    Parameters
+    ----------
+    path
+        Where to make the store.
+    source
+        The traces.
+    progress
+        Called with the number of traces written after each.
+    files
+        The file operations to use.
+    command
+        The command line that goes on with this build; it is kept in the provenance, under `COMMAND`.
+    space
+        Called with the number of traces written and the bytes of the last one after each.
+
+    Raises
+    ------
+    SchemaError
+        Something else is at `path`, or a stopped build of another source is beside it.
+    """
+    path, files = Path(path), files or Files()
+    check_new(path)
+    if path.exists():
+        return _finished(path, source)
+    partial = partial_path(path)
+    remembered = {COMMAND: command} if command else {}
+    writer = _open_partial(path, source, files, remembered)
+    try:
+        _drain(source, writer, remembered, progress, space)
+    except BaseException as error:
+        _stop(writer)
+        error.add_note(_kept(partial))
+        raise
+    writer.close()
+    files.rename(partial, path)
+    files.sync_dir(path.parent)
+    return TraceStore.open(path)
+
+
+def _drain(
+    source: Source,
+    writer: StoreWriter,
+    remembered: Mapping[str, str],
+    progress: Progress,
+    space: SpaceCheck | None,
+) -> None:
+    """Append and commit all rows that the store does not have."""
+    for trace_id, row in source.rows(start=len(writer)):
+        writer.provenance = source.provenance | source.remarks | remembered
+        writer.append(trace_id, row)
+        progress(len(writer))
+        if space is not None:
+            space(len(writer), row_bytes(row, source.schema))
+    writer.provenance = source.provenance | source.remarks | remembered
+    writer.merge_runs()
+
+
+def _stop(writer: StoreWriter) -> None:
+    """Commit the rows that are whole, and close; what cannot be committed is lost, as the note on the error says."""
+    with suppress(StoreError, OSError):  # the disk may be full, or the writer have stopped half-way
+        writer.commit()
+    writer.discard()
+
+
+def _kept(partial: Path) -> str:
+    """What a build that stopped has left."""
+    try:
+        n_rows = len(TraceStore.open(partial))
+    except (StoreError, OSError):
+        n_rows = 0
+    if not n_rows:
+        return "no trace is kept"
+    verb = "is" if n_rows == 1 else "are"
+    return f"{count(n_rows, 'trace')} {verb} kept in {partial}; the same command goes on"
+
+
+def check_new(path: Path) -> None:
+    """Raise SchemaError if something that is no store is where one shall be built."""
+    if (path.exists() or path.is_symlink()) and not (path / GROUP_FILE).is_file():
+        raise SchemaError(f"{path}: expected a new path, found something there; remove it or choose another")
+
+
+def partial_path(path: Path) -> Path:
+    """Where the store at `path` is until it is whole."""
+    return path.with_name(path.name + SUFFIX)
+
+
+def is_partial(path: Path) -> bool:
+    """Whether a path is where a build keeps a store until it is whole."""
+    return path.name.endswith(SUFFIX)
+
+
+def open_begun(path: Path) -> TraceStore | None:
+    """What a build of the store at `path` has committed, stopped or finished; None if nothing."""
+    if path.exists():
+        return TraceStore.open(path)
+    try:
+        return TraceStore.open(partial_path(path))
+    except StoreError:  # nothing there, or a crash before the first file was whole
+        return None
+
+
+def unfinished(path: Path) -> str | None:
+    """What is beside `path` in place of a store: one that is being made, and the command that goes on; None if not."""
+    if path.exists():
+        return None
+    partial = partial_path(path)
+    if not (partial / GROUP_FILE).is_file():
+        return None
+    begun = TraceStore.open(partial)
+    held = f"{partial} holds {count(len(begun), 'trace')} of it"
+    return f"{path}: expected a store, found that it is not finished: {held}. Go on with: {command_line(begun)}"
+
+
+def command_line(begun: TraceStore) -> str:
+    """The command that goes on with a build, as far as the store knows it."""
+    command = begun.provenance.get(COMMAND)
+    if not isinstance(command, str):
+        return "the command that began it"
+    if len(command) > SHOWN_COMMAND:
+        return f"{command[:SHOWN_COMMAND]} ..."
+    return command
+
+
+def _finished(path: Path, source: Source) -> TraceStore:
+    """The store at `path`, if it is what the source makes."""
+    store = TraceStore.open(path)
+    if not _is_begun(store, source):
+        raise SchemaError(
+            f"{path}: expected a new path, or what the same command made, found a store with "
+            f"{_difference(store, source)}; remove it or choose another"
+        )
+    for trace_id, _ in source.rows(start=len(store)):
+        raise SchemaError(f"{path}: expected all traces of the source, found none of {trace_id!r}; choose another path")
+    return store
+
+
+def _open_partial(path: Path, source: Source, files: Files, remembered: Mapping[str, str]) -> StoreWriter:
+    """The writer of a build that was stopped, or of a new one."""
+    partial = partial_path(path)
+    begun = open_begun(path)
+    if begun is not None and not len(begun) and not _is_begun(begun, source):
+        _clear_empty(partial, files)  # it holds no trace, only the settings of an attempt that failed
+        begun = None
+    if begun is None:
+        check_partial(partial)
+        return StoreWriter.create(partial, source.schema, source.provenance | remembered, files)
+    if not _is_begun(begun, source):
+        raise SchemaError(
+            f"{partial}: expected what the same command began, found {_difference(begun, source)}; "
+            "repeat that command, or remove this"
+        )
+    return StoreWriter.open(partial, files)
+
+
+def _clear_empty(partial: Path, files: Files) -> None:
+    """Remove a store without rows, under its lock; nothing happens if a file is there that is none of a store's."""
+    lock = WriterLock(partial)
+    try:
+        inside = (file.relative_to(partial) for file in partial.rglob("*") if not file.is_dir())
+        foreign = [file for file in inside if str(file) != GROUP_FILE and not could_be_ours(str(file))]
+        if foreign or len(TraceStore.open(partial)):
+            return
+        files.remove(partial / GROUP_FILE)
+        if is_unborn(partial):
+            clear_unborn(partial, files)
+    finally:
+        lock.release()
+
+
+def check_partial(partial: Path) -> None:
+    """Raise SchemaError unless nothing is there, or what a crash left before the first commit: a writer clears it."""
+    if partial.exists() and not is_unborn(partial):
+        raise SchemaError(f"{partial}: expected a build that was stopped, found something else; move it away")
+
+
+def _is_begun(begun: TraceStore, source: Source) -> bool:
+    """Whether a store holds what the source makes, or its beginning."""
+    return begun.schema == source.schema and identity(begun.provenance) == identity(source.provenance)
+
+
+def identity(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Provenance without what does not decide the rows: remarks on how it went, and the command that was typed."""
+    kept = {key: value for key, value in provenance.items() if key not in (REMARKS, COMMAND)}
+    return json.loads(json.dumps(kept))  # as a store gives it back
+
+
+def _difference(begun: TraceStore, source: Source) -> str:
+    """The first few things in which a stopped build differs from a source."""
+    columns = f"columns {list(begun.schema.columns)} in place of {list(source.schema.columns)}"
+    if begun.schema.columns.keys() != source.schema.columns.keys():
+        return columns
+    old, new = _flat(identity(begun.provenance)), _flat(identity(source.provenance))
+    keys = [key for key in dict.fromkeys([*new, *old]) if old.get(key) != new.get(key)]
+    if not keys:
+        return f"{columns}, or of other shapes"
+    shown = [f"{key} {_value(old.get(key))} in place of {_value(new.get(key))}" for key in keys[:SHOWN_DIFFERENCES]]
+    if len(keys) > SHOWN_DIFFERENCES:
+        shown.append(f"and {len(keys) - SHOWN_DIFFERENCES} more")
+    return ", ".join(shown)
+
+
+def _flat(value: Any, name: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}, "c": [{"d": 2}]} -> {"a.b": 1, "c.0.d": 2}: so that only what differs is shown."""
+    if isinstance(value, Mapping):
+        parts = value.items()
+    elif isinstance(value, list) and any(isinstance(part, Mapping) for part in value):
+        parts = enumerate(value)
+    else:
+        return {name: value}
+    flat: dict[str, Any] = {}
+    for key, part in parts:
+        flat |= _flat(part, f"{name}.{key}" if name else str(key))
+    return flat
+
+
+def _value(value: Any) -> str:
+    return f"{value!r:.200}"

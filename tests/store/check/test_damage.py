@@ -1,0 +1,188 @@
+"""Every byte and every file of a small store damaged in turn: found by verify, never a wrong value when checked."""
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import combinations, pairwise
+from pathlib import Path
+
+import pytest
+from damage import ROWS, Whole, answers, files_in, in_child
+
+from store import StoreError
+from store.check.verify import verify_store
+
+PATTERNS = (0x01, 0x80, 0xFF)
+
+
+@contextmanager
+def flipped(file: Path, position: int, pattern: int) -> Iterator[None]:
+    """One byte of a file is another."""
+    fd = os.open(file, os.O_RDWR)
+    byte = os.pread(fd, 1, position)
+    try:
+        os.pwrite(fd, bytes([byte[0] ^ pattern]), position)
+        yield
+    finally:
+        os.pwrite(fd, byte, position)
+        os.close(fd)
+
+
+def flip_bytes(path: Path, patterns: tuple[int, ...], stride: int = 1) -> Counter:
+    """Flip every `stride`-th byte of the store with every pattern; count what came of it."""
+    whole, counts = Whole(path), Counter()
+    places = [(file, i) for file in files_in(path) for i in range(file.stat().st_size)]
+    for file, i in places[::stride]:
+        for pattern in patterns:
+            with flipped(file, i, pattern):
+                reported = whole.judge(f"{file.relative_to(path)}, byte {i}, flipped by {pattern:#04x}")
+            counts["reported" if reported else "proven unused"] += 1
+    return counts
+
+
+def test_some_bytes_flipped(small_store):
+    """Verify reports every flipped byte, or nobody uses it; no checked read gives a wrong value."""
+    assert in_child(lambda: flip_bytes(small_store, PATTERNS, 211))["reported"] > 200
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_every_byte_flipped(small_store, pattern):
+    """The same of all bytes of all files."""
+    counts = in_child(lambda: flip_bytes(small_store, (pattern,)), seconds=1200)
+    print(f"\nbytes flipped by {pattern:#04x}, all survived: {counts.total():,} {dict(counts)}")
+
+
+def put_back(file: Path, data: bytes) -> None:
+    """The file as it was, whatever is in its place."""
+    if file.is_dir() and not file.is_symlink():
+        shutil.rmtree(file)
+    else:
+        file.unlink(missing_ok=True)
+    file.write_bytes(data)
+
+
+def linked(target: Path) -> Callable[[Path], object]:
+    """The file's place is taken by a link."""
+
+    def damage(file: Path) -> None:
+        file.unlink()
+        file.symlink_to(target)
+
+    return damage
+
+
+def as_directory(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def faults_of(file: Path, elsewhere: Path) -> Iterator[tuple[str, Callable[[Path], object]]]:
+    """What can happen to one file, by name."""
+    data = file.read_bytes()
+    yield "deleted", Path.unlink
+    for n in range(0, len(data), 64):
+        yield "truncated", lambda file, n=n: os.truncate(file, n)
+    for junk in (b"\0", b"{}", bytes(range(256)), data):
+        yield "extended", lambda file, junk=junk: file.write_bytes(data + junk)
+    yield "put behind junk", lambda file: file.write_bytes(b"\0" * 8 + data)
+    yield "filled with zeros", lambda file: file.write_bytes(bytes(len(data)))
+    yield "made a directory", as_directory
+    same = elsewhere / "same"
+    same.write_bytes(data)
+    for target in (same, elsewhere / "nothing", elsewhere, Path("/dev/null"), Path(file.name)):
+        yield "made a link", linked(target)
+
+
+def damage_files(path: Path, elsewhere: Path, stride: int = 1) -> Counter:
+    """Do to every `stride`-th file all that can happen to it; count how often."""
+    whole, counts = Whole(path), Counter()
+    elsewhere.mkdir()
+    for file in files_in(path)[::stride]:
+        data = file.read_bytes()
+        for kind, damage in faults_of(file, elsewhere):
+            damage(file)
+            assert whole.judge(f"{file.relative_to(path)} {kind}"), f"{file} {kind}: not reported"
+            put_back(file, data)
+            counts[kind] += 1
+    assert answers(path, check=True) == whole.answers
+    return counts
+
+
+def swap(one: Path, other: Path) -> None:
+    between = one.with_name("between")
+    one.rename(between)
+    other.rename(one)
+    between.rename(other)
+
+
+def swap_files(path: Path, pairs: Callable) -> Counter:
+    """Swap pairs of files of one kind that differ."""
+    whole, counts = Whole(path), Counter()
+    files = files_in(path)
+    for kind in ("zarr.json", "shards"):
+        some = [file for file in files if (file.name == "zarr.json") == (kind == "zarr.json")]
+        for one, other in pairs(some):
+            if one.read_bytes() != other.read_bytes():
+                swap(one, other)
+                assert whole.judge(f"{one} and {other} swapped"), f"{one} and {other} swapped: not reported"
+                swap(one, other)
+                counts[f"{kind} swapped"] += 1
+    return counts
+
+
+def test_some_files_damaged(small_store, tmp_path):
+    """Deleted, truncated, extended, emptied, a directory or a link instead: reported, an error, never a crash."""
+    counts = in_child(lambda: damage_files(small_store, tmp_path / "elsewhere", 5))
+    assert min(counts.values()) >= 8
+
+
+def test_neighbours_swapped(small_store):
+    """A file in the place of another is reported, and never read for it."""
+    assert min(in_child(lambda: swap_files(small_store, pairwise)).values()) > 10
+
+
+@pytest.mark.slow
+def test_every_file_damaged(small_store, tmp_path):
+    """The same of all files."""
+    counts = in_child(lambda: damage_files(small_store, tmp_path / "elsewhere"))
+    print(f"\nfiles damaged, all survived: {counts.total():,} {dict(counts)}")
+
+
+@pytest.mark.slow
+def test_every_pair_swapped(small_store):
+    """The same of all pairs of files."""
+    counts = in_child(lambda: swap_files(small_store, lambda files: combinations(files, 2)))
+    print(f"\npairs of files swapped, all survived: {counts.total():,} {dict(counts)}")
+
+
+def test_what_a_reader_that_does_not_check_is_told(small_store):
+    """Offsets that fall are an error also there, and a row of the id table that can be none is passed over."""
+    with flipped(small_store / "_offsets/t/c/0", 2 * 8, 0x04):  # 4 -> 0
+        assert "expected offsets that never fall" in str(answers(small_store, check=False)["x in 1"])
+    with flipped(small_store / "_index/0-7/row/c/0", 7, 0x80):
+        found = answers(small_store, check=False)
+        assert sum(isinstance(found[f"row of {row}"], StoreError) for row in range(len(ROWS))) == 1
+
+
+@pytest.mark.parametrize("name", ["x", "z", "label", "trace_id"])
+def test_an_error_names_array_shard_chunk_and_rows(small_store, name):
+    """Those of every shard of a column, in readers as in reports."""
+    for file in sorted(small_store.glob(f"{name}/c/**/*")):
+        if file.is_dir():
+            continue
+        shard = int(file.relative_to(small_store).parts[2])
+        with flipped(file, 0, 0x01):
+            found = [str(a) for a in answers(small_store, check=True).values() if isinstance(a, StoreError)]
+            (problem,) = (p for p in verify_store(small_store).problems if p.kind == "damaged")
+        assert (problem.column, problem.shard, problem.chunk) == (name, shard, 0)
+        first, last = problem.rows
+        rows = f"row {first}" if first == last else f"rows {first} to {last}"
+        assert str(problem).endswith(f"; {rows}")
+        where = f"array '{name}', shard {shard}, chunk 0"
+        assert found
+        assert all(where in error and error.endswith(rows) for error in found)
+        assert 0 <= first <= last < len(ROWS)

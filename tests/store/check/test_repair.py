@@ -1,0 +1,235 @@
+"""`python -m store repair`: says what it would do, loses nothing silently, keeps the old store."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from damage import content, flip, shrink
+from oracle import ROWS, SCHEMA, assert_same_row, write_store
+
+from store import TraceStore
+from store.check.verify import verify_store
+from store.cli.main import main
+
+
+def repair(capsys, path, *options):
+    status = main(["repair", str(path), *options])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def assert_rows(path, kept):
+    """The store is whole and holds these of the rows, bit for bit and in order."""
+    store = TraceStore.open(path, check=True)
+    assert list(store.ids) == [ROWS[row][0] for row in kept]
+    for row, old in enumerate(kept):
+        assert store.row_of(ROWS[old][0]) == row
+        assert_same_row(store[row], ROWS[old][1])
+    report = verify_store(path)
+    assert report.problems == report.leftovers == []
+
+
+def leave_crash(path):
+    """What a writer that was killed leaves: a shard and a run too many, a working file, metadata ahead."""
+    (path / "_tmp").mkdir()
+    (path / "_tmp/tokens.shard").write_bytes(b"half")
+    (path / "label/c/7").write_bytes(b"too many")
+    shutil.copytree(next(path.glob("_index/0-*")), path / "_index/17-30")
+    metadata = json.loads((path / "label/zarr.json").read_text())
+    (path / "label/zarr.json").write_text(json.dumps(metadata | {"shape": [40]}))
+
+
+def lose_metadata(path):
+    (path / "flag/zarr.json").write_text("{}")
+    (path / "_offsets/zarr.json").unlink()
+    group = json.loads((path / "zarr.json").read_text())
+    (path / "zarr.json").write_text(json.dumps(group | {"strange": 1}))
+
+
+def damage_ids(path):
+    flip(next(path.glob("_index/*/row/c/0")), 8)
+
+
+def damage_checksums(path):
+    flip(path / "_checksums/label/c/0/0", -1)
+
+
+def damage_rows(path):
+    """Labels of rows 5 to 9, and what is in the first chunk of the states, rows 0 to 2."""
+    flip(path / "label/c/0", 7)
+    flip(path / "states/c/0/0/0", 1)
+
+
+MENDED = {
+    "crash": (leave_crash, "8 files of an interrupted write to remove or to set back"),
+    "metadata": (lose_metadata, "3 files of metadata to write again"),
+    "ids": (damage_ids, "1 run of the id table damaged: it is built again"),
+}
+
+
+def test_a_whole_store_stays_as_it_is(path, capsys):
+    before = content(path.parent)
+    for options in ((), ("--yes",)):
+        status, out, err = repair(capsys, path, *options)
+        assert (status, err) == (0, "")
+        assert out.startswith(f"{path}: 0 problems")
+        assert content(path.parent) == before
+
+
+@pytest.mark.parametrize("damage", [leave_crash, lose_metadata, damage_ids, damage_checksums, damage_rows])
+def test_without_yes_nothing_changes(path, capsys, damage):
+    damage(path)
+    before = content(path.parent)
+    status, out, err = repair(capsys, path)
+    assert (status, err) == (1, "")
+    assert len(out.splitlines()) >= 2
+    assert content(path.parent) == before
+
+
+@pytest.mark.parametrize("fault", MENDED)
+def test_what_no_row_is_lost_for(path, capsys, fault):
+    """Leftovers are cleared, metadata and the id table written again; nothing is put beside the store."""
+    damage, told = MENDED[fault]
+    damage(path)
+    report = verify_store(path)
+    assert report.problems or report.leftovers
+    assert told in repair(capsys, path)[1]
+    status, out, _ = repair(capsys, path, "--yes")
+    assert (status, out.splitlines()[-1]) == (0, f"{path}: repaired, 17 traces")
+    assert_rows(path, range(17))
+    assert [entry.name for entry in path.parent.iterdir()] == ["s.zarr"]
+
+
+def test_files_of_others_are_left_alone(path, capsys):
+    (path / "notes.txt").write_text("mine")
+    (path / "label/mine").mkdir()
+    (path / "label/mine/data.bin").write_text("mine")
+    leave_crash(path)
+    assert "2 files that no writer of a store makes, to be left alone" in repair(capsys, path)[1]
+    repair(capsys, path, "--yes")
+    assert verify_store(path).leftovers == []
+    assert {problem.file for problem in verify_store(path).problems} == {"notes.txt", "label/mine/data.bin"}
+    assert (path / "label/mine/data.bin").read_text() == (path / "notes.txt").read_text() == "mine"
+    assert list(TraceStore.open(path, check=True).ids) == [trace_id for trace_id, _ in ROWS]
+
+
+def test_damaged_rows_are_dropped_and_listed(path, capsys):
+    """All others stay bit for bit and in order; the old store is kept; the new one tells where it comes from."""
+    damage_rows(path)
+    leave_crash(path)
+    old, before = TraceStore.open(path), content(path)
+    status, out, _ = repair(capsys, path)
+    dropped = [0, 1, 2, 5, 6, 7, 8, 9]
+    assert status == 1
+    assert "8 of 17 traces to drop ('trace" in out or "8 of 17 traces to drop (trace" in out
+    status, out, _ = repair(capsys, path, "--yes")
+    assert (status, out.splitlines()[-1]) == (0, f"{path}: repaired, 9 traces")
+    assert_rows(path, [row for row in range(17) if row not in dropped])
+    listed = path.with_name("s.zarr.dropped.txt").read_text()
+    head = f"# 8 of 17 traces of {old.uuid}, generation {old.generation}: row, id\n"
+    assert listed == head + "".join(f"{row}\t{json.dumps(ROWS[row][0], ensure_ascii=False)}\n" for row in dropped)
+    kept = TraceStore.open(path.with_name("s.zarr.damaged"))
+    assert (kept.uuid, kept.generation) == (old.uuid, old.generation)
+    now = content(kept.path)
+    assert all(now[file] == before[file] for file in now if not file.endswith("zarr.json"))
+    new = TraceStore.open(path)
+    told = {"of": old.uuid, "generation": old.generation, "rows": 17, "dropped": 8}
+    assert new.provenance.items() >= old.provenance.items()
+    assert new.provenance["repaired"].items() >= told.items()
+    assert new.uuid != old.uuid
+    assert sorted(e.name for e in path.parent.iterdir()) == ["s.zarr", "s.zarr.damaged", "s.zarr.dropped.txt"]
+
+
+def test_a_column_is_dropped_in_place_of_its_rows(path, capsys):
+    """What else is damaged costs what it costs; without anything else, nothing is copied."""
+    damage_rows(path)
+    out = repair(capsys, path)[1]
+    assert "5 of them because of column 'label' (--drop-columns label drops that one instead)" in out
+    damaged = shutil.copytree(path, path.with_name("t.zarr"))
+    status, out, _ = repair(capsys, path, "--drop-columns", "label,states", "--yes")
+    assert (status, out.splitlines()[-1]) == (0, f"{path}: repaired, 17 traces")
+    assert sorted(entry.name for entry in path.parent.iterdir()) == ["s.zarr", "t.zarr"]
+    assert repair(capsys, damaged, "--drop-columns", "label", "--yes")[0] == 0
+    for store, dropped, n_lost in ((path, {"label", "states"}, 0), (damaged, {"label"}, 3)):
+        found = TraceStore.open(store, check=True)
+        assert set(found.schema.columns) == set(SCHEMA.columns) - dropped
+        assert verify_store(store).problems == []
+        for trace, (trace_id, row) in zip(found, ROWS[n_lost:], strict=True):
+            assert trace.id == trace_id
+            assert_same_row(trace, {name: value for name, value in row.items() if name not in dropped})
+    assert repair(capsys, path, "--drop-columns", "nothing", "--yes")[0] == 2
+
+
+def lose_shard_of_ids(path):
+    (path / "trace_id/c/0").unlink()
+
+
+def lose_offsets(path):
+    (path / "_offsets/tokens/c/0").unlink()
+
+
+@pytest.mark.parametrize("damage", [lose_shard_of_ids, lose_offsets])
+def test_where_nothing_can_be_done_nothing_is(path, capsys, damage):
+    """Every row is damaged: one clear line."""
+    damage(path)
+    before = content(path.parent)
+    assert repair(capsys, path)[0] == 1
+    status, out, err = repair(capsys, path, "--yes")
+    assert status == 2
+    assert "nothing can be done" in out
+    assert err.count("\n") == 1
+    assert "restore it from a copy" in err
+    assert content(path.parent) == before
+
+
+def test_ids_that_cannot_be_read_are_listed_as_such(tmp_path, capsys, monkeypatch):
+    """One id; others in its chunk are known to the id table."""
+    shrink(monkeypatch)  # ids in chunks of 256 bytes
+    rows = [(f"{i:03} " + "x" * 60, values) for i, (_, values) in enumerate(ROWS)]
+    path = write_store(tmp_path / "s.zarr", SCHEMA, rows)
+    flip(path / "trace_id/c/0", 256 + 70)  # id 5 begins at byte 320
+    assert repair(capsys, path, "--yes")[0] == 0
+    lines = path.with_name("s.zarr.dropped.txt").read_text().splitlines()[1:]
+    listed = {row: json.loads(trace_id) for row, trace_id in (line.split("\t") for line in lines)}
+    assert listed["5"] == "?"
+    assert all(trace_id == rows[int(row)][0] for row, trace_id in listed.items() if row != "5")
+    kept = [row for row in range(17) if str(row) not in listed]
+    assert list(TraceStore.open(path, check=True).ids) == [rows[row][0] for row in kept]
+    assert verify_store(path).problems == []
+
+
+def test_damaged_checksums_lose_no_row(path, capsys):
+    """What they are of cannot be checked; its values are taken as they are."""
+    damage_checksums(path)
+    status, out, _ = repair(capsys, path, "--yes")
+    assert status == 0
+    assert "checksums lost for 3 files; what they hold is taken as it is, into a new store" in out
+    assert_rows(path, range(17))
+    assert sorted(e.name for e in path.parent.iterdir()) == ["s.zarr", "s.zarr.damaged"]
+
+
+def test_lost_checksums_of_compressed_chunks_lose_no_row(path, capsys):
+    """What a chunk's own checksum vouches for is kept, and recorded again."""
+    flip(path / "_checksums/zipped/c/0/0")
+    flip(path / "_checksums/planes/c/0/0", 4)
+    assert "checksums lost for 2 files; what they hold is taken as it is, into a new store" in repair(capsys, path)[1]
+    assert repair(capsys, path, "--yes")[0] == 0
+    assert_rows(path, range(17))
+
+
+def test_a_second_repair_does_not_take_the_place_of_the_first(path, capsys):
+    """While the old store is kept, another is refused, before anything is written."""
+    damage_rows(path)
+    assert repair(capsys, path, "--yes")[0] == 0
+    flip(path / "label/c/0", 0)
+    leave_crash(path)
+    before = content(path.parent)
+    status, _, err = repair(capsys, path, "--yes")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "s.zarr.damaged: expected a new path for the damaged store, found something; move it away" in err
+    assert content(path.parent) == before
+    path.with_name("s.zarr.damaged").rename(path.with_name("elsewhere"))
+    assert repair(capsys, path, "--yes")[0] == 0
+    assert verify_store(path).problems == []
+    assert np.all(np.isin(TraceStore.open(path).ids[:], [trace_id for trace_id, _ in ROWS]))

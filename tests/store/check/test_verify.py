@@ -1,0 +1,320 @@
+"""`python -m store verify`: nothing to say of a whole store, and every fault of a damaged one."""
+
+import json
+import shutil
+
+import pytest
+import zarr
+from damage import files_in, flip
+from oracle import ROWS, SCHEMA, make_rows, write_store
+
+from store import Column, Schema, StoreWriter
+from store.check.verify import KINDS, Problem, Report, verify_store
+from store.cli.main import main
+from store.format.schema import DTYPES
+from store.write.files import Files
+
+EVERY = Schema(
+    {
+        f"{dtype}_{kind}": Column(dtype, **options, chunk_items=4, shard_items=8)
+        for dtype in DTYPES
+        for kind, options in {
+            "raw": {"axis": "t"} if dtype != "utf8" else {},
+            "fixed": {"item_shape": (3,), "codec": "zstd"} if dtype != "utf8" else {"codec": "gzip:1"},
+            "split": {"item_shape": (2, 3), "axis_names": ("layers", "heads"), "split": ("heads",), "codec": "blosc"},
+        }.items()
+        if not (dtype == "utf8" and kind == "split")
+    }
+)
+
+
+def run(capsys, *arguments):
+    status = main(["verify", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def problems(path, **options):
+    report = verify_store(path, **options)
+    assert report.leftovers == []
+    return report.problems
+
+
+def test_a_whole_store_has_no_problem(tmp_path):
+    """All dtypes, kinds and codecs; several commits by two writers; a column replaced."""
+    rows = make_rows(EVERY, 11, seed=6)
+    path = write_store(tmp_path / "s.zarr", EVERY, rows, commits=3)
+    with StoreWriter.open(path) as writer:
+        writer.set_columns({"int8_fixed": Column("int16")}, ({"int8_fixed": i} for i in range(11)))
+    assert (path / "int8_fixed@4").is_dir() or list(path.glob("int8_fixed@*"))
+    for quick in (True, False):
+        report = verify_store(path, quick=quick)
+        assert (report.problems, report.rows, report.writer) == ([], 11, False)
+        assert (report.bytes == 0) == quick
+
+
+def test_empty_stores_and_empty_rows_are_whole(tmp_path):
+    empty = [(f"trace {i}", {"x": [], "s": ""}) for i in range(5)]
+    schema = Schema({"x": Column("int32", axis="t", codec="zstd"), "s": Column("utf8")})
+    for n in (0, 1, 5):
+        path = write_store(tmp_path / f"{n}.zarr", schema, empty[:n])
+        assert problems(path) == problems(path, quick=True) == []
+
+
+DAMAGE = {
+    "a raw chunk": (lambda p: flip(p / "tokens/c/0", 20), ("damaged", "tokens", 0, 1)),
+    "a plane": (lambda p: flip(p / "hidden_states/c/0/0/0", 0), ("damaged", "hidden_states", 0, 0)),
+    "a compressed chunk": (lambda p: flip(p / "zipped/c/1/0", 9), ("damaged", "zipped", 1, 0)),
+    "a fixed column": (lambda p: flip(p / "label/c/1", 5), ("damaged", "label", 1, 1)),
+    "a text": (lambda p: flip(p / "question/c/0"), ("damaged", "question", 0, 0)),
+    "an id": (lambda p: flip(p / "trace_id/c/0", 6), ("damaged", "trace_id", 0, 0)),
+    "a table": (lambda p: flip(p / "attn_mean/c/0/0", -9), ("damaged", "attn_mean", 0, None)),
+    "a missing shard": (lambda p: (p / "tokens/c/1").unlink(), ("damaged", "tokens", 1, None)),
+    "a truncated shard": (lambda p: (p / "label/c/0").write_bytes(b""), ("damaged", "label", 0, None)),
+    "offsets": (lambda p: flip(p / "_offsets/pairs/c/0", 8), ("damaged", None, 0, 0)),
+    "checksums": (lambda p: flip(p / "_checksums/states/c/0/0", -1), ("unverifiable", "states", 0, None)),
+    "an id table": (lambda p: flip(next(p.glob("_index/*/hash/c/0"))), ("index", None, None, None)),
+    "metadata": (lambda p: (p / "flag/zarr.json").write_text("{}"), ("document", None, None, None)),
+    "no metadata": (lambda p: (p / "_index/zarr.json").unlink(), ("document", None, None, None)),
+    "a strange file": (lambda p: (p / "notes.txt").write_text(""), ("leftover", None, None, None)),
+    "a link": (lambda p: (p / "elsewhere").symlink_to("/tmp"), ("leftover", None, None, None)),  # noqa: S108
+    "a link that hangs": (lambda p: (p / "label/c/7").symlink_to("/nowhere"), ("leftover", None, None, None)),
+}
+ONLY_CHUNKS = ("a raw chunk", "a plane", "a compressed chunk", "a fixed column", "a text", "an id", "offsets")
+
+
+def kind_of(problem):
+    return problem.kind
+
+
+def where(problem):
+    return problem.kind, problem.column, problem.shard, problem.chunk
+
+
+@pytest.mark.parametrize("fault", DAMAGE)
+def test_every_kind_of_damage_is_listed_where_it_is(path, fault):
+    """With the rows it concerns; `quick` tells all but what is inside chunks."""
+    damage, expected = DAMAGE[fault]
+    damage(path)
+    found = problems(path)
+    assert expected in map(where, found)
+    assert fault != "checksums" or {p.kind for p in found} == {"unverifiable"}  # not what they are of
+    assert all(problem.file in str(problem) or problem.shard is not None or problem.rows for problem in found)
+    for problem in found:
+        assert problem.kind not in ("damaged", "index") or 0 <= problem.rows[0] <= problem.rows[1] < len(ROWS)
+    assert (expected in map(where, problems(path, quick=True))) == (fault not in ONLY_CHUNKS)
+
+
+def test_the_rows_named_are_those_with_the_bytes(path):
+    """Item 5 of the tokens, of a ragged column; label 7, of a fixed one in chunks of five."""
+    flip(path / "tokens/c/0", 4 * 5)
+    flip(path / "label/c/0", 7)
+    lengths = [len(row["tokens"]) for _, row in ROWS]
+    holds = [i for i in range(len(ROWS)) if lengths[i] and sum(lengths[:i]) < 8 and sum(lengths[: i + 1]) > 4]
+    rows = {problem.column: problem.rows for problem in problems(path)}
+    assert rows == {"tokens": (holds[0], holds[-1]), "label": (5, 9)}
+
+
+def test_all_damage_is_listed_in_one_run(path, capsys):
+    """Every fault of the list above that leaves the others to be seen; text and JSON say the same."""
+    for fault, (damage, _) in DAMAGE.items():
+        if fault not in ("a truncated shard", "an id table"):
+            damage(path)
+    report = verify_store(path)
+    assert set(map(where, report.problems)) >= {
+        expected for fault, (_, expected) in DAMAGE.items() if fault not in ("a truncated shard", "an id table")
+    }
+    status, out, _ = run(capsys, path)
+    assert status == 1
+    assert out.splitlines()[0].startswith(f"{path}: {len(report.problems)} problems (17 traces, ")
+    assert out.splitlines()[1:] == report.lines()
+    status, out, _ = run(capsys, path, "--verbose")
+    assert status == 1
+    assert out.splitlines()[1:] == list(map(str, report.problems))
+    assert [problem.kind for problem in report.problems] == sorted(map(kind_of, report.problems), key=KINDS.index)
+    status, out, _ = run(capsys, path, "--json")
+    assert status == 1
+    assert json.loads(out) == {"store": str(path)} | json.loads(json.dumps(report.to_json()))
+    assert not json.loads(out)["whole"]
+
+
+def test_a_whole_store_is_status_0(path, capsys):
+    status, out, err = run(capsys, path)
+    assert (status, out.count("\n"), err) == (0, 1, "")
+    assert out.startswith(f"{path}: whole (17 traces, ")
+    status, out, _ = run(capsys, path, "--quick")
+    assert (status, out) == (0, f"{path}: whole (17 traces, quick: chunks were not read)\n")
+    status, out, _ = run(capsys, path, "--json", "--quick")
+    assert (status, json.loads(out)["problems"], json.loads(out)["whole"]) == (0, [], True)
+
+
+def test_no_store_is_status_2(path, tmp_path, capsys):
+    (path / "zarr.json").write_text((path / "zarr.json").read_text().replace('"n_rows": 17', '"n_rows": 16'))
+    for store, message in ((tmp_path / "nothing", "expected a trace store"), (path, "expected checksum")):
+        status, out, err = run(capsys, store)
+        assert (status, out, err.count("\n")) == (2, "", 1)
+        assert message in err
+
+
+def test_what_a_writer_has_not_committed_is_not_judged(path, capsys):
+    """Full shards in their place, working files; damage of what is committed is still told."""
+    with StoreWriter.open(path) as writer:
+        for trace_id, row in make_rows(SCHEMA, 60, seed=7):
+            writer.append(f"new {trace_id}", row)
+        assert len(files_in(path)) > 80
+        report = verify_store(path)
+        assert (report.problems, report.writer, report.rows) == ([], True, 17)
+        assert "a writer is at work" in run(capsys, path)[1]
+        flip(path / "tokens/c/0", 20)
+        (path / "notes.txt").write_text("")
+        assert {problem.kind for problem in problems(path)} == {"damaged", "leftover"}
+        flip(path / "tokens/c/0", 20)
+        (path / "notes.txt").unlink()
+    report = verify_store(path)
+    assert (report.problems, report.writer, report.rows) == ([], False, 77)
+
+
+class Dies(Files):
+    """Stops a commit at the first directory that it makes durable."""
+
+    def sync_dir(self, path):
+        raise OSError(5, "died")
+
+
+@pytest.fixture
+def killed(path):
+    """The store as a writer leaves it that is killed in a commit: files too many, and metadata ahead of the commit."""
+    writer = StoreWriter.open(path)
+    for trace_id, row in make_rows(SCHEMA, 30, seed=7):
+        writer.append(f"new {trace_id}", row)
+    writer.files = Dies()
+    with pytest.raises(OSError, match="died"):
+        writer.commit()
+    killed = shutil.copytree(path, path.with_name("killed.zarr"))  # nobody holds the copy's lock
+    writer.discard()
+    return killed
+
+
+def test_what_a_killed_writer_left_is_no_problem(killed, capsys):
+    """It is counted, and gone when the next writer has opened the store."""
+    report = verify_store(killed)
+    assert report.problems == []
+    assert {leftover.kind for leftover in report.leftovers} == {"interrupted"}
+    ahead = [leftover for leftover in report.leftovers if "expected shape" in leftover.text]
+    n_files = len(report.leftovers) - len(ahead)
+    assert n_files > 3
+    status, out, _ = run(capsys, killed)
+    assert (status, out.count("\n")) == (0, 1)
+    found = f"whole; {n_files} files of an interrupted write that the next writer removes"
+    assert out.startswith(
+        f"{killed}: {found}; metadata of {len(ahead)} arrays that the next writer sets back (17 traces, "
+    )
+    status, out, _ = run(capsys, killed, "--verbose")
+    assert (status, out.splitlines()[1:]) == (0, list(map(str, report.leftovers)))
+    status, out, _ = run(capsys, killed, "--json")
+    shown = json.loads(out)
+    assert (status, shown["whole"], shown["problems"], len(shown["leftovers"])) == (0, True, [], len(report.leftovers))
+    StoreWriter.open(killed).close()
+    assert problems(killed) == []
+
+
+def test_damage_beside_what_a_killed_writer_left_comes_first(killed, capsys):
+    flip(killed / "tokens/c/0", 20)
+    (killed / "notes.txt").write_text("")
+    status, out, _ = run(capsys, killed)
+    first, *lines = out.splitlines()
+    assert status == 1
+    assert first.startswith(f"{killed}: 2 problems; ")
+    assert "files of an interrupted write that the next writer removes" in first
+    assert [line.split(":")[0] for line in lines] == ["damaged", "leftover"]
+    assert len(run(capsys, killed, "--verbose")[1].splitlines()) > 5
+
+
+def test_metadata_ahead_without_a_killed_writer_is_a_problem(path):
+    """Nothing but a writer, or damage, makes an array longer than the commit says."""
+    label = path / "label/zarr.json"
+    label.write_text(json.dumps(json.loads(label.read_text()) | {"shape": [47]}))
+    (problem,) = problems(path)
+    assert str(problem) == "document: label/zarr.json: expected shape [17], found [47]"
+
+
+def test_a_shard_too_many_is_what_a_writer_left(path):
+    (path / "label/c/9").write_text("")
+    report = verify_store(path)
+    assert report.problems == []
+    assert list(map(str, report.leftovers)) == ["interrupted: label/c/9: a file of an interrupted write"]
+    assert report.headline() == "whole; 1 file of an interrupted write that the next writer removes"
+
+
+def test_a_writer_that_is_closed_leaves_nothing(path):
+    """Also one that failed in a commit, or whose rows were discarded."""
+    for files in (Files(), Dies()):
+        writer = StoreWriter.open(path)
+        for trace_id, row in make_rows(SCHEMA, 30, seed=7):
+            writer.append(f"new {trace_id}", row)
+        writer.files = files
+        if isinstance(files, Dies):
+            with pytest.raises(OSError, match="died"):
+                writer.commit()
+            writer.files = Files()
+        writer.discard()
+        assert problems(path) == []
+        assert not (path / "_tmp").exists()
+
+
+def test_equal_problems_are_one_line_with_their_count():
+    """They differ in numbers, checksums and rows only; other columns and other kinds are lines of their own."""
+    sums = ["0a1b2c3d", "ffffffff", "12345678"]
+    found = [
+        Problem(
+            "damaged",
+            f"{name}/c/{i}",
+            f"array {name!r}, shard {i}, chunk 0: expected checksum {sums[i]}, found 00000000",
+            name,
+            i,
+            0,
+            (i, i + 1),
+        )
+        for name in ("layer_1", "layer_2")
+        for i in range(3)
+    ]
+    strange = [Problem("leftover", f"{name}.txt", f"{name}.txt: expected no file, found one") for name in "abc"]
+    alone = Problem("document", "label/zarr.json", "label/zarr.json: expected an object, found list")
+    assert Report(1, 9, [*found, alone, *strange]).lines() == [
+        f"{found[0]} (and 2 like it, rows 0 to 3 in all)",
+        f"{found[3]} (and 2 like it, rows 0 to 3 in all)",
+        str(alone),
+        f"{strange[0]} (and 2 like it)",
+    ]
+
+
+def test_damage_that_zarr_python_would_not_tell(path):
+    """It reads zeros for a shard that is gone."""
+    (path / "label/c/1").unlink()
+    assert zarr.open_group(path, mode="r")["label"][10:17].tolist() == [0] * 7
+    (problem,) = problems(path)
+    assert where(problem) == ("damaged", "label", 1, None)
+    assert problem.rows == (10, 16)
+    assert "expected" in problem.text
+    assert "No such file" in problem.text
+
+
+@pytest.mark.parametrize("column", ["zipped", "planes"])
+def test_a_lost_checksum_of_a_compressed_chunk_is_no_damage_of_it(path, column):
+    """Its own checksum is right, and most in its shard have the recorded ones; of a raw chunk nobody can tell."""
+    flip(path / f"_checksums/{column}/c/0/0")
+    (problem,) = problems(path)
+    assert where(problem) == ("unverifiable", column, 0, 0)
+    assert "by its own checksum it is whole: python -m store repair keeps its rows" in str(problem)
+    assert problem.rows[0] == 0
+    flip(path / f"{column}/c/0/0{'/0' * (column == 'planes')}", 9)
+    assert {where(problem) for problem in problems(path)} == {("damaged", column, 0, 0)}
+    flip(path / "_checksums/tokens/c/0/0")
+    assert ("damaged", "tokens", 0, 0) in map(where, problems(path))
+
+
+def test_a_compressed_shard_in_the_place_of_another_is_damage(path):
+    """Its chunks are whole by their own checksums, too."""
+    one, other = path / "zipped/c/0/0", path / "zipped/c/1/0"
+    shutil.copy(one, other)
+    assert {(p.kind, p.column, p.shard) for p in problems(path)} == {("damaged", "zipped", 1)}

@@ -1,0 +1,68 @@
+"""Arguments that are paths mean what they mean in a shell."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from store import Column, Schema, StoreWriter
+from store.cli import main as cli
+from store.cli.arguments import expand, path
+
+
+@pytest.fixture
+def home(monkeypatch, tmp_path):
+    """A home directory."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def parsers(parser):
+    """A parser and those of its commands."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from parsers(command)
+
+
+def test_a_tilde_is_the_home_directory(home):
+    """At the start alone, and of users that exist, as in a shell; nothing else of a text changes."""
+    assert path("~/a.zarr") == home / "a.zarr"
+    assert path("~") == home
+    assert path("a/~/b") == Path("a/~/b")
+    assert path("~nobody-of-this-name/a") == Path("~nobody-of-this-name/a")
+    assert expand("~/traces/*.pkl") == f"{home}/traces/*.pkl"
+    assert expand("meta-llama/Llama-2-7b-chat-hf") == "meta-llama/Llama-2-7b-chat-hf"
+    assert expand("./traces//") == "./traces//"
+
+
+def test_every_path_of_a_command_expands_it():
+    """No argument of `python -m store` is a bare Path."""
+    bare = [
+        (parser.prog, action.dest)
+        for parser in parsers(cli._parser())
+        for action in parser._actions
+        if action.type is Path
+    ]
+    assert bare == []
+
+
+def test_commands_find_what_lies_in_the_home_directory(home, capsys):
+    """A store to read, a store to make and a file of ids; a library call takes a path as it is."""
+    with StoreWriter.create(home / "a.zarr", Schema({"label": Column("int8")})) as writer:
+        for i in range(3):
+            writer.append(f"t{i}", {"label": 0})
+    (home / "ids.txt").write_text("t2\n")
+    assert cli.main(["info", "~/a.zarr", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 3
+    assert cli.main(["subset", "~/few.zarr", "~/a.zarr", "--ids=~/ids.txt"]) == 0
+    assert (home / "few.zarr" / "zarr.json").is_file()
+
+
+def test_a_model_and_sources_may_be_in_the_home_directory(home):
+    """Which are no paths always: a name on the Hub, a pattern."""
+    parse = cli._parser().parse_args
+    assert parse(["extract", "o", "--model", "~/model", "--questions", "~/q"]).model == f"{home}/model"
+    assert parse(["import", "o", "~/old/*.pkl", "new/"]).sources == [f"{home}/old/*.pkl", "new/"]

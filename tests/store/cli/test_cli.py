@@ -1,0 +1,90 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from oracle import bits
+
+from store import TraceStore
+from store.cli.main import main
+
+
+def run(capsys, *arguments):
+    status = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_get_prints_the_trace_that_python_gives(store_path, capsys):
+    store = TraceStore.open(store_path)
+    for trace in (store[3], store[39]):
+        status, out, _ = run(capsys, "get", store_path, trace.id, "--json")
+        shown = json.loads(out)
+        assert (status, shown["trace_id"], shown["row"]) == (0, trace.id, trace.row)
+        for name in trace:
+            assert_same_numbers(shown[name], trace[name])
+
+
+def assert_same_numbers(shown, value):
+    if isinstance(value, str):
+        assert shown == value
+    elif value.dtype.__str__() == "torch.bfloat16":
+        assert shown == value.tolist()
+    else:
+        back = np.array(shown, value.dtype).reshape(value.shape)
+        nan = np.isnan(value) if value.dtype.kind == "f" else np.zeros(value.shape, bool)
+        assert bits(back[~nan]) == bits(np.asarray(value)[~nan])
+        assert value.dtype.kind != "f" or np.isnan(back[nan]).all()
+
+
+def test_get_as_text_shows_chosen_columns(store_path, capsys):
+    status, out, _ = run(capsys, "get", store_path, "trace 3 é", "--columns", "label,tokens")
+    assert status == 0
+    assert [line.split(":")[0] for line in out.splitlines() if ":" in line] == ["trace_id", "row", "label", "tokens"]
+
+
+def test_info_tells_what_is_there(store_path, capsys):
+    status, out, _ = run(capsys, "info", store_path)
+    assert status == 0
+    assert "40 traces" in out
+    assert "tokens x 3 layers x 5 hidden" in out
+    assert "model: none" in out
+    info = json.loads(run(capsys, "info", store_path, "--json")[1])
+    assert info["rows"] == 40
+    assert info["columns"]["tokens"]["items"] == TraceStore.open(store_path).n_items("tokens")
+    assert 0 < info["columns"]["tokens"]["bytes"] < info["bytes"]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("info", "nowhere"), "expected a trace store"),
+        (("get", "STORE", "trace 7"), "closest: 'trace 7 é'"),
+        (("get", "STORE", "trace 7 é", "--columns", "lable"), "closest: 'label'"),
+        (("get", "STORE", "trace 7 é", "--columns", ""), "expected a column, found ''"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(store_path, capsys, arguments, message):
+    status, out, err = run(capsys, *(store_path if a == "STORE" else a for a in arguments))
+    assert (status, out) == (2, "")
+    assert err.count("\n") == 1
+    assert message in err
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["get", "--help"], []])
+def test_help_and_usage(arguments):
+    done = subprocess.run([sys.executable, "-m", "store", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == (0 if arguments else 2)
+    assert "Traceback" not in done.stderr
+    assert done.stdout.startswith("usage: python -m store") == bool(arguments)
+    assert done.stderr.count("\n") == (0 if arguments else 1)
+
+
+def test_a_full_disk_is_one_line(store_path):
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        command = [sys.executable, "-m", "store", "info", store_path]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "No space left" in done.stderr

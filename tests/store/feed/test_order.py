@@ -1,0 +1,128 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store import GlobalShuffleSampler, permutation
+from store.feed import order as order_module
+from store.feed.order import Batches, EpochOrder, keyed_rows, rank_positions
+
+
+@given(n=st.integers(0, 500), seed=st.integers(0, 2**63), epoch=st.integers(0, 1000))
+def test_an_epoch_visits_every_row_once(n, seed, epoch):
+    assert sorted(permutation(n, seed, epoch)) == list(range(n))
+
+
+def test_it_is_a_pure_function_of_seed_and_epoch():
+    """Also across versions: a stored position must go on meaning the same rows."""
+    assert permutation(8, 0, 0).tolist() == PINNED
+    assert np.array_equal(permutation(1000, 5, 3), permutation(1000, 5, 3))
+
+
+def test_epochs_and_seeds_differ_and_do_not_add_up():
+    orders = {permutation(100, seed, epoch).tobytes() for seed in range(5) for epoch in range(5)}
+    assert len(orders) == 25
+
+
+def test_it_is_a_global_shuffle():
+    """Any row may come first: 2,000 epochs of 20 rows, each row first about 100 times."""
+    firsts = np.bincount([permutation(20, 0, epoch)[0] for epoch in range(2000)], minlength=20)
+    assert firsts.min() > 60
+    assert firsts.max() < 150
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+def test_ranks_share_one_order(world_size):
+    """All ranks together visit each row once, in the order that one process would, turn by turn."""
+    shares = [list(GlobalShuffleSampler(23, 1, rank, world_size)) for rank in range(world_size)]
+    turns = [share[i] for i in range(23) for share in shares if i < len(share)]
+    assert turns == permutation(23, 1, 0).tolist()
+    assert [len(GlobalShuffleSampler(23, 1, r, world_size)) for r in range(world_size)] == list(map(len, shares))
+
+
+def test_sampler_changes_with_the_epoch():
+    sampler = GlobalShuffleSampler(range(50), seed=3)
+    first = list(sampler)
+    assert list(sampler) == first
+    sampler.set_epoch(1)
+    assert list(sampler) != first
+    assert sorted(sampler) == sorted(first)
+
+
+def test_wrong_arguments():
+    for arguments in [(-1, 0, 0), (3, -1, 0), (3, 0, -1)]:
+        with pytest.raises(ValueError, match=">= 0"):
+            permutation(*arguments)
+    for rank, world_size in [(2, 2), (-1, 2), (0, 0)]:
+        with pytest.raises(ValueError, match="0 <= rank < world_size"):
+            rank_positions(10, 0, rank, world_size)
+
+
+KEYS = np.random.SeedSequence([3, 1]).generate_state(8, np.uint64)
+
+
+@given(n=st.integers(1, 3000), seed=st.integers(0, 2**63))
+def test_the_keyed_permutation_visits_every_row_once(n, seed):
+    keys = np.random.SeedSequence(seed).generate_state(8, np.uint64)
+    assert sorted(keyed_rows(np.arange(n), n, keys)) == list(range(n))
+
+
+@pytest.mark.parametrize("n", [10**8, 10**12, 2**62])
+def test_the_keyed_permutation_of_many_rows_needs_no_list(n):
+    """A few positions anywhere, each in range, all different, and the same whether asked for together or alone."""
+    positions = np.unique(np.random.default_rng(0).integers(0, n, 10_000))
+    rows = keyed_rows(positions, n, KEYS)
+    assert rows.min() >= 0
+    assert rows.max() < n
+    assert len(np.unique(rows)) == len(rows)
+    assert keyed_rows(positions[17:18], n, KEYS) == rows[17]
+    assert abs(rows.mean() / n - 0.5) < 0.02
+    assert abs(np.corrcoef(positions, rows)[0, 1]) < 0.05
+    assert abs(np.corrcoef(rows[1:], rows[:-1])[0, 1]) < 0.05
+
+
+def test_the_keyed_permutation_is_pinned():
+    """A stored position must go on meaning the same rows."""
+    assert keyed_rows(np.arange(8), 8, KEYS).tolist() == PINNED_KEYED
+
+
+def test_the_keyed_permutation_is_a_global_shuffle():
+    """Any row may come first: 2,000 epochs of 20 rows; and neighbours do not stay together."""
+    first, together = np.zeros(20, int), 0
+    for epoch in range(2000):
+        keys = np.random.SeedSequence([0, epoch]).generate_state(8, np.uint64)
+        rows = keyed_rows(np.arange(20), 20, keys)
+        first[rows[0]] += 1
+        together += int((np.abs(np.diff(rows)) == 1).sum())
+    assert first.min() > 60
+    assert first.max() < 150
+    assert abs(together / 2000 - 1.9) < 0.15  # 19 neighbours, each adjacent with probability 2/20
+
+
+def test_many_rows_are_ordered_without_a_list(monkeypatch):
+    """Beyond the limit, loaders and samplers use the keyed permutation; below it, the drawn list."""
+    listed = permutation(300, 5, 2)
+    monkeypatch.setattr(order_module, "LISTED_ROWS", 299)
+    keyed = permutation(300, 5, 2)
+    assert sorted(keyed) == list(range(300))
+    assert keyed.tolist() != listed.tolist()
+    sampler = GlobalShuffleSampler(300, 5, rank=1, world_size=3)
+    sampler.set_epoch(2)
+    assert list(sampler) == keyed[1::3].tolist()
+
+
+@given(n=st.integers(0, 50), batch_size=st.integers(1, 9), start=st.integers(0, 50), world_size=st.integers(1, 3))
+def test_batches_cut_the_order(n, batch_size, start, world_size):
+    """Against slicing of the list; with `rows`, the order is of them."""
+    wanted = (permutation(n, 1, 0) * 2)[start::world_size].tolist()
+    order, positions = EpochOrder(n, 1, 0), rank_positions(n, start, 0, world_size)
+    batches = Batches(order, positions, batch_size, rows=np.arange(n) * 2)
+    assert [row for batch in batches for row in batch.tolist()] == wanted
+    assert batches.visits().tolist() == wanted
+    assert len(Batches(order, positions, batch_size, drop_last=True)) == len(wanted) // batch_size
+    with pytest.raises(IndexError):
+        batches[len(batches)]
+
+
+PINNED_KEYED = [7, 0, 5, 2, 4, 3, 1, 6]
+PINNED = [2, 4, 3, 6, 5, 0, 1, 7]

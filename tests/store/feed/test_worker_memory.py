@@ -1,0 +1,292 @@
+"""Batches from worker processes, in memory that is used again."""
+
+import copy
+import gc
+import os
+import pickle
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from oracle import bits
+from torch.utils.data import DataLoader
+
+from store import Column, Schema, StoreWriter, TraceDataset
+from store.feed import worker_memory as shared
+
+N_ROWS, BATCH_SIZE = 60, 6
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def large_rows():
+    """Rows of some 70 KB, so that a batch is too large to be sent inline."""
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(0, 60, N_ROWS)
+    return [
+        {
+            "states": torch.from_numpy(rng.normal(size=(n, 600)).astype(np.float32)).bfloat16(),
+            "x": rng.normal(size=(n, 256)).astype(np.float32),
+            "fixed": rng.normal(size=3000).astype(np.float32),
+            "name": f"row {i}",
+            "label": np.int8(i),
+        }
+        for i, n in enumerate(lengths)
+    ]
+
+
+@pytest.fixture(scope="module")
+def large_path(tmp_path_factory, large_rows):
+    schema = Schema(
+        {
+            "states": Column("bfloat16", (600,), "t"),
+            "x": Column("float32", (256,), "t", codec="zstd"),
+            "fixed": Column("float32", (3000,)),
+            "name": Column("utf8"),
+            "label": Column("int8"),
+        }
+    )
+    path = tmp_path_factory.mktemp("shared") / "s.zarr"
+    with StoreWriter.create(path, schema) as writer:
+        for i, row in enumerate(large_rows):
+            writer.append(str(i), row)
+    return path
+
+
+def loader_of(path, n=2, **settings):
+    return DataLoader(TraceDataset(path), BATCH_SIZE, num_workers=n, **settings)
+
+
+def assert_whole(batches, rows):
+    for i, batch in enumerate(batches):
+        for found, row in zip(batch, rows[BATCH_SIZE * i :], strict=False):
+            for name, value in row.items():
+                assert bits(found[name]) == bits(value), name
+    assert len(batches) == N_ROWS // BATCH_SIZE
+
+
+def arenas_mapped():
+    return sum("memfd:trace-store" in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_held_batches_keep_their_bytes(large_path, large_rows, method):
+    """All batches of two epochs, with workers that stay; they came through the arena."""
+    loader = loader_of(large_path, persistent_workers=True, multiprocessing_context=method)
+    first, second = list(loader), list(loader)
+    assert arenas_mapped()
+    assert_whole(first, large_rows)
+    assert_whole(second, large_rows)
+    first[0]["x"].values.zero_()  # writable, and nobody else's
+    assert_whole(second, large_rows)
+
+
+def test_memory_is_used_again_when_the_last_tensor_is_gone(large_path):
+    """A slice keeps its batch's memory; later batches take the places of those that were dropped."""
+    loader = loader_of(large_path, 1, persistent_workers=True)
+    places = set()
+    kept = next(iter(loader))["x"].values[3:5]
+    wanted = kept.clone()
+    for _ in range(5):
+        places |= {batch["x"].values.data_ptr() for batch in loader}
+        assert kept.data_ptr() - 3 * 256 * 4 not in places
+    assert torch.equal(kept, wanted)
+    assert len(places) < 25  # of 50 batches, whose three columns share the places
+
+
+def test_columns_of_one_axis_still_share_their_offsets(large_path):
+    batch = next(iter(loader_of(large_path)))
+    assert batch["x"].offsets is batch["states"].offsets
+
+
+def test_copies_and_pickles_of_a_received_batch_are_their_own(large_path, large_rows):
+    for again in (copy.deepcopy, lambda batch: pickle.loads(pickle.dumps(batch))):  # noqa: S301 our own bytes
+        batches = [again(batch) for batch in loader_of(large_path)]
+        gc.collect()
+        assert_whole(batches, large_rows)
+
+
+def only_x(batch):
+    return batch[0]["x"].clone() if isinstance(batch, list) else {"x": batch["x"].values, "twice": [batch, batch]}
+
+
+def test_a_collate_function_of_ones_own(large_path, large_rows):
+    """Tensors outside a batch travel as torch sends them; a batch may be sent twice."""
+    for i, made in enumerate(loader_of(large_path, collate_fn=only_x)):
+        expected = np.concatenate([row["x"] for row in large_rows[BATCH_SIZE * i :][:BATCH_SIZE]])
+        assert bits(made["x"]) == expected.tobytes()
+        for batch in made["twice"]:
+            assert bits(batch["x"].values) == expected.tobytes()
+
+
+def test_arenas_of_workers_that_ended_are_let_go(large_path):
+    for _ in range(4):
+        for _ in loader_of(large_path):
+            pass
+        gc.collect()
+    assert arenas_mapped() <= 2
+    links = [fd.readlink() for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
+    assert sum("memfd" in str(link) for link in links) <= 2
+
+
+def test_batches_outlive_a_killed_worker(large_path, large_rows):
+    loader = loader_of(large_path, 1, persistent_workers=True)
+    batches = list(loader)
+    os.kill(loader._iterator._workers[0].pid, signal.SIGKILL)
+    loader._iterator._workers[0].join()
+    assert_whole(batches, large_rows)
+    with pytest.raises(RuntimeError, match="exited unexpectedly"):
+        list(loader)
+
+
+def test_without_access_to_the_parent_batches_travel_as_torch_sends_them(large_path, large_rows, monkeypatch):
+    monkeypatch.setattr(shared, "_parent_reads_us", lambda: False)
+    before = arenas_mapped()
+    assert_whole(list(loader_of(large_path, multiprocessing_context="fork")), large_rows)
+    assert arenas_mapped() <= before
+
+
+def test_a_full_arena_falls_back_to_ordinary_memory(monkeypatch):
+    monkeypatch.setattr(shared, "ARENA_BYTES", 8 * 2**20)
+    arena = shared.WorkerArena()
+    held = [arena.empty((2**20,), np.dtype(np.uint8)) for _ in range(6)]
+    for i, array in enumerate(held):
+        array[:] = i
+    assert [int(array.max()) for array in held] == list(range(6))
+    assert [arena.send(torch.from_numpy(array)) is not None for array in held] == [True] * 3 + [False] * 3
+
+
+def test_a_block_is_given_out_again_when_neither_side_holds_it():
+    """Whoever lets go last; what was sent once is not sent again."""
+    arena = shared.WorkerArena()
+    size, kind = (2**20,), np.dtype(np.uint8)
+    first = arena.empty(size, kind)
+    address = first.ctypes.data
+    place = arena.send(torch.from_numpy(first))
+    assert arena.send(torch.from_numpy(first)) is None
+
+    def given(n):
+        """Addresses of n arrays at once: more than there are other blocks, where a free one must be among them."""
+        return {array.ctypes.data for array in [arena.empty(size, kind) for _ in range(n)]}
+
+    arena.sent[place.block] = 0  # the parent let go first
+    assert address not in given(2)
+    del first
+    assert address in given(3)
+    again = arena.empty(size, kind)
+    place = arena.send(torch.from_numpy(again))
+    address = again.ctypes.data
+    del again  # the worker let go first
+    assert address not in given(3)
+    arena.sent[place.block] = 0
+    assert address in given(4)
+
+
+def memory_of(arena):
+    return os.fstat(arena.key.fd).st_blocks * 512
+
+
+def test_idle_memory_is_returned_and_addresses_are_used_again():
+    arena = shared.WorkerArena()
+    for _ in range(20):
+        for size in range(1, 30):
+            arena.empty((size * 2**20,), np.dtype(np.uint8))[:] = 1
+        arena._trim(0)
+        assert memory_of(arena) <= 4 * 2**20
+    assert arena._end < 2**30
+    assert arena.empty((2**20,), np.dtype(np.uint8)).max() == 0
+
+
+class Remembering(TraceDataset):
+    """Keeps what it read, and says whether it is still that."""
+
+    def __getitems__(self, rows):
+        batch = super().__getitems__(rows)
+        self.kept = [*getattr(self, "kept", []), (batch["x"].values, batch["x"].values.clone())]
+        assert all(torch.equal(*both) for both in self.kept)
+        return batch
+
+
+def test_a_worker_may_keep_its_batches(large_path, large_rows):
+    loader = DataLoader(Remembering(large_path), BATCH_SIZE, num_workers=1, persistent_workers=True)
+    for _ in range(3):
+        for i, batch in enumerate(loader):
+            expected = np.concatenate([row["x"] for row in large_rows[BATCH_SIZE * i :][:BATCH_SIZE]])
+            assert bits(batch["x"].values) == expected.tobytes()
+
+
+def test_a_forked_child_that_lets_go_takes_nothing_from_its_parent(large_path, large_rows):
+    loader = loader_of(large_path, 1, persistent_workers=True)
+    held = [next(iter(loader))]
+    child = os.fork()
+    if not child:
+        held.clear()
+        gc.collect()
+        os._exit(0)
+    os.waitpid(child, 0)
+    for _ in range(3):
+        for _ in loader:
+            pass
+    expected = np.concatenate([row["x"] for row in large_rows[:BATCH_SIZE]])
+    assert bits(held[0]["x"].values) == expected.tobytes()
+
+
+def test_batches_that_outlive_their_worker_give_their_memory_back(large_path):
+    """When the last tensor is gone, the arena is, too."""
+    shared._attached.clear()
+    held = list(loader_of(large_path, 1))
+    assert len(shared._attached) == 1
+    while held:
+        held.pop()
+    gc.collect()
+    assert not shared._attached
+
+
+def n_descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.parametrize("refused", ["addresses", "file"])
+def test_where_the_kernel_refuses_an_arena_batches_travel_as_torch_sends_them(
+    large_path, large_rows, monkeypatch, refused
+):
+    def refuse(*_):
+        raise OSError(12, "Cannot allocate memory")
+
+    if refused == "addresses":
+        monkeypatch.setattr(shared, "ARENA_BYTES", 1 << 47)
+    else:
+        monkeypatch.setattr(os, "memfd_create", refuse)
+    monkeypatch.setattr(shared, "_parent_reads_us", lambda: True)
+    shared._attached.clear()
+    before = n_descriptors()
+    with pytest.raises(OSError, match="Cannot allocate memory"):
+        shared.WorkerArena()
+    assert shared._new_arena() is None
+    assert n_descriptors() == before
+    assert_whole(list(loader_of(large_path, multiprocessing_context="fork")), large_rows)
+    assert not shared._attached
+
+
+def test_small_rows_gathered_in_a_worker_come_through_the_arena(tmp_path):
+    """Also those that are gathered by one call, and fixed columns."""
+    schema = Schema({"x": Column("int32", axis="t"), "y": Column("int32", (16,))})
+    with StoreWriter.create(tmp_path / "s.zarr", schema) as writer:
+        for i in range(4000):
+            writer.append(str(i), {"x": np.full(20 + i % 3, i), "y": np.full(16, -i)})
+    loader = DataLoader(TraceDataset(tmp_path / "s.zarr"), 2000, num_workers=1)
+    for i, batch in enumerate(loader):
+        for tensor in (batch["x"].values, batch["y"]):
+            assert any(tensor.data_ptr() in place for place in arena_addresses())
+        assert batch["y"][:, 0].tolist() == [-row for row in range(2000 * i, 2000 * i + 2000)]
+        assert batch["x"].row(7).tolist() == [2000 * i + 7] * (20 + (2000 * i + 7) % 3)
+
+
+def arena_addresses():
+    lines = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:trace-store" in line]
+    return [range(*(int(part, 16) for part in line.split()[0].split("-"))) for line in lines]

@@ -1,0 +1,238 @@
+"""What other Zarr clients are told: where columns are, what they mean, and dimensions that xarray accepts."""
+
+import json
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import SCHEMA, bits, make_rows, write_store
+from sample import ROWS as OLD_ROWS
+from sample import unpack
+
+from store import Column, Schema, StoreWriter, TraceStore
+from store.check.repair import plan_repair, repair_store
+from store.check.verify import verify_store
+from store.format.array_info import array_infos, earlier_infos
+
+LAYERS = {"axis": "tokens", "axis_names": ("layers", "hidden")}
+
+
+def sizes_of(schema):
+    """Dimension -> the different sizes that it has in the arrays of a store's group."""
+    sizes = {}
+    infos = array_infos(schema)
+    for name, column in schema.stored.items():
+        names = infos[schema.layout(name).path].names
+        first = schema.axis_of(name) or "one for each row"
+        for dimension, size in zip(names, (first, *column.item_shape), strict=True):
+            sizes.setdefault(dimension, set()).add(size)
+    return sizes
+
+
+def assert_xarray_accepts(schema):
+    """No dimension is called like an array, no name has two sizes, and no array has a name twice."""
+    sizes = sizes_of(schema)
+    assert not sizes.keys() & {*schema.stored, *(schema.layout(name).path for name in schema.stored)}
+    assert all(len(found) == 1 for found in sizes.values())
+    assert all(len(set(info.names)) == len(info.names) for info in array_infos(schema).values())
+    assert not {info.names[0] for path, info in array_infos(schema).items() if path.startswith("_")} & set(schema.axes)
+
+
+NAMES = st.sampled_from(
+    ["rows", "rows_", "t", "t_items", "t_items_", "t_bytes", "layers", "a", "a_layers", "a_axis0", "axis0", "offsets"]
+)
+COLUMNS = st.one_of(
+    st.just(Column("utf8")),
+    st.builds(
+        lambda axis, shape, names: Column("int8", shape, axis, names[: len(shape)] if names else ()),
+        st.none() | NAMES,
+        st.lists(st.integers(1, 3), max_size=2),
+        st.none() | st.lists(NAMES, min_size=2, max_size=2, unique=True),
+    ),
+)
+
+
+@given(st.dictionaries(NAMES, COLUMNS, max_size=6))
+@settings(max_examples=300, deadline=None)
+def test_xarray_accepts_the_dimensions_of_every_schema(columns):
+    texts = {name for name, column in columns.items() if column.is_text}
+    assert_xarray_accepts(Schema({name: c for name, c in columns.items() if c.axis not in texts}))
+
+
+def test_the_names_are_those_that_the_specification_gives():
+    """Plain names where all columns agree; a column's own where they do not, or where a column is called so."""
+    schema = Schema(
+        {
+            "tokens": Column("int32", axis="tokens"),
+            "hs": Column("float16", (4, 8), **LAYERS),
+            "attn": Column("float16", (3, 8), **LAYERS),
+            "states": Column("bfloat16", (2, 3)),
+            "question": Column("utf8"),
+            "rows": Column("int8"),
+        }
+    )
+    names = {path: info.names for path, info in array_infos(schema).items()}
+    assert names == {
+        "trace_id": ("trace_id_bytes",),
+        "tokens": ("tokens_items",),
+        "hs": ("tokens_items", "hs_layers", "hidden"),
+        "attn": ("tokens_items", "attn_layers", "hidden"),
+        "states": ("rows_", "states_axis0", "states_axis1"),
+        "question": ("question_bytes",),
+        "rows": ("rows_",),
+        "_offsets/trace_id": ("offsets",),
+        "_offsets/tokens": ("offsets",),
+        "_offsets/question": ("offsets",),
+    }
+    assert array_infos(schema)["states"].attributes == {"column": "states", "dtype": "bfloat16"}
+    assert array_infos(schema)["question"].attributes == {
+        "column": "question",
+        "dtype": "utf8",
+        "offsets": "_offsets/question",
+    }
+    assert array_infos(schema)["rows"].attributes == {"column": "rows"}
+
+
+def replace_label(path):
+    with StoreWriter.open(path) as writer:
+        values = ({"label": np.int16(100 * row)} for row in range(len(writer)))
+        writer.set_columns({"label": Column("int16")}, values)
+
+
+def test_zarr_python_finds_every_column_by_its_name(path):
+    """Also one that was replaced, and lies in another array."""
+    replace_label(path)
+    store, group = TraceStore.open(path), zarr.open_group(path, mode="r")
+    arrays = group.attrs["columns"]
+    assert list(arrays) == list(store.schema.stored)
+    assert arrays["label"].startswith("label@")
+    for name, column in store.schema.stored.items():
+        found = group[arrays[name]]
+        assert found.attrs["column"] == name
+        assert found.attrs.get("dtype") == (column.dtype if column.dtype in ("utf8", "bfloat16") else None)
+        assert ("offsets" in found.attrs) == (store.schema.axis_of(name) is not None)
+        expected = "".join(trace[name] for trace in store).encode() if column.is_text else None
+        values = b"".join(bits(trace[name]) for trace in store) if expected is None else expected
+        assert found[...].tobytes() == values, name
+    text = group[arrays["question"]]
+    offsets = group[text.attrs["offsets"]][:]
+    assert bytes(text[offsets[3] : offsets[4]]).decode() == store[3]["question"]
+
+
+def test_xarray_opens_a_store_without_coordinates(path):
+    xarray = pytest.importorskip("xarray")
+    replace_label(path)
+    dataset = xarray.open_zarr(path, consolidated=False).load()
+    assert list(dataset.coords) == []
+    arrays = dataset.attrs["columns"]
+    assert set(dataset.data_vars) == set(arrays.values())
+    assert dataset[arrays["label"]].to_numpy().tolist() == [100 * row for row in range(17)]
+    assert dataset["hidden_states"].isel(hidden=2).shape == (dataset.sizes["tokens_items"], 3)
+
+
+def document(path, array):
+    return json.loads((path / array / "zarr.json").read_text())
+
+
+def test_new_columns_may_rename_the_dimensions_of_others(tmp_path):
+    """The metadata of arrays that stay follows, in the same call."""
+    schema = Schema({"hs": Column("float16", (4, 8), **LAYERS)})
+    path = write_store(tmp_path / "s.zarr", schema, make_rows(schema, 3, seed=0))
+    assert document(path, "hs")["dimension_names"] == ["tokens_items", "layers", "hidden"]
+    with StoreWriter.open(path) as writer:
+        new = {"hidden": Column("int8"), "attn": Column("int8", (3,), axis_names=("layers",))}
+        writer.set_columns(new, ({"hidden": 1, "attn": [1, 2, 3]} for _ in range(3)))
+        assert document(path, "hs")["dimension_names"] == ["tokens_items", "hs_layers", "hidden_"]
+        assert verify_store(path).problems == []
+        for trace_id, row in make_rows(writer.schema, 2, seed=1):
+            writer.append(f"new {trace_id}", row)
+    assert document(path, "hs")["dimension_names"] == ["tokens_items", "hs_layers", "hidden_"]
+    report = verify_store(path)
+    assert report.problems == report.leftovers == []
+
+
+def test_dimensions_that_a_killed_writer_left_are_set_back(path):
+    """The next writer writes them again; no problem until then."""
+    (path / "_tmp").mkdir()
+    flag = document(path, "flag") | {"dimension_names": ["other"]}
+    (path / "flag/zarr.json").write_text(json.dumps(flag))
+    report = verify_store(path)
+    assert report.problems == []
+    assert report.headline() == "whole; metadata of 1 array that the next writer sets back"
+    StoreWriter.open(path).close()
+    assert document(path, "flag")["dimension_names"] == ["rows"]
+
+
+def as_first_written(path):
+    """Give a store the metadata of the first stores of format 1."""
+    store = TraceStore.open(path)
+    for array, info in earlier_infos(store.schema).items():
+        earlier = document(path, array) | {"dimension_names": list(info.names), "attributes": {}}
+        (path / array / "zarr.json").write_text(json.dumps(earlier))
+    group = document(path, ".")
+    del group["attributes"]["columns"]
+    (path / "zarr.json").write_text(json.dumps(group))
+
+
+def test_stores_with_the_earlier_metadata_are_whole(path):
+    """What is neither the earlier nor the present metadata is a problem still."""
+    as_first_written(path)
+    report = verify_store(path)
+    assert report.problems == report.leftovers == []
+    assert document(path, "tokens")["dimension_names"] == ["tokens"]
+    for change in ({"dimension_names": ["rows"]}, {"attributes": {"column": "tokens_"}}):
+        whole = document(path, "tokens")
+        (path / "tokens/zarr.json").write_text(json.dumps(whole | change))
+        (problem,) = verify_store(path).problems
+        assert problem.kind == "document"
+        (path / "tokens/zarr.json").write_text(json.dumps(whole))
+
+
+def test_the_next_writer_brings_earlier_metadata_up_to_date(tmp_path):
+    """Of all arrays at once, so that their dimensions fit together; the rows stay."""
+    path = unpack(tmp_path)
+    assert document(path, "tokens")["dimension_names"] == ["tokens"]
+    assert "columns" not in document(path, ".")["attributes"]
+    with StoreWriter.open(path) as writer:
+        writer.append("new", OLD_ROWS[3][1])
+    schema = TraceStore.open(path).schema
+    for array, info in array_infos(schema).items():
+        assert document(path, array)["dimension_names"] == list(info.names)
+        assert document(path, array)["attributes"] == info.attributes
+    assert document(path, ".")["attributes"]["columns"]["label"].startswith("label@")
+    report = verify_store(path)
+    assert report.problems == report.leftovers == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda attributes: attributes["columns"].update(label="flag"),
+        lambda attributes: attributes["columns"].pop("label"),
+        lambda attributes: attributes.update(kolumns=attributes.pop("columns")),
+        lambda attributes: attributes.update(columns=None),
+    ],
+)
+def test_wrong_paths_of_columns_are_a_problem_that_repair_mends(path, change):
+    group = document(path, ".")
+    change(group["attributes"])
+    (path / "zarr.json").write_text(json.dumps(group))
+    (problem,) = verify_store(path).problems
+    assert str(problem).startswith("document: zarr.json: expected attribute columns {'trace_id': 'trace_id', ")
+    repair_store(path, plan_repair(path))
+    assert verify_store(path).problems == []
+    assert document(path, ".")["attributes"]["columns"]["label"] == "label"
+
+
+def test_attributes_of_others_are_no_problem(path):
+    group = document(path, ".")
+    group["attributes"]["note"] = "mine"
+    (path / "zarr.json").write_text(json.dumps(group))
+    assert verify_store(path).problems == []
+
+
+def test_the_schema_of_the_tests_has_every_case():
+    assert_xarray_accepts(SCHEMA)
+    assert {"hidden_states_layers", "planes_layers", "states_axis0"} <= sizes_of(SCHEMA).keys()

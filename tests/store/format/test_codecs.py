@@ -1,0 +1,126 @@
+import numpy as np
+import pytest
+
+from store import Column, CorruptError, Schema, SchemaError, StoreWriter, TraceLoader, TraceStore
+from store.format.codecs import parse_codec
+
+TEXTS = ["zstd", "zstd:-5", "zstd:19", "gzip", "gzip:9", "blosc", "blosc:lz4", "blosc:zlib:9", "blosc:zstd:1:shuffle"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
+def test_round_trip(text, itemsize):
+    chunk = np.random.default_rng(0).integers(0, 20, 4096, np.uint8)
+    codec, out = parse_codec(text), np.empty(4096, np.uint8)
+    codec.decode(np.frombuffer(codec.encode(chunk, itemsize), np.uint8), out, "here")
+    assert np.array_equal(out, chunk)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_every_flipped_byte_is_found(text):
+    codec, chunk = parse_codec(text), np.arange(64, dtype=np.uint8)
+    data, out = np.frombuffer(codec.encode(chunk, 2), np.uint8), np.empty(64, np.uint8)
+    for position in range(len(data)):
+        damaged = data.copy()
+        damaged[position] ^= 0x10
+        with pytest.raises(CorruptError, match="here: expected checksum"):
+            codec.decode(damaged, out, "here")
+
+
+@pytest.mark.parametrize(
+    "text", ["lz4", "zstd:x", "zstd:23", "gzip:10", "zstd:1:2", "blosc:snappy", "blosc:lz4:1:up", 3]
+)
+def test_unknown_codecs_are_refused(text):
+    with pytest.raises(SchemaError, match="codec: expected"):
+        Column("int8", codec=text)
+
+
+@pytest.fixture(params=["zstd:1", "blosc:lz4:1:shuffle"])
+def coded_path(request, tmp_path):
+    """Chunks of 8 items shared by several rows of 0 to 5 items."""
+    column = Column("float32", (3,), axis="t", codec=request.param, chunk_items=8, shard_items=32)
+    with StoreWriter.create(tmp_path / "s.zarr", Schema({"x": column})) as writer:
+        for i in range(60):
+            writer.append(str(i), {"x": np.full((i % 6, 3), i, np.float32)})
+    return tmp_path / "s.zarr"
+
+
+def test_a_damaged_chunk_is_named(coded_path):
+    shard = coded_path / "x/c/1/0"
+    data = bytearray(shard.read_bytes())
+    data[5] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(CorruptError, match="array 'x', shard 1, chunk 0: expected checksum"):
+        TraceStore.open(coded_path).read(range(60))
+
+
+def test_hits_follow_from_shared_chunks(coded_path):
+    """Read in order, each chunk is decoded once; a cache of nothing decodes it for every row."""
+    n_chunks = -(-TraceStore.open(coded_path).n_items("x") // 8)
+    for cache_bytes, misses in ((96, n_chunks), (None, n_chunks)):
+        store = TraceStore.open(coded_path, cache_bytes)
+        for row in range(60):
+            assert (store[row]["x"] == row).all()
+        assert store.cache.stats.misses == misses
+        assert store.cache.stats.hits > 0
+    nothing = TraceStore.open(coded_path, 0)
+    for row in range(60):
+        assert (nothing[row]["x"] == row).all()
+    assert nothing.cache.stats.hits == 0
+
+
+@pytest.mark.parametrize("n_chunks", [1, 3, 8, 30])
+def test_the_known_order_never_hits_less_than_lru(coded_path, n_chunks, monkeypatch):
+    """Over three epochs of a global shuffle, at any size; and the values are right."""
+
+    def hits():
+        loader = TraceLoader(coded_path, ["x"], 4, shuffle=True, cache_bytes=96 * n_chunks)
+        for _ in range(3):
+            for batch in loader:
+                values = batch["x"].values[:, 0]
+                assert values.tolist() == batch.rows.repeat_interleave(batch["x"].lengths).tolist()
+        return loader.store.cache.stats.hits
+
+    known = hits()
+    monkeypatch.setattr(TraceLoader, "_visit_times", lambda self, start: None)
+    assert known >= hits()
+
+
+def test_a_cache_smaller_than_a_chunk_is_refused(coded_path):
+    with pytest.raises(ValueError, match="cache_bytes: expected 0, or at least one chunk of 96 bytes, found 95"):
+        TraceLoader(coded_path, cache_bytes=95)
+
+
+def test_a_chunk_inside_a_row_is_decoded_in_place(tmp_path):
+    """It would never be asked for again, so it must not push others out of the cache."""
+    column = Column("int16", axis="t", codec="zstd", chunk_items=4, shard_items=64)
+    with StoreWriter.create(tmp_path / "s.zarr", Schema({"x": column})) as writer:
+        writer.append("a", {"x": np.arange(22)})
+        writer.append("b", {"x": np.arange(9)})
+    store = TraceStore.open(tmp_path / "s.zarr")
+    assert store.read([1, 0])["x"].values.tolist() == [*range(9), *range(22)]
+    assert (store.cache.stats.misses, store.cache.stats.hits) == (2, 1)
+
+
+def test_fixed_columns_know_the_order_too(tmp_path, monkeypatch):
+    """A compressed fixed column beside a ragged one: the known order still never hits less than LRU."""
+    schema = Schema(
+        {
+            "x": Column("float32", (3,), axis="t", codec="zstd", chunk_items=8, shard_items=32),
+            "y": Column("int32", (4,), codec="zstd", chunk_items=6, shard_items=24),
+        }
+    )
+    with StoreWriter.create(tmp_path / "s.zarr", schema) as writer:
+        for i in range(60):
+            writer.append(str(i), {"x": np.full((i % 6, 3), i, np.float32), "y": [i] * 4})
+
+    def hits():
+        loader = TraceLoader(tmp_path / "s.zarr", ["x", "y"], 4, shuffle=True, cache_bytes=96 * 6)
+        for _ in range(3):
+            for batch in loader:
+                assert batch["y"][:, 0].tolist() == batch.rows.tolist()
+        return loader.store.cache.stats.hits
+
+    known = hits()
+    monkeypatch.setattr(TraceLoader, "_visit_times", lambda self, start: None)
+    assert known >= hits()

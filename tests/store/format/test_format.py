@@ -1,0 +1,78 @@
+"""The committed store of format 1 reads, verifies and can be appended to."""
+
+import pytest
+from damage import edit_record
+from oracle import assert_batch, assert_same_row, assert_zarr_shows
+from sample import N_ROWS, ROWS, SCHEMA, row_of, unpack
+
+from store import Schema, StoreWriter, TraceStore, VersionError
+from store.check.verify import verify_store
+from store.format.manifest import FORMAT_VERSION
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """The committed store."""
+    return unpack(tmp_path_factory.mktemp("format"))
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """A copy of it for a test that changes it."""
+    return unpack(tmp_path)
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_the_committed_store_reads_as_it_was_written(path, check):
+    """Every value of every dtype, kind of column and codec; empty rows; one column was replaced."""
+    store = TraceStore.open(path, check=check)
+    assert store.schema == SCHEMA
+    assert store.schema.layout("label").path.startswith("label@")
+    assert store.provenance == {"model": "none", "naïve": [1, 2.5, None]}
+    assert list(store.ids) == [trace_id for trace_id, _ in ROWS]
+    for row, (trace_id, values) in enumerate(ROWS):
+        assert store.row_of(trace_id) == row
+        assert_same_row(store[row], values)
+    order = [7, 0, 18, 3, 3]
+    assert_batch(store.read(order), [ROWS[row][1] for row in order])
+
+
+def test_the_committed_store_is_whole(path):
+    assert verify_store(path).problems == []
+
+
+def test_zarr_python_reads_the_committed_store(path):
+    names = [name for name in SCHEMA.columns if name != "label"]  # which lies in the array label@<n>
+    assert_zarr_shows(path, Schema({name: SCHEMA.columns[name] for name in names}), ROWS)
+
+
+def test_a_copy_can_be_appended_to(copy):
+    """Its tails are taken up, whatever wrote them."""
+    more = [(f"new {row}", row_of(SCHEMA, row)[1]) for row in range(N_ROWS, N_ROWS + 9)]
+    with StoreWriter.open(copy) as writer:
+        for row in more:
+            writer.append(*row)
+    store = TraceStore.open(copy, check=True)
+    assert_batch(store.read(range(len(store))), [values for _, values in ROWS + more])
+    assert [store.row_of(trace_id) for trace_id, _ in more] == list(range(N_ROWS, N_ROWS + 9))
+    assert verify_store(copy).problems == []
+
+
+def test_the_first_stores_had_no_checksums_of_their_ids(copy):
+    """They are read, verified and appended to; what is written now has them."""
+    edit_record(copy, lambda record: record.pop("run_sums"))
+    assert len(TraceStore.open(copy, check=True).ids[:]) == N_ROWS
+    assert verify_store(copy).problems == []
+    with StoreWriter.open(copy) as writer:
+        writer.append("new", row_of(SCHEMA, 3)[1])
+        writer.commit()
+        writer.merge_runs()
+    assert TraceStore.open(copy, check=True).row_of("new") == N_ROWS
+    assert TraceStore.open(copy)._manifest.run_sums
+
+
+def test_a_newer_format_is_refused_with_what_to_do(copy):
+    edit_record(copy, lambda record: record.update(format_version=FORMAT_VERSION + 1))
+    for use in (TraceStore.open, StoreWriter.open, verify_store):
+        with pytest.raises(VersionError, match=r"expected format version 1 or older, found 2; upgrade this package"):
+            use(copy)

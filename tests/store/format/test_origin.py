@@ -1,0 +1,40 @@
+"""What provenance says of where traces come from, and whether two such records agree."""
+
+from store.format.origin import Difference, find_difference, origins_of
+
+FULL = {
+    "source": "huggingface",
+    "weights_sha256": "a",
+    "layers": [1, 2],
+    "layer_convention": "l",
+    "trace_convention": "t",
+    "prompt_template": "{question}",
+}
+ORIGIN = {key: value for key, value in FULL.items() if key != "source"} | {"chat_template": False}
+
+
+def test_the_origin_is_what_decides_whether_traces_are_comparable():
+    assert origins_of(FULL) == [ORIGIN]
+    assert origins_of(FULL | {"chat_prompt": "Today is Monday. {question}"}) == [ORIGIN | {"chat_template": True}]
+    assert origins_of({}) == [{}]
+
+
+def test_a_merged_store_has_the_origins_of_its_parts_each_once():
+    """Through all merges."""
+    other = FULL | {"weights_sha256": "b"}
+    merged = {"source": "merge", "stores": [FULL, {"stores": [other, FULL]}]}
+    assert origins_of(merged) == [ORIGIN, ORIGIN | {"weights_sha256": "b"}]
+
+
+def test_the_first_difference_from_the_origin_most_like_it():
+    known = [ORIGIN | {"weights_sha256": "b", "layers": [3]}, ORIGIN]
+    assert find_difference(known, ORIGIN) is None
+    changed = ORIGIN | {"layers": [2, 3]}
+    assert find_difference(known, changed) == Difference("layers", [1, 2], [2, 3])
+    assert find_difference(known, changed, without=["layers"]) is None
+
+
+def test_what_one_side_does_not_record_is_not_compared():
+    assert find_difference([ORIGIN], {}) is None
+    assert find_difference([{}], ORIGIN) is None
+    assert find_difference([], ORIGIN) is None

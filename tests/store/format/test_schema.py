@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+
+from store import Column, NotFoundError, Schema, SchemaError
+from store.format.schema import ArrayLayout
+
+
+def test_json_round_trip():
+    schema = Schema({"hs": Column("float16", (4, 8), "tokens", ("layers", "hidden"), ("layers",)), "q": Column("utf8")})
+    assert Schema.from_json(schema.to_json()) == schema
+
+
+def test_chosen_chunks_are_whole_in_a_shard_and_small_enough():
+    """A trace's columns, from a byte to a megabyte an item."""
+    for shape in [(), (32,), (32, 4096), (1000, 1000)]:
+        column = Column("float16", shape)
+        assert column.shard_items % column.chunk_items == 0
+        assert column.chunk_items == 1 or column.chunk_items * column.item_bytes <= 65536
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"dtype": "complex64"}, "expected one of bool"),
+        ({"dtype": "float16", "item_shape": (0,)}, "positive integers"),
+        ({"dtype": "float16", "item_shape": (True,)}, "positive integers"),
+        ({"dtype": "float64", "item_shape": (2**20, 2**20)}, "an item of at most"),
+        ({"dtype": "utf8", "axis": "tokens"}, "leave item_shape and axis out"),
+        ({"dtype": "int8", "axis": "../x"}, "expected a letter"),
+        ({"dtype": "int8", "item_shape": (2,), "axis_names": ("a", "b")}, "expected 1 names"),
+        ({"dtype": "int8", "item_shape": (2, 2), "axis_names": ("a", "a")}, "different names"),
+        ({"dtype": "int8", "item_shape": (2,), "split": ("a",)}, "expected some of"),
+        ({"dtype": "int8", "chunk_items": -1}, "positive integer"),
+        ({"dtype": "int8", "chunk_items": 4, "shard_items": 6}, "multiple of chunk_items=4"),
+    ],
+)
+def test_wrong_columns_are_refused(arguments, message):
+    with pytest.raises(SchemaError, match=message):
+        Column(**arguments)
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc", "", "a/b", "a.b", "_offsets", "nul\0", "x" * 65, "é", 3, ".", "c d"])
+def test_names_cannot_leave_the_store(name):
+    with pytest.raises(SchemaError, match="expected a letter"):
+        Schema({name: Column("int8")})
+
+
+def test_reserved_names_are_refused():
+    with pytest.raises(SchemaError, match="every store has it"):
+        Schema({"trace_id": Column("utf8")})
+    with pytest.raises(SchemaError, match="owns it"):
+        Schema({"question": Column("utf8"), "x": Column("int8", axis="question")})
+
+
+def test_an_unknown_column_names_the_closest():
+    with pytest.raises(NotFoundError, match="found 'hidden_state'; closest: 'hidden_states'"):
+        Schema({"hidden_states": Column("int8")}).column("hidden_state")
+
+
+@pytest.mark.parametrize("split_axes", [(), (0,), (1,), (0, 1), (0, 2), (1, 2)])
+def test_planes_show_the_items_they_were_cut_from(split_axes):
+    """`planes_as_items` undoes the cut for any choice of split axes, without a copy."""
+    items = np.arange(5 * 2 * 3 * 4).reshape(5, 2, 3, 4)
+    layout = ArrayLayout("x", items.dtype, (2, 3, 4), split_axes, 1, 8)
+    planes = np.ascontiguousarray(np.moveaxis(items, [i + 1 for i in split_axes], range(len(split_axes))))
+    view = layout.planes_as_items(planes)
+    assert np.array_equal(view, items)
+    assert np.shares_memory(view, planes)

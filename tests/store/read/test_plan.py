@@ -1,0 +1,173 @@
+"""Plans and what they select, against Python's own slicing."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import SCHEMA, assert_same_row
+from torch.utils.data import DataLoader
+
+from store import Column, NotFoundError, Schema, StoreWriter, TraceDataset, TraceStore
+from store.read.plan import Span, cover, plan_read, slice_ranges
+
+BORDERS = [None, *range(-5, 6)]
+
+
+@pytest.mark.parametrize("start", BORDERS)
+@pytest.mark.parametrize("stop", BORDERS)
+def test_a_span_slices_each_row_as_a_list_is_sliced(start, stop):
+    lengths = np.arange(6)
+    stops = np.cumsum(lengths)
+    first, last = slice_ranges(stops - lengths, stops, Span("t", start, stop))
+    items = list(range(stops[-1]))
+    for i, n in enumerate(lengths):
+        row = items[stops[i] - n : stops[i]]
+        assert items[first[i] : last[i]] == row[start:stop]
+
+
+@given(start=st.sampled_from(BORDERS), stop=st.sampled_from(BORDERS), layer=st.sampled_from([None, 0, -1, slice(1, 3)]))
+def test_items_and_item_axes_are_selected_together(store_path, rows, start, stop, layer):
+    """In raw, compressed and split columns; columns of one axis may be cut differently."""
+    select = {
+        "tokens": {"tokens": slice(start, stop)},
+        "hidden_states": {"tokens": slice(start, stop)} | ({} if layer is None else {"layers": layer}),
+        "zipped": {"tokens": slice(stop, start)},
+        "planes": {"pairs": slice(start, stop)} | ({} if layer is None else {"layers": 1}),
+    }
+    wanted = [5, 39, 0, 5, 17]
+    batch = TraceStore.open(store_path).read(wanted, select=select)
+    for found, row in zip(batch, wanted, strict=True):
+        expected = dict(rows[row][1])
+        part = slice(start, stop)
+        layers = layer if isinstance(layer, slice) else slice(None) if layer is None else [layer]
+        expected |= {
+            "tokens": expected["tokens"][part],
+            "hidden_states": expected["hidden_states"][part][:, layers],
+            "zipped": expected["zipped"][stop:start],
+            "planes": expected["planes"][part][:, slice(None) if layer is None else [1]],
+        }
+        assert_same_row(found, expected)
+
+
+@pytest.mark.parametrize("token", [0, 2, -1, -3])
+def test_one_token_of_each_row(store_path, rows, token):
+    """An index keeps its axis, and a row too short gives none."""
+    batch = TraceStore.open(store_path).read(range(40), ["tokens"], {"tokens": {"tokens": token}})["tokens"]
+    for i, (_, row) in enumerate(rows):
+        n = len(row["tokens"])
+        wanted = row["tokens"][[token]] if -n <= token < n else row["tokens"][:0]
+        assert batch.row(i).tolist() == wanted.tolist()
+
+
+def test_wrong_spans():
+    for part, error in ((slice(0, 4, 2), IndexError), ("a", TypeError), (True, TypeError)):
+        with pytest.raises(error, match="column 'tokens', axis 'tokens': expected a slice"):
+            plan_read(SCHEMA, None, {"tokens": {"tokens": part}}, "here")
+    for part in (slice(1.5, None), slice("a"), slice(0, 1, 1.0)):
+        for axis in ("tokens", "layers"):
+            with pytest.raises(TypeError, match=f"axis '{axis}': expected whole numbers as borders of a slice"):
+                plan_read(SCHEMA, None, {"hidden_states": {axis: part}}, "here")
+    with pytest.raises(NotFoundError, match="column 'label': expected an axis of none, found 'tokens'"):
+        plan_read(SCHEMA, None, {"label": {"tokens": 1}}, "here")
+
+
+def test_row_bytes_count_the_items_read():
+    part = plan_read(SCHEMA, ["hidden_states"], {"hidden_states": {"tokens": -1, "layers": 0}}, "here").parts[0]
+    assert part.row_bytes(20.0) == 2 * 5
+    assert part.row_bytes(0.0) == 0
+
+
+@pytest.mark.parametrize("name", ["tokens", "hidden_states", "planes"])
+def test_padded_columns_hold_the_rows_and_their_mask(store_path, rows, name):
+    batch = TraceStore.open(store_path).read(range(40))
+    values, mask = batch.padded(name, value=-7)
+    lengths = [len(row[name]) for _, row in rows]
+    assert values.shape == (40, max(lengths), *SCHEMA.columns[name].item_shape)
+    assert mask.sum(1).tolist() == lengths
+    assert (values[~mask] == -7).all()
+    for i, n in enumerate(lengths):
+        assert mask[i, :n].all()
+        assert torch.equal(values[i, :n].view(torch.uint8), batch[name].row(i).view(torch.uint8))
+
+
+def test_padding_nothing_and_fixed_columns(store_path):
+    store = TraceStore.open(store_path)
+    empty, mask = store.read([]).padded("hidden_states")
+    assert empty.shape == (0, 0, 3, 5)
+    assert mask.shape == (0, 0)
+    with pytest.raises(TypeError, match="expected a ragged column, found 'label'"):
+        store.read([0]).padded("label")
+
+
+NUMBERED = [8, 16, 17, 24]
+
+
+@pytest.fixture(scope="module")
+def numbered(tmp_path_factory):
+    """A store of four layers that are not neighbours in their model: raw, compressed and split columns."""
+    states = {"item_shape": (4, 3), "axis_names": ("layers", "hidden")}
+    columns = {
+        "raw": Column("float16", axis="tokens", **states),
+        "packed": Column("float16", axis="tokens", codec="zstd:1", **states),
+        "split": Column("float16", axis="tokens", split=("layers",), **states),
+        "fixed": Column("float16", **states),
+    }
+    path = tmp_path_factory.mktemp("numbered") / "numbered.zarr"
+    rng = np.random.default_rng(0)
+    rows = []
+    with StoreWriter.create(path, Schema(columns), {"layers": NUMBERED}) as writer:
+        for i in range(9):
+            states = rng.random((i % 4, 4, 3)).astype(np.float16)
+            fixed = rng.random((4, 3)).astype(np.float16)
+            rows.append({"raw": states, "packed": states, "split": states, "fixed": fixed})
+            writer.append(f"t{i}", rows[-1])
+    return TraceStore.open(path), rows
+
+
+@pytest.mark.parametrize("kept", [kept for n in range(1, 5) for kept in combinations(range(4), n)])
+def test_layers_are_read_by_the_models_numbers(numbered, kept):
+    """Whichever of them, and however they are stored."""
+    store, rows = numbered
+    text = ",".join(str(NUMBERED[i]) for i in kept)
+    batch = store.read([7, 0, 3], select={name: {"layers": text} for name in store.schema.columns})
+    for found, row in zip(batch, (7, 0, 3), strict=True):
+        for name in ("raw", "packed", "split"):
+            assert np.array_equal(found[name].numpy(), rows[row][name][:, kept])
+        assert np.array_equal(found["fixed"].numpy(), rows[row]["fixed"][list(kept)])
+
+
+def test_worker_processes_read_layers_by_number(numbered):
+    """Where batches lie in memory that processes share."""
+    store, rows = numbered
+    dataset = TraceDataset(store, ["raw"], {"raw": {"layers": "8,17,24"}})
+    batches = DataLoader(dataset, 3, num_workers=1)
+    found = [row for batch in batches for row in batch]
+    for one, row in zip(found, rows, strict=True):
+        assert np.array_equal(one["raw"].numpy(), row["raw"][:, [0, 2, 3]])
+
+
+def test_a_store_tells_its_layers(numbered, store_path):
+    store, _ = numbered
+    assert store.layers("fixed") == NUMBERED
+    assert TraceStore.open(store_path).layers("hidden_states") == [1, 2, 3]
+    assert TraceStore.open(store_path).layers("label") == []
+
+
+def test_layers_that_are_not_there_and_other_axes(numbered):
+    """Positions stay whole numbers; only layers have names."""
+    store, _ = numbered
+    with pytest.raises(NotFoundError, match="column 'raw': there is no layer 9; it has layers 8,16,17,24"):
+        store.plan(["raw"], {"raw": {"layers": "9"}})
+    with pytest.raises(TypeError, match="axis 'hidden': expected a slice or an integer, found '1'; only layers"):
+        store.plan(["raw"], {"raw": {"hidden": "1"}})
+
+
+@given(positions=st.sets(st.integers(0, 40), min_size=1).map(sorted))
+def test_a_cover_is_the_smallest_slice(positions):
+    covering, inside = cover(positions)
+    found = list(range(41))[covering]
+    assert [found[i] for i in inside or range(len(found))] == positions
+    assert (found[0], found[-1]) == (positions[0], positions[-1])

@@ -1,0 +1,307 @@
+"""Rows by number, from the end, by slice and by id; whole columns; what a store and a batch look like."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from oracle import ROWS, assert_same_row, bits
+
+from store import (
+    Batch,
+    Column,
+    CorruptError,
+    NotFoundError,
+    Ragged,
+    Schema,
+    SchemaError,
+    StoreWriter,
+    TraceDataset,
+    TraceLoader,
+    TraceStore,
+)
+from store.read.store import TraceStore as Reader
+
+ROOT = Path(__file__).parents[3]
+N = len(ROWS)
+IDS = [trace_id for trace_id, _ in ROWS]
+
+
+@pytest.fixture(scope="module")
+def store(whole):
+    return TraceStore.open(whole)
+
+
+def numbers(batch):
+    return batch.rows.tolist()
+
+
+@pytest.mark.parametrize("row", [*range(-N, N), np.int64(-1), np.uint8(3)])
+def test_negative_rows_count_from_the_end(store, row):
+    expected = ROWS[row]
+    assert store[row].id == expected[0]
+    assert_same_row(store[row], expected[1])
+    assert_same_row(TraceDataset(store)[row], expected[1])
+
+
+@pytest.mark.parametrize("row", [N, -N - 1, 2**40])
+def test_a_row_out_of_range_is_an_index_error(store, row):
+    for read in (store.__getitem__, TraceDataset(store).__getitem__, lambda row: store.read([row])):
+        with pytest.raises(IndexError, match=f"expected a row from (0|-17) to 16, found {row}"):
+            read(row)
+
+
+@pytest.mark.parametrize("start", [None, 0, 3, -4, 99])
+@pytest.mark.parametrize("stop", [None, 0, 9, -2, 99])
+@pytest.mark.parametrize("step", [None, 1, 3, -1, -5])
+def test_a_slice_reads_the_rows_that_it_takes_of_a_list(store, start, stop, step):
+    part = slice(start, stop, step)
+    assert numbers(store.read(part, ["label"])) == list(range(N))[part]
+
+
+@pytest.mark.parametrize(
+    "rows, expected",
+    [
+        ([-1, 0, -17, 16], [16, 0, 0, 16]),
+        (np.array([-2, 2], np.int8), [15, 2]),
+        (range(-3, 0), [14, 15, 16]),
+        (torch.tensor([5, -5]), [5, 12]),
+        ((), []),
+        ([], []),
+    ],
+)
+def test_rows_are_taken_as_numpy_takes_them(store, rows, expected):
+    batch = store.read(rows)
+    assert numbers(batch) == expected
+    for found, row in zip(batch, expected, strict=True):
+        assert_same_row(found, ROWS[row][1])
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, lambda ids: np.array(ids, object)])
+def test_ids_are_read_in_the_order_given(store, kind):
+    wanted = [IDS[5], IDS[0], IDS[5]]
+    batch = store.read(kind(wanted), ["trace_id", "tokens"])
+    assert batch["trace_id"] == wanted
+    assert numbers(batch) == [5, 0, 5]
+    assert numbers(next(iter(TraceLoader(store, ["label"], rows=kind(wanted))))) == [5, 0, 5]
+    assert TraceDataset(store, ["label"])[IDS[5]].number == 5
+
+
+def test_an_unknown_id_among_rows_is_named(store):
+    with pytest.raises(NotFoundError, match="found 'trace 5'; closest: 'trace 5 é'"):
+        store.read([IDS[0], "trace 5"])
+
+
+@pytest.mark.parametrize(
+    "rows, message",
+    [
+        ("trace 5 é", r"expected a sequence of trace ids, found one; pass \['trace 5 é'\]"),
+        ([0, IDS[0]], r"expected a sequence of integers, one of trace ids, or a slice, found \[0, 'trace 0 é'\]"),
+        ([IDS[0], 0], "expected a sequence of integers, one of trace ids, or a slice"),
+        (np.ones(N, bool), r"of a mask, pass numpy.flatnonzero\(mask\)"),
+        ([0.0], "expected a sequence of integers"),
+        (3, "expected a sequence of integers"),
+        (None, "expected a sequence of integers"),
+    ],
+)
+def test_what_is_no_rows_is_refused(store, rows, message):
+    with pytest.raises(TypeError, match=message):
+        store.read(rows)
+
+
+def test_the_rows_given_stay_as_they_are(store):
+    rows = np.array([-1, 3])
+    store.read(rows, ["label"])
+    assert rows.tolist() == [-1, 3]
+
+
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("name", ["label", "flag", "states", "question", "trace_id"])
+def test_a_whole_column_is_what_a_batch_of_all_rows_gives(whole, name, check):
+    store = TraceStore.open(whole, check=check)
+    expected, found = store.read(range(N), [name])[name], store.column(name)
+    assert type(found) is type(expected)
+    assert found == expected if isinstance(found, list) else torch.equal(found, expected)
+    assert isinstance(found, list) or (found.dtype, found.shape) == (expected.dtype, expected.shape)
+
+
+def test_a_whole_column_is_a_copy(store):
+    store.column("label").zero_()
+    assert bits(store.column("label")) == b"".join(bits(row["label"]) for _, row in ROWS)
+
+
+def test_a_whole_column_is_read_at_once(store, monkeypatch):
+    """Not row by row, nor batch by batch."""
+    calls = []
+    original = Reader._column
+    monkeypatch.setattr(Reader, "_column", lambda self, name: calls.append(name) or original(self, name))
+    store.column("question")
+    store.column("label")
+    assert calls == ["question", "label"]
+
+
+@pytest.mark.parametrize("codec", [None, "zstd"])
+def test_a_whole_column_of_several_shards_and_of_none(tmp_path, codec):
+    schema = Schema({"x": Column("float64", (2,), chunk_items=2, shard_items=4, codec=codec), "s": Column("utf8")})
+    with StoreWriter.create(tmp_path / "s.zarr", schema) as writer:
+        empty = TraceStore.open(tmp_path / "s.zarr")
+        for row in range(11):
+            writer.append(str(row), {"x": [row, row + 0.5], "s": "é" * row})
+    assert (empty.column("x").shape, empty.column("s"), len(empty.read(slice(None)))) == ((0, 2), [], 0)
+    full = TraceStore.open(tmp_path / "s.zarr")
+    assert full.column("x").tolist() == [[row, row + 0.5] for row in range(11)]
+    assert full.column("s") == ["é" * row for row in range(11)]
+
+
+def test_a_ragged_column_is_refused_with_what_to_use(store):
+    with pytest.raises(SchemaError, match=r"'tokens': it is ragged.* read\(rows, \['tokens'\]\), or .* TraceLoader"):
+        store.column("tokens")
+    with pytest.raises(NotFoundError, match="closest: 'label'"):
+        store.column("lable")
+
+
+def test_damage_in_a_whole_column_names_the_rows(path):
+    shard = path / "label/c/0"
+    data = bytearray(shard.read_bytes())
+    data[7] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(CorruptError, match=r"array 'label', shard 0, chunk 1: .*; rows 5 to 9"):
+        TraceStore.open(path, check=True).column("label")
+
+
+def test_a_store_shows_its_columns(store):
+    assert repr(store) == "\n".join(
+        [
+            f"TraceStore({str(store.path)!r}): 17 rows",
+            "  tokens         int32     (tokens,)",
+            "  hidden_states  float16   (tokens, layers=3, hidden=5)",
+            "  attn_mean      float32   (pairs, 2)",
+            "  states         bfloat16  (17, 2, 3)",
+            "  zipped         float16   (tokens, 2)",
+            "  planes         int16     (pairs, layers=2, heads=3)",
+            "  label          int8      (17,)",
+            "  flag           bool      (17,)",
+            "  question       utf8",
+        ]
+    )
+
+
+def test_a_batch_shows_its_columns(store):
+    batch = store.read([3, 4], ["tokens", "states", "label", "question"])
+    n = len(batch["tokens"].values)
+    assert repr(batch) == "\n".join(
+        [
+            "Batch: 2 rows",
+            f"  tokens    int32     ({n},) ragged",
+            "  states    bfloat16  (2, 2, 3)",
+            "  label     int8      (2,)",
+            "  question  utf8",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "n, last", [(0, None), (11, "  c10  int8  (0,)"), (12, "  … and 2 more"), (99, "  … and 89 more")]
+)
+def test_of_many_columns_the_first_are_shown(tmp_path, n, last):
+    StoreWriter.create(tmp_path / "s.zarr", Schema({f"c{i}": Column("int8") for i in range(n)})).close()
+    lines = repr(TraceStore.open(tmp_path / "s.zarr")).splitlines()
+    assert len(lines) == min(n, 11) + 1
+    assert last is None or lines[-1] == last
+
+
+def test_positions_in_a_batch_count_from_the_end(store):
+    batch = store.read([3, 4, 5])
+    assert [batch[i].number for i in (-3, -2, -1, 0, 1, 2)] == [3, 4, 5, 3, 4, 5]
+    for wrong in (3, -4):
+        with pytest.raises(IndexError, match=f"expected a position from (0|-3) to 2, found {wrong}"):
+            batch[wrong]
+
+
+def test_batches_stores_and_ragged_columns_are_no_arrays(store):
+    """NumPy and pandas would make something of them that looks right."""
+    batch = store.read([3, 4])
+    for thing, message in (
+        (batch, r"batch.to_pandas\(\)"),
+        (store, r"to_pandas\(\)"),
+        (batch["tokens"], r"\.values and \.offsets"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            np.asarray(thing)
+
+
+def test_pandas_refuses_a_batch_with_what_to_use(store):
+    """It would make objects of the tensors: no two labels equal, no mean."""
+    pandas = pytest.importorskip("pandas")
+    batch = store.read([3, 4])
+    for thing in (batch, store):
+        with pytest.raises(TypeError, match=r"to_pandas\(\)"):
+            pandas.DataFrame(thing)
+    with pytest.raises((TypeError, ValueError)):
+        pandas.DataFrame(dict(batch))
+
+
+def test_a_store_as_a_data_frame(store):
+    """Scalars and texts, each with its dtype, by trace id."""
+    pytest.importorskip("pandas")
+    frame = store.to_pandas()
+    assert list(frame.columns) == ["label", "flag", "question"]
+    assert (frame.index.name, frame.index.tolist()) == ("trace_id", IDS)
+    assert (str(frame["label"].dtype), str(frame["flag"].dtype)) == ("int8", "bool")
+    assert frame["question"].tolist() == [row["question"] for _, row in ROWS]
+    assert frame.loc[IDS[3], "label"] == ROWS[3][1]["label"]
+    assert list(store.to_pandas(["question", "trace_id"]).columns) == ["question"]
+    assert store.to_pandas([]).shape == (N, 0)
+
+
+def test_a_batch_as_a_data_frame(store):
+    """By trace id if that was read, else by row number."""
+    pytest.importorskip("pandas")
+    frame = store.read([3, -1]).to_pandas()
+    assert list(frame.columns) == ["label", "flag", "question"]
+    assert (frame.index.name, frame.index.tolist()) == ("row", [3, 16])
+    frame = store.read([3, -1], ["trace_id", "label", "tokens"]).to_pandas()
+    assert list(frame.columns) == ["label"]
+    assert (frame.index.name, frame.index.tolist()) == ("trace_id", [IDS[3], IDS[16]])
+    assert frame["label"].tolist() == [ROWS[3][1]["label"], ROWS[16][1]["label"]]
+
+
+def test_bfloat16_becomes_float32_in_a_data_frame():
+    pytest.importorskip("pandas")
+    values = torch.tensor([1.5, float("nan"), -3.0], dtype=torch.bfloat16)
+    frame = Batch(torch.arange(3), {"score": values}).to_pandas()
+    assert str(frame["score"].dtype) == "float32"
+    assert frame["score"].tolist()[::2] == [1.5, -3.0]
+    frame["score"] = 0.0
+    assert values[0] == 1.5
+
+
+def test_columns_with_arrays_are_refused_for_a_data_frame(store):
+    batch = store.read([0])
+    for thing in (store, batch):
+        for name in ("tokens", "states", "hidden_states"):
+            with pytest.raises(SchemaError, match=f"column '{name}': a DataFrame has one number or one text a row"):
+                thing.to_pandas([name])
+        with pytest.raises(NotFoundError, match="closest: 'label'"):
+            thing.to_pandas(["lable"])
+
+
+def test_without_pandas_one_line_says_what_to_install(whole):
+    """And importing the package does not need it."""
+    code = (
+        "import sys; sys.modules['pandas'] = None; from store import *\n"
+        f"store = TraceStore.open({str(whole)!r})\n"
+        "for thing in (store, store.read([0])):\n"
+        "    try: thing.to_pandas()\n"
+        "    except NotFoundError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.splitlines() == ["to_pandas: the package pandas is not installed; run pip install pandas"] * 2
+
+
+def test_a_ragged_pair_still_unpacks(store):
+    values, offsets = store.read([3, 4])["tokens"]
+    assert isinstance(Ragged(values, offsets), tuple)
+    assert offsets[-1] == len(values)

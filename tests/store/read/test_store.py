@@ -1,0 +1,513 @@
+"""The store against its in-memory model, and against other clients of the format."""
+
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorstore
+import torch
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from oracle import SCHEMA, assert_batch, assert_same_row, assert_zarr_shows, make_rows, write_store
+
+from store import (
+    Column,
+    CorruptError,
+    IncompleteError,
+    LockedError,
+    NotFoundError,
+    Schema,
+    SchemaError,
+    StoreWriter,
+    TraceStore,
+    VersionError,
+)
+from store.errors import closest
+from store.format.schema import DTYPES
+from store.read import store as reader
+from store.write.files import Files
+
+
+def test_every_row_comes_back_bit_for_bit(store_path, rows):
+    store = TraceStore.open(store_path)
+    assert len(store) == len(rows)
+    assert list(store.ids) == [trace_id for trace_id, _ in rows]
+    for row, (trace_id, values) in enumerate(rows):
+        assert store.row_of(trace_id) == row
+        assert store[row].id == trace_id
+        assert_same_row(store[trace_id], values)
+
+
+@given(st.lists(st.integers(0, 39), max_size=50))
+def test_a_batch_holds_the_rows_asked_for_in_that_order(store_path, rows, wanted):
+    batch = TraceStore.open(store_path).read(wanted)
+    assert_batch(batch, [rows[row][1] for row in wanted])
+    assert batch.rows.tolist() == wanted
+
+
+@st.composite
+def columns(draw):
+    dtype = draw(st.sampled_from(DTYPES))
+    shape = () if dtype == "utf8" else tuple(draw(st.lists(st.integers(1, 3), max_size=3)))
+    names = tuple("abc"[: len(shape)])
+    chunk_items = draw(st.integers(1, 9))
+    return Column(
+        dtype,
+        shape,
+        axis="axis" if dtype != "utf8" and draw(st.booleans()) else None,
+        axis_names=names,
+        split=tuple(name for name in names if draw(st.booleans())),
+        codec=draw(st.sampled_from([None, None, "zstd", "gzip:1", "blosc:lz4:5:shuffle"])),
+        chunk_items=chunk_items,
+        shard_items=chunk_items * draw(st.integers(1, 4)),
+    )
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    schema=st.lists(columns(), min_size=1, max_size=4).map(lambda cs: Schema({f"c{i}": c for i, c in enumerate(cs)})),
+    n_rows=st.integers(0, 12),
+    commits=st.integers(1, 4),
+    seed=st.integers(0, 100),
+)
+def test_round_trip_over_schemas_and_sizes(tmp_path_factory, schema, n_rows, commits, seed):
+    """Any schema, chunk and shard size, number of commits; read by row, by batch and by zarr-python."""
+    rows = make_rows(schema, n_rows, seed)
+    path = write_store(tmp_path_factory.mktemp("any") / "s.zarr", schema, rows, commits)
+    store = TraceStore.open(path)
+    assert store.schema == schema
+    for trace_id, values in rows:
+        assert_same_row(store[trace_id], values)
+    order = np.random.default_rng(seed).permutation(n_rows)
+    assert_batch(store.read(order), [rows[row][1] for row in order])
+    assert_zarr_shows(path, schema, rows)
+
+
+def test_zarr_python_reads_every_array(store_path, rows):
+    assert_zarr_shows(store_path, SCHEMA, rows)
+    group = zarr.open_group(store_path, mode="r")
+    lengths = [len(row["tokens"]) for _, row in rows]
+    assert group["_offsets/tokens"][:].tolist() == [0, *np.cumsum(lengths).tolist()]
+    assert group["hidden_states"].metadata.dimension_names == ("tokens_items", "hidden_states_layers", "hidden")
+
+
+def test_tensorstore_reads_every_array(store_path):
+    """All arrays, the auxiliary ones included, equal to what zarr-python reads."""
+    group = zarr.open_group(store_path, mode="r")
+    names = [name for name, node in group.members(max_depth=None) if isinstance(node, zarr.Array)]
+    assert len(names) > 2 * len(SCHEMA.columns)
+    for name in names:
+        kvstore = {"driver": "file", "path": f"{store_path}/{name}/"}
+        array = tensorstore.open({"driver": "zarr3", "kvstore": kvstore}, read=True).result()
+        assert array.read().result().tobytes() == group[name][...].tobytes(), name
+
+
+def test_only_registered_codecs_are_used(store_path):
+    documents = [path.read_text() for path in store_path.rglob("zarr.json")]
+    assert not any("numcodecs." in text for text in documents)
+
+
+def test_a_row_inside_one_shard_is_a_view_and_keeps_its_map(store_path):
+    store = TraceStore.open(store_path)
+    found = next(t for t in store if len(t["tokens"]) == 3)
+    view, expected = found["tokens"], found["tokens"].tolist()
+    assert not view.flags.writeable
+    assert not view.flags.owndata
+    del store, found
+    assert view.tolist() == expected
+
+
+def test_select_reads_layers(store_path, rows):
+    store = TraceStore.open(store_path)
+    wanted = [3, 0, 17, 39]
+    for part in [slice(1, 3), slice(0, 1), 2, -1, slice(None, None, 2)]:
+        batch = store.read(
+            wanted, ["hidden_states", "label"], {"hidden_states": {"layers": part, "hidden": slice(2, 5)}}
+        )
+        keep = [part] if isinstance(part, int) else part
+        expected = [{"hidden_states": rows[row][1]["hidden_states"][:, keep, 2:5]} for row in wanted]
+        assert_batch(batch, expected)
+
+
+def test_columns_of_an_axis_share_their_offsets(store_path):
+    batch = TraceStore.open(store_path).read([1, 2, 3])
+    assert batch["tokens"].offsets is batch["hidden_states"].offsets
+
+
+def test_bfloat16_comes_back_as_torch(store_path, rows):
+    store = TraceStore.open(store_path)
+    assert store[4]["states"].dtype == torch.bfloat16
+    assert torch.equal(store.read([4])["states"][0], rows[4][1]["states"])
+
+
+def test_a_store_pickles_small_and_sees_its_own_generation(tmp_path, rows):
+    path = write_store(tmp_path / "s.zarr", SCHEMA, rows[:10])
+    store = TraceStore.open(path)
+    store.read(range(10))
+    shipped = pickle.dumps(store)
+    assert len(shipped) < 20_000
+    with StoreWriter.open(path) as writer:
+        writer.append(*rows[10])
+    again = pickle.loads(shipped)  # noqa: S301 - our own bytes
+    assert len(again) == 10
+    assert_batch(again.read(range(10)), [row for _, row in rows[:10]])
+    assert rows[10][0] not in again
+    assert len(TraceStore.open(path)) == 11
+
+
+def test_a_reader_keeps_its_generation_while_the_tail_grows(tmp_path, rows):
+    """Shards it had not mapped yet are replaced under it by longer ones."""
+    path = write_store(tmp_path / "s.zarr", SCHEMA, rows[:5])
+    store = TraceStore.open(path)
+    with StoreWriter.open(path) as writer:
+        for row in rows[5:]:
+            writer.append(*row)
+            writer.commit()
+    assert_batch(store.read(range(5)), [row for _, row in rows[:5]])
+
+
+def test_an_error_in_the_block_discards_what_was_not_committed(tmp_path, rows):
+    path = tmp_path / "s.zarr"
+
+    def interrupted():
+        with StoreWriter.create(path, SCHEMA) as writer:
+            writer.append(*rows[0])
+            writer.commit()
+            writer.append(*rows[1])
+            raise KeyboardInterrupt
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        pytest.warns(RuntimeWarning, match="1 row appended since the last commit is"),
+    ):
+        interrupted()
+    assert list(TraceStore.open(path).ids) == [rows[0][0]]
+    assert not (path / "_tmp").exists()
+
+
+def test_an_empty_store_is_a_store(tmp_path):
+    StoreWriter.create(tmp_path / "s.zarr", SCHEMA).close()
+    store = TraceStore.open(tmp_path / "s.zarr")
+    assert len(store) == 0
+    assert list(store.ids) == []
+    assert len(store.read([])) == 0
+
+
+def test_the_caller_may_reuse_its_memory(tmp_path):
+    buffer = np.zeros(4, np.int32)
+    with StoreWriter.create(tmp_path / "s.zarr", Schema({"x": Column("int32", axis="t")})) as writer:
+        for i in range(3):
+            buffer[:] = i
+            writer.append(str(i), {"x": buffer})
+    assert [trace["x"].tolist() for trace in TraceStore.open(tmp_path / "s.zarr")] == [[i] * 4 for i in range(3)]
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"tokens": np.zeros((2, 2), np.int32)}, r"expected shape \(n\), found \(2, 2\)"),
+        ({"tokens": np.array([2**40])}, "expected integers from -2147483648 to 2147483647"),
+        ({"tokens": np.zeros(99, np.int32)}, "expected 99 items on axis 'tokens' like column 'tokens', found"),
+        ({"attn_mean": np.zeros((1, 2))}, "expected float32, found float64"),
+        ({"states": np.zeros((2, 3), np.float32)}, "expected a torch.bfloat16 tensor, found float32"),
+        ({"states": torch.zeros(3, 2).bfloat16()}, r"expected shape \(2, 3\), found \(3, 2\)"),
+        ({"label": 200}, "expected integers from -128 to 127, found 200 to 200"),
+        ({"label": 0.5}, "expected int8, found float64"),
+        ({"label": None}, "expected int8, found object"),
+        ({"question": 3}, "expected a string, found int"),
+        ({"question": "\ud800"}, "UTF-8"),
+        ({"labels": 1}, "found 'labels'; closest: 'label'"),
+    ],
+)
+def test_a_wrong_row_is_refused_whole(tmp_path, rows, change, message):
+    writer = StoreWriter.create(tmp_path / "s.zarr", SCHEMA)
+    trace_id, row = rows[3]
+    with pytest.raises(SchemaError, match=message):
+        writer.append(trace_id, row | change)
+    assert len(writer) == 0
+    writer.append(trace_id, row)
+    writer.commit()
+    writer.close()
+    assert_same_row(TraceStore.open(tmp_path / "s.zarr")[trace_id], row)
+
+
+def test_a_missing_value_is_refused(tmp_path):
+    writer = StoreWriter.create(tmp_path / "s.zarr", SCHEMA)
+    with pytest.raises(SchemaError, match=r"found none for \['hidden_states'"):
+        writer.append("a", {"tokens": []})
+    writer.close()
+
+
+def test_ids_are_unique_strings(tmp_path):
+    with StoreWriter.create(tmp_path / "s.zarr", Schema({"x": Column("int8")})) as writer:
+        writer.append("a", {"x": 1})
+        for taken in ("a", "", "x" * 2000, 5):
+            with pytest.raises(SchemaError, match="trace_id"):
+                writer.append(taken, {"x": 1})
+        writer.commit()
+        with pytest.raises(SchemaError, match="found it in the store already"):
+            writer.append("a", {"x": 1})
+
+
+def test_python_numbers_may_be_rounded_arrays_may_not(tmp_path):
+    schema = Schema({"score": Column("float32"), "curve": Column("float16", axis="t")})
+    with StoreWriter.create(tmp_path / "s.zarr", schema) as writer:
+        writer.append("a", {"score": 0.1, "curve": [0.1, 2]})
+        writer.append("b", {"score": 1, "curve": []})
+        with pytest.raises(SchemaError, match="expected numbers that float16 can hold, found up to 70000"):
+            writer.append("c", {"score": 1, "curve": [70000.0]})
+    assert TraceStore.open(tmp_path / "s.zarr")["a"]["score"] == np.float32(0.1)
+
+
+def test_creating_over_something_is_refused(store_path, tmp_path):
+    (tmp_path / "file").write_text("x")
+    for path in (store_path, tmp_path / "file"):
+        with pytest.raises(SchemaError, match="expected a new path"):
+            StoreWriter.create(path, SCHEMA)
+
+
+def test_an_unknown_id_names_the_closest(store_path):
+    with pytest.raises(NotFoundError, match="one of its 40 trace ids, found 'trace 7'; closest: 'trace 7 é'"):
+        TraceStore.open(store_path)["trace 7"]
+    assert closest("zzz", ["abc"]) == ""
+
+
+def test_rows_and_slices_out_of_range(store_path):
+    store = TraceStore.open(store_path)
+    for wrong in ([40], [3, 99]):
+        with pytest.raises(IndexError, match="expected a row from 0 to 39, found"):
+            store.read(wrong)
+    with pytest.raises(IndexError, match="expected a row from 0 to 39, found 40"):
+        store[40]
+    for wrong in ([-41], [39, -99]):
+        with pytest.raises(IndexError, match=f"expected a row from -40 to 39, found {wrong[-1]}"):
+            store.read(wrong)
+    with pytest.raises(NotFoundError, match="closest: 'trace 0 é'"):
+        store.read(["trace 0"])
+    for part in (slice(0, 4), slice(2, 2), 3, -4):
+        with pytest.raises(IndexError, match="expected a selection from 0 to 3"):
+            store.read([0], select={"hidden_states": {"layers": part}})
+    with pytest.raises(NotFoundError, match=r"an axis of .*'tokens', 'layers', 'hidden'.*, found 'heads'"):
+        store.read([0], select={"hidden_states": {"heads": 0}})
+    with pytest.raises(NotFoundError, match="found 'labels'; closest: 'label'"):
+        store.read([0], ["labels"])
+
+
+def test_a_damaged_chunk_names_the_rows_it_holds(broken_path, rows):
+    """In batches and in single values, for ragged columns by their offsets."""
+    shard = broken_path / "zipped/c/0/0"
+    data = bytearray(shard.read_bytes())
+    data[3] ^= 1
+    shard.write_bytes(data)
+    lengths = [len(row["zipped"]) for _, row in rows]
+    concerned = [i for i in range(40) if lengths[i] and sum(lengths[:i]) < 4]
+    store = TraceStore.open(broken_path)
+    text = f"array 'zipped', shard 0, chunk 0: .*rows? {concerned[0]}" + f" to {concerned[-1]}" * (len(concerned) > 1)
+    with pytest.raises(CorruptError, match=text):
+        store.read(range(40), ["zipped"])
+    with pytest.raises(CorruptError, match=text):
+        store[concerned[0]]["zipped"]
+    store.read(range(40), ["label", "planes"])
+
+
+def test_maps_are_bounded_over_all_columns(store_path, monkeypatch):
+    """However many shards there are: the oldest maps go, and reading goes on."""
+    monkeypatch.setattr(reader, "MAX_MAPS", 60)
+    store = TraceStore.open(store_path)
+    expected = TraceStore.open(store_path).read(range(40))
+    for _ in range(2):
+        found = store.read(range(40))
+    assert torch.equal(found["tokens"].values, expected["tokens"].values)
+    mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if str(store_path) in line]
+    assert sum(len(array._shards) for array in store._arrays.values()) <= 60
+    assert mapped
+
+
+def test_damage_is_an_error_never_a_crash_or_zeros(broken_path, rows):
+    shard = broken_path / "tokens/c/0"
+    whole = shard.read_bytes()
+    for damaged in (b"", whole[:10], whole[:-1], whole[:-10] + bytes(10), whole[: len(whole) // 2]):
+        shard.write_bytes(damaged)
+        with pytest.raises(CorruptError, match=r"array 'tokens', shard 0: expected .* restore"):
+            TraceStore.open(broken_path).read(range(40), ["tokens"])
+    shard.unlink()
+    with pytest.raises(CorruptError, match=r"array 'tokens', shard 0: expected .*, found: No such file"):
+        TraceStore.open(broken_path).read(range(40), ["tokens"])
+    TraceStore.open(broken_path).read(range(40), ["label"])
+
+
+def test_offsets_that_lie_are_refused(broken_path):
+    shard = broken_path / "_offsets/tokens/c/0"
+    data = bytearray(shard.read_bytes())
+    data[8 * 5 : 8 * 6] = (10**12).to_bytes(8, "little")
+    shard.write_bytes(data)
+    store = TraceStore.open(broken_path)
+    for row in (4, 5):
+        with pytest.raises(CorruptError, match="axis 'tokens'"):
+            store.read([row])
+        with pytest.raises(CorruptError, match="axis 'tokens'"):
+            store[row]["tokens"]
+
+
+@pytest.mark.parametrize(
+    "edit, error, message",
+    [
+        (lambda text: text.replace('"format_version": 1', '"format_version": 2'), VersionError, "upgrade this package"),
+        (lambda text: text.replace('"n_rows": 40', '"n_rows": 41'), CorruptError, "expected checksum"),
+        (lambda text: text[: len(text) // 2], CorruptError, "expected JSON"),
+        (lambda text: "[" * 100_000, CorruptError, "expected JSON"),
+        (lambda text: "[]", Exception, "expected a Zarr v3 group"),
+        (lambda text: text.replace("trace_store", "other"), Exception, "without 'trace_store'"),
+    ],
+)
+def test_a_damaged_or_newer_manifest_is_refused(broken_path, edit, error, message):
+    group = broken_path / "zarr.json"
+    group.write_text(edit(group.read_text()))
+    with pytest.raises(error, match=message):
+        TraceStore.open(broken_path)
+
+
+def test_no_store_at_the_path(tmp_path):
+    (tmp_path / "file").write_text("")
+    for path, found in [("nothing", "no such path"), ("file", "a file"), ("", "no zarr.json in it")]:
+        with pytest.raises(NotFoundError, match=f"expected a trace store .*found {found}"):
+            TraceStore.open(tmp_path / path)
+    with pytest.raises(NotFoundError):
+        TraceStore.open("a\0b")
+
+
+def test_a_column_that_did_not_grow_keeps_its_last_checksum(tmp_path):
+    """A second writer that adds only empty rows must not forget the padded chunk's checksum."""
+    schema = Schema({"x": Column("int32", axis="t", chunk_items=4, shard_items=8)})
+    with StoreWriter.create(tmp_path / "s.zarr", schema) as writer:
+        writer.append("a", {"x": [1, 2, 3]})
+    tails = TraceStore.open(tmp_path / "s.zarr")._manifest.tails
+    with StoreWriter.open(tmp_path / "s.zarr") as writer:
+        writer.append("b", {"x": []})
+    assert TraceStore.open(tmp_path / "s.zarr")._manifest.tails["x"] == tails["x"] != []
+
+
+class FailingFiles(Files):
+    """Fails one write, as a full disk does."""
+
+    def __init__(self):
+        self.fail = False
+
+    def write(self, fd, data, position):
+        if self.fail:
+            self.fail = False
+            raise OSError(28, "No space left on device")
+        super().write(fd, data, position)
+
+
+def test_a_row_that_stopped_half_way_is_never_committed(tmp_path):
+    """The writer refuses to go on; what was committed stays, and a new writer works."""
+    files, schema = FailingFiles(), Schema({"v": Column("float64", axis="t", chunk_items=4, shard_items=8)})
+    writer = StoreWriter.create(tmp_path / "s.zarr", schema, files=files)
+    writer.append("ok", {"v": np.ones(3)})
+    writer.commit()
+    files.fail = True
+    with pytest.raises(OSError, match="No space left"):
+        writer.append("bad", {"v": np.zeros(10**6)})
+    for go_on in (lambda: writer.append("good", {"v": np.ones(1)}), writer.commit):
+        with pytest.raises(IncompleteError, match="appending trace 'bad' stopped half-way"):
+            go_on()
+    writer.close()
+    with StoreWriter.open(tmp_path / "s.zarr") as again:
+        again.append("good", {"v": np.ones(1)})
+    assert [trace.id for trace in TraceStore.open(tmp_path / "s.zarr")] == ["ok", "good"]
+    assert TraceStore.open(tmp_path / "s.zarr")["ok"]["v"].tolist() == [1, 1, 1]
+
+
+def test_one_writer_at_a_time(tmp_path, rows):
+    path = write_store(tmp_path / "s.zarr", SCHEMA, rows[:3])
+    with StoreWriter.open(path), pytest.raises(LockedError, match=rf"found process {os.getpid()} \(.*\) at work"):
+        StoreWriter.open(path)
+    StoreWriter.open(path).close()
+
+
+def test_a_closed_writer_says_so(tmp_path, rows):
+    writer = StoreWriter.create(tmp_path / "s.zarr", SCHEMA)
+    writer.close()
+    writer.close()
+    for use in (lambda: writer.append(*rows[0]), writer.commit):
+        with pytest.raises(IncompleteError, match="it was closed"):
+            use()
+
+
+def test_an_old_reader_finds_its_ids_after_the_table_was_merged(tmp_path, rows):
+    """Also one that was pickled before; rows added since stay unseen."""
+    path = write_store(tmp_path / "s.zarr", SCHEMA, rows[:10])
+    old = TraceStore.open(path)
+    shipped = pickle.dumps(old)
+    with StoreWriter.open(path) as writer:
+        for row in rows[10:30]:
+            writer.append(*row)
+    for store in (old, pickle.loads(shipped)):  # noqa: S301 - our own bytes
+        assert [store.row_of(trace_id) for trace_id, _ in rows[:10]] == list(range(10))
+        assert rows[10][0] not in store
+
+
+def test_a_relative_path_outlives_a_change_of_directory(tmp_path, rows, monkeypatch):
+    write_store(tmp_path / "s.zarr", SCHEMA, rows[:3])
+    monkeypatch.chdir(tmp_path)
+    store = TraceStore.open("s.zarr")
+    monkeypatch.chdir("/")
+    assert_same_row(store[rows[1][0]], rows[1][1])
+
+
+def test_numpy_numbers_in_a_list_are_not_rounded(tmp_path):
+    writer = StoreWriter.create(tmp_path / "s.zarr", Schema({"x": Column("float16", axis="t")}))
+    for value in ([np.float32(0.1)], [np.ones(1, np.float32)[0]], np.float64(0.1).reshape(1)):
+        with pytest.raises(SchemaError, match="expected float16, found float"):
+            writer.append("a", {"x": value})
+    writer.close()
+
+
+def test_text_that_is_damaged_is_named(broken_path, rows):
+    shard = broken_path / "question/c/0"
+    data = bytearray(shard.read_bytes())
+    data[: sum(len(row["question"].encode()) for _, row in rows)] = b"\xff" * len(
+        "".join(row["question"] for _, row in rows).encode()
+    )
+    shard.write_bytes(data)
+    store = TraceStore.open(broken_path)
+    row = next(i for i, (_, values) in enumerate(rows) if values["question"])
+    for read in (lambda: store[row]["question"], lambda: store.read([row])):
+        with pytest.raises(CorruptError, match=r"column 'question'.*expected UTF-8"):
+            read()
+
+
+def test_ids_that_no_text_can_be_are_simply_absent(store_path):
+    store = TraceStore.open(store_path)
+    assert "\ud800" not in store
+    assert "trace 3 é" in store.ids
+    with pytest.raises(NotFoundError):
+        store["\udcff"]
+
+
+def test_an_open_store_with_another_cache(store_path):
+    store = TraceStore.open(store_path)
+    assert TraceStore.open(store) is store
+    assert TraceStore.open(store, cache_bytes=0).cache_bytes == 0
+
+
+def test_lengths(store_path, rows):
+    store = TraceStore.open(store_path)
+    assert store.lengths("tokens").tolist() == [len(row["tokens"]) for _, row in rows]
+    assert store.lengths("label").tolist() == [1] * 40
+
+
+@pytest.mark.parametrize("lengths", [[5] * 40, [3, 7, 1, 4] * 10, [0, 6, 2] * 13])
+def test_many_short_rows_within_and_across_shards(tmp_path, lengths):
+    """Rows of one length, of several, and empty ones; in one shard, in several, and over a border."""
+    column = Column("int32", (2,), axis="t", chunk_items=16, shard_items=64)
+    with StoreWriter.create(tmp_path / "s.zarr", Schema({"x": column})) as writer:
+        for i, n in enumerate(lengths):
+            writer.append(str(i), {"x": np.full((n, 2), i, np.int32)})
+    store = TraceStore.open(tmp_path / "s.zarr")
+    for rows in ([0, 1, 2, 3], [3, 0, 2], list(range(len(lengths)))[::-1], [len(lengths) - 1, 0, 5, 5]):
+        assert_batch(store.read(rows), [{"x": np.full((lengths[row], 2), row, np.int32)} for row in rows])

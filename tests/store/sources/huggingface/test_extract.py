@@ -1,0 +1,932 @@
+"""Extraction: five architectures against unpadded single runs, and the command, stopped and resumed."""
+
+import io
+import json
+import math
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from killed import kill_at_random
+from transformers import (
+    BertConfig,
+    BertLMHeadModel,
+    GemmaConfig,
+    GemmaForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from store import NotFoundError, SchemaError, TraceStore
+from store.cli.main import main
+from store.sources.example.recipe import build_tokenizer
+from store.sources.huggingface import forward
+from store.sources.huggingface import load as extracting
+from store.sources.huggingface import source as huggingface
+from store.sources.huggingface.generation import Decoding, generate_answers
+from store.sources.huggingface.source import HuggingFaceSource
+from store.sources.labels import f1_score
+from store.write.build import build_store, identity, open_begun
+from store.write.source import REMARKS
+
+ROOT = Path(__file__).parents[4]
+TEXTS = ["1+1", "1234*99", "7-8", "12+345", "5", "98-7", "31415-9265", "2*2*2"]
+QUESTIONS = [
+    {"question_id": f"q{i}", "question": text, "answers": [str(i), f"{i}{i}"] if i % 4 else []}
+    for i, text in enumerate(TEXTS)
+]
+CONFIGS = {
+    "llama": (LlamaConfig, LlamaForCausalLM, {"num_key_value_heads": 1}),
+    "gpt2": (GPT2Config, GPT2LMHeadModel, {}),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM, {"num_key_value_heads": 1}),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM, {"num_key_value_heads": 1, "head_dim": 8}),
+    "gemma": (GemmaConfig, GemmaForCausalLM, {"num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 32}),
+}
+WAYS = {"greedy": Decoding(), "beams": Decoding(num_beams=3, num_samples=2), "samples": Decoding(num_samples=2, seed=3)}
+
+
+def build_model(kind, tokenizer, **changes):
+    """A random model, sharp enough that no rounding decides between two tokens."""
+    torch.manual_seed(1)
+    config, model, sizes = CONFIGS[kind]
+    general = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 64,
+        "initializer_range": 0.5,
+        "eos_token_id": tokenizer.eos_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+        "attn_implementation": "eager",
+    }
+    if kind == "gpt2":
+        general.pop("intermediate_size")
+    return model(config(**general | sizes | changes)).eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """One token per character."""
+    return build_tokenizer()
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def model(request, tokenizer):
+    return build_model(request.param, tokenizer)
+
+
+@pytest.fixture(scope="module")
+def llama(tokenizer):
+    return build_model("llama", tokenizer)
+
+
+def build_source(model, tokenizer, questions=QUESTIONS, **settings):
+    return HuggingFaceSource(
+        model, tokenizer, questions, **{"batch_size": 8, "max_new_tokens": 5, "top_k": 4, **settings}
+    )
+
+
+def assert_close(found, expected):
+    """The same tokens and texts, and the same numbers to rounding."""
+    for name, value in expected.items():
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            np.testing.assert_allclose(found[name], value, rtol=2e-3, atol=2e-4, err_msg=name)
+        else:
+            np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_batch_of_eight_gives_the_traces_of_eight_single_runs(model, tokenizer, way):
+    """Whatever the architecture and the decoding: tokens equal, numbers to rounding."""
+    n = WAYS[way].num_samples
+    batched = list(build_source(model, tokenizer, decoding=WAYS[way], batch_size=8 * n).rows())
+    assert len(batched) == 8 * n
+    for i, question in enumerate(QUESTIONS):
+        single = list(build_source(model, tokenizer, [question], decoding=WAYS[way], batch_size=1).rows())
+        assert [trace_id for trace_id, _ in single] == [f"q{i}", f"q{i}#2"][:n]
+        for (found_id, found), (trace_id, expected) in zip(batched[i * n : (i + 1) * n], single, strict=True):
+            assert found_id == trace_id
+            assert_close(found, expected)
+
+
+def test_predictions_are_those_of_an_independent_forward(model, tokenizer):
+    """Log-probabilities, entropies and candidates agree to float32 rounding with an unpadded pass, in float64."""
+    for _, row in build_source(model, tokenizer).rows():
+        ids = torch.tensor(row["tokens"][None], dtype=torch.int64)
+        with torch.no_grad():
+            logits = model(ids).logits[0, :-1].double()
+        distribution = (logits - logits.logsumexp(-1, keepdim=True)).numpy()
+        chosen = np.take_along_axis(distribution, row["tokens"][1:, None], 1)[:, 0]
+        np.testing.assert_allclose(row["logprob"][1:], chosen, rtol=1e-5, atol=1e-5)
+        entropy = -(np.exp(distribution) * distribution).sum(1)
+        np.testing.assert_allclose(row["entropy"][1:], entropy, rtol=1e-5, atol=1e-5)
+        best = np.sort(distribution, axis=1)[:, ::-1][:, :4]
+        np.testing.assert_allclose(row["topk_logprob"][1:], best, rtol=1e-3, atol=1e-5)
+
+
+def test_bfloat16_states_are_kept_as_they_are(tokenizer):
+    """Both columns hold the model's own bits, and come back through a store."""
+    model = build_model("llama", tokenizer).to(torch.bfloat16)
+    source = build_source(model, tokenizer, batch_size=1)
+    assert source.schema.columns["hidden_states"].dtype == source.schema.columns["hs_last"].dtype == "bfloat16"
+    for _, row in source.rows():
+        with torch.no_grad():
+            out = model(torch.tensor(row["tokens"][None], dtype=torch.int64), output_hidden_states=True)
+        states = torch.stack(out.hidden_states[1:], dim=2)[0]
+        assert row["hidden_states"].dtype == torch.bfloat16
+        assert torch.equal(row["hidden_states"], states)
+        assert torch.equal(row["hs_last"], states[-1])
+
+
+def test_layers_are_chosen(llama, tokenizer):
+    """Of states and maps alike, and the provenance names them."""
+    whole = [row for _, row in build_source(llama, tokenizer).rows()]
+    source = build_source(llama, tokenizer, layers=[1, 3])
+    assert source.provenance["layers"] == [1, 3]
+    for (_, found), row in zip(source.rows(), whole, strict=True):
+        for name in ("hs_last", "hidden_states", "attn_mean", "attn_diag", "attn_colsum", "attn_pmass"):
+            layers = row[name].ndim - (1 if name == "attn_mean" else 2)
+            np.testing.assert_array_equal(found[name], row[name].take([0, 2], layers), err_msg=name)
+
+
+@pytest.mark.parametrize("text, layers", [("-2:", [2, 3]), ("1:3:2", [1, 3]), ("-1", [3]), ("1-2", [1, 2])])
+def test_layers_are_written_as_everywhere(extract, text, layers):
+    """Also where they count from the last one, which argparse would take for a flag."""
+    assert extract("t.zarr", "--columns", "hs_last", "--layers", text) == 0
+    store = TraceStore.open("t.zarr")
+    assert store.provenance["layers"] == layers
+    assert store.layers("hs_last") == layers
+
+
+@pytest.mark.parametrize("layers", [[], [0], [4], [2, 1], [1, 1]])
+def test_layers_that_the_model_has_not_are_refused(llama, tokenizer, layers):
+    with pytest.raises(SchemaError, match="layers: expected different ones from 1 to 3, ascending, found"):
+        build_source(llama, tokenizer, layers=layers)
+
+
+@pytest.mark.parametrize("name", list(forward.build_schema(1, 1, 1, 1).columns))
+def test_a_column_alone_is_what_it_is_among_all(llama, tokenizer, name):
+    """Leaving columns out changes nothing in the others."""
+    whole = [row for _, row in build_source(llama, tokenizer).rows()]
+    for (_, found), row in zip(build_source(llama, tokenizer, columns=[name]).rows(), whole, strict=True):
+        assert_same(found, {key: row[key] for key in dict.fromkeys(["question_id", name])})
+
+
+def test_only_what_is_kept_is_computed(tokenizer):
+    """Without attention columns any implementation will do; without columns of the model, none runs."""
+    model = build_model("llama", tokenizer, attn_implementation="sdpa")
+    traces = [[1, 5, 6], [1, 7]]
+    out = forward.run_forward(model, traces, ["hs_last"])
+    assert out.attentions is None
+    assert out.logits.shape[1] == 1
+    assert forward.run_forward(model, traces, ["logprob"]).hidden_states is None
+    assert forward.run_forward(model, traces, ["answer", "label"]) is None
+    assert len(list(build_source(model, tokenizer, columns=["hs_last", "logprob"]).rows())) == 8
+    with pytest.raises(ValueError, match="expected attn_implementation 'eager'"):
+        build_source(model, tokenizer, columns=["attn_diag"])
+    with pytest.raises(NotFoundError, match="found 'hs_lats'; closest: 'hs_last'"):
+        build_source(model, tokenizer, columns=["hs_lats"])
+
+
+def test_a_sample_depends_on_seed_question_and_number_alone(llama, tokenizer):
+    """Not on the other questions, the batch, or how many samples there are."""
+
+    def answers(questions=QUESTIONS, **settings):
+        source = build_source(llama, tokenizer, questions, columns=["tokens"], **settings)
+        return {trace_id: row["tokens"].tolist() for trace_id, row in source.rows()}
+
+    wanted = answers(decoding=Decoding(num_samples=3))
+    assert len(set(map(str, wanted.values()))) > 16
+    reverse = answers(QUESTIONS[::-2], decoding=Decoding(num_samples=3), batch_size=2)
+    assert reverse == {trace_id: wanted[trace_id] for trace_id in reverse}
+    fewer = answers(decoding=Decoding(num_samples=1, temperature=1.0))
+    assert fewer == {trace_id: wanted[trace_id] for trace_id in fewer}
+    assert answers(decoding=Decoding(num_samples=3), batch_size=1) == wanted
+    assert answers(decoding=Decoding(num_samples=3, seed=1)) != wanted
+    greedy = answers()
+    assert answers(decoding=Decoding(temperature=1e-3)) == greedy
+    assert answers(decoding=Decoding(top_p=1e-6)) == greedy
+
+
+def test_samples_follow_the_models_distribution(llama):
+    """Of 4,000 first tokens, every one is drawn about as often as softmax(logits / temperature) says."""
+    prompt = [1, 5, 9]
+    with torch.no_grad():
+        logits = llama(torch.tensor([prompt])).logits[0, -1]
+    found = generate_answers(llama, [prompt], 1, Decoding(num_samples=4000, temperature=2.0))
+    counts = np.bincount([answer[0] for answer in found], minlength=len(logits))
+    expected = (logits / 2).softmax(-1).numpy()
+    np.testing.assert_allclose(counts / 4000, expected, atol=4 * math.sqrt(0.25 / 4000))
+    order = np.argsort(-expected)
+    kept = order[: int((np.cumsum(expected[order]) < 0.6).sum()) + 1]
+    found = generate_answers(llama, [prompt], 1, Decoding(num_samples=500, temperature=2.0, top_p=0.6))
+    assert {answer[0] for answer in found} <= set(kept.tolist())
+
+
+def test_beams_are_the_best_first(llama, tokenizer):
+    """The first beam is what beam search alone gives, and the second is another answer."""
+    one = [row["tokens"].tolist() for _, row in build_source(llama, tokenizer, decoding=Decoding(3)).rows()]
+    two = [row["tokens"].tolist() for _, row in build_source(llama, tokenizer, decoding=Decoding(3, 2)).rows()]
+    assert two[::2] == one
+    assert all(first != second for first, second in zip(two[::2], two[1::2], strict=True))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("stop", ["3", "7", "+4"])
+def test_an_answer_ends_before_its_stop(llama, tokenizer, way, stop):
+    """The token that brings the text is left out, unless it is the first; nothing else changes, nor does batching."""
+    settings = {"decoding": WAYS[way], "columns": ["tokens", "prompt_len", "answer_len"], "max_new_tokens": 12}
+    free = list(build_source(llama, tokenizer, **settings).rows())
+    found = list(build_source(llama, tokenizer, stop=stop, **settings).rows())
+    single = list(build_source(llama, tokenizer, stop=stop, batch_size=1, **settings).rows())
+    for (_, whole), (_, row), (_, alone) in zip(free, found, single, strict=True):
+        assert_same(row, alone)
+        answer = tokenizer.decode(row["tokens"][row["prompt_len"] :])
+        assert stop not in answer or row["answer_len"] == 1
+        if way != "beams":  # where another beam may win
+            cut = whole["tokens"][: len(row["tokens"]) + 1].tolist()
+            assert row["tokens"].tolist() == cut[: len(row["tokens"])]
+            ended = stop in tokenizer.decode(cut[row["prompt_len"] :])
+            assert ended == (stop in tokenizer.decode(whole["tokens"][row["prompt_len"] :]))
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"num_beams": 0}, "at least 1 beam"),
+        ({"seed": -1}, "seed 0"),
+        ({"temperature": 0.0}, "temperature: expected more than 0"),
+        ({"top_p": 1.5}, "top_p: expected more than 0 and at most 1"),
+        ({"num_beams": 2, "temperature": 1.0}, "found both"),
+        ({"num_beams": 2, "num_samples": 3}, "num_samples: expected at most the 2 beams, found 3"),
+    ],
+)
+def test_decodings_that_mean_nothing_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Decoding(**settings)
+
+
+@pytest.fixture(scope="module")
+def sampled(llama, tokenizer):
+    """A source of three samples to a question, in batches of six traces, and its rows."""
+    settings = {"decoding": Decoding(num_samples=3), "batch_size": 7, "columns": ["hs_last", "tokens"]}
+    source = build_source(llama, tokenizer, **settings)
+    return source, list(source.rows())
+
+
+@pytest.mark.parametrize("start", range(0, 25))
+def test_samples_resume_to_the_same_bits(sampled, start):
+    """From any trace on, also in the midst of a question's samples."""
+    source, whole = sampled
+    assert len(source) == len(whole) == 24
+    resumed = list(source.rows(start))
+    assert [trace_id for trace_id, _ in resumed] == [trace_id for trace_id, _ in whole[start:]]
+    for (_, found), (_, expected) in zip(resumed, whole[start:], strict=True):
+        assert_same(found, expected)
+
+
+def test_ids_that_samples_would_share_are_refused(llama, tokenizer):
+    questions = [QUESTIONS[0] | {"question_id": name} for name in ("a", "a#2")]
+    assert len(build_source(llama, tokenizer, questions)) == 2
+    with pytest.raises(ValueError, match="found 'a#2' twice"):
+        build_source(llama, tokenizer, questions, decoding=Decoding(num_samples=2))
+
+
+def test_token_f1():
+    """Worked examples: half of the words, the best reference, nothing at all."""
+    assert f1_score("The Eiffel tower", ["eiffel tower", "x"]) == 1.0
+    assert f1_score("paris france", ["paris"]) == pytest.approx(2 / 3)
+    assert f1_score("a b c c", ["c c c d"]) == pytest.approx(2 * 2 / 7)  # the article "a" is dropped
+    assert f1_score("x", ["y"]) == 0.0
+    assert f1_score("the", [""]) == 1.0
+    assert math.isnan(f1_score("x", []))
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory, llama, tokenizer):
+    """A model as transformers saves it."""
+    path = tmp_path_factory.mktemp("model") / "tiny"
+    llama.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def extract(tmp_path, model_dir, monkeypatch):
+    """Run the command in an own folder; gives its exit status."""
+    monkeypatch.chdir(tmp_path)
+    Path("q.jsonl").write_text("\n".join(map(json.dumps, QUESTIONS)))
+
+    def run(out, *arguments, model=model_dir, questions="q.jsonl"):
+        common = ["--prompt-template", "{question}=", "--max-new-tokens", "5", "--batch-size", "4"]
+        return main(["extract", out, "--model", str(model), "--questions", questions, *common, *map(str, arguments)])
+
+    return run
+
+
+def read(path):
+    return {trace.id: {name: trace[name] for name in trace} for trace in TraceStore.open(path)}
+
+
+def assert_same_store(found, expected):
+    assert list(found) == list(expected)
+    for trace_id, row in expected.items():
+        assert_same(found[trace_id], row)
+
+
+def test_the_command_writes_what_the_source_yields(extract, model_dir, llama, tokenizer, capsys):
+    assert extract("t.zarr") == 0
+    printed = capsys.readouterr()
+    assert "t.zarr: 8 traces of 8 questions" in printed.out
+    assert "2 without a label" in printed.out
+    assert printed.err == ""
+    source = build_source(llama, tokenizer, batch_size=4, top_k=10, prompt_template="{question}=")
+    found = read("t.zarr")
+    assert list(found) == [question["question_id"] for question in QUESTIONS]
+    for trace_id, row in source.rows():
+        assert_same(found[trace_id], row)
+    provenance = TraceStore.open("t.zarr").provenance
+    assert provenance["model"] == str(model_dir)
+    assert provenance["layers"] == [1, 2, 3]
+    assert identity(provenance) == source.provenance | {"model": str(model_dir)}
+    assert provenance["command"].startswith("python -m store extract t.zarr --model ")
+
+
+@pytest.mark.parametrize("stop", [0, 1, 5, 9, 15])
+def test_a_stopped_extraction_goes_on_to_the_same_store(extract, monkeypatch, stop):
+    """Interrupted before any row, with samples: the rest is that of an undisturbed run."""
+    monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 3)
+    arguments = ["--num-samples", "2", "--columns", "hs_last,tokens,attn_mean,answer"]
+    assert extract("whole.zarr", *arguments) == 0
+    rows = HuggingFaceSource.rows
+
+    def stopping(self, start=0):
+        for i, row in enumerate(rows(self, start)):
+            if i == stop:
+                raise KeyboardInterrupt
+            yield row
+
+    with monkeypatch.context() as patched:
+        patched.setattr(HuggingFaceSource, "rows", stopping)
+        assert extract("t.zarr", *arguments) == 130
+    assert not Path("t.zarr").exists()
+    assert extract("t.zarr", *arguments) == 0
+    assert_same_store(read("t.zarr"), read("whole.zarr"))
+
+
+def test_a_slow_extraction_commits_by_the_clock(extract, monkeypatch):
+    """However few its traces are: what a kill can take is a minute's work."""
+    monkeypatch.setattr("store.write.writer.COMMIT_S", 0.0)
+    rows = HuggingFaceSource.rows
+
+    def stopping(self, start=0):
+        for i, row in enumerate(rows(self, start)):
+            if i == 5:
+                raise KeyboardInterrupt
+            yield row
+
+    monkeypatch.setattr(HuggingFaceSource, "rows", stopping)
+    assert extract("t.zarr", "--columns", "label") == 130
+    assert len(open_begun(Path("t.zarr"))) == 5
+
+
+@pytest.mark.parametrize(
+    "changed, difference",
+    [
+        (["--seed", "1"], "decoding.seed 0 in place of 1;"),
+        (["--temperature", "0.5"], r"decoding.temperature 1.0 in place of 0.5;"),
+        (["--max-new-tokens", "6"], "decoding.max_new_tokens 5 in place of 6;"),
+        (["--stop", "x"], "decoding.stop None in place of 'x';"),
+        (["--batch-size", "2"], "batch_size 4 in place of 2"),
+        (["--limit", "7"], "questions 8 in place of 7"),
+        (["--layers", "1-2"], r"layers \[1, 2, 3\] in place of \[1, 2\]"),
+        (["--columns", "hs_last"], r"columns \[.*\] in place of \['question_id', 'hs_last'\]"),
+        (["--labels", "f1"], "label_rule"),
+        (["--dtype", "bf16"], "dtype 'float32' in place of 'bfloat16'"),
+        (["--prompt-template", "{question}"], "prompt_template"),
+        (["--score-threshold", "0.4"], "score_threshold"),
+    ],
+)
+def test_other_arguments_on_a_stopped_extraction_are_refused(extract, monkeypatch, capsys, changed, difference):
+    """One line shows what differs."""
+    rows = HuggingFaceSource.rows
+
+    def stopped(self, start=0):
+        yield next(rows(self, start))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(HuggingFaceSource, "rows", stopped)
+        assert extract("t.zarr", "--num-samples", "2") == 130
+    assert "stopped; 1 trace is kept in t.zarr.partial; the same command goes on" in capsys.readouterr().err
+    assert extract("t.zarr", "--num-samples", "2", *changed) == 2
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1
+    assert re.search(difference, error)
+
+
+def test_parts_make_the_whole(extract):
+    """Every question is in one part, with the same tokens; samples too."""
+    assert extract("whole.zarr", "--num-samples", "2", "--limit", "7") == 0
+    parts = {}
+    for k in (1, 2, 3):
+        assert extract(f"{k}.zarr", "--num-samples", "2", "--limit", "7", "--part", f"{k}/3") == 0
+        part = read(f"{k}.zarr")
+        assert not part.keys() & parts.keys()
+        parts |= part
+    whole = read("whole.zarr")
+    assert parts.keys() == whole.keys()
+    for trace_id, row in whole.items():
+        assert_close(parts[trace_id], row)
+
+
+def test_a_prompt_that_is_too_long_is_left_out(extract, capsys):
+    """One line and status 1; the others go on. All of them: status 2."""
+    long = {"question_id": "long", "question": "1" * 60, "answers": ["1"]}
+    strange = {"question_id": "strange", "question": "x", "answers": ["1"]}  # the tokenizer knows no letters
+    Path("q.jsonl").write_text("\n".join(map(json.dumps, [long, *QUESTIONS, strange])))
+    assert extract("t.zarr") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert "  2 questions left out" in lines
+    assert "question 'long': the model takes 64 tokens, found 62 of the prompt and up to 5" in lines[-2]
+    assert "question 'strange': expected a prompt that the tokenizer can take" in lines[-1]
+    assert list(read("t.zarr")) == [question["question_id"] for question in QUESTIONS]
+    assert extract("u.zarr", "--limit", "1") == 2
+    assert "found none of 1: question 'long'" in capsys.readouterr().err
+
+
+def test_labels_of_the_command(extract):
+    """Token F1 is a score between; none leaves every trace unlabelled; the threshold decides."""
+    questions = [q | {"answers": ["5 6"]} for q in QUESTIONS]
+    Path("q.jsonl").write_text("\n".join(map(json.dumps, questions)))
+    assert extract("f1.zarr", "--labels", "f1", "--score-threshold", "0.3") == 0
+    for row in read("f1.zarr").values():
+        assert row["score"] == np.float32(f1_score(row["answer"], ["5 6"]))
+        assert row["label"] == (row["score"] < 0.3)
+    assert extract("none.zarr", "--labels", "none") == 0
+    assert {int(row["label"]) for row in read("none.zarr").values()} == {-1}
+
+
+def test_half_precision_comes_back_as_it_was(extract):
+    """bfloat16 states in the store are those that the model computed; --dtype decides."""
+    assert extract("t.zarr", "--dtype", "bf16", "--columns", "tokens,hs_last") == 0
+    store = TraceStore.open("t.zarr")
+    assert store.schema.columns["hs_last"].dtype == "bfloat16"
+    assert store.provenance["dtype"] == "bfloat16"
+    assert store["q1"]["hs_last"].dtype == torch.bfloat16
+    assert extract("u.zarr", "--dtype", "fp16", "--columns", "hs_last") == 0
+    assert TraceStore.open("u.zarr").schema.columns["hs_last"].dtype == "float16"
+
+
+def test_the_tokenizers_chat_template(extract, model_dir, tokenizer, tmp_path, capsys):
+    """The prompt is what the template makes, special tokens once; without one it is refused."""
+    assert extract("t.zarr", "--chat-template") == 2
+    assert "chat template: expected one with the tokenizer, found none" in capsys.readouterr().err
+    chat = tmp_path / "chat"
+    chat.mkdir()
+    for file in model_dir.iterdir():
+        (chat / file.name).symlink_to(file)
+    said = "{{ bos_token }}{% for m in messages %}{{ m['content'] }}*{% endfor %}"
+    template = said + "{% if add_generation_prompt %}={% endif %}"
+    (chat / "chat_template.jinja").write_text(template)
+    assert extract("t.zarr", "--chat-template", "--prompt-template", "0{question}", model=chat) == 0
+    row = read("t.zarr")["q0"]
+    assert row["tokens"][: row["prompt_len"]].tolist() == tokenizer("01+1*=")["input_ids"]
+    assert TraceStore.open("t.zarr").provenance["chat_prompt"] == "<s>0{question}*="
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--layers", "2-9"], "layers: the model: there is no layer 9; it has layers 1-3"),
+        (["--layers", "x"], "argument --layers: expected a form like 8,16,24 or 8-16 or -2, found 'x'"),
+        (["--columns", "hs_lats"], "found 'hs_lats'; closest: 'hs_last'"),
+        (["--batch-size", "0"], "argument --batch-size: expected a positive integer, found '0'"),
+        (["--num-beams", "2", "--temperature", "1"], "found both"),
+        (["--temperature", "0"], "temperature: expected more than 0"),
+        (["--prompt-template", "Q"], "expected a format string with {question}, found 'Q'"),
+        (["--prompt-template", "{question} {x}"], "expected {question} and no other braces"),
+        (["--part", "9/9"], "expected questions in this part, found none"),
+        (["--device", "nothing"], "device: expected one like cpu or cuda:0, found 'nothing'"),
+        (["--questions", "none.csv"], "none.csv: expected a file of questions"),
+        (["--model", "./none"], "model './none': expected a model's directory"),
+        (["--model", "."], "model '.': expected a model's directory"),
+        (["--model", "untokenized"], "model 'untokenized': expected a tokenizer with it"),
+        (["--model", "broken"], "model 'broken': expected a causal language model"),
+        (["--model", "headless"], "model 'headless': expected all weights, found 1 missing, first 'lm_head.weight'"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_two(extract, model_dir, llama, capsys, arguments, message):
+    """Nothing is written."""
+    names = [file.name for file in model_dir.iterdir()]
+    for folder, left_out in (("untokenized", "tokenizer"), ("broken", "model.safe"), ("headless", "model.safe")):
+        Path(folder).mkdir()
+        for name in names:
+            if not name.startswith(left_out):
+                Path(folder, name).symlink_to(model_dir / name)
+    Path("broken/model.safetensors").write_bytes(b"no tensors")
+    llama.model.save_pretrained("weights")
+    Path("headless/model.safetensors").symlink_to(Path("weights/model.safetensors").absolute())
+    capsys.readouterr()  # saving shows progress unless the progress bars were turned off before
+    try:
+        status = extract("t.zarr", *arguments)
+    except SystemExit as stopped:
+        status = stopped.code
+    error = capsys.readouterr().err
+    assert (status, len(error.splitlines())) == (2, 1), error
+    assert message in error
+    assert not list(Path().glob("t.zarr*"))
+
+
+def test_states_that_overflow_stop_the_command(extract, llama, tokenizer, capsys):
+    """One line that says what to do; bfloat16 holds them."""
+    large = build_model("llama", tokenizer)
+    with torch.no_grad():
+        large.model.norm.weight.fill_(1e6)
+    large.save_pretrained("large")
+    tokenizer.save_pretrained("large")
+    assert extract("t.zarr", model="large") == 2
+    assert "run the model in bfloat16" in capsys.readouterr().err
+    assert extract("u.zarr", "--dtype", "bf16", model="large") == 0
+
+
+def test_the_advice_after_an_overflow_works(extract, tokenizer, capsys):
+    """What holds no trace does not stand in the way of another precision."""
+    large = build_model("llama", tokenizer)
+    with torch.no_grad():
+        large.model.norm.weight.fill_(1e6)
+    large.save_pretrained("large")
+    tokenizer.save_pretrained("large")
+    assert extract("t.zarr", model="large") == 2
+    error = capsys.readouterr().err
+    assert "none of the first 8 traces fits: trace 'q0': hidden_states: layer 3 has the value " in error
+    assert "beyond float16 (65504); run the model in bfloat16 (--dtype bf16); no trace is kept\n" in error
+    assert extract("t.zarr", "--dtype", "bf16", model="large") == 0
+    assert len(read("t.zarr")) == 8
+
+
+@pytest.fixture(scope="module")
+def overflowing(tokenizer):
+    """A model whose last layer is beyond float16 for about half of the questions."""
+    model = build_model("llama", tokenizer)
+    largest = [np.abs(row["hidden_states"][:, -1]).max() for _, row in build_source(model, tokenizer).rows()]
+    with torch.no_grad():
+        model.model.norm.weight.mul_(65504 / float(np.median(largest)))
+    return model
+
+
+def test_a_trace_beyond_float16_is_left_out_and_named(extract, overflowing, tokenizer, capsys):
+    """Status 1 and a line with trace, layer, value and what keeps it; the others are as they would be without it."""
+    overflowing.save_pretrained("some")
+    tokenizer.save_pretrained("some")
+    assert extract("t.zarr", model="some") == 1
+    out = capsys.readouterr().out
+    found = read("t.zarr")
+    assert 0 < len(found) < 8
+    left_out = [question["question_id"] for question in QUESTIONS if question["question_id"] not in found]
+    assert f"  {len(left_out)} traces left out" in out
+    for trace_id in left_out:
+        assert re.search(rf"trace '{trace_id}': hidden_states: layer 3 has the value \d+\.?\d*, beyond float16", out)
+    assert "  to have all: run the model in bfloat16 (--dtype bf16), into a new store" in out
+    assert TraceStore.open("t.zarr").provenance[REMARKS]["traces"] == len(left_out)
+    assert extract("t.zarr", model="some") == 1
+    again = capsys.readouterr().out
+    assert "nothing to do" in again
+    assert again.startswith(out.removesuffix("\n"))
+    assert extract("u.zarr", "--dtype", "bf16", model="some") == 0
+    assert len(read("u.zarr")) == 8
+
+
+class StoppedSource(HuggingFaceSource):
+    """It is interrupted before a row of this process."""
+
+    stop_at = None
+
+    def rows(self, start=0):
+        for i, row in enumerate(super().rows(start)):
+            if i == self.stop_at:
+                raise KeyboardInterrupt
+            yield row
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["interrupted", "killed"])
+def test_what_is_left_out_is_counted_once_wherever_a_build_stops(tmp_path, overflowing, tokenizer, monkeypatch, killed):
+    """Stopped before every row in turn, and at each of them again: the same rows, bit for bit, and the same remarks."""
+    if killed:  # nothing is committed in the end, but rows were by the clock
+        monkeypatch.setattr("store.write.build._stop", lambda writer: writer.discard())
+        monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 2)
+    settings = {"batch_size": 4, "decoding": Decoding(num_samples=2), "columns": ["hs_last", "hidden_states", "tokens"]}
+
+    def build(name, stop=None):
+        path = tmp_path / name
+        source = StoppedSource(
+            overflowing, tokenizer, QUESTIONS, max_new_tokens=3, top_k=4, begun=open_begun(path), **settings
+        )
+        source.stop_at = stop
+        return build_store(path, source)
+
+    whole = build("whole.zarr")
+    rows = read(whole.path)
+    assert 2 < len(rows) < 16
+    for stop in range(len(rows)):
+        with pytest.raises(KeyboardInterrupt):
+            build(f"{stop}.zarr", stop)
+        assert_same_store(read(build(f"{stop}.zarr").path), rows)
+        assert TraceStore.open(tmp_path / f"{stop}.zarr").provenance == whole.provenance
+    for _ in range(20):  # two rows, and then two more
+        try:
+            build("often.zarr", 2)
+            break
+        except KeyboardInterrupt:
+            continue
+    often = TraceStore.open(tmp_path / "often.zarr")
+    assert_same_store(read(often.path), rows)
+    assert often.provenance == whole.provenance
+
+
+def test_ctrl_c_is_one_line(extract, monkeypatch, capsys):
+    """How many traces are kept, and that the same command goes on."""
+    rows = HuggingFaceSource.rows
+
+    def stopping(self, start=0):
+        for i, row in enumerate(rows(self, start)):
+            if i == 3:
+                raise KeyboardInterrupt
+            yield row
+
+    with monkeypatch.context() as patched:
+        patched.setattr(HuggingFaceSource, "rows", stopping)
+        assert extract("t.zarr", "--columns", "label") == 130
+    line = "python -m store extract: stopped; 3 traces are kept in t.zarr.partial; the same command goes on\n"
+    assert capsys.readouterr().err == line
+    assert main(["info", "t.zarr"]) == 2
+    error = capsys.readouterr().err
+    command = error.strip().split("Go on with: ")[1]
+    assert shlex.split(command)[:3] == ["python", "-m", "store"]
+    assert main(shlex.split(command)[3:]) == 0
+    assert len(read("t.zarr")) == 8
+
+
+@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_keep_what_is_whole(tmp_path, number, status):
+    """Ctrl-C, and what a job scheduler sends before it kills: one line, and the rows are there."""
+    code = (
+        "import os, signal, sys; from store.__main__ import run; from store.cli import make as cli\n"
+        "from store.write import build\n"
+        "from store import Column, Schema\n"
+        "class Source:\n"
+        "    schema, provenance, remarks = Schema({'x': Column('int32')}), {}, {}\n"
+        "    def rows(self, start=0):\n"
+        "        for i in range(9):\n"
+        "            yield f't{i}', {'x': i}\n"
+        f"        os.kill(os.getpid(), {int(number)}); signal.pause()\n"
+        "def merge(args): build.build_store(args.store, Source())\n"
+        "cli.run_merge = merge\n"
+        "sys.argv[1:] = ['merge', 's.zarr', 'x.zarr']; sys.exit(run())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"PYTHONPATH": str(ROOT)},
+    )
+    line = "python -m store merge: stopped; 9 traces are kept in s.zarr.partial; the same command goes on\n"
+    assert (done.returncode, done.stderr) == (status, line)
+    assert len(open_begun(tmp_path / "s.zarr")) == 9
+
+
+def test_without_a_network_a_model_of_the_hub_is_one_request(extract, monkeypatch, capsys):
+    """One that is not here is refused at once; one in the cache is taken from there, asking no more."""
+    asked = []
+
+    def unreachable(url):
+        asked.append(url)
+        raise ConnectionError("Name or service not known")
+
+    monkeypatch.setattr(extracting, "is_offline_mode", lambda: False)
+    monkeypatch.setattr(extracting, "get_hf_file_metadata", unreachable)
+    monkeypatch.setattr(extracting, "try_to_load_from_cache", lambda name, file: None)
+    assert extract("t.zarr", model="someone/model") == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "model 'someone/model': " in error
+    assert "the Hub cannot be reached: Name or service not known" in error
+    assert len(asked) == 1
+    monkeypatch.setattr(extracting, "try_to_load_from_cache", lambda name, file: "/cache/config.json")
+    assert extracting._must_be_local("someone/model")
+    assert extracting._must_be_local(".")
+    assert len(asked) == 2
+
+
+def test_a_hub_that_answers_is_asked(monkeypatch):
+    """Also where its answer is that there is no such model."""
+    monkeypatch.setattr(extracting, "is_offline_mode", lambda: False)
+    monkeypatch.setattr(extracting, "try_to_load_from_cache", lambda name, file: "/cache/config.json")
+    monkeypatch.setattr(extracting, "get_hf_file_metadata", lambda url: None)
+    assert not extracting._must_be_local("someone/model")
+    assert not extracting._must_be_local("someone/model")
+
+
+def test_sentences_under_exact_match_are_a_warning(extract, model_dir, tokenizer, tmp_path, capsys):
+    """Chat answers that are longer than their references: the better rule is named; token F1 is not warned of."""
+    chat = tmp_path / "chat"
+    chat.mkdir()
+    for file in model_dir.iterdir():
+        (chat / file.name).symlink_to(file)
+    (chat / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}=")
+    questions = [question | {"answers": [""]} for question in QUESTIONS]
+    Path("q.jsonl").write_text("\n".join(json.dumps(q | {"answers": ["the"]}) for q in questions))
+    assert extract("t.zarr", "--chat-template", "--prompt-template", "{question}", model=chat) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"warning: \d+% of the answers are longer than each of their references, .* use --labels f1", out)
+    assert extract("u.zarr", "--chat-template", "--prompt-template", "{question}", "--labels", "f1", model=chat) == 0
+    assert "longer than" not in capsys.readouterr().out
+    assert extract("v.zarr", "--labels", "exact") == 0
+    assert "longer than" not in capsys.readouterr().out
+
+
+def test_labels_of_one_class_are_a_warning(extract, capsys):
+    """And counts know one from many."""
+    lines = [json.dumps({"question_id": f"q{i}", "question": "1+1", "answers": ["no number"]}) for i in range(10)]
+    Path("q.jsonl").write_text(lines[0])
+    assert extract("t.zarr") == 0
+    assert "t.zarr: 1 trace of 1 question\n" in capsys.readouterr().out
+    Path("q.jsonl").write_text("\n".join(lines))
+    assert extract("u.zarr") == 0
+    assert "warning: 100% of 10 labels are hallucinations" in capsys.readouterr().out
+
+
+def test_too_little_memory_names_the_batch_size(extract, monkeypatch, capsys):
+    """One line, and what was committed is safe."""
+
+    def full(*arguments):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("store.sources.huggingface.source.run_forward", full)
+    assert extract("t.zarr") == 2
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1
+    assert "expected memory for one trace, found too little on cpu; what is done is kept" in error
+
+
+@pytest.mark.parametrize("largest", [1, 2, 3])
+def test_a_batch_that_is_too_large_is_halved(extract, monkeypatch, largest):
+    """Both passes, until memory suffices: the same traces but for rounding."""
+    assert extract("whole.zarr", "--num-samples", "2") == 0
+    sizes = []
+
+    def with_less_memory(run):
+        def limited(model, traces, *arguments):
+            sizes.append(len(traces))
+            if len(traces) > largest:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return run(model, traces, *arguments)
+
+        return limited
+
+    for name in ("run_forward", "generate_answers"):
+        monkeypatch.setattr(f"store.sources.huggingface.source.{name}", with_less_memory(getattr(huggingface, name)))
+    assert extract("t.zarr", "--num-samples", "2") == 0
+    assert max(sizes) == 4
+    whole, found = read("whole.zarr"), read("t.zarr")
+    assert list(found) == list(whole)
+    for trace_id, row in whole.items():
+        assert_close(found[trace_id], row)
+
+
+def test_a_store_that_is_there_is_not_touched(extract, capsys):
+    """The same command has nothing to do; another one, or anything else at the path, is told so."""
+    assert extract("t.zarr") == 0
+    before = {path: path.read_bytes() for path in Path("t.zarr").rglob("*") if path.is_file()}
+    assert extract("t.zarr") == 0
+    assert extract("t.zarr", "--limit", "2") == 2
+    assert "or what the same command made, found a store with questions 8 in place of 2" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in Path("t.zarr").rglob("*") if path.is_file()} == before
+    Path("o.zarr").mkdir()
+    assert extract("o.zarr", model="./none") == 2  # said before the model is looked for
+    assert "o.zarr: expected a new path" in capsys.readouterr().err
+
+
+def test_without_transformers_the_extra_is_named(extract, tmp_path):
+    """And importing the store and its command needs none."""
+    code = (
+        "import sys; sys.modules['transformers'] = None; import store; from store.cli.main import main; "
+        "sys.exit(main(['extract', 't.zarr', '--model', 'm', '--questions', 'q.jsonl']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT)}
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "the package transformers is not installed; run python -m pip install 'transformers>=" in done.stderr
+
+
+def test_help_has_examples(capsys):
+    with pytest.raises(SystemExit):
+        main(["extract", "--help"])
+    assert "python -m store extract probes.zarr --model ./model" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "kind, sizes, arguments, message",
+    [
+        (
+            BertLMHeadModel,
+            BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2),
+            [],
+            "expected a causal",
+        ),
+        (MambaForCausalLM, MambaConfig(hidden_size=16, num_hidden_layers=2), [], "leave out the attn_ columns"),
+        (MambaForCausalLM, MambaConfig(hidden_size=16, num_hidden_layers=2), ["--columns", "hs_last"], None),
+        (
+            OPTForCausalLM,
+            OPTConfig(hidden_size=16, word_embed_proj_dim=8, num_hidden_layers=2, num_attention_heads=2),
+            [],
+            r"expected states of one size, found another in layer 2; leave it out \(--layers\)",
+        ),
+        (
+            LlamaForCausalLM,
+            LlamaConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, vocab_size=5),
+            [],
+            "ids",
+        ),
+    ],
+    ids=["bert", "mamba", "mamba without maps", "opt", "small vocabulary"],
+)
+def test_models_of_other_kinds(extract, tmp_path, tokenizer, capsys, kind, sizes, arguments, message):
+    """What would give wrong traces is refused in one line."""
+    torch.manual_seed(0)
+    sizes.intermediate_size = sizes.ffn_dim = 32
+    if kind is not LlamaForCausalLM:
+        sizes.vocab_size = len(tokenizer)
+    kind(sizes).save_pretrained(tmp_path / "m")
+    tokenizer.save_pretrained(tmp_path / "m")
+    capsys.readouterr()
+    status = extract("t.zarr", *arguments, model=tmp_path / "m")
+    error = capsys.readouterr().err
+    assert (status, len(error.splitlines())) == ((2, 1) if message else (0, 0)), error
+    assert re.search(message or "", error)
+
+
+def test_code_that_comes_with_a_model_is_never_run(tmp_path, capsys, monkeypatch):
+    """Whatever is answered to a question about it: none is asked."""
+    for file in (Path(__file__).parents[4] / "store/sources/example").iterdir():
+        if file.suffix in (".json", ".safetensors"):
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"auto_map": {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}, "model_type": "evil"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'canary')!r}, 'w')")
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 9))
+    (tmp_path / "q.jsonl").write_text('{"question_id": "a", "question": "1+1", "answers": ["2"]}\n')
+    arguments = ["extract", f"{tmp_path}/o.zarr", "--model", str(tmp_path), "--questions", f"{tmp_path}/q.jsonl"]
+    assert main(arguments) == 2
+    out = capsys.readouterr()
+    assert (out.out, len(out.err.splitlines())) == ("", 1)
+    assert not (tmp_path / "canary").exists()
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_it_ends_with_the_same_store(tmp_path, model_dir):
+    """Twenty SIGKILLs, and then the same command once more."""
+    questions = [{"question_id": f"k{i}", "question": f"{i}+{i * 7}", "answers": [str(i * 8)]} for i in range(600)]
+    (tmp_path / "q.json").write_text(json.dumps(questions))
+    arguments = ["--model", model_dir, "--questions", "q.json", "--batch-size", "4", "--max-new-tokens", "6"]
+    arguments += ["--prompt-template", "{question}=", "--num-samples", "2"]
+    columns = ["--columns", "tokens,hidden_states,attn_mean,answer"]
+    modules = ["store.sources.huggingface.load", "store.sources.huggingface.source"]
+    stores = kill_at_random(tmp_path, "extract", [*map(str, arguments), *columns], modules, 5, 0.1)
+    assert stores
+    for path in stores:
+        assert_same_store(read(path), read(tmp_path / "whole.zarr"))

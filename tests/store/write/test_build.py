@@ -1,0 +1,184 @@
+"""Builds that are stopped, repeated or begun with other settings."""
+
+import errno
+
+import numpy as np
+import pytest
+
+from store import Column, IncompleteError, Schema, SchemaError, StoreWriter, TraceStore
+from store.cli.main import main
+from store.write.build import build_store, command_line, identity, open_begun, partial_path, unfinished
+from store.write.files import Files
+from store.write.source import COMMAND, REMARKS
+
+SCHEMA = Schema({"x": Column("float32", item_shape=(4,), axis="tokens"), "label": Column("int8")})
+N_ROWS = 12
+
+
+class Numbers:
+    """Rows of random numbers; it may stop before any of them."""
+
+    def __init__(self, stop=None, error=KeyboardInterrupt, **provenance):
+        self.stop, self.error = stop, error
+        self.schema, self.remarks = SCHEMA, {}
+        self.provenance = {"source": "numbers", "decoding": {"beams": 4, "seed": 0}} | provenance
+
+    def rows(self, start=0):
+        for i in range(start, N_ROWS):
+            if i == self.stop:
+                raise self.error("stopped")
+            yield f"t{i}", {"x": np.random.default_rng(i).random((i + 1, 4)).astype("f4"), "label": i % 2}
+
+
+def content_of(store):
+    return {trace.id: (trace["x"].tobytes(), int(trace["label"])) for trace in store}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return content_of(build_store(tmp_path_factory.mktemp("whole") / "s.zarr", Numbers()))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, SchemaError, OSError])
+@pytest.mark.parametrize("stop", range(N_ROWS))
+def test_what_is_whole_is_kept_whatever_stops_a_build(tmp_path, whole, stop, error):
+    """Every row before the error is committed, the error says so, and the same build goes on to the same store."""
+    path = tmp_path / "s.zarr"
+    with pytest.raises(error) as stopped:
+        build_store(path, Numbers(stop, error))
+    begun = open_begun(path)
+    assert len(begun) == stop
+    [note] = stopped.value.__notes__
+    if stop:
+        kept = "1 trace is kept" if stop == 1 else f"{stop} traces are kept"
+        assert note == f"{kept} in {partial_path(path)}; the same command goes on"
+    else:
+        assert note == "no trace is kept"
+    assert content_of(build_store(path, Numbers())) == whole
+
+
+class Small(Files):
+    """A disk that is full after so many bytes."""
+
+    def __init__(self, n_bytes):
+        self.left = n_bytes
+
+    def write(self, fd, data, position):
+        self.left -= memoryview(data).nbytes
+        if self.left < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().write(fd, data, position)
+
+
+@pytest.mark.parametrize("n_bytes", range(100_000, 2_200_000, 300_000))
+def test_a_full_disk_leaves_what_was_committed(tmp_path, whole, monkeypatch, n_bytes):
+    """The error says how many traces are kept, and with more space the build goes on to the same store."""
+    monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 2)
+    path = tmp_path / "s.zarr"
+    with pytest.raises(OSError, match="No space left") as stopped:
+        build_store(path, Numbers(), files=Small(n_bytes))
+    n_kept = len(open_begun(path))
+    assert (n_kept > 0) == (n_bytes > 600_000)
+    said = f"{n_kept} traces are kept in" if n_kept else "no trace is kept"
+    [note] = stopped.value.__notes__
+    assert said in note
+    assert content_of(build_store(path, Numbers())) == whole
+
+
+def test_the_command_line_is_kept_but_decides_nothing(tmp_path, whole):
+    """It may be typed otherwise when the build goes on; the finished store tells the last."""
+    path = tmp_path / "s.zarr"
+    with pytest.raises(KeyboardInterrupt):
+        build_store(path, Numbers(5), command="python -m store one")
+    begun = TraceStore.open(partial_path(path))
+    assert command_line(begun) == "python -m store one"
+    assert unfinished(path) == (
+        f"{path}: expected a store, found that it is not finished: {partial_path(path)} holds 5 traces of it. "
+        "Go on with: python -m store one"
+    )
+    store = build_store(path, Numbers(), command="python -m store two")
+    assert store.provenance == Numbers().provenance | {COMMAND: "python -m store two"}
+    assert identity(store.provenance | {REMARKS: {"n": 1}}) == Numbers().provenance
+    assert unfinished(path) is None
+    assert content_of(build_store(path, Numbers(), command="python -m store three")) == whole
+
+
+@pytest.mark.parametrize(
+    "changed, difference",
+    [
+        ({"decoding": {"beams": 1, "seed": 0}}, "found decoding.beams 4 in place of 1;"),
+        ({"decoding": {"beams": 4, "seed": 0, "stop": "x"}}, "found decoding.stop None in place of 'x';"),
+        (
+            {"decoding": {"beams": 2, "seed": 1}, "a": 1, "b": 2},
+            "found decoding.beams 4 in place of 2, decoding.seed 0 in place of 1, a None in place of 1, and 1 more;",
+        ),
+    ],
+)
+def test_only_what_differs_is_shown(tmp_path, changed, difference):
+    """Keys inside of settings by their path, three of them at most."""
+    with pytest.raises(KeyboardInterrupt):
+        build_store(tmp_path / "s.zarr", Numbers(3))
+    with pytest.raises(SchemaError) as refused:
+        build_store(tmp_path / "s.zarr", Numbers(**changed))
+    assert difference in str(refused.value)
+
+
+def test_a_build_that_holds_no_trace_gives_way_to_other_settings(tmp_path):
+    """It is cleared, also if its columns were others; one that holds a trace is not."""
+    path = tmp_path / "s.zarr"
+    with pytest.raises(KeyboardInterrupt):
+        build_store(path, Numbers(0))
+    other = Numbers(2, dtype="bfloat16")
+    other.schema = Schema(SCHEMA.columns | {"label": Column("int16")})
+    with pytest.raises(KeyboardInterrupt):
+        build_store(path, other)
+    assert open_begun(path).provenance["dtype"] == "bfloat16"
+    with pytest.raises(SchemaError, match=r"found columns|found dtype 'bfloat16' in place of None"):
+        build_store(path, Numbers())
+
+
+def test_a_strangers_file_in_an_empty_build_is_kept(tmp_path):
+    """And nothing else of it is removed."""
+    path = tmp_path / "s.zarr"
+    with pytest.raises(KeyboardInterrupt):
+        build_store(path, Numbers(0))
+    (partial_path(path) / "notes.txt").write_text("x")
+    before = sorted(partial_path(path).rglob("*"))
+    with pytest.raises(SchemaError, match="expected a build that was stopped, found something else; move it away"):
+        build_store(path, Numbers(dtype="bfloat16"))
+    assert sorted(partial_path(path).rglob("*")) == before
+
+
+def test_an_empty_build_of_another_process_is_not_cleared(tmp_path):
+    """Its writer has the lock."""
+    path = tmp_path / "s.zarr"
+    with (
+        StoreWriter.create(partial_path(path), SCHEMA, {"source": "other"}),
+        pytest.raises(Exception, match="expected no other writer"),
+    ):
+        build_store(path, Numbers())
+
+
+@pytest.mark.parametrize("command", ["info", "get", "verify", "repair"])
+def test_commands_name_an_unfinished_store(tmp_path, capsys, command):
+    """One line with its traces and the command that goes on, and status 2."""
+    path = tmp_path / "s.zarr"
+    with pytest.raises(KeyboardInterrupt):
+        build_store(path, Numbers(1), command="python -m store extract s.zarr --seed 3")
+    assert main([command, str(path), *(["t0"] if command == "get" else [])]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert f"{path}.partial holds 1 trace of it" in printed.err
+    assert "Go on with: python -m store extract s.zarr --seed 3" in printed.err
+    with pytest.raises(IncompleteError):
+        raise IncompleteError(unfinished(path))
+
+
+def test_info_of_an_unfinished_store_says_so(tmp_path, capsys):
+    path = tmp_path / "s.zarr"
+    with pytest.raises(KeyboardInterrupt):
+        build_store(path, Numbers(1), command="python -m store extract s.zarr")
+    assert main(["info", f"{path}.partial"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert ": 1 trace, " in lines[0]
+    assert lines[1] == "unfinished; go on with: python -m store extract s.zarr"

@@ -1,0 +1,178 @@
+"""`StoreWriter.close` commits, an exception does not; no row is lost without a word."""
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+from store import Column, IncompleteError, Schema, StoreWriter, TraceStore
+from store.check.verify import verify_store
+from store.write.files import Files
+
+SCHEMA = Schema({"x": Column("float64", axis="t", chunk_items=4, shard_items=8)})
+ROOT = Path(__file__).parents[3]
+
+
+class Full(Files):
+    """A disk that is full from some moment on."""
+
+    is_full = False
+
+    def write(self, fd, data, position):
+        if self.is_full:
+            raise OSError(28, "No space left on device")
+        super().write(fd, data, position)
+
+
+def append(writer, *rows):
+    for row in rows:
+        writer.append(f"t{row}", {"x": [row] * 5})
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A store of three rows."""
+    with StoreWriter.create(tmp_path / "s.zarr", SCHEMA) as writer:
+        append(writer, 0, 1, 2)
+    return tmp_path / "s.zarr"
+
+
+def rows_in(path):
+    return [(trace.id, trace["x"].tolist()) for trace in TraceStore.open(path, check=True)]
+
+
+def rows(*numbers):
+    return [(f"t{row}", [row] * 5) for row in numbers]
+
+
+def test_close_commits_what_was_appended(path):
+    """And a second call does nothing."""
+    writer = StoreWriter.open(path)
+    append(writer, *range(3, 13))
+    writer.close()
+    writer.close()
+    assert rows_in(path) == rows(*range(13))
+
+
+def test_close_commits_provenance(path):
+    writer = StoreWriter.open(path)
+    writer.provenance = {"model": "tiny"}
+    writer.close()
+    assert TraceStore.open(path).provenance == {"model": "tiny"}
+
+
+def test_closing_within_the_block_is_fine(path):
+    with StoreWriter.open(path) as writer:
+        append(writer, 3)
+        writer.close()
+    assert rows_in(path) == rows(0, 1, 2, 3)
+
+
+def test_an_exception_discards_and_says_how_many_rows(path):
+    """The warning points at the block, and nothing is left for the next writer."""
+
+    def interrupted():
+        with StoreWriter.open(path) as writer:
+            append(writer, 3)
+            writer.commit()
+            append(writer, 4, 5)
+            raise KeyboardInterrupt
+
+    discarded = "2 rows appended since the last commit are discarded"
+    with pytest.warns(RuntimeWarning, match=discarded) as caught, pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert caught[0].filename == __file__
+    assert rows_in(path) == rows(0, 1, 2, 3)
+    assert verify_store(path).leftovers == []
+
+
+def test_an_exception_without_new_rows_warns_of_nothing(path):
+
+    def interrupted():
+        with StoreWriter.open(path) as writer:
+            append(writer, 3)
+            writer.commit()
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):  # a warning would be an error
+        interrupted()
+    assert len(rows_in(path)) == 4
+
+
+def test_discard_releases_without_a_commit_or_a_warning(path):
+    writer = StoreWriter.open(path)
+    append(writer, *range(3, 40))
+    writer.discard()
+    writer.discard()
+    writer.close()
+    assert rows_in(path) == rows(0, 1, 2)
+    assert verify_store(path).leftovers == []
+    with StoreWriter.open(path) as again:
+        append(again, 3)
+    assert rows_in(path) == rows(0, 1, 2, 3)
+
+
+def test_close_after_a_failed_append_says_how_many_rows_are_lost(path):
+    """The lock is released whatever happens."""
+    writer = StoreWriter.open(path, Full())
+    append(writer, 3, 4)
+    writer.files.is_full = True
+    with pytest.raises(OSError, match="No space left"):
+        writer.append("long", {"x": [0.5] * 10**6})
+    expected = (
+        r"appending trace 'long' stopped half-way, and 2 rows appended since the last commit are discarded; append"
+    )
+    with pytest.raises(IncompleteError, match=expected):
+        writer.close()
+    writer.close()
+    StoreWriter.open(path).close()
+    assert rows_in(path) == rows(0, 1, 2)
+
+
+def test_close_on_a_full_disk_is_an_error(path):
+    writer = StoreWriter.open(path, Full())
+    append(writer, 3)
+    writer.files.is_full = True
+    with pytest.raises(OSError, match="No space left"):
+        writer.close()
+    StoreWriter.open(path).close()
+    assert rows_in(path) == rows(0, 1, 2)
+
+
+def test_close_in_a_forked_child_leaves_the_rows_to_its_parent(path):
+    writer = StoreWriter.open(path)
+    append(writer, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if not child:
+        status = 1
+        try:
+            writer.close()
+            status = len(rows_in(path)) != 3
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    writer.close()
+    assert rows_in(path) == rows(0, 1, 2, 3)
+
+
+def test_a_writer_that_nobody_closes_says_what_is_lost(path):
+    with pytest.warns(RuntimeWarning, match="the writer was not closed; 1 row appended since the last commit is"):
+        append(StoreWriter.open(path), 3)
+    assert rows_in(path) == rows(0, 1, 2)
+
+
+def test_a_script_that_ends_without_closing_says_what_is_lost(path):
+    script = "import sys; from store import StoreWriter; writer = StoreWriter.open(sys.argv[1]); " + "".join(
+        f"writer.append('t{row}', {{'x': [{row}] * 5}}); " for row in (3, 4)
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert "RuntimeWarning" in done.stderr
+    assert "the writer was not closed; 2 rows appended since the last commit are discarded" in done.stderr
+    assert rows_in(path) == rows(0, 1, 2)

@@ -1,0 +1,726 @@
+"""Nothing lost, nothing half: writers that are killed, disks that fail, power cuts, and readers beside a writer."""
+
+import errno
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from functools import cache, partial
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from faults import (
+    Faulty,
+    Quick,
+    Recorder,
+    Stop,
+    allowed_states,
+    error_of,
+    failing,
+    is_killed,
+    kill,
+    lay_out,
+    start,
+    wait,
+)
+from oracle import assert_same_row, bits, make_value
+
+from store import (
+    Column,
+    CorruptError,
+    IncompleteError,
+    LockedError,
+    NotFoundError,
+    Schema,
+    StoreWriter,
+    TraceLoader,
+    TraceStore,
+)
+from store.check.repair import damaged_path, dropped_path, plan_repair, repair_store
+from store.check.verify import verify_store
+from store.sources.copies import merge_stores
+from store.write.build import partial_path
+from store.write.files import Files
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+SCHEMA = Schema(
+    {
+        "tokens": Column("int32", axis="tokens", chunk_items=2, shard_items=8),
+        "hidden": Column(
+            "float16",
+            (2, 3),
+            axis="tokens",
+            axis_names=("layers", "hidden"),
+            split=("layers",),
+            chunk_items=2,
+            shard_items=6,
+        ),
+        "zipped": Column("float32", (2,), axis="tokens", codec="zstd", chunk_items=2, shard_items=4),
+        "label": Column("int8", chunk_items=2, shard_items=4),
+        "question": Column("utf8"),
+    }
+)
+NEW = {"score": Column("float32", chunk_items=2, shard_items=4), "label": Column("int64", codec="zstd")}
+LENGTHS = (3, 0, 4, 1)  # items of the first rows: tails end within chunks
+
+
+@cache
+def row(i: int) -> tuple[str, dict]:
+    """Row `i`, always the same."""
+    rng = np.random.default_rng([i])
+    return f"trace {i} é", {name: make_value(c, LENGTHS[i % 4], rng) for name, c in SCHEMA.columns.items()}
+
+
+def rows(*borders: int) -> list[tuple[str, dict]]:
+    return [row(i) for i in range(*borders)]
+
+
+def new_values(n: int, version: int = 1) -> list[dict]:
+    return [{"score": np.float32(i + version / 8), "label": np.int64(-i - version)} for i in range(n)]
+
+
+def with_new(found: list[tuple[str, dict]], version: int = 1) -> list[tuple[str, dict]]:
+    return [(i, old | new) for (i, old), new in zip(found, new_values(len(found), version), strict=True)]
+
+
+def append(path: Path, new: list[tuple[str, dict]], files: Files | None = None) -> None:
+    with StoreWriter.open(path, files or Quick()) as writer:
+        for one in new:
+            writer.append(*one)
+
+
+def create(path: Path, n: int = 0) -> Path:
+    StoreWriter.create(path, SCHEMA, files=Quick()).close()
+    for first in range(0, n, 2):
+        append(path, rows(first, min(n, first + 2)))
+    return path
+
+
+def shows(store: TraceStore, expected: list[tuple[str, dict]]) -> bool:
+    """Whether a store has these rows and no others, bit for bit, and finds them by their ids."""
+    if list(store.ids) != [trace_id for trace_id, _ in expected]:
+        return False
+    if expected and list(store.schema.columns) != list(expected[0][1]):
+        return False
+    if any(store.row_of(trace_id) != i for i, (trace_id, _) in enumerate(expected)):
+        return False
+    return all(bits(t[name]) == bits(v) for t, (_, old) in zip(store, expected, strict=True) for name, v in old.items())
+
+
+def state_of(path: Path, states: list) -> list | None:
+    """Which of these states the store is in, read with and without checksums; None: there is no store."""
+    try:
+        store = TraceStore.open(path)
+    except NotFoundError:
+        assert None in states
+        return None
+    found = [state for state in states if state is not None and shows(store, state)]
+    assert len(found) == 1, f"generation {store.generation}, {list(store.ids)}, {list(store.schema.columns)}"
+    assert shows(TraceStore.open(path, check=True), found[0])
+    return found[0]
+
+
+def assert_whole(path: Path) -> None:
+    """No fault, and nothing that an interrupted write left."""
+    report = verify_store(path)
+    assert report.problems == report.leftovers == []
+
+
+def n_lost_on_closing(writer: StoreWriter) -> int:
+    """How many rows a writer says are lost when it is closed."""
+    try:
+        writer.close()
+    except IncompleteError as error:
+        return int(re.search(r"and (\d+) rows? appended since the last commit (is|are) discarded", str(error))[1])
+    return 0
+
+
+def more_rows(state: list[tuple[str, dict]]) -> list[tuple[str, dict]]:
+    """Three rows with the columns of a state."""
+    new = {name: state[0][1][name] for name in NEW if state and name in state[0][1]}
+    return [(f"more {len(state)}.{i}", old | new) for i, (_, old) in enumerate(rows(7, 10))]
+
+
+def assert_goes_on(path: Path, state: list[tuple[str, dict]]) -> None:
+    """The next writer leaves a whole store, and the next commit works."""
+    StoreWriter.open(path, Quick()).close()
+    assert_whole(path)
+    assert shows(TraceStore.open(path), state)
+    more = more_rows(state)
+    append(path, more)
+    assert_whole(path)
+    assert shows(TraceStore.open(path, check=True), [*state, *more])
+
+
+SLOW = [pytest.mark.slow, pytest.mark.timeout(1200)]
+STEPS = [97, pytest.param(1, marks=SLOW)]
+
+
+def kill_at_each(tmp_path: Path, step: int, name: str, base: Path | None, work, check) -> None:
+    """Kill `work(path, files)` at each `step`-th operation on a copy of `base`; check what is left."""
+    for n in count():
+        path = tmp_path / str(n) / "s.zarr"
+        path.parent.mkdir()
+        if base:
+            shutil.copytree(base, path)
+        at = 1 + n * step + n % 7 * (step > 1)
+        killed = is_killed(partial(work, path), at)
+        check(path)
+        shutil.rmtree(path.parent)
+        if not killed:
+            break
+    assert n
+    print(f"\n{name}: {n} kills survived")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_kill_while_creating(tmp_path, step):
+    """No store, or an empty one; what is no store can be removed and created again."""
+
+    def check(path):
+        if state_of(path, [None, []]) is None:
+            shutil.rmtree(path, ignore_errors=True)
+            create(path)
+        assert_goes_on(path, [])
+
+    kill_at_each(
+        tmp_path, step, "create", None, lambda path, files: StoreWriter.create(path, SCHEMA, files=files).close(), check
+    )
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_kill_while_appending(tmp_path, step):
+    """Two commits by a writer that takes up a tail: full shards, tails, merged runs."""
+
+    def work(path, files):
+        with StoreWriter.open(path, files) as writer:
+            for i, one in enumerate(rows(3, 10)):
+                writer.append(*one)
+                if i == 2:
+                    writer.commit()
+
+    states = [rows(3), rows(6), rows(10)]
+    base = create(tmp_path / "base.zarr", 3)
+    kill_at_each(tmp_path, step, "append", base, work, lambda path: assert_goes_on(path, state_of(path, states)))
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_kill_while_setting_columns(tmp_path, step):
+    """All new columns or none, twice."""
+
+    def work(path, files):
+        with StoreWriter.open(path, files) as writer:
+            writer.set_columns(NEW, new_values(5, 1))
+            writer.set_columns(NEW, new_values(5, 2))
+
+    states = [rows(5), with_new(rows(5), 1), with_new(rows(5), 2)]
+
+    def check(path):
+        assert_goes_on(path, state_of(path, states))
+
+    kill_at_each(tmp_path, step, "set_columns", create(tmp_path / "base.zarr", 5), work, check)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """Two stores without a common id, and their rows."""
+    base = tmp_path_factory.mktemp("parts")
+    create(base / "a.zarr", 3)
+    StoreWriter.create(base / "b.zarr", SCHEMA, files=Quick()).close()
+    append(base / "b.zarr", rows(3, 6))
+    return [TraceStore.open(base / name) for name in ("a.zarr", "b.zarr")]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_kill_while_merging(tmp_path, step, parts, monkeypatch):
+    """Nothing is at the path or all of it; the same call again ends with the right store."""
+    monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 2)
+
+    def work(path, files):
+        merge_stores(path, parts, lambda done: None, files=files)
+
+    def check(path):
+        state_of(path, [None, rows(6)])
+        work(path, Quick())
+        assert not partial_path(path).exists()
+        assert_goes_on(path, state_of(path, [rows(6)]))
+
+    kill_at_each(tmp_path, step, "merge", None, work, check)
+
+
+def damage(path: Path, inside: str, position: int) -> None:
+    data = bytearray((path / inside).read_bytes())
+    data[position] ^= 1
+    (path / inside).write_bytes(data)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_kill_while_dropping_rows(tmp_path, step):
+    """The path always holds the old store or the repaired one; repairing again ends with the dropped ids listed."""
+    base = create(tmp_path / "base.zarr", 8)
+    damage(base, "label/c/0", 1)
+    ids, uuid = [trace_id for trace_id, _ in rows(2)], TraceStore.open(base).uuid
+
+    def work(path, files):
+        repair_store(path, plan_repair(path), files=files)
+
+    def check(path):
+        store = TraceStore.open(path)
+        if store.uuid == uuid:
+            assert list(store.ids) == [trace_id for trace_id, _ in rows(8)]
+            assert [bits(trace["hidden"]) for trace in store] == [bits(old["hidden"]) for _, old in rows(8)]
+        else:
+            assert shows(store, rows(2, 8))
+        work(path, Quick())
+        listed = [line.split("\t")[1] for line in dropped_path(path).read_text().splitlines()[1:]]
+        assert list(map(json.loads, listed)) == ids
+        assert TraceStore.open(damaged_path(path)).uuid == uuid
+        assert_goes_on(path, state_of(path, [rows(2, 8)]))
+        assert sorted(p.name for p in path.parent.iterdir()) == [
+            path.name,
+            damaged_path(path).name,
+            dropped_path(path).name,
+        ]
+
+    kill_at_each(tmp_path, step, "repair that drops rows", base, work, check)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_kill_while_writing_metadata_again(tmp_path, step):
+    """Metadata and the id table are made again; no row is touched."""
+    base = create(tmp_path / "base.zarr", 8)
+    (base / "tokens/zarr.json").write_text("{}")
+    (base / "_offsets/zarr.json").unlink()
+    run = TraceStore.open(base)._manifest.runs[-1]
+    damage(base, f"_index/{run[0]}-{run[1]}/hash/c/0", 3)
+
+    def work(path, files):
+        repair_store(path, plan_repair(path), files=files)
+
+    def check(path):
+        assert [bits(t["zipped"]) for t in TraceStore.open(path)] == [bits(old["zipped"]) for _, old in rows(8)]
+        work(path, Quick())
+        assert_goes_on(path, state_of(path, [rows(8)]))
+
+    kill_at_each(tmp_path, step, "repair of metadata", base, work, check)
+
+
+def append_twice(writer: StoreWriter) -> None:
+    for borders in ((3, 6), (6, 9)):
+        for one in rows(*borders):
+            writer.append(*one)
+        writer.commit()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_disk_that_fails(tmp_path, step, lasting, number):
+    """At any operation: the error is told, the writer refuses more, the store is at a commit; a new writer goes on.
+
+    Closing it says how many rows are not in the store.
+    """
+    base, states = create(tmp_path / "base.zarr", 3), [rows(3), rows(6), rows(9)]
+    for n in count():
+        path = shutil.copytree(base, tmp_path / f"{n}.zarr")
+        writer = StoreWriter.open(path, Faulty(-1, failing(number)))
+        writer.files.at, writer.files.lasting, writer.files.n = 1 + n * step, lasting, 0
+        failed = error_of(partial(append_twice, writer))
+        if failed:
+            assert failed == number
+            for go_on in (writer.commit, partial(writer.append, *row(9))):
+                with pytest.raises(IncompleteError, match="what was committed is safe: go on with a new StoreWriter"):
+                    go_on()
+        n_appended = len(writer)
+        n_lost = n_lost_on_closing(writer)
+        state = state_of(path, states)
+        assert len(state) + n_lost == n_appended
+        append(path, rows(len(state), 9))
+        assert_goes_on(path, rows(9))
+        shutil.rmtree(path)
+        if not failed:
+            break
+    print(f"\n{errno.errorcode[number]}{' and all later ones' * lasting}: {n} failures survived")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_disk_that_fails_while_columns_are_set(tmp_path, step, number):
+    """All new columns or none; a new writer sets them."""
+    base, states = create(tmp_path / "base.zarr", 5), [rows(5), with_new(rows(5))]
+    for n in count():
+        path = shutil.copytree(base, tmp_path / f"{n}.zarr")
+        writer = StoreWriter.open(path, Faulty(-1, failing(number)))
+        writer.files.at, writer.files.n = 1 + n * step, 0
+        failed = error_of(partial(writer.set_columns, NEW, new_values(5)))
+        assert failed in (None, number)
+        writer.close()
+        state_of(path, states)
+        with StoreWriter.open(path, Quick()) as writer:
+            writer.set_columns(NEW, new_values(5))
+        assert_goes_on(path, state_of(path, states[1:]))
+        shutil.rmtree(path)
+        if not failed:
+            break
+    print(f"\n{errno.errorcode[number]} while setting columns: {n} failures survived")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of eight MiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", disk]).returncode:
+        pytest.skip("only root can mount")
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full(small_disk):
+    """Whatever room is left: a clear error, the last commit; with room again, the same rows go in."""
+    failed = 0
+    for room in range(0, 480_000, 16_000):
+        path = create(small_disk / "s.zarr", 3)
+        filler = small_disk / "filler"
+        with filler.open("wb") as file:
+            file.write(bytes(shutil.disk_usage(small_disk).free - room))
+        if error := error_of(partial(append, path, rows(3, 9))):
+            failed += 1
+            assert error == errno.ENOSPC
+            assert shows(TraceStore.open(path, check=True), rows(3))
+        filler.unlink()
+        append(path, rows(len(TraceStore.open(path)), 9))
+        assert_goes_on(path, rows(9))
+        shutil.rmtree(path)
+    assert failed > 5
+    print(f"\nfull disk: {failed} of 30 commits refused, all survived")
+
+
+def assert_read_only(path: Path) -> None:
+    with pytest.raises(OSError, match=f"Read-only file system.*{path}|Permission denied.*{path}"):
+        StoreWriter.open(path)
+    assert shows(TraceStore.open(path, check=True), rows(3))
+    assert_whole(path)
+
+
+@pytest.mark.slow
+def test_a_read_only_file_system(small_disk):
+    path = create(small_disk / "s.zarr", 3)
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    assert_read_only(path)
+
+
+@pytest.mark.skipif(not os.geteuid(), reason="root may write anywhere")
+def test_a_read_only_directory(tmp_path):
+    path = create(tmp_path / "s.zarr", 3)
+    path.chmod(0o555)
+    assert_read_only(path)
+    path.chmod(0o755)
+
+
+def test_a_quota(tmp_path):
+    """Files may not grow beyond a limit: a clear error, the last commit; without the limit, the same rows go in."""
+    path = create(tmp_path / "s.zarr", 3)
+
+    def work():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+        with pytest.raises(OSError, match="File too large"):
+            append(path, rows(3, 9))
+
+    assert wait(start(work)) == 0
+    assert shows(TraceStore.open(path, check=True), rows(3))
+    append(path, rows(3, 9))
+    assert_goes_on(path, rows(9))
+
+
+def live(path: Path, files: Recorder) -> None:
+    """A store's life: created, three commits, columns set, one more commit."""
+    log = files.log
+    log.append(("may", []))
+    StoreWriter.create(path, SCHEMA, files=files).close()
+    log.append(("done", []))
+    for borders in ((0, 2), (2, 5), (5, 7)):
+        commit(path, files, rows(borders[0]), rows(*borders))
+    log.append(("may", with_new(rows(7))))
+    with StoreWriter.open(path, files) as writer:
+        writer.set_columns(NEW, new_values(7))
+    log.append(("done", with_new(rows(7))))
+    commit(path, files, with_new(rows(7)), with_new(rows(9))[7:])
+
+
+def commit(path: Path, files: Recorder, old: list, new: list) -> None:
+    files.log.append(("may", [*old, *new]))
+    append(path, new, files)
+    files.log.append(("done", [*old, *new]))
+
+
+@pytest.fixture(scope="module")
+def life(tmp_path_factory):
+    """Where a store was, and the log of its life."""
+    base = tmp_path_factory.mktemp("life")
+    recorder = Recorder()
+    live(base / "s.zarr", recorder)
+    return base, recorder.log
+
+
+def assert_survives(base: Path, log: list[tuple], target: Path, keeps, *, goes_on: bool) -> None:
+    """After a power cut the store is at the last commit, or at one that was being made."""
+    lay_out(log, base, target, keeps)
+    state = state_of(target / "s.zarr", allowed_states(log))
+    if goes_on and state is not None:
+        assert_goes_on(target / "s.zarr", state)
+    shutil.rmtree(target)
+
+
+@pytest.mark.parametrize("step", [97, pytest.param(1, marks=SLOW)])
+def test_power_cut_after_any_operation(tmp_path, life, step):
+    """With all that was done, and with only what was durable."""
+    base, log = life
+    for n in range(0, len(log) + 1, step):
+        for kept in (True, False):
+            assert_survives(base, log[:n], tmp_path / "cut", lambda kept=kept: kept, goes_on=n % 5 == 0)
+    print(f"\npower cut: {len(log)} operations, each with all and with only what was durable, survived")
+
+
+@pytest.mark.parametrize("n_cuts", [150, pytest.param(2000, marks=SLOW)])
+def test_power_cut_that_loses_anything_not_durable(tmp_path, life, n_cuts):
+    """Any subset of bytes and names that were not synced."""
+    base, log = life
+    for seed in range(n_cuts):
+        rng = random.Random(seed)  # noqa: S311 - to be repeated
+        share = rng.random()
+        cut = log[: rng.randrange(len(log) + 1)]
+        assert_survives(base, cut, tmp_path / "cut", lambda: rng.random() < share, goes_on=seed % 10 == 0)  # noqa: B023
+    print(f"\npower cut: {n_cuts} random losses survived")
+
+
+@pytest.mark.parametrize("step", [47, pytest.param(1, marks=SLOW)])
+def test_power_cut_after_a_kill(tmp_path, life, step):
+    """What a writer that was killed before a sync had done is not taken for durable by the next one."""
+    rng, n_cuts = random.Random(0), 0  # noqa: S311
+    stops = [i for i, entry in enumerate(life[1]) if entry[0] == "sync_dir" and life[1][i - 1][0] in ("rename", "make")]
+    commits = [i for i in stops if life[1][i - 1][-1] == life[0] / "s.zarr/zarr.json"]
+    for stop in [*commits, *stops[::step]]:
+        base = tmp_path / str(stop)
+        base.mkdir(exist_ok=True)
+        recorder = Recorder(stop)
+        with suppress(Stop):
+            live(base / "s.zarr", recorder)
+        recorder.stop = None
+        state = state_of(base / "s.zarr", allowed_states(recorder.log))
+        if state is not None:
+            commit(base / "s.zarr", recorder, state, more_rows(state))
+            n_next = len(recorder.log) - stop
+            for _ in range(8):
+                steps = rng.randrange(40) if stop in commits else int(rng.random() ** 0.1 * (n_next + 1))
+                cut = stop + min(n_next, steps)  # early: a new writer clears leftovers; late: its commit is done
+                assert_survives(base, recorder.log[:cut], tmp_path / "cut", lambda: rng.random() < 0.5, goes_on=False)
+                n_cuts += 1
+        shutil.rmtree(base)
+    print(f"\npower cut after a kill: {n_cuts} random losses survived")
+
+
+def write_for_ever(path: Path, report: int) -> None:
+    """Append, commit and set columns, and tell after each commit what must be there from now on."""
+    with StoreWriter.open(path, Quick()) as writer:
+        has_new = "score" in writer.schema.columns
+        for i in count(len(writer)):
+            trace_id, values = row(i)
+            writer.append(trace_id, values | (new_values(i + 1)[i] if has_new else {}))
+            if i % 3 == 0:
+                writer.commit()
+            if i % 12 == 0:
+                has_new = True
+                writer.set_columns(NEW, new_values(len(writer)))
+            if i % 3 == 0:
+                os.write(report, b"%d %d\n" % (len(writer), has_new))
+
+
+@pytest.mark.parametrize("n_kills", [6, pytest.param(200, marks=SLOW)])
+def test_kill_at_random(tmp_path, n_kills):
+    """Every row whose commit had returned is there, and a whole number of commits."""
+    rng, path, kept = random.Random(0), None, 0  # noqa: S311
+    for n in range(n_kills):
+        if n % 20 == 0:
+            path = create(tmp_path / f"{n}.zarr")
+        ours, theirs = os.pipe()
+        child = start(partial(write_for_ever, path, theirs))
+        os.close(theirs)
+        with os.fdopen(ours) as reports:
+            time.sleep(rng.random() * 0.2)
+            os.kill(child, signal.SIGKILL)
+            assert wait(child) == -signal.SIGKILL
+            told = [tuple(map(int, line.split())) for line in reports.read().splitlines()]
+        store = TraceStore.open(path, check=True)
+        n_rows, has_new = len(store), "score" in store.schema.columns
+        assert n_rows >= max([0, *(told_rows for told_rows, _ in told)])
+        assert has_new or not any(told_new for _, told_new in told)
+        assert shows(store, with_new(rows(n_rows)) if has_new else rows(n_rows))
+        kept += n_rows
+    print(f"\n{n_kills} random kills survived, {kept} rows read back")
+
+
+@cache
+def small_row(i: int) -> dict:
+    return {
+        "tokens": np.arange(i, i + i % 4, dtype=np.int32),
+        "zipped": np.full((i % 4, 2), i, np.float32),
+        "name": f"row {i}",
+    }
+
+
+SMALL = Schema(
+    {
+        "tokens": Column("int32", axis="tokens", chunk_items=8, shard_items=64),
+        "zipped": Column("float32", (2,), axis="tokens", codec="zstd", chunk_items=8, shard_items=64),
+        "name": Column("utf8"),
+    }
+)
+
+
+def read_until(path: Path, version: int, check: bool, num_workers: int) -> None:
+    """Read epoch after epoch of whatever snapshot is there, until columns of this version are seen.
+
+    A snapshot whose column was replaced meanwhile may be refused, with a message that says what to do.
+    """
+    store = TraceStore.open(path, check=check)
+    while True:
+        told = store.provenance.get("version")
+        try:
+            seen = []
+            for batch in TraceLoader(store, batch_size=16, shuffle=True, num_workers=num_workers):
+                for i, found in zip(batch.rows.tolist(), batch, strict=True):
+                    new = {} if told is None else {"score": np.float32(i * 1000 + told)}
+                    assert_same_row(found, small_row(i) | new)
+                    seen.append(i)
+            assert sorted(seen) == list(range(len(store)))
+        except CorruptError as error:
+            assert "it was changed meanwhile: open the store again" in str(error)  # noqa: PT017
+            assert store.refresh().generation > store.generation
+        if told == version:
+            return
+        store = store.refresh()
+
+
+@pytest.fixture
+def children():
+    """Processes, which do not outlive the test."""
+    found: list[int] = []
+    yield found
+    for child in found:
+        os.kill(child, signal.SIGKILL)
+        wait(child)
+
+
+@pytest.mark.parametrize("n_commits", [30, pytest.param(100, marks=SLOW)])
+def test_readers_beside_a_writer(tmp_path, children, n_commits):
+    """Four readers, two of which check every chunk, see their snapshots while tails and columns are replaced."""
+    path = tmp_path / "s.zarr"
+    StoreWriter.create(path, SMALL, files=Quick()).close()
+    append(path, [(str(i), small_row(i)) for i in range(10)])
+    first = TraceStore.open(path)
+    children += [start(partial(read_until, path, n_commits, check=i % 2 == 0, num_workers=i // 2)) for i in range(4)]
+    with StoreWriter.open(path, Quick()) as writer:
+        for n in range(1, n_commits + 1):
+            score = {"score": np.float32(len(writer) * 1000 + (n - 1) // 8 * 8)} if n > 8 else {}
+            writer.append(str(len(writer)), small_row(len(writer)) | score)
+            writer.commit()
+            if n % 8 == 0 or n == n_commits:
+                values = [{"score": np.float32(i * 1000 + n)} for i in range(len(writer))]
+                writer.set_columns({"score": Column("float32", chunk_items=4, shard_items=16)}, values, {"version": n})
+            time.sleep(0.01)
+    assert [wait(children.pop()) for _ in range(4)] == [0] * 4
+    assert first.refresh().generation > first.generation
+    assert len(first) == 10
+    assert len(first.refresh()) == 10 + n_commits
+    print(f"\n{n_commits} commits beside 4 readers: nothing wrong, nothing stale")
+
+
+def test_two_writers(tmp_path, children):
+    """The second is told in one line; a writer that was killed holds nothing."""
+    path = create(tmp_path / "s.zarr", 3)
+    ours, theirs = os.pipe()
+
+    def hold():
+        writer = StoreWriter.open(path, Quick())
+        writer.append(*row(3))
+        os.write(theirs, b"x")
+        time.sleep(60)
+
+    children.append(start(hold))
+    os.read(ours, 1)
+    holder = children.pop()
+    with pytest.raises(LockedError, match=rf"found process {holder} \(.*\) at work") as caught:
+        StoreWriter.open(path)
+    assert "\n" not in str(caught.value)
+    os.kill(holder, signal.SIGKILL)
+    assert wait(holder) == -signal.SIGKILL
+    assert_goes_on(path, rows(3))
+
+
+def test_the_lock_ends_with_its_writer_not_with_its_children(tmp_path, children):
+    """Worker processes that were forked from it may live on for a while."""
+    path = create(tmp_path / "s.zarr", 3)
+    ours, theirs = os.pipe()
+
+    def hold():
+        writer = StoreWriter.open(path, Quick())
+        worker = start(lambda: time.sleep(60))
+        os.write(theirs, worker.to_bytes(4, "little"))
+        time.sleep(60)
+        writer.close()
+
+    holder = start(hold)
+    worker = int.from_bytes(os.read(ours, 4), "little")
+    with pytest.raises(LockedError):
+        StoreWriter.open(path)
+    os.kill(holder, signal.SIGKILL)
+    wait(holder)
+    assert_goes_on(path, rows(3))
+    os.kill(worker, signal.SIGKILL)
+
+
+def test_a_clock_that_jumps(tmp_path, monkeypatch):
+    """Back, forth, and standing still: no row is lost."""
+    rng = random.Random(0)  # noqa: S311
+    monkeypatch.setattr("store.write.writer.time", SimpleNamespace(monotonic=lambda: rng.choice([0, -1e9, 1e9, 5.0])))
+    path = create(tmp_path / "s.zarr")
+    append(path, rows(20))
+    assert_goes_on(path, rows(20))
+
+
+@pytest.mark.parametrize(
+    "limit, value, n_kept",
+    [
+        ("COMMIT_ROWS", 5, 20),
+        ("COMMIT_ROWS", 1, 23),
+        ("COMMIT_BYTES", 1, 23),
+        ("COMMIT_S", 0.0, 23),
+        ("COMMIT_S", 99, 0),
+    ],
+)
+def test_a_killed_writer_loses_at_most_a_limit(tmp_path, monkeypatch, limit, value, n_kept):
+    """It commits by itself, by rows, bytes and seconds."""
+    monkeypatch.setattr(f"store.write.writer.{limit}", value)
+    path = create(tmp_path / "s.zarr")
+
+    def work():
+        writer = StoreWriter.open(path, Quick())
+        for one in rows(23):
+            writer.append(*one)
+        kill()
+
+    assert wait(start(work)) == -signal.SIGKILL
+    assert shows(TraceStore.open(path, check=True), rows(n_kept))
+    append(path, rows(n_kept, 23))
+    assert_goes_on(path, rows(23))

@@ -1,0 +1,214 @@
+"""Columns that are added to rows that are there, or replaced in them."""
+
+import numpy as np
+import pytest
+import zarr
+from oracle import SCHEMA, assert_same_row, make_rows, write_store
+
+from store import Column, CorruptError, Schema, SchemaError, StoreWriter, TraceStore
+from store.check.verify import verify_store
+from store.cli.main import main
+from store.sources.relabel import set_labels
+from store.write.files import Files
+
+ROWS = make_rows(SCHEMA, 23, seed=1)
+NEW = {"score": Column("float32"), "label": Column("int64", chunk_items=4, shard_items=8)}
+VALUES = [{"score": np.float32(i / 7), "label": -i} for i in range(23)]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return write_store(tmp_path / "s.zarr", SCHEMA, ROWS)
+
+
+def assert_set(path, rows=ROWS, values=VALUES):
+    store = TraceStore.open(path)
+    for found, (_, row), value in zip(store, rows, values, strict=True):
+        assert_same_row(found, {k: v for k, v in row.items() if k not in NEW})
+        assert (found["score"], found["label"]) == (value["score"], value["label"])
+    return store
+
+
+def test_columns_are_added_and_replaced_in_one_commit(path):
+    """Everything else stays as it was, also the files; the new columns can be replaced again and appended to."""
+    before = {file: file.stat().st_mtime_ns for file in path.rglob("*/c/*") if file.is_file()}
+    generation = TraceStore.open(path).generation
+    with StoreWriter.open(path) as writer:
+        writer.set_columns(NEW, VALUES)
+    store = assert_set(path)
+    assert store.generation == generation + 1
+    assert not (path / "label").exists()
+    after = {file: file.stat().st_mtime_ns for file in before if file.exists()}
+    assert after == {file: time for file, time in before.items() if path / "label" not in file.parents}
+    again = [{"score": np.float32(-i), "label": i} for i in range(23)]
+    with StoreWriter.open(path) as writer:
+        writer.set_columns(NEW, again)
+        for trace_id, row in make_rows(SCHEMA, 30, seed=2)[25:]:
+            writer.append(f"new {trace_id}", row | {"score": np.float32(1), "label": 9})
+    more = [row for _, row in make_rows(SCHEMA, 30, seed=2)[25:]]
+    rows = [*ROWS, *(("", row) for row in more)]
+    assert_set(path, rows, again + [{"score": np.float32(1), "label": 9}] * 5)
+
+
+def test_ragged_columns_and_strings_are_added(path):
+    """On the axis of others and on axes of their own; what comes after them is appended to all."""
+    columns = {
+        "surprisal": Column("float32", axis="tokens", chunk_items=4, shard_items=8),
+        "spans": Column("int32", (2,), axis="spans", codec="zstd", chunk_items=4, shard_items=8),
+        "note": Column("utf8"),
+    }
+
+    def value(i, n):
+        return {"surprisal": np.arange(n, dtype="f4") + i, "spans": np.full((i % 4, 2), i, "i4"), "note": f"né {i}"}
+
+    values = [value(i, len(row["tokens"])) for i, (_, row) in enumerate(ROWS)]
+    with StoreWriter.open(path) as writer:
+        writer.add_column("note", columns.pop("note"), [v["note"] for v in values])
+        writer.set_columns(columns, values)
+        with pytest.raises(SchemaError, match="column 'note': expected a new column"):
+            writer.add_column("note", Column("int8"), [0] * 23)
+        writer.set_columns({"surprisal": columns["surprisal"]}, [{"surprisal": v["surprisal"]} for v in values])
+        row = ROWS[0][1]
+        writer.append("more", row | value(99, len(row["tokens"])))
+    store = TraceStore.open(path, check=True)
+    report = verify_store(path)
+    assert report.problems == report.leftovers == []
+    expected = [(row, v) for (_, row), v in zip(ROWS, values, strict=True)]
+    for found, (row, v) in zip(store, [*expected, (ROWS[0][1], value(99, len(ROWS[0][1]["tokens"])))], strict=True):
+        assert_same_row(found, row | v)
+
+
+def test_other_clients_read_the_new_arrays(path):
+    with StoreWriter.open(path) as writer:
+        writer.set_columns(NEW, VALUES)
+    group = zarr.open_group(path, mode="r")
+    name = group.attrs["trace_store"]["arrays"]["label"]
+    assert group[name][:].tolist() == [value["label"] for value in VALUES]
+    assert group["score"][:].tolist() == [value["score"] for value in VALUES]
+
+
+def test_readers_of_the_old_generation_see_the_old_column_or_are_told(path):
+    """Never the new values, never a mixture."""
+    held, late = TraceStore.open(path), TraceStore.open(path)
+    held.read(range(23), ["label"])
+    with StoreWriter.open(path) as writer:
+        writer.set_columns(NEW, VALUES)
+    assert [int(trace["label"]) for trace in held] == [int(row["label"]) for _, row in ROWS]
+    with pytest.raises(CorruptError, match="it was changed meanwhile: open the store again"):
+        late.read(range(23), ["label"])
+    assert_set(path)
+
+
+@pytest.mark.parametrize(
+    "columns, values, message",
+    [
+        (NEW, VALUES[:-1], "expected values for its 23 rows, found 22"),
+        (NEW, [*VALUES, VALUES[0]], "expected values for its 23 rows, found 24"),
+        (NEW, [*VALUES[:7], {"score": 1.0, "label": 1.5}], "row 7, column 'label'"),
+        ({"x": Column("int8", axis="tokens")}, [{"x": []}] * 23, "row 0: expected 40 items on axis 'tokens', found 0"),
+        ({"question": Column("utf8")}, [{"question": ""}] * 23, "column 'question': expected .* and no string, in its"),
+        ({"label": Column("int8", axis="t")}, [{"label": []}] * 23, "column 'label': expected a fixed column"),
+    ],
+)
+def test_what_does_not_fit_leaves_the_store_as_it_was(path, columns, values, message):
+    names = sorted(file for file in path.rglob("*"))
+    with StoreWriter.open(path) as writer, pytest.raises(SchemaError, match=message):
+        writer.set_columns(columns, values)
+    assert sorted(file for file in path.rglob("*")) == [name for name in names if name.name != "_tmp"]
+    for found, (_, row) in zip(TraceStore.open(path), ROWS, strict=True):
+        assert_same_row(found, row)
+
+
+def test_a_copy_of_a_store_takes_new_columns_too(path, tmp_path):
+    """Its arrays have numbers ahead of its generation; the new array is never given the name of the old one."""
+    for _ in range(2):
+        with StoreWriter.open(path) as writer:
+            writer.set_columns(NEW, VALUES)
+    store = TraceStore.open(path)
+    assert store.schema.arrays["label"] == f"label@{store.generation}"
+    copy = tmp_path / "copy.zarr"
+    with StoreWriter.create(copy, store.schema) as writer:
+        for trace in store:
+            writer.append(trace.id, dict(trace))
+    names = set()
+    for i in range(5):
+        again = [{"score": np.float32(i), "label": i} for _ in range(23)]
+        with StoreWriter.open(copy) as writer:
+            writer.set_columns(NEW, again)
+        names.add(assert_set(copy, values=again).schema.arrays["label"])
+    assert len(names) == 5
+    assert store.schema.arrays["label"] not in names
+
+
+def test_uncommitted_rows_come_first(path):
+    with StoreWriter.open(path) as writer:
+        writer.append("new", ROWS[0][1])
+        with pytest.raises(SchemaError, match="found 1 new; commit first"):
+            writer.set_columns(NEW, VALUES)
+
+
+class Failing(Files):
+    """Stops at the n-th operation."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __getattribute__(self, name):
+        found = object.__getattribute__(self, name)
+        if not callable(found) or name.startswith("_"):
+            return found
+
+        def counted(*arguments):
+            self.n -= 1
+            if self.n == 0:
+                raise OSError(28, "No space left on device")
+            return found(*arguments)
+
+        return counted
+
+
+@pytest.mark.parametrize("n", range(1, 90, 3))
+def test_whatever_fails_the_store_has_all_new_columns_or_none(path, n):
+    try:
+        with StoreWriter.open(path, Failing(n)) as writer:
+            writer.set_columns(NEW, VALUES)
+    except OSError:
+        pass
+    if "score" in TraceStore.open(path).schema.columns:
+        assert_set(path)
+    else:
+        for found, (_, row) in zip(TraceStore.open(path), ROWS, strict=True):
+            assert_same_row(found, row)
+    with StoreWriter.open(path) as writer:
+        writer.set_columns(NEW, VALUES)
+    assert_set(path)
+
+
+def test_the_label_command(tmp_path, capsys):
+    """Scores decide; who has none is unlabelled; both sorts of misfits are counted; again with another threshold."""
+    with StoreWriter.create(tmp_path / "s.zarr", Schema({"question_id": Column("utf8")})) as writer:
+        for i in range(6):
+            writer.append(f"t{i}", {"question_id": f"q{i // 2}"})
+    (tmp_path / "scores.csv").write_text("question_id,bleurt_score\nq0,0.45\nq1,0.9\nq9,1\n")
+    arguments = ["label", str(tmp_path / "s.zarr"), "--scores", str(tmp_path / "scores.csv")]
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "6 traces, 2 hallucinations" in out
+    assert "2 without a label" in out
+    assert "1 id of the file fits no trace: 'q9'" in out
+    assert [int(trace["label"]) for trace in TraceStore.open(tmp_path / "s.zarr")] == [1, 1, 0, 0, -1, -1]
+    assert main([*arguments, "--score-threshold", "0.4"]) == 0
+    store = TraceStore.open(tmp_path / "s.zarr")
+    assert [int(trace["label"]) for trace in store] == [0, 0, 0, 0, -1, -1]
+    assert np.isnan(store["t5"]["score"])
+    (tmp_path / "scores.csv").write_text("question_id,bleurt_score\nq0,high\n")
+    assert main(arguments) == 2
+    assert "line 2: expected a finite number as score, found 'high'" in capsys.readouterr().err
+
+
+def test_labels_go_by_trace_where_there_are_no_questions(tmp_path):
+    with StoreWriter.create(tmp_path / "s.zarr", Schema({"x": Column("int8")})) as writer:
+        writer.append("a", {"x": 1})
+        writer.append("b", {"x": 2})
+    plan = set_labels(tmp_path / "s.zarr", {"b": 0.1})
+    assert (len(plan.ids), plan.n_wrong, plan.n_unlabelled, plan.unmatched) == (2, 1, 1, [])
