@@ -140,7 +140,10 @@ def test_interrupt_leaves_whole_files(store_path, tmp_path):
         "5000",
     ]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
+    foreground = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 - a job in the background ignores it
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, preexec_fn=foreground
+    ) as process:
         deadline = time.monotonic() + 60
         while (
             not (out / "lstm_solo-seed0.state.pt").exists() and time.monotonic() < deadline and process.poll() is None

@@ -700,6 +700,7 @@ def test_signals_keep_what_is_whole(tmp_path, number, status):
     """Ctrl-C, and what a job scheduler sends before it kills: one line, and the rows are there."""
     code = (
         "import os, signal, sys; from store.__main__ import run; from store.cli import make as cli\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background ignores it
         "from store.write import build\n"
         "from store import Column, Schema\n"
         "class Source:\n"
