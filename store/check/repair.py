@@ -20,12 +20,12 @@ from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.format.ranges import hash_ids
 from store.format.schema import Schema
 from store.format.zarr_json import group_json
-from store.read.id_table import write_run
 from store.read.store import TraceStore
-from store.sources.copies import CopySource
 from store.write.array_writer import write_document
 from store.write.build import build_store, partial_path
+from store.write.copy import CopySource
 from store.write.files import Files
+from store.write.id_table import write_run
 from store.write.leftovers import clear_leftovers
 from store.write.lock import WriterLock
 

@@ -160,7 +160,6 @@ def run_merge(args: argparse.Namespace) -> int:
 def run_subset(args: argparse.Namespace) -> int:
     """Choose traces."""
     from store.sources.copies import (
-        CopySource,
         read_ids,
         rows_of_ids,
         rows_of_questions,
@@ -168,6 +167,7 @@ def run_subset(args: argparse.Namespace) -> int:
         subset_provenance,
     )
     from store.write.build import build_store, partial_path
+    from store.write.copy import CopySource
 
     store = TraceStore.open(args.source)
     if args.ids:

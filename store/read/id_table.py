@@ -1,4 +1,4 @@
-"""The id table on disk: its runs, read, checked and written; `index.py` knows what is in them."""
+"""The id table on disk: its runs, read and checked; `ranges.py` knows what is in them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,16 +7,11 @@ import numpy as np
 from crc32c import crc32c
 
 from store.errors import CorruptError
-from store.format.array_info import RUN_INFO
 from store.format.contents import run_arrays, run_name
-from store.format.ranges import build_run
-from store.format.zarr_json import group_json
 from store.read.array import open_array
 from store.read.shard import RESTORE
-from store.write.array_writer import ArrayWriter, write_document
-from store.write.files import Files
 
-__all__ = ["check_run", "read_run", "write_run"]
+__all__ = ["check_run", "read_run"]
 
 Run = tuple[int, int]
 
@@ -32,16 +27,3 @@ def check_run(run: Run, hashes: np.ndarray, rows: np.ndarray, sums: Mapping[str,
     expected = sums.get(name, found)
     if found != expected:
         raise CorruptError(f"id table, rows {name}: expected checksum {expected:08x}, found {found:08x}; {RESTORE}")
-
-
-def write_run(root: Path, files: Files, run: Run, hashes: np.ndarray, rows: np.ndarray) -> int:
-    """Write a run of the id table, of these hashes and rows in any order; return its checksum."""
-    checksum = 0
-    write_document(root, files, f"_index/{run_name(run)}", group_json())
-    for array, values in zip(run_arrays(run), build_run(hashes, rows), strict=True):
-        writer = ArrayWriter(root, files, array._replace(n_items=0), RUN_INFO)
-        writer.append(values)
-        writer.commit()
-        writer.close()
-        checksum = crc32c(values, checksum)
-    return checksum

@@ -1,6 +1,6 @@
 """Rows of stores that are there: a part of one, or several as one. Values are passed on bit for bit."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,12 @@ from store.sources.questions import TraceNumbers
 from store.sources.relabel import RELABELLED
 from store.sources.split import SIDES, side_of_question
 from store.write.build import build_store, check_partial, identity, open_begun, partial_path
+from store.write.copy import CopySource
 from store.write.files import Files
 from store.write.source import COMMAND
 from store.write.writer import StoreWriter
 
 __all__ = [
-    "CopySource",
     "merge_stores",
     "read_ids",
     "rows_of_ids",
@@ -27,41 +27,6 @@ __all__ = [
     "rows_of_side",
     "subset_provenance",
 ]
-
-
-class CopySource:
-    """Rows of one store after the other.
-
-    Parameters
-    ----------
-    parts
-        Stores of the same columns, each with its row numbers in the order to copy them.
-    provenance
-        Where the rows come from.
-    renamed
-        (part, row of its store) -> the id in the copy, where it is another.
-    """
-
-    def __init__(
-        self,
-        parts: Sequence[tuple[TraceStore, Sequence[int]]],
-        provenance: dict[str, Any],
-        renamed: Mapping[tuple[int, int], str] | None = None,
-    ) -> None:
-        self.parts, self.provenance, self.renamed = parts, provenance, renamed or {}
-        self.remarks: dict[str, Any] = {}
-        self.schema = parts[0][0].schema
-
-    def __len__(self) -> int:
-        return sum(len(rows) for _, rows in self.parts)
-
-    def rows(self, start: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield `(trace_id, row)` from row number `start` of the copy on."""
-        for part, (store, rows) in enumerate(self.parts):
-            for row in rows[start:]:
-                trace = store[int(row)]
-                yield self.renamed.get((part, int(row)), trace.id), dict(trace)
-            start = max(0, start - len(rows))
 
 
 def merge_stores(

@@ -12,8 +12,9 @@ from store.format.contents import WORKING_DIR, StoredArray
 from store.format.manifest import GROUP_FILE, Manifest
 from store.format.zarr_json import array_json
 from store.read.array import open_array
-from store.read.shard import CodedBuilder, CodedShard, RawBuilder, RawShard
+from store.read.shard import CodedShard, RawShard
 from store.write.files import Files
+from store.write.shard_builder import CodedBuilder, RawBuilder
 
 __all__ = ["ArrayWriter", "write_document"]
 

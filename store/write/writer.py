@@ -40,10 +40,11 @@ from store.format.ranges import hash_ids, plan_runs
 from store.format.schema import TRACE_ID, ArrayLayout, Column, Schema, checksums_layout
 from store.format.values import encode_text, encode_value
 from store.format.zarr_json import group_json
-from store.read.id_table import check_run, write_run
+from store.read.id_table import check_run
 from store.read.store import TraceStore
 from store.write.array_writer import ArrayWriter, write_document
 from store.write.files import Files
+from store.write.id_table import write_run
 from store.write.leftovers import clear_leftovers, clear_unborn, is_unborn
 from store.write.lock import WriterLock
 

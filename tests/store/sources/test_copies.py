@@ -9,9 +9,10 @@ from oracle import SCHEMA, assert_same_row, make_rows, write_store
 
 from store import Column, LockedError, NotFoundError, Schema, SchemaError, StoreWriter, TraceStore
 from store.cli.main import main
-from store.sources.copies import CopySource, merge_stores, rows_of_questions, rows_of_side
+from store.sources.copies import merge_stores, rows_of_questions, rows_of_side
 from store.sources.split import SIDES, side_of_question
 from store.write.build import build_store, open_begun, partial_path
+from store.write.copy import CopySource
 from store.write.files import Files
 from store.write.source import COMMAND, REMARKS
 
