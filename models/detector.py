@@ -40,8 +40,8 @@ class Detector(nn.Module):
         Settings that the constructor takes by name, beside the hidden size.
     criterion : nn.Module
         (logits (B,), labels (B,) float32 in [0, 1]) -> scalar. Replace it to weigh examples differently.
-    layer : int or None
-        Where a detector that reads one layer finds it, by its position among those it is given.
+    layer_read : int or None
+        Of a detector that reads one layer: its position among those that it is given.
     recompute : bool
         Do the parts that `self.run` runs a second time in the backward pass, in place of keeping what they computed:
         less memory, more time, the same numbers.
@@ -49,11 +49,11 @@ class Detector(nn.Module):
 
     columns: ClassVar[tuple[str, ...]]
     options: ClassVar[tuple[str, ...]]
+    layer_read: int | None = None
 
     def __init__(self) -> None:
         super().__init__()
         self.criterion: nn.Module = ClassificationLoss()
-        self.layer: int | None = None
         self.recompute = False
 
     @classmethod

@@ -37,7 +37,7 @@ class Saplma(Detector):
         super().__init__()
         if saplma_layer is not None and not 0 <= saplma_layer < n_layers:
             raise ValueError(f"saplma_layer: expected 0 to {n_layers - 1}, found {saplma_layer}")
-        self.layer = (3 * n_layers + 4) // 5 - 1 if saplma_layer is None else saplma_layer  # 0.6 L, rounded up
+        self.layer_read = (3 * n_layers + 4) // 5 - 1 if saplma_layer is None else saplma_layer  # 0.6 L, rounded up
         self.mlp = nn.Sequential(
             nn.Linear(hidden_size, 256),
             nn.ReLU(),
@@ -55,7 +55,7 @@ class Saplma(Detector):
         return cls(hidden_size, n_layers, **{name: settings[name] for name in cls.options})
 
     def encode(self, batch: Batch) -> Tensor:
-        return batch["hs_last"][:, self.layer].float()  # (B, d)
+        return batch["hs_last"][:, self.layer_read].float()  # (B, d)
 
     def classify(self, features: Tensor) -> Outputs:
         return Outputs(self.run(self.mlp, features))

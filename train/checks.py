@@ -11,12 +11,12 @@ import numpy as np
 from models import BASELINES, DETECTORS, PROBES, find
 from store import Column, StoreError, TraceStore
 from store.errors import closest
-from store.format.layers import recorded_layers
 from store.sources.split import SIDES
 from store.write.build import unfinished
 from train.config import ALL, Config, check_names, off_flag
 from train.data import TrainingData
 from train.errors import ConfigError, DataError
+from train.run import has_numbers
 from train.split import check_batch, no_split, read_split
 
 __all__ = [
@@ -90,7 +90,7 @@ def find_remarks(data: TrainingData) -> list[str]:
                 f"with fewer than {MIN_OF_A_CLASS} of a class its AUROC says little, whatever its interval"
             )
     has_layers = any(data.store.layers(name) for name in data.store.schema.columns)
-    if has_layers and recorded_layers(data.store.provenance) is None:
+    if has_layers and not has_numbers(data.store):
         remarks.append("the store does not record which layers of the model it keeps: they are counted from 1")
     return remarks
 

@@ -203,8 +203,8 @@ def train_once(name: str, config: Config, run: Run) -> tuple[np.ndarray, np.ndar
     val, test = (predict(run.fabric, detector, run.data, side, config) for side in ("val", "test"))
     facts = {key: value for key, value in finished.items() if key not in ("owner", "weights", "config", "shapes")}
     facts["parameters"] = detector.n_parameters()
-    if detector.layer is not None:
-        facts["layer"] = layers_read(type(detector), run.data)[detector.layer]
+    if detector.layer_read is not None:
+        facts["layer"] = layers_read(type(detector), run.data)[detector.layer_read]
     return val, test, {"seed": config.seed, "checkpoint": run.directory.checkpoint(name, config.seed).name, **facts}
 
 

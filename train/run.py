@@ -23,7 +23,7 @@ from train.config import Config, flag_of, settings_of
 from train.errors import CheckpointError, ConfigError
 from train.files import replace_file
 
-__all__ = ["RunDirectory", "begin_run", "describe_store", "lock_directory", "read_json"]
+__all__ = ["RunDirectory", "begin_run", "describe_store", "has_numbers", "lock_directory", "read_json"]
 
 MAX_JSON_BYTES = 100_000_000
 
@@ -155,8 +155,15 @@ def describe_store(store: TraceStore) -> dict[str, Any]:
         "generation": store.generation,
         "rows": len(store),
         "origins": origins_of(store.provenance),
-        "layers_recorded": recorded_layers(store.provenance) is not None,
+        "layers_recorded": has_numbers(store),
     }
+
+
+def has_numbers(store: TraceStore) -> bool:
+    """Whether the store records the numbers of its layers, and as many as each of its columns has."""
+    recorded = recorded_layers(store.provenance)
+    columns = [store.layers(name) for name in store.schema.columns]
+    return recorded is not None and all(len(numbers) == len(recorded) for numbers in columns if numbers)
 
 
 def is_unfinished(path: Path, known: dict[str, Any]) -> bool:
@@ -172,7 +179,13 @@ def check_replaceable(path: Path, known: dict[str, Any], described: dict[str, An
             f"--output-dir: {path}: expected no unfinished run, found that of run.json; give --resume to go on with "
             "it, --overwrite to lose it, or another --output-dir"
         )
-    differences = find_differences(path / "run.json", known, described)
+    try:
+        differences = find_differences(path / "run.json", known, described)
+    except ConfigError as error:
+        raise ConfigError(
+            f"--output-dir: {path}: a run is there whose settings cannot be compared ({error}); give --overwrite to "
+            "lose it, or another --output-dir"
+        ) from error
     if differences and read_json(path / "results.json") is not None:
         raise ConfigError(
             f"--output-dir: {path}: expected no results of another run, found those of run.json, which differs in "

@@ -94,6 +94,10 @@ def open_run(path: Path) -> TrainedRun:
     every = [name for group in groups for name in group]
     known = [name for name in every if name in DETECTORS or name in PROBES or name in BASELINES]
     store, layers = results.get("store"), results.get("layers")
+    if not is_record(store, layers):
+        raise CheckpointError(
+            f"{path / 'results.json'}: what it says of the store or the layers is damaged; train again"
+        )
     return TrainedRun(
         directory=RunDirectory(path, results["run"], resumed=True),
         config=config,
@@ -102,6 +106,19 @@ def open_run(path: Path) -> TrainedRun:
         store=store if isinstance(store, dict) else {},
         layers=layers if isinstance(layers, dict) else None,
     )
+
+
+def is_record(store: Any, layers: Any) -> bool:
+    """Whether this is what a run writes of its store and its layers, or nothing, as older versions did."""
+    origins = store.get("origins") if isinstance(store, dict) else None
+    good_origins = origins is None or (
+        isinstance(origins, list) and all(isinstance(origin, dict) for origin in origins)
+    )
+    good_layers = layers is None or (
+        isinstance(layers, dict) and all(isinstance(numbers, list) for numbers in layers.values())
+    )
+    numbers = [number for some in layers.values() for number in some] if layers and good_layers else []
+    return good_origins and good_layers and all(isinstance(number, int) for number in numbers)
 
 
 def choose_names(run: TrainedRun, text: str | None) -> list[str]:
@@ -247,7 +264,7 @@ def write_columns(store: TraceStore, scores: dict[str, NDArray[np.float64]]) -> 
 def write_csv(file: TextIO, store: TraceStore, scores: dict[str, NDArray[np.float64]], seed: int) -> None:
     """A line per trace: trace_id, side, and a score for each name."""
     asked = "question_id" in store.schema.columns
-    questions = store.read(np.arange(len(store)), columns=["question_id"])["question_id"] if asked else []
+    questions = store.column("question_id") if asked else []
     sides = [side_of_question(question, seed) for question in questions] or [""] * len(store)
     writer = csv.writer(file)
     writer.writerow(["trace_id", "side", *scores])

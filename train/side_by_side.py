@@ -261,10 +261,10 @@ def build_areas(found: dict[str, Any]) -> Table:
         same = run["same_as"]
         shown = [model for model in run["auroc"] if model not in same or model == run["best"]]
         lines = [area_line(run, model) for model in shown]
-        if same:
-            first = ", ".join(clean_text(other) for other in dict.fromkeys(same.values()))
-            n_hidden = len(run["auroc"]) - len(shown)
-            lines.append((f"({n_hidden} with the scores of {first})", "", ""))
+        hidden = [same[model] for model in run["auroc"] if model not in shown]
+        if hidden:
+            first = ", ".join(clean_text(other) for other in dict.fromkeys(hidden))
+            lines.append((f"({len(hidden)} with the scores of {first})", "", ""))
         rows += [("" if i else name, *line) for i, line in enumerate(lines)]
     return Table(("run", "", "AUROC [95%]", "val"), rows, n_left=2)
 

@@ -77,13 +77,12 @@ def no_split(store: TraceStore, seed: int = 0) -> Split:
 def read_split(store: TraceStore, config: Config) -> Split:
     """Read questions and labels and split; raises DataError where a side lacks a class."""
     label_column = "label" if config.score_threshold is None else "score"
-    batch = store.read(np.arange(len(store)), columns=["question_id", label_column])
-    values = batch[label_column].numpy()
+    values = store.column(label_column).numpy()
     if config.score_threshold is None:
         labels = check_labels(values, store)
     else:
         labels = label_scores(values, config.score_threshold)
-    split = split_rows(batch["question_id"], labels, config.seed, config.max_traces)
+    split = split_rows(store.column("question_id"), labels, config.seed, config.max_traces)
     check_split(split, store)
     return split
 

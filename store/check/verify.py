@@ -37,6 +37,7 @@ from store.read.array import CodedArray, RawArray, open_array
 from store.read.id_table import check_run
 from store.read.shard import RESTORE
 from store.read.store import TraceStore
+from store.write.leftovers import foreign_arrays
 from store.write.lock import has_writer
 
 __all__ = ["Problem", "Report", "counted", "verify_store"]
@@ -207,6 +208,7 @@ class _Verifier:
         self.root, self.manifest, self.quick = root, manifest, quick
         self.progress, self.n_threads = progress, n_threads
         self.store = TraceStore(root, manifest)
+        self._foreign = foreign_arrays(root, manifest)
         self._wrong: dict[str, np.ndarray] = {}  # axis -> rows whose borders cannot be trusted
         self._earlier = {
             path: {"dimension_names": list(info.names), "attributes": info.attributes}
@@ -241,7 +243,7 @@ class _Verifier:
 
     def _strange_file(self, inside: str) -> Iterator[Problem]:
         """A file that is not committed: a problem, unless a writer is at work on it or has left it."""
-        if not could_be_ours(inside):
+        if not could_be_ours(inside) or inside.partition("/")[0] in self._foreign:
             yield Problem("leftover", inside, f"{inside}: expected no file that does not belong, found one")
         elif not self._has_writer():
             yield Problem("interrupted", inside, f"{inside}: {INTERRUPTED}")

@@ -10,6 +10,7 @@ from store.errors import SchemaError
 from store.read.store import TraceStore
 from store.reports import count_lines
 from store.sources.labels import SCORE_THRESHOLD, one_class_warning
+from store.write.build import command_line, is_partial
 
 if TYPE_CHECKING:
     from store.sources.relabel import LabelPlan
@@ -40,7 +41,7 @@ The threshold of python -m train --score-threshold is compared with the stored s
 sign too. If no id of FILE is in the store, nothing is changed.
 
 What FILE was understood to say, and how many labels change, is printed before anything is written.
-Scores and labels that are replaced are kept beside the store, in STORE.labels-GENERATION.csv;
+Scores and labels that are replaced are kept beside the store, in STORE.labels-ID-GENERATION.csv;
 --undo brings back those before the last change, and done again takes that back.
 
 examples:
@@ -204,6 +205,11 @@ def run_label(args: argparse.Namespace) -> int:
     from store.sources.relabel import commit_labels
     from store.write.writer import StoreWriter
 
+    if is_partial(args.store):
+        raise SchemaError(
+            f"{args.store}: it is not finished, and its labels are made with it; label it when it is: "
+            f"{command_line(TraceStore.open(args.store))}"
+        )
     table = _read_table(args)
     if args.dry_run:
         plan = _plan(args, table, TraceStore.open(args.store))

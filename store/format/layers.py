@@ -21,6 +21,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from store.errors import NotFoundError, SchemaError
+from store.format.origin import records_of
 
 __all__ = [
     "LAYERS_AXIS",
@@ -179,12 +180,14 @@ def recorded_layers(provenance: Mapping[str, Any]) -> list[int] | None:
     None where it records none, or something else than different rising numbers, or where the stores that it was merged
     from do not agree.
     """
-    parts = provenance.get("stores")
-    if isinstance(parts, list) and "layers" not in provenance:
-        recorded = [recorded_layers(part) if isinstance(part, dict) else None for part in parts]
-        agree = all(one == recorded[0] for one in recorded)
-        return recorded[0] if recorded and agree else None
-    layers = provenance.get("layers")
+    recorded = [_numbers_in(record) for record in records_of(provenance)]
+    agree = all(one == recorded[0] for one in recorded)
+    return recorded[0] if agree else None
+
+
+def _numbers_in(record: Mapping[str, Any]) -> list[int] | None:
+    """The numbers that one record has."""
+    layers = record.get("layers")
     if not isinstance(layers, list) or not all(_is_number(layer) for layer in layers):
         return None
     rising = all(one < other for one, other in pairwise(layers))

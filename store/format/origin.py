@@ -7,7 +7,7 @@ nothing about the others, though the shapes may fit. Only what both sides record
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["LAYERS", "ORIGIN_KEYS", "Difference", "find_difference", "origins_of"]
+__all__ = ["LAYERS", "ORIGIN_KEYS", "Difference", "find_difference", "origins_of", "records_of"]
 
 LAYERS = "layers"
 CHAT = "chat_template"
@@ -41,7 +41,7 @@ def origins_of(provenance: Mapping[str, Any]) -> list[dict[str, Any]]:
         Those of `ORIGIN_KEYS` that are recorded; of a store that records none one empty entry.
     """
     found: list[dict[str, Any]] = []
-    for record in _records(provenance):
+    for record in records_of(provenance):
         origin = {key: record[key] for key in ORIGIN_KEYS if key in record}
         if "prompt_template" in record:
             origin[CHAT] = "chat_prompt" in record
@@ -50,15 +50,15 @@ def origins_of(provenance: Mapping[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def _records(provenance: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def records_of(provenance: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The provenance of a store, or of each store that it was merged from, through all merges."""
     parts = provenance.get("stores")
-    if not isinstance(parts, list):
+    is_merged = provenance.get("source") == "merge" and isinstance(parts, list) and bool(parts)
+    if not is_merged or not all(isinstance(part, dict) for part in parts):
         yield provenance
         return
     for part in parts:
-        if isinstance(part, dict):
-            yield from _records(part)
+        yield from records_of(part)
 
 
 def find_difference(

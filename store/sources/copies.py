@@ -8,15 +8,14 @@ import numpy as np
 
 from store.errors import FormatError, NotFoundError, SchemaError
 from store.format.origin import origins_of
-from store.format.schema import Column, Schema
+from store.format.schema import TRACE_ID, Column, Schema
 from store.read.store import TraceStore
 from store.sources.questions import TraceNumbers
-from store.sources.relabel import RELABELLED
 from store.sources.split import SIDES, side_of_question
-from store.write.build import build_store, check_partial, identity, open_begun, partial_path
+from store.write.build import LONGEST_COMMAND, build_store, check_partial, identity, open_begun, partial_path
 from store.write.copy import CopySource
 from store.write.files import Files
-from store.write.source import COMMAND
+from store.write.source import COMMAND, LABEL_KEYS, LABELS_BEFORE
 from store.write.writer import StoreWriter
 
 __all__ = [
@@ -70,8 +69,8 @@ def merge_stores(
     source = CopySource(parts, _merged_provenance(stores), renamed)
     if open_begun(path) is None and not any(part == 0 for part, _ in renamed):
         check_partial(partial_path(path))
-        remembered = {COMMAND: command} if command else {}
-        StoreWriter.copy(partial_path(path), stores[0], source.provenance | remembered, files).close()
+        remembered = {COMMAND: command[:LONGEST_COMMAND]} if command else {}
+        StoreWriter.copy(partial_path(path), stores[0], source.provenance | remembered, files, progress).close()
     return build_store(path, source, progress, files, command=command)
 
 
@@ -143,21 +142,21 @@ def _are_parts(stores: Sequence[TraceStore]) -> bool:
 
 def _without_labels(provenance: Mapping[str, Any]) -> dict[str, Any]:
     """Provenance without what `store label` adds, which is another in each part."""
-    return {key: value for key, value in provenance.items() if key not in RELABELLED}
+    return {key: value for key, value in provenance.items() if key not in (*LABEL_KEYS, LABELS_BEFORE)}
 
 
 def _renumbered(stores: Sequence[TraceStore]) -> dict[tuple[int, int], str]:
     """(store, row) -> new id, of the parts of an import: the ids that it gives as a whole, where graphs come first."""
     places: list[tuple[bool, Path, int, int, str]] = []
     for part, store in enumerate(stores):
-        batch = store.read(range(len(store)), ["question_id", "source_file"])
+        batch = {name: store.column(name) for name in ("question_id", "source_file")}
         ragged = next((name for name, column in store.schema.columns.items() if column.axis), None)
         n_tokens = store.lengths(ragged).tolist() if ragged else [1] * len(store)  # none: a sequence without graphs
         rows = zip(n_tokens, batch["source_file"], batch["question_id"], strict=True)
         places += [(not n, Path(file), part, row, question) for row, (n, file, question) in enumerate(rows)]
     numbers = TraceNumbers()
     given = {(part, row): numbers.give(question) for _, _, part, row, question in sorted(places)}
-    old = [store.ids[:] for store in stores]
+    old = [store.column(TRACE_ID) for store in stores]
     return {(part, row): new for (part, row), new in given.items() if old[part][row] != new}
 
 
@@ -208,4 +207,4 @@ def rows_of_side(store: TraceStore, side: str, seed: int) -> list[int]:
 
 
 def _questions(store: TraceStore) -> list[str]:
-    return store.read(range(len(store)), ["question_id"])["question_id"]
+    return store.column("question_id")

@@ -1,8 +1,8 @@
 """New labels for a store that is there: what would change is planned first, then committed as one; and taken back.
 
-Labels that are replaced are kept in a CSV file beside the store, `STORE.labels-GENERATION.csv`, and the store's
-provenance records its checksum, so that the last change can be undone. They are not kept as columns of the store,
-because then rows could no longer be appended without them, nor the store be merged with its like.
+Labels that are replaced are kept in a CSV file beside the store, `STORE.labels-ID-GENERATION.csv`, and the store's
+provenance records its name and checksum, so that the last change can be undone. They are not kept as columns of the
+store, because then rows could no longer be appended without them, nor the store be merged with its like.
 """
 
 import csv
@@ -18,15 +18,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from store.errors import CorruptError, FormatError, NotFoundError, SchemaError
-from store.format.schema import Column, Schema
+from store.errors import CorruptError, FormatError, LockedError, NotFoundError, SchemaError
+from store.format.schema import TRACE_ID, Column, Schema
 from store.read.store import TraceStore
 from store.sources.labels import SCORE_THRESHOLD
 from store.sources.scores import ScoreTable
+from store.write.source import LABEL_KEYS, LABELS_BEFORE
 from store.write.writer import StoreWriter
 
 __all__ = [
-    "RELABELLED",
     "LabelChanges",
     "LabelPlan",
     "Labels",
@@ -40,9 +40,6 @@ __all__ = [
 
 UNLABELLED = -1
 QUESTION_ID = "question_id"
-BEFORE = "labels_before"  # the provenance's record of the labels that were replaced last
-LABEL_KEYS = ("label_rule", "label_rule_before", "score_threshold")  # of the provenance
-RELABELLED = ("label_rule", "label_rule_before", BEFORE)  # what only `store label` adds to an import
 BACKUP_HEADER = ["trace_id", "score", "label"]
 N_SHOWN = 3
 
@@ -60,6 +57,38 @@ class Labels(NamedTuple):
 
     scores: NDArray[np.float64]
     labels: NDArray[np.int64]
+
+
+class Backup(NamedTuple):
+    """What a store's provenance records of the labels that were replaced last.
+
+    Attributes
+    ----------
+    file
+        Name of the file beside the store that keeps them.
+    sha256
+        Its checksum.
+    provenance
+        What the provenance said of those labels: some of `LABEL_KEYS`.
+    """
+
+    file: str
+    sha256: str
+    provenance: dict[str, Any]
+
+    @classmethod
+    def of(cls, store: TraceStore) -> "Backup | None":
+        """The record in a store's provenance; None if there is none that `commit_labels` wrote."""
+        record = store.provenance.get(LABELS_BEFORE)
+        if not isinstance(record, dict) or record.keys() != set(cls._fields):
+            return None
+        is_name = isinstance(record["file"], str) and Path(record["file"]).name == record["file"]
+        is_record = is_name and isinstance(record["sha256"], str) and isinstance(record["provenance"], dict)
+        return cls(**record) if is_record else None
+
+    def path(self, store: TraceStore) -> Path:
+        """Where the file is, however the store's path was typed."""
+        return store.path.resolve().with_name(self.file)
 
 
 class LabelChanges(NamedTuple):
@@ -192,7 +221,7 @@ def _read_numbers(store: TraceStore, name: str) -> NDArray[np.float64]:
             f"{store.path}: column {name!r}: expected one number in each row, found {column}; "
             f"{name} is the column that store label writes: give yours another name"
         )
-    return store.read(range(len(store)), [name])[name].double().numpy()
+    return store.column(name).double().numpy()
 
 
 def plan_labels(
@@ -222,11 +251,10 @@ def plan_labels(
     FormatError
         The file holds no value.
     """
-    ids = store.ids[:]
-    questions = ids
-    if QUESTION_ID in store.schema.columns:
-        questions = store.read(range(len(store)), [QUESTION_ID])[QUESTION_ID]
-    _check_match(store, table, ids, questions)
+    ids = store.column(TRACE_ID)
+    questions = store.column(QUESTION_ID) if QUESTION_ID in store.schema.columns else ids
+    known_ids, known_questions = set(ids), set(questions)
+    _check_match(store, table, known_ids, known_questions, ids, questions)
     old = read_labels(store)
     new = Labels(old.scores.copy(), old.labels.copy())
     if replace_all:
@@ -246,16 +274,22 @@ def plan_labels(
         listed,
         replace_all,
         _new_provenance(store.provenance, table, threshold, new.labels[~listed], int(listed.sum())),
-        _examples(table, set(ids), set(questions), threshold),
-        _unmatched(table, set(ids), set(questions)),
+        _examples(table, known_ids, known_questions, threshold),
+        _unmatched(table, known_ids, known_questions),
     )
 
 
-def _check_match(store: TraceStore, table: ScoreTable, ids: Sequence[str], questions: Sequence[str]) -> None:
-    """Raise unless an id of the file is one of the store."""
+def _check_match(
+    store: TraceStore,
+    table: ScoreTable,
+    known_ids: set[str],
+    known_questions: set[str],
+    ids: Sequence[str],
+    questions: Sequence[str],
+) -> None:
+    """Raise unless an id of the file is one of the store, whose first ids and questions the message shows."""
     if not len(table):
         raise FormatError(f"{table.source}: expected values in column {table.column!r}, found none")
-    known_ids, known_questions = set(ids), set(questions)
     if known_ids & table.by_trace.keys() or known_questions & table.by_question.keys():
         return
     parts = []
@@ -338,26 +372,33 @@ def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
     -------
     The file with the labels before; None if nothing had to be changed, and nothing was.
     """
+    store = plan.store
+    if writer.generation != store.generation:
+        raise LockedError(f"{store.path}: something was committed since these labels were planned; plan them again")
     if not plan.is_needed:
         return None
-    before = plan.store.provenance.get(BEFORE)
+    older = Backup.of(store)
     content = _backup_content(plan)
-    backup = _backup_path(plan.store.path, plan.store.generation)
-    writer.files.replace_text(backup, content, backup.with_name(f"{backup.name}.new"))
-    record = {
-        "generation": plan.store.generation,
-        "sha256": hashlib.sha256(content).hexdigest(),
-        "provenance": {k: v for k, v in plan.store.provenance.items() if k in LABEL_KEYS},
-    }
-    columns = label_columns(plan.store.schema)
-    provenance = dict(plan.provenance) | {BEFORE: record}
-    writer.set_columns(columns, _rows(plan.new, columns), provenance)
-    if before is not None:
-        older = _backup_path(plan.store.path, before["generation"])
-        if older != backup:  # a copy of part of a store has the record of the whole, of any generation
-            with suppress(OSError):  # nothing reads it any more
-                writer.files.remove(older)
-    return backup
+    backup = Backup(
+        _backup_name(store),
+        hashlib.sha256(content).hexdigest(),
+        {key: value for key, value in store.provenance.items() if key in LABEL_KEYS},
+    )
+    path = backup.path(store)
+    writer.files.replace_text(path, content, path.with_name(f"{path.name}.new"))
+    columns = label_columns(store.schema)
+    provenance = dict(plan.provenance) | {LABELS_BEFORE: backup._asdict()}
+    try:
+        writer.set_columns(columns, _rows(plan.new, columns), provenance)
+    except SchemaError:  # nothing was committed
+        with suppress(OSError):
+            writer.files.remove(path)
+        raise
+    is_ours = older is not None and _mark(store) in older.file  # a subset has the record of the whole
+    if is_ours and older.file != backup.file:
+        with suppress(OSError):  # nothing reads it any more
+            writer.files.remove(older.path(store))
+    return path
 
 
 def _rows(labels: Labels, columns: Mapping[str, Column]) -> Iterator[dict[str, object]]:
@@ -367,9 +408,14 @@ def _rows(labels: Labels, columns: Mapping[str, Column]) -> Iterator[dict[str, o
         yield {"score": score, "label": label}
 
 
-def _backup_path(path: Path, generation: int) -> Path:
-    """Where the labels of a generation are kept: beside the store, whatever its name is now."""
-    return path.with_name(f"{path.name}.labels-{generation}.csv")
+def _mark(store: TraceStore) -> str:
+    """What the names of a store's backups have in common, and those of no other store, whatever its path."""
+    return f".labels-{store.uuid[:8]}-"
+
+
+def _backup_name(store: TraceStore) -> str:
+    """The name of the file that keeps the labels of this generation."""
+    return f"{store.path.resolve().name}{_mark(store)}{store.generation}.csv"
 
 
 def _backup_content(plan: LabelPlan) -> bytes:
@@ -395,11 +441,11 @@ def plan_undo(store: TraceStore) -> LabelPlan:
     CorruptError
         The file is not as it was written.
     """
-    record = store.provenance.get(BEFORE)
-    if record is None:
+    backup = Backup.of(store)
+    if backup is None:
         raise NotFoundError(f"{store.path}: nothing to undo: python -m store label has not changed its labels")
-    saved = _read_backup(_backup_path(store.path, record["generation"]), record["sha256"])
-    ids, old = store.ids[:], read_labels(store)
+    saved = _read_backup(backup.path(store), backup.sha256)
+    ids, old = store.column(TRACE_ID), read_labels(store)
     new = Labels(old.scores.copy(), old.labels.copy())
     listed = np.zeros(len(store), np.bool_)
     for row, trace_id in enumerate(ids):
@@ -407,7 +453,7 @@ def plan_undo(store: TraceStore) -> LabelPlan:
             listed[row] = True
             new.scores[row], new.labels[row] = saved[trace_id]
     others = {key: value for key, value in store.provenance.items() if key not in LABEL_KEYS}
-    return LabelPlan(store, ids, old, new, listed, False, others | record["provenance"])
+    return LabelPlan(store, ids, old, new, listed, False, others | backup.provenance)
 
 
 def _read_backup(path: Path, sha256: str) -> dict[str, tuple[float, int]]:
@@ -417,7 +463,7 @@ def _read_backup(path: Path, sha256: str) -> dict[str, tuple[float, int]]:
     except FileNotFoundError as error:
         raise NotFoundError(
             f"{path}: the file that keeps the labels before is not there; if the store was moved or "
-            "copied, put the file beside it under this name"
+            "copied, put that file beside it"
         ) from error
     if hashlib.sha256(content).hexdigest() != sha256:
         raise CorruptError(

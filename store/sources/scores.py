@@ -29,6 +29,7 @@ TRUTH = {"true": 1.0, "false": 0.0}
 LABELS = (1.0, 0.0, -1.0)
 LABEL_TEXTS = {1: "hallucination", 0: "right", -1: "unlabelled"}
 LARGEST = 3.4e38  # that float32 holds
+LARGEST_CELL = 100_000_000  # characters
 
 Kind = Literal["score", "label"]
 
@@ -321,6 +322,7 @@ def _label(where: str, column: str, text: str) -> float:
 
 def _open_rows(source: str, file: TextIO) -> tuple[list[str], Iterable[tuple[int, list[str]]]]:
     """The header of a file and its lines as `(line, cells)`."""
+    csv.field_size_limit(max(csv.field_size_limit(), LARGEST_CELL))  # prompts with a long context are larger
     first = file.readline()
     lines = chain([first], file)
     if first.lstrip().startswith("{"):

@@ -19,11 +19,13 @@ from store.reports import count
 from store.write.files import Files
 from store.write.leftovers import clear_unborn, is_unborn
 from store.write.lock import WriterLock
-from store.write.source import COMMAND, REMARKS, Source
+from store.write.signals import HeldSignals
+from store.write.source import COMMAND, LABEL_KEYS, LABELS_BEFORE, REMARKS, Source
 from store.write.space import SpaceCheck, row_bytes
 from store.write.writer import StoreWriter
 
 __all__ = [
+    "LONGEST_COMMAND",
     "build_store",
     "check_new",
     "check_partial",
@@ -37,6 +39,7 @@ __all__ = [
 
 SUFFIX = ".partial"
 SHOWN_DIFFERENCES = 3
+LONGEST_COMMAND = 16_000  # characters of a command that are kept: merged stores keep those of all their parts
 SHOWN_COMMAND = 1000  # characters of a command: a shell may have put thousands of files into it
 
 Progress = Callable[[int], None]
@@ -81,7 +84,7 @@ def build_store(
     if path.exists():
         return _finished(path, source)
     partial = partial_path(path)
-    remembered = {COMMAND: command} if command else {}
+    remembered = {COMMAND: command[:LONGEST_COMMAND]} if command else {}
     writer = _open_partial(path, source, files, remembered)
     try:
         _drain(source, writer, remembered, progress, space)
@@ -103,12 +106,14 @@ def _drain(
     space: SpaceCheck | None,
 ) -> None:
     """Append and commit all rows that the store does not have."""
-    for trace_id, row in source.rows(start=len(writer)):
-        writer.provenance = source.provenance | source.remarks | remembered
-        writer.append(trace_id, row)
-        progress(len(writer))
-        if space is not None:
-            space(len(writer), row_bytes(row, source.schema))
+    with HeldSignals() as signals:
+        for trace_id, row in source.rows(start=len(writer)):
+            writer.provenance = source.provenance | source.remarks | remembered
+            with signals.held():
+                writer.append(trace_id, row)
+            progress(len(writer))
+            if space is not None:
+                space(len(writer), row_bytes(row, source.schema))
     writer.provenance = source.provenance | source.remarks | remembered
     writer.merge_runs()
 
@@ -234,7 +239,18 @@ def check_partial(partial: Path) -> None:
 
 def _is_begun(begun: TraceStore, source: Source) -> bool:
     """Whether a store holds what the source makes, or its beginning."""
-    return begun.schema == source.schema and identity(begun.provenance) == identity(source.provenance)
+    old, new = _compared(begun, source)
+    return begun.schema == source.schema and old == new
+
+
+def _compared(begun: TraceStore, source: Source) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What decides the rows, of a store and of a source; without the rule of labels that were given anew since."""
+    both = identity(begun.provenance), identity(source.provenance)
+    if LABELS_BEFORE in begun.provenance:
+        for one in both:
+            for key in (*LABEL_KEYS, LABELS_BEFORE):
+                one.pop(key, None)
+    return both
 
 
 def identity(provenance: Mapping[str, Any]) -> dict[str, Any]:
@@ -248,7 +264,7 @@ def _difference(begun: TraceStore, source: Source) -> str:
     columns = f"columns {list(begun.schema.columns)} in place of {list(source.schema.columns)}"
     if begun.schema.columns.keys() != source.schema.columns.keys():
         return columns
-    old, new = _flat(identity(begun.provenance)), _flat(identity(source.provenance))
+    old, new = (_flat(one) for one in _compared(begun, source))
     keys = [key for key in dict.fromkeys([*new, *old]) if old.get(key) != new.get(key)]
     if not keys:
         return f"{columns}, or of other shapes"

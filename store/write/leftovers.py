@@ -11,7 +11,7 @@ from store.format.zarr_json import array_json
 from store.write.array_writer import write_document
 from store.write.files import Files
 
-__all__ = ["clear_leftovers", "clear_unborn", "is_unborn"]
+__all__ = ["clear_leftovers", "clear_unborn", "foreign_arrays", "is_unborn"]
 
 
 def clear_leftovers(root: Path, manifest: Manifest, files: Files) -> None:
@@ -23,8 +23,10 @@ def clear_leftovers(root: Path, manifest: Manifest, files: Files) -> None:
     files.sync_dir(root)  # who renamed the manifest may have died before that was durable, and its leftovers go now
     files.remove_tree(root / WORKING_DIR)
     belonging = files_of(manifest)
+    foreign = foreign_arrays(root, manifest)
     for path in _paths_in(root):
-        if path not in belonging and could_be_ours(path):
+        is_foreign = path.partition("/")[0] in foreign
+        if path not in belonging and could_be_ours(path) and not is_foreign:
             files.remove(root / path)
             for folder in Path(path).parents[:-1]:
                 if not files.remove_if_empty(root / folder):
@@ -36,6 +38,30 @@ def clear_leftovers(root: Path, manifest: Manifest, files: Files) -> None:
         file = root / path / GROUP_FILE
         if file.is_file() and not _is_current(file, array, infos[path]):
             write_document(root, files, path, array_json(array.layout, array.n_items, infos[path]))
+
+
+def foreign_arrays(root: Path, manifest: Manifest) -> set[str]:
+    """Names of arrays in a store's directory that no writer of ours made, whatever they are called.
+
+    A writer gives an array the name of its column, as an attribute (or '@' in its path), and its metadata comes last:
+    an array with metadata that does not say so was added by another Zarr client.
+    """
+    known = {path.partition("/")[0] for path in files_of(manifest)}
+    found = set()
+    for folder in root.iterdir():
+        is_new = folder.is_dir() and folder.name not in known and "@" not in folder.name
+        if is_new and (folder / GROUP_FILE).is_file() and not _names_its_column(folder):
+            found.add(folder.name)
+    return found
+
+
+def _names_its_column(folder: Path) -> bool:
+    """Whether an array's metadata has the attribute of a column of that name."""
+    try:
+        metadata = json.loads((folder / GROUP_FILE).read_bytes())
+        return metadata["attributes"]["column"] == folder.name
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def is_unborn(root: Path) -> bool:

@@ -14,10 +14,12 @@ from typing import Any, Protocol, runtime_checkable
 
 from store.format.schema import Schema
 
-__all__ = ["COMMAND", "REMARKS", "Source"]
+__all__ = ["COMMAND", "LABELS_BEFORE", "LABEL_KEYS", "REMARKS", "Source"]
 
 REMARKS = "left_out"  # the key in the provenance of what a source could not use
 COMMAND = "command"  # the key in the provenance of the command line that made the store, or goes on making it
+LABEL_KEYS = ("label_rule", "label_rule_before", "score_threshold")  # the keys of how labels came about
+LABELS_BEFORE = "labels_before"  # the key of the labels that were replaced last, once the store was labelled anew
 
 
 @runtime_checkable

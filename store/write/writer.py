@@ -15,7 +15,7 @@ invisible to readers, and is cleared by the next writer before it does anything 
 
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
@@ -139,7 +139,12 @@ class StoreWriter:
 
     @classmethod
     def copy(
-        cls, path: str | Path, store: TraceStore, provenance: Mapping | None = None, files: Files | None = None
+        cls,
+        path: str | Path,
+        store: TraceStore,
+        provenance: Mapping | None = None,
+        files: Files | None = None,
+        progress: Callable[[int], None] = lambda done: None,
     ) -> "StoreWriter":
         """Start a new store at `path` with all rows of another, whose files are copied byte for byte.
 
@@ -151,6 +156,8 @@ class StoreWriter:
             The other store.
         provenance
             JSON object of the new store; the other's if None.
+        progress
+            Called after each file with the rows that the bytes copied so far amount to.
 
         Raises
         ------
@@ -165,18 +172,28 @@ class StoreWriter:
         lock = WriterLock(root)
         try:
             _clear_new(root, files)
-            cls._copy_files(root, store, provenance, files)
+            cls._copy_files(root, store, provenance, files, progress)
         finally:
             lock.release()
         return cls.open(root, files)
 
     @staticmethod
-    def _copy_files(root: Path, store: TraceStore, provenance: Mapping | None, files: Files) -> None:
+    def _copy_files(
+        root: Path,
+        store: TraceStore,
+        provenance: Mapping | None,
+        files: Files,
+        progress: Callable[[int], None],
+    ) -> None:
         manifest = read_manifest(store.path)
         try:
-            for inside in sorted(files_of(manifest) - {GROUP_FILE}):
+            sizes = {inside: (store.path / inside).stat().st_size for inside in files_of(manifest) - {GROUP_FILE}}
+            total, done = max(1, sum(sizes.values())), 0
+            for inside in sorted(sizes):
                 files.make_dirs((root / inside).parent)
                 files.copy_file(store.path / inside, root / inside)
+                done += sizes[inside]
+                progress(len(store) * done // total)
         except FileNotFoundError as error:
             if read_manifest(store.path).generation == store.generation:
                 raise CorruptError(f"{error.filename}: expected a file of the store, found none") from error
@@ -185,7 +202,9 @@ class StoreWriter:
         for directory in [root, *(path for path in root.rglob("*") if path.is_dir())]:
             files.sync_dir(directory)
         copied = replace(manifest, uuid=Manifest(manifest.schema).uuid, provenance=dict(provenance or store.provenance))
-        files.replace_text(root / GROUP_FILE, group_json(copied.to_attributes()), root / f"{GROUP_FILE}.new")
+        text = group_json(copied.to_attributes())
+        _check_size(root, text)
+        files.replace_text(root / GROUP_FILE, text, root / f"{GROUP_FILE}.new")
 
     @classmethod
     def open(cls, path: str | Path, files: Files | None = None) -> "StoreWriter":
@@ -200,8 +219,7 @@ class StoreWriter:
     def _publish(self, manifest: Manifest) -> None:
         """The moment of the commit."""
         text = group_json(manifest.to_attributes())
-        if len(text) > MAX_FILE_BYTES:
-            raise SchemaError(f"{self.root}: expected metadata of at most {MAX_FILE_BYTES} bytes, found {len(text)}")
+        _check_size(self.root, text)
         write_document(self.root, self.files, "", text)
         self._adopt(manifest)
 
@@ -227,6 +245,11 @@ class StoreWriter:
     @property
     def schema(self) -> Schema:
         return self._manifest.schema
+
+    @property
+    def generation(self) -> int:
+        """Number of commits so far."""
+        return self._manifest.generation
 
     def __len__(self) -> int:
         """Rows, the uncommitted ones included."""
@@ -561,6 +584,12 @@ def _axis_lengths(where: str, items: dict[str, np.ndarray], schema: Schema) -> d
                 f"{first[axis]!r}, found {len(value)}"
             )
     return {axis: len(items[name]) for axis, name in first.items()}
+
+
+def _check_size(root: Path, text: bytes) -> None:
+    """Raise SchemaError for metadata that no reader would take."""
+    if len(text) > MAX_FILE_BYTES:
+        raise SchemaError(f"{root}: expected metadata of at most {MAX_FILE_BYTES} bytes, found {len(text)}")
 
 
 def _check_new(root: Path) -> None:

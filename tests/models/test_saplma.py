@@ -10,7 +10,7 @@ from models import DETECTORS
 def test_the_layer_at_sixty_percent_of_the_depth(n_layers, layer):
     """By default the 20th of 32, and the like at other depths; counted from 0."""
     detector = DETECTORS["saplma"].build({"hs_last": (n_layers, 8)}, {"saplma_layer": None})
-    assert detector.layer == layer
+    assert detector.layer_read == layer
 
 
 @pytest.mark.parametrize("layer", [0, 2])

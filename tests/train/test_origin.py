@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 import models
 from models import DETECTORS, Detector, Outputs
@@ -224,3 +225,53 @@ def test_few_rows_of_a_class_are_told(tmp_path, capsys):
     assert "warning: the test split has" in captured.out
     assert any("fewer than 20 of a class" in one for one in json.loads((out / "results.json").read_text())["remarks"])
     assert "fewer than 20 of a class" in (out / "report.md").read_text()
+
+
+class Layered(LstmSolo):
+    """A detector with an attribute of a name that anybody may give."""
+
+    def __init__(self, *arguments, **settings):
+        super().__init__(*arguments, **settings)
+        self.layer = torch.nn.Linear(2, 2)
+
+
+def test_a_detector_may_call_a_part_of_it_layer(stores, tmp_path, monkeypatch):
+    """What the loop asks of detectors has names of its own."""
+    monkeypatch.setitem(DETECTORS, "layered", Layered)
+    results = json.loads((train(stores["low"], tmp_path / "run", "--models=layered") / "results.json").read_text())
+    assert "layer" not in results["models"]["layered"]["runs"][0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"layers": {"hs_last": 5}}, {"layers": [1]}, {"layers": {"hs_last": ["1"]}}, {"store": {"origins": [1]}}],
+)
+def test_a_damaged_record_is_one_line(low_run, stores, tmp_path, capsys, change):
+    results = json.loads((low_run / "results.json").read_text())
+    (tmp_path / "results.json").write_text(json.dumps(results | change))
+    status, out, (line,) = predict(capsys, tmp_path, stores["high"])
+    assert (status, out) == (2, [])
+    assert "what it says of the store or the layers is damaged" in line
+
+
+def test_a_record_of_other_layers_numbers_nothing(folder, capsys):
+    """Three numbers for two layers: they are counted from 1, and so it says."""
+    store = write(folder / "odd.zarr", [4, 5])
+    with StoreWriter.open(store) as writer:
+        writer.provenance = writer.provenance | {"layers": [8, 16, 24]}
+    out = train(store, folder / "odd", "--models=lstm_solo", "--layers=2")
+    assert "counted from 1" in capsys.readouterr().out
+    assert "2 (counted from 1: the store does not record their numbers)" in (out / "report.md").read_text()
+
+
+def test_a_directory_of_an_older_run_is_not_in_the_way_of_overwrite(stores, folder, capsys):
+    """Its layers were counted from 0, so its settings cannot be compared: what can be done is said."""
+    out = train(stores["low"], folder / "older", "--models=lstm_solo", "--layers=1-2")
+    known = json.loads((out / "run.json").read_text())
+    del known["layers"]
+    (out / "run.json").write_text(json.dumps(known))
+    arguments = ["--store", str(stores["low"]), "--output-dir", str(out), *SMALL, "--models=lstm_solo", "--layers=2"]
+    capsys.readouterr()
+    assert main(arguments) == 2
+    assert "give --overwrite to lose it" in capsys.readouterr().err
+    assert main([*arguments, "--overwrite"]) == 0

@@ -211,3 +211,9 @@ def test_a_run_beside_its_own_copy():
     found = compare_runs({"a": run, "b": run})
     assert found["comparisons"] == []
     assert [row[1] for row in build_areas(found).rows] == ["x", "y *", "y *", "(1 with the scores of a)"]
+
+
+def test_a_best_that_is_a_copy_is_all_that_is_shown():
+    """Nothing is hidden then, and nothing is said of it."""
+    runs = {"a": make_run({"x": 1}, "x"), "b": make_run({"x": 1}, "x")}
+    assert [row[1] for row in build_areas(compare_runs(runs)).rows] == ["x *", "x *"]

@@ -62,7 +62,7 @@ class ExtractReport:
 
 def _label_lines(store: TraceStore, source: HuggingFaceSource) -> list[str]:
     """How many labels of each kind, and warnings about them."""
-    labels = store.read(range(len(store)), ["label"])["label"]
+    labels = store.column("label")
     n_wrong, n_right, n_none = (int((labels == value).sum()) for value in (1, 0, -1))
     meanings = ((n_wrong, "wrong (label 1)"), (n_right, "right (label 0)"), (n_none, "without a label"))
     lines = [f"  {n:,} {text}" for n, text in meanings if n]

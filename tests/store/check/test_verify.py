@@ -318,3 +318,23 @@ def test_a_compressed_shard_in_the_place_of_another_is_damage(path):
     one, other = path / "zipped/c/0/0", path / "zipped/c/1/0"
     shutil.copy(one, other)
     assert {(p.kind, p.column, p.shard) for p in problems(path)} == {("damaged", "zipped", 1)}
+
+
+def test_arrays_that_another_client_added_are_not_ours_to_remove(tmp_path):
+    """They are named, and the next writer leaves them; what our own killed writer left goes."""
+    path = tmp_path / "s.zarr"
+    with StoreWriter.create(path, Schema({"x": Column("int32")})) as writer:
+        writer.append("a", {"x": 1})
+    mine = zarr.open_group(path, mode="a").create_array("my_embeddings", shape=(1, 4), dtype="float32")
+    mine[:] = 7
+    shutil.copytree(path / "x", path / "y")
+    metadata = json.loads((path / "y" / "zarr.json").read_text())
+    metadata["attributes"]["column"] = "y"
+    (path / "y" / "zarr.json").write_text(json.dumps(metadata))
+    report = verify_store(path)
+    assert {problem.file.partition("/")[0] for problem in report.problems} == {"my_embeddings"}
+    assert {problem.file.partition("/")[0] for problem in report.leftovers} == {"y"}
+    with StoreWriter.open(path) as writer:
+        writer.append("b", {"x": 2})
+    assert not (path / "y").exists()
+    assert (zarr.open_group(path, mode="r")["my_embeddings"][:] == 7).all()

@@ -5,6 +5,12 @@ import pytest
 from store.errors import NotFoundError, SchemaError
 from store.format.layers import choose_layers, format_layers, layer_numbers, parse_layers, recorded_layers
 
+
+def merged(*parts):
+    """The provenance of a store that was merged of others."""
+    return {"source": "merge", "stores": list(parts)}
+
+
 TEN = list(range(1, 11))
 SOME = [8, 16, 17, 24]
 
@@ -79,11 +85,12 @@ def test_formats_in_the_shortest_form():
         ({"layers": [3, 3, 4]}, [1, 2, 3]),
         ({"layers": "3-5"}, [1, 2, 3]),
         ({"layers": [True, 2, 3]}, [1, 2, 3]),
-        ({"stores": [{"layers": [3, 4, 5]}, {"layers": [3, 4, 5]}]}, [3, 4, 5]),
-        ({"stores": [{"layers": [3, 4, 5]}, {"stores": [{"layers": [3, 4, 5]}]}]}, [3, 4, 5]),
-        ({"stores": [{"layers": [3, 4, 5]}, {"layers": [1, 2, 3]}]}, [1, 2, 3]),
-        ({"stores": [{"layers": [3, 4, 5]}, {}]}, [1, 2, 3]),
-        ({"stores": []}, [1, 2, 3]),
+        (merged({"layers": [3, 4, 5]}, {"layers": [3, 4, 5]}), [3, 4, 5]),
+        (merged({"layers": [3, 4, 5]}, merged({"layers": [3, 4, 5]})), [3, 4, 5]),
+        (merged({"layers": [3, 4, 5]}, {"layers": [1, 2, 3]}), [1, 2, 3]),
+        (merged({"layers": [3, 4, 5]}, {}), [1, 2, 3]),
+        (merged(), [1, 2, 3]),
+        ({"stores": ["mine"], "layers": [3, 4, 5]}, [3, 4, 5]),
     ],
 )
 def test_a_store_without_a_record_counts_from_one(provenance, numbers):

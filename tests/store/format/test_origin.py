@@ -22,8 +22,14 @@ def test_the_origin_is_what_decides_whether_traces_are_comparable():
 def test_a_merged_store_has_the_origins_of_its_parts_each_once():
     """Through all merges."""
     other = FULL | {"weights_sha256": "b"}
-    merged = {"source": "merge", "stores": [FULL, {"stores": [other, FULL]}]}
+    merged = {"source": "merge", "stores": [FULL, {"source": "merge", "stores": [other, FULL]}]}
     assert origins_of(merged) == [ORIGIN, ORIGIN | {"weights_sha256": "b"}]
+
+
+def test_stores_of_somebody_else_s_are_no_merge():
+    """Provenance is free: what is not as `merge` writes it says nothing of an origin."""
+    assert origins_of(FULL | {"stores": ["a"]}) == [ORIGIN]
+    assert origins_of({"source": "merge", "stores": []}) == [{}]
 
 
 def test_the_first_difference_from_the_origin_most_like_it():

@@ -5,12 +5,23 @@ import shutil
 import numpy as np
 import pytest
 
-from store import Column, CorruptError, FormatError, NotFoundError, Schema, SchemaError, StoreWriter, TraceStore
+from store import (
+    Column,
+    CorruptError,
+    FormatError,
+    LockedError,
+    NotFoundError,
+    Schema,
+    SchemaError,
+    StoreWriter,
+    TraceStore,
+)
 from store.check.verify import verify_store
 from store.cli.main import main
 from store.sources.copies import merge_stores
 from store.sources.relabel import commit_labels, plan_labels, read_labels, set_labels, undo_labels
 from store.sources.scores import ScoreTable
+from store.write.build import build_store
 from store.write.files import Files
 
 COLUMNS = {"question_id": Column("utf8"), "score": Column("float32"), "label": Column("int8")}
@@ -174,22 +185,85 @@ def test_undo_of_nothing(path, label):
 
 
 def test_undo_without_the_file_or_with_another(path, label):
-    """A moved store needs its file; one that was edited is refused."""
+    """A store that was moved elsewhere needs its file; one that was edited is refused."""
     label("question_id,score\nq0,0.25\n")
-    backup = path.with_name("s.zarr.labels-1.csv")
-    moved = path.with_name("moved.zarr")
+    backup = backup_of(path)
+    (path.parent / "elsewhere").mkdir()
+    moved = path.parent / "elsewhere" / "moved.zarr"
     path.rename(moved)
-    with pytest.raises(NotFoundError, match=r"moved\.zarr\.labels-1\.csv: .*if the store was moved"):
+    with pytest.raises(NotFoundError, match=r"s\.zarr\.labels-\w{8}-1\.csv: .*if the store was moved"):
         undo_labels(moved)
-    shutil.copy(backup, moved.with_name("moved.zarr.labels-1.csv"))
+    shutil.copy(backup, moved.parent)
     undo_labels(moved)
     assert state(moved) == BEFORE
-    moved.rename(path)
-    newest = path.with_name("s.zarr.labels-2.csv")
-    path.with_name("moved.zarr.labels-2.csv").rename(newest)
+    newest = backup_of(moved)
     newest.write_text(newest.read_text().replace("0.25", "0.75"))
     with pytest.raises(CorruptError, match="expected the labels as they were saved"):
-        undo_labels(path)
+        undo_labels(moved)
+
+
+def test_a_store_that_is_renamed_finds_its_file(path, label):
+    """Where it is, and through a link to it, too."""
+    label("question_id,score\nq0,0.25\n")
+    renamed = path.rename(path.with_name("renamed.zarr"))
+    link = path.with_name("link.zarr")
+    link.symlink_to(renamed)
+    undo_labels(link)
+    assert state(renamed) == BEFORE
+    undo_labels(renamed)
+    assert state(renamed) != BEFORE
+
+
+def test_another_store_at_the_path_leaves_the_file_alone(path, label):
+    """The labels before of a store that was moved away are not written over."""
+    label("question_id,score\nq0,0.25\n")
+    old = path.rename(path.with_name("old.zarr"))
+    write(path)
+    label("question_id,score\nq0,0.125\n")
+    assert len(list(path.parent.glob("*.labels-*.csv"))) == 2
+    undo_labels(old)
+    assert state(old) == BEFORE
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "x",
+        {},
+        {"file": "a"},
+        {"file": "../a", "sha256": "b", "provenance": {}},
+        {"file": 1, "sha256": 2, "provenance": 3},
+    ],
+)
+def test_a_record_of_something_else_is_none(path, label, record):
+    """Provenance may hold anything: there is nothing to undo, and labelling goes on."""
+    with StoreWriter.open(path) as writer:
+        writer.provenance = PROVENANCE | {"labels_before": record}
+    status, said = label(None, "--undo")
+    assert (status, "nothing to undo" in said) == (2, True)
+    assert label("question_id,score\nq0,0.25\n")[0] == 0
+    undo_labels(path)
+    assert state(path) == BEFORE
+
+
+def test_a_plan_is_refused_once_something_else_was_committed(path):
+    """It would take back the other change, and that could not be undone."""
+    plan = plan_labels(TraceStore.open(path), ScoreTable.of_questions({"q0": 0.25}))
+    set_labels(path, {"q1": 0.25})
+    now = state(path)
+    with StoreWriter.open(path) as writer, pytest.raises(LockedError, match="plan them again"):
+        commit_labels(writer, plan)
+    assert state(path) == now
+
+
+def test_labels_that_do_not_fit_leave_no_file(tmp_path):
+    """Nothing was changed, so nothing has to be kept."""
+    path = write(tmp_path / "s.zarr")
+    plan = plan_labels(TraceStore.open(path), ScoreTable.of_questions({"q0": 0.25}))
+    plan.new.labels[0] = 2**40
+    with StoreWriter.open(path) as writer, pytest.raises(SchemaError):
+        commit_labels(writer, plan)
+    assert not list(tmp_path.glob("*.labels-*"))
 
 
 def test_undo_keeps_what_was_appended_since(path, label):
@@ -222,18 +296,26 @@ def test_labelled_stores_merge_with_others(tmp_path, path, label):
 
 
 def test_a_subset_of_a_labelled_store_can_be_undone_by_itself(tmp_path, path, label):
-    """It has the record of the whole store, whose generation may be its own."""
+    """It has the record of the whole store, and finds that one's labels before; then its own."""
     label("question_id,score\nq0,0.25\n")
     subset = tmp_path / "few.zarr"
     (tmp_path / "ids.txt").write_text("q0\nq1\n")
     assert main(["subset", str(subset), str(path), "--ids", str(tmp_path / "ids.txt")]) == 0
-    with pytest.raises(NotFoundError, match="is not there"):
-        undo_labels(subset)
+    undo_labels(subset)
+    assert state(subset) == ([1.0, 1.0], [0, 0])
+    assert backup_of(path)
     while TraceStore.open(subset).generation < 4:
         before = state(subset)
         set_labels(subset, {"q1": TraceStore.open(subset).generation / 8})
         undo_labels(subset)
         assert state(subset) == before
+
+
+def backup_of(path):
+    """The one file that keeps a store's labels before."""
+    uuid = TraceStore.open(path).uuid
+    (found,) = path.parent.glob(f"*.labels-{uuid[:8]}-*.csv")
+    return found
 
 
 class Stopped(Exception):
@@ -260,17 +342,23 @@ class StoppingFiles(Files):
         return counted
 
 
-@pytest.mark.parametrize("n", range(1, 60, 4))
+@pytest.mark.parametrize("n", [*range(1, 92, 3), 10_000])
 def test_killed_at_any_point_the_labels_before_can_be_had(path, n):
     """A second change that dies leaves either state, and undo finds the one before it."""
     set_labels(path, {"q0": 0.25})
     first = state(path)
+    table = ScoreTable.of_questions({"q1": 0.125})
+    second = plan_labels(TraceStore.open(path), table).new.scores.tolist()
+    stopped = False
     try:
         with StoreWriter.open(path, StoppingFiles(n)) as writer:
-            commit_labels(writer, plan_labels(TraceStore.open(path), ScoreTable.of_questions({"q1": 0.125})))
+            commit_labels(writer, plan_labels(TraceStore.open(path), table))
     except Stopped:
-        pass
+        stopped = True
+    assert stopped == (n < 92)  # some of them after the commit
     now = state(path)
+    if not stopped:
+        assert now[0][2] == second[2] != first[0][2]
     undo_labels(path)
     assert state(path) == (BEFORE if now == first else first)
 
@@ -346,3 +434,37 @@ def test_an_empty_store_is_refused(tmp_path):
         set_labels(tmp_path / "s.zarr", {"a": 1.0})
     with pytest.raises(FormatError):
         set_labels(tmp_path / "s.zarr", {})
+
+
+class Counting:
+    """A source of three labelled rows."""
+
+    schema = Schema(COLUMNS)
+    provenance, remarks = PROVENANCE, {}
+
+    def rows(self, start=0):
+        for i in range(start, 3):
+            yield f"q{i}", {"question_id": f"q{i}", "score": 1.0, "label": 0}
+
+
+@pytest.mark.parametrize("undone", [False, True])
+def test_a_labelled_store_is_still_what_its_command_made(tmp_path, undone):
+    """A script that makes, labels and trains may run once more; other settings are still refused."""
+    path = tmp_path / "s.zarr"
+    build_store(path, Counting())
+    set_labels(path, {"q0": 0.25})
+    if undone:
+        undo_labels(path)
+    assert read_labels(build_store(path, Counting())).labels.tolist() == ([0, 0, 0] if undone else [1, 0, 0])
+    other = Counting()
+    other.provenance = PROVENANCE | {"model": "other"}
+    with pytest.raises(SchemaError, match="model 'm' in place of 'other'"):
+        build_store(path, other)
+
+
+def test_a_store_that_is_not_finished_is_not_labelled(tmp_path, path, label, capsys):
+    """Its build could not go on: rows that are still to come have labels of their own."""
+    path.rename(tmp_path / "s.zarr.partial")
+    (tmp_path / "f.csv").write_text("question_id,score\nq0,1\n")
+    assert main(["label", str(tmp_path / "s.zarr.partial"), "--scores", str(tmp_path / "f.csv")]) == 2
+    assert "it is not finished" in capsys.readouterr().err

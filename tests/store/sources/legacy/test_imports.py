@@ -18,7 +18,8 @@ from store import NotFoundError, SchemaError, TraceStore
 from store.sources.copies import merge_stores
 from store.sources.legacy.files import find_files
 from store.sources.legacy.imports import ImportSource
-from store.sources.scores import read_scores
+from store.sources.relabel import set_labels
+from store.sources.scores import ScoreTable, read_scores
 from store.write.build import build_store, open_begun
 
 L, H, D = 3, 2, 8
@@ -586,6 +587,19 @@ def test_parts_of_raw_files_are_numbered_when_they_are_merged(tmp_path, n_parts)
         assert np.array_equal(merged[trace.id]["hidden_states"], trace["hidden_states"])
     with pytest.raises(SchemaError, match="in both"):
         merge_stores(tmp_path / "twice.zarr", [parts[0], parts[0]], lambda done: None)
+
+
+def test_parts_may_be_labelled_before_they_are_merged(tmp_path):
+    """One of them, or each by another file: what labels a part has says nothing of its ids."""
+    for i in range(2):
+        write(tmp_path / f"in/{i}.pkl", [Trace(1, n_tokens=4 + i).raw_v3()])
+    parts = [imported(tmp_path / f"{k}.zarr", tmp_path / "in", part=(k, 2))[0] for k in (1, 2)]
+    labels = ScoreTable("f", "label", kind="label", by_question={"tc_1": 1.0})
+    set_labels(parts[0].path, labels)
+    stores = [TraceStore.open(part.path) for part in parts]
+    merged = merge_stores(tmp_path / "m.zarr", stores, lambda done: None)
+    assert merged.ids[:] == ["tc_1", "tc_1#2"]
+    assert merged.column("label").tolist() == [1, -1]
 
 
 def test_a_part_may_hold_partners_only(tmp_path):
