@@ -117,6 +117,6 @@ def test_reading_needs_no_zarr():
 
 def test_names_take_no_torch():
     """What a command needs to refuse an argument comes at once."""
-    code = "import models, store.errors, store.format.layers, train.config, sys; print('torch' in sys.modules)"
+    code = "import models, store.cli.parser, train.config, sys; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "False"

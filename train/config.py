@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from models import BASELINES, DETECTORS, PROBES
+from store.cli.arguments import Version
 from store.errors import SchemaError, closest
 from store.format.layers import attach_layers, parse_layers
 from train.errors import ConfigError
@@ -238,16 +239,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One line, as a ConfigError, instead of argparse's usage and message."""
         raise ConfigError(f"{message}; see {self.prog} --help")
-
-
-class Version(argparse.Action):
-    """Print the version and end."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from store.extras import version_text
-
-        print(version_text())
-        parser.exit()
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -4,11 +4,13 @@ import argparse
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 from store.errors import SchemaError
 from store.format.layers import parse_layers
 
 __all__ = [
+    "Version",
     "add_columns",
     "add_ignore_space",
     "add_part",
@@ -22,6 +24,16 @@ __all__ = [
 ]
 
 Parser = argparse.ArgumentParser | argparse._ArgumentGroup
+
+
+class Version(argparse.Action):
+    """Print the version and end."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from store.extras import version_text
+
+        print(version_text())
+        parser.exit()
 
 
 def add_score_threshold(parser: Parser) -> None:

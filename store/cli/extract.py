@@ -6,17 +6,6 @@ transformers and torch are imported when it runs.
 import argparse
 from typing import TYPE_CHECKING
 
-from store.cli.arguments import (
-    add_columns,
-    add_ignore_space,
-    add_part,
-    add_score_threshold,
-    expand,
-    finite,
-    layers,
-    path,
-    positive,
-)
 from store.cli.progress import Progress
 from store.errors import NotFoundError, SchemaError
 from store.extras import missing_package
@@ -28,70 +17,7 @@ if TYPE_CHECKING:
     from store.sources.huggingface.source import HuggingFaceSource
     from store.sources.questions import Question
 
-__all__ = ["add_command"]
-
-EXAMPLES = """questions are JSON lines, a JSON array or CSV with question_id, question and answers (a list or
-one text; in CSV a JSON list or texts between |); TriviaQA and NQ-open are understood as they are. --limit counts before
---part. With --num-samples, the answers to question Q are the traces Q, Q#2, Q#3, ...
-
-examples:
-  python -m store extract traces.zarr --model meta-llama/Llama-2-7b-chat-hf --questions triviaqa.jsonl --chat-template
-  python -m store extract probes.zarr --model ./model --questions nq.jsonl --layers 8,16,24 --columns hs_last,label
-  python -m store extract base.zarr --model gpt2 --questions nq.jsonl --stop '\\n'
-  python -m store extract samples.zarr --model ./model --questions q.csv --num-samples 10 --temperature 0.7
-  python -m store extract part1.zarr --model ./model --questions q.csv --part 1/4
-
-Stopped, the same command goes on where it stood. A trace with a hidden state beyond float16 is left out and named;
---dtype bf16 keeps it. Exit status 0: all is there; 1: some questions or traces were left out.
-"""
-
-
-def add_command(commands: argparse._SubParsersAction) -> None:
-    """Add it to the parser of `python -m store`."""
-    raw = argparse.RawDescriptionHelpFormatter
-    made = commands.add_parser(
-        "extract", help="make a store of a model's answers", epilog=EXAMPLES, formatter_class=raw
-    )
-    made.add_argument("store", metavar="OUT", type=path, help="the store to make")
-    made.add_argument(
-        "--model", metavar="NAME_OR_PATH", type=expand, required=True, help="directory, or name on the Hub"
-    )
-    made.add_argument("--questions", metavar="FILE", type=path, required=True, help="what to ask")
-    made.add_argument("--limit", type=positive, help="only the first questions")
-    add_part(made, "of them")
-    prompt = made.add_argument_group("prompt")
-    prompt.add_argument(
-        "--prompt-template",
-        metavar="TEXT",
-        help=r"with {question}; \n is a new line (default 'Question: {question}\nAnswer:', or {question} in a chat)",
-    )
-    prompt.add_argument("--chat-template", action="store_true", help="ask in the tokenizer's own chat template")
-    running = made.add_argument_group("model")
-    running.add_argument("--dtype", choices=("bf16", "fp16", "fp32", "auto"), default="auto", help="(default auto)")
-    running.add_argument("--device", help="e.g. cuda:1 (default: cuda if there, else cpu)")
-    running.add_argument("--batch-size", type=positive, default=16, help="traces at once (default %(default)s)")
-    answers = made.add_argument_group("answers")
-    answers.add_argument("--max-new-tokens", type=positive, default=64, help="longest (default %(default)s)")
-    answers.add_argument("--stop", metavar="TEXT", help=r"ends an answer, e.g. '\n' for a model that never does itself")
-    answers.add_argument("--num-beams", type=positive, default=1, help="beam search (default %(default)s: greedy)")
-    answers.add_argument(
-        "--num-samples", metavar="K", type=positive, default=1, help="to each question; drawn, or the K best beams"
-    )
-    answers.add_argument("--temperature", type=finite, help="of what is drawn (default 1)")
-    answers.add_argument("--top-p", type=finite, default=1.0, help="draw from this much probability (default 1)")
-    answers.add_argument("--seed", type=int, default=0, help="of what is drawn (default %(default)s)")
-    kept = made.add_argument_group("what is kept")
-    kept.add_argument(
-        "--layers", type=layers, help="as the model numbers them: 8,16,24 or 8-16, -1 the last (default: all)"
-    )
-    add_columns(kept, " (no attn_: no maps computed)")
-    kept.add_argument("--top-k", type=positive, default=10, help="candidates for each token (default %(default)s)")
-    kept.add_argument(
-        "--labels", choices=("exact", "f1", "none"), default="exact", help="score of an answer (default exact match)"
-    )
-    add_score_threshold(kept)
-    add_ignore_space(kept)
-    made.set_defaults(run=run_extract)
+__all__ = ["run_extract"]
 
 
 def run_extract(args: argparse.Namespace) -> int:

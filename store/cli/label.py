@@ -1,10 +1,9 @@
-"""The commands `python -m store label` and `python -m store export`, and the arguments that say how scores are read."""
+"""`python -m store label` and `export`, and how files of scores are read."""
 
 import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.cli.arguments import finite, names, path
 from store.cli.progress import Progress
 from store.errors import SchemaError
 from store.read.store import TraceStore
@@ -16,150 +15,13 @@ if TYPE_CHECKING:
     from store.sources.relabel import LabelPlan
     from store.sources.scores import ScoreTable
 
-__all__ = ["add_commands", "add_score_columns", "read_given_scores", "run_export", "run_label", "understood_lines"]
+__all__ = ["read_given_scores", "run_export", "run_label", "understood_lines"]
 
 N_SHOWN = 3  # ids that are named of those that fit nothing
 
-READING = """FILE is CSV with a header (comma, semicolon or tab) or JSON lines. Columns are found by name:
-  trace_id      the value is of this trace
-  question_id   the value is of all traces of this question; where a line has a trace_id too,
-                that one counts
-  score, bleurt_score, bleurt, rouge_l, rougel
-                a score, higher is better: label 1 (hallucination) below --score-threshold, else 0
-  label, is_hallucination, hallucination
-                a label: 1 or true = hallucination, 0 or false = right, -1 = unlabelled
-Of the scores and labels exactly one may be there; else choose: --score-column, --label-column.
-A column where 1 means right is a score: --score-column correct. Empty values are passed over.
-In a store without question ids, those of FILE are compared with its trace ids."""
-
-LABEL_EXAMPLES = f"""{READING}
-
-Traces that FILE does not list keep score and label, unless --replace-all. A trace that gets a label
-has no score then, so that python -m train --score-threshold leaves it unlabelled. Scores of which a
-low one is better are stored with their sign turned: in every store label = 1 iff score < threshold.
-The threshold of python -m train --score-threshold is compared with the stored scores, so turn its
-sign too. If no id of FILE is in the store, nothing is changed.
-
-What FILE was understood to say, and how many labels change, is printed before anything is written.
-Scores and labels that are replaced are kept beside the store, in STORE.labels-ID-GENERATION.csv;
---undo brings back those before the last change, and done again takes that back.
-
-examples:
-  python -m store label traces.zarr --scores ground_truth_scores.csv
-  python -m store label traces.zarr --scores bleurt.csv --score-threshold 0.4 --dry-run
-  python -m store label traces.zarr --scores judged.csv --label-column wrong
-  python -m store label traces.zarr --scores ppl.csv --score-column ppl --lower-is-better \\
-      --score-threshold 20
-  python -m store label traces.zarr --undo
-"""
-
-EXPORT_EXAMPLES = """Always with trace_id, and with question_id where the store has it. Columns of one number or one
-text in each row can be exported; arrays (hidden states, attention) cannot. A score that is not there
-(NaN) is an empty cell in CSV and null in JSON lines; references is a JSON list, as text in CSV and
-Parquet, as a list in JSON lines. FILE appears whole or not at all. Parquet needs pyarrow.
-
-To have the answers judged: export them, add a column "score" (higher is better) or "label"
-(1 = hallucination) to the file, and give it to python -m store label. By the trace_id in it each
-sample of a question is scored by itself.
-
-examples:
-  python -m store export traces.zarr --columns question,answer,references --to answers.csv
-  python -m store export traces.zarr --columns answer,score --ids ids.txt --to few.jsonl
-  python -m store label traces.zarr --scores answers_judged.csv
-"""
-
-
-def add_commands(commands: argparse._SubParsersAction) -> None:
-    """Add them to the parser of `python -m store`."""
-    _add_label(commands)
-    _add_export(commands)
-
-
-def _add_label(commands: argparse._SubParsersAction) -> None:
-    label = commands.add_parser(
-        "label",
-        help="score and label the traces of a store, or take that back",
-        description="Give traces of a store scores and labels from a file, in one commit that touches nothing else.",
-        epilog=LABEL_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    label.add_argument("store", metavar="STORE", type=path)
-    source = label.add_mutually_exclusive_group(required=True)
-    source.add_argument("--scores", metavar="FILE", type=path, help="scores or labels by trace_id or question_id")
-    source.add_argument("--undo", action="store_true", help="bring back the labels before the last change")
-    add_score_columns(label)
-    label.add_argument(
-        "--score-threshold",
-        type=finite,
-        help=f"label 1 (hallucination) below it; above it with --lower-is-better (default {SCORE_THRESHOLD})",
-    )
-    label.add_argument(
-        "--replace-all",
-        action="store_true",
-        help="traces that FILE does not list lose score and label (default: they keep both)",
-    )
-    label.add_argument("--dry-run", action="store_true", help="print what would change, write nothing")
-    label.set_defaults(run=run_label)
-
-
-def _add_export(commands: argparse._SubParsersAction) -> None:
-    export = commands.add_parser(
-        "export",
-        help="write texts and numbers of traces to a CSV, JSON lines or Parquet file",
-        description="Write columns of a store to a table, one line for each trace.",
-        epilog=EXPORT_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    export.add_argument("store", metavar="STORE", type=path)
-    export.add_argument(
-        "--columns",
-        type=names,
-        help="names between commas, e.g. question,answer,references (default: all that can be exported)",
-    )
-    export.add_argument(
-        "--to",
-        metavar="FILE",
-        type=path,
-        required=True,
-        help="the file to write; its ending chooses the format: .csv, .jsonl or .parquet",
-    )
-    export.add_argument(
-        "--ids", metavar="FILE", type=path, help="only these: trace ids, one a line, in the order wanted"
-    )
-    export.add_argument("--overwrite", action="store_true", help="replace FILE if it is there (default: refuse)")
-    export.set_defaults(run=run_export)
-
-
-def add_score_columns(parser: argparse.ArgumentParser) -> None:
-    """`--score-column`, `--label-column`, `--higher-is-better` and `--lower-is-better`."""
-    column = parser.add_mutually_exclusive_group()
-    column.add_argument(
-        "--score-column", metavar="NAME", help="the column of the file to read as scores (default: by known names)"
-    )
-    column.add_argument(
-        "--label-column",
-        metavar="NAME",
-        help="the column of the file to read as labels, 1 = hallucination (default: by known names)",
-    )
-    direction = parser.add_mutually_exclusive_group()
-    direction.add_argument(
-        "--higher-is-better",
-        dest="lower_is_better",
-        action="store_false",
-        default=None,
-        help="high scores are right answers (default)",
-    )
-    direction.add_argument(
-        "--lower-is-better",
-        dest="lower_is_better",
-        action="store_true",
-        default=None,
-        help="low scores are right answers",
-    )
-
 
 def read_given_scores(args: argparse.Namespace) -> "ScoreTable | None":
-    """The file of `--scores`, read as `add_score_columns` says; None if there is none.
+    """The file of `--scores`, read as `read_scores` says; None if there is none.
 
     Raises SchemaError if it is said how a file is read that is not given.
     """
@@ -190,7 +52,7 @@ def understood_lines(table: "ScoreTable", threshold: float) -> list[str]:
 
 
 def _given_columns(args: argparse.Namespace) -> list[str]:
-    """The options of `add_score_columns` that were given."""
+    """The options on how a file of scores is read that were given."""
     direction = "--lower-is-better" if args.lower_is_better else "--higher-is-better"
     values = {
         "--score-column": args.score_column,

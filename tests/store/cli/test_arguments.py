@@ -9,6 +9,7 @@ import pytest
 from store import Column, Schema, StoreWriter
 from store.cli import main as cli
 from store.cli.arguments import expand, path
+from store.cli.parser import build_parser
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_every_path_of_a_command_expands_it():
     """No argument of `python -m store` is a bare Path."""
     bare = [
         (parser.prog, action.dest)
-        for parser in parsers(cli._parser())
+        for parser in parsers(build_parser())
         for action in parser._actions
         if action.type is Path
     ]
@@ -63,6 +64,6 @@ def test_commands_find_what_lies_in_the_home_directory(home, capsys):
 
 def test_a_model_and_sources_may_be_in_the_home_directory(home):
     """Which are no paths always: a name on the Hub, a pattern."""
-    parse = cli._parser().parse_args
+    parse = build_parser().parse_args
     assert parse(["extract", "o", "--model", "~/model", "--questions", "~/q"]).model == f"{home}/model"
     assert parse(["import", "o", "~/old/*.pkl", "new/"]).sources == [f"{home}/old/*.pkl", "new/"]

@@ -1,0 +1,46 @@
+"""`python -m store verify` and `repair`."""
+
+import argparse
+import json
+
+from store.check.repair import plan_repair, repair_store
+from store.check.verify import verify_store
+from store.cli.progress import Progress
+
+__all__ = ["run_repair", "run_verify"]
+
+
+def run_verify(args: argparse.Namespace) -> int:
+    """Verify; 1 if something is wrong."""
+    with Progress(_share, _gigabytes) as progress:
+        report = verify_store(args.store, quick=args.quick, progress=lambda *done: progress(done))
+    if args.json:
+        print(json.dumps({"store": str(args.store)} | report.to_json(), indent=1))
+        return int(bool(report.problems))
+    checked = "quick: chunks were not read" if args.quick else f"{report.bytes / 1e9:.2f} GB checked"
+    writer = "; a writer is at work, what it has not committed was not judged" if report.writer else ""
+    print(f"{args.store}: {report.headline()} ({report.rows:,} traces, {checked}{writer})")
+    for line in report.all_lines() if args.verbose else report.lines():
+        print(line)
+    return int(bool(report.problems))
+
+
+def run_repair(args: argparse.Namespace) -> int:
+    """Repair, or tell what that would do; 1 if there is something to do."""
+    with Progress(_share, _gigabytes) as progress:
+        plan = plan_repair(args.store, lambda *done: progress(done), args.drop_columns)
+    print("\n".join([f"{args.store}: {plan.headline()}", *plan.lines(args.store)]))
+    if not args.yes:
+        return int(plan.has_work)
+    with Progress(lambda done: done / max(1, plan.report.rows)) as progress:
+        store = repair_store(args.store, plan, progress)
+    print(f"{args.store}: repaired, {len(store):,} traces")
+    return 0
+
+
+def _share(done: tuple[int, int]) -> float:
+    return done[0] / max(1, done[1])
+
+
+def _gigabytes(done: tuple[int, int]) -> str:
+    return f"{done[0] / 1e9:.1f} of {done[1] / 1e9:.1f} GB"

@@ -1,0 +1,119 @@
+"""`python -m store info` and `get`: what a store holds, and one trace of it."""
+
+import argparse
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from store.format.schema import Column
+from store.read.store import TraceStore
+from store.read.trace import Trace
+from store.reports import count
+from store.write.build import command_line, is_partial
+
+__all__ = ["describe", "run_get", "run_info"]
+
+
+def run_info(args: argparse.Namespace) -> int:
+    """Print what a store holds."""
+    store = TraceStore.open(args.store)
+    print(json.dumps(describe(store), indent=1) if args.json else _info_text(describe(store)))
+    return 0
+
+
+def describe(store: TraceStore) -> dict:
+    """What `info` shows, as JSON."""
+    columns = {name: _describe_column(store, name, column) for name, column in store.schema.stored.items()}
+    unfinished = {"unfinished": command_line(store)} if is_partial(store.path) else {}
+    return unfinished | {
+        "path": str(store.path),
+        "rows": len(store),
+        "bytes": _bytes_under(store.path),
+        "generation": store.generation,
+        "uuid": store.uuid,
+        "columns": columns,
+        "provenance": store.provenance,
+    }
+
+
+def _describe_column(store: TraceStore, name: str, column: Column) -> dict:
+    return {
+        "dtype": column.dtype,
+        "item_shape": list(column.item_shape),
+        "axis": store.schema.axis_of(name),
+        "axis_names": list(column.axis_names),
+        "items": store.n_items(name),
+        "bytes": _bytes_under(store.path / store.schema.layout(name).path),
+        "codec": column.codec or "raw",
+        "split": list(column.split),
+    }
+
+
+def _bytes_under(path: Path) -> int:
+    """Bytes that the files under a directory take on disk."""
+    return sum(file.stat().st_blocks * 512 for file in path.rglob("*") if file.is_file())
+
+
+def _info_text(info: dict) -> str:
+    rows = [("column", "dtype", "shape of a row", "items", "on disk", "codec")]
+    for name, c in info["columns"].items():
+        rows.append((name, c["dtype"], _shape_text(c), f"{c['items']:,}", _size_text(c["bytes"]), c["codec"]))
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    table = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    size = f"{count(info['rows'], 'trace')}, {_size_text(info['bytes'])}, generation {info['generation']}"
+    head = f"{info['path']}: {size}"
+    if "unfinished" in info:
+        head += f"\nunfinished; go on with: {info['unfinished']}"
+    provenance = [f"{key}: {_one_line(value)}" for key, value in info["provenance"].items()]
+    return "\n".join([head, "", *table, "", "provenance", *(provenance or ["(none)"])])
+
+
+def _shape_text(column: dict) -> str:
+    if column["dtype"] == "utf8":
+        return "text"
+    item = [f"{n} {name}" for n, name in zip(column["item_shape"], column["axis_names"], strict=False)]
+    parts = [column["axis"], *(item or map(str, column["item_shape"]))]
+    return " x ".join(filter(None, parts)) or "one number"
+
+
+def _size_text(n_bytes: int) -> str:
+    if n_bytes < 1000:
+        return f"{n_bytes} B"
+    power = min(int(math.log10(n_bytes)) // 3, 4)
+    return f"{n_bytes / 1000**power:.1f} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
+
+
+def _one_line(value: object) -> str:
+    return value if isinstance(value, str) and value.isprintable() else json.dumps(value)
+
+
+def run_get(args: argparse.Namespace) -> int:
+    """Print one trace."""
+    trace = TraceStore.open(args.store)[args.trace_id]
+    names = args.columns or list(trace)
+    if args.json:
+        values = {name: _json_value(trace[name]) for name in names}
+        print(json.dumps({"trace_id": trace.id, "row": trace.row} | values))
+    else:
+        print("\n".join([f"trace_id: {trace.id}", f"row: {trace.row}", *(_value_text(trace, name) for name in names)]))
+    return 0
+
+
+def _json_value(value: np.ndarray | torch.Tensor | str) -> object:
+    """Plain numbers, exact when read back; NaN and infinity as Python's json writes them."""
+    return value if isinstance(value, str) else value.tolist()
+
+
+def _value_text(trace: Trace, name: str) -> str:
+    value = trace[name]
+    if isinstance(value, str):
+        return f"{name}: {value}"
+    if not value.ndim:
+        return f"{name}: {value.item()}"
+    array = value.float().numpy() if isinstance(value, torch.Tensor) else value
+    shape = " x ".join(map(str, array.shape))
+    text = np.array2string(array, threshold=24, edgeitems=2, precision=4, separator=", ")
+    return f"{name}: {trace.store.schema.columns[name].dtype} {shape}\n    " + text.replace("\n", "\n    ")
