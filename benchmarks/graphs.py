@@ -37,7 +37,7 @@ from benchmarks.harness import Parser, alternate, finish, parser, run
 from models.gnn import GnnDetLstm, two_linear
 from models.graphs import build_graphs
 from store import Batch, Ragged
-from train.cpu import cpu_arithmetic, default_threads
+from train.fit.cpu import cpu_arithmetic, default_threads
 
 STEPS = ("layer by layer", "PyG's GINEConv, one batch", "ours")
 

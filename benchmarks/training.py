@@ -20,12 +20,12 @@ from store import Column, TraceStore
 
 with needs_extra("train"):
     from train.config import Config
-    from train.cpu import cpu_arithmetic, default_threads
-    from train.data import TrainingData
-    from train.device import build_fabric
-    from train.experiment import build_detector, hidden_size
-    from train.loop import Hooks, Training
-    from train.split import read_split
+    from train.data.batches import TrainingData
+    from train.data.split import read_split
+    from train.fit.cpu import cpu_arithmetic, default_threads
+    from train.fit.device import build_fabric
+    from train.fit.loop import Hooks, Training
+    from train.run.experiment import build_detector, hidden_size
 
 N_LAYERS, STATE_SIZE, N_TOKENS = 32, 4096, 50
 LABELS = {"question_id": Column("utf8"), "label": Column("int8")}

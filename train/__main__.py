@@ -3,7 +3,7 @@
 import os
 import sys
 
-from train.cli import main
+from train.commands.main import main
 
 status = main()
 if int(os.environ.get("WORLD_SIZE", "1")) > 1:

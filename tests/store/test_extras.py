@@ -16,9 +16,14 @@ from store.extras import find_checkout, missing_package, version_text
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = {
-    "train": ("train.cli", ["--store", "none.zarr"], "train", "rich"),
-    "compare": ("train.cli", ["compare", "none"], "train", "rich"),
-    "predict": ("train.cli", ["predict", "--run", "none", "--store", "none.zarr"], "train", "lightning_fabric"),
+    "train": ("train.commands.main", ["--store", "none.zarr"], "train", "rich"),
+    "compare": ("train.commands.main", ["compare", "none"], "train", "rich"),
+    "predict": (
+        "train.commands.main",
+        ["predict", "--run", "none", "--store", "none.zarr"],
+        "train",
+        "lightning_fabric",
+    ),
     "extract": (
         "store.cli.main",
         ["extract", "t.zarr", "--model", "m", "--questions", "q.jsonl"],

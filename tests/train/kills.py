@@ -3,8 +3,8 @@
 import os
 import signal
 
-from train.cli import main
-from train.experiment import TrainingHooks
+from train.commands.main import main
+from train.run.experiment import TrainingHooks
 
 
 def killed_at(step, arguments):

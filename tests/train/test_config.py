@@ -161,7 +161,10 @@ def test_the_version_is_that_of_the_store(capsys):
 @pytest.mark.parametrize("flag", ["--models=lstm_sol", "--on-top-of=logreg_bst"])
 def test_wrong_names_are_found_without_torch(flag):
     """Before the seconds that it takes to import it; the names that there are are listed."""
-    code = f"import sys\nfrom train.cli import main\nstatus = main([{flag!r}])\nprint(status, 'torch' in sys.modules)"
+    code = (
+        f"import sys\nfrom train.commands.main import main\nstatus = main([{flag!r}])\n"
+        "print(status, 'torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.split() == ["2", "False"]
     (line,) = done.stderr.splitlines()

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from train import cli
+from train.commands import main as cli
 from train.errors import TrainError
 
 

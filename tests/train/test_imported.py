@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 
 from store import Column, Schema, StoreWriter
 from store.cli.main import main as store_main
-from train.cli import main
+from train.commands.main import main
 
 N, L, D = 240, 2, 8
 SMALL = ["--epochs", "2", "--gnn-hidden", "8", "--latent-dim", "8", "--lstm-hidden", "8", "--force-cpu"]

@@ -9,17 +9,17 @@ import torch
 from models import BASELINES, Detector, Outputs
 from store import TraceStore
 from store.sources.split import SIDES
-from train import experiment
-from train.checkpoint import load_checkpoint, save_checkpoint
 from train.config import Arguments, Config
-from train.data import TrainingData
-from train.device import build_fabric
+from train.data.batches import TrainingData
+from train.data.split import label_scores, read_split, split_rows
 from train.errors import CheckpointError
-from train.judge import Scored, judge
-from train.loop import Hooks, fit
-from train.metrics import threshold_metrics, youden_threshold
-from train.probes import score_probe
-from train.split import label_scores, read_split, split_rows
+from train.evaluate.judge import Scored, judge
+from train.evaluate.metrics import threshold_metrics, youden_threshold
+from train.fit.device import build_fabric
+from train.fit.loop import Hooks, fit
+from train.fit.probes import score_probe
+from train.run import experiment
+from train.run.checkpoint import load_checkpoint, save_checkpoint
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from train.files import make_directory, replace_file
 from train.report.evidence import Evidence, gather_evidence
 from train.report.html import render_html
 from train.report.markdown import render_markdown
-from train.report.record import write_results, write_scores
 from train.report.sections import PICTURES, Section, build_sections, find_title
 from train.report.table import print_table
+from train.run.results import write_results, write_scores
 
 if TYPE_CHECKING:
-    from train.data import TrainingData
-    from train.experiment import Experiment
+    from train.data.batches import TrainingData
+    from train.run.experiment import Experiment
 
 __all__ = ["print_table", "write_pages", "write_report", "write_results", "write_scores"]
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from train.metrics import confidence, youden_threshold
+from train.evaluate.metrics import confidence, youden_threshold
 
 if TYPE_CHECKING:
-    from train.data import TrainingData
-    from train.experiment import Experiment
-    from train.judge import Scored
+    from train.data.batches import TrainingData
+    from train.evaluate.judge import Scored
+    from train.run.experiment import Experiment
 
 __all__ = ["Evidence", "Mistake", "find_mistakes", "gather_evidence", "no_texts"]
 

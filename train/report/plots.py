@@ -19,7 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from train.metrics import N_BINS, aurc, calibration_bins, pr_points, risk_coverage, roc_points
+from train.evaluate.metrics import N_BINS, aurc, calibration_bins, pr_points, risk_coverage, roc_points
 from train.report.evidence import Evidence
 from train.report.table import short
 

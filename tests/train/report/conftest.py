@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from train.comparison import compare_pairs, find_verdict
 from train.config import Config
-from train.judge import Scored, judge
+from train.data.split import Split
+from train.evaluate.judge import Scored, judge
+from train.evaluate.paired_tests import compare_pairs, find_verdict
 from train.report.evidence import Evidence
-from train.split import Split
 
 N = 60  # rows of each side
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from train.judge import Scored
-from train.metrics import confidence, youden_threshold
+from train.evaluate.judge import Scored
+from train.evaluate.metrics import confidence, youden_threshold
 from train.report.evidence import find_mistakes
 
 

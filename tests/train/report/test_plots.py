@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from train.metrics import aurc, auroc, risk_coverage, roc_points
+from train.evaluate.metrics import aurc, auroc, risk_coverage, roc_points
 from train.report import plots
 from train.report.table import short
 
@@ -55,7 +55,7 @@ def test_legends_have_the_numbers(make_evidence):
 
 
 def test_lines_are_those_of_the_metrics(make_evidence):
-    """Of the first seed, points as `train.metrics` gives them."""
+    """Of the first seed, points as `train.evaluate.metrics` gives them."""
     evidence = make_evidence(models=1, baselines=0, n_runs=2)
     scores, threshold = next(evidence.runs("model_0"))
     roc, risk = (draw(evidence).axes[0].lines[-1].get_xydata().T for draw in (plots.draw_roc, plots.draw_risk_coverage))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from store import Column, Schema, StoreWriter
-from train.cli import main
+from train.commands.main import main
 from train.errors import OutputError
 from train.report import write_pages
 from train.report.sections import build_sections

@@ -1,0 +1,231 @@
+"""The command: every mistake is one line on stderr, exit status 2, and nothing written; Ctrl-C is 130."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from models import BASELINES
+from store import Column, Schema, StoreWriter
+from train.commands import main as cli
+from train.commands.main import main
+
+ROOT = Path(__file__).parents[3]
+
+
+def fail(capsys, tmp_path, *argv):
+    """Run a command that must fail; give its one line."""
+    out = tmp_path / "out"
+    assert main([*map(str, argv), "--output-dir", str(out)]) == 2
+    captured = capsys.readouterr()
+    lines = captured.err.splitlines()
+    assert len(lines) == 1
+    assert captured.out == ""
+    assert lines[0].startswith("python -m train: ")
+    assert not out.exists()
+    return lines[0]
+
+
+def test_a_path_that_is_not_there(capsys, tmp_path):
+    """The path is named."""
+    assert "nowhere.zarr" in fail(capsys, tmp_path, "--store", tmp_path / "nowhere.zarr")
+
+
+def test_a_store_that_is_not_finished(capsys, tmp_path, make_store, labels):
+    """The build that was stopped is named, and how it goes on."""
+    make_store(labels, name="big.zarr.partial")
+    line = fail(capsys, tmp_path, "--store", tmp_path / "big.zarr")
+    assert "big.zarr.partial holds 200 traces" in line
+
+
+def test_a_path_that_is_no_store(capsys, tmp_path):
+    """A directory of something else is named."""
+    (tmp_path / "photos").mkdir()
+    assert "photos" in fail(capsys, tmp_path, "--store", tmp_path / "photos")
+
+
+def test_a_store_of_a_newer_format(capsys, tmp_path, make_store, labels):
+    """The versions are named."""
+    store = make_store(labels)
+    text = json.loads((store / "zarr.json").read_text())
+    text["attributes"]["trace_store"]["format_version"] = 99
+    (store / "zarr.json").write_text(json.dumps(text))
+    assert "99" in fail(capsys, tmp_path, "--store", store)
+
+
+def test_a_column_that_a_detector_lacks(capsys, tmp_path, make_store, labels):
+    """The detector, the column and the flag that leaves it out are named."""
+    store = make_store(labels, columns=["question_id", "label", "hs_last"])
+    line = fail(capsys, tmp_path, "--store", store)
+    assert "gnn_det_lstm: expected column 'hidden_states'" in line
+    assert "--no-run-gnn-det" in line
+
+
+@pytest.mark.parametrize("column", ["label", "question_id"])
+def test_a_column_that_the_split_lacks(capsys, tmp_path, make_store, labels, column):
+    """Without labels or questions there is nothing to split."""
+    columns = [c for c in ("question_id", "label", "hs_last", "hidden_states", "attn_mean") if c != column]
+    assert f"the split: expected column '{column}'" in fail(capsys, tmp_path, "--store", make_store(labels, columns))
+
+
+def test_a_store_without_labels(capsys, tmp_path, make_store):
+    """All unlabelled is said with the count."""
+    assert "found all 30 unlabelled" in fail(capsys, tmp_path, "--store", make_store([-1] * 30))
+
+
+def test_a_side_with_one_class(capsys, tmp_path, make_store):
+    """The side and both counts are named."""
+    line = fail(capsys, tmp_path, "--store", make_store([0] * 60))
+    assert "train side: expected both classes, found 0 hallucinations among" in line
+
+
+def test_a_value_out_of_range(capsys, tmp_path):
+    """The flag, its range and the value are named, before any store is opened."""
+    line = fail(capsys, tmp_path, "--attn-threshold", "7", "--store", "nowhere.zarr")
+    assert "--attn-threshold: expected at least 0 and at most 1, found 7" in line
+
+
+def test_infinite_states(capsys, tmp_path, make_store, labels):
+    """An infinity in the states stops the run with the trace's id."""
+
+    def poison(number, row):
+        if number in (1, 2, 3, 4, 5, 6, 7, 8, 9):
+            row["hs_last"][0, 0] = float("inf")
+
+    store = make_store(labels, change=poison)
+    assert main(["--store", str(store), "--output-dir", str(tmp_path / "out"), "--epochs", "1"]) == 2
+    assert "expected a finite number" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_an_output_directory_that_cannot_be(capsys, tmp_path, store_path):
+    """A file in its place is said."""
+    (tmp_path / "file").write_text("")
+    assert main(["--store", str(store_path), "--output-dir", str(tmp_path / "file")]) == 2
+    assert "expected a directory to write results in" in capsys.readouterr().err
+
+
+def test_the_example_is_built_once(tmp_path, monkeypatch):
+    """Without --store the example is built where it is missing, and only there."""
+    built = []
+
+    def build(path):
+        built.append(path)
+        path.mkdir(parents=True)
+
+    path = tmp_path / "data" / "example.zarr"
+    assert cli.build_example_once(path, build) == path == cli.build_example_once(path, build)
+    assert built == [path]
+
+
+def test_interrupt_leaves_whole_files(store_path, tmp_path):
+    """Ctrl-C in the middle of training: exit status 130, one line, and no temporary file."""
+    out = tmp_path / "out"
+    command = [
+        sys.executable,
+        "-m",
+        "train",
+        "--store",
+        store_path,
+        "--output-dir",
+        out,
+        "--epochs",
+        "5000",
+        "--patience",
+        "5000",
+    ]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    foreground = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 - a job in the background ignores it
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, preexec_fn=foreground
+    ) as process:
+        deadline = time.monotonic() + 60
+        while (
+            not (out / "lstm_solo-seed0.state.pt").exists() and time.monotonic() < deadline and process.poll() is None
+        ):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in err.splitlines()[-1]
+    assert "Traceback" not in err
+    baselines = {f"{name}.pt" for name in BASELINES}
+    others = {".lock", "run.json", "lstm_solo-seed0.state.pt", "tensorboard"}
+    assert {path.name for path in out.iterdir()} == others | baselines
+
+
+@pytest.mark.parametrize(
+    "name, column, value, message",
+    [
+        ("question_id", Column("int32"), 3, "expected column 'question_id' to be text, found fixed with 0 item axes"),
+        ("label", Column("utf8"), "1", "expected column 'label' to be fixed with 0 item axes, found text"),
+        ("hs_last", Column("float16", (4,)), np.zeros(4, np.float16), "column 'hs_last' to be fixed with 2 item axes"),
+        ("hidden_states", Column("float16", (2, 4)), np.zeros((2, 4), np.float16), "to be ragged with 2 item axes"),
+    ],
+)
+def test_a_column_of_another_kind(capsys, tmp_path, name, column, value, message):
+    """A name alone does not make a column: its kind and shape are checked before anything is written."""
+    columns = {
+        "question_id": Column("utf8"),
+        "label": Column("int8"),
+        "hs_last": Column("float16", (2, 4)),
+        "hidden_states": Column("float16", (2, 4), axis="tokens"),
+        "attn_mean": Column("float16", (2,), axis="pairs"),
+    }
+    row = {
+        "question_id": "q",
+        "label": 1,
+        "hs_last": np.zeros((2, 4), np.float16),
+        "hidden_states": np.zeros((1, 2, 4), np.float16),
+        "attn_mean": np.zeros((1, 2), np.float16),
+    }
+    with StoreWriter.create(tmp_path / "s.zarr", Schema(columns | {name: column})) as writer:
+        writer.append("a", row | {name: value})
+    assert message in fail(capsys, tmp_path, "--store", tmp_path / "s.zarr")
+
+
+def test_a_trace_with_the_wrong_number_of_pairs(capsys, tmp_path, make_store, labels):
+    """The trace is named before anything is trained."""
+
+    def drop_a_pair(number, row):
+        if number == 7:
+            row["attn_mean"] = row["attn_mean"][1:]
+
+    line = fail(capsys, tmp_path, "--store", make_store(labels, change=drop_a_pair))
+    assert "column 'attn_mean', trace 't7': expected T(T+1)/2 =" in line
+
+
+def test_results_never_go_into_the_store(capsys, store_path):
+    assert main(["--store", str(store_path), "--output-dir", str(store_path / "label")]) == 2
+    assert "expected a directory outside the store" in capsys.readouterr().err
+
+
+def test_an_empty_store_name_is_not_the_example(capsys, tmp_path):
+    """An unset variable in a shell script must not train on something else."""
+    assert "expected a trace store" in fail(capsys, tmp_path, "--store", "")
+
+
+@pytest.mark.parametrize("flag", ["--seed", "--top-k", "--lstm-hidden", "--epochs"])
+def test_absurdly_large_numbers(capsys, tmp_path, flag):
+    assert f"{flag}: expected" in fail(capsys, tmp_path, flag, "9" * 400)
+
+
+@pytest.mark.parametrize("command", [["predict", "--run", "RUN", "--store", "STORE"], ["compare", "RUN", "RUN"]])
+def test_a_reader_that_leaves_is_no_error(store_path, tmp_path, command):
+    """`... | head -1`: neither a traceback nor a line on stderr."""
+    out = tmp_path / "run"
+    assert main(["--store", str(store_path), "--output-dir", str(out), "--models=lstm_solo", "--epochs=1"]) == 0
+    places = {"RUN": str(out), "STORE": str(store_path)}
+    command = [sys.executable, "-m", "train", *(places.get(word, word) for word in command)]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(command, cwd=ROOT, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert "Traceback" not in done.stderr
+    assert "Broken" not in done.stderr
+    assert done.returncode == 0

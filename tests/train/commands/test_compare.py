@@ -1,0 +1,139 @@
+"""The command `python -m train compare`: tables, files, and one line for every mistake."""
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from train.commands.main import main
+from train.run.results import read_run
+
+SMALL = ["--epochs", "1", "--lstm-hidden", "8", "--force-cpu", "--no-run-gnn-det", "--no-run-gvae"]
+
+
+@pytest.fixture(scope="module")
+def run_dirs(store_path, tmp_path_factory):
+    """Two runs on one split, and one on another: --dropout differs, and --seed."""
+    path = tmp_path_factory.mktemp("runs")
+    for name, flags in {"a": [], "b": ["--dropout", "0.9"], "other": ["--seed", "5"]}.items():
+        assert main(["--store", str(store_path), "--output-dir", str(path / name), *SMALL, *flags]) == 0
+    return path
+
+
+def compare(capsys, *argv):
+    """Exit status, stdout and stderr of the command."""
+    status = main(["compare", *map(str, argv)])
+    return status, *capsys.readouterr()
+
+
+def test_a_run_against_itself(run_dirs, capsys):
+    """There is nothing to test; and the AUROCs are those of its own results."""
+    status, out, _ = compare(capsys, run_dirs / "a", run_dirs / "a", "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert list(found["runs"]) == [str(run_dirs / "a"), f"{run_dirs / 'a'} (2)"]
+    assert found["comparisons"] == []
+    results = json.loads((run_dirs / "a" / "results.json").read_text())
+    entries = results["models"] | results["baselines"]
+    for one in found["runs"].values():
+        assert {name: area["auroc"] for name, area in one["auroc"].items()} == {
+            name: pytest.approx(entry["test"]["auroc"]) for name, entry in entries.items()
+        }
+        assert {name: area["ci"] for name, area in one["auroc"].items()} == {
+            name: entry["test"]["auroc_ci"] for name, entry in entries.items()
+        }
+
+
+def test_tables_on_the_terminal(run_dirs, capsys):
+    """Every run, every name, in 80 columns, nothing cut."""
+    status, out, err = compare(capsys, run_dirs / "a", run_dirs / "b")
+    assert (status, err) == (0, "")
+    assert all(word in out for word in ("lstm_solo *", "logreg_best", "a - b", "on the test side of every run"))
+    assert "…" not in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_other_splits_are_reduced_to_what_is_common(run_dirs, capsys):
+    """The rows that both were tested on, and how many were left out."""
+    runs = [read_run(run_dirs / name) for name in ("a", "other")]
+    tested = [{i for i, side in zip(run.trace_ids, run.sides, strict=True) if side == "test"} for run in runs]
+    status, out, err = compare(capsys, run_dirs / "a", run_dirs / "other", "--json")
+    assert (status, err) == (0, "")
+    found = json.loads(out)
+    assert found["rows"] == len(tested[0] & tested[1]) == 9
+    assert found["left_out"] == len(tested[0] ^ tested[1])
+
+
+def test_output_files(run_dirs, capsys, tmp_path):
+    """Markdown has both tables, CSV every number of the JSON in full."""
+    argv = [run_dirs / "a", run_dirs / "b"]
+    assert compare(capsys, *argv, "--output", tmp_path / "x.md")[0] == 0
+    text = (tmp_path / "x.md").read_text()
+    assert "| a | lstm_solo \\* | " in text
+    assert "| a - b | lstm_solo \\* | " in text
+    found = json.loads(compare(capsys, *argv, "--output", tmp_path / "x.csv", "--json")[1])
+    with (tmp_path / "x.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    areas = {(line["run"], line["name"]): float(line["value"]) for line in lines if line["what"] == "auroc"}
+    assert areas == {
+        (name, model): one["auroc"] for name, run in found["runs"].items() for model, one in run["auroc"].items()
+    }
+    tests = [[float(line[key]) for key in ("value", "low", "high", "p_holm")] for line in lines if line["other_run"]]
+    assert tests == [[one["difference"], *one["ci"], one["p_holm"]] for one in found["comparisons"]]
+
+
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        ([], "DIR"),
+        (["nowhere"], "nowhere/results.json: expected a file of a finished run"),
+        (["a", "--output", "x.pdf"], "--output: expected a file that ends in .md or .csv, found 'x.pdf'"),
+        (["a", "--output", "no/where.md"], "--output: expected a place to write to"),
+        (["a", "--flag"], "--flag"),
+    ],
+)
+def test_mistakes_are_one_line(run_dirs, capsys, monkeypatch, argv, message):
+    """Exit status 2, nothing on stdout."""
+    monkeypatch.chdir(run_dirs)
+    status, out, err = compare(capsys, *argv)
+    assert (status, out) == (2, "")
+    assert err.startswith("python -m train compare: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_model_that_one_run_lacks(run_dirs, capsys, tmp_path):
+    """It stands in the table, and in no test."""
+    shutil.copytree(run_dirs / "b", tmp_path / "less")
+    results = json.loads((tmp_path / "less" / "results.json").read_text())
+    del results["baselines"]["logreg_best"]
+    (tmp_path / "less" / "results.json").write_text(json.dumps(results))
+    with (tmp_path / "less" / "scores.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    with (tmp_path / "less" / "scores.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, [key for key in lines[0] if key != "logreg_best"], extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(lines)
+    found = json.loads(compare(capsys, run_dirs / "a", tmp_path / "less", "--json")[1])
+    assert "logreg_best" in found["runs"]["a"]["auroc"]
+    assert "logreg_best" not in found["runs"]["less"]["auroc"]
+    assert "logreg_best" not in {one["a"][1] for one in found["comparisons"]}
+
+
+def test_help_has_examples(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["compare", "--help"])
+    assert caught.value.code == 0
+    assert "examples:" in capsys.readouterr().out
+
+
+def test_help_takes_no_seconds():
+    """Neither torch nor a plotting library is imported to say what is wrong with a command."""
+    code = (
+        "import sys; from train.commands.main import main; assert main(['compare', 'x', '--output', 'x.pdf']) == 2;"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'matplotlib', 'scipy')))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

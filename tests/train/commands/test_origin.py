@@ -1,0 +1,277 @@
+"""Layers are called as the model calls them, and a run scores traces of its own model only."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import models
+from models import DETECTORS, Detector, Outputs
+from models.lstm import LstmSolo
+from store import Column, Schema, StoreWriter, TraceStore
+from train.commands.main import main
+
+SMALL = ["--epochs=1", "--lstm-hidden=8", "--force-cpu", "--batch-size=16"]
+ORIGIN = {"weights_sha256": "a", "prompt_template": "Q: {question}", "trace_convention": "prompt, answer"}
+SIGNAL = 4  # the layer, by its number in the model, that tells right from wrong
+
+
+def write(path, layers, **origin):
+    """A store of 200 traces with some layers of a model; one of them tells the label."""
+    rng = np.random.default_rng(0)
+    shape = {"item_shape": (len(layers), 6), "axis_names": ("layers", "hidden")}
+    schema = Schema(
+        {
+            "question_id": Column("utf8"),
+            "label": Column("int8"),
+            "hs_last": Column("float16", **shape),
+        }
+    )
+    provenance = {"layers": layers, **ORIGIN, **origin}
+    recorded = {key: value for key, value in provenance.items() if value is not None}
+    every = rng.normal(size=(200, 7, 6)).astype(np.float16)
+    with StoreWriter.create(path, schema, recorded) as writer:
+        for i, states in enumerate(every):
+            label = i % 2
+            states[SIGNAL] += 2 * label
+            row = {"question_id": f"q{i}", "label": label, "hs_last": states[layers]}
+            writer.append(f"t{i}", row)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("origin")
+
+
+@pytest.fixture(scope="module")
+def stores(folder):
+    """Layers 1 to 3, layers 3 to 5, and all of both, of one model."""
+    kept = {"low": [1, 2, 3], "high": [3, 4, 5], "all": [1, 2, 3, 4, 5]}
+    return {name: write(folder / f"{name}.zarr", layers) for name, layers in kept.items()}
+
+
+def train(store, out, *flags):
+    assert main(["--store", str(store), "--output-dir", str(out), *SMALL, *flags]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def low_run(stores, folder):
+    """A run that was trained on layers 1 to 3."""
+    return train(stores["low"], folder / "low", "--models=lstm_solo")
+
+
+def predict(capsys, run, store, *flags):
+    """Exit status, lines of stdout and lines of stderr."""
+    capsys.readouterr()
+    status = main(["predict", "--run", str(run), "--store", str(store), "--force-cpu", *flags])
+    captured = capsys.readouterr()
+    return status, captured.out.splitlines(), captured.err.splitlines()
+
+
+def test_results_name_layers_as_the_model_does(stores, folder):
+    """The layer that tells the label has the same name whatever the store keeps, and whatever is read of it."""
+    for name, flags in (("high", []), ("all", []), ("all", ["--layers=2-5"]), ("all", ["--layers", "-3:-1"])):
+        out = train(stores[name], folder / "run", "--models=saplma", f"--saplma-layer={SIGNAL}", "--overwrite", *flags)
+        results = json.loads((out / "results.json").read_text())
+        assert results["baselines"]["logreg_best"]["layer"] == SIGNAL
+        assert results["models"]["saplma"]["runs"][0]["layer"] == SIGNAL
+        assert results["models"]["saplma"]["test"]["auroc"] > 0.8
+        assert "as the model numbers them" in (out / "report.md").read_text()
+
+
+def test_the_layers_that_were_read_are_recorded(stores, folder):
+    out = train(stores["all"], folder / "some", "--models=lstm_solo", "--layers=1,4-5")
+    for file in ("run.json", "results.json"):
+        assert json.loads((out / file).read_text())["layers"] == {"hs_last": [1, 4, 5]}
+    assert "1,4,5 (as the model numbers them)" in (out / "report.md").read_text()
+
+
+def test_a_store_without_numbers_counts_from_1_and_says_so(folder, capsys):
+    store = write(folder / "unnumbered.zarr", [3, 4, 5])
+    with StoreWriter.open(store) as writer:
+        writer.provenance = {}
+    out = train(store, folder / "unnumbered", "--models=lstm_solo")
+    assert "does not record which layers of the model it keeps: they are counted from 1" in capsys.readouterr().out
+    assert json.loads((out / "results.json").read_text())["baselines"]["logreg_best"]["layer"] == 2
+    assert "1-3 (counted from 1: the store does not record their numbers)" in (out / "report.md").read_text()
+
+
+@pytest.mark.parametrize("flags", [["--layers=6"], ["--layers=0-2"], ["--models=saplma", "--saplma-layer=2"]])
+def test_layers_that_the_store_does_not_keep_are_refused(stores, folder, capsys, flags):
+    """Also where as many would be there, counted from 0."""
+    capsys.readouterr()
+    assert main(["--store", str(stores["high"]), "--output-dir", str(folder / "no"), *SMALL, *flags]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "it has layers 3-5, as the model numbers them" in line
+
+
+def test_traces_of_other_layers_are_refused(low_run, stores, capsys):
+    """The shapes fit; the layers do not. Forced, it says so."""
+    status, out, (line,) = predict(capsys, low_run, stores["high"])
+    assert (status, out) == (2, [])
+    assert "column 'hs_last': layers 3-5, where the run was trained on layers 1-3" in line
+    assert "--force" in line
+    status, out, (line,) = predict(capsys, low_run, stores["high"], "--force")
+    assert (status, len(out)) == (0, 201)
+    assert "forced, although column 'hs_last': layers 3-5" in line
+
+
+def test_the_same_layers_of_a_store_that_keeps_more_are_welcome(stores, folder, capsys):
+    """What counts is what is read."""
+    run = train(stores["all"], folder / "of_all", "--models=lstm_solo", "--layers=1-3")
+    whole = predict(capsys, run, stores["all"])
+    assert predict(capsys, run, stores["low"]) == whole
+    assert whole[2] == []
+
+
+@pytest.mark.parametrize(
+    "origin, message",
+    [
+        ({"weights_sha256": "b"}, "weights_sha256 'b', where the run was trained on 'a'"),
+        (
+            {"prompt_template": "{question}"},
+            "prompt_template '{question}', where the run was trained on 'Q: {question}'",
+        ),
+        ({"chat_prompt": "<user>{question}"}, "chat_template True, where the run was trained on False"),
+        ({"trace_convention": "answer"}, "trace_convention 'answer', where the run was trained on 'prompt, answer'"),
+    ],
+)
+def test_traces_of_another_origin_are_refused(low_run, tmp_path, capsys, origin, message):
+    """Of another model, or asked in another way: nothing is written, nor into the store."""
+    store = write(tmp_path / "other.zarr", [1, 2, 3], **origin)
+    for flags in ([], ["--to-store"]):
+        status, out, (line,) = predict(capsys, low_run, store, *flags)
+        assert (status, out) == (2, [])
+        assert message in line
+    assert "score_lstm_solo" not in TraceStore.open(store).schema.columns
+    assert predict(capsys, low_run, store, "--force")[0] == 0
+
+
+def test_what_is_not_recorded_is_told(low_run, tmp_path, capsys):
+    """The scores come, with a line that nothing was compared."""
+    store = write(tmp_path / "silent.zarr", [1, 2, 3], weights_sha256=None)
+    status, out, (line,) = predict(capsys, low_run, store)
+    assert (status, len(out)) == (0, 201)
+    assert "not checked whether the traces are of the run's model" in line
+
+
+def test_a_run_without_a_record_is_of_an_older_version(low_run, stores, tmp_path, capsys):
+    """Its own store is scored; of others it cannot be told."""
+    for file in low_run.glob("*.pt"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    results = json.loads((low_run / "results.json").read_text())
+    del results["layers"], results["store"]["origins"]
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    assert predict(capsys, tmp_path, stores["low"])[0] == 0
+    status, _, (line,) = predict(capsys, tmp_path, write(tmp_path / "new.zarr", [1, 2, 3]))
+    assert status == 2
+    assert "does not record of which model and layers its traces were" in line
+
+
+class Mine(LstmSolo):
+    """A user's own detector."""
+
+
+def test_a_detector_that_this_process_does_not_know(stores, tmp_path, capsys, monkeypatch):
+    """It is named, also where none was asked for; the others of the run can still be had."""
+    with monkeypatch.context() as patch:
+        patch.setitem(DETECTORS, "mine", Mine)
+        run = train(stores["low"], tmp_path / "run", "--models=mine,lstm_solo")
+        assert predict(capsys, run, stores["low"])[0] == 0
+    assert "mine" not in DETECTORS
+    for flags in ([], ["--models=mine"], ["--models=lstm_solo,mine"]):
+        status, out, (line,) = predict(capsys, run, stores["low"], *flags)
+        assert (status, out) == (2, [])
+        assert "the run has a detector 'mine' that this process does not know" in line
+    status, out, _ = predict(capsys, run, stores["low"], "--models=lstm_solo")
+    assert status == 0
+    header = next(csv.reader(io.StringIO(out[0])))
+    assert header == ["trace_id", "side", "lstm_solo"]
+
+
+class Wide(Detector):
+    """A detector with an option that is no setting."""
+
+    columns = ("hs_last",)
+    options = ("width",)
+
+    def encode(self, batch):
+        return batch["hs_last"].float().mean(dim=(1, 2))
+
+    def classify(self, features):
+        return Outputs(features)
+
+
+def test_an_option_that_is_no_setting_is_one_line(stores, tmp_path, capsys, monkeypatch):
+    """Where to add it is said."""
+    monkeypatch.setitem(models.DETECTORS, "wide", Wide)
+    capsys.readouterr()
+    assert main(["--store", str(stores["low"]), "--output-dir", str(tmp_path / "o"), "--models=wide", *SMALL]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "wide: there is no setting 'width' for its option of that name; add a field to Config" in line
+
+
+def test_few_rows_of_a_class_are_told(tmp_path, capsys):
+    """On the way, at the end, in the results and in the report."""
+    store = write(tmp_path / "few.zarr", [1, 2, 3])
+    out = train(store, tmp_path / "run", "--models=lstm_solo", "--max-traces=100")
+    captured = capsys.readouterr()
+    assert "warning: the test split has" in captured.err
+    assert "warning: the test split has" in captured.out
+    assert any("fewer than 20 of a class" in one for one in json.loads((out / "results.json").read_text())["remarks"])
+    assert "fewer than 20 of a class" in (out / "report.md").read_text()
+
+
+class Layered(LstmSolo):
+    """A detector with an attribute of a name that anybody may give."""
+
+    def __init__(self, *arguments, **settings):
+        super().__init__(*arguments, **settings)
+        self.layer = torch.nn.Linear(2, 2)
+
+
+def test_a_detector_may_call_a_part_of_it_layer(stores, tmp_path, monkeypatch):
+    """What the loop asks of detectors has names of its own."""
+    monkeypatch.setitem(DETECTORS, "layered", Layered)
+    results = json.loads((train(stores["low"], tmp_path / "run", "--models=layered") / "results.json").read_text())
+    assert "layer" not in results["models"]["layered"]["runs"][0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"layers": {"hs_last": 5}}, {"layers": [1]}, {"layers": {"hs_last": ["1"]}}, {"store": {"origins": [1]}}],
+)
+def test_a_damaged_record_is_one_line(low_run, stores, tmp_path, capsys, change):
+    results = json.loads((low_run / "results.json").read_text())
+    (tmp_path / "results.json").write_text(json.dumps(results | change))
+    status, out, (line,) = predict(capsys, tmp_path, stores["high"])
+    assert (status, out) == (2, [])
+    assert "what it says of the store or the layers is damaged" in line
+
+
+def test_a_record_of_other_layers_numbers_nothing(folder, capsys):
+    """Three numbers for two layers: they are counted from 1, and so it says."""
+    store = write(folder / "odd.zarr", [4, 5])
+    with StoreWriter.open(store) as writer:
+        writer.provenance = writer.provenance | {"layers": [8, 16, 24]}
+    out = train(store, folder / "odd", "--models=lstm_solo", "--layers=2")
+    assert "counted from 1" in capsys.readouterr().out
+    assert "2 (counted from 1: the store does not record their numbers)" in (out / "report.md").read_text()
+
+
+def test_a_directory_of_an_older_run_is_not_in_the_way_of_overwrite(stores, folder, capsys):
+    """Its layers were counted from 0, so its settings cannot be compared: what can be done is said."""
+    out = train(stores["low"], folder / "older", "--models=lstm_solo", "--layers=1-2")
+    known = json.loads((out / "run.json").read_text())
+    del known["layers"]
+    (out / "run.json").write_text(json.dumps(known))
+    arguments = ["--store", str(stores["low"]), "--output-dir", str(out), *SMALL, "--models=lstm_solo", "--layers=2"]
+    capsys.readouterr()
+    assert main(arguments) == 2
+    assert "give --overwrite to lose it" in capsys.readouterr().err
+    assert main([*arguments, "--overwrite"]) == 0

@@ -1,0 +1,182 @@
+"""Metrics against scikit-learn, or against their definition in plain loops."""
+
+import numpy as np
+import pytest
+from sklearn import metrics as reference
+
+from train.evaluate.metrics import (
+    auprc,
+    aurc,
+    auroc,
+    bootstrap_auroc,
+    brier,
+    confidence,
+    expected_calibration_error,
+    pr_points,
+    risk_coverage,
+    roc_points,
+    threshold_metrics,
+    youden_threshold,
+)
+
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(0, 2, 300)
+SMOOTH = np.clip(0.3 * LABELS + 0.7 * RNG.random(300), 0, 1)
+TIED = np.round(SMOOTH, 1)
+
+with_and_without_ties = pytest.mark.parametrize(
+    "scores", [SMOOTH, TIED, np.full(300, 0.4)], ids=["smooth", "tied", "constant"]
+)
+
+
+@with_and_without_ties
+def test_ranking_metrics_equal_scikit_learn(scores):
+    """AUROC, average precision and Brier score, ties included."""
+    assert auroc(LABELS, scores) == pytest.approx(reference.roc_auc_score(LABELS, scores))
+    assert auprc(LABELS, scores) == pytest.approx(reference.average_precision_score(LABELS, scores))
+    assert brier(LABELS, scores) == pytest.approx(reference.brier_score_loss(LABELS, scores))
+
+
+@with_and_without_ties
+def test_roc_points_equal_scikit_learn(scores):
+    """All points of the curve, from (0, 0) to (1, 1)."""
+    false_rate, true_rate, _ = reference.roc_curve(LABELS, scores, drop_intermediate=False)
+    np.testing.assert_allclose(roc_points(LABELS, scores), (false_rate, true_rate))
+
+
+@with_and_without_ties
+def test_pr_points_by_their_definition(scores):
+    """Recall and precision of the rows at or above each distinct score; the steps hold the average precision."""
+    recall, precision = pr_points(LABELS, scores)
+    expected = []
+    for threshold in sorted(set(scores), reverse=True):
+        chosen = [label for label, score in zip(LABELS, scores, strict=True) if score >= threshold]
+        expected.append((sum(chosen) / LABELS.sum(), sum(chosen) / len(chosen)))
+    np.testing.assert_allclose(np.transpose([recall, precision]), [(0, expected[0][1]), *expected])
+    assert np.diff(recall) @ precision[1:] == pytest.approx(auprc(LABELS, scores))
+
+
+@pytest.mark.parametrize("threshold", [0.01, 0.3, 0.5, 0.9])
+def test_confidence_is_of_the_odds_against_the_threshold(threshold):
+    """Farther in log-odds from the threshold is surer; at one half it is the distance from one half."""
+    scores = np.linspace(0.001, 0.999, 50)
+    log_odds = np.log(scores / (1 - scores)) - np.log(threshold / (1 - threshold))
+    assert confidence(scores, threshold) == pytest.approx(np.abs(1 / (1 + np.exp(-log_odds)) - 0.5))
+    assert confidence(scores, 0.5) == pytest.approx(np.abs(scores - 0.5))
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1.0])
+def test_confidence_at_the_ends(threshold):
+    """A threshold of 0 or 1 leaves its own score undecided and all others certain, and nothing is NaN."""
+    found = confidence(np.array([threshold, 0.3, 1 - threshold]), threshold)
+    assert found.tolist() == [0, 0.5, 0.5]
+
+
+@with_and_without_ties
+@pytest.mark.parametrize("threshold", [0.3, 0.5, 0.62])
+def test_risk_coverage_by_its_definition(scores, threshold):
+    """Errors of the k most confident, averaged over the orders of those that tie."""
+    sure = confidence(scores, threshold)
+    wrong = (scores >= threshold) != LABELS
+    expected = []
+    for k in range(1, len(LABELS) + 1):
+        least = np.sort(sure)[-k]  # the confidence of the k-th row
+        above, tied = wrong[sure > least], wrong[sure == least]
+        expected.append((above.sum() + (k - len(above)) * tied.mean()) / k)
+    coverage, risk = risk_coverage(LABELS, scores, threshold)
+    assert coverage.tolist() == [k / 300 for k in range(1, 301)]
+    np.testing.assert_allclose(risk, expected)
+    assert aurc(LABELS, scores, threshold) == pytest.approx(sum(expected) / 300)
+    assert risk[-1] == pytest.approx(1 - threshold_metrics(LABELS, scores, threshold)["accuracy"])
+
+
+def test_risk_coverage_of_the_perfect_and_the_useless():
+    """No error anywhere; the same error everywhere."""
+    assert aurc(LABELS, LABELS * 1.0, 0.5) == 0
+    assert set(risk_coverage(np.array([0, 1, 1, 1]), np.full(4, 0.5), 0.5)[1]) == {0.25}
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.3, 0.5, 0.9, 2.0])
+def test_threshold_metrics_equal_scikit_learn(threshold):
+    """F1, Matthews' correlation and accuracy of `score >= threshold`, also where everything falls on one side."""
+    predicted = threshold <= TIED
+    found = threshold_metrics(LABELS, TIED, threshold)
+    assert found["f1"] == pytest.approx(reference.f1_score(LABELS, predicted, zero_division=0))
+    assert found["mcc"] == pytest.approx(reference.matthews_corrcoef(LABELS, predicted))
+    assert found["accuracy"] == pytest.approx(reference.accuracy_score(LABELS, predicted))
+
+
+@with_and_without_ties
+def test_youden_threshold_is_the_best_of_all_scores(scores):
+    """No other score gives a larger true minus false positive rate."""
+
+    def youden(threshold):
+        predicted = scores >= threshold
+        return predicted[LABELS == 1].mean() - predicted[LABELS == 0].mean()
+
+    assert youden(youden_threshold(LABELS, scores)) == pytest.approx(max(map(youden, scores)))
+
+
+def test_constant_score_predicts_its_majority():
+    """A constant probability is cut at one half."""
+    labels = np.array([1, 1, 1, 0])
+    threshold = youden_threshold(labels, np.full(4, 0.75))
+    assert threshold_metrics(labels, np.full(4, 0.75), threshold)["accuracy"] == 0.75
+
+
+@with_and_without_ties
+def test_calibration_error_by_its_definition(scores):
+    """15 equal bins, a score of 1 in the last."""
+    scores = np.append(scores[:-1], 1.0)
+    edges = np.arange(1, 15) / 15
+    which = np.array([np.sum(edges <= score) for score in scores])
+    parts = [np.sum(which == b) / 300 * abs(LABELS[which == b].mean() - scores[which == b].mean()) for b in set(which)]
+    assert expected_calibration_error(LABELS, scores) == pytest.approx(sum(parts))
+
+
+def test_perfectly_calibrated_scores_have_no_error():
+    """Half of the traces scored 0.5 hallucinate."""
+    assert expected_calibration_error(np.array([0, 1]), np.array([0.5, 0.5])) == 0
+
+
+def test_bootstrap_resamples_questions_not_rows():
+    """Repeating every row within its question narrows nothing."""
+    questions = np.arange(300)
+    once = bootstrap_auroc(LABELS, SMOOTH, questions, seed=0, n_resamples=200)
+    thrice = bootstrap_auroc(
+        np.repeat(LABELS, 3), np.repeat(SMOOTH, 3), np.repeat(questions, 3), seed=0, n_resamples=200
+    )
+    assert once == pytest.approx(thrice)
+    assert once[0] < auroc(LABELS, SMOOTH) < once[1]
+
+
+def test_bootstrap_width_is_that_of_the_theory():
+    """The interval is about as wide as Hanley and McNeil's formula has it."""
+    area, n_pos, n_neg = auroc(LABELS, SMOOTH), LABELS.sum(), 300 - LABELS.sum()
+    q1, q2 = area / (2 - area), 2 * area**2 / (1 + area)
+    variance = (area * (1 - area) + (n_pos - 1) * (q1 - area**2) + (n_neg - 1) * (q2 - area**2)) / (n_pos * n_neg)
+    low, high = bootstrap_auroc(LABELS, SMOOTH, np.arange(300), seed=0)
+    assert high - low == pytest.approx(2 * 1.96 * variance**0.5, rel=0.2)
+
+
+def test_bootstrap_of_several_runs_is_of_their_mean():
+    """Two equal runs give the interval of one."""
+    one = bootstrap_auroc(LABELS, SMOOTH, np.arange(300), seed=0, n_resamples=100)
+    assert bootstrap_auroc(
+        LABELS, np.stack([SMOOTH, SMOOTH]), np.arange(300), seed=0, n_resamples=100
+    ) == pytest.approx(one)
+
+
+def test_bootstrap_skips_resamples_of_one_class():
+    """With two questions most resamples lack a class; the others give the interval."""
+    low, high = bootstrap_auroc(np.array([0, 1]), np.array([0.1, 0.9]), np.array([0, 1]), seed=0)
+    assert (low, high) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("metric", [auroc, auprc, youden_threshold])
+def test_what_cannot_be_ranked_is_refused(metric):
+    """NaN scores and a single class are errors, not numbers."""
+    with pytest.raises(ValueError, match="expected finite numbers, found 1"):
+        metric(np.array([0, 1]), np.array([0.5, np.nan]))
+    with pytest.raises(ValueError, match=r"expected both 0 and 1, found \[1\]"):
+        metric(np.array([1, 1]), np.array([0.5, 0.6]))

@@ -1,0 +1,225 @@
+"""Tests of two AUROCs against their definitions, against permutations, and on simulated data whose truth is known."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from train.evaluate.metrics import auroc, bootstrap_auroc, mean_auroc
+from train.evaluate.paired_tests import compare_pairs, delong_test, find_verdict, holm, paired_bootstrap
+
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(0, 2, 150)
+QUESTIONS = np.arange(150) // 2
+GOOD = 1.2 * LABELS + RNG.normal(size=150)
+FAIR = 0.5 * GOOD + 0.2 * LABELS + RNG.normal(size=150)
+
+smooth_tied_and_mixed = pytest.mark.parametrize(
+    "a, b",
+    [(GOOD, FAIR), (np.round(GOOD), np.round(FAIR)), (GOOD, np.round(FAIR)), (FAIR, np.full(150, 0.3))],
+    ids=["smooth", "tied", "mixed", "constant"],
+)
+
+
+def direct_delong(labels, a, b):
+    """DeLong's test by its definition: every positive against every negative, and the 2 x 2 covariance."""
+    gaps = [np.subtract.outer(scores[labels == 1], scores[labels == 0]) for scores in (a, b)]
+    kernels = [(gap > 0) + 0.5 * (gap == 0) for gap in gaps]  # (n_positive, n_negative)
+    n_positive, n_negative = kernels[0].shape
+    by_positive, by_negative = (np.cov([kernel.mean(axis) for kernel in kernels]) for axis in (1, 0))
+    covariance = by_positive / n_positive + by_negative / n_negative
+    difference = kernels[0].mean() - kernels[1].mean()
+    z = difference / math.sqrt(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1])
+    return difference, z, 2 * norm.sf(abs(z))
+
+
+def two_normals(rng, shifts, n=120):
+    """Labels and two correlated scores, normal in each class, a shift apart: AUROC = Phi(shift / sqrt 2)."""
+    labels = rng.integers(0, 2, n)
+    common = rng.normal(size=n)
+    return labels, *(shift * labels + math.sqrt(0.5) * (common + rng.normal(size=n)) for shift in shifts)
+
+
+def true_auroc(shift):
+    return norm.cdf(shift / math.sqrt(2))
+
+
+@smooth_tied_and_mixed
+def test_delong_equals_its_definition(a, b):
+    """Midranks give what all pairs of rows give, ties one half."""
+    assert delong_test(LABELS, a, b) == pytest.approx(direct_delong(LABELS, a, b))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_delong_equals_its_definition_on_small_data(seed):
+    """Few rows, many ties, uneven classes."""
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation([1] * int(rng.integers(2, 8)) + [0] * int(rng.integers(2, 30)))
+    a, b = rng.integers(0, 6, (2, len(labels))).astype(float)
+    assert delong_test(labels, a, b) == pytest.approx(direct_delong(labels, a, b), abs=1e-12)
+
+
+@smooth_tied_and_mixed
+def test_tests_are_antisymmetric(a, b):
+    """Which of the two comes first changes the signs and nothing else."""
+    there, back = delong_test(LABELS, a, b), delong_test(LABELS, b, a)
+    assert back == pytest.approx((-there.difference, -there.z, there.p))
+    there, back = (paired_bootstrap(LABELS, *pair, QUESTIONS, seed=0, n_resamples=200) for pair in ((a, b), (b, a)))
+    assert back == pytest.approx((-there.difference, -there.high, -there.low, there.p))
+
+
+@smooth_tied_and_mixed
+def test_tests_see_ranks_only(a, b):
+    """A monotone transform of either changes no bit."""
+    assert delong_test(LABELS, np.exp(a), 3 * b - 7) == delong_test(LABELS, a, b)
+    transformed = paired_bootstrap(LABELS, np.exp(a), 3 * b - 7, QUESTIONS, seed=0, n_resamples=50)
+    assert transformed == paired_bootstrap(LABELS, a, b, QUESTIONS, seed=0, n_resamples=50)
+
+
+def permutation_p(labels, a, b, n_permutations=1000):
+    """Share of the exchanges of a and b, row by row, that give a difference as large as the one observed."""
+    rng = np.random.default_rng(0)
+    observed = abs(auroc(labels, a) - auroc(labels, b))
+    n_as_large = 0
+    for _ in range(n_permutations):
+        swap = rng.random(len(labels)) < 0.5
+        difference = auroc(labels, np.where(swap, b, a)) - auroc(labels, np.where(swap, a, b))
+        n_as_large += abs(difference) >= observed - 1e-12
+    return n_as_large / n_permutations
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_p_values_are_about_those_of_permutations(seed):
+    """Of two scores on one scale, DeLong's test and the bootstrap agree with exchanging them at random rows."""
+    labels, a, b = two_normals(np.random.default_rng(seed), (1.0, 0.8), n=200)
+    expected = permutation_p(labels, a, b)
+    assert delong_test(labels, a, b).p == pytest.approx(expected, abs=0.03)
+    assert paired_bootstrap(labels, a, b, np.arange(200), seed=0).p == pytest.approx(expected, abs=0.03)
+
+
+def test_equal_scores_do_not_differ():
+    """Exchanging equals changes nothing, so every permutation is as extreme as the data: p = 1, not NaN."""
+    assert permutation_p(LABELS, GOOD, GOOD, n_permutations=20) == 1
+    assert delong_test(LABELS, GOOD, GOOD) == (0, 0, 1)
+    assert paired_bootstrap(LABELS, GOOD, GOOD, QUESTIONS, seed=0, n_resamples=50) == (0, 0, 0, 1)
+
+
+def test_delong_where_the_variance_is_nought_or_unknown():
+    """Perfect scores against a constant leave no doubt; one positive row leaves every doubt."""
+    assert delong_test(np.array([0, 0, 1, 1]), np.array([1.0, 2, 3, 4]), np.zeros(4)) == (0.5, math.inf, 0)
+    assert delong_test(np.array([0, 0, 0, 1]), np.array([1.0, 2, 3, 4]), np.zeros(4)) == (0.5, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "labels, scores, message",
+    [([0, 1], [0.5, np.nan], "expected finite numbers, found 1"), ([1, 1], [0.5, 0.6], r"expected both 0 and 1")],
+)
+def test_what_cannot_be_ranked_is_refused(labels, scores, message):
+    """NaN scores and a single class are errors, not numbers."""
+    with pytest.raises(ValueError, match=message):
+        delong_test(np.array(labels), np.array([0.1, 0.2]), np.array(scores))
+    with pytest.raises(ValueError, match=message):
+        paired_bootstrap(np.array(labels), np.array([0.1, 0.2]), np.array(scores), np.arange(2), seed=0)
+
+
+@smooth_tied_and_mixed
+def test_paired_bootstrap_is_repeatable_and_holds_the_difference(a, b):
+    """One seed, one result; the difference lies within its interval."""
+    found = paired_bootstrap(LABELS, a, b, QUESTIONS, seed=3, n_resamples=300)
+    assert found == paired_bootstrap(LABELS, a, b, QUESTIONS, seed=3, n_resamples=300)
+    assert found != paired_bootstrap(LABELS, a, b, QUESTIONS, seed=4, n_resamples=300)
+    assert found.difference == auroc(LABELS, a) - auroc(LABELS, b)
+    assert found.low < found.difference < found.high
+
+
+def test_paired_bootstrap_resamples_questions_not_rows():
+    """Repeating every row within its question makes nothing surer."""
+    once = paired_bootstrap(LABELS, GOOD, FAIR, QUESTIONS, seed=0, n_resamples=200)
+    rows = np.repeat(np.arange(150), 3)
+    thrice = paired_bootstrap(LABELS[rows], GOOD[rows], FAIR[rows], QUESTIONS[rows], seed=0, n_resamples=200)
+    assert thrice == pytest.approx(once)
+
+
+def test_pairing_narrows_the_interval():
+    """What is common to two detectors falls out of their difference."""
+    labels, a, b = two_normals(np.random.default_rng(1), (1.0, 1.0), n=300)
+    low, high = bootstrap_auroc(labels, a, np.arange(300), seed=0)
+    paired = paired_bootstrap(labels, a, b, np.arange(300), seed=0)
+    assert paired.high - paired.low < math.sqrt(2) * (high - low)
+
+
+def test_paired_bootstrap_of_several_runs_is_of_their_mean():
+    """Equal runs give what one of them gives; unlike ones the difference of the mean AUROCs."""
+    one = paired_bootstrap(LABELS, GOOD, FAIR, QUESTIONS, seed=0, n_resamples=100)
+    two = paired_bootstrap(LABELS, np.stack([GOOD, GOOD]), FAIR, QUESTIONS, seed=0, n_resamples=100)
+    assert two == pytest.approx(one)
+    both = np.stack([GOOD, FAIR])
+    found = paired_bootstrap(LABELS, both, FAIR, QUESTIONS, seed=0, n_resamples=100)
+    assert found == pytest.approx((one.difference / 2, one.low / 2, one.high / 2, one.p))
+
+
+def test_least_p_of_the_bootstrap():
+    """Where every resample is on one side of 0, p is 2 / (n_resamples + 1)."""
+    assert paired_bootstrap(LABELS, LABELS * 1.0, -FAIR, QUESTIONS, seed=0, n_resamples=99).p == pytest.approx(0.02)
+
+
+def test_intervals_cover_the_truth():
+    """Of 120 simulated data sets, about 95% of the intervals hold the known AUROC, and the known difference."""
+    rng, n_covered = np.random.default_rng(2), np.zeros(2)
+    area, difference = true_auroc(1.2), true_auroc(1.2) - true_auroc(0.7)
+    for seed in range(120):
+        labels, a, b = two_normals(rng, (1.2, 0.7))
+        low, high = bootstrap_auroc(labels, a, np.arange(120), seed, n_resamples=300)
+        paired = paired_bootstrap(labels, a, b, np.arange(120), seed, n_resamples=300)
+        n_covered += low <= area <= high, paired.low <= difference <= paired.high
+    assert np.all((n_covered / 120 >= 0.88) & (n_covered / 120 <= 0.99))
+
+
+def test_delong_errs_as_often_as_it_says():
+    """Of 1,000 pairs of equally good detectors, about 5% are called different at 0.05 and 20% at 0.2."""
+    rng = np.random.default_rng(3)
+    p = np.array([delong_test(*two_normals(rng, (0.8, 0.8))).p for _ in range(1000)])
+    assert np.mean(p < 0.05) == pytest.approx(0.05, abs=0.02)
+    assert np.mean(p < 0.2) == pytest.approx(0.2, abs=0.04)
+
+
+@pytest.mark.parametrize(
+    "p_values, corrected",
+    [
+        ([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),
+        ([0.01, 0.02, 0.03, 0.04, 0.05], [0.05, 0.08, 0.09, 0.09, 0.09]),  # p.adjust(..., "holm") of R
+        ([0.5, 0.4, 1.0], [1.0, 1.0, 1.0]),
+        ([0.02, 0.02], [0.04, 0.04]),
+        ([0.3], [0.3]),
+        ([], []),
+    ],
+)
+def test_holm_by_worked_examples(p_values, corrected):
+    """Step by step, never falling, at most 1, in the order given."""
+    found = holm(dict(enumerate(p_values)))
+    assert list(found) == list(range(len(p_values)))
+    assert list(found.values()) == pytest.approx(corrected)
+
+
+def test_pairs_are_compared_as_one_by_one():
+    """The shared resamples give what each test gives alone; DeLong's reads the mean of the runs' scores."""
+    scores = {"a": np.stack([GOOD, FAIR]), "b": FAIR[None], "c": np.round(FAIR)[None]}
+    pairs = [("a", "b"), ("a", "c")]
+    found = compare_pairs(LABELS, scores, pairs, QUESTIONS, seed=5)
+    assert [(one["a"], one["b"]) for one in found] == pairs
+    for one in found:
+        a, b = scores[one["a"]], scores[one["b"]]
+        alone = paired_bootstrap(LABELS, a, b, QUESTIONS, seed=5)
+        assert (one["difference"], *one["ci"], one["p_bootstrap"]) == alone
+        assert one["difference"] == mean_auroc(LABELS, a) - mean_auroc(LABELS, b)
+        assert one["p_delong"] == delong_test(LABELS, (GOOD + FAIR) / 2, b[0]).p
+    assert [one["p_holm"] for one in found] == list(holm(dict(enumerate(one["p_delong"] for one in found))).values())
+
+
+def test_the_verdict_is_chosen_on_validation():
+    """The best of either kind on validation, whatever the test side says of them."""
+    comparisons = [{"a": a, "b": b, "difference": -0.1} for a in ("x", "y") for b in ("u", "v")]
+    verdict = find_verdict(comparisons, {"x": 0.7, "y": 0.8}, {"u": 0.9, "v": 0.6})
+    assert verdict == {"detector": "y", "baseline": "u", "difference": -0.1}
+    assert find_verdict(comparisons, {"x": 0.7}, {}) is None

@@ -1,0 +1,119 @@
+"""Device, precision and compilation: what is chosen, and what is refused."""
+
+import numpy as np
+import pytest
+import torch
+from lightning_fabric import Fabric
+
+from store import TraceStore
+from train.config import Config
+from train.data.batches import TrainingData
+from train.data.split import Split, read_split
+from train.errors import ConfigError, ResourceError
+from train.fit.device import build_fabric, choose_precision, for_a_batch, gather_rows, memory_enough
+from train.fit.loop import Hooks, Training, predict
+from train.run.experiment import build_criterion, build_detector
+
+SMALL = {"lstm_hidden": 8, "gnn_hidden": 8, "latent_dim": 8, "epochs": 2, "force_cpu": True}
+
+
+def train(store_path, name, **settings):
+    """Train a detector; give the training and its data."""
+    config = Config(**SMALL | settings)
+    store = TraceStore.open(store_path)
+    data = TrainingData(store, read_split(store, config))
+    torch.manual_seed(0)
+    detector = build_detector(name, data, config)
+    training = Training(build_fabric(config), detector, data, config, Hooks())
+    training.run_epoch()
+    training.run_epoch()
+    return training, data
+
+
+@pytest.mark.parametrize(
+    "settings, capability, chosen",
+    [
+        ({}, (9, 0), "bf16-mixed"),
+        ({}, (8, 0), "bf16-mixed"),
+        ({}, (7, 5), "32"),
+        ({"amp": False}, (9, 0), "32"),
+        ({"precision": "32"}, (9, 0), "32"),
+        ({"precision": "16-mixed"}, (7, 5), "16-mixed"),
+    ],
+)
+def test_precision_on_a_gpu(settings, capability, chosen, monkeypatch):
+    """bf16 where the GPU computes in it, unless another is asked for."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    assert choose_precision(Config(**settings), "cuda") == chosen
+
+
+def test_precision_on_a_cpu():
+    """32 unless asked for; half precision needs a GPU."""
+    assert choose_precision(Config(), "cpu") == "32"
+    assert choose_precision(Config(precision="bf16-mixed"), "cpu") == "bf16-mixed"
+    with pytest.raises(ConfigError, match="--precision: expected 32 or bf16-mixed on a CPU, found '16-mixed'"):
+        choose_precision(Config(precision="16-mixed"), "cpu")
+
+
+@pytest.mark.parametrize("name", ["lstm_solo", "gnn_det_lstm", "gvae_lstm"])
+def test_mixed_precision_trains_in_it_and_scores_in_float32(name, store_path):
+    """The weights stay float32, the losses are near those of float32 but not the same, and scores do not tie."""
+    full, data = train(store_path, name)
+    mixed, _ = train(store_path, name, precision="bf16-mixed")
+    assert all(p.dtype == torch.float32 for p in mixed.detector.parameters())
+    losses = [epoch.loss for epoch in mixed.history]
+    assert losses == pytest.approx([epoch.loss for epoch in full.history], rel=0.02)
+    assert losses != [epoch.loss for epoch in full.history]
+    scores = predict(mixed.fabric, mixed.detector, data, "val", mixed.config)
+    assert len(set(scores)) == len(scores)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # the compiler warns while it traces
+@pytest.mark.parametrize("name", ["lstm_solo", "gnn_det_lstm", "gvae_lstm"])
+def test_compiled_detectors_learn_the_same(name, store_path):
+    """Compilation changes the losses by rounding only."""
+    plain, _ = train(store_path, name, dropout=0.0)
+    compiled, _ = train(store_path, name, dropout=0.0, compile=True)
+    first, second = ([epoch.loss for epoch in one.history] for one in (plain, compiled))
+    assert first == pytest.approx(second, rel=0.05)  # the encoder's own dropout draws other numbers
+
+
+def test_a_full_memory_says_what_to_lower():
+    """GPU and CPU say it each in their way; other errors pass."""
+    cpu = "[enforce fail at alloc_cpu.cpp:116] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 b."
+    for error in (torch.OutOfMemoryError("CUDA out of memory"), MemoryError(), RuntimeError(cpu)):
+        with (
+            pytest.raises(ResourceError, match=r"gnn: expected memory for a batch of 64 .*; lower --batch-size"),
+            memory_enough("gnn", for_a_batch(Config(batch_size=64))),
+        ):
+            raise error
+    with pytest.raises(RuntimeError, match="shapes"), memory_enough("gnn", "a batch; lower it"):
+        raise RuntimeError("shapes do not match")
+
+
+def test_rows_of_several_processes_are_put_in_order(monkeypatch):
+    """Rows are dealt out in turn, so the last process may have one less."""
+    values = torch.tensor([[0.0, 3, 6], [1, 4, 7], [2, 5, 0]])
+
+    def all_gather(parts, mine):
+        assert mine.tolist() == [2, 5, 0]
+        for part, value in zip(parts, values, strict=True):
+            part.copy_(value)
+
+    class Third(Fabric):
+        world_size = 3
+
+    monkeypatch.setattr(torch.distributed, "all_gather", all_gather)
+    found = gather_rows(Third(accelerator="cpu", devices=1), torch.tensor([2.0, 5]), 8)
+    assert found.tolist() == list(range(8))
+
+
+def test_classes_of_equal_weight():
+    """Both classes of train add up to half of its rows, whatever their numbers."""
+    labels = np.array([1, 0, 0, 0, 1, -1, 0])
+    rows = np.arange(4)
+    split = Split(rows, rows[:0], rows[:0], labels, np.arange(7), 0)
+    assert build_criterion(Config(), split).class_weights is None
+    of_0, of_1 = build_criterion(Config(class_weights=True), split).class_weights
+    assert (3 * of_0, 1 * of_1) == pytest.approx((2, 2))

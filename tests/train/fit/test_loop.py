@@ -1,0 +1,326 @@
+"""The loop: any detector, the best epoch, early stopping, the same numbers from the same seed."""
+
+import dataclasses
+import io
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.plugins.precision import MixedPrecision
+from torch import nn
+
+from models import Detector, Outputs
+from store import TraceStore
+from train.config import Config
+from train.data.batches import TrainingData
+from train.data.split import read_split
+from train.errors import DataError
+from train.fit.loop import Hooks, fit, predict, rows_of_move, step_seed
+
+FABRIC = Fabric(accelerator="cpu", devices=1)
+
+
+class Linear(Detector):
+    """A detector that nothing but this test knows."""
+
+    columns = ("hs_last",)
+    options = ()
+
+    def __init__(self, hidden_size):
+        super().__init__()
+        self.weights = nn.Linear(hidden_size, 1)
+
+    def encode(self, batch):
+        return batch["hs_last"].float().mean(1)
+
+    def classify(self, features):
+        return Outputs(self.weights(features).squeeze(1))
+
+
+class Recorder(Hooks):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.steps, self.best = [], []
+
+    def on_step(self, step, n_rows, loss, lr):
+        self.steps.append((step, n_rows, loss, lr))
+
+    def on_save(self, training):
+        self.best.append(training.best)
+
+
+@pytest.fixture
+def data(store_path):
+    store = TraceStore.open(store_path)
+    return TrainingData(store, read_split(store, Config()))
+
+
+def run(data, detector=None, config=None, hooks=None):
+    """Train a `Linear`; give its history, the epochs that were best, and the detector."""
+    torch.manual_seed(0)
+    detector, hooks = detector or Linear(8), hooks or Recorder()
+    training = fit(FABRIC, detector, data, config or Config(epochs=4, lr=0.05), hooks)
+    return training.history, hooks.best, detector
+
+
+def test_an_unknown_detector_learns(data):
+    """A detector that is in no registry is trained like the others."""
+    history, best, _ = run(data, config=Config(epochs=30, lr=0.05, patience=30))
+    assert history[-1].loss < history[0].loss
+    assert best[-1][0].val_auroc > 0.9
+
+
+def test_best_epochs_rise_and_end_at_the_best(data):
+    """on_best is called for the first epoch and for each that beats all before it, with that epoch's weights."""
+    history, best, detector = run(data, config=Config(epochs=12, lr=0.3, patience=12))
+    areas = [epoch.val_auroc for epoch, _ in best]
+    assert best[0][0] == history[0]
+    assert areas == sorted(set(areas))
+    assert areas[-1] == max(e.val_auroc for e in history)
+    detector.load_state_dict(best[-1][1])
+    labels, scores = (
+        data.split.labels[data.split.val],
+        predict(FABRIC, detector, data, "val", Config()),
+    )
+    assert np.mean(scores[labels == 1][:, None] > scores[labels == 0]) == pytest.approx(areas[-1])
+
+
+@pytest.mark.parametrize("batch_size, together", [(1, 8), (2, 4), (4, 2)])
+def test_small_batches_together_move_the_weights_like_a_large_one(data, batch_size, together):
+    """Also at the end of an epoch, where they are fewer: every row of a step counts the same."""
+    weights = {}
+    assert len(data.split.train) % 8
+    for size, n in ((8, 1), (batch_size, together)):
+        config = Config(epochs=3, lr=0.05, batch_size=size, grad_accum=n)
+        weights[size] = run(data, config=config)[2].weights.weight.detach().clone()
+    assert torch.allclose(weights[8], weights[batch_size], rtol=1e-3, atol=1e-5)
+
+
+def test_rows_of_a_move():
+    """Full moves, then what is left of the epoch."""
+    rows = [rows_of_move(i, n_rows=23, batch_size=4, grad_accum=2) for i in range(6)]
+    assert rows == [8, 8, 8, 8, 7, 7]
+
+
+class Noisy(Linear):
+    """A detector with dropout: what is random must be repeated, too."""
+
+    def __init__(self):
+        torch.manual_seed(0)
+        super().__init__(8)
+
+    def classify(self, features):
+        return super().classify(nn.functional.dropout(features, 0.5, self.training))
+
+
+class Stop(Exception):
+    """Ends a training at a chosen step."""
+
+
+class Saver(Recorder):
+    """Keeps every state as it would lie on disk, and stops at a step."""
+
+    def __init__(self, last=None):
+        super().__init__()
+        self.states, self.last = [], last
+
+    def on_step(self, step, n_rows, loss, lr):
+        super().on_step(step, n_rows, loss, lr)
+        if step == self.last:
+            raise Stop
+
+    def on_save(self, training):
+        buffer = io.BytesIO()
+        torch.save(training.state_dict(), buffer)
+        self.states.append(buffer)
+
+
+def load(buffer):
+    """A state from the bytes that it would have on disk."""
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=True)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"grad_accum": 3}, {"mixup": 0.4, "save_every": "2"}, {"schedule": "constant"}]
+)
+def test_going_on_from_any_saved_state_gives_the_same_bits(data, settings):
+    """Stopped after each step in turn and begun again from the last saved state: weights and history do not differ."""
+    config = Config(**{"epochs": 3, "lr": 0.05, "batch_size": 32, "save_every": "1"} | settings)
+    whole, saver = Noisy(), Saver()
+    history, _, _ = run(data, whole, config, saver)
+    n_steps = len(saver.steps)
+    assert n_steps == 3 * 4
+    for last in range(2, n_steps):
+        stopped, resumed = Saver(last), Saver()
+        with pytest.raises(Stop):
+            run(data, Noisy(), config, stopped)
+        state = (stopped.states and load(stopped.states[-1])) or None  # none was saved yet: begin again
+        detector = Noisy()
+        torch.manual_seed(last)  # what was random in between does not matter
+        training = fit(FABRIC, detector, data, config, resumed, state)
+        assert training.history == history
+        assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), detector.parameters(), strict=True))
+        seen = {step: loss for step, _, loss, _ in stopped.steps + resumed.steps}
+        assert seen == {step: loss for step, _, loss, _ in saver.steps}
+        best = max(history, key=lambda epoch: epoch.val_auroc)
+        assert training.best.epoch == best
+
+
+def test_states_are_saved_as_often_as_asked(data):
+    """After so many steps, and at each new best epoch; never with a loss that was not looked at."""
+    saver = Saver()
+    run(data, config=Config(epochs=2, batch_size=16, save_every="3", lr=1e-6), hooks=saver)
+    states = map(load, saver.states)
+    steps = [len(state["history"]) * 8 + state["batches"]["position"] // 16 for state in states]
+    n_steps = -(-len(data.split.train) // 16)
+    assert n_steps == 8
+    assert {3, 6} <= set(steps)
+    assert 8 in steps
+    assert all(b - a <= 3 for a, b in itertools.pairwise([0, *steps]))
+
+
+def test_random_steps_are_functions_of_their_place():
+    """Another seed, epoch, batch or process draws other numbers."""
+    seeds = {step_seed(*place) for place in itertools.product(range(3), repeat=4)}
+    assert len(seeds) == 3**4
+
+
+def test_patience_stops_early(data):
+    """Without progress the loop stops `patience` epochs after the best one."""
+
+    class Stuck(Linear):
+        def loss(self, outputs, labels):
+            return super().loss(outputs, labels) * 0.0
+
+    history, _, _ = run(data, Stuck(8), Config(epochs=50, patience=3, lr=1e-9))
+    assert len(history) == 4
+
+
+def test_steps_cover_every_training_row_each_epoch(data):
+    """Each epoch visits every row of the training side once, the last short batch too."""
+    hooks = Recorder()
+    run(data, config=Config(epochs=3, batch_size=16), hooks=hooks)
+    assert sum(n_rows for _, n_rows, _, _ in hooks.steps) == 3 * len(data.split.train)
+    assert [step for step, *_ in hooks.steps] == list(range(1, len(hooks.steps) + 1))
+
+
+def test_same_seed_same_numbers(data):
+    """Two trainings agree bit for bit."""
+    (first, _, one), (second, _, two) = run(data), run(data)
+    assert first == second
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+
+
+def test_gradients_are_clipped(data):
+    """A huge loss moves the weights no further than a small one: the gradient's norm is cut to 1."""
+
+    class Steep(Linear):
+        def loss(self, outputs, labels):
+            return 1e4 * super().loss(outputs, labels)
+
+    norms = []
+    detector = Steep(8)
+    detector.weights.weight.register_post_accumulate_grad_hook(lambda p: norms.append(p.grad.norm()))
+    optimizer_sees = []
+    fabric = Fabric(accelerator="cpu", devices=1)
+    clip = fabric.clip_gradients
+
+    def clip_and_record(module, *args, **kwargs):
+        clip(module, *args, **kwargs)
+        optimizer_sees.append(torch.stack([p.grad.norm() for p in detector.parameters()]).norm())
+
+    fabric.clip_gradients = clip_and_record
+    fit(fabric, detector, data, Config(epochs=1), Hooks())
+    assert max(norms) > 10
+    assert max(optimizer_sees) <= 1.001
+
+
+def test_loss_that_is_not_finite_names_the_traces(make_store):
+    """NaN in the states is an error with the ids of the batch, not a detector of NaN."""
+
+    def poison(number, row):
+        if number == 30:
+            row["hs_last"][:] = np.nan
+
+    store = TraceStore.open(make_store(np.arange(120) // 2 % 2, change=poison))
+    data = TrainingData(store, read_split(store, Config()))
+    assert 30 in data.split.train
+    with pytest.raises(DataError, match="training loss of traces 't30': expected a finite number, found nan"):
+        run(data, config=Config(batch_size=200))
+
+
+def test_confident_scores_do_not_tie(data):
+    """Logits beyond the resolution of float32 probabilities still rank."""
+
+    class Loud(Linear):
+        def forward(self, batch):
+            return Outputs(20.0 + batch["hs_last"].float().mean((1, 2)))
+
+    scores = predict(FABRIC, Loud(8), data, "val", Config())
+    assert scores.dtype == np.float64
+    assert len(np.unique(scores)) > len(scores) / 2
+
+
+def test_score_that_is_not_finite_names_the_trace(make_store):
+    """NaN on the validation side is an error with the id of the trace."""
+    store = TraceStore.open(make_store(np.arange(120) // 2 % 2))
+    row = int(read_split(store, Config()).val[3])
+
+    class Blind(Linear):
+        def forward(self, batch):
+            logits = super().forward(batch).logits
+            return Outputs(torch.where(batch.rows == row, torch.nan, logits))
+
+    data = TrainingData(store, read_split(store, Config()))
+    with pytest.raises(DataError, match=rf"score of traces 't{row}': expected a finite number, found nan"):
+        predict(FABRIC, Blind(8), data, "val", Config())
+
+
+def test_a_detector_adds_to_what_it_starts_from(data):
+    """Loss and scores are of the sum of both log-odds; with nothing to add the scores are those of the start."""
+
+    class Silent(Linear):
+        def classify(self, features):
+            return Outputs(0.0 * super().classify(features).logits)
+
+    start = np.random.default_rng(0).normal(size=len(data.store))
+    on_top = dataclasses.replace(data, start=start)
+    history, _, detector = run(on_top, Silent(8), Config(epochs=1))
+    train, val = data.split.train, data.split.val
+    y, p = data.split.labels[train], 1 / (1 + np.exp(-start[train]))
+    assert history[0].loss == pytest.approx(-np.mean(np.log(np.where(y == 1, p, 1 - p))), rel=1e-5)
+    scores = predict(FABRIC, detector, on_top, "val", Config())
+    np.testing.assert_allclose(scores, 1 / (1 + np.exp(-start[val])))
+    learned, _, _ = run(on_top, config=Config(epochs=8, lr=0.05))
+    assert learned[-1].loss < learned[0].loss
+
+
+def test_half_precision_scales_clips_and_keeps_its_scale(data):
+    """A training in float16 learns; its scaler is part of the state."""
+    config = Config(epochs=4, lr=0.05, precision="16-mixed")
+    plugin = MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", growth_interval=3))
+    saver = Saver()
+    training = fit(Fabric(accelerator="cpu", devices=1, plugins=plugin), Linear(8), data, config, saver)
+    assert training.history[-1].loss < training.history[0].loss
+    assert training.best.epoch.val_auroc > 0.8
+    assert load(saver.states[-1])["scaler"]["scale"] > 2**16
+
+
+def test_weights_that_are_not_finite_are_not_saved(data):
+    """The state before is the last one."""
+
+    class Exploding(Linear):
+        def loss(self, outputs, labels):
+            loss = super().loss(outputs, labels)
+            if torch.is_grad_enabled() and len(saver.states) == 2:
+                self.weights.weight.data.fill_(torch.inf)
+            return loss
+
+    saver = Saver()
+    with pytest.raises(DataError, match=r"step 3: expected finite weights, found others in weights.weight; lower --lr"):
+        run(data, Exploding(8), Config(epochs=1, batch_size=16, save_every="1"), saver)
+    assert len(saver.states) == 2

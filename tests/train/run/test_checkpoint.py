@@ -1,0 +1,90 @@
+"""Checkpoints: whole or not there, read without running code, refused unless of the run that asks."""
+
+import pytest
+import torch
+
+from train.errors import CheckpointError, OutputError
+from train.files import make_directory, replace_file
+from train.run.checkpoint import load_checkpoint, load_weights, save_checkpoint
+
+OWNER = {"run": "a1", "detector": "lstm_solo", "seed": 0}
+WEIGHTS = {"w": torch.arange(3.0)}
+
+
+def test_round_trip(tmp_path):
+    """What is saved comes back, weights and facts."""
+    save_checkpoint(tmp_path / "a.pt", OWNER, {"weights": WEIGHTS, "epoch": 4})
+    loaded = load_checkpoint(tmp_path / "a.pt", OWNER)
+    assert loaded["epoch"] == 4
+    assert torch.equal(loaded["weights"]["w"], WEIGHTS["w"])
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04" + bytes(100)])
+def test_damaged_file_is_refused(tmp_path, content):
+    """Empty, foreign and cut files are one line."""
+    (tmp_path / "a.pt").write_bytes(content)
+    with pytest.raises(CheckpointError, match="expected a checkpoint, found an unreadable file") as caught:
+        load_checkpoint(tmp_path / "a.pt", OWNER)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_file_is_refused(tmp_path):
+    """No file is said to be no file."""
+    with pytest.raises(CheckpointError, match="found no file"):
+        load_checkpoint(tmp_path / "a.pt", OWNER)
+
+
+def test_foreign_content_is_refused(tmp_path):
+    """A tensor file that is no checkpoint says what it is."""
+    torch.save([1, 2], tmp_path / "a.pt")
+    with pytest.raises(CheckpointError, match="found one of list"):
+        load_checkpoint(tmp_path / "a.pt", OWNER)
+
+
+def test_failed_write_leaves_the_old_file(tmp_path):
+    """An error or an interrupt while writing keeps what was there, and no temporary file."""
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+
+    def stop_halfway(failure):
+        with replace_file(path) as temporary:
+            temporary.write_text("ne")
+            raise failure
+
+    for failure in (ValueError, KeyboardInterrupt):
+        with pytest.raises(failure):
+            stop_halfway(failure)
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_unwritable_places_are_said(tmp_path):
+    """A directory that cannot be made, or a file that cannot be written, is one line."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="expected a directory to write results in, found: "):
+        make_directory(tmp_path / "file" / "out")
+    with (
+        pytest.raises(OutputError, match="expected to write a file, found: "),
+        replace_file(tmp_path / "no" / "a") as temporary,
+    ):
+        temporary.write_text("")
+
+
+def test_one_flipped_bit_is_found(tmp_path):
+    """Wherever in the tensors it is."""
+    save_checkpoint(tmp_path / "a.pt", OWNER, {"weights": {"w": torch.arange(1000.0)}})
+    content = (tmp_path / "a.pt").read_bytes()
+    at = content.index(torch.arange(1000.0).numpy().tobytes())
+    for i in range(at, at + 4000, 371):
+        damaged = bytearray(content)
+        damaged[i] ^= 64
+        (tmp_path / "a.pt").write_bytes(damaged)
+        with pytest.raises(CheckpointError, match="found an unreadable file"):
+            load_checkpoint(tmp_path / "a.pt", OWNER)
+
+
+def test_weights_of_another_module_are_refused():
+    """In one line."""
+    with pytest.raises(CheckpointError, match=r"a.pt: expected the weights of this detector, found others") as caught:
+        load_weights(torch.nn.Linear(2, 1), {"weight": torch.zeros(1, 3)}, "a.pt")
+    assert "\n" not in str(caught.value)

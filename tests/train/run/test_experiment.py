@@ -1,0 +1,257 @@
+"""A whole run on a small store: what is in the results, and that it can be repeated."""
+
+import csv
+import json
+import math
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from models import BASELINES
+from store import TraceStore
+from train.commands.main import main
+from train.config import Config
+from train.data.split import read_split
+from train.evaluate.judge import Scored, label_sensitivity
+from train.evaluate.metrics import auroc
+from train.evaluate.paired_tests import delong_test, holm
+from train.report import print_table
+
+DEFAULT = ["lstm_solo", "gnn_det_lstm", "gvae_lstm"]
+SMALL = ["--epochs", "2", "--gnn-hidden", "8", "--latent-dim", "8", "--lstm-hidden", "8", "--force-cpu", "--seed", "1"]
+
+
+@pytest.fixture(scope="module")
+def run_dir(store_path, tmp_path_factory):
+    """Directory of a finished run of two seeds."""
+    path = tmp_path_factory.mktemp("run") / "out"
+    assert main(["--store", str(store_path), "--output-dir", str(path), "--seeds", "2", *SMALL]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def results(run_dir):
+    return json.loads((run_dir / "results.json").read_text())
+
+
+def read_scores(run_dir):
+    with (run_dir / "scores.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_results_have_what_is_promised(results, store_path):
+    """Split, models, baselines, store and config, with every metric on both sides."""
+    assert {"split", "models", "baselines", "store", "config"} <= results.keys()
+    assert list(results["models"]) == DEFAULT
+    assert results["baselines"].keys() == BASELINES.keys()
+    for entry in (*results["models"].values(), *results["baselines"].values()):
+        for side in ("val", "test"):
+            keys = {"auroc", "auprc", "base_rate", "f1", "mcc", "accuracy", "ece", "brier", "threshold"}
+            assert keys <= entry[side].keys()
+            assert all(math.isfinite(entry[side][key]) for key in keys)
+        low, high = entry["test"]["auroc_ci"]
+        assert 0 <= low <= high <= 1
+    assert all(entry["parameters"] > 0 and entry["seconds"] >= 0 for entry in results["models"].values())
+    assert results["store"]["path"] == str(store_path)
+    assert results["config"]["epochs"] == 2
+
+
+def test_several_seeds_are_mean_and_spread(results):
+    """The headline is the mean of the runs, with their standard deviation."""
+    test = results["models"]["lstm_solo"]["test"]
+    assert test["auroc"] == pytest.approx(np.mean(test["auroc_runs"]))
+    assert len(test["auroc_runs"]) == 2
+    assert test["auroc_sd"] == pytest.approx(np.std(test["auroc_runs"], ddof=1))
+
+
+def test_scores_hold_the_split(run_dir, results, labels):
+    """A line per labelled trace with its side and label; scores where they were judged."""
+    lines = read_scores(run_dir)
+    assert len(lines) == np.sum(labels >= 0)
+    assert all(int(line["label"]) == labels[int(line["trace_id"][1:])] for line in lines)
+    for side in ("train", "val", "test"):
+        mine = [line for line in lines if line["side"] == side]
+        assert len(mine) == results["split"][side]["rows"]
+        assert all((line["gvae_lstm"] == "") == (side == "train") for line in mine)
+
+
+def test_written_scores_give_the_written_metric(run_dir, results):
+    """The AUROC of a baseline follows from the scores beside it."""
+    lines = [line for line in read_scores(run_dir) if line["side"] == "test"]
+    labels, scores = (np.array([float(line[key]) for line in lines]) for key in ("label", "logreg_best"))
+    assert auroc(labels.astype(int), scores) == results["baselines"]["logreg_best"]["test"]["auroc"]
+
+
+def test_comparisons_are_of_the_metrics_beside_them(run_dir, results):
+    """Every pair of detectors, each with each baseline but the constant and what ranks as another; the numbers fit."""
+    names = DEFAULT
+    rivals = [name for name in BASELINES if name not in ("majority", "perplexity")]
+    found = results["comparisons"]
+    assert [(one["a"], one["b"]) for one in found] == [
+        *((a, b) for i, a in enumerate(names) for b in names[i + 1 :]),
+        *((a, b) for a in names for b in rivals),
+    ]
+    lines = [line for line in read_scores(run_dir) if line["side"] == "test"]
+    labels = np.array([int(line["label"]) for line in lines])
+    entries = results["models"] | results["baselines"]
+    for one in found:
+        assert one["difference"] == entries[one["a"]]["test"]["auroc"] - entries[one["b"]]["test"]["auroc"]
+        assert one["ci"][0] <= one["difference"] <= one["ci"][1]
+        means = (np.array([float(line[one[key]]) for line in lines]) for key in ("a", "b"))
+        assert one["p_delong"] == delong_test(labels, *means).p
+    p_holm = holm(dict(enumerate(one["p_delong"] for one in found)))
+    assert [one["p_holm"] for one in found] == list(p_holm.values())
+
+
+def test_the_verdict_is_on_the_best_of_validation(results):
+    """The detector and the baseline with the best validation AUROC, compared on test."""
+    verdict = results["verdict"]
+    for key, group in (("detector", "models"), ("baseline", "baselines")):
+        best = max(entry["val"]["auroc"] for entry in results[group].values())
+        assert results[group][verdict[key]]["val"]["auroc"] == best
+    found = [
+        one for one in results["comparisons"] if (one["a"], one["b"]) == (verdict["detector"], verdict["baseline"])
+    ]
+    assert [{key: value for key, value in verdict.items() if key in found[0]}] == [
+        {key: value for key, value in one.items() if key not in ("a", "b")} for one in found
+    ]
+
+
+def test_label_sensitivity_is_of_the_scores_beside_it(results):
+    """These traces score 0.1 or 0.9, so every threshold gives the labels as stored."""
+    found = results["label_sensitivity"]
+    assert [one["threshold"] for one in found] == [0.3, 0.4, 0.5, 0.6, 0.7]
+    areas = {name: entry["test"]["auroc"] for name, entry in (results["models"] | results["baselines"]).items()}
+    test = results["split"]["test"]
+    for one in found:
+        assert one["auroc"] == areas
+        assert (one["rows"], one["hallucinations"]) == (test["rows"], test["hallucinations"])
+
+
+def test_label_sensitivity_follows_the_threshold():
+    """Labels change with the threshold, NaN is left out, and one class has no AUROC."""
+    scored = {"x": Scored(np.zeros((1, 1)), np.array([[0.9, 0.8, 0.1, 0.2], [0.9, 0.1, 0.8, 0.2]]))}
+    truth = np.array([0.35, 0.55, 0.65, np.nan], dtype=np.float32)
+    found = {threshold: label_sensitivity(scored, truth, threshold) for threshold in (0.3, 0.4, 0.6, 0.7)}
+    assert {threshold: one["auroc"]["x"] for threshold, one in found.items()} == {
+        0.3: None,
+        0.4: 1,
+        0.6: 0.75,
+        0.7: None,
+    }
+    assert [one["hallucinations"] for one in found.values()] == [0, 1, 2, 3]
+    assert {one["rows"] for one in found.values()} == {3}
+
+
+def test_files_of_a_run(run_dir):
+    """Settings, results, scores, reports, logs, a checkpoint per training and what was fitted, and nothing else."""
+    checkpoints = {f"{name}-seed{seed}.pt" for name in DEFAULT for seed in (1, 2)}
+    checkpoints |= {f"{name}.pt" for name in BASELINES}
+    files = {
+        ".lock",
+        "run.json",
+        "results.json",
+        "scores.csv",
+        "report.md",
+        "report.html",
+        "figures",
+        "tensorboard",
+    } | checkpoints
+    assert {path.name for path in run_dir.iterdir()} == files
+
+
+def test_same_seed_same_results(store_path, tmp_path, run_dir, results):
+    """A second run gives the same scores bit for bit; a detector's do not depend on which others run."""
+    command = [
+        "--store",
+        str(store_path),
+        "--output-dir",
+        str(tmp_path / "again"),
+        "--seeds",
+        "2",
+        "--no-run-lstm",
+        *SMALL,
+    ]
+    assert main(command) == 0
+    again = json.loads((tmp_path / "again" / "results.json").read_text())
+    for name in ("gnn_det_lstm", "gvae_lstm"):
+        assert [again["models"][name][side] for side in ("val", "test")] == [
+            results["models"][name][side] for side in ("val", "test")
+        ]
+    assert {name: entry["test"] for name, entry in again["baselines"].items()} == {
+        name: entry["test"] for name, entry in results["baselines"].items()
+    }
+    first, second = (read_scores(path) for path in (run_dir, tmp_path / "again"))
+    assert [line["gvae_lstm"] for line in first] == [line["gvae_lstm"] for line in second]
+
+
+def test_baselines_without_their_columns_are_left_out(make_store, labels, tmp_path):
+    """A store of last-token states alone trains lstm_solo and what baselines it can."""
+    store = make_store(labels, columns=["question_id", "label", "hs_last"])
+    flags = ["--no-run-gnn-det", "--no-run-gvae", "--output-dir", str(tmp_path / "out"), *SMALL]
+    assert main(["--store", str(store), *flags]) == 0
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert set(results["models"]) == {"lstm_solo"}
+    assert set(results["baselines"]) == {"majority", "logreg_first", "logreg_best"}
+    assert [one["b"] for one in results["comparisons"]] == ["logreg_first", "logreg_best"]
+    assert "label_sensitivity" not in results
+
+
+def test_without_baselines_there_is_no_verdict(make_store, labels, tmp_path, capsys):
+    """A store for graphs alone has one detector and nothing to compare it with."""
+    store = make_store(labels, columns=["question_id", "label", "hidden_states", "attn_mean"])
+    flags = ["--no-run-lstm", "--no-run-gvae", "--output-dir", str(tmp_path / "out"), *SMALL]
+    assert main(["--store", str(store), *flags]) == 0
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["comparisons"] == []
+    assert results["verdict"] is None
+    assert "Best on validation" not in capsys.readouterr().out
+
+
+def test_table_shows_detectors_and_baselines(store_path, tmp_path, capsys):
+    """The table fits 80 columns and has a line for everything that was judged."""
+    flags = ["--no-run-gnn-det", "--no-run-gvae", "--output-dir", str(tmp_path / "out"), *SMALL]
+    assert main(["--store", str(store_path), *flags]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("lstm_solo", *BASELINES))
+    assert "…" not in out
+
+
+@pytest.mark.parametrize(
+    "low, high, words",
+    [
+        (-0.9004, -0.0161, "On test the detector is worse: difference -.037 [-.900, -.016], p = .002"),
+        (-0.0104, 0.0161, "On test they cannot be told apart: difference -.037 [-.010, .016], p = .002"),
+        (0.0101, 0.0161, "On test the detector is better: difference -.037 [.010, .016], p = .002"),
+    ],
+)
+def test_the_verdict_in_words(results, capsys, low, high, words):
+    """Beneath the table, in 80 columns, by the side of 0 on which the interval lies."""
+    verdict = {"detector": "gnn_det_lstm", "baseline": "answer_length", "difference": -0.037, "p_bootstrap": 0.002}
+    print_table(results | {"verdict": verdict | {"ci": [low, high]}}, Console(width=80))
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[-3:-1] == ["Best on validation: detector gnn_det_lstm, baseline answer_length.", words]
+
+
+def test_a_value_that_is_not_finite_is_found_before_training(make_store, labels, tmp_path, capsys):
+    """NaN on the test side stops a run before its first step; in a baseline that nobody asked for it does not."""
+    store = make_store(labels)
+    row = int(read_split(TraceStore.open(store), Config(seed=1)).test[0])
+
+    def poison(number, values):
+        if number == row:
+            values["hs_last"][0, 0] = np.nan
+            values["logprob"][-1] = -np.inf
+
+    poisoned = make_store(labels, change=poison, name="poisoned.zarr")
+    command = ["--store", str(poisoned), "--output-dir", str(tmp_path / "out"), *SMALL]
+    assert main([*command, "--models", "lstm_solo"]) == 2
+    assert f"score of traces 't{row}': expected a finite number" in capsys.readouterr().err
+    assert not list((tmp_path / "out").glob("lstm_solo*"))
+    assert main([*command, "--models", "gnn_det_lstm"]) == 0
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert "mean_logprob" in results["left_out"]
+    assert "mean_logprob" not in results["baselines"]
+    assert "baseline mean_logprob is left out" in capsys.readouterr().err
+    assert results["baselines"]["logreg_best"]["traces_with_missing_numbers"] == 1

@@ -1,0 +1,116 @@
+"""Several processes: together they do what one does, and an error in one of them ends all."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from kills import killed_at
+
+from store import TraceStore
+from train.commands.main import main
+from train.config import Config
+from train.data.split import read_split
+from train.errors import ConfigError
+from train.fit.device import build_fabric
+
+ROOT = Path(__file__).parents[3]
+FLAGS = [
+    "--lstm-hidden",
+    "8",
+    "--force-cpu",
+    "--threads",
+    "1",
+    "--batch-size",
+    "12",
+    "--epochs",
+    "2",
+    "--dropout",
+    "0",
+    "--models",
+    "lstm_solo",
+]
+
+
+def torchrun(n_processes, *arguments):
+    """Run the command in several processes; give what it ended with."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", n_processes, "-m"]
+    return subprocess.run(
+        [str(part) for part in (*command, "train", *arguments)],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+
+
+def weights(path):
+    return torch.load(path / "lstm_solo-seed0.pt", weights_only=True)["weights"]
+
+
+@pytest.mark.parametrize("n_processes", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_processes_agree_with_one(n_processes, make_store, tmp_path):
+    """Same global batches, same weights and scores within rounding; also where a last batch leaves one without rows."""
+    store = make_store(np.random.default_rng(1).integers(0, 2, 200))
+    command = ["--store", store, *FLAGS, "--max-traces", n_traces(TraceStore.open(store), 12, n_processes)]
+    assert main([*map(str, command), "--output-dir", str(tmp_path / "one")]) == 0
+    done = torchrun(n_processes, *command, "--output-dir", tmp_path / "several")
+    assert done.returncode == 0, done.stderr
+    assert_close(weights(tmp_path / "one"), weights(tmp_path / "several"))
+    one, several = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("one", "several"))
+    for a, b in zip(*(found["models"]["lstm_solo"]["runs"][0]["history"] for found in (one, several)), strict=True):
+        assert a == pytest.approx(b, rel=1e-4)
+    assert one["baselines"]["logreg_best"]["test"] == several["baselines"]["logreg_best"]["test"]
+    assert several["machine"]["processes"] == n_processes
+    assert done.stdout.count("test side") == 1  # one process reports
+
+
+def n_traces(store, batch_size, n_processes):
+    """How many traces leave a training side whose last batch has fewer rows than there are processes."""
+    sizes = {n: len(read_split(store, Config(max_traces=n)).train) for n in range(100, 200)}
+    return next(n for n, n_train in sizes.items() if 0 < n_train % batch_size < n_processes)
+
+
+def assert_close(one, several):
+    """Weights that differ by rounding only."""
+    for name in one:
+        torch.testing.assert_close(one[name], several[name], rtol=1e-4, atol=1e-5)
+
+
+def test_resumed_with_other_processes(store_path, tmp_path):
+    """A training that was saved by one process goes on in two."""
+    command = ["--store", str(store_path), *FLAGS, "--save-every", "2"]
+    assert main([*command, "--output-dir", str(tmp_path / "one")]) == 0
+    out = ["--output-dir", str(tmp_path / "several"), "--resume"]
+    assert killed_at(9, [*command, *out])
+    done = torchrun(2, *command, *out)
+    assert done.returncode == 0, done.stderr
+    assert_close(weights(tmp_path / "one"), weights(tmp_path / "several"))
+
+
+def test_an_error_in_one_process_ends_all(make_store, tmp_path):
+    """The one that meets NaN says which traces; the job ends with its status."""
+
+    def poison(number, row):
+        if number in (30, 31):
+            row["hs_last"][:] = np.nan
+
+    store = make_store(np.arange(120) // 2 % 2, change=poison)
+    done = torchrun(2, "--store", store, *FLAGS, "--output-dir", tmp_path / "out")
+    assert done.returncode != 0
+    assert "training loss of traces" in done.stderr
+    assert "expected a finite number, found nan" in done.stderr
+    assert not (tmp_path / "out" / "results.json").exists()
+
+
+def test_a_batch_that_cannot_be_shared(monkeypatch):
+    """Every process would need the same number of rows."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match=r"--batch-size: expected a multiple of the 2 processes .*, found 15"):
+        build_fabric(Config(batch_size=15, force_cpu=True))

@@ -1,0 +1,160 @@
+"""Reading back a run: what it wrote comes back, and what is not as it wrote it is one line that names the place."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from train.commands.main import main
+from train.errors import DataError
+from train.run.results import KEYS, read_run
+
+SMALL = ["--epochs", "1", "--lstm-hidden", "8", "--force-cpu", "--no-run-gnn-det", "--no-run-gvae"]
+
+
+@pytest.fixture(scope="module")
+def finished(store_path, tmp_path_factory):
+    """Directory of a finished run, not to be changed."""
+    path = tmp_path_factory.mktemp("finished") / "out"
+    assert main(["--store", str(store_path), "--output-dir", str(path), *SMALL]) == 0
+    return path
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    """A copy of its two files, to be tampered with."""
+    for name in ("results.json", "scores.csv"):
+        (tmp_path / name).write_bytes((finished / name).read_bytes())
+    return tmp_path
+
+
+def test_what_was_written_comes_back(finished, labels):
+    """Ids, sides, labels, questions and scores, and the AUROCs that choose the best."""
+    run = read_run(finished)
+    with (finished / "scores.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert tuple(lines[0])[:4] == KEYS
+    assert run.trace_ids == [line["trace_id"] for line in lines]
+    assert run.sides == [line["side"] for line in lines]
+    assert run.labels.tolist() == [labels[int(trace_id[1:])] for trace_id in run.trace_ids]
+    assert run.questions == [f"q{int(trace_id[1:]) // 2}" for trace_id in run.trace_ids]
+    for name, scores in run.scores.items():
+        assert np.array_equal(np.isnan(scores), [side == "train" for side in run.sides])
+        assert [str(score) for score in scores if score == score] == [line[name] for line in lines if line[name]]
+    results = json.loads((finished / "results.json").read_text())
+    assert run.val_auroc["models"] == {"lstm_solo": results["models"]["lstm_solo"]["val"]["auroc"]}
+    assert run.seed == 0
+
+
+def change_results(change):
+    def tamper(path):
+        results = json.loads((path / "results.json").read_text())
+        change(results)
+        (path / "results.json").write_text(json.dumps(results))
+
+    return tamper
+
+
+def change_scores(change):
+    """Tamper with the lines of scores.csv, a list of lists; the first is the header."""
+
+    def tamper(path):
+        with (path / "scores.csv").open(newline="") as file:
+            lines = list(csv.reader(file))
+        change(lines)
+        with (path / "scores.csv").open("w", newline="") as file:
+            csv.writer(file).writerows(lines)
+
+    return tamper
+
+
+def write(name, content):
+    return lambda path: (path / name).write_bytes(content)
+
+
+def set_cell(line, column, text):
+    return change_scores(lambda lines: lines[line].__setitem__(column, text))
+
+
+def invert_scores(lines):
+    """Rank the test side the other way round."""
+    for line in lines[1:]:
+        if line[1] == "test":
+            line[4] = str(1 - float(line[4]))
+
+
+TAMPERED = {
+    "no results": (lambda path: (path / "results.json").unlink(), "results.json: expected a file of a finished run"),
+    "no scores": (lambda path: (path / "scores.csv").unlink(), "scores.csv: expected a file of a finished run"),
+    "a directory": (
+        lambda path: ((path / "scores.csv").unlink(), (path / "scores.csv").mkdir()),
+        "scores.csv: expected a file of a finished run, found something else",
+    ),
+    "no JSON": (write("results.json", b"{"), "found no JSON"),
+    "no text": (write("results.json", b"\xff\xfe\x00"), "found no JSON"),
+    "nested": (write("results.json", b"[" * 100_000), "found no JSON"),
+    "a list": (write("results.json", b"[1]"), "with split.seed, found nothing"),
+    "NaN": (write("results.json", b'{"split": NaN}'), "NaN is no number"),
+    "a huge number": (write("results.json", b'{"split": {"seed": ' + b"9" * 9999 + b"}}"), "found no JSON"),
+    "no seed": (change_results(lambda r: r["split"].pop("seed")), "with split.seed, found nothing"),
+    "a true seed": (change_results(lambda r: r["split"].update(seed=True)), "with split.seed, found True"),
+    "a negative seed": (change_results(lambda r: r["split"].update(seed=-1)), "a seed of 0 or more, found -1"),
+    "no models": (change_results(lambda r: r.pop("models")), "with models, found nothing"),
+    "nothing": (change_results(lambda r: r.update(models={}, baselines={})), "a detector or a baseline, found none"),
+    "an entry of text": (change_results(lambda r: r["models"].update(lstm_solo="x")), "models.lstm_solo.val.auroc"),
+    "a great AUROC": (
+        change_results(lambda r: r["models"]["lstm_solo"]["val"].update(auroc=2)),
+        "lstm_solo: an AUROC from 0 to 1, found 2",
+    ),
+    "a name twice": (
+        change_results(lambda r: r["baselines"].update(lstm_solo=r["models"]["lstm_solo"])),
+        "one entry for each name, found two of 'lstm_solo'",
+    ),
+    "another AUROC": (
+        change_results(lambda r: r["models"]["lstm_solo"]["test"].update(auroc=0.123)),
+        "lstm_solo: scores of AUROC 0.123, as in results.json",
+    ),
+    "a model more": (
+        change_results(lambda r: r["models"].update(new=r["models"]["lstm_solo"])),
+        "found no column 'new'",
+    ),
+    "a model less": (change_results(lambda r: r["models"].clear()), "found the columns trace_id"),
+    "other scores": (change_scores(invert_scores), "as in results.json"),
+    "empty scores": (write("scores.csv", b""), "found no column 'trace_id'"),
+    "only a header": (change_scores(lambda lines: lines.__delitem__(slice(1, None))), "both classes on the test side"),
+    "a short line": (change_scores(lambda lines: lines[3].pop()), "line 4: 12 values, found 11"),
+    "a trace twice": (
+        change_scores(lambda lines: lines.insert(2, lines[1])),
+        "each trace once, found 't",
+    ),
+    "a side": (set_cell(2, 1, "exam"), "a side of train, val, test, found 'exam'"),
+    "a label": (set_cell(2, 2, "2"), "a label of 0 or 1, found '2'"),
+    "a train score": (set_cell(1, 4, "0.5"), "column 'lstm_solo', line 2: no score of a row that was trained on"),
+    "a score of text": (set_cell(-1, 4, "good"), "a number, found 'good'"),
+    "an infinite score": (set_cell(-1, 4, "inf"), "a finite number, found 'inf'"),
+    "an empty score": (set_cell(-1, 4, ""), "a number, found ''"),
+    "a quote": (write("scores.csv", b'"trace_id'), "found no CSV"),
+    "bytes": (write("scores.csv", b"\xff\xfe"), "found no CSV"),
+    "a long field": (write("scores.csv", b"x" * 200_000), "found no CSV"),
+}
+
+
+@pytest.mark.parametrize("tamper, message", TAMPERED.values(), ids=TAMPERED)
+def test_what_is_not_as_it_was_written_is_refused(copied, tamper, message):
+    """One line that names the file, and never another error."""
+    tamper(copied)
+    with pytest.raises(DataError) as caught:
+        read_run(copied)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(str(copied))
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("name, n_bytes", [("results.json", 64 << 20), ("scores.csv", 4 << 30)])
+def test_files_that_are_too_large_are_not_read(copied, name, n_bytes):
+    with (copied / name).open("r+b") as file:
+        file.truncate(n_bytes + 1)
+    with pytest.raises(DataError, match=f"{name}: expected at most {n_bytes} bytes"):
+        read_run(copied)

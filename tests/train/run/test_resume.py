@@ -1,0 +1,223 @@
+"""A run that is killed and resumed ends with the bits of one that never stopped; what does not fit is refused."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from kills import killed_at
+
+from train.commands.main import main
+from train.errors import ConfigError
+from train.run.directory import lock_directory
+
+ROOT = Path(__file__).parents[3]
+SMALL = "--gnn-hidden 8 --latent-dim 8 --lstm-hidden 8 --force-cpu --seed 1 --threads 1 --batch-size 16"
+FLAGS = f"{SMALL} --epochs 3 --save-every 2 --mixup 0.3 --seeds 2 --no-run-gnn-det".split()
+TIMES = ("seconds", "wait_seconds")
+
+
+def content(path, run):
+    """Everything a run wrote that may not depend on when it was stopped, by file name."""
+    found = {}
+    for file in sorted(path.iterdir()):
+        if file.suffix == ".pt":
+            found[file.name] = without_times(torch.load(file, weights_only=True), run)
+        elif file.suffix == ".json":
+            found[file.name] = without_times(json.loads(file.read_text()), run)
+        elif file.suffix == ".csv":
+            found[file.name] = file.read_bytes()
+    return found
+
+
+def without_times(value, run):
+    """The value in plain types: no seconds, no name of the run or its directory."""
+    if isinstance(value, dict):
+        return {key: without_times(one, run) for key, one in value.items() if key not in (*TIMES, "output_dir")}
+    if isinstance(value, list | tuple):
+        return [without_times(one, run) for one in value]
+    if isinstance(value, torch.Tensor):
+        return value.numpy().tobytes()
+    return "RUN" if value == run else value
+
+
+def run_of(path):
+    return json.loads((path / "run.json").read_text())["run"]
+
+
+@pytest.fixture(scope="module")
+def whole(store_path, tmp_path_factory):
+    """Directory of a run that never stopped, and its command without the directory."""
+    path = tmp_path_factory.mktemp("whole") / "out"
+    arguments = ["--store", str(store_path), *FLAGS]
+    assert main([*arguments, "--output-dir", str(path)]) == 0
+    return path, arguments
+
+
+def test_killed_again_and_again(whole, tmp_path):
+    """Killed by SIGKILL a few steps after each start, until it comes to its end."""
+    path, arguments = whole
+    out = tmp_path / "out"
+    command = [*arguments, "--output-dir", str(out), "--resume"]
+    n_kills = 0
+    while killed_at(3 + n_kills % 4, command):
+        n_kills += 1
+        assert n_kills < 60
+    assert n_kills >= 10
+    assert content(out, run_of(out)) == content(path, run_of(path))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_killed_at_random_moments(whole, tmp_path):
+    """The command in processes of its own, killed 20 times at random moments: every file is as if it never was."""
+    path, arguments = whole
+    rng, n_kills, n_runs = np.random.default_rng(0), 0, 0
+    start = time.perf_counter()
+    command = [sys.executable, "-m", "train", *arguments, "--resume"]
+    subprocess.run([*command, "--output-dir", str(tmp_path / "timed")], cwd=ROOT, check=True, capture_output=True)
+    seconds = time.perf_counter() - start
+    while n_kills < 20:
+        out = tmp_path / f"out{n_runs}"
+        n_runs += 1
+        while True:
+            child = subprocess.Popen(
+                [*command, "--output-dir", str(out)], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            )
+            try:
+                _, stderr = child.communicate(timeout=rng.uniform(0.3, 1.1) * seconds)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.communicate()
+                n_kills += 1
+                continue
+            assert child.returncode == 0, stderr
+            break
+        assert content(out, run_of(out)) == content(path, run_of(path))
+    print(f"{n_kills} kills of {n_runs} runs of {seconds:.1f} s each")
+
+
+def stopped_run(tmp_path, arguments):
+    """A directory in which a run was killed in its second epoch."""
+    out = tmp_path / "out"
+    assert killed_at(13, [*arguments, "--output-dir", str(out)])
+    return out
+
+
+def fail(capsys, arguments):
+    """Run a command that must fail; give its one line."""
+    capsys.readouterr()
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def snapshot(path):
+    return {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
+
+
+def test_other_settings_and_another_store_are_refused(whole, tmp_path, capsys, make_store, labels):
+    """The differences are shown, and nothing is touched."""
+    _, arguments = whole
+    out = stopped_run(tmp_path, arguments)
+    before = snapshot(out)
+    resume = ["--output-dir", str(out), "--resume"]
+    line = fail(capsys, [*arguments, *resume, "--lr", "0.5", "--run-gnn-det"])
+    assert "found --lr 0.5 (the run: 0.001); --run-gnn-det True (the run: False)" in line
+    line = fail(capsys, ["--store", str(make_store(labels[:150])), *FLAGS, *resume])
+    assert "store: uuid" in line
+    assert "rows 150 (the run: 200)" in line
+    assert snapshot(out) == before
+
+
+def test_an_unfinished_run_is_not_lost_by_accident(whole, tmp_path, capsys):
+    """Without --resume or --overwrite the command is refused; with the latter it begins anew."""
+    path, arguments = whole
+    out = stopped_run(tmp_path, arguments)
+    before, run = snapshot(out), run_of(out)
+    command = [*arguments, "--output-dir", str(out)]
+    assert "give --resume to go on with it, --overwrite to lose it" in fail(capsys, command)
+    assert snapshot(out) == before
+    assert main([*command, "--overwrite"]) == 0
+    assert run_of(out) != run
+    assert content(out, run_of(out)) == content(path, run_of(path))
+
+
+def test_settings_without_influence_may_change(whole, tmp_path):
+    """Threads that read ahead, the cache and the saving may differ; a finished run is finished again, the same."""
+    path, arguments = whole
+    out = stopped_run(tmp_path, arguments)
+    command = [*arguments, "--output-dir", str(out), "--resume"]
+    assert main([*command, "--num-workers", "1", "--save-every", "10min"]) == 0
+    first = content(out, run_of(out))
+    assert first["scores.csv"] == content(path, run_of(path))["scores.csv"]
+    assert main([*command, "--num-workers", "1", "--save-every", "10min"]) == 0
+    assert content(out, run_of(out)) == first
+
+
+def test_the_written_settings_start_the_same_run(whole, tmp_path):
+    """--config with a run's run.json needs no other flag; a flag overrides it."""
+    path, _ = whole
+    out = tmp_path / "again"
+    assert main(["--config", str(path / "run.json"), "--output-dir", str(out)]) == 0
+    assert content(out, run_of(out)) == content(path, run_of(path))
+
+
+def test_a_damaged_state_is_one_line(whole, tmp_path, capsys):
+    """The file is named."""
+    _, arguments = whole
+    out = stopped_run(tmp_path, arguments)
+    (state,) = out.glob("*.state.pt")
+    state.write_bytes(state.read_bytes()[:1000])
+    assert main([*arguments, "--output-dir", str(out), "--resume"]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]  # below the progress bar
+    assert f"{state}: expected a checkpoint, found an unreadable file" in line
+
+
+def test_a_finished_run_is_not_replaced_by_another(whole, tmp_path, capsys):
+    """The same settings make the same results again; others need --overwrite, which leaves nothing of the old run."""
+    _, arguments = whole
+    out = tmp_path / "out"
+    flags = ["--store", arguments[1], *SMALL.split(), "--epochs", "1", "--output-dir", str(out)]
+    assert main([*flags, "--models", "saplma"]) == 0
+    before = snapshot(out)
+    line = fail(capsys, [*flags, "--models", "lstm_solo", "--lr", "0.1"])
+    assert "found those of run.json, which differs in --models 'lstm_solo' (the run: 'saplma'); --lr 0.1" in line
+    assert snapshot(out) == before
+    assert main([*flags, "--models", "saplma"]) == 0
+    assert main([*flags, "--models", "lstm_solo", "--overwrite"]) == 0
+    assert not list(out.glob("saplma*.pt"))
+
+
+def test_two_runs_do_not_share_a_directory(tmp_path):
+    """The second one is refused while the first lives."""
+    with (
+        lock_directory(tmp_path),
+        pytest.raises(ConfigError, match="expected no other process that trains into it, found one"),
+        lock_directory(tmp_path),
+    ):
+        pass
+    with lock_directory(tmp_path):
+        pass
+
+
+def test_settings_that_cannot_be_built_cost_nothing(whole, tmp_path, capsys):
+    """What a detector refuses is found before another one is trained, and before anything is written."""
+    _, arguments = whole
+    out = tmp_path / "out"
+    flags = ["--store", arguments[1], "--force-cpu", "--output-dir", str(out)]
+    line = fail(capsys, [*flags, "--models", "lstm_solo,saplma", "--saplma-layer", "9"])
+    assert "saplma" in line
+    assert not list(out.glob("*.pt"))
+    for wrong, message in (
+        (["--columns", "hs_lats=hs_last"], "--columns: expected names that these detectors and baselines read"),
+        (["--columns", "label=score"], "found 'label'"),
+        (["--models", "logreg_pca", "--on-top-of", "mean_logprob"], "--on-top-of: expected a detector"),
+        (["--models", "all,lstm_solo"], "--models: there is no 'all'"),
+        (["--output-dir", "a\0b"], "--output-dir: expected printable characters"),
+    ):
+        assert message in fail(capsys, [*flags, *wrong])

@@ -1,0 +1,117 @@
+"""The command `python -m train`: settings in, results and exit status out.
+
+Exit status 0: done. 2: a mistake that the user can mend, said in one line on stderr. 130: interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from importlib import import_module
+from pathlib import Path
+
+from train.config import Arguments, parse_arguments
+from train.errors import ConfigError, TrainError, missing_package_message, store_errors
+
+__all__ = ["main", "train"]
+
+COMMANDS = ("compare", "predict")  # each a module whose main takes the arguments behind its name
+EXAMPLE_STORE = Path("data/example.zarr")
+
+# Nothing above imports torch, and nothing below does before the settings are known to be good: it takes seconds.
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; give the exit status."""
+    argv = sys.argv[1:] if argv is None else argv
+    named = argv[:1] and argv[0] in COMMANDS
+    program = f"python -m train {argv[0]}" if named else "python -m train"
+    try:
+        if named:
+            import_module(f"train.commands.{argv[0]}").main(argv[1:])
+        else:
+            train(parse_arguments(argv))
+        sys.stdout.flush()
+    except TrainError as error:
+        _say(error, program)
+        return 2
+    except BrokenPipeError:  # the reader of our output has left, e.g. `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered has nowhere to go
+        return 0
+    except ModuleNotFoundError as error:
+        message = missing_package_message(error)
+        if message is None:
+            raise
+        _say(message, program)
+        return 2
+    except KeyboardInterrupt:
+        _say("interrupted; every file written so far is whole" + ("" if named else "; --resume goes on"), program)
+        return 130
+    return 0
+
+
+def train(arguments: Arguments) -> None:
+    """Check, train, write and print; mistakes come out as TrainError."""
+    from train.data.requirements import open_data
+    from train.files import make_directory
+    from train.fit.device import launched
+    from train.report import print_table, write_report
+    from train.report.console import OutputConsole
+    from train.run.directory import lock_directory
+    from train.run.experiment import run_experiment
+
+    config = arguments.config
+    path = EXAMPLE_STORE if config.store is None else Path(config.store)
+    output_dir = Path("runs") / path.resolve().stem if config.output_dir is None else Path(config.output_dir)
+    with launched(config) as fabric, store_errors():
+        if config.store is None and fabric.is_global_zero:
+            build_example_once(EXAMPLE_STORE)
+        fabric.barrier()
+        data = open_data(config, path)
+        if output_dir.resolve().is_relative_to(path.resolve()):
+            raise ConfigError(f"--output-dir: expected a directory outside the store {path}, found {output_dir}")
+        make_directory(output_dir)
+        with lock_directory(output_dir) if fabric.is_global_zero else nullcontext():
+            experiment = run_experiment(arguments, fabric, data, output_dir)
+            if experiment is None:  # the first process writes for all
+                return
+            write_report(experiment, data, output_dir)
+    print_table(experiment.results, OutputConsole())
+    print(f"report.html, report.md, results.json, scores.csv and checkpoints: {output_dir}")
+
+
+def build_example_once(path: Path, build: Callable[[Path], object] | None = None) -> Path:
+    """Build the embedded example store unless it is there."""
+    if not path.exists():
+        _say(f"building the example store {path}, once")
+        (build or build_example)(path)
+    return path
+
+
+def build_example(path: Path) -> None:
+    """Build the embedded example store, with a progress bar."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from store.extras import missing_package
+    from train.fit.cpu import cpu_arithmetic
+
+    try:
+        from store.sources.example import ExampleSource
+        from store.write.build import build_store
+    except ModuleNotFoundError as error:
+        message = missing_package(error, "extract")
+        if message is None:
+            raise
+        raise TrainError(f"the embedded example: {message}, or give a --store") from error
+    with Progress(console=Console(stderr=True)) as progress, cpu_arithmetic(1):
+        source = ExampleSource()
+        task = progress.add_task("traces", total=len(source))
+        build_store(path, source, lambda done: progress.update(task, completed=done))
+
+
+def _say(message: object, program: str = "python -m train") -> None:
+    rank = os.environ.get("RANK", "0")  # torchrun's number of this process
+    print(f"{program}: {'' if rank == '0' else f'process {rank}: '}{message}", file=sys.stderr)

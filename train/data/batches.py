@@ -1,0 +1,119 @@
+"""What a run reads of a store: packed batches of the rows of a side, under the names that detectors know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
+
+from store import Batch, TraceLoader, TraceStore
+from store.format.layers import LAYERS_AXIS, choose_layers
+from train.config import Config
+from train.data.split import Split
+
+__all__ = ["TrainingData"]
+
+
+class RoleLoader(TraceLoader):
+    """A loader whose batches have the names that detectors know (roles) in place of the store's.
+
+    Parameters
+    ----------
+    names : role -> column of the store
+    **options : of `TraceLoader`
+    """
+
+    def __init__(self, store: TraceStore, names: Mapping[str, str], **options: Any) -> None:
+        super().__init__(store, list(names.values()), **options)
+        self._names = names
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (as_roles(batch, self._names) for batch in super().__iter__())
+
+
+def as_roles(batch: Batch, names: Mapping[str, str]) -> Batch:
+    """The batch with its columns called by role."""
+    return Batch(batch.rows, {role: batch[name] for role, name in names.items()})
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """A store, its split, and what of it is read.
+
+    Attributes
+    ----------
+    replaced : role -> column of the store
+        Of columns that stand in for those that detectors name.
+    layers : str or None
+        The layers to read of columns that have an axis `layers`, as the model numbers them (the forms are those of
+        `store.format.layers`); None for all.
+    start : float64 (n_rows,) or None
+        Log-odds that detectors add to; None: they say it all.
+    """
+
+    store: TraceStore
+    split: Split
+    replaced: Mapping[str, str] = field(default_factory=dict)
+    layers: str | None = None
+    start: NDArray[np.float64] | None = None
+
+    def loader(
+        self, side: str, roles: Sequence[str], config: Config, fabric: Fabric | None = None, *, shuffle: bool = False
+    ) -> TraceLoader:
+        """Packed batches of one side, in the order of the split unless shuffled by `config.seed`.
+
+        With a `fabric`, this process's share of each batch of `config.batch_size` rows, ready for its device.
+        """
+        rank, world_size = (fabric.global_rank, fabric.world_size) if fabric else (0, 1)
+        return RoleLoader(
+            self.store,
+            self.names(roles),
+            batch_size=config.batch_size // world_size,
+            shuffle=shuffle,
+            seed=config.seed,
+            rows=getattr(self.split, side),
+            num_workers=config.num_workers,
+            select=self.select(roles),
+            pin_memory=fabric is not None and fabric.device.type == "cuda",
+            rank=rank,
+            world_size=world_size,
+        )
+
+    def read(self, rows: Sequence[int], roles: Sequence[str]) -> Batch:
+        """Some rows, as `loader` gives them."""
+        names = self.names(roles)
+        return as_roles(self.store.read(rows, list(names.values()), select=self.select(roles)), names)
+
+    def names(self, roles: Iterable[str]) -> dict[str, str]:
+        """Role -> column of the store."""
+        return {role: self.replaced.get(role, role) for role in roles}
+
+    def select(self, roles: Iterable[str]) -> dict[str, dict[str, str]]:
+        """What to read of the columns, in the form of `TraceStore.read`."""
+        if self.layers is None:
+            return {}
+        names = self.names(roles).values()
+        return {name: {LAYERS_AXIS: self.layers} for name in names if self.store.layers(name)}
+
+    def layer_numbers(self, role: str) -> list[int]:
+        """The layers that are read of a column, as the model numbers them; [] where its axes have no such name."""
+        name = self.names([role])[role]
+        numbers = self.store.layers(name)
+        if self.layers is None or not numbers:
+            return numbers
+        return [numbers[i] for i in choose_layers(self.layers, numbers, f"column {name!r}")]
+
+    def item_shapes(self, roles: Iterable[str]) -> dict[str, tuple[int, ...]]:
+        """Role -> shape of one item, as it is read."""
+        return {role: self._item_shape(role, name) for role, name in self.names(roles).items()}
+
+    def _item_shape(self, role: str, name: str) -> tuple[int, ...]:
+        column = self.store.schema.columns[name]
+        shape = list(column.item_shape)
+        if LAYERS_AXIS in column.axis_names:
+            shape[column.axis_names.index(LAYERS_AXIS)] = len(self.layer_numbers(role))
+        return tuple(shape)

@@ -1,0 +1,1 @@
+"""What scores are worth. NumPy arrays in, plain numbers out."""

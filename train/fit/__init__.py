@@ -1,0 +1,1 @@
+"""Training of detectors and fitting of probes, on whatever device."""

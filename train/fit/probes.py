@@ -1,0 +1,73 @@
+"""Probes and baselines: features of all rows, a regression fitted on train, its alternative chosen on validation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from models import FittedProbe, Probe
+from store.sources.split import SIDES
+from train.config import Config
+from train.data.batches import TrainingData
+from train.data.split import Split
+from train.errors import DataError
+from train.evaluate.judge import Scored
+
+__all__ = ["fit_probe", "read_features", "read_sides", "score_probe", "start_logits"]
+
+
+def score_probe(name: str, probe: Probe, config: Config, data: TrainingData) -> tuple[Scored, FittedProbe]:
+    """Fit a probe on train, choose its layer on validation, and score validation and test."""
+    start = time.perf_counter()
+    features = read_sides(name, probe, config, data)
+    train, val, test = features.values()
+    fitted = fit_probe(probe, features, data.split)
+    facts: dict[str, Any] = {"parameters": fitted.n_parameters()}
+    n_imputed = sum(int(side.isnan().flatten(1).any(1).sum()) for side in features.values())
+    if n_imputed:
+        facts["traces_with_missing_numbers"] = n_imputed  # the mean over train stands in for those
+    if train.shape[1] > 1:
+        layers = data.layer_numbers(probe.columns[0]) or range(1, train.shape[1] + 1)
+        facts |= {"layer": layers[fitted.alternative], "layers": [*layers], "layer_val_auroc": [*fitted.val_auroc]}
+    seconds = round(time.perf_counter() - start, 1)
+    return Scored(fitted.predict(val)[None], fitted.predict(test)[None], {**facts, "seconds": seconds}), fitted
+
+
+def read_sides(name: str, probe: Probe, config: Config, data: TrainingData) -> dict[str, torch.Tensor]:
+    """Side -> features (n_side, A, k)."""
+    return {side: read_features(name, probe, config, data, side) for side in SIDES}
+
+
+def fit_probe(probe: Probe, features: Mapping[str, torch.Tensor], split: Split) -> FittedProbe:
+    """Fit on train, choose the alternative on validation."""
+    train, val = split.labels[split.train], split.labels[split.val]
+    return probe.fit(features["train"], train, features["val"], val)
+
+
+def read_features(name: str, probe: Probe, config: Config, data: TrainingData, side: str) -> torch.Tensor:
+    """Features (n_side, A, k) of a probe; raises DataError for infinite ones."""
+    batches = data.loader(side, probe.columns, config)
+    # A loader may fill the same memory again for its next batch, and features may be views of it.
+    features = torch.cat([probe.features(batch).clone() for batch in batches])
+    infinite = torch.isinf(features).flatten(1).any(1).nonzero()
+    if len(infinite):
+        row = int(getattr(data.split, side)[int(infinite[0])])
+        column = data.names(probe.columns)[probe.columns[0]]
+        raise DataError(
+            f"{data.store.path}: column {column!r}, trace {data.store.ids[row]!r}: "
+            f"expected finite numbers for {name}, found infinity; mend that trace or leave it out"
+        )
+    return features
+
+
+def start_logits(fitted: FittedProbe, features: Mapping[str, torch.Tensor], data: TrainingData) -> NDArray[np.float64]:
+    """Log-odds of a fitted probe for the rows of some sides, (n_rows,); 0 for the others."""
+    start = np.zeros(len(data.store))
+    for side, numbers in features.items():
+        start[getattr(data.split, side)] = fitted.logits(numbers)
+    return start
