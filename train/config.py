@@ -57,6 +57,7 @@ SECTIONS = {  # first field -> heading in --help
     "attn_threshold": "detectors",
 }
 ALL = "all"
+RESERVED = ("trace_id", "side", "split", "label", "question_id", "all")  # columns of scores.csv, and --models all
 PLACES = ("store", "output_dir")  # settings that are paths
 MAX_CONFIG_BYTES = 1_000_000
 STEPS, MINUTES = r"[1-9]\d{0,8}", r"\d{1,6}(\.\d{1,6})?min"
@@ -345,9 +346,22 @@ def check_config(config: Config) -> None:
         )
 
 
+def check_registered(names: Sequence[str]) -> None:
+    """Raise ConfigError for names of methods that results, files and columns could not tell apart."""
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"two methods are called {name!r:.80}: register yours under a name of its own")
+        if name in RESERVED or not re.fullmatch(r"[A-Za-z]\w{0,50}", name, re.ASCII):
+            raise ConfigError(
+                f"a method is called {name!r:.80}: register it under a name of letters, digits and '_' that is none of "
+                f"{', '.join(RESERVED)}"
+            )
+
+
 def check_names(config: Config) -> None:
     """Raise ConfigError for a detector, probe or baseline that there is not."""
     known = [*DETECTORS, *PROBES]
+    check_registered([*known, *BASELINES])
     for name in config.detectors:
         if name not in known and config.detectors != [ALL]:
             raise ConfigError(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from store.sources.relabel import LabelPlan
     from store.sources.scores import ScoreTable
 
-__all__ = ["read_given_scores", "run_export", "run_label", "understood_lines"]
+__all__ = ["outcome_lines", "read_given_scores", "run_export", "run_label", "understood_lines"]
 
 N_SHOWN = 3  # ids that are named of those that fit nothing
 
@@ -49,6 +49,17 @@ def understood_lines(table: "ScoreTable", threshold: float) -> list[str]:
         for column, name, value in [*by_trace, *by_question][:N_SHOWN]
     ]
     return [f"{table.source}: {table.understood(threshold)}", *(f"  {line}" for line in examples)]
+
+
+def outcome_lines(store: TraceStore) -> list[str]:
+    """How many traces are labelled how, and a warning where nearly all are the same."""
+    if "label" not in store.schema.columns:
+        return []
+    labels = store.column("label")
+    n_wrong, n_right = int((labels == 1).sum()), int((labels == 0).sum())
+    lines = [f"  labels: {n_wrong:,} of hallucinations, {n_right:,} right"]
+    warning = one_class_warning(n_right, n_wrong)
+    return lines if warning is None else [*lines, warning]
 
 
 def _given_columns(args: argparse.Namespace) -> list[str]:
@@ -176,7 +187,7 @@ def run_export(args: argparse.Namespace) -> int:
     from store.sources.copies import read_ids, rows_of_ids
     from store.sources.export import export_table
 
-    store = TraceStore.open(args.store)
+    store = TraceStore.open(args.store, check=True)
     rows = range(len(store))
     if args.ids is not None:
         rows = rows_of_ids(store, read_ids(args.ids))

@@ -53,6 +53,8 @@ def run_import(args: argparse.Namespace) -> int:
     with Progress(share) as progress:
         build_store(args.store, source, progress, command=args.typed, space=space)
     print(report.summary(args.store))
+    if scores is not None:
+        print("\n".join(label.outcome_lines(TraceStore.open(args.store))))
     if there:
         print(NOTHING_TO_DO)
     return int(not report.whole)
@@ -60,7 +62,7 @@ def run_import(args: argparse.Namespace) -> int:
 
 def run_merge(args: argparse.Namespace) -> int:
     """Merge."""
-    stores = [TraceStore.open(path) for path in args.sources]
+    stores = [TraceStore.open(path, check=True) for path in args.sources]  # a copy would hide what is damaged
     n_rows = sum(map(len, stores))
     there = args.store.exists()
     if not there:
@@ -76,7 +78,7 @@ def run_merge(args: argparse.Namespace) -> int:
 
 def run_subset(args: argparse.Namespace) -> int:
     """Choose traces."""
-    store = TraceStore.open(args.source)
+    store = TraceStore.open(args.source, check=True)  # a copy would hide what is damaged
     if args.ids:
         rows, chosen = rows_of_ids(store, read_ids(args.ids)), {"by": "ids"}
     elif args.questions:

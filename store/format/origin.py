@@ -4,6 +4,7 @@ Traces of other weights, other layers or other prompts are other data: a detecto
 nothing about the others, though the shapes may fit. Only what both sides record is compared.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -13,12 +14,16 @@ LAYERS = "layers"
 CHAT = "chat_template"
 ORIGIN_KEYS = (
     "weights_sha256",
+    "weights_crc32c",
+    "config_sha256",
+    "tokenizer_sha256",
     LAYERS,
     "layer_convention",
     "trace_convention",
     "prompt_template",
     CHAT,
 )
+_DAY = re.compile(r"\d+|(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mon|tue|wed|thu|fri|sat|sun)[a-z]*", re.I)
 
 
 class Difference(NamedTuple):
@@ -44,7 +49,8 @@ def origins_of(provenance: Mapping[str, Any]) -> list[dict[str, Any]]:
     for record in records_of(provenance):
         origin = {key: record[key] for key in ORIGIN_KEYS if key in record}
         if "prompt_template" in record:
-            origin[CHAT] = "chat_prompt" in record
+            chat = record.get("chat_prompt")
+            origin[CHAT] = _DAY.sub("", chat) if isinstance(chat, str) else None  # which may name the day
         if origin not in found:
             found.append(origin)
     return found

@@ -120,6 +120,12 @@ def _text(meaning: tuple | None) -> str:
 def _check_origin(stores: Sequence[TraceStore]) -> None:
     """Raise SchemaError if what the stores record of their model, layers or prompts differs."""
     seen: dict[str, tuple[TraceStore, Any]] = {}
+    silent = [store for store in stores if any("weights_sha256" not in one for one in origins_of(store.provenance))]
+    if 0 < len(silent) < len(stores):
+        raise SchemaError(
+            f"{silent[0].path}: it does not record of which model its traces are, and others do: they may not be "
+            "comparable (--mixed merges them all the same)"
+        )
     for store in stores:
         for origin in origins_of(store.provenance):
             for key, found in origin.items():

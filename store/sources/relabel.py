@@ -122,6 +122,8 @@ class LabelPlan:
         A line each for the first ids of the file that fit, and what became of their values.
     unmatched
         Ids of the file that fit no trace.
+    undone
+        The record of the labels that are brought back, if this takes back a change.
     """
 
     store: TraceStore
@@ -133,6 +135,7 @@ class LabelPlan:
     provenance: Mapping[str, Any]
     examples: Sequence[str] = ()
     unmatched: Sequence[str] = ()
+    undone: "Backup | None" = None
 
     @property
     def changes(self) -> LabelChanges:
@@ -264,8 +267,10 @@ def plan_labels(
     for row, (trace_id, question_id) in enumerate(zip(ids, questions, strict=True)):
         value = table.value_of(trace_id, question_id)
         if value is not None:
+            _check_question(table, trace_id, question_id)
             listed[row] = True
             new.scores[row], new.labels[row] = table.judge(value, threshold)
+    _check_scale(store, table, threshold, new.scores[~listed])
     return LabelPlan(
         store,
         ids,
@@ -307,6 +312,29 @@ def _check_match(
         f"{table.source}: none of its {len(table):,} ids is in {store.path}: {'; '.join(parts)}{crossed}; "
         "nothing was changed"
     )
+
+
+def _check_question(table: ScoreTable, trace_id: str, question_id: str) -> None:
+    """Raise SchemaError if the file has a trace under another question: its columns have slipped."""
+    given = table.questions.get(trace_id)
+    if given and given != question_id:
+        raise SchemaError(
+            f"{table.source}: trace {trace_id!r:.60} is of question {question_id!r:.60} in the store, and of "
+            f"{given!r:.60} in the file: its lines have slipped; mend it, or leave the column question_id out"
+        )
+
+
+def _check_scale(store: TraceStore, table: ScoreTable, threshold: float, kept: NDArray[np.float64]) -> None:
+    """Raise SchemaError if scores that stay were labelled with another threshold: a column has one scale."""
+    before = store.provenance.get("score_threshold")
+    after = table.stored_threshold(threshold)
+    n_kept = int((~np.isnan(kept)).sum())
+    if table.kind == "score" and n_kept and isinstance(before, int | float) and before != after:
+        raise SchemaError(
+            f"{store.path}: {n_kept:,} traces that the file does not list keep scores whose threshold is {before:g}, "
+            f"and these are stored with {after:g}: one column cannot hold both; give the same --score-threshold, "
+            "scores of all traces, or --replace-all"
+        )
 
 
 def _first(names: Sequence[str] | Mapping[str, float]) -> str:
@@ -358,8 +386,9 @@ def _rule(provenance: Mapping[str, Any]) -> tuple[Any, Any]:
 def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
     """Write the planned labels as one commit that touches nothing else.
 
-    The labels that are replaced are made durable beside the store first. Those of the change before are removed last,
-    so that a crash at any point leaves labels that can be undone.
+    The labels that are replaced are made durable beside the store first, so that a crash at any point leaves labels
+    that can be undone. Files of earlier changes stay, since nothing else may have what is in them; but one whose labels
+    are brought back goes.
 
     Parameters
     ----------
@@ -377,7 +406,6 @@ def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
         raise LockedError(f"{store.path}: something was committed since these labels were planned; plan them again")
     if not plan.is_needed:
         return None
-    older = Backup.of(store)
     content = _backup_content(plan)
     backup = Backup(
         _backup_name(store),
@@ -394,10 +422,9 @@ def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
         with suppress(OSError):
             writer.files.remove(path)
         raise
-    is_ours = older is not None and _mark(store) in older.file  # a subset has the record of the whole
-    if is_ours and older.file != backup.file:
-        with suppress(OSError):  # nothing reads it any more
-            writer.files.remove(older.path(store))
+    if plan.undone is not None and _mark(store) in plan.undone.file:  # a subset has the record of the whole
+        with suppress(OSError):
+            writer.files.remove(plan.undone.path(store))
     return path
 
 
@@ -453,7 +480,7 @@ def plan_undo(store: TraceStore) -> LabelPlan:
             listed[row] = True
             new.scores[row], new.labels[row] = saved[trace_id]
     others = {key: value for key, value in store.provenance.items() if key not in LABEL_KEYS}
-    return LabelPlan(store, ids, old, new, listed, False, others | backup.provenance)
+    return LabelPlan(store, ids, old, new, listed, False, others | backup.provenance, undone=backup)
 
 
 def _read_backup(path: Path, sha256: str) -> dict[str, tuple[float, int]]:

@@ -59,6 +59,8 @@ class ScoreTable:
         Trace id -> value, and question id -> value for all traces of a question; a trace's own value comes first.
     n_empty
         Lines without a value; they count as if they were not there.
+    questions
+        Trace id -> the question that its line names, where a line has both.
     """
 
     source: str
@@ -68,6 +70,7 @@ class ScoreTable:
     by_trace: Mapping[str, float] = field(default_factory=dict)
     by_question: Mapping[str, float] = field(default_factory=dict)
     n_empty: int = 0
+    questions: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of_questions(cls, scores: Mapping[str, float]) -> "ScoreTable":
@@ -170,6 +173,7 @@ def read_scores(
     FormatError
         A line has no id or too many cells, its value is no finite number or no label, or an id has two values.
     """
+    usual = csv.field_size_limit(LARGEST_CELL)  # prompts with a long context are larger than the usual limit
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
             header, rows = _open_rows(str(path), file)
@@ -187,6 +191,8 @@ def read_scores(
         raise FormatError(f"{path}: expected CSV or JSON lines in UTF-8, found: {error}; save the file so") from error
     except csv.Error as error:
         raise FormatError(f"{path}: expected a CSV file of scores, found: {error}") from error
+    finally:
+        csv.field_size_limit(usual)
 
 
 def build_table(
@@ -201,6 +207,11 @@ def build_table(
     """Make a table of a header and `(line, cells)`; see `read_scores` for the rules and errors."""
     id_columns = _id_columns(source, header)
     column, kind = _value_column(source, header, score_column, label_column)
+    if kind == "score" and column.lower() in LABEL_COLUMNS and lower_is_better is None:
+        raise SchemaError(
+            f"{source}: column {column!r} is called like labels, 1 = hallucination, and read as scores: say which way "
+            "they run, --lower-is-better (a high one is a hallucination) or --higher-is-better (a high one is right)"
+        )
     _check_once(source, header, [*id_columns, column])
     if kind == "label" and lower_is_better is not None:
         raise SchemaError(
@@ -209,6 +220,7 @@ def build_table(
         )
     value_at = header.index(column)
     found: dict[str, dict[str, float]] = {TRACE_COLUMN: {}, QUESTION_COLUMN: {}}
+    questions: dict[str, str] = {}
     n_empty = 0
     for line, cells in rows:
         where = f"{source}, line {line}"
@@ -223,11 +235,13 @@ def build_table(
             n_empty += 1
             continue
         value = _label(where, column, text) if kind == "label" else _score(where, text)
+        if id_column == TRACE_COLUMN and QUESTION_COLUMN in header:
+            questions[name] = cells[header.index(QUESTION_COLUMN)]
         if found[id_column].setdefault(name, value) != value:
             both = f"{found[id_column][name]} and {value}"
             raise FormatError(f"{where}: expected one {kind} for {name!r}, found {both}")
     lower = bool(lower_is_better)
-    return ScoreTable(source, column, kind, lower, found[TRACE_COLUMN], found[QUESTION_COLUMN], n_empty)
+    return ScoreTable(source, column, kind, lower, found[TRACE_COLUMN], found[QUESTION_COLUMN], n_empty, questions)
 
 
 def _id_columns(source: str, header: list[str]) -> list[str]:
@@ -315,14 +329,14 @@ def _label(where: str, column: str, text: str) -> float:
     if label not in LABELS:
         raise FormatError(
             f"{where}: expected 1 or true (hallucination), 0 or false (right) or -1 (unlabelled) as label, "
-            f"found {text!r:.100}; if {column!r} holds scores, add --score-column {column}"
+            f"found {text!r:.100}; if {column!r} holds scores, add --score-column {column} and which way they run, "
+            "--lower-is-better or --higher-is-better"
         )
     return label
 
 
 def _open_rows(source: str, file: TextIO) -> tuple[list[str], Iterable[tuple[int, list[str]]]]:
     """The header of a file and its lines as `(line, cells)`."""
-    csv.field_size_limit(max(csv.field_size_limit(), LARGEST_CELL))  # prompts with a long context are larger
     first = file.readline()
     lines = chain([first], file)
     if first.lstrip().startswith("{"):

@@ -20,7 +20,7 @@ from store.write.files import Files
 from store.write.leftovers import clear_unborn, is_unborn
 from store.write.lock import WriterLock
 from store.write.signals import HeldSignals
-from store.write.source import COMMAND, LABEL_KEYS, LABELS_BEFORE, REMARKS, Source
+from store.write.source import ADDED_LATER, COMMAND, LABEL_KEYS, LABELS_BEFORE, REMARKS, Source
 from store.write.space import SpaceCheck, row_bytes
 from store.write.writer import StoreWriter
 
@@ -246,6 +246,9 @@ def _is_begun(begun: TraceStore, source: Source) -> bool:
 def _compared(begun: TraceStore, source: Source) -> tuple[dict[str, Any], dict[str, Any]]:
     """What decides the rows, of a store and of a source; without the rule of labels that were given anew since."""
     both = identity(begun.provenance), identity(source.provenance)
+    for key in ADDED_LATER:
+        if key not in both[0]:
+            both[1].pop(key, None)
     if LABELS_BEFORE in begun.provenance:
         for one in both:
             for key in (*LABEL_KEYS, LABELS_BEFORE):

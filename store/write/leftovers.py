@@ -49,7 +49,8 @@ def foreign_arrays(root: Path, manifest: Manifest) -> set[str]:
     known = {path.partition("/")[0] for path in files_of(manifest)}
     found = set()
     for folder in root.iterdir():
-        is_new = folder.is_dir() and folder.name not in known and "@" not in folder.name
+        is_ours = folder.name in known or folder.name.startswith("_") or "@" in folder.name
+        is_new = folder.is_dir() and not is_ours
         if is_new and (folder / GROUP_FILE).is_file() and not _names_its_column(folder):
             found.add(folder.name)
     return found

@@ -14,9 +14,10 @@ from typing import Any, Protocol, runtime_checkable
 
 from store.format.schema import Schema
 
-__all__ = ["COMMAND", "LABELS_BEFORE", "LABEL_KEYS", "REMARKS", "Source"]
+__all__ = ["ADDED_LATER", "COMMAND", "LABELS_BEFORE", "LABEL_KEYS", "REMARKS", "Source"]
 
 REMARKS = "left_out"  # the key in the provenance of what a source could not use
+ADDED_LATER = ("weights_crc32c",)  # keys that a build begun by an earlier version lacks, and goes on all the same
 COMMAND = "command"  # the key in the provenance of the command line that made the store, or goes on making it
 LABEL_KEYS = ("label_rule", "label_rule_before", "score_threshold")  # the keys of how labels came about
 LABELS_BEFORE = "labels_before"  # the key of the labels that were replaced last, once the store was labelled anew

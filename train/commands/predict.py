@@ -66,7 +66,7 @@ def check_comparable(run: TrainedRun, names: list[str], data: TrainingData, *, f
     if mismatch:
         return f"forced, although {mismatch}"
     if not is_recorded(run, data):
-        return "not checked whether the traces are of the run's model: the stores do not record theirs"
+        return "not checked whether the traces are of the run's model: the run or the store does not record it"
     return None
 
 

@@ -23,7 +23,7 @@ from store.sources.split import side_of_question
 from store.write.build import unfinished
 from train.config import Config, check_config, settings_of
 from train.data.batches import TrainingData
-from train.data.requirements import check_reader
+from train.data.requirements import check_reader, has_numbers
 from train.data.split import no_split
 from train.errors import CheckpointError, ConfigError, DataError
 from train.files import replace_file
@@ -171,6 +171,11 @@ def find_mismatch(run: TrainedRun, names: Sequence[str], data: TrainingData) -> 
         return "the run was made by an older version and does not record of which model and layers its traces were"
     for role, numbers in read_layers(names, data).items():
         trained = run.layers.get(role, numbers)
+        if run.store.get("layers_recorded") and not has_numbers(data.store):
+            return (
+                f"column {role!r}: the store does not record which layers it keeps, and the run was trained on layers "
+                f"{format_layers(trained)} of its model"
+            )
         if trained != numbers:
             read, wanted = format_layers(numbers), format_layers(trained)
             return f"column {role!r}: layers {read}, where the run was trained on layers {wanted}"

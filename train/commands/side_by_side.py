@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from train.errors import DataError
-from train.evaluate.metrics import auroc, bootstrap_auroc
+from train.evaluate.metrics import auroc, bootstrap_auroc, same_ranking
 from train.evaluate.paired_tests import compare_pairs
 from train.files import replace_file
 from train.report.markdown import escape, format_table
@@ -132,7 +132,10 @@ def compare_models(runs: dict[str, FinishedRun], common: Common, seed: int) -> l
         for model in runs[a].scores:
             if model in runs[b].scores:
                 pairs.setdefault(((a, model), (b, model)), "same")
-        chosen |= {pair: what for pair, what in pairs.items() if is_hypothesis(pair, common)}
+        for pair, what in pairs.items():
+            is_new = not any(same_hypothesis(pair, other, common) for other in chosen)
+            if is_new and is_hypothesis(pair, common):
+                chosen[pair] = what
     used = {key: common.scores[key][None] for pair in chosen for key in pair}
     found = compare_pairs(common.labels, used, list(chosen), common.questions, seed)
     tests = [
@@ -150,19 +153,26 @@ def find_best(run: FinishedRun) -> str:
 
 
 def is_hypothesis(pair: Pair, common: Common) -> bool:
-    """Whether there is something to test: scores that differ, and that do not both rank nothing."""
+    """Whether there is something to test: scores that rank the rows in different ways."""
     one, other = (common.scores[key] for key in pair)
-    return not np.array_equal(one, other) and bool(np.ptp(one) or np.ptp(other))
+    return not same_ranking(one, other)
+
+
+def same_hypothesis(pair: Pair, other: Pair, common: Common) -> bool:
+    """Whether two pairs ask the same, as mean log-probability and perplexity do."""
+    return pair == other or all(
+        same_ranking(common.scores[a], common.scores[b]) for a, b in zip(pair, other, strict=True)
+    )
 
 
 def find_copies(runs: dict[str, FinishedRun], common: Common) -> dict[tuple[str, str], str]:
-    """(run, name) -> the first run in which the same name has the same scores; of those that are not the first."""
+    """(run, name) -> the first run in which that name ranks the rows in the same way; not of the first itself."""
     copies: dict[tuple[str, str], str] = {}
     names = list(runs)
     for i, later in enumerate(names):
         for model in runs[later].scores:
             earlier = (name for name in names[:i] if model in runs[name].scores)
-            same = (name for name in earlier if np.array_equal(common.scores[name, model], common.scores[later, model]))
+            same = (name for name in earlier if same_ranking(common.scores[name, model], common.scores[later, model]))
             first = next(same, None)
             if first is not None:
                 copies[later, model] = first

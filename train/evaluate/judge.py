@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 from train.data.batches import TrainingData
 from train.data.requirements import KINDS, kind_of
 from train.data.split import UNLABELLED, Split, label_scores
-from train.evaluate.metrics import bootstrap_auroc, mean_auroc, ranking_metrics, threshold_metrics, youden_threshold
+from train.evaluate.metrics import (
+    bootstrap_auroc,
+    mean_auroc,
+    ranking_metrics,
+    same_ranking,
+    threshold_metrics,
+    youden_threshold,
+)
 from train.evaluate.paired_tests import compare_pairs, find_verdict
 
 __all__ = ["Scored", "compare_all", "judge", "label_sensitivity", "read_truth"]
@@ -65,7 +72,7 @@ def mean_metrics(labels: NDArray[np.int64], scores: NDArray[np.float64], thresho
 
 def compare_all(models: dict[str, Scored], baselines: dict[str, Scored], split: Split) -> dict[str, Any]:
     """Compare the detectors with each other and with the baselines; the verdict is on the best of either."""
-    rivals = {name: scored for name, scored in baselines.items() if name not in NOT_COMPARED}
+    rivals = find_rivals(baselines)
     test = {name: scored.test for name, scored in (models | rivals).items()}
     pairs = [*combinations(models, 2), *product(models, rivals)]
     comparisons = compare_pairs(split.labels[split.test], test, pairs, split.questions[split.test], split.seed)
@@ -74,6 +81,16 @@ def compare_all(models: dict[str, Scored], baselines: dict[str, Scored], split: 
         for group in (models, rivals)
     ]
     return {"comparisons": comparisons, "verdict": find_verdict(comparisons, *val)}
+
+
+def find_rivals(baselines: dict[str, Scored]) -> dict[str, Scored]:
+    """The baselines to compare with: of several that rank the test rows in the same way the first."""
+    rivals: dict[str, Scored] = {}
+    for name, scored in baselines.items():
+        known = any(same_ranking(scored.test.mean(0), other.test.mean(0)) for other in rivals.values())
+        if name not in NOT_COMPARED and not known:
+            rivals[name] = scored
+    return rivals
 
 
 def read_truth(data: TrainingData) -> NDArray[np.float32] | None:

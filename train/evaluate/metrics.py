@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 __all__ = [
     "auprc",
@@ -34,6 +35,11 @@ Labels = NDArray[np.int64]
 Scores = NDArray[np.float64]
 
 N_BINS = 15  # equal-width bins of Guo et al., arXiv:1706.04599
+
+
+def same_ranking(one: Scores, other: Scores) -> bool:
+    """Whether two arrays of scores (n,) put the rows in the same order, ties included: nothing that ranks differs."""
+    return bool(np.array_equal(rankdata(one), rankdata(other)))
 
 
 def auroc(labels: Labels, scores: Scores) -> float:

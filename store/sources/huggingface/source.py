@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from crc32c import crc32c
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import ModelOutput
 
@@ -308,6 +309,7 @@ class HuggingFaceSource:
             "device": model.device.type,
             "attn_implementation": model.config._attn_implementation,
             "weights_sha256": _weights_digest(model),
+            "weights_crc32c": _weights_checksum(model),
             "config_sha256": _digest(_without_names(model.config.to_dict())),
             "tokenizer_sha256": _digest(_spell_tokenizer(self.tokenizer)),
             "layers": self.layers,
@@ -394,8 +396,17 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
+def _weights_checksum(model: PreTrainedModel) -> str:
+    """CRC32C of every byte of the weights: tells a model from one that was changed anywhere."""
+    checksum = 0
+    for name, tensor in sorted(model.state_dict().items()):
+        data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        checksum = crc32c(data, crc32c(name.encode(), checksum))
+    return f"{checksum:08x}"
+
+
 def _weights_digest(model: PreTrainedModel, n_numbers: int = 64) -> str:
-    """SHA-256 over the first numbers of every parameter: tells another model of the same name, reading little."""
+    """SHA-256 over the first numbers of every parameter, as stores have recorded it from the beginning."""
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():
         numbers = parameter.detach().reshape(-1)[:n_numbers].cpu()

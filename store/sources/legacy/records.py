@@ -180,6 +180,7 @@ def _raw_v3_row(record: Mapping, limits: Limits) -> Row:
     states = [_floats(layer, "hidden_states", 2) for layer in _layers(record, "hidden_states")]
     maps = [_floats(layer, "attentions", 3) for layer in _layers(record, "attentions")]
     limits.check([*states, *maps], "hidden_states and attentions")
+    states = _without_embedding(states, maps)
     row = {
         "question_id": _text(record, "question_id"),
         "tokens": tokens,
@@ -202,6 +203,7 @@ def _raw_v1_row(record: Mapping, limits: Limits) -> Row:
         for key, ndim in (("hidden_states", 3), ("attentions", 4))
     )
     limits.check([step for layer in [*states, *maps] for step in layer], "hidden_states and attentions")
+    states = _without_embedding(states, maps)
     for key, steps, axis in (("hidden_states", states[0], 0), ("attentions", maps[0], 1)):
         if steps[0].shape[axis] != prompt_len:
             found = f"found {prompt_len}"
@@ -257,6 +259,16 @@ def _joined_map(parts: list[np.ndarray], n_tokens: int) -> np.ndarray:
         joined[:, at : at + n_rows, :n_seen] = part
         at += n_rows
     return joined
+
+
+def _without_embedding(states: list[Any], maps: list[Any]) -> list[Any]:
+    """The states of the layers that have attention maps: transformers gives the embedding's before them."""
+    if len(states) not in (len(maps), len(maps) + 1):
+        raise RecordError(
+            f"hidden_states: expected states of the {len(maps)} layers of attentions, or one more before them, the "
+            f"embedding's, found {len(states)}"
+        )
+    return states[-len(maps) :]
 
 
 def _state_columns(states: list[np.ndarray], n_tokens: int) -> Row:

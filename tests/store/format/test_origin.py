@@ -10,12 +10,17 @@ FULL = {
     "trace_convention": "t",
     "prompt_template": "{question}",
 }
-ORIGIN = {key: value for key, value in FULL.items() if key != "source"} | {"chat_template": False}
+ORIGIN = {key: value for key, value in FULL.items() if key != "source"} | {"chat_template": None}
 
 
 def test_the_origin_is_what_decides_whether_traces_are_comparable():
     assert origins_of(FULL) == [ORIGIN]
-    assert origins_of(FULL | {"chat_prompt": "Today is Monday. {question}"}) == [ORIGIN | {"chat_template": True}]
+    monday, friday = (
+        origins_of(FULL | {"chat_prompt": f"Today is {day}. {{question}}"})
+        for day in ("Monday 3 May", "Friday 12 June")
+    )
+    assert monday == friday != [ORIGIN]
+    assert monday != origins_of(FULL | {"chat_prompt": "Lie. {question}"})
     assert origins_of({}) == [{}]
 
 

@@ -267,3 +267,33 @@ def test_traces_of_other_prompts_are_not_mixed_unasked(tmp_path):
 def test_empty_stores_merge(tmp_path, parts):
     empty = build_store(tmp_path / "e.zarr", CopySource([(parts[0], [])], {}))
     assert len(merge_stores(tmp_path / "m.zarr", [empty, empty], lambda done: None)) == 0
+
+
+@pytest.mark.parametrize("command", ["subset", "merge"])
+def test_damage_is_not_copied_into_a_store_that_looks_whole(tmp_path, command, capsys):
+    """The row is named, and nothing is made."""
+    for name in ("good", "bad"):
+        with StoreWriter.create(tmp_path / f"{name}.zarr", Schema({"x": Column("int32")})) as writer:
+            for i in range(100):
+                writer.append(f"{name}{i}", {"x": i})
+    shard = bytearray((tmp_path / "bad.zarr/x/c/0").read_bytes())
+    shard[10] ^= 1
+    (tmp_path / "bad.zarr/x/c/0").write_bytes(shard)
+    out, good, bad = (str(tmp_path / f"{name}.zarr") for name in ("out", "good", "bad"))
+    arguments = {"subset": ["subset", out, bad, "--split", "train"], "merge": ["merge", out, good, bad]}
+    (tmp_path / "ids.txt").write_text("bad0\n")
+    arguments["subset"] = ["subset", out, bad, "--ids", str(tmp_path / "ids.txt")]
+    assert main(arguments[command]) == 2
+    assert "checksum" in capsys.readouterr().err
+    assert not (tmp_path / "out.zarr").exists()
+
+
+def test_traces_of_a_model_are_not_merged_with_those_of_an_unknown_one(tmp_path):
+    stores = []
+    for i, provenance in enumerate([{"weights_sha256": "a"}, {}]):
+        with StoreWriter.create(tmp_path / f"{i}.zarr", Schema({"x": Column("int32")}), provenance) as writer:
+            writer.append(f"t{i}", {"x": i})
+        stores.append(TraceStore.open(tmp_path / f"{i}.zarr"))
+    with pytest.raises(SchemaError, match=r"1\.zarr: it does not record of which model its traces are"):
+        merge_stores(tmp_path / "m.zarr", stores, print)
+    assert len(merge_stores(tmp_path / "m.zarr", stores, lambda done: None, mixed=True)) == 2

@@ -468,3 +468,41 @@ def test_a_store_that_is_not_finished_is_not_labelled(tmp_path, path, label, cap
     (tmp_path / "f.csv").write_text("question_id,score\nq0,1\n")
     assert main(["label", str(tmp_path / "s.zarr.partial"), "--scores", str(tmp_path / "f.csv")]) == 2
     assert "it is not finished" in capsys.readouterr().err
+
+
+def test_labels_of_earlier_changes_are_kept(path, label):
+    """Two changes in a row, a mistake and the attempt to mend it: the first labels are in a file still."""
+    label("question_id,score\nq0,0.25\n")
+    first = backup_of(path).read_text()
+    label("question_id,score\nq0,0.125\n")
+    kept = {file.read_text() for file in path.parent.glob("*.labels-*.csv")}
+    assert len(kept) == 2
+    assert first in kept
+
+
+@pytest.mark.parametrize("options", [["--score-threshold", "0.1"], ["--lower-is-better", "--score-threshold", "20"]])
+def test_a_column_has_one_scale(path, label, options):
+    """Scores that stay were labelled with another threshold: refused, unless all rows are new."""
+    before = state(path)
+    status, said = label("question_id,score\nq0,0.25\n", *options)
+    assert (status, state(path)) == (2, before)
+    assert "one column cannot hold both" in said
+    assert label("question_id,score\nq0,0.25\n", *options, "--replace-all")[0] == 0
+
+
+def test_lines_that_slipped_are_found(path, label):
+    """A trace under another question than in the store."""
+    before = state(path)
+    status, said = label("trace_id,question_id,score\nq0,q0,1\nq0#2,q1,0\n")
+    assert (status, state(path)) == (2, before)
+    assert "trace 'q0#2' is of question 'q0' in the store, and of 'q1' in the file" in said
+
+
+@pytest.mark.parametrize("direction, expected", [("--lower-is-better", [1, 1]), ("--higher-is-better", [0, 0])])
+def test_scores_in_a_column_called_like_labels_need_a_direction(path, label, direction, expected):
+    """What is called hallucination is high where the answer is wrong: the message must not lead into its inverse."""
+    text = "question_id,hallucination\nq0,0.75\n"
+    assert "and which way they run, --lower-is-better or --higher-is-better" in label(text)[1]
+    assert "say which way they run" in label(text, "--score-column", "hallucination")[1]
+    assert label(text, "--score-column", "hallucination", direction, "--replace-all")[0] == 0
+    assert state(path)[1][:2] == expected

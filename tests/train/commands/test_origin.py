@@ -137,7 +137,7 @@ def test_the_same_layers_of_a_store_that_keeps_more_are_welcome(stores, folder, 
             {"prompt_template": "{question}"},
             "prompt_template '{question}', where the run was trained on 'Q: {question}'",
         ),
-        ({"chat_prompt": "<user>{question}"}, "chat_template True, where the run was trained on False"),
+        ({"chat_prompt": "<user>{question}"}, "chat_template '<user>{question}', where the run was trained on None"),
         ({"trace_convention": "answer"}, "trace_convention 'answer', where the run was trained on 'prompt, answer'"),
     ],
 )
@@ -275,3 +275,23 @@ def test_a_directory_of_an_older_run_is_not_in_the_way_of_overwrite(stores, fold
     assert main(arguments) == 2
     assert "give --overwrite to lose it" in capsys.readouterr().err
     assert main([*arguments, "--overwrite"]) == 0
+
+
+def test_layers_that_the_store_does_not_record_are_not_taken_for_the_run_s(low_run, stores, tmp_path, capsys):
+    """As many of them, without a record: which they are nobody knows."""
+    store = write(tmp_path / "silent.zarr", [3, 4, 5])
+    with StoreWriter.open(store) as writer:
+        writer.provenance = {}
+    status, out, (line,) = predict(capsys, low_run, store)
+    assert (status, out) == (2, [])
+    assert "does not record which layers it keeps, and the run was trained on layers 1-3 of its model" in line
+
+
+@pytest.mark.parametrize("name", ["entropy", "label", "trace_id", "a/b", "all"])
+def test_names_that_results_could_not_tell_apart_are_refused(stores, tmp_path, capsys, monkeypatch, name):
+    """A baseline's, a column's, no file's."""
+    monkeypatch.setitem(DETECTORS, name, Mine)
+    capsys.readouterr()
+    assert main(["--store", str(stores["low"]), "--output-dir", str(tmp_path / "o"), "--models=lstm_solo"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"called {name!r}" in line

@@ -217,3 +217,14 @@ def test_a_best_that_is_a_copy_is_all_that_is_shown():
     """Nothing is hidden then, and nothing is said of it."""
     runs = {"a": make_run({"x": 1}, "x"), "b": make_run({"x": 1}, "x")}
     assert [row[1] for row in build_areas(compare_runs(runs)).rows] == ["x *", "x *"]
+
+
+def test_one_hypothesis_is_tested_once():
+    """Scores that rank alike ask the same, whatever their scale; so do two names for one ranking."""
+    runs = {"a": make_run({"x": 1, "logprob": 2}, "x"), "b": make_run({"x": 3, "logprob": 4}, "x")}
+    for run in runs.values():
+        run.scores["perplexity"] = np.exp(run.scores["logprob"])
+        run.val_auroc["models"]["perplexity"] = 0.8
+    assert [one["a"][1] for one in compare_runs(runs)["comparisons"]] == ["x", "logprob"]
+    runs["b"].scores["logprob"] = runs["a"].scores["logprob"] ** 3
+    assert [one["a"][1] for one in compare_runs(runs)["comparisons"]] == ["x", "perplexity"]
