@@ -35,6 +35,7 @@ from transformers import (
 
 from store import NotFoundError, SchemaError, TraceStore
 from store.cli.main import main
+from store.format.origin import find_difference, origins_of
 from store.sources.example.recipe import build_tokenizer
 from store.sources.huggingface import forward
 from store.sources.huggingface import load as extracting
@@ -161,6 +162,19 @@ def test_bfloat16_states_are_kept_as_they_are(tokenizer):
         assert row["hidden_states"].dtype == torch.bfloat16
         assert torch.equal(row["hidden_states"], states)
         assert torch.equal(row["hs_last"], states[-1])
+
+
+def test_a_model_that_was_changed_anywhere_is_another(llama, tokenizer):
+    """One number in the middle of one matrix: its traces are not taken for those of the model before."""
+    before = build_source(llama, tokenizer).provenance
+    weight = llama.model.layers[1].mlp.down_proj.weight
+    with torch.no_grad():
+        kept = weight[7, 3].item()
+        weight[7, 3] += 1
+        after = build_source(llama, tokenizer).provenance
+        weight[7, 3] = kept
+    assert find_difference(origins_of(before), origins_of(after)[0]).key == "weights_crc32c"
+    assert find_difference(origins_of(before), origins_of(build_source(llama, tokenizer).provenance)[0]) is None
 
 
 def test_layers_are_chosen(llama, tokenizer):

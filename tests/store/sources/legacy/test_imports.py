@@ -589,6 +589,27 @@ def test_parts_of_raw_files_are_numbered_when_they_are_merged(tmp_path, n_parts)
         merge_stores(tmp_path / "twice.zarr", [parts[0], parts[0]], lambda done: None)
 
 
+@pytest.mark.parametrize("form", ["raw_v3", "raw_v1"])
+def test_the_embedding_s_states_are_no_layer(tmp_path, form):
+    """Of a file that has them before the layers, as transformers gives them, layer 1 is the first block's."""
+    plain, more = (getattr(Trace(1), form)() for _ in range(2))
+    more["hidden_states"] = [more["hidden_states"][-1], *more["hidden_states"]]
+    write(tmp_path / "plain/a.pkl", [plain])
+    write(tmp_path / "more/a.pkl", [more])
+    found = [imported(tmp_path / f"{name}.zarr", tmp_path / name)[0][0] for name in ("plain", "more")]
+    assert np.array_equal(found[0]["hidden_states"], found[1]["hidden_states"])
+
+
+def test_other_numbers_of_layers_are_refused(tmp_path):
+    """Which are meant nobody could say."""
+    record = Trace(1).raw_v3()
+    record["attentions"] = record["attentions"][:1]
+    write(tmp_path / "in/a.pkl", [record, Trace(2).raw_v3()])
+    _, report = imported(tmp_path / "s.zarr", tmp_path / "in")
+    assert report.rows == 1
+    assert "expected states of the 1 layers of attentions, or one more before them" in report.skipped.messages[0]
+
+
 def test_parts_may_be_labelled_before_they_are_merged(tmp_path):
     """One of them, or each by another file: what labels a part has says nothing of its ids."""
     for i in range(2):
