@@ -1,0 +1,14 @@
+"""Runs without pictures, whose drawing takes most of a small run's time; tests/train/report draws them all."""
+
+from contextlib import contextmanager
+
+import pytest
+
+
+@contextmanager
+def none_drawn():
+    """Reports have their tables and texts."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("build_curves", "build_histories"):
+            patch.setattr(f"train.report.sections.{name}", lambda evidence: ())
+        yield
