@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from store.cli.progress import Progress
 from store.errors import SchemaError
 from store.read.store import TraceStore
-from store.reports import count_lines
+from store.reports import count, count_lines
 from store.sources.labels import SCORE_THRESHOLD, one_class_warning
 from store.write.build import command_line, is_partial
 
@@ -138,6 +138,7 @@ def _plan_text(args: argparse.Namespace, table: "ScoreTable | None", plan: "Labe
     if table is not None:
         lines = [f"{args.scores}: {table.understood(_threshold(args))}"]
         lines += [f"  {example}" for example in plan.examples]
+        lines.append(f"  {count(len(table), 'value')} for {count(int(plan.listed.sum()), 'trace')}")
         lines += _counted(table.n_empty, "line of the file has no value", "lines of the file have no value")
     lines += _change_lines(plan)
     n_traces = len(plan.ids)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from store.format.origin import find_difference
 from train.errors import DataError
 from train.evaluate.metrics import auroc, bootstrap_auroc, same_ranking
 from train.evaluate.paired_tests import compare_pairs
@@ -83,6 +84,7 @@ def compare_runs(runs: dict[str, FinishedRun]) -> dict[str, Any]:
     return {
         **n,
         "hallucinations": int(common.labels.sum()),
+        "different_models": differ_in_origin(runs),
         "left_out": common.n_left_out,
         "left_out_trained": common.n_trained,
         "runs": {
@@ -96,6 +98,12 @@ def compare_runs(runs: dict[str, FinishedRun]) -> dict[str, Any]:
         },
         "comparisons": compare_models(runs, common, seed),
     }
+
+
+def differ_in_origin(runs: dict[str, FinishedRun]) -> bool:
+    """Whether two runs read traces whose records of model, layers or prompts contradict each other."""
+    pairs = combinations(runs.values(), 2)
+    return any(a.origins and find_difference(a.origins, one) for a, b in pairs for one in b.origins)
 
 
 def score_run(name: str, run: FinishedRun, common: Common, seed: int) -> dict[str, dict[str, Any]]:
@@ -258,6 +266,8 @@ def describe_rows(found: dict[str, Any]) -> str:
             f"; left out {found['left_out']} that are so in some runs only, "
             f"{found['left_out_trained']} of which another was trained on"
         )
+    if found["different_models"]:
+        text += "; WARNING: the runs read traces of different models, layers or prompts"
     return f"{text}; * is the best on validation"
 
 

@@ -12,6 +12,7 @@ from models import BASELINES, DETECTORS, PROBES, find
 from store import Column, StoreError, TraceStore
 from store.errors import closest
 from store.format.layers import recorded_layers
+from store.format.origin import origins_of
 from store.sources.split import SIDES
 from store.write.build import unfinished
 from train.config import ALL, Config, check_names, off_flag
@@ -90,6 +91,12 @@ def find_remarks(data: TrainingData) -> list[str]:
                 f"warning: the {side} split has {n_wrong} hallucinations and {len(labels) - n_wrong} right answers: "
                 f"with fewer than {MIN_OF_A_CLASS} of a class its AUROC says little, whatever its interval"
             )
+    n_origins = len(origins_of(data.store.provenance))
+    if n_origins > 1:
+        remarks.append(
+            f"warning: the store holds traces of {n_origins} different models, layers or prompts (merged with "
+            "--mixed): they may not be comparable"
+        )
     has_layers = any(data.store.layers(name) for name in data.store.schema.columns)
     if has_layers and not has_numbers(data.store):
         remarks.append("the store does not record which layers of the model it keeps: they are counted from 1")

@@ -12,7 +12,7 @@ import csv
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -79,6 +79,8 @@ class FinishedRun:
         1 and 0.
     scores : dict of float64 (n_rows,)
         By name; NaN where a row was trained on.
+    origins : list of dict
+        What the store recorded of the model, layers and prompts of its traces; [] of runs of older versions.
     """
 
     directory: Path
@@ -89,6 +91,7 @@ class FinishedRun:
     sides: list[str]
     labels: NDArray[np.int64]
     scores: dict[str, NDArray[np.float64]]
+    origins: list[dict[str, Any]] = field(default_factory=list)
 
 
 def read_run(directory: Path) -> FinishedRun:
@@ -118,9 +121,18 @@ def read_run(directory: Path) -> FinishedRun:
         sides,
         np.array(labels, dtype=np.int64),
         scores,
+        find_origins(results),
     )
     check_agreement(path, run, results)
     return run
+
+
+def find_origins(results: dict[str, Any]) -> list[dict[str, Any]]:
+    """The origins in the results; [] where there are none, or something else."""
+    store = results.get("store")
+    origins = store.get("origins") if isinstance(store, dict) else None
+    is_list = isinstance(origins, list) and all(isinstance(origin, dict) for origin in origins)
+    return origins if is_list else []
 
 
 def read_results(path: Path) -> dict[str, Any]:

@@ -295,3 +295,14 @@ def test_names_that_results_could_not_tell_apart_are_refused(stores, tmp_path, c
     assert main(["--store", str(stores["low"]), "--output-dir", str(tmp_path / "o"), "--models=lstm_solo"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert f"called {name!r}" in line
+
+
+def test_a_mixture_of_models_is_told(tmp_path, capsys):
+    """A store that was merged of two: before and behind the training, and in the report."""
+    parts = [{"weights_sha256": name, "layers": [1, 2, 3]} for name in "ab"]
+    store = write(tmp_path / "mixed.zarr", [1, 2, 3])
+    with StoreWriter.open(store) as writer:
+        writer.provenance = {"source": "merge", "stores": parts}
+    out = train(store, tmp_path / "run", "--models=lstm_solo")
+    assert "2 different models, layers or prompts" in capsys.readouterr().err
+    assert "2 different models, layers or prompts" in (out / "report.md").read_text()

@@ -1,11 +1,12 @@
 """Runs side by side: the numbers are those of the metrics and the paired tests on the common rows."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from train.commands.side_by_side import build_areas, compare_runs, find_common, name_runs
+from train.commands.side_by_side import build_areas, compare_runs, describe_rows, find_common, name_runs
 from train.errors import DataError
 from train.evaluate.metrics import auroc, bootstrap_auroc
 from train.evaluate.paired_tests import delong_test, holm, paired_bootstrap
@@ -228,3 +229,15 @@ def test_one_hypothesis_is_tested_once():
     assert [one["a"][1] for one in compare_runs(runs)["comparisons"]] == ["x", "logprob"]
     runs["b"].scores["logprob"] = runs["a"].scores["logprob"] ** 3
     assert [one["a"][1] for one in compare_runs(runs)["comparisons"]] == ["x", "perplexity"]
+
+
+def test_runs_on_traces_of_different_models_are_said_to_be():
+    """Their rows are paired by trace id all the same; a run that records none says nothing."""
+    runs = {name: make_run({"x": seed}) for seed, name in enumerate("abc")}
+    found = []
+    for origins in ([{"weights_sha256": "a"}], [{"weights_sha256": "b"}], []):
+        pair = {"a": replace(runs["a"], origins=[{"weights_sha256": "a"}]), "b": replace(runs["b"], origins=origins)}
+        compared = compare_runs(pair)
+        assert ("different models" in describe_rows(compared)) == compared["different_models"]
+        found.append(compared["different_models"])
+    assert found == [False, True, False]
