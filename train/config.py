@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from models import BASELINES, DETECTORS, PROBES
-from store.cli.arguments import Version
+from store.cli.arguments import Version, expand
 from store.errors import SchemaError, closest
 from store.format.layers import attach_layers, parse_layers
 from train.errors import ConfigError
-from train.files import expand
 
 __all__ = [
     "Arguments",

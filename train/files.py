@@ -8,15 +8,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from store.write.files import replacing
 from train.errors import OutputError
 
-__all__ = ["check_output", "expand", "make_directory", "replace_file"]
-
-
-def expand(text: str) -> str:
-    """A path of the command line with `~` expanded, which shells leave in quotes and after `--flag=`."""
-    # Path.expanduser raises for the name of an unknown user; shells leave that as it is, and so does this.
-    return os.path.expanduser(text)  # noqa: PTH111
+__all__ = ["check_output", "make_directory", "replace_file"]
 
 
 @contextlib.contextmanager
@@ -28,28 +23,13 @@ def replace_file(path: Path) -> Iterator[Path]:
     OutputError
         If the file cannot be written: no space, no permission.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_directory(path.parent)
+        with replacing(path) as temporary:
+            yield temporary
     except OSError as error:
         raise OutputError(
             f"{path}: expected to write a file, found: {error.strerror}; make room, or choose --output-dir"
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)  # also after Ctrl-C; after the rename there is nothing to remove
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory survive a power cut, in the order in which they were given."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def check_output(path: Path) -> None:

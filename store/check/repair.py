@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from store.check.verify import Report, counted, verify_store
+from store.check.verify import Report, verify_store
 from store.errors import LockedError, NotFoundError, SchemaError, StoreError
 from store.format.contents import WORKING_DIR, documents_of, run_name, with_schema
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
@@ -21,6 +21,7 @@ from store.format.ranges import hash_ids
 from store.format.schema import Schema
 from store.format.zarr_json import group_json
 from store.read.store import TraceStore
+from store.reports import count
 from store.write.array_writer import write_document
 from store.write.build import build_store, partial_path
 from store.write.copy import CopySource
@@ -74,7 +75,7 @@ class Plan:
 
     def headline(self) -> str:
         """How many problems there are."""
-        return counted(len(self.report.problems), "problem")
+        return count(len(self.report.problems), "problem")
 
     def lines(self, path: Path) -> list[str]:
         """What will be done, a line each."""
@@ -89,7 +90,7 @@ class Plan:
         lines = []
         for kind, (what, text) in counts.items():
             if n := self.count(kind):
-                lines.append(f"  {counted(n, what)} {text}")
+                lines.append(f"  {count(n, what)} {text}")
         if n := self.count("unverifiable"):
             lines.append(f"  checksums lost for {n:,} files; what they hold is taken as it is, into a new store")
         if self.rows:

@@ -37,10 +37,11 @@ from store.read.array import CodedArray, RawArray, open_array
 from store.read.id_table import check_run
 from store.read.shard import RESTORE
 from store.read.store import TraceStore
+from store.reports import count
 from store.write.leftovers import foreign_arrays
 from store.write.lock import has_writer
 
-__all__ = ["Problem", "Report", "counted", "verify_store"]
+__all__ = ["Problem", "Report", "verify_store"]
 
 STEP_BYTES = 8 * 1024 * 1024  # checked in one go, while the next ones are fetched
 THREADS = 4  # two for each core of a small machine: one waits for the disk
@@ -121,13 +122,13 @@ class Report:
     def headline(self) -> str:
         """Whether the store is whole, and what an interrupted write left in it."""
         n = len(self.problems)
-        parts = ["whole" if n == 0 else counted(n, "problem")]
+        parts = ["whole" if n == 0 else count(n, "problem")]
         removed = sum(leftover.text.endswith(INTERRUPTED) for leftover in self.leftovers)
         rewritten = len({leftover.file for leftover in self.leftovers}) - removed
         if removed:
-            parts.append(f"{counted(removed, 'file')} of an interrupted write that the next writer removes")
+            parts.append(f"{count(removed, 'file')} of an interrupted write that the next writer removes")
         if rewritten:
-            parts.append(f"metadata of {counted(rewritten, 'array')} that the next writer sets back")
+            parts.append(f"metadata of {count(rewritten, 'array')} that the next writer sets back")
         return "; ".join(parts)
 
     def lines(self) -> list[str]:
@@ -140,11 +141,6 @@ class Report:
     def all_lines(self) -> list[str]:
         """Every problem, then every file of an interrupted write, a line each."""
         return [str(problem) for problem in (*self.problems, *self.leftovers)]
-
-
-def counted(n: int, what: str) -> str:
-    """How many there are, e.g. '1 file' or '1,234 files'."""
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 
 def _kind_of_line(problem: Problem) -> tuple[str, ...]:

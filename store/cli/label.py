@@ -2,31 +2,29 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from store.cli.progress import Progress
 from store.errors import SchemaError
 from store.read.store import TraceStore
 from store.reports import count, count_lines
+from store.sources.copies import read_ids, rows_of_ids
+from store.sources.export import export_table
 from store.sources.labels import SCORE_THRESHOLD, one_class_warning
+from store.sources.relabel import LabelPlan, commit_labels, plan_labels, plan_undo
+from store.sources.scores import ScoreTable, read_scores
 from store.write.build import command_line, is_partial
-
-if TYPE_CHECKING:
-    from store.sources.relabel import LabelPlan
-    from store.sources.scores import ScoreTable
+from store.write.writer import StoreWriter
 
 __all__ = ["outcome_lines", "read_given_scores", "run_export", "run_label", "understood_lines"]
 
 N_SHOWN = 3  # ids that are named of those that fit nothing
 
 
-def read_given_scores(args: argparse.Namespace) -> "ScoreTable | None":
+def read_given_scores(args: argparse.Namespace) -> ScoreTable | None:
     """The file of `--scores`, read as `read_scores` says; None if there is none.
 
     Raises SchemaError if it is said how a file is read that is not given.
     """
-    from store.sources.scores import read_scores
-
     if args.scores is not None:
         return read_scores(
             args.scores,
@@ -40,7 +38,7 @@ def read_given_scores(args: argparse.Namespace) -> "ScoreTable | None":
     return None
 
 
-def understood_lines(table: "ScoreTable", threshold: float) -> list[str]:
+def understood_lines(table: ScoreTable, threshold: float) -> list[str]:
     """How a file of scores was read, with its first values; one line each."""
     by_trace = [("trace_id", *item) for item in table.by_trace.items()]
     by_question = [("question_id", *item) for item in table.by_question.items()]
@@ -75,9 +73,6 @@ def _given_columns(args: argparse.Namespace) -> list[str]:
 
 def run_label(args: argparse.Namespace) -> int:
     """Label, or undo; with --dry-run say what that would do."""
-    from store.sources.relabel import commit_labels
-    from store.write.writer import StoreWriter
-
     if is_partial(args.store):
         raise SchemaError(
             f"{args.store}: it is not finished, and its labels are made with it; label it when it is: "
@@ -98,7 +93,7 @@ def run_label(args: argparse.Namespace) -> int:
     return 0
 
 
-def _read_table(args: argparse.Namespace) -> "ScoreTable | None":
+def _read_table(args: argparse.Namespace) -> ScoreTable | None:
     """The file of scores or labels; None for --undo, which takes none. Refuses options without effect."""
     if args.undo:
         _check_undo(args)
@@ -123,16 +118,14 @@ def _threshold(args: argparse.Namespace) -> float:
     return SCORE_THRESHOLD if args.score_threshold is None else args.score_threshold
 
 
-def _plan(args: argparse.Namespace, table: "ScoreTable | None", store: TraceStore) -> "LabelPlan":
+def _plan(args: argparse.Namespace, table: ScoreTable | None, store: TraceStore) -> LabelPlan:
     """What the command makes of the store's labels."""
-    from store.sources.relabel import plan_labels, plan_undo
-
     if table is None:
         return plan_undo(store)
     return plan_labels(store, table, _threshold(args), replace_all=args.replace_all)
 
 
-def _plan_text(args: argparse.Namespace, table: "ScoreTable | None", plan: "LabelPlan") -> str:
+def _plan_text(args: argparse.Namespace, table: ScoreTable | None, plan: LabelPlan) -> str:
     """What was understood, what changes, and what the store holds then."""
     lines = [f"{args.store}: back to the labels before the last change"]
     if table is not None:
@@ -150,7 +143,7 @@ def _plan_text(args: argparse.Namespace, table: "ScoreTable | None", plan: "Labe
     return "\n".join(lines)
 
 
-def _change_lines(plan: "LabelPlan") -> list[str]:
+def _change_lines(plan: LabelPlan) -> list[str]:
     """How many labels change, and which traces and ids have no counterpart."""
     changes = plan.changes
     lines = [
@@ -185,9 +178,6 @@ def _result_text(store: Path, backup: Path | None) -> str:
 
 def run_export(args: argparse.Namespace) -> int:
     """Export."""
-    from store.sources.copies import read_ids, rows_of_ids
-    from store.sources.export import export_table
-
     store = TraceStore.open(args.store, check=True)
     rows = range(len(store))
     if args.ids is not None:

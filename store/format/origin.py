@@ -33,9 +33,6 @@ class Difference(NamedTuple):
     expected: Any
     found: Any
 
-    def __str__(self) -> str:
-        return f"{self.key} {self.found!r:.100} where the others have {self.expected!r:.100}"
-
 
 def origins_of(provenance: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What a store records of where its traces come from: an entry for each origin, through all merges, each once.

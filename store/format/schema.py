@@ -127,6 +127,11 @@ class Column:
         return self.dtype == "utf8"
 
     @property
+    def is_single(self) -> bool:
+        """Whether a row has one number or one text of it."""
+        return self.is_text or (self.axis is None and not self.item_shape)
+
+    @property
     def storage_dtype(self) -> np.dtype:
         """The little-endian NumPy dtype of the stored items."""
         stored = {"utf8": "uint8", "bfloat16": "uint16"}.get(self.dtype, self.dtype)

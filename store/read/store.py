@@ -354,7 +354,7 @@ class TraceStore:
         stored = self.schema.stored
         for name in columns or ():
             self.schema.column(name, str(self.path))
-        has_one_value = {name: c.is_text or (c.axis is None and not c.item_shape) for name, c in stored.items()}
+        has_one_value = {name: column.is_single for name, column in stored.items()}
         names = frame_columns(has_one_value, columns, str(self.path))
         values = {name: self.column(name) for name in names if name != TRACE_ID}  # which is the index
         return make_frame(values, self.column(TRACE_ID), TRACE_ID)

@@ -6,9 +6,7 @@ at all.
 
 import csv
 import json
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +18,7 @@ from store.errors import NotFoundError, SchemaError, StoreError, closest
 from store.format.schema import TRACE_ID, Column, Schema
 from store.read.batch import Batch
 from store.read.store import TraceStore
+from store.write.files import replacing
 
 __all__ = ["export_table", "exportable"]
 
@@ -42,11 +41,7 @@ class TableWriter(Protocol):
 
 def exportable(schema: Schema) -> list[str]:
     """The columns that a cell can hold: one text or one number in each row."""
-    return [name for name, column in schema.columns.items() if _is_cell(column)]
-
-
-def _is_cell(column: Column) -> bool:
-    return column.is_text or (column.axis is None and not column.item_shape)
+    return [name for name, column in schema.columns.items() if column.is_single]
 
 
 def export_table(
@@ -94,7 +89,7 @@ def export_table(
     chosen = _chosen(store, columns)
     _check_target(store, target, overwrite)
     wanted = range(len(store)) if rows is None else rows
-    with _replacing(target) as temporary:
+    with replacing(target) as temporary:
         writer = open_writer(temporary, {name: store.schema.stored[name] for name in chosen})
         try:
             for start in range(0, len(wanted), BLOCK_ROWS):
@@ -150,21 +145,6 @@ def _check_target(store: TraceStore, target: Path, overwrite: bool) -> None:
             f"{target}: is there already, perhaps with labels that somebody gave; "
             "choose another name, or replace it with --overwrite"
         )
-
-
-@contextmanager
-def _replacing(target: Path) -> Iterator[Path]:
-    """A temporary file that takes the place of `target` when the block ends well, else is removed."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
 
 
 def _cells(batch: Batch, name: str) -> list[Any]:

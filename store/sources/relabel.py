@@ -219,7 +219,7 @@ def _read_numbers(store: TraceStore, name: str) -> NDArray[np.float64]:
     column = store.schema.columns.get(name)
     if column is None:
         return np.full(len(store), math.nan)
-    if column.is_text or column.axis is not None or column.item_shape:
+    if column.is_text or not column.is_single:
         raise SchemaError(
             f"{store.path}: column {name!r}: expected one number in each row, found {column}; "
             f"{name} is the column that store label writes: give yours another name"

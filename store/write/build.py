@@ -112,7 +112,7 @@ def _drain(
             with signals.held():
                 writer.append(trace_id, row)
             progress(len(writer))
-            if space is not None:
+            if space is not None and not space.has_looked:
                 space(len(writer), row_bytes(row, source.schema))
     writer.provenance = source.provenance | source.remarks | remembered
     writer.merge_runs()

@@ -5,10 +5,12 @@ They are one class so that a test can pass another that fails, stops or records 
 
 import ctypes
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
 
-__all__ = ["Files"]
+__all__ = ["Files", "replacing"]
 
 _COPY_BYTES = 8 * 1024 * 1024
 _SYNC_FILE_RANGE_WRITE = 2
@@ -120,6 +122,21 @@ class Files:
             os.close(fd)
         self.rename(temporary, path)
         self.sync_dir(path.parent)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary path to write to; it takes the place of `path` durably if the block ends well, else it goes."""
+    files = Files()
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            files.sync(file.fileno())
+        files.rename(temporary, path)
+        files.sync_dir(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)  # also after Ctrl-C; after the rename there is nothing to remove
 
 
 def _is_fresh(path: Path) -> bool:

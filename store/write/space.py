@@ -65,11 +65,11 @@ class SpaceCheck:
         self._warn = _print_warning if warn is None else warn
         self._first_share: float | None = None  # an earlier run may have done some of the work
         self._n_rows = self._n_bytes = 0
-        self._looked = False
+        self.has_looked = False
 
     def __call__(self, n_rows: int, n_bytes: int) -> None:
         """Count a row of so many bytes, the `n_rows`-th of the store."""
-        if self._looked:
+        if self.has_looked:
             return
         share = self.share(n_rows)
         if self._first_share is None:
@@ -80,7 +80,7 @@ class SpaceCheck:
         gained = share - self._first_share
         if self._n_rows < self.after or gained <= 0:
             return
-        self._looked = True
+        self.has_looked = True
         needed = round(self._n_bytes * max(0.0, 1 - share) / gained)
         self._compare(needed, self._free(self.path))
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
+from store.cli.arguments import path
 from train.config import Parser
 from train.errors import ConfigError
-from train.files import check_output, expand
+from train.files import check_output
 
 __all__ = ["build_parser", "main"]
 
@@ -41,11 +41,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", metavar="FILE", type=path, help="write the tables to FILE.md or FILE.csv, too")
     parser.add_argument("--json", action="store_true", help="print JSON in place of the tables")
     return parser
-
-
-def path(text: str) -> Path:
-    """A path, `~` expanded."""
-    return Path(expand(text))
 
 
 def main(argv: Sequence[str]) -> None:

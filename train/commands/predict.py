@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from store.cli.arguments import expand
 from train.config import Parser, check_config
 from train.errors import DataError, store_errors
-from train.files import check_output, expand
+from train.files import check_output
 
 if TYPE_CHECKING:
     from train.commands.scoring import TrainedRun

@@ -169,9 +169,10 @@ def find_mismatch(run: TrainedRun, names: Sequence[str], data: TrainingData) -> 
     known = run.store.get("origins")
     if not isinstance(known, list) or run.layers is None:
         return "the run was made by an older version and does not record of which model and layers its traces were"
+    is_known = has_numbers(data.store) or not run.store.get("layers_recorded")
     for role, numbers in read_layers(names, data).items():
         trained = run.layers.get(role, numbers)
-        if run.store.get("layers_recorded") and not has_numbers(data.store):
+        if not is_known:
             return (
                 f"column {role!r}: the store does not record which layers it keeps, and the run was trained on layers "
                 f"{format_layers(trained)} of its model"
@@ -182,14 +183,10 @@ def find_mismatch(run: TrainedRun, names: Sequence[str], data: TrainingData) -> 
     for origin in origins_of(data.store.provenance):
         difference = find_difference(known, origin, without=[LAYERS])
         if difference:
-            found, expected = (short_value(value) for value in (difference.found, difference.expected))
-            return f"{difference.key} {found}, where the run was trained on {expected}"
+            return (
+                f"{difference.key} {difference.found!r:.100}, where the run was trained on {difference.expected!r:.100}"
+            )
     return None
-
-
-def short_value(value: object) -> str:
-    """A recorded value on one line, not too long to compare."""
-    return f"{value!r:.100}"
 
 
 def is_recorded(run: TrainedRun, data: TrainingData) -> bool:

@@ -107,6 +107,10 @@ class TrainingData:
             return numbers
         return [numbers[i] for i in choose_layers(self.layers, numbers, f"column {name!r}")]
 
+    def layers_or_count(self, role: str, n: int) -> list[int]:
+        """Numbers for the n layers of a column: as `layer_numbers`, or 1 to n where its axes have no such name."""
+        return self.layer_numbers(role) or list(range(1, n + 1))
+
     def item_shapes(self, roles: Iterable[str]) -> dict[str, tuple[int, ...]]:
         """Role -> shape of one item, as it is read."""
         return {role: self._item_shape(role, name) for role, name in self.names(roles).items()}

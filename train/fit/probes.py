@@ -32,8 +32,8 @@ def score_probe(name: str, probe: Probe, config: Config, data: TrainingData) -> 
     if n_imputed:
         facts["traces_with_missing_numbers"] = n_imputed  # the mean over train stands in for those
     if train.shape[1] > 1:
-        layers = data.layer_numbers(probe.columns[0]) or range(1, train.shape[1] + 1)
-        facts |= {"layer": layers[fitted.alternative], "layers": [*layers], "layer_val_auroc": [*fitted.val_auroc]}
+        layers = data.layers_or_count(probe.columns[0], train.shape[1])
+        facts |= {"layer": layers[fitted.alternative], "layers": layers, "layer_val_auroc": [*fitted.val_auroc]}
     seconds = round(time.perf_counter() - start, 1)
     return Scored(fitted.predict(val)[None], fitted.predict(test)[None], {**facts, "seconds": seconds}), fitted
 

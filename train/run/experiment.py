@@ -204,7 +204,7 @@ def train_once(name: str, config: Config, run: Run) -> tuple[np.ndarray, np.ndar
     facts = {key: value for key, value in finished.items() if key not in ("owner", "weights", "config", "shapes")}
     facts["parameters"] = detector.n_parameters()
     if detector.layer_read is not None:
-        facts["layer"] = layers_read(type(detector), run.data)[detector.layer_read]
+        facts["layer"] = numbers_of_layers(type(detector), run.data)[detector.layer_read]
     return val, test, {"seed": config.seed, "checkpoint": run.directory.checkpoint(name, config.seed).name, **facts}
 
 
@@ -279,7 +279,7 @@ def layer_positions(name: str, data: TrainingData, config: Config) -> dict[str, 
         number = getattr(config, setting.name)
         if number is None or not setting.metadata["layer"] or setting.name not in kind.options:
             continue
-        numbers = layers_read(kind, data)
+        numbers = numbers_of_layers(kind, data)
         try:
             (positions[setting.name],) = choose_layers(str(number), numbers, flag_of(setting.name))
         except StoreError as error:
@@ -287,11 +287,11 @@ def layer_positions(name: str, data: TrainingData, config: Config) -> dict[str, 
     return positions
 
 
-def layers_read(kind: type[Detector], data: TrainingData) -> list[int]:
-    """The layers of the first column of a detector, as the model numbers them; from 1 where its axes have no names."""
+def numbers_of_layers(kind: type[Detector], data: TrainingData) -> list[int]:
+    """The layers that a detector is given, in the order of its first column."""
     role = kind.columns[0]
     n_layers = data.item_shapes([role])[role][0]
-    return data.layer_numbers(role) or list(range(1, n_layers + 1))
+    return data.layers_or_count(role, n_layers)
 
 
 def read_layers(names: Iterable[str], data: TrainingData) -> dict[str, list[int]]:

@@ -67,3 +67,11 @@ def test_a_model_and_sources_may_be_in_the_home_directory(home):
     parse = build_parser().parse_args
     assert parse(["extract", "o", "--model", "~/model", "--questions", "~/q"]).model == f"{home}/model"
     assert parse(["import", "o", "~/old/*.pkl", "new/"]).sources == [f"{home}/old/*.pkl", "new/"]
+
+
+def test_a_tilde_is_the_home_directory(monkeypatch, tmp_path):
+    """As in a shell: at the start alone, and of users that exist."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert expand("~/a.zarr") == f"{tmp_path}/a.zarr"
+    assert expand("runs/~") == "runs/~"
+    assert expand("~nobody-of-this-name/a") == "~nobody-of-this-name/a"
