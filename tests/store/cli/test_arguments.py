@@ -69,7 +69,7 @@ def test_a_model_and_sources_may_be_in_the_home_directory(home):
     assert parse(["import", "o", "~/old/*.pkl", "new/"]).sources == [f"{home}/old/*.pkl", "new/"]
 
 
-def test_a_tilde_is_the_home_directory(monkeypatch, tmp_path):
+def test_a_text_is_expanded_as_a_path_is(monkeypatch, tmp_path):
     """As in a shell: at the start alone, and of users that exist."""
     monkeypatch.setenv("HOME", str(tmp_path))
     assert expand("~/a.zarr") == f"{tmp_path}/a.zarr"
