@@ -1,7 +1,8 @@
 """How large should the chunk cache be, and what does knowing the order bring?
 
-Compressed rows whose chunks are shared by several rows, under a global shuffle: hit rate and rows/s for caches
-from nothing to the whole decoded set, evicting by least recent use and by next use (Belady).
+Compressed rows whose chunks are shared by several rows, under a global shuffle: hit rate and rows/s
+for caches from nothing to the whole decoded set, evicting by least recent use and by next use
+(Belady).
 """
 
 import time
@@ -36,7 +37,9 @@ def main(args: Namespace) -> None:
         whole = store.n_items("x") * column.item_bytes + column.chunk_items * column.item_bytes
         for share in SHARES:
             for policy, loader_type in (("least recent", LeastRecent), ("next use", TraceLoader)):
-                cache_bytes = max(int(whole * share), CHUNK_ITEMS * column.item_bytes) if share else 0
+                cache_bytes = (
+                    max(int(whole * share), CHUNK_ITEMS * column.item_bytes) if share else 0
+                )
                 results.append(
                     {"codec": codec, "policy": policy, "share": round(share, 3)}
                     | measure(loader_type, path, cache_bytes, args.epochs)
@@ -54,7 +57,9 @@ def rows(size_mb: int) -> Iterator[tuple[str, dict]]:
 
 def measure(loader_type: type[TraceLoader], path: Path, cache_bytes: int, epochs: int) -> dict:
     """The best epoch, and the hit rate of those after the first."""
-    loader = loader_type(path, ["x"], BATCH_SIZE, shuffle=True, cache_bytes=cache_bytes, num_workers=2)
+    loader = loader_type(
+        path, ["x"], BATCH_SIZE, shuffle=True, cache_bytes=cache_bytes, num_workers=2
+    )
     stats, best, hits, misses = loader.store.cache.stats, 0.0, 0, 0
     for number in range(epochs + 1):
         if number == 1:
@@ -70,12 +75,18 @@ def measure(loader_type: type[TraceLoader], path: Path, cache_bytes: int, epochs
 def plot(results: list[dict], path: Path) -> None:
     """Hit rate and rows/s over the cache's size."""
     figure, axes = pyplot().subplots(1, 2, figsize=(9, 3.4), constrained_layout=True)
-    for key, axis, label in zip(("hit_rate", "rows_per_s"), axes, ("hit rate", "rows/s"), strict=True):
+    for key, axis, label in zip(
+        ("hit_rate", "rows_per_s"), axes, ("hit rate", "rows/s"), strict=True
+    ):
         for codec in CODECS:
             for policy, style in (("least recent", "--"), ("next use", "-")):
                 line = [r for r in results if r["codec"] == codec and r["policy"] == policy]
                 axis.plot(
-                    [r["share"] for r in line], [r[key] for r in line], style, marker=".", label=f"{codec}, {policy}"
+                    [r["share"] for r in line],
+                    [r[key] for r in line],
+                    style,
+                    marker=".",
+                    label=f"{codec}, {policy}",
                 )
         axis.set(xlabel="cache, share of the decoded set", ylabel=label, ylim=(0, None))
     axes[0].legend(frameon=False, fontsize=8)

@@ -1,7 +1,8 @@
 """Which codec and chunk size suit which column of real traces?
 
-For each column: bytes saved, and the speed of one core, with the codecs that other Zarr readers know. By default the
-traces are those of the embedded example; `--store` takes your own, whose hidden states may compress otherwise.
+For each column: bytes saved, and the speed of one core, with the codecs that other Zarr readers
+know. By default the traces are those of the embedded example; `--store` takes your own, whose
+hidden states may compress otherwise.
 """
 
 import statistics
@@ -16,7 +17,13 @@ from store import TraceStore
 from store.cli.arguments import path as path_argument
 from store.format.codecs import parse_codec
 
-CODECS = ("zstd:1", "zstd:3", "blosc:lz4:1:shuffle", "blosc:lz4:1:bitshuffle", "blosc:zstd:1:bitshuffle")
+CODECS = (
+    "zstd:1",
+    "zstd:3",
+    "blosc:lz4:1:shuffle",
+    "blosc:lz4:1:bitshuffle",
+    "blosc:zstd:1:bitshuffle",
+)
 CHUNK_KB = (64, 256, 1024)
 GB = 1e9
 
@@ -31,10 +38,17 @@ def main(args: Namespace) -> None:
             continue
         for kb in CHUNK_KB:
             for codec in CODECS:
-                measured = measure(data, codec, kb * 1024, column.storage_dtype.itemsize, args.epochs)
-                results.append({"column": name, "dtype": column.dtype, "chunk_KB": kb, "codec": codec} | measured)
+                measured = measure(
+                    data, codec, kb * 1024, column.storage_dtype.itemsize, args.epochs
+                )
+                results.append(
+                    {"column": name, "dtype": column.dtype, "chunk_KB": kb, "codec": codec}
+                    | measured
+                )
     of_one_size = [row for row in results if row["chunk_KB"] == 256]
-    finish("codecs", args.results, results, lambda picture: plot_bars(of_one_size, "ratio", picture))
+    finish(
+        "codecs", args.results, results, lambda picture: plot_bars(of_one_size, "ratio", picture)
+    )
 
 
 def head(store: TraceStore, name: str, n_bytes: int) -> np.ndarray:
@@ -77,7 +91,10 @@ def options() -> Parser:
     """The command line."""
     made = parser(__doc__, size_mb=16, epochs=3)
     made.add_argument(
-        "--store", metavar="STORE", type=path_argument, help="a store of yours (default: the embedded example)"
+        "--store",
+        metavar="STORE",
+        type=path_argument,
+        help="a store of yours (default: the embedded example)",
     )
     return made
 

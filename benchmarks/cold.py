@@ -1,7 +1,8 @@
 """How fast are random 1 MB rows that are in no cache, against the disk's own speed?
 
-Before each turn the files are put out of the page cache. Anchors: 32 threads that pread the same ranges in the
-same order, the plain map (which guesses that what follows comes next), and reading the file from end to end.
+Before each turn the files are put out of the page cache. Anchors: 32 threads that pread the same
+ranges in the same order, the plain map (which guesses that what follows comes next), and reading
+the file from end to end.
 """
 
 import os
@@ -42,7 +43,12 @@ def main(args: Namespace) -> None:
         "ours, 2 threads": ours(path, 2),
     }
     seconds = alternate_cold(contenders, args.epochs, [path, flat.path])
-    finish("cold", args.results, ratios(seconds, len(flat), flat.n_bytes, "pread, 32 threads"), "GB_per_s")
+    finish(
+        "cold",
+        args.results,
+        ratios(seconds, len(flat), flat.n_bytes, "pread, 32 threads"),
+        "GB_per_s",
+    )
 
 
 def pread(flat: FlatCopy) -> Callable[[int], None]:

@@ -1,8 +1,10 @@
-"""Does reading a compressed column cost more than numcodecs alone? Rows of about 1 MB of real hidden states.
+"""Does reading a compressed column cost more than numcodecs alone? Rows of about 1 MB of real
+hidden states.
 
-The anchors decode the same chunks in the same order with numcodecs, one behind the other into a batch that is used
-again, on as many threads: bare, and with the CRC32C that stands behind each chunk checked. The loader checks it
-too, and copies the parts of chunks that rows share; it keeps no chunk.
+The anchors decode the same chunks in the same order with numcodecs, one behind the other into a
+batch that is used again, on as many threads: bare, and with the CRC32C that stands behind each
+chunk checked. The loader checks it too, and copies the parts of chunks that rows share; it keeps no
+chunk.
 """
 
 from argparse import Namespace
@@ -15,7 +17,16 @@ import numpy as np
 from crc32c import crc32c
 from numcodecs import blosc, zstd
 
-from benchmarks.harness import alternate, epoch_of, example_store, finish, make_store, parser, ratios, run
+from benchmarks.harness import (
+    alternate,
+    epoch_of,
+    example_store,
+    finish,
+    make_store,
+    parser,
+    ratios,
+    run,
+)
 from store import Column, TraceLoader, TraceStore, permutation
 
 ROW_BYTES, BATCH_SIZE = 1_000_000, 16
@@ -38,7 +49,9 @@ def main(args: Namespace) -> None:
             }
             seconds = alternate(contenders, args.epochs)
             label = {"codec": codec, "threads": n}
-            results += [label | row for row in ratios(seconds, len(store), n_bytes, "bare numcodecs")]
+            results += [
+                label | row for row in ratios(seconds, len(store), n_bytes, "bare numcodecs")
+            ]
     finish("decode", args.results, results, "GB_per_s")
 
 
@@ -61,7 +74,8 @@ def bare(store: TraceStore, kind: str, n_threads: int, check: bool) -> Callable[
     packed = []
     for number in range(layout.n_shards(array.n_items)):
         shard = array.shard(number)
-        packed += [shard.data[at : at + n - 4] for at, n in shard.entries[:, 0].tolist()]  # 4 bytes of checksum
+        # 4 bytes of checksum
+        packed += [shard.data[at : at + n - 4] for at, n in shard.entries[:, 0].tolist()]
     chunks = [range(a // k, -(-b // k)) for a, b in pairwise(offsets)]
     most = sum(sorted(map(len, chunks))[-BATCH_SIZE:])
     buffers: SimpleQueue = SimpleQueue()
@@ -79,13 +93,19 @@ def bare(store: TraceStore, kind: str, n_threads: int, check: bool) -> Callable[
     def epoch(number: int) -> None:
         order = permutation(len(chunks), 0, number).tolist()
         with ThreadPoolExecutor(n_threads) as pool:
-            list(pool.map(read, [order[i : i + BATCH_SIZE] for i in range(0, len(order), BATCH_SIZE)]))
+            list(
+                pool.map(
+                    read, [order[i : i + BATCH_SIZE] for i in range(0, len(order), BATCH_SIZE)]
+                )
+            )
 
     return epoch
 
 
 def ours(store: TraceStore, num_workers: int) -> Callable[[int], None]:
-    return epoch_of(TraceLoader(store, ["x"], BATCH_SIZE, shuffle=True, cache_bytes=0, num_workers=num_workers))
+    return epoch_of(
+        TraceLoader(store, ["x"], BATCH_SIZE, shuffle=True, cache_bytes=0, num_workers=num_workers)
+    )
 
 
 if __name__ == "__main__":

@@ -1,21 +1,26 @@
-"""How fast does a graph detector train on all layers in one batch, against graph by graph and layer by layer?
+"""How fast does a graph detector train on all layers in one batch, against graph by graph and layer
+by layer?
 
-A step of gnn_det_lstm (forward, loss, backward, clipping, AdamW) three ways that give the same loss and gradients,
-which is checked first: layer by layer, as the code that this project replaces did, where Python makes a `Data` of each
-graph and `Batch.from_data_list` a batch of each layer; PyG's `GINEConv` on all layers at once, whose messages fill the
-memory; and ours. Then the graph batch alone, of float32 states. `x_layer_by_layer` and `x_from_data_list` are medians
-of the ratios of the turns; `peak_MB` is what a step adds to the memory of a process of its own.
+A step of gnn_det_lstm (forward, loss, backward, clipping, AdamW) three ways that give the same loss
+and gradients, which is checked first: layer by layer, as the code that this project replaces did,
+where Python makes a `Data` of each graph and `Batch.from_data_list` a batch of each layer; PyG's
+`GINEConv` on all layers at once, whose messages fill the memory; and ours. Then the graph batch
+alone, of float32 states. `x_layer_by_layer` and `x_from_data_list` are medians of the ratios of the
+turns; `peak_MB` is what a step adds to the memory of a process of its own.
 
-The floor of ours, one thread: 16 traces of 50 tokens and 32 layers have 650,000 edges, so the two convolutions
-(d = 256, 128) have 250 million messages. Each is made, rectified and summed, then made again, masked and multiplied:
-six passes through the cache, alone about 10 thousand million numbers a second each, so 0.15 s; it takes 0.25 s. The
-matrix products of the two MLPs are 12.6 GFLOP and take 0.13 s, dropout and LSTM 0.05 s.
+The floor of ours, one thread: 16 traces of 50 tokens and 32 layers have 650,000 edges, so the two
+convolutions (d = 256, 128) have 250 million messages. Each is made, rectified and summed, then made
+again, masked and multiplied: six passes through the cache, alone about 10 thousand million numbers
+a second each, so 0.15 s; it takes 0.25 s. The matrix products of the two MLPs are 12.6 GFLOP and
+take 0.13 s, dropout and LSTM 0.05 s.
 
 Tried and left out, each as the ratio to layer by layer, where slices of complete graphs had 3.6:
 - every block through gather and `index_add_`: 2.6 to 3.0
-- square tiles of sources and targets, summed by `bmm` with a mask: 3.1 to 3.3; a tile on the diagonal is half waste
+- square tiles of sources and targets, summed by `bmm` with a mask: 3.1 to 3.3; a tile on the
+  diagonal is half waste
 - blocks of 1 MB and of 2 MB, in place of 512 KB: 3.5, 3.2
-- for the sum, `segment_reduce` is 5 times slower than `index_add_`; `vector_norm(ord=1)`, ReLU and sum in one,
+- for the sum, `segment_reduce` is 5 times slower than `index_add_`; `vector_norm(ord=1)`, ReLU and
+  sum in one,
   9 times and more
 """
 
@@ -58,7 +63,13 @@ def main(args: Namespace) -> None:
     finish("graphs", args.results, results, "median_ms")
 
 
-def rows(what: str, n_threads: int, seconds: dict[str, list[float]], ratio: str, peak_mb: dict[str, float]) -> list:
+def rows(
+    what: str,
+    n_threads: int,
+    seconds: dict[str, list[float]],
+    ratio: str,
+    peak_mb: dict[str, float],
+) -> list:
     """A row for each contender; ratios are to the first one."""
     anchor = next(iter(seconds.values()))
     return [
@@ -118,7 +129,10 @@ def random_batch(n_traces: int, n_tokens: int, n_layers: int, hidden_size: int) 
     n_pairs = lengths * (lengths + 1) // 2
     hidden = torch.randn(int(lengths.sum()), n_layers, hidden_size)
     attn = torch.rand(int(n_pairs.sum()), n_layers) * 2 / n_tokens
-    columns = {"hidden_states": Ragged(hidden, starts(lengths)), "attn_mean": Ragged(attn, starts(n_pairs))}
+    columns = {
+        "hidden_states": Ragged(hidden, starts(lengths)),
+        "attn_mean": Ragged(attn, starts(n_pairs)),
+    }
     return Batch(torch.arange(n_traces), columns)
 
 
@@ -130,7 +144,9 @@ def starts(lengths: Tensor) -> Tensor:
 class PlainGINEConv(GINEConv):
     """PyG's own, deaf to the offsets."""
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, offsets: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, offsets: Tensor | None = None
+    ) -> Tensor:
         return super().forward(x, edge_index, edge_attr)
 
 
@@ -157,16 +173,25 @@ def data_of_layer(batch: Batch, layer: int) -> list[Data]:
     """A Data for each trace."""
     hidden, attn = batch["hidden_states"], batch["attn_mean"]
     found = []
-    for token, pair in zip(pairwise(hidden.offsets.tolist()), pairwise(attn.offsets.tolist()), strict=True):
+    for token, pair in zip(
+        pairwise(hidden.offsets.tolist()), pairwise(attn.offsets.tolist()), strict=True
+    ):
         n_tokens = token[1] - token[0]
         target_source = torch.tril_indices(n_tokens, n_tokens)
         weights = attn.values[slice(*pair), layer, None]
-        found.append(Data(x=hidden.values[slice(*token), layer], edge_index=target_source.flip(0), edge_attr=weights))
+        found.append(
+            Data(
+                x=hidden.values[slice(*token), layer],
+                edge_index=target_source.flip(0),
+                edge_attr=weights,
+            )
+        )
     return found
 
 
 def check_equal(steps: dict[str, Step]) -> None:
-    """Raise unless all give the same loss and gradients, but for the rounding of float32; without dropout."""
+    """Raise unless all give the same loss and gradients, but for the rounding of float32; without
+    dropout."""
     losses, gradients = [], []
     for step in steps.values():
         step.detector.eval()
@@ -176,7 +201,9 @@ def check_equal(steps: dict[str, Step]) -> None:
     for other in range(1, len(losses)):
         torch.testing.assert_close(losses[other], losses[0])
         for found, expected in zip(gradients[other], gradients[0], strict=True):
-            torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3 * expected.abs().max().item())
+            torch.testing.assert_close(
+                found, expected, rtol=1e-3, atol=1e-3 * expected.abs().max().item()
+            )
 
 
 def peak_of_a_step(args: Namespace, n_threads: int, name: str) -> int:
@@ -198,7 +225,9 @@ def builders(batch: Batch) -> dict[str, Callable[[int], object]]:
     hidden, attn = batch["hidden_states"], batch["attn_mean"]
 
     def all_data() -> list[Data]:
-        return [data for layer in range(hidden.values.shape[1]) for data in data_of_layer(batch, layer)]
+        return [
+            data for layer in range(hidden.values.shape[1]) for data in data_of_layer(batch, layer)
+        ]
 
     made = all_data()
     return {
@@ -212,10 +241,18 @@ def options() -> Parser:
     """The command line."""
     made = parser(__doc__, size_mb=0, epochs=7, makes_data=False)
     made.add_argument("--traces", type=int, default=16, help="batch size (default %(default)s)")
-    made.add_argument("--tokens", type=int, default=50, help="of a trace, 20%% more or less (default %(default)s)")
-    made.add_argument("--layers", type=int, default=32, help="of the language model (default %(default)s)")
-    made.add_argument("--hidden-size", type=int, default=256, help="of the language model (default %(default)s)")
-    made.add_argument("--threads", type=int, nargs="+", help="default: as many as training would use")
+    made.add_argument(
+        "--tokens", type=int, default=50, help="of a trace, 20%% more or less (default %(default)s)"
+    )
+    made.add_argument(
+        "--layers", type=int, default=32, help="of the language model (default %(default)s)"
+    )
+    made.add_argument(
+        "--hidden-size", type=int, default=256, help="of the language model (default %(default)s)"
+    )
+    made.add_argument(
+        "--threads", type=int, nargs="+", help="default: as many as training would use"
+    )
     return made
 
 

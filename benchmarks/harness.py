@@ -1,8 +1,9 @@
-"""What the benchmarks share: the command line, data, alternating timing, and results as a table and a CSV.
+"""What the benchmarks share: the command line, data, alternating timing, and results as a table and
+a CSV.
 
-Contenders take turns within one run, so that a noisy neighbour hurts all alike; ratios are of the best epoch
-of each, medians stand beside them. Every byte that is counted is copied by the contender, and what it delivers
-is compared once with the rows that were written.
+Contenders take turns within one run, so that a noisy neighbour hurts all alike; ratios are of the
+best epoch of each, medians stand beside them. Every byte that is counted is copied by the
+contender, and what it delivers is compared once with the rows that were written.
 
 A run leaves nothing behind unless it is asked to: its test data is removed in the end, and the
 table is only printed.
@@ -88,12 +89,17 @@ def parser(doc: str, size_mb: int, epochs: int = 5, *, makes_data: bool = True) 
         "--dir",
         type=path_argument,
         default=Path("data/benchmarks"),
-        help=shown(makes_data, "make test data below DIR and remove it in the end (default %(default)s)"),
+        help=shown(
+            makes_data, "make test data below DIR and remove it in the end (default %(default)s)"
+        ),
     )
     made.add_argument(
         "--keep",
         action="store_true",
-        help=shown(makes_data, "make test data in DIR itself, leave it there, and use what an earlier --keep left"),
+        help=shown(
+            makes_data,
+            "make test data in DIR itself, leave it there, and use what an earlier --keep left",
+        ),
     )
     made.add_argument(
         "--size-mb",
@@ -101,7 +107,9 @@ def parser(doc: str, size_mb: int, epochs: int = 5, *, makes_data: bool = True) 
         default=size_mb,
         help=shown(size_mb > 0, "megabytes of test data (default %(default)s)"),
     )
-    made.add_argument("--epochs", type=int, default=epochs, help="turns of each contender (default %(default)s)")
+    made.add_argument(
+        "--epochs", type=int, default=epochs, help="turns of each contender (default %(default)s)"
+    )
     where = made.add_mutually_exclusive_group()
     where.add_argument(
         "--output",
@@ -112,7 +120,9 @@ def parser(doc: str, size_mb: int, epochs: int = 5, *, makes_data: bool = True) 
     # its name in earlier versions
     where.add_argument("--results", dest="output", type=path_argument, help=SUPPRESS)
     where.add_argument(
-        "--save", action="store_true", help="write both over the committed ones in benchmarks/results of this checkout"
+        "--save",
+        action="store_true",
+        help="write both over the committed ones in benchmarks/results of this checkout",
     )
     made.set_defaults(makes_data=makes_data)
     return made
@@ -124,10 +134,11 @@ def shown(is_shown: bool, text: str) -> str:
 
 
 def run(main: Callable[[Namespace], None], options: Parser) -> None:
-    """Run a benchmark with the options of the command line, and remove its test data whatever ends it.
+    """Run a benchmark with the options of the command line, and remove its test data whatever ends
+    it.
 
-    `main` gets the options with `dir` the directory to make test data in, and `results` the one that
-    `finish` writes to, or None. A mistake is one line and exit status 2.
+    `main` gets the options with `dir` the directory to make test data in, and `results` the one
+    that `finish` writes to, or None. A mistake is one line and exit status 2.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # else nothing would be removed
     args = options.parse_args()
@@ -146,9 +157,13 @@ def run(main: Callable[[Namespace], None], options: Parser) -> None:
 def open_results(args: Namespace) -> Path | None:
     """The directory for the table and its picture, made now; None if nothing is to be written."""
     if args.save and find_checkout() is None:
-        fail(f"--save: {RESULTS.parent} is an installed copy and has no committed results to replace; use --output DIR")
+        fail(
+            f"--save: {RESULTS.parent} is an installed copy and has no committed results to replace; use --output DIR"
+        )
     if args.output is not None and args.output.resolve() == RESULTS.resolve():
-        fail(f"--output: {args.output} holds the committed results; use --save to replace them, or another directory")
+        fail(
+            f"--output: {args.output} holds the committed results; use --save to replace them, or another directory"
+        )
     results = RESULTS if args.save else args.output
     if results is not None:
         pyplot()  # measuring takes minutes: what the picture needs is missed before
@@ -158,7 +173,8 @@ def open_results(args: Namespace) -> Path | None:
 
 @contextmanager
 def data_directory(args: Namespace) -> Iterator[Path]:
-    """The directory to make test data in: a new one that is removed, or the named one with `--keep`."""
+    """The directory to make test data in: a new one that is removed, or the named one with
+    `--keep`."""
     if not args.makes_data:
         yield args.dir
         return
@@ -207,7 +223,9 @@ def program() -> str:
     return f"python -m benchmarks.{module_name()}"
 
 
-def make_store(path: Path, columns: dict[str, Column], rows: Callable[[], Iterator[tuple[str, dict]]]) -> TraceStore:
+def make_store(
+    path: Path, columns: dict[str, Column], rows: Callable[[], Iterator[tuple[str, dict]]]
+) -> TraceStore:
     """The store at `path`, written now unless it is there."""
     if not (path / "zarr.json").exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -230,13 +248,18 @@ def example_store(directory: Path) -> TraceStore:
     return TraceStore.open(path) if path.exists() else build_store(path, ExampleSource())
 
 
-def ragged_rows(size_mb: int, row_bytes: int, item_bytes: int, seed: int = 0) -> Iterator[tuple[str, dict]]:
+def ragged_rows(
+    size_mb: int, row_bytes: int, item_bytes: int, seed: int = 0
+) -> Iterator[tuple[str, dict]]:
     """Rows of random bits in a column `x`, float16 `(n, item_bytes / 2)`, n 20% about its mean."""
     rng = np.random.default_rng(seed)
     n_rows, mean = size_mb * 10**6 // row_bytes, row_bytes // item_bytes
     for i in range(n_rows):
         n = int(rng.integers(mean - mean // 5, mean + mean // 5 + 1))
-        yield f"trace_{i}", {"x": np.frombuffer(rng.bytes(n * item_bytes), np.float16).reshape(n, -1)}
+        yield (
+            f"trace_{i}",
+            {"x": np.frombuffer(rng.bytes(n * item_bytes), np.float16).reshape(n, -1)},
+        )
 
 
 class FlatCopy:
@@ -260,7 +283,9 @@ class FlatCopy:
             partial.rename(self.path)
         lengths = [len(trace[column]) if described.axis else 1 for trace in store]
         self.offsets = np.r_[0, np.cumsum(lengths)]
-        self.items = np.memmap(self.path, described.storage_dtype, "r").reshape(-1, *described.item_shape)
+        self.items = np.memmap(self.path, described.storage_dtype, "r").reshape(
+            -1, *described.item_shape
+        )
         self.n_bytes = self.path.stat().st_size
 
     def __len__(self) -> int:
@@ -272,7 +297,8 @@ class FlatCopy:
         return [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
 
     def ceiling(self, batch_size: int) -> Callable[[int], None]:
-        """Memcpy of each batch's rows from the map into one buffer that is used again: as fast as it gets."""
+        """Memcpy of each batch's rows from the map into one buffer that is used again: as fast as
+        it gets."""
         most = int(np.sort(np.diff(self.offsets))[-batch_size:].sum())
         buffer = np.empty((most, *self.items.shape[1:]), self.items.dtype)
         buffer[:] = 0
@@ -299,15 +325,19 @@ class FlatCopy:
 
     def expected(self, rows: Sequence[int]) -> np.ndarray:
         """The packed batch of these rows."""
-        return np.concatenate([self.items[self.offsets[row] : self.offsets[row + 1]] for row in rows])
+        return np.concatenate(
+            [self.items[self.offsets[row] : self.offsets[row + 1]] for row in rows]
+        )
 
 
-def alternate(contenders: dict[str, Callable[[int], None]], epochs: int, warm: bool = True) -> dict[str, list[float]]:
+def alternate(
+    contenders: dict[str, Callable[[int], None]], epochs: int, warm: bool = True
+) -> dict[str, list[float]]:
     """Seconds of every epoch of every contender, taking turns.
 
-    Warm: a turn begins with an epoch that is not timed. While the others had theirs, the kernel may have unmapped
-    or dropped a contender's pages and the processor's cache holds theirs; who comes next to a reader of the same
-    file would be spared that.
+    Warm: a turn begins with an epoch that is not timed. While the others had theirs, the kernel may
+    have unmapped or dropped a contender's pages and the processor's cache holds theirs; who comes
+    next to a reader of the same file would be spared that.
     """
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(epochs):
@@ -328,7 +358,10 @@ def alternate_cold(
     """The same with nothing of these files and folders in the page cache when a turn begins."""
     timed = {name: _WithoutCache(contender, paths) for name, contender in contenders.items()}
     seconds = alternate(timed, epochs, warm=False)
-    return {name: [s - d for s, d in zip(times, timed[name].dropped_s, strict=True)] for name, times in seconds.items()}
+    return {
+        name: [s - d for s, d in zip(times, timed[name].dropped_s, strict=True)]
+        for name, times in seconds.items()
+    }
 
 
 class _WithoutCache:
@@ -375,7 +408,8 @@ def show(text: str) -> None:
 
 
 def ratios(seconds: dict[str, list[float]], n_rows: int, n_bytes: int, anchor: str) -> list[dict]:
-    """A result row for each contender: best and median speed, and the best's ratio to the anchor's."""
+    """A result row for each contender: best and median speed, and the best's ratio to the
+    anchor's."""
     best = min(seconds[anchor])
     return [
         {
@@ -389,8 +423,11 @@ def ratios(seconds: dict[str, list[float]], n_rows: int, n_bytes: int, anchor: s
     ]
 
 
-def finish(name: str, results: Path | None, rows: list[dict], plotted: str | Callable[[Path], None]) -> None:
-    """Print the rows as a table, and write `NAME.csv` and `NAME.png` where there is a place for them.
+def finish(
+    name: str, results: Path | None, rows: list[dict], plotted: str | Callable[[Path], None]
+) -> None:
+    """Print the rows as a table, and write `NAME.csv` and `NAME.png` where there is a place for
+    them.
 
     Parameters
     ----------
@@ -408,7 +445,9 @@ def finish(name: str, results: Path | None, rows: list[dict], plotted: str | Cal
     table = [keys, *([str(row.get(key, "")) for key in keys] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for line in table:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        )
     print(f"\n{machine()}")
     if results is None:
         return
@@ -433,12 +472,19 @@ def write_table(path: Path, keys: list[str], rows: list[dict]) -> None:
 def plot_bars(rows: list[dict], key: str, path: Path) -> None:
     """A bar for each row, named by the cells before its first measurement."""
     plt = pyplot()
-    names = [", ".join(map(str, takewhile(lambda cell: not isinstance(cell, float), row.values()))) for row in rows]
+    names = [
+        ", ".join(map(str, takewhile(lambda cell: not isinstance(cell, float), row.values())))
+        for row in rows
+    ]
     names = [name or str(next(iter(row.values()))) for name, row in zip(names, rows, strict=True)]
     values = [row[key] for row in rows]
     figure, axis = plt.subplots(figsize=(8, 0.8 + 0.26 * len(rows)), constrained_layout=True)
-    colors = ["tab:orange" if "ours" in name or "TraceLoader" in name else "tab:gray" for name in names]
-    bars = axis.barh(range(len(rows)), values, color=colors if "tab:gray" in colors else "tab:orange")
+    colors = [
+        "tab:orange" if "ours" in name or "TraceLoader" in name else "tab:gray" for name in names
+    ]
+    bars = axis.barh(
+        range(len(rows)), values, color=colors if "tab:gray" in colors else "tab:orange"
+    )
     axis.bar_label(bars, padding=3, fontsize=8)
     axis.set(xlabel=key.replace("_per_", "/").replace("_", " "), yticks=range(len(rows)))
     axis.set_yticklabels(names, fontsize=8)
@@ -473,7 +519,9 @@ def command() -> str:
 
 def versions() -> str:
     """The packages that matter, and Python."""
-    packages = (f"{package} {version(package)}" for package in ("numpy", "torch", "zarr", "numcodecs"))
+    packages = (
+        f"{package} {version(package)}" for package in ("numpy", "torch", "zarr", "numcodecs")
+    )
     return ", ".join([f"python {platform.python_version()}", *packages])
 
 
@@ -488,7 +536,9 @@ def installed(package: str) -> str | None:
 def machine() -> str:
     """Processor, cores, memory and kernel."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.split(":")[1].strip() for line in lines if "model name" in line), platform.machine())
+    model = next(
+        (line.split(":")[1].strip() for line in lines if "model name" in line), platform.machine()
+    )
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release().split('-')[0]}"
 
@@ -500,7 +550,8 @@ def private_bytes() -> int:
 
 
 def drop_caches(paths: Sequence[Path]) -> None:
-    """Put these files out of the page cache, so that the next read comes from the disk; nobody may have them mapped."""
+    """Put these files out of the page cache, so that the next read comes from the disk; nobody may
+    have them mapped."""
     gc.collect()
     for root in paths:
         for path in [root] if root.is_file() else root.rglob("*"):

@@ -1,7 +1,9 @@
-"""How fast do pickled traces become a store, in how much memory? Against unpickling them and np.save of the arrays.
+"""How fast do pickled traces become a store, in how much memory? Against unpickling them and
+np.save of the arrays.
 
-Raw traces of a 7-billion-parameter model at question-answering lengths, 11 MB each; ours reduces the attention maps and
-syncs what it writes. Each contender runs in a process of its own, on files that are in the page cache.
+Raw traces of a 7-billion-parameter model at question-answering lengths, 11 MB each; ours reduces
+the attention maps and syncs what it writes. Each contender runs in a process of its own, on files
+that are in the page cache.
 """
 
 import multiprocessing
@@ -32,7 +34,11 @@ def main(args: Namespace) -> None:
             with multiprocessing.get_context("spawn").Pool(1) as pool:
                 seconds, private = pool.apply(measured, (work, files, out))
             n_bytes = sum(file.stat().st_size for file in files)
-            row = {"contender": name, "GB_per_s": round(n_bytes / seconds / 1e9, 3), "private_MB": round(private / 1e6)}
+            row = {
+                "contender": name,
+                "GB_per_s": round(n_bytes / seconds / 1e9, 3),
+                "private_MB": round(private / 1e6),
+            }
             if name not in best or row["GB_per_s"] > best[name]["GB_per_s"]:
                 best[name] = row
             shutil.rmtree(out, ignore_errors=True)

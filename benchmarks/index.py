@@ -1,7 +1,7 @@
 """Does opening a store or finding an id depend on how many there are? 10^4 to 10^7 ids.
 
-Each size is measured in a process of its own: the time to open, the private memory that opening and one look-up
-add, and look-ups of ids chosen at random (found, and absent).
+Each size is measured in a process of its own: the time to open, the private memory that opening and
+one look-up add, and look-ups of ids chosen at random (found, and absent).
 """
 
 import multiprocessing
@@ -23,7 +23,11 @@ def main(args: Namespace) -> None:
     results, n_ids = [], 10**4
     while n_ids <= args.max_ids:
         path = args.dir / f"index-{n_ids}.zarr"
-        make_store(path, {"label": Column("int8")}, lambda n=n_ids: ((f"trace_{i}", {"label": 0}) for i in range(n)))
+        make_store(
+            path,
+            {"label": Column("int8")},
+            lambda n=n_ids: ((f"trace_{i}", {"label": 0}) for i in range(n)),
+        )
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             results.append({"ids": n_ids} | pool.apply(measure, (path, n_ids, args.epochs)))
         n_ids *= 10
@@ -42,7 +46,9 @@ def measure(path: Path, n_ids: int, epochs: int) -> dict:
         "open_ms": round(open_ms, 2),
         "grown_MB": round(grown / 1e6, 2),
         "lookup_us": round(min(lookup_us(store, ids) for _ in range(epochs)), 1),
-        "median_lookup_us": round(statistics.median(lookup_us(store, ids) for _ in range(epochs)), 1),
+        "median_lookup_us": round(
+            statistics.median(lookup_us(store, ids) for _ in range(epochs)), 1
+        ),
         "absent_us": round(min(lookup_us(store, [f"{i}?" for i in ids]) for _ in range(epochs)), 1),
     }
 
@@ -57,7 +63,9 @@ def lookup_us(store: TraceStore, ids: list[str]) -> float:
 def options() -> Parser:
     """The command line."""
     made = parser(__doc__, size_mb=0, epochs=5)
-    made.add_argument("--max-ids", type=int, default=10**7, help="largest store (default %(default)s)")
+    made.add_argument(
+        "--max-ids", type=int, default=10**7, help="largest store (default %(default)s)"
+    )
     return made
 
 

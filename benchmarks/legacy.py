@@ -1,8 +1,8 @@
 """What does leaving the `.pt` loaders bring? The same 256 KB rows under a shuffle, three ways.
 
-The old ways keep rows in `.pt` files of 250: a map-style dataset with a cache of the two files used last, under a
-shuffle, and an iterable one with a shuffle buffer of 1,000 rows. The first decodes a file for nearly every row,
-so it is stopped after a few batches and its speed is that of those.
+The old ways keep rows in `.pt` files of 250: a map-style dataset with a cache of the two files used
+last, under a shuffle, and an iterable one with a shuffle buffer of 1,000 rows. The first decodes a
+file for nearly every row, so it is stopped after a few batches and its speed is that of those.
 """
 
 import random
@@ -26,19 +26,34 @@ ROW_BYTES = 2 * 32 * 4096
 def main(args: Namespace) -> None:
     """Alternate the three, best of the epochs."""
     n_rows = args.size_mb * 10**6 // ROW_BYTES
-    store = make_store(args.dir / f"legacy-{args.size_mb}.zarr", {"x": Column("float16", SHAPE)}, lambda: rows(n_rows))
+    store = make_store(
+        args.dir / f"legacy-{args.size_mb}.zarr",
+        {"x": Column("float16", SHAPE)},
+        lambda: rows(n_rows),
+    )
     files = write_files(store, args.dir / f"legacy-{args.size_mb}-pt")
     contenders = {
-        "LRU(2) of .pt, shuffled": (DataLoader(CachedFiles(files, n_rows), BATCH_SIZE, shuffle=True), 4),
+        "LRU(2) of .pt, shuffled": (
+            DataLoader(CachedFiles(files, n_rows), BATCH_SIZE, shuffle=True),
+            4,
+        ),
         "iterable .pt, buffer": (DataLoader(ShuffleBuffer(files), BATCH_SIZE), None),
         "ours": (TraceLoader(store, ["x"], BATCH_SIZE, shuffle=True), None),
-        "ours, 2 threads": (TraceLoader(store, ["x"], BATCH_SIZE, shuffle=True, num_workers=2), None),
+        "ours, 2 threads": (
+            TraceLoader(store, ["x"], BATCH_SIZE, shuffle=True, num_workers=2),
+            None,
+        ),
     }
     best = dict.fromkeys(contenders, 0.0)
     for _ in range(args.epochs):
         for name, (loader, n_batches) in contenders.items():
             best[name] = max(best[name], rows_per_s(loader, n_batches))
-    finish("legacy", args.results, [result(name, speed, best) for name, speed in best.items()], "rows_per_s")
+    finish(
+        "legacy",
+        args.results,
+        [result(name, speed, best) for name, speed in best.items()],
+        "rows_per_s",
+    )
 
 
 def result(name: str, speed: float, best: dict[str, float]) -> dict:

@@ -1,6 +1,8 @@
-"""Does one layer of 32 cost one layer? Bytes that come from the disk, and speed, with and without `split`.
+"""Does one layer of 32 cost one layer? Bytes that come from the disk, and speed, with and without
+`split`.
 
-Files are put out of the page cache first; the bytes are those that the kernel read for this process.
+Files are put out of the page cache first; the bytes are those that the kernel read for this
+process.
 """
 
 import time
@@ -35,7 +37,14 @@ def rows(size_mb: int) -> Iterator[tuple[str, dict]]:
     item_bytes = 2 * N_LAYERS * HIDDEN
     for i in range(size_mb * 10**6 // (34 * item_bytes)):
         n = int(rng.integers(28, 41))
-        yield f"trace_{i}", {"x": np.frombuffer(rng.bytes(n * item_bytes), np.float16).reshape(n, N_LAYERS, HIDDEN)}
+        yield (
+            f"trace_{i}",
+            {
+                "x": np.frombuffer(rng.bytes(n * item_bytes), np.float16).reshape(
+                    n, N_LAYERS, HIDDEN
+                )
+            },
+        )
 
 
 def measure(path: Path, select: dict | None, whole: int) -> dict:

@@ -1,8 +1,9 @@
-"""How fast is a packed batch of randomly chosen 1 MB traces, against the memory's own speed and other formats?
+"""How fast is a packed batch of randomly chosen 1 MB traces, against the memory's own speed and
+other formats?
 
-Ragged float16 rows under a global shuffle, batches of 32, warm page cache. Every contender delivers the same
-packed batch (values, one row behind the other). The ceiling is a memcpy of the same bytes from a flat map into
-one buffer. Peers that are not installed are named: pip install '.[peers]'.
+Ragged float16 rows under a global shuffle, batches of 32, warm page cache. Every contender delivers
+the same packed batch (values, one row behind the other). The ceiling is a memcpy of the same bytes
+from a flat map into one buffer. Peers that are not installed are named: pip install '.[peers]'.
 """
 
 import shutil
@@ -101,7 +102,9 @@ def zarr_python(flat: FlatCopy, path: Path) -> Fetch:
     import zarr
 
     array = zarr.open_array(path / "x", mode="r")
-    return lambda rows: np.concatenate([array[flat.offsets[row] : flat.offsets[row + 1]] for row in rows])
+    return lambda rows: np.concatenate(
+        [array[flat.offsets[row] : flat.offsets[row + 1]] for row in rows]
+    )
 
 
 def zarrs(flat: FlatCopy, path: Path) -> Fetch:
@@ -111,7 +114,9 @@ def zarrs(flat: FlatCopy, path: Path) -> Fetch:
     with zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"}):
         array = zarr.open_array(path / "x", mode="r")
         array[:1]
-    return lambda rows: np.concatenate([array[flat.offsets[row] : flat.offsets[row + 1]] for row in rows])
+    return lambda rows: np.concatenate(
+        [array[flat.offsets[row] : flat.offsets[row + 1]] for row in rows]
+    )
 
 
 def tensorstore(flat: FlatCopy, path: Path) -> Fetch:
@@ -122,7 +127,8 @@ def tensorstore(flat: FlatCopy, path: Path) -> Fetch:
     array = ts.open(spec, read=True, context=context).result()
 
     def fetch(rows: list[int]) -> np.ndarray:
-        reads = [array[flat.offsets[row] : flat.offsets[row + 1]].read() for row in rows]  # all in flight at once
+        # all in flight at once
+        reads = [array[flat.offsets[row] : flat.offsets[row + 1]].read() for row in rows]
         return np.concatenate([read.result() for read in reads])
 
     return fetch
@@ -142,7 +148,9 @@ def h5py(flat: FlatCopy, path: Path) -> Fetch:
         out = np.empty((sum(lengths), *data.shape[1:]), data.dtype)
         at = 0
         for row, n in zip(rows, lengths, strict=True):
-            data.read_direct(out, np.s_[flat.offsets[row] : flat.offsets[row + 1]], np.s_[at : at + n])
+            data.read_direct(
+                out, np.s_[flat.offsets[row] : flat.offsets[row + 1]], np.s_[at : at + n]
+            )
             at += n
         return out
 
@@ -157,18 +165,24 @@ def tensordict(flat: FlatCopy, path: Path) -> Fetch:
 
     file = made_once(path.with_suffix(".memmap"), make)
     tensor = MemoryMappedTensor.from_filename(str(file), torch.float16, flat.items.shape)
-    return lambda rows: torch.cat([tensor[flat.offsets[row] : flat.offsets[row + 1]] for row in rows])
+    return lambda rows: torch.cat(
+        [tensor[flat.offsets[row] : flat.offsets[row + 1]] for row in rows]
+    )
 
 
 def lance(flat: FlatCopy, path: Path) -> Fetch:
     import lance
     import pyarrow as pa
 
-    schema = pa.schema([pa.field("x", pa.large_binary(), metadata={"lance-encoding:compression": "none"})])
+    schema = pa.schema(
+        [pa.field("x", pa.large_binary(), metadata={"lance-encoding:compression": "none"})]
+    )
 
     def make(target: Path) -> None:
         batches = (
-            pa.record_batch([pa.array([row_values(flat, row).tobytes()], pa.large_binary())], schema)
+            pa.record_batch(
+                [pa.array([row_values(flat, row).tobytes()], pa.large_binary())], schema
+            )
             for row in range(len(flat))
         )
         lance.write_dataset(pa.RecordBatchReader.from_batches(schema, batches), str(target))
@@ -193,7 +207,9 @@ def hf_datasets(flat: FlatCopy, path: Path) -> Fetch:
         made = datasets.Dataset.from_list(list(rows), features=features)
         made.save_to_disk(str(target))
 
-    data = datasets.load_from_disk(str(made_once(path.with_suffix(".hf"), make))).with_format("arrow")
+    data = datasets.load_from_disk(str(made_once(path.with_suffix(".hf"), make))).with_format(
+        "arrow"
+    )
 
     def fetch(rows: list[int]) -> np.ndarray:
         column = data[rows]["x"]
@@ -214,8 +230,12 @@ def litdata(flat: FlatCopy, path: Path) -> Fetch:
         writer.done()
         writer.merge()
 
-    dataset = StreamingDataset(str(made_once(path.with_suffix(".litdata"), make)), max_cache_size="100GB")
-    return lambda rows: np.concatenate([np.frombuffer(dataset[row]["x"], np.float16) for row in rows])
+    dataset = StreamingDataset(
+        str(made_once(path.with_suffix(".litdata"), make)), max_cache_size="100GB"
+    )
+    return lambda rows: np.concatenate(
+        [np.frombuffer(dataset[row]["x"], np.float16) for row in rows]
+    )
 
 
 def mosaic(flat: FlatCopy, path: Path) -> Fetch:
@@ -231,7 +251,9 @@ def mosaic(flat: FlatCopy, path: Path) -> Fetch:
                 writer.write({"x": row_values(flat, row).tobytes()})
 
     dataset = LocalDataset(str(made_once(path.with_suffix(".mds"), make)))
-    return lambda rows: np.concatenate([np.frombuffer(dataset[row]["x"], np.float16) for row in rows])
+    return lambda rows: np.concatenate(
+        [np.frombuffer(dataset[row]["x"], np.float16) for row in rows]
+    )
 
 
 def array_record(flat: FlatCopy, path: Path) -> Fetch:
@@ -243,8 +265,12 @@ def array_record(flat: FlatCopy, path: Path) -> Fetch:
             writer.write(row_values(flat, row).tobytes())
         writer.close()
 
-    reader = ArrayRecordReader(str(made_once(path.with_suffix(".arrayrecord"), make)), "readahead_buffer_size:0")
-    return lambda rows: np.concatenate([np.frombuffer(data, np.float16) for data in reader.read(rows)])
+    reader = ArrayRecordReader(
+        str(made_once(path.with_suffix(".arrayrecord"), make)), "readahead_buffer_size:0"
+    )
+    return lambda rows: np.concatenate(
+        [np.frombuffer(data, np.float16) for data in reader.read(rows)]
+    )
 
 
 PEERS: dict[str, tuple[str, Callable[[FlatCopy, Path], Fetch]]] = {

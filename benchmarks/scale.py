@@ -1,9 +1,10 @@
-"""Does speed or memory change with the size of the store? From 0.5 GB up, one epoch of 1 MB rows each.
+"""Does speed or memory change with the size of the store? From 0.5 GB up, one epoch of 1 MB rows
+each.
 
-Each size runs in a process of its own: rows/s of the best epoch, the most private memory (RssAnon) beyond what the
-process had before, and what the process has mapped, which is the kernel's page cache and no leak. With
-`--limit-mb`, only the largest size runs, cold, inside a memory control group of that size (needs root),
-against pread and a plain map of the same ranges in the same group.
+Each size runs in a process of its own: rows/s of the best epoch, the most private memory (RssAnon)
+beyond what the process had before, and what the process has mapped, which is the kernel's page
+cache and no leak. With `--limit-mb`, only the largest size runs, cold, inside a memory control
+group of that size (needs root), against pread and a plain map of the same ranges in the same group.
 """
 
 import multiprocessing
@@ -43,10 +44,14 @@ def main(args: Namespace) -> None:
     for size_mb in sizes:
         path = args.dir / f"scale-{size_mb}.zarr"
         columns = {"x": Column("float16", (ITEM_BYTES // 2,), axis="t")}
-        make_store(path, columns, lambda size_mb=size_mb: ragged_rows(size_mb, ROW_BYTES, ITEM_BYTES))
+        make_store(
+            path, columns, lambda size_mb=size_mb: ragged_rows(size_mb, ROW_BYTES, ITEM_BYTES)
+        )
         if args.limit_mb:
             in_new_process(copy_flat, path)
-            results += [in_new_process(limited, path, contender, args.limit_mb) for contender in LIMITED]
+            results += [
+                in_new_process(limited, path, contender, args.limit_mb) for contender in LIMITED
+            ]
         else:
             results.append(in_new_process(measure, path, args.epochs))
     name, plotted = ("scale_limited", "GB_per_s") if args.limit_mb else ("scale", "rows_per_s")
@@ -79,14 +84,19 @@ def measure(path: Path, epochs: int) -> dict:
 
 
 def copy_flat(path: Path) -> None:
-    """Make the anchors' copy, in a process that ends: what one has mapped cannot be put out of the cache."""
+    """Make the anchors' copy, in a process that ends: what one has mapped cannot be put out of the
+    cache."""
     FlatCopy(TraceStore.open(path))
 
 
 def limited(path: Path, contender: str, limit_mb: int) -> dict:
     """One cold epoch inside a control group."""
     flat = FlatCopy(TraceStore.open(path))
-    epoch = ours(path) if contender == "ours" else {"pread, 32 threads": pread, "plain map": remapped}[contender](flat)
+    epoch = (
+        ours(path)
+        if contender == "ours"
+        else {"pread, 32 threads": pread, "plain map": remapped}[contender](flat)
+    )
     drop_caches([path, flat.path])
     enter_group(limit_mb * 2**20)
     most = [0]
@@ -99,7 +109,12 @@ def limited(path: Path, contender: str, limit_mb: int) -> dict:
     done.set()
     watch.join()
     speed = round(flat.n_bytes / seconds / 1e9, 3)
-    return {"contender": contender, "limit_MB": limit_mb, "GB_per_s": speed, "private_MB": round(most[0] / 1e6, 1)}
+    return {
+        "contender": contender,
+        "limit_MB": limit_mb,
+        "GB_per_s": speed,
+        "private_MB": round(most[0] / 1e6, 1),
+    }
 
 
 def enter_group(n_bytes: int) -> None:
@@ -108,7 +123,9 @@ def enter_group(n_bytes: int) -> None:
     if not (root / "cgroup.controllers").exists():
         root, limit = root / "memory", "memory.limit_in_bytes"
     if not (root / "cgroup.procs").exists():
-        raise SystemExit(f"{root}: expected memory control groups, found none; leave out --limit-mb")
+        raise SystemExit(
+            f"{root}: expected memory control groups, found none; leave out --limit-mb"
+        )
     group = root / f"trace-store-{os.getpid()}"
     group.mkdir()
     (group / limit).write_text(str(n_bytes))

@@ -1,6 +1,8 @@
-"""What do small rows cost? 1 KB ragged rows in batches of 256, against NumPy's fancy indexing in memory.
+"""What do small rows cost? 1 KB ragged rows in batches of 256, against NumPy's fancy indexing in
+memory.
 
-The anchor indexes one in-memory array of equal-length rows, which knows no offsets and packs nothing.
+The anchor indexes one in-memory array of equal-length rows, which knows no offsets and packs
+nothing.
 """
 
 from argparse import Namespace
@@ -18,21 +20,35 @@ KINDS = {"equal rows": (512, 513), "ragged rows": (412, 613)}
 def main(args: Namespace) -> None:
     """Run the anchor and ours."""
     n_rows = args.size_mb * 10**6 // ROW_BYTES
-    array = np.random.default_rng(0).integers(0, 2**15, (n_rows, ROW_BYTES // 2), np.int16).view(np.float16)
+    array = (
+        np.random.default_rng(0)
+        .integers(0, 2**15, (n_rows, ROW_BYTES // 2), np.int16)
+        .view(np.float16)
+    )
     contenders = {"fancy indexing": fancy(array)}
     for name, lengths in KINDS.items():
         path = args.dir / f"small-{args.size_mb}-{name.split()[0]}.zarr"
-        store = make_store(path, {"x": Column("float16", axis="t")}, lambda lengths=lengths: rows(n_rows, lengths))
+        store = make_store(
+            path, {"x": Column("float16", axis="t")}, lambda lengths=lengths: rows(n_rows, lengths)
+        )
         contenders[name] = ours(store, 0)
         contenders[f"{name}, 2 threads"] = ours(store, 2)
     seconds = alternate(contenders, args.epochs)
-    finish("small_records", args.results, ratios(seconds, n_rows, n_rows * ROW_BYTES, "fancy indexing"), "GB_per_s")
+    finish(
+        "small_records",
+        args.results,
+        ratios(seconds, n_rows, n_rows * ROW_BYTES, "fancy indexing"),
+        "GB_per_s",
+    )
 
 
 def rows(n_rows: int, lengths: tuple[int, int]) -> Iterator[tuple[str, dict]]:
     rng = np.random.default_rng(0)
     for i in range(n_rows):
-        yield f"trace_{i}", {"x": np.frombuffer(rng.bytes(2 * int(rng.integers(*lengths))), np.float16)}
+        yield (
+            f"trace_{i}",
+            {"x": np.frombuffer(rng.bytes(2 * int(rng.integers(*lengths))), np.float16)},
+        )
 
 
 def fancy(array: np.ndarray) -> Callable[[int], None]:

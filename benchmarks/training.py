@@ -1,8 +1,10 @@
-"""How fast do detectors train in each arithmetic, compiled and not, and how much of an epoch do they wait for data?
+"""How fast do detectors train in each arithmetic, compiled and not, and how much of an epoch do
+they wait for data?
 
-An epoch is that of `python -m train`, validation included, over random traces of L = 32 layers: `hs_last` of d = 4096
-for lstm_solo, graphs of about 50 tokens and --hidden-size for the others. The first epoch, in which compiled detectors
-are compiled, is not timed but reported. All data is in the page cache.
+An epoch is that of `python -m train`, validation included, over random traces of L = 32 layers:
+`hs_last` of d = 4096 for lstm_solo, graphs of about 50 tokens and --hidden-size for the others. The
+first epoch, in which compiled detectors are compiled, is not timed but reported. All data is in the
+page cache.
 """
 
 import statistics
@@ -45,11 +47,14 @@ def main(args: Namespace) -> None:
     rows = []
     for name in args.detectors.split(","):
         data = open_data(args.dir, DETECTORS[name].columns, args.size_mb, args.hidden_size)
-        base = Config(batch_size=args.batch_size, epochs=args.epochs + 1, schedule="constant", num_workers=1)
+        base = Config(
+            batch_size=args.batch_size, epochs=args.epochs + 1, schedule="constant", num_workers=1
+        )
         threads = args.threads or default_threads(hidden_size(name, data))
         with cpu_arithmetic(threads):
             contenders = {
-                key: start(name, data, replace(base, precision=key[0], compile=key[1])) for key in arithmetics()
+                key: start(name, data, replace(base, precision=key[0], compile=key[1]))
+                for key in arithmetics()
             }
             take_turns(contenders, args.epochs, name)
         rows += [describe(name, key, one) for key, one in contenders.items()]
@@ -142,16 +147,29 @@ def graph_rows(size_mb: int, hidden_size: int) -> Iterator[tuple[str, dict]]:
         n = int(rng.integers(N_TOKENS - 10, N_TOKENS + 11))
         states = rng.normal(size=(n, N_LAYERS, hidden_size)).astype(np.float16)
         pairs = rng.random((n * (n + 1) // 2, N_LAYERS)).astype(np.float16)
-        yield f"t{i}", {"hidden_states": states, "attn_mean": pairs, "question_id": f"q{i}", "label": i % 2}
+        yield (
+            f"t{i}",
+            {"hidden_states": states, "attn_mean": pairs, "question_id": f"q{i}", "label": i % 2},
+        )
 
 
 def options() -> Parser:
     """The command line."""
     made = parser(__doc__, size_mb=400, epochs=3)
-    made.add_argument("--hidden-size", type=int, default=256, help="d of the graphs (default %(default)s)")
-    made.add_argument("--detectors", default="lstm_solo,gnn_det_lstm", help="separated by commas (default %(default)s)")
-    made.add_argument("--batch-size", type=int, default=32, help="traces per step (default %(default)s)")
-    made.add_argument("--threads", type=int, help="of the CPU's arithmetic (default: as python -m train)")
+    made.add_argument(
+        "--hidden-size", type=int, default=256, help="d of the graphs (default %(default)s)"
+    )
+    made.add_argument(
+        "--detectors",
+        default="lstm_solo,gnn_det_lstm",
+        help="separated by commas (default %(default)s)",
+    )
+    made.add_argument(
+        "--batch-size", type=int, default=32, help="traces per step (default %(default)s)"
+    )
+    made.add_argument(
+        "--threads", type=int, help="of the CPU's arithmetic (default: as python -m train)"
+    )
     return made
 
 

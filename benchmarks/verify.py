@@ -4,7 +4,16 @@ from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.harness import alternate_cold, finish, make_store, parser, ragged_rows, ratios, run, sequential
+from benchmarks.harness import (
+    alternate_cold,
+    finish,
+    make_store,
+    parser,
+    ragged_rows,
+    ratios,
+    run,
+    sequential,
+)
 from store import Column
 from store.check.verify import verify_store
 
@@ -25,7 +34,12 @@ def main(args: Namespace) -> None:
     }
     seconds = alternate_cold(contenders, args.epochs, [path])
     n_bytes = sum(file.stat().st_size for file in files)
-    finish("verify", args.results, ratios(seconds, args.size_mb, n_bytes, "sequential read"), "GB_per_s")
+    finish(
+        "verify",
+        args.results,
+        ratios(seconds, args.size_mb, n_bytes, "sequential read"),
+        "GB_per_s",
+    )
 
 
 def verified(path: Path, **options: object) -> Callable[[int], None]:

@@ -1,4 +1,5 @@
-"""What do workers bring? Threads of TraceLoader, and processes of torch's DataLoader over the same 1 MB rows.
+"""What do workers bring? Threads of TraceLoader, and processes of torch's DataLoader over the same
+1 MB rows.
 
 The anchor for processes is the same DataLoader over np.memmap rows packed with torch.cat.
 """
@@ -10,7 +11,17 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.harness import FlatCopy, alternate, epoch_of, finish, make_store, parser, ragged_rows, ratios, run
+from benchmarks.harness import (
+    FlatCopy,
+    alternate,
+    epoch_of,
+    finish,
+    make_store,
+    parser,
+    ragged_rows,
+    ratios,
+    run,
+)
 from store import Column, GlobalShuffleSampler, TraceDataset, TraceLoader
 
 ROW_BYTES, ITEM_BYTES, BATCH_SIZE = 1_000_000, 4096, 32
@@ -51,7 +62,12 @@ class MappedRows(Dataset):
 def processes(dataset: Dataset, n: int, collate: Callable | None = None) -> Callable[[int], None]:
     sampler = GlobalShuffleSampler(dataset)
     loader = DataLoader(
-        dataset, BATCH_SIZE, sampler=sampler, num_workers=n, collate_fn=collate, persistent_workers=n > 0
+        dataset,
+        BATCH_SIZE,
+        sampler=sampler,
+        num_workers=n,
+        collate_fn=collate,
+        persistent_workers=n > 0,
     )
     return epoch_of(loader)
 

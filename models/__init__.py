@@ -1,11 +1,15 @@
-"""The detectors, the probes and the baselines, by name: tensors and graphs in, one score per trace out.
+"""The detectors, the probes and the baselines, by name: tensors and graphs in, one score per trace
+out.
 
-Nothing here reads a file, splits data or trains; the names are those that results and checkpoints use. Three
-registries, by what has to be done:
+Nothing here reads a file, splits data or trains; the names are those that results and checkpoints
+use. Three registries, by what has to be done:
 
-- `DETECTORS` are trained step by step. A new one is one file with a `Detector` in it and one line here.
-- `PROBES` are methods of the literature whose features need no training but that of a logistic regression. A new one
-  is one file with a `Probe` in it (the columns it reads, a function from a packed batch to features) and one line here.
+- `DETECTORS` are trained step by step. A new one is one file with a `Detector` in it and one line
+  here.
+- `PROBES` are methods of the literature whose features need no training but that of a logistic
+  regression. A new one
+  is one file with a `Probe` in it (the columns it reads, a function from a packed batch to
+  features) and one line here.
 - `BASELINES` are probes too, of what every result has to be compared with; they share one file.
 
 A method is imported when it is asked for: the names alone take no torch.
@@ -22,7 +26,16 @@ if TYPE_CHECKING:
     from models.detector import Detector, Outputs
     from models.probe import FittedProbe, Probe
 
-__all__ = ["BASELINES", "DETECTORS", "PROBES", "Detector", "FittedProbe", "Outputs", "Probe", "find"]
+__all__ = [
+    "BASELINES",
+    "DETECTORS",
+    "PROBES",
+    "Detector",
+    "FittedProbe",
+    "Outputs",
+    "Probe",
+    "find",
+]
 
 DETECTORS: Registry[type[Detector]] = Registry(
     {

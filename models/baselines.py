@@ -1,11 +1,14 @@
-"""The baselines that a detector has to beat: what little information, or how simple a model, is enough?
+"""The baselines that a detector has to beat: what little information, or how simple a model, is
+enough?
 
-Each is a probe, a logistic regression on features of one kind: a constant (the majority), the length of the answer,
-how sure the language model was of it (mean log-probability, perplexity, entropy), and one layer of `hs_last`. All of
-them give probabilities, so every metric applies to them.
+Each is a probe, a logistic regression on features of one kind: a constant (the majority), the
+length of the answer, how sure the language model was of it (mean log-probability, perplexity,
+entropy), and one layer of `hs_last`. All of them give probabilities, so every metric applies to
+them.
 
-`logprob[t]` and `entropy[t]` are of the distribution that predicted token t from the tokens before it, so the entries
-at the answer's tokens are about the answer's choices; nothing predicted token 0: NaN there.
+`logprob[t]` and `entropy[t]` are of the distribution that predicted token t from the tokens before
+it, so the entries at the answer's tokens are about the answer's choices; nothing predicted token 0:
+NaN there.
 """
 
 from __future__ import annotations
@@ -44,7 +47,8 @@ def answer_length(batch: Batch) -> Tensor:
 
 
 def mean_logprob(batch: Batch) -> Tensor:
-    """Mean log-probability of the answer's tokens in nats, (B, 1, 1) float32; NaN for an empty answer.
+    """Mean log-probability of the answer's tokens in nats, (B, 1, 1) float32; NaN for an empty
+    answer.
 
     With its sign turned this is the log of the perplexity, the simplest of the uncertainty scores.
     """
@@ -52,7 +56,8 @@ def mean_logprob(batch: Batch) -> Tensor:
 
 
 def perplexity(batch: Batch) -> Tensor:
-    """exp(-mean log-probability of the answer's tokens), (B, 1, 1) float32; NaN for an empty answer.
+    """exp(-mean log-probability of the answer's tokens), (B, 1, 1) float32; NaN for an empty
+    answer.
 
     It ranks traces as `mean_logprob` does; the regression sees it on another scale.
     """
@@ -60,7 +65,8 @@ def perplexity(batch: Batch) -> Tensor:
 
 
 def mean_entropy(batch: Batch) -> Tensor:
-    """Mean over the answer's tokens of the entropy of what predicted them, in nats, (B, 1, 1) float32.
+    """Mean over the answer's tokens of the entropy of what predicted them, in nats, (B, 1, 1)
+    float32.
 
     NaN for an empty answer.
     """

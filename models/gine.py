@@ -1,13 +1,16 @@
-"""GINE's convolution without its messages: PyG's `GINEConv`, with the sum over edges done in blocks that fit the cache.
+"""GINE's convolution without its messages: PyG's `GINEConv`, with the sum over edges done in blocks
+that fit the cache.
 
-Node i hears the sum over its edges j -> i of relu(x_j + weight_ij * w + b), arXiv:1905.12265. PyG stores the messages:
-668 MB for 16 traces of 50 tokens, 32 layers and d = 256, once for each step from x_j to ReLU. Here a block of them is
-made, summed and overwritten; the backward pass makes it again, so that nothing is kept but nodes and edges, and memory
-does not grow with the number of edges times d (`benchmarks/graphs.py` has the numbers, and what was tried).
+Node i hears the sum over its edges j -> i of relu(x_j + weight_ij * w + b), arXiv:1905.12265. PyG
+stores the messages: 668 MB for 16 traces of 50 tokens, 32 layers and d = 256, once for each step
+from x_j to ReLU. Here a block of them is made, summed and overwritten; the backward pass makes it
+again, so that nothing is kept but nodes and edges, and memory does not grow with the number of
+edges times d (`benchmarks/graphs.py` has the numbers, and what was tried).
 
-Any graph will do. If it is complete (every token hears itself and all before it, in every layer: what `build_graphs`
-makes when it drops no edge), then the layers of a pair of tokens are neighbours in memory, as are the sources of a
-token, and a block needs no gather: it reads a slice of x. On the CPU the same input gives the same bits.
+Any graph will do. If it is complete (every token hears itself and all before it, in every layer:
+what `build_graphs` makes when it drops no edge), then the layers of a pair of tokens are neighbours
+in memory, as are the sources of a token, and a block needs no gather: it reads a slice of x. On the
+CPU the same input gives the same bits.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ Index = slice | Tensor  # rows of a tensor: neighbours, or anywhere
 
 
 class BlockGINEConv(GINEConv):
-    """`GINEConv` with `edge_dim=1` and an `eps` that is not trained; parameters, state and results are the same.
+    """`GINEConv` with `edge_dim=1` and an `eps` that is not trained; parameters, state and results
+    are the same.
 
     Shapes
     ------
@@ -39,20 +43,26 @@ class BlockGINEConv(GINEConv):
 
     is_loop = True  # not to be unrolled by a compiler
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, offsets: Tensor | None = None) -> Tensor:
-        """`offsets`, of the packed tokens of each trace, says that these are the complete graphs of `build_graphs`."""
+    def forward(
+        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, offsets: Tensor | None = None
+    ) -> Tensor:
+        """`offsets`, of the packed tokens of each trace, says that these are the complete graphs of
+        `build_graphs`."""
         bounds = None if offsets is None else offsets.tolist()
         n_layers = len(x) // bounds[-1] if bounds and bounds[-1] else 1
-        source, target = edge_index[:, ::n_layers] // n_layers  # (P,) tokens; without offsets nodes, as one layer
+        # (P,) tokens; without offsets nodes, as one layer
+        source, target = edge_index[:, ::n_layers] // n_layers
         w, b = self.lin.weight[:, 0], self.lin.bias  # (d,)
-        tokens = x.to(w.dtype).unflatten(0, (-1, n_layers))  # (n, L, d); sums of half precision would not be exact
+        # (n, L, d); sums of half precision would not be exact
+        tokens = x.to(w.dtype).unflatten(0, (-1, n_layers))
         attr = edge_attr.to(w.dtype).reshape(-1, n_layers)  # (P, L)
         out = Propagate.apply(tokens, source, target, attr, w, b, 1 + self.eps, bounds)  # (n, L, d)
         return self.nn(out.flatten(0, 1))
 
 
 class Propagate(torch.autograd.Function):
-    """x (n, L, d), source and target (P,), attr (P, L), w and b (d,), own (1,) -> own * x + messages, (n, L, d)."""
+    """x (n, L, d), source and target (P,), attr (P, L), w and b (d,), own (1,) -> own * x +
+    messages, (n, L, d)."""
 
     @staticmethod
     def forward(
@@ -83,13 +93,15 @@ class Propagate(torch.autograd.Function):
         grad_x = own * grad if ctx.needs_input_grad[0] else None
         grad_attr = torch.empty_like(attr) if ctx.needs_input_grad[3] else None
         grad_wb = grad.new_zeros(2, len(w))
-        weights, with_ones = attr.unsqueeze(2), torch.stack([attr, torch.ones_like(attr)])  # (P, L, 1), (2, P, L)
+        # (P, L, 1), (2, P, L)
+        weights, with_ones = attr.unsqueeze(2), torch.stack([attr, torch.ones_like(attr)])
         memory = block_memory(shifted)
         for sources, targets, pairs in blocks(source, target, ctx.offsets, len(memory)):
             message = memory[: pairs.stop - pairs.start]  # (p, L, d), before the ReLU
             torch.addcmul(take(shifted, sources), weights[pairs], w, out=message)
             heard = take(grad, targets).expand_as(message)
-            relu_backward(heard, message, 0, grad_input=message)  # from here on the gradient of what it was
+            # from here on the gradient of what it was
+            relu_backward(heard, message, 0, grad_input=message)
             grad_wb.addmm_(with_ones[:, pairs].flatten(1), message.flatten(0, 1))
             if grad_x is not None:
                 add_at(grad_x, sources, message)
@@ -102,7 +114,8 @@ relu_backward = torch.ops.aten.threshold_backward.grad_input  # what autograd ca
 
 
 def block_memory(x: Tensor) -> Tensor:
-    """Room for the messages of a block, (p, L, d): in a core's cache on the CPU, few and large kernels elsewhere."""
+    """Room for the messages of a block, (p, L, d): in a core's cache on the CPU, few and large
+    kernels elsewhere."""
     n_numbers = 2**17 if x.device.type == "cpu" else 2**27  # 512 KB, 512 MB
     return x.new_empty(max(1, n_numbers // max(1, x[0].numel() if len(x) else 1)), *x.shape[1:])
 
@@ -112,8 +125,8 @@ def blocks(
 ) -> Iterator[tuple[Index, Index, slice]]:
     """Cut the pairs into blocks of at most `n_most`, as (sources, targets, pairs).
 
-    In long complete graphs a block is one target and some of its sources, which need no gather; the same sources meet
-    target after target, so that they, too, stay in the cache.
+    In long complete graphs a block is one target and some of its sources, which need no gather; the
+    same sources meet target after target, so that they, too, stay in the cache.
     """
     if offsets is None:
         yield from gathered(source, target, 0, len(source), n_most)
@@ -127,13 +140,19 @@ def blocks(
                 for i in range(j, n_tokens):
                     n = min(n_most, i + 1 - j)
                     at = pair + i * (i + 1) // 2 + j
-                    yield slice(first + j, first + j + n), slice(first + i, first + i + 1), slice(at, at + n)
+                    yield (
+                        slice(first + j, first + j + n),
+                        slice(first + i, first + i + 1),
+                        slice(at, at + n),
+                    )
             begun = pair + n_tokens * (n_tokens + 1) // 2
         pair += n_tokens * (n_tokens + 1) // 2
     yield from gathered(source, target, begun, pair, n_most)
 
 
-def gathered(source: Tensor, target: Tensor, begin: int, end: int, n_most: int) -> Iterator[tuple[Index, Index, slice]]:
+def gathered(
+    source: Tensor, target: Tensor, begin: int, end: int, n_most: int
+) -> Iterator[tuple[Index, Index, slice]]:
     """Blocks of the pairs `begin:end`, whatever they join."""
     for at in range(begin, end, n_most):
         pairs = slice(at, min(end, at + n_most))
@@ -146,7 +165,8 @@ def take(x: Tensor, index: Index) -> Tensor:
 
 
 def add_at(x: Tensor, index: Index, values: Tensor) -> None:
-    """Add each of the values, or the sum of all to the one row that `index` names: the transpose of `take`."""
+    """Add each of the values, or the sum of all to the one row that `index` names: the transpose of
+    `take`."""
     if isinstance(index, slice):
         rows = x[index]
         if len(rows) == len(values):

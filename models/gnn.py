@@ -1,4 +1,5 @@
-"""GNN-det + LSTM: each layer's attention graph through one shared encoder, then the layers through the LSTM.
+"""GNN-det + LSTM: each layer's attention graph through one shared encoder, then the layers through
+the LSTM.
 
 `GraphEncoder` is shared with the variational detector.
 """
@@ -29,14 +30,16 @@ def call(part: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
 
 
 class GraphEncoder(nn.Module):
-    """GINEConv(d -> g -> g) - ReLU - dropout - GINEConv(g -> g -> g) - mean over the nodes of each graph.
+    """GINEConv(d -> g -> g) - ReLU - dropout - GINEConv(g -> g -> g) - mean over the nodes of each
+    graph.
 
     GINE is the isomorphism network with edge features of Hu et al., arXiv:1905.12265.
 
     Shapes
     ------
-    Data with x (N, d), edge_index (2, E), edge_attr (E, 1), batch (N,), n_graphs G -> (G, g) float32; `offsets` beside
-    them, if the graphs are complete, as `build_graphs` gives it, makes that faster
+    Data with x (N, d), edge_index (2, E), edge_attr (E, 1), batch (N,), n_graphs G -> (G, g)
+    float32; `offsets` beside them, if the graphs are complete, as `build_graphs` gives it, makes
+    that faster
     """
 
     def __init__(self, hidden_size: int, gnn_hidden: int, dropout: float = 0.2) -> None:
@@ -46,7 +49,8 @@ class GraphEncoder(nn.Module):
         self.between = nn.Sequential(nn.ReLU(), nn.Dropout(dropout))
 
     def forward(self, graphs: Data, run: Callable[..., Tensor] = call) -> Tensor:
-        """Encode each graph; `run(part, *inputs)` does the two convolutions, most of the work and of the memory."""
+        """Encode each graph; `run(part, *inputs)` does the two convolutions, most of the work and
+        of the memory."""
         edges = graphs.edge_index, graphs.edge_attr, graphs.get("offsets")
         x = run(self.first, graphs.x, *edges)  # (N, g)
         x = run(self.second, self.between(x), *edges)  # (N, g)
@@ -77,8 +81,11 @@ class GraphDetector(Detector):
 
     def encode(self, batch: Batch) -> Tensor:
         hidden, attn = batch["hidden_states"], batch["attn_mean"]
-        graphs = build_graphs(hidden.values, attn.values, hidden.offsets, self.attn_threshold, self.top_k)
-        return self.encoder(graphs, self.run).unflatten(0, (-1, hidden.values.shape[1]))  # (B * L, g) -> (B, L, g)
+        graphs = build_graphs(
+            hidden.values, attn.values, hidden.offsets, self.attn_threshold, self.top_k
+        )
+        # (B * L, g) -> (B, L, g)
+        return self.encoder(graphs, self.run).unflatten(0, (-1, hidden.values.shape[1]))
 
 
 class GnnDetLstm(GraphDetector):
@@ -86,7 +93,8 @@ class GnnDetLstm(GraphDetector):
 
     Shapes
     ------
-    batch["hidden_states"] (n_tokens, L, d) and batch["attn_mean"] (n_pairs, L), packed -> logits (B,)
+    batch["hidden_states"] (n_tokens, L, d) and batch["attn_mean"] (n_pairs, L), packed -> logits
+    (B,)
     """
 
     options: ClassVar[tuple[str, ...]] = (

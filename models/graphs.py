@@ -1,14 +1,15 @@
 """Packed head-mean attention -> one PyG graph batch that holds every layer of every trace.
 
-Layout. A trace of T tokens and L layers is L graphs over the same tokens. Nodes stay in the stored order (token,
-layer), so that the node features are a view of the packed hidden states: node = packed token * L + layer, and
-graph = trace * L + layer.
+Layout. A trace of T tokens and L layers is L graphs over the same tokens. Nodes stay in the stored
+order (token, layer), so that the node features are a view of the packed hidden states: node =
+packed token * L + layer, and graph = trace * L + layer.
 
-Direction. `attn_mean` holds the pairs (i, j <= i) of the lower triangle, row by row: token i attends to token j.
-Information flows from the attended token to the attending one, so the edge is j -> i (source j, target i), self-loops
-included.
+Direction. `attn_mean` holds the pairs (i, j <= i) of the lower triangle, row by row: token i
+attends to token j. Information flows from the attended token to the attending one, so the edge is j
+-> i (source j, target i), self-loops included.
 
-Everything is tensor arithmetic on the device of the inputs: no Python loop over traces, layers or graphs.
+Everything is tensor arithmetic on the device of the inputs: no Python loop over traces, layers or
+graphs.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ def build_graphs(
     Returns
     -------
     Data
-        x (n_tokens * L, d) float32, a view of `hidden` where that is float32; edge_index (2, E) int64; edge_attr (E, 1)
-        float32 in [0, 1]; batch (n_tokens * L,) int64, the graph of each node; n_graphs = B * L; offsets,
-        or None if edges could be dropped.
+        x (n_tokens * L, d) float32, a view of `hidden` where that is float32; edge_index (2, E)
+        int64; edge_attr (E, 1) float32 in [0, 1]; batch (n_tokens * L,) int64, the graph of each
+        node; n_graphs = B * L; offsets, or None if edges could be dropped.
     """
     n_layers = hidden.shape[1]
     source, target = pair_tokens(offsets, len(hidden))
     check_pairs(attn, n_layers, len(source))
-    # A copy in float32, because a threshold rounded to half precision would move; half precision can also leave a mean
-    # of ones a little above 1.
+    # A copy in float32, because a threshold rounded to half precision would move; half precision
+    # can also leave a mean of ones a little above 1.
     attn = attn.to(torch.float32, copy=True).clamp_(0.0, 1.0)
     layer = torch.arange(n_layers, device=attn.device)
     edges = torch.stack([source, target])[:, :, None] * n_layers + layer  # (2, n_pairs, L)
@@ -74,7 +75,8 @@ def build_graphs(
 
 
 def pair_tokens(offsets: Tensor, n_tokens: int) -> tuple[Tensor, Tensor]:
-    """Give the (source, target) packed tokens of every stored pair, each (n_pairs,) int64, in the stored order."""
+    """Give the (source, target) packed tokens of every stored pair, each (n_pairs,) int64, in the
+    stored order."""
     lengths = offsets.diff()  # (B,)
     token = torch.arange(n_tokens, device=offsets.device)
     first = torch.repeat_interleave(
@@ -87,7 +89,9 @@ def pair_tokens(offsets: Tensor, n_tokens: int) -> tuple[Tensor, Tensor]:
     return source, target
 
 
-def keep_mask(attn: Tensor, source: Tensor, target: Tensor, threshold: float, top_k: int | None) -> Tensor | None:
+def keep_mask(
+    attn: Tensor, source: Tensor, target: Tensor, threshold: float, top_k: int | None
+) -> Tensor | None:
     """(n_pairs, L) bool of the edges to keep, or None for all of them."""
     if threshold <= 0.0 and top_k is None:
         return None  # attention is never negative
@@ -96,17 +100,21 @@ def keep_mask(attn: Tensor, source: Tensor, target: Tensor, threshold: float, to
 
 
 def top_k_mask(attn: Tensor, target: Tensor, top_k: int) -> Tensor:
-    """(n_pairs, L) bool: the k largest of each target's pairs, per layer; equal ones in the order they are stored.
+    """(n_pairs, L) bool: the k largest of each target's pairs, per layer; equal ones in the order
+    they are stored.
 
-    Two stable sorts, by value and then by target, leave each target's pairs together and in falling order, in the very
-    place where they began, so the rank of a pair is its distance from the start of its target's row.
+    Two stable sorts, by value and then by target, leave each target's pairs together and in falling
+    order, in the very place where they began, so the rank of a pair is its distance from the start
+    of its target's row.
     """
     by_value = attn.argsort(dim=0, descending=True, stable=True)  # (n_pairs, L)
     by_target = by_value.gather(0, target[by_value].argsort(dim=0, stable=True))  # (n_pairs, L)
     n_sources = torch.bincount(target)  # (n_tokens,)
     row_start = n_sources.cumsum(0) - n_sources  # (n_tokens,)
     rank = torch.arange(len(target), device=attn.device) - row_start[target]  # (n_pairs,)
-    return torch.zeros_like(attn, dtype=torch.bool).scatter(0, by_target, (rank < top_k)[:, None].expand_as(attn))
+    return torch.zeros_like(attn, dtype=torch.bool).scatter(
+        0, by_target, (rank < top_k)[:, None].expand_as(attn)
+    )
 
 
 def check_pairs(attn: Tensor, n_layers: int, n_pairs: int) -> None:

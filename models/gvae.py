@@ -1,9 +1,10 @@
 """GVAE + LSTM: the graph encoder made variational; the LSTM reads the latent of each layer.
 
-The loss is BCE + 0.1 * mean over layers of (reconstruction + kl_weight * KL), after Kingma and Welling,
-arXiv:1312.6114, and the variational graph autoencoder, arXiv:1611.07308. Two things are deliberate: the reconstruction
-target is detached and its squared error averaged, because otherwise shrinking the encoder's output lowers the loss; and
-z is sampled in training only, so that at evaluation, where z = mu, scores are deterministic.
+The loss is BCE + 0.1 * mean over layers of (reconstruction + kl_weight * KL), after Kingma and
+Welling, arXiv:1312.6114, and the variational graph autoencoder, arXiv:1611.07308. Two things are
+deliberate: the reconstruction target is detached and its squared error averaged, because otherwise
+shrinking the encoder's output lowers the loss; and z is sampled in training only, so that at
+evaluation, where z = mu, scores are deterministic.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ class GvaeOutputs(NamedTuple):
 
 
 class GvaeLstm(GraphDetector):
-    """Encoder -> mu, logvar -> z -> `LayerLstm`, beside a decoder MLP that rebuilds the pooled graph vector from z.
+    """Encoder -> mu, logvar -> z -> `LayerLstm`, beside a decoder MLP that rebuilds the pooled
+    graph vector from z.
 
     Shapes
     ------
-    batch["hidden_states"] (n_tokens, L, d) and batch["attn_mean"] (n_pairs, L), packed -> logits (B,)
+    batch["hidden_states"] (n_tokens, L, d) and batch["attn_mean"] (n_pairs, L), packed -> logits
+    (B,)
     """
 
     options: ClassVar[tuple[str, ...]] = (
@@ -68,7 +71,9 @@ class GvaeLstm(GraphDetector):
         self.kl_weight = kl_weight
         self.to_mu = nn.Linear(gnn_hidden, latent_dim)
         self.to_logvar = nn.Linear(gnn_hidden, latent_dim)
-        self.decoder = nn.Sequential(nn.Linear(latent_dim, gnn_hidden), nn.ReLU(), nn.Linear(gnn_hidden, gnn_hidden))
+        self.decoder = nn.Sequential(
+            nn.Linear(latent_dim, gnn_hidden), nn.ReLU(), nn.Linear(gnn_hidden, gnn_hidden)
+        )
         self.layers = LayerLstm(latent_dim, lstm_hidden, num_lstm_layers, dropout)
 
     def classify(self, features: Tensor) -> GvaeOutputs:
@@ -81,7 +86,9 @@ class GvaeLstm(GraphDetector):
     def loss(self, outputs: GvaeOutputs, labels: Tensor) -> Tensor:
         reconstruction = F.mse_loss(outputs.rebuilt, outputs.pooled.detach())
         kl = kl_divergence(outputs.mu, outputs.logvar).mean()
-        return super().loss(outputs, labels) + AUXILIARY_WEIGHT * (reconstruction + self.kl_weight * kl)
+        return super().loss(outputs, labels) + AUXILIARY_WEIGHT * (
+            reconstruction + self.kl_weight * kl
+        )
 
 
 def kl_divergence(mu: Tensor, logvar: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Logistic regression on the principal components of `hs_last`, layer by layer.
 
-At d = 4096 the plain regression of the baselines has as many weights as there are traces to learn from; a few dozen
-components fit faster and overfit less.
+At d = 4096 the plain regression of the baselines has as many weights as there are traces to learn
+from; a few dozen components fit faster and overfit less.
 """
 
 from models.baselines import every_layer

@@ -1,6 +1,7 @@
 """LSTM-solo: the last token's state, read layer by layer.
 
-`LayerLstm` (a sequence over the layers of a language model -> one logit) is shared by the graph detectors.
+`LayerLstm` (a sequence over the layers of a language model -> one logit) is shared by the graph
+detectors.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class LayerLstm(nn.Module):
     (B, L, d) float32 -> (B,) float32
     """
 
-    def __init__(self, input_size: int, lstm_hidden: int, num_lstm_layers: int, dropout: float) -> None:
+    def __init__(
+        self, input_size: int, lstm_hidden: int, num_lstm_layers: int, dropout: float
+    ) -> None:
         super().__init__()
         self.lstm = nn.LSTM(
             input_size,
@@ -43,7 +46,8 @@ class LayerLstm(nn.Module):
             num_lstm_layers,
             batch_first=True,
             bidirectional=True,
-            dropout=dropout if num_lstm_layers > 1 else 0.0,  # torch warns of a dropout that has no place to act
+            # torch warns of a dropout that has no place to act
+            dropout=dropout if num_lstm_layers > 1 else 0.0,
         )
         self.head = nn.Sequential(
             nn.Linear(2 * lstm_hidden, 128),
@@ -75,7 +79,11 @@ class LstmSolo(Detector):
     options: ClassVar[tuple[str, ...]] = ("lstm_hidden", "num_lstm_layers", "dropout")
 
     def __init__(
-        self, hidden_size: int, lstm_hidden: int = 128, num_lstm_layers: int = 2, dropout: float = 0.3
+        self,
+        hidden_size: int,
+        lstm_hidden: int = 128,
+        num_lstm_layers: int = 2,
+        dropout: float = 0.3,
     ) -> None:
         super().__init__()
         self.layers = LayerLstm(hidden_size, lstm_hidden, num_lstm_layers, dropout)

@@ -1,7 +1,9 @@
-"""Mixup: train on lines between traces, which smooths what a detector says between them (arXiv:1710.09412).
+"""Mixup: train on lines between traces, which smooths what a detector says between them
+(arXiv:1710.09412).
 
-What is mixed are the features that a detector makes of a trace (`Detector.encode`), and the labels by the same share:
-traces themselves differ in length, their features do not (manifold mixup, arXiv:1806.05236).
+What is mixed are the features that a detector makes of a trace (`Detector.encode`), and the labels
+by the same share: traces themselves differ in length, their features do not (manifold mixup,
+arXiv:1806.05236).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Names of methods and where they are: a mapping that imports a method when it is first asked for.
 
-So the names are known at once, to `--help` and to the check of a command line, without the seconds that torch takes.
+So the names are known at once, to `--help` and to the check of a command line, without the seconds
+that torch takes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""SAPLMA: an MLP on the last token's state at one layer (Azaria and Mitchell 2023, arXiv:2304.13734)."""
+"""SAPLMA: an MLP on the last token's state at one layer (Azaria and Mitchell 2023,
+arXiv:2304.13734)."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class Saplma(Detector):
     hidden_size, n_layers : int
         d and L of `hs_last`.
     saplma_layer : int, optional
-        Position of the layer in `hs_last`; by default the one at 60% of the depth, the paper's 20th of 32.
+        Position of the layer in `hs_last`; by default the one at 60% of the depth, the paper's 20th
+        of 32.
 
     Shapes
     ------
@@ -37,7 +39,8 @@ class Saplma(Detector):
         super().__init__()
         if saplma_layer is not None and not 0 <= saplma_layer < n_layers:
             raise ValueError(f"saplma_layer: expected 0 to {n_layers - 1}, found {saplma_layer}")
-        self.layer_read = (3 * n_layers + 4) // 5 - 1 if saplma_layer is None else saplma_layer  # 0.6 L, rounded up
+        # 0.6 L, rounded up
+        self.layer_read = (3 * n_layers + 4) // 5 - 1 if saplma_layer is None else saplma_layer
         self.mlp = nn.Sequential(
             nn.Linear(hidden_size, 256),
             nn.ReLU(),
@@ -50,7 +53,9 @@ class Saplma(Detector):
         )
 
     @classmethod
-    def build(cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any]) -> Saplma:
+    def build(
+        cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any]
+    ) -> Saplma:
         n_layers, hidden_size = item_shapes["hs_last"]
         return cls(hidden_size, n_layers, **{name: settings[name] for name in cls.options})
 

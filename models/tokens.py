@@ -1,8 +1,10 @@
-"""Arithmetic over the tokens of packed traces: which trace a token is of, where it stands, means over each trace.
+"""Arithmetic over the tokens of packed traces: which trace a token is of, where it stands, means
+over each trace.
 
-Ragged columns of the axis "tokens" come as values (n_tokens, ...) and offsets (B + 1,). The answer of a trace are its
-tokens from `prompt_len` on, `answer_len` of them. A trace whose prompt length is not known has no answer to average
-over: sources leave the two columns out, and a negative length says so for one trace.
+Ragged columns of the axis "tokens" come as values (n_tokens, ...) and offsets (B + 1,). The answer
+of a trace are its tokens from `prompt_len` on, `answer_len` of them. A trace whose prompt length is
+not known has no answer to average over: sources leave the two columns out, and a negative length
+says so for one trace.
 """
 
 from __future__ import annotations
@@ -73,4 +75,6 @@ def mean_over_answer(batch: Batch, column: Ragged) -> Tensor:
     start = batch["prompt_len"].long()[trace]  # (n_tokens,)
     stop = start + batch["answer_len"].long()[trace]  # (n_tokens,)
     in_answer = (start >= 0) & (start <= position) & (position < stop)
-    return mean_by_trace(values, offsets, in_answer.view(-1, *[1] * (values.ndim - 1)) & ~values.isnan())
+    return mean_by_trace(
+        values, offsets, in_answer.view(-1, *[1] * (values.ndim - 1)) & ~values.isnan()
+    )

@@ -36,8 +36,8 @@ def missing_package(error: ModuleNotFoundError, extra: str) -> str | None:
     -------
     str or None
         One line. The command names every package of the extra that is not installed. None where the
-        module is one of our own, or of a package that is not required: a bug, whose traceback should
-        be seen.
+        module is one of our own, or of a package that is not required: a bug, whose traceback
+        should be seen.
     """
     if error.name is None:  # raised by hand, without the module
         return None

@@ -1,4 +1,5 @@
-"""What became of a long command, as lines for people: how many of each sort, and the first of what was left out."""
+"""What became of a long command, as lines for people: how many of each sort, and the first of what
+was left out."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,4 +1,5 @@
-"""Every benchmark runs, on little data, writes its table only where it is told to, and leaves no data behind."""
+"""Every benchmark runs, on little data, writes its table only where it is told to, and leaves no
+data behind."""
 
 import csv
 import re
@@ -32,7 +33,11 @@ SIZES = {
     "scale": ["--size-mb", "500"],
     "training": ["--size-mb", "1", "--threads", "1"],
 }
-SCRIPTS = [path for path in sorted((ROOT / "benchmarks").glob("*.py")) if path.stem not in ("__init__", "harness")]
+SCRIPTS = [
+    path
+    for path in sorted((ROOT / "benchmarks").glob("*.py"))
+    if path.stem not in ("__init__", "harness")
+]
 COMMITTED = ROOT / "benchmarks" / "results"
 ROWS = [{"contender": "ours", "GB_per_s": 2.5}, {"contender": "theirs", "GB_per_s": 1.5}]
 
@@ -46,8 +51,20 @@ def test_every_benchmark_is_tried():
 def test_benchmark_runs(name, tmp_path):
     """It leaves its table and its picture where it is told to, and nothing else."""
     data, out = tmp_path / "data", tmp_path / "out"
-    command = [sys.executable, "-m", f"benchmarks.{name}", "--dir", data, "--output", out, "--epochs", "1"]
-    done = subprocess.run([*command, *SIZES[name]], cwd=ROOT, capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        f"benchmarks.{name}",
+        "--dir",
+        data,
+        "--output",
+        out,
+        "--epochs",
+        "1",
+    ]
+    done = subprocess.run(
+        [*command, *SIZES[name]], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     lines = (out / f"{name}.csv").read_text().splitlines()
     assert lines[0].startswith(f"# python -m benchmarks.{name}")
@@ -60,7 +77,9 @@ def test_benchmark_runs(name, tmp_path):
 def test_every_benchmark_is_run_by_the_harness(script):
     """Which clears its data and decides where results go."""
     text = script.read_text()
-    assert re.search(r'^if __name__ == "__main__":\n    run\(main, (parser|options)\(', text, re.MULTILINE)
+    assert re.search(
+        r'^if __name__ == "__main__":\n    run\(main, (parser|options)\(', text, re.MULTILINE
+    )
     assert "parse_args" not in text
     assert "args.results /" not in text
 
@@ -75,7 +94,8 @@ def test_committed_tables_name_a_command_that_exists(table):
 
 @pytest.fixture
 def benchmark(monkeypatch, tmp_path):
-    """Run `main` as the benchmark `speed` with the options given, in an empty directory; give its exit status."""
+    """Run `main` as the benchmark `speed` with the options given, in an empty directory; give its
+    exit status."""
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.chdir(tmp_path)
 
@@ -134,7 +154,10 @@ def test_save_is_refused_in_an_installed_copy(benchmark, tmp_path, monkeypatch, 
     assert benchmark(measure, "--save") == 2
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
-    assert "is an installed copy and has no committed results to replace; use --output DIR" in captured.err
+    assert (
+        "is an installed copy and has no committed results to replace; use --output DIR"
+        in captured.err
+    )
     assert not list(tmp_path.iterdir())
 
 
@@ -166,7 +189,11 @@ def without_space(args):
     [
         (interrupted, 130, "python -m benchmarks.speed: interrupted"),
         (terminated, 143, ""),
-        (without_space, 2, "python -m benchmarks.speed: [Errno 28] No space left on device: 'data.bin'"),
+        (
+            without_space,
+            2,
+            "python -m benchmarks.speed: [Errno 28] No space left on device: 'data.bin'",
+        ),
     ],
 )
 def test_data_is_cleared_whatever_ends_a_benchmark(benchmark, tmp_path, capsys, main, status, said):
@@ -192,7 +219,10 @@ def test_matplotlib_is_missed_before_anything_is_measured(benchmark, tmp_path, m
     """With the command that installs it; a table that is only printed does not need it."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert benchmark(measure, "--output", "out") == 2
-    assert "the package matplotlib is not installed; run python -m pip install " in capsys.readouterr().err
+    assert (
+        "the package matplotlib is not installed; run python -m pip install "
+        in capsys.readouterr().err
+    )
     assert not list(tmp_path.iterdir())
     assert benchmark(measure) == 0
 

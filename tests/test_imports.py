@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-# A room may import those of earlier ranks only; within a room modules are free, but never in a circle.
+# A room may import those of earlier ranks only; within a room modules are free, but never in a
+# circle.
 RANKS = [
     ["store.errors", "store.reports"],
     ["store.format"],
@@ -37,7 +38,11 @@ ALLOWED = {  # library -> where in store/ it may be imported
     "zarr": {"store.format.zarr_json"},
     "pandas": {"store.read.frames"},
 }
-FILES = [path for package in ("store", "models", "train") for path in sorted((ROOT / package).rglob("*.py"))]
+FILES = [
+    path
+    for package in ("store", "models", "train")
+    for path in sorted((ROOT / package).rglob("*.py"))
+]
 
 
 def module_name(path):
@@ -65,7 +70,9 @@ def room_of(module):
 def imports(path):
     tree = ast.parse(path.read_text())
     for_types = [
-        node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     ]
     never_run = {node for block in for_types for node in ast.walk(block)}
     for node in ast.walk(tree):
@@ -99,16 +106,22 @@ def test_imports_run_one_way(path):
 def test_no_import_runs_in_a_circle():
     """Between any modules, in functions as well."""
     modules = {module_name(path): set(imports(path)) for path in FILES}
-    graph = {module: {name for name in found if name in modules} for module, found in modules.items()}
+    graph = {
+        module: {name for name in found if name in modules} for module, found in modules.items()
+    }
     TopologicalSorter(graph).prepare()  # raises CycleError, which names them
 
 
 def test_importing_store_stays_light():
     """Nothing of the training stack comes with it."""
-    heavy = "torch_geometric, transformers, lightning, lightning_fabric, sklearn, matplotlib, pandas"
+    heavy = (
+        "torch_geometric, transformers, lightning, lightning_fabric, sklearn, matplotlib, pandas"
+    )
     imported = "from store import *; import store.sources.pickles, sys"
     code = f"{imported}; print([m for m in '{heavy}'.split(', ') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -127,5 +140,7 @@ def test_reading_needs_no_zarr():
 def test_names_take_no_torch():
     """What a command needs to refuse an argument comes at once."""
     code = "import models, store.cli.parser, train.config, sys; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert done.stdout.strip() == "False"

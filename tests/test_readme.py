@@ -10,7 +10,8 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
 
-PYG = "ignore:`torch.jit.script` is deprecated:DeprecationWarning"  # when torch-geometric 2.8 is imported
+# when torch-geometric 2.8 is imported
+PYG = "ignore:`torch.jit.script` is deprecated:DeprecationWarning"
 
 
 def blocks(language):
@@ -22,7 +23,15 @@ def test_python_blocks_run(tmp_path):
     """One after the other, in an empty folder."""
     code = "\n".join(blocks("python"))
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-W", PYG, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}"],
+        [
+            sys.executable,
+            "-W",
+            "error",
+            "-W",
+            PYG,
+            "-c",
+            f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}",
+        ],
         cwd=tmp_path,
         capture_output=True,
         text=True,

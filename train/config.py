@@ -1,7 +1,8 @@
-"""The settings of a run: one flat dataclass, the command line made from it, and the file that a run writes of them.
+"""The settings of a run: one flat dataclass, the command line made from it, and the file that a run
+writes of them.
 
-Each field states its default, its help, its range or choices, and whether results depend on it, in one place; flag,
-type and check follow from them.
+Each field states its default, its help, its range or choices, and whether results depend on it, in
+one place; flag, type and check follow from them.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ commands of their own, each with a --help:
   python -m train predict --run DIR --store STORE        scores of new traces
 """
 
-SWITCHES = {"lstm_solo": "run_lstm", "gnn_det_lstm": "run_gnn_det", "gvae_lstm": "run_gvae"}  # detector -> its field
+# detector -> its field
+SWITCHES = {"lstm_solo": "run_lstm", "gnn_det_lstm": "run_gnn_det", "gvae_lstm": "run_gvae"}
 SECTIONS = {  # first field -> heading in --help
     "store": "what is trained on what",
     "epochs": "training",
@@ -56,7 +58,8 @@ SECTIONS = {  # first field -> heading in --help
     "attn_threshold": "detectors",
 }
 ALL = "all"
-RESERVED = ("trace_id", "side", "split", "label", "question_id", "all")  # columns of scores.csv, and --models all
+# columns of scores.csv, and --models all
+RESERVED = ("trace_id", "side", "split", "label", "question_id", "all")
 PLACES = ("store", "output_dir")  # settings that are paths
 MAX_CONFIG_BYTES = 1_000_000
 STEPS, MINUTES = r"[1-9]\d{0,8}", r"\d{1,6}(\.\d{1,6})?min"
@@ -79,8 +82,9 @@ def option(
 ) -> Any:
     """Describe a setting.
 
-    It has a default, a help text, and a range [low, high], or (low, high] if `low_open`, or `choices`; `free` ones
-    change how a run gets to its results, never the results. A `layer` is a layer's number in its model.
+    It has a default, a help text, and a range [low, high], or (low, high] if `low_open`, or
+    `choices`; `free` ones change how a run gets to its results, never the results. A `layer` is a
+    layer's number in its model.
     """
     metadata = {
         "help": text,
@@ -101,9 +105,12 @@ class Config:
     store: str | None = option(
         None, "store to train on (default: the embedded example, built once under data/)", free=True
     )
-    output_dir: str | None = option(None, "where results go (default: runs/NAME_OF_STORE)", free=True)
+    output_dir: str | None = option(
+        None, "where results go (default: runs/NAME_OF_STORE)", free=True
+    )
     models: str = option(
-        ",".join(SWITCHES), f"detectors to train, separated by commas, or all: {', '.join([*DETECTORS, *PROBES])}"
+        ",".join(SWITCHES),
+        f"detectors to train, separated by commas, or all: {', '.join([*DETECTORS, *PROBES])}",
     )
     on_top_of: str | None = option(
         None,
@@ -111,25 +118,47 @@ class Config:
         f"{', '.join(BASELINES)}",
     )
     seed: int = option(0, "of the split, the weights and the order of the rows", 0, 2**31 - 1)
-    seeds: int = option(1, "train each detector this many times, from --seed on, all on one split", 1, 100)
-    max_traces: int | None = option(None, "use this many labelled traces, drawn by --seed (default: all)", 1, 2**31 - 1)
-    score_threshold: float | None = option(None, "label = 1 iff score < this (default: the labels as stored)")
-    columns: str | None = option(None, "columns to read in place of others, as hs_last=MY_STATES,...")
+    seeds: int = option(
+        1, "train each detector this many times, from --seed on, all on one split", 1, 100
+    )
+    max_traces: int | None = option(
+        None, "use this many labelled traces, drawn by --seed (default: all)", 1, 2**31 - 1
+    )
+    score_threshold: float | None = option(
+        None, "label = 1 iff score < this (default: the labels as stored)"
+    )
+    columns: str | None = option(
+        None, "columns to read in place of others, as hs_last=MY_STATES,..."
+    )
     layers: str | None = option(
-        None, "layers to read, as the model numbers them: 8,16,24 or 8-16, -1 the last (default: all)"
+        None,
+        "layers to read, as the model numbers them: 8,16,24 or 8-16, -1 the last (default: all)",
     )
 
     epochs: int = option(10, "at most this many passes over the training rows", 1, 10**6)
-    patience: int = option(10, "stop after this many epochs without a better validation AUROC", 1, 10**6)
+    patience: int = option(
+        10, "stop after this many epochs without a better validation AUROC", 1, 10**6
+    )
     batch_size: int = option(32, "traces per step, of all processes together", 1, 10**6)
-    grad_accum: int = option(1, "steps whose gradients are added up before the weights move", 1, 10**6)
-    lr: float = option(1e-3, "learning rate; the peak of the one-cycle schedule", 0, 10, low_open=True)
-    schedule: str = option("one-cycle", "how the learning rate moves", choices=("one-cycle", "constant"))
+    grad_accum: int = option(
+        1, "steps whose gradients are added up before the weights move", 1, 10**6
+    )
+    lr: float = option(
+        1e-3, "learning rate; the peak of the one-cycle schedule", 0, 10, low_open=True
+    )
+    schedule: str = option(
+        "one-cycle", "how the learning rate moves", choices=("one-cycle", "constant")
+    )
     focal_loss: bool = option(False, "let rows that are easy count less (focal loss, gamma 2)")
-    label_smoothing: float = option(0.0, "train towards s/2 and 1 - s/2 in place of 0 and 1", 0, 0.99)
+    label_smoothing: float = option(
+        0.0, "train towards s/2 and 1 - s/2 in place of 0 and 1", 0, 0.99
+    )
     class_weights: bool = option(False, "let both classes count the same, whatever their numbers")
     mixup: float = option(
-        0.0, "train on mixtures of two traces, with shares from Beta(A, A) (default: 0, do not)", 0, 100
+        0.0,
+        "train on mixtures of two traces, with shares from Beta(A, A) (default: 0, do not)",
+        0,
+        100,
     )
 
     precision: str = option(
@@ -138,7 +167,9 @@ class Config:
         choices=("auto", "32", "bf16-mixed", "16-mixed"),
     )
     amp: bool = option(True, "--no-amp is --precision 32")
-    compile: bool = option(False, "run detectors through torch.compile, which gains nothing on a CPU")
+    compile: bool = option(
+        False, "run detectors through torch.compile, which gains nothing on a CPU"
+    )
     use_gradient_checkpointing: bool = option(
         False, "compute large parts twice in place of keeping them: less memory, more time"
     )
@@ -148,7 +179,11 @@ class Config:
     )
     num_workers: int = option(0, "threads that read ahead", 0, 1024, free=True)
     cache_size: int | None = option(
-        None, "bytes of decoded chunks to keep, for compressed columns (default: 64 MiB)", 0, 2**60, free=True
+        None,
+        "bytes of decoded chunks to keep, for compressed columns (default: 64 MiB)",
+        0,
+        2**60,
+        free=True,
     )
     save_every: str = option(
         "5min",
@@ -161,7 +196,9 @@ class Config:
     run_gvae: bool | None = option(None, "train gvae_lstm, or not, whatever --models says")
 
     attn_threshold: float = option(0.0, "keep an edge iff its attention is at least this", 0, 1)
-    top_k: int | None = option(None, "keep the k strongest sources of each token (default: all)", 1, 2**31 - 1)
+    top_k: int | None = option(
+        None, "keep the k strongest sources of each token (default: all)", 1, 2**31 - 1
+    )
     gnn_hidden: int = option(128, "width of the graph encoder", 1, 65_536)
     latent_dim: int = option(128, "width of gvae_lstm's latent", 1, 65_536)
     lstm_hidden: int = option(128, "width of each direction of the LSTM", 1, 65_536)
@@ -178,10 +215,17 @@ class Config:
 
     @property
     def detectors(self) -> list[str]:
-        """Names of what to train: those of `models`, and what the --run- flags add and take away; or ["all", ...]."""
+        """Names of what to train: those of `models`, and what the --run- flags add and take away;
+        or ["all", ...]."""
         named = [name for name in self.models.split(",") if name]
-        added = [name for name, switch in SWITCHES.items() if getattr(self, switch) and name not in named]
-        return [name for name in named + added if getattr(self, SWITCHES.get(name, ""), None) is not False]
+        added = [
+            name for name, switch in SWITCHES.items() if getattr(self, switch) and name not in named
+        ]
+        return [
+            name
+            for name in named + added
+            if getattr(self, SWITCHES.get(name, ""), None) is not False
+        ]
 
     @property
     def left_out(self) -> list[str]:
@@ -234,7 +278,9 @@ class Parser(argparse.ArgumentParser):
     """Arguments of a command, with examples as its epilog; a mistake is a ConfigError."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options)
+        super().__init__(
+            formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options
+        )
 
     def error(self, message: str) -> NoReturn:
         """One line, as a ConfigError, instead of argparse's usage and message."""
@@ -247,15 +293,24 @@ def build_parser() -> argparse.ArgumentParser:
         prog="python -m train",
         description="Train hallucination detectors on a trace store and compare them with simple baselines.",
         epilog=EXAMPLES,
-        argument_default=argparse.SUPPRESS,  # what is not given is taken from --config, else from `Config`
+        # what is not given is taken from --config, else from `Config`
+        argument_default=argparse.SUPPRESS,
     )
-    parser.add_argument("--version", action=Version, nargs=0, help="print the version, and that of the format")
+    parser.add_argument(
+        "--version", action=Version, nargs=0, help="print the version, and that of the format"
+    )
     parser.add_argument("--config", metavar="FILE", help="settings to begin with: a run's run.json")
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument(
-        "--resume", action="store_true", help="go on with the unfinished run in the output directory, if there is one"
+        "--resume",
+        action="store_true",
+        help="go on with the unfinished run in the output directory, if there is one",
     )
-    begin.add_argument("--overwrite", action="store_true", help="begin anew even where that loses an unfinished run")
+    begin.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="begin anew even where that loses an unfinished run",
+    )
     group: argparse._ActionsContainer = parser
     for setting in fields(Config):
         if setting.name in SECTIONS:
@@ -278,28 +333,40 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Settings from a JSON file: an object of them, or one that has them under "config", as a run's run.json."""
+    """Settings from a JSON file: an object of them, or one that has them under "config", as a run's
+    run.json."""
     try:
         if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise ConfigError(f"--config: {path}: expected a JSON file of settings, found more than a megabyte")
+            raise ConfigError(
+                f"--config: {path}: expected a JSON file of settings, found more than a megabyte"
+            )
         content = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-        raise ConfigError(f"--config: {path}: expected a JSON file of settings, found: {reason:.200}") from error
+        raise ConfigError(
+            f"--config: {path}: expected a JSON file of settings, found: {reason:.200}"
+        ) from error
     return settings_of(content, f"--config: {path}")
 
 
 def settings_of(content: Any, where: str) -> dict[str, Any]:
-    """Checked names and types of settings from JSON: an object of them, or one that has them under "config"."""
+    """Checked names and types of settings from JSON: an object of them, or one that has them under
+    "config"."""
     settings = content.get("config", content) if isinstance(content, dict) else content
     if not isinstance(settings, dict):
-        raise ConfigError(f"{where}: expected an object of settings, found {type(settings).__name__}")
+        raise ConfigError(
+            f"{where}: expected an object of settings, found {type(settings).__name__}"
+        )
     known = {setting.name: setting for setting in fields(Config)}
     for name, value in settings.items():
         if name not in known:
-            raise ConfigError(f"{where}: expected settings of python -m train --help, found {name!r:.80}")
+            raise ConfigError(
+                f"{where}: expected settings of python -m train --help, found {name!r:.80}"
+            )
         kinds = known[name].type.split(" | ")
-        if type(value).__name__.replace("NoneType", "None") not in kinds + ["int"] * ("float" in kinds):
+        if type(value).__name__.replace("NoneType", "None") not in kinds + ["int"] * (
+            "float" in kinds
+        ):
             raise ConfigError(f"{where}: {name}: expected {known[name].type}, found {value!r:.80}")
     if settings is not content:
         _check_numbering(content, settings, where)
@@ -307,7 +374,8 @@ def settings_of(content: Any, where: str) -> dict[str, Any]:
 
 
 def _check_numbering(record: dict[str, Any], settings: dict[str, Any], where: str) -> None:
-    """Refuse the layers of a run that was made when they were counted from 0: they mean others now."""
+    """Refuse the layers of a run that was made when they were counted from 0: they mean others
+    now."""
     named = [name for name in ("layers", "saplma_layer") if settings.get(name) is not None]
     if named and "layers" not in record:
         flags = " and ".join(flag_of(name) for name in named)
@@ -318,26 +386,35 @@ def _check_numbering(record: dict[str, Any], settings: dict[str, Any], where: st
 
 
 def check_config(config: Config) -> None:
-    """Raise ConfigError for a value out of range, one that cannot be read, or a run with nothing to train."""
+    """Raise ConfigError for a value out of range, one that cannot be read, or a run with nothing to
+    train."""
     for setting in fields(config):
         value, choices = getattr(config, setting.name), setting.metadata["choices"]
         if isinstance(value, int | float) and not isinstance(value, bool):
             _check_range(setting, value)
         if isinstance(value, str) and ("\0" in value or not value.isprintable()):
-            raise ConfigError(f"{flag_of(setting.name)}: expected printable characters, found {value!r:.80}")
+            raise ConfigError(
+                f"{flag_of(setting.name)}: expected printable characters, found {value!r:.80}"
+            )
         if choices and value not in choices:
-            raise ConfigError(f"{flag_of(setting.name)}: expected one of {', '.join(choices)}, found {value!r:.80}")
+            raise ConfigError(
+                f"{flag_of(setting.name)}: expected one of {', '.join(choices)}, found {value!r:.80}"
+            )
     for name, (pattern, example) in FORMS.items():
         value = getattr(config, name)
         if value is not None and not re.fullmatch(pattern, value, re.ASCII):
-            raise ConfigError(f"{flag_of(name)}: expected a form like {example}, found {value!r:.80}")
+            raise ConfigError(
+                f"{flag_of(name)}: expected a form like {example}, found {value!r:.80}"
+            )
     if config.layers is not None:
         try:
             parse_layers(config.layers)
         except SchemaError as error:
             raise ConfigError(f"--{error}") from error
     if not config.amp and config.precision not in ("auto", "32"):
-        raise ConfigError(f"--no-amp: expected --precision 32 or none with it, found {config.precision!r}")
+        raise ConfigError(
+            f"--no-amp: expected --precision 32 or none with it, found {config.precision!r}"
+        )
     if not config.detectors:
         raise ConfigError(
             "expected a detector to train, found all of them switched off; name one with --models, or leave out a "
@@ -346,10 +423,13 @@ def check_config(config: Config) -> None:
 
 
 def check_registered(names: Sequence[str]) -> None:
-    """Raise ConfigError for names of methods that results, files and columns could not tell apart."""
+    """Raise ConfigError for names of methods that results, files and columns could not tell
+    apart."""
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"two methods are called {name!r:.80}: register yours under a name of its own")
+            raise ConfigError(
+                f"two methods are called {name!r:.80}: register yours under a name of its own"
+            )
         if name in RESERVED or not re.fullmatch(r"[A-Za-z]\w{0,50}", name, re.ASCII):
             raise ConfigError(
                 f"a method is called {name!r:.80}: register it under a name of letters, digits and '_' that is none of "
@@ -392,9 +472,12 @@ def _add_flag(parser: argparse._ActionsContainer, setting: Field) -> None:
 
 def _check_range(setting: Field, value: float) -> None:
     low, high, low_open = (setting.metadata[key] for key in ("low", "high", "low_open"))
-    if (low < value if low_open else low <= value) and value <= high and abs(value) < math.inf:  # NaN fails too
+    # NaN fails too
+    if (low < value if low_open else low <= value) and value <= high and abs(value) < math.inf:
         return
-    start = f"{'above' if low_open else 'at least'} {low:g}" if low > -math.inf else "a finite number"
+    start = (
+        f"{'above' if low_open else 'at least'} {low:g}" if low > -math.inf else "a finite number"
+    )
     stop = f" and at most {high:.10g}" if high < math.inf else ""
     raise ConfigError(
         f"{flag_of(setting.name)}: expected {start}{stop}, found {value!r:.40}; see python -m train --help"

@@ -1,4 +1,5 @@
-"""What can go wrong in a run through no fault of the program, each in one line: where, expected, found, what to do."""
+"""What can go wrong in a run through no fault of the program, each in one line: where, expected,
+found, what to do."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ class ResourceError(TrainError):
 @contextmanager
 def store_errors() -> Iterator[None]:
     """Turn what the store finds wrong into a DataError of the same words."""
-    from store.errors import StoreError  # here, because the store imports torch, which takes seconds
+    # here, because the store imports torch, which takes seconds
+    from store.errors import StoreError
 
     try:
         yield

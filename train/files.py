@@ -16,7 +16,8 @@ __all__ = ["check_output", "make_directory", "replace_file"]
 
 @contextlib.contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
-    """Give a temporary path to write to; it takes the place of `path` if the block ends well, and goes if it does not.
+    """Give a temporary path to write to; it takes the place of `path` if the block ends well, and
+    goes if it does not.
 
     Raises
     ------
@@ -33,13 +34,17 @@ def replace_file(path: Path) -> Iterator[Path]:
 
 
 def check_output(path: Path) -> None:
-    """Raise OutputError, before anything is computed, for a file of --output that cannot be written."""
+    """Raise OutputError, before anything is computed, for a file of --output that cannot be
+    written."""
     if not os.access(path.parent, os.W_OK) or path.is_dir():
-        raise OutputError(f"--output: expected a place to write to, found {str(path)!r}; choose another file")
+        raise OutputError(
+            f"--output: expected a place to write to, found {str(path)!r}; choose another file"
+        )
 
 
 def make_directory(path: Path) -> None:
-    """Create a directory and its parents; raises OutputError where that cannot be, or no file can be made in it."""
+    """Create a directory and its parents; raises OutputError where that cannot be, or no file can
+    be made in it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):

@@ -1,7 +1,9 @@
-"""Make a damaged store whole: clear what a crash left, write metadata again, leave out damaged rows or columns.
+"""Make a damaged store whole: clear what a crash left, write metadata again, leave out damaged rows
+or columns.
 
-Nothing is ever lost silently. Rows are dropped by making a new store of the others beside the old one; when it is
-whole, the two change places in one step, and the old one stays, under another name, until somebody removes it.
+Nothing is ever lost silently. Rows are dropped by making a new store of the others beside the old
+one; when it is whole, the two change places in one step, and the old one stays, under another name,
+until somebody removes it.
 """
 
 import hashlib
@@ -69,8 +71,13 @@ class Plan:
 
     @property
     def copies(self) -> bool:
-        """Whether the rows have to be copied into a new store: some are dropped, or checksums are lost."""
-        lost = (p for p in self.report.problems if p.kind == "unverifiable" and p.column not in self.columns)
+        """Whether the rows have to be copied into a new store: some are dropped, or checksums are
+        lost."""
+        lost = (
+            p
+            for p in self.report.problems
+            if p.kind == "unverifiable" and p.column not in self.columns
+        )
         return bool(self.rows or any(lost))
 
     def headline(self) -> str:
@@ -83,7 +90,10 @@ class Plan:
             return [f"  nothing can be done: {self.hopeless}"]
         counts = {
             "interrupted": ("file", "of an interrupted write to remove or to set back"),
-            "leftover": ("file", "that no writer of a store makes, to be left alone: move away by hand"),
+            "leftover": (
+                "file",
+                "that no writer of a store makes, to be left alone: move away by hand",
+            ),
             "document": ("file", "of metadata to write again"),
             "index": ("run", "of the id table damaged: it is built again"),
         }
@@ -92,13 +102,17 @@ class Plan:
             if n := self.count(kind):
                 lines.append(f"  {count(n, what)} {text}")
         if n := self.count("unverifiable"):
-            lines.append(f"  checksums lost for {n:,} files; what they hold is taken as it is, into a new store")
+            lines.append(
+                f"  checksums lost for {n:,} files; what they hold is taken as it is, into a new store"
+            )
         if self.rows:
             known = ", ".join(self.ids[:5]) + ", ..." * (len(self.ids) > 5)
             dropped = f"{len(self.rows):,} of {self.report.rows:,} traces to drop ({known})"
             lines += [f"  {dropped}, to be listed in {dropped_path(path)}"]
         for name, n in self.by_column.items():
-            lines += [f"    {n:,} of them because of column {name!r} (--drop-columns {name} drops that one instead)"]
+            lines += [
+                f"    {n:,} of them because of column {name!r} (--drop-columns {name} drops that one instead)"
+            ]
         return lines + [f"  column {name!r} to drop" for name in self.columns]
 
     def count(self, kind: str) -> int:
@@ -121,8 +135,8 @@ def plan_repair(
     progress
         Called with the bytes checked so far and all of them.
     drop_columns
-        Columns to drop, damaged or not. One flipped byte condemns all rows of its chunk: tens of thousands in a column
-        of small numbers, which can often be made again.
+        Columns to drop, damaged or not. One flipped byte condemns all rows of its chunk: tens of
+        thousands in a column of small numbers, which can often be made again.
 
     Raises
     ------
@@ -141,13 +155,18 @@ def plan_repair(
         if problem.column in drop_columns:
             continue
         if problem.kind == "damaged" and problem.rows is None and len(store):
-            plan.hopeless = f"{problem.text}; which rows that concerns is not known; restore it from a copy"
+            plan.hopeless = (
+                f"{problem.text}; which rows that concerns is not known; restore it from a copy"
+            )
         elif problem.kind == "damaged" and problem.rows:
             concerned = range(problem.rows[0], problem.rows[1] + 1)
             rows |= set(concerned)
             if problem.column in store.schema.columns:
                 by_column.setdefault(problem.column, set()).update(concerned)
-    plan.rows, plan.by_column = sorted(rows), {name: len(found) for name, found in by_column.items()}
+    plan.rows, plan.by_column = (
+        sorted(rows),
+        {name: len(found) for name, found in by_column.items()},
+    )
     plan.ids = [_readable_id(store, row) for row in plan.rows]
     if rows and len(rows) == len(store):
         plan.hopeless = f"{store.path}: every row is damaged; restore it from a copy"
@@ -180,7 +199,10 @@ def damaged_path(path: Path) -> Path:
 
 
 def repair_store(
-    path: str | Path, plan: Plan, progress: Callable[[int], None] = lambda done: None, files: Files | None = None
+    path: str | Path,
+    plan: Plan,
+    progress: Callable[[int], None] = lambda done: None,
+    files: Files | None = None,
 ) -> TraceStore:
     """Carry out a plan; stopped, it may be run again.
 
@@ -206,12 +228,16 @@ def repair_store(
     _finish_exchange(root, files)
     kept = damaged_path(root)
     if plan.copies and kept.exists():
-        raise SchemaError(f"{kept}: expected a new path for the damaged store, found something; move it away")
+        raise SchemaError(
+            f"{kept}: expected a new path for the damaged store, found something; move it away"
+        )
     lock = WriterLock(root)
     try:
         manifest = read_manifest(root)
         if manifest.generation != plan.report.generation:
-            raise LockedError(f"{root}: expected no commit since it was verified, found one; repair it again")
+            raise LockedError(
+                f"{root}: expected no commit since it was verified, found one; repair it again"
+            )
         clear_leftovers(root, manifest, files)
         if plan.columns:
             manifest = _drop_columns(root, manifest, plan.columns, files)
@@ -261,11 +287,18 @@ def _drop_rows(root: Path, plan: Plan, progress: Callable[[int], None], files: F
     store = TraceStore.open(root, check=not plan.count("unverifiable"))
     dropped = set(plan.rows)
     rows = [row for row in range(len(store)) if row not in dropped]
-    told = {"of": store.uuid, "generation": store.generation, "rows": len(store), "dropped": len(dropped)}
+    told = {
+        "of": store.uuid,
+        "generation": store.generation,
+        "rows": len(store),
+        "dropped": len(dropped),
+    }
     told["dropped_sha256"] = hashlib.sha256(repr(plan.rows).encode()).hexdigest()
     for stale in (made, partial_path(made)):
         _remove_stale(stale, told, files)
-    build_store(made, CopySource([(store, rows)], store.provenance | {"repaired": told}), progress, files)
+    build_store(
+        made, CopySource([(store, rows)], store.provenance | {"repaired": told}), progress, files
+    )
     if plan.rows:
         _list_dropped(dropped_path(root), plan, store, files)
     files.exchange(made, root)
@@ -283,7 +316,9 @@ def _remove_stale(path: Path, told: dict[str, Any], files: Files) -> None:
 
 def _list_dropped(path: Path, plan: Plan, store: TraceStore, files: Files) -> None:
     """Add rows and ids, as JSON, to the list, behind those of earlier repairs."""
-    lines = [f"# {len(plan.rows)} of {len(store)} traces of {store.uuid}, generation {store.generation}: row, id\n"]
+    lines = [
+        f"# {len(plan.rows)} of {len(store)} traces of {store.uuid}, generation {store.generation}: row, id\n"
+    ]
     for row, trace_id in zip(plan.rows, plan.ids, strict=True):
         lines.append(f"{row}\t{json.dumps(trace_id, ensure_ascii=False)}\n")
     text, before = "".join(lines).encode(), path.read_bytes() if path.exists() else b""
@@ -292,7 +327,8 @@ def _list_dropped(path: Path, plan: Plan, store: TraceStore, files: Files) -> No
 
 
 def _finish_exchange(root: Path, files: Files) -> None:
-    """Give the old store, if a repair has left it under the new one's name, the name where it is kept."""
+    """Give the old store, if a repair has left it under the new one's name, the name where it is
+    kept."""
     made = repaired_path(root)
     if not (made / GROUP_FILE).exists():
         return

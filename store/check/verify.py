@@ -1,7 +1,9 @@
-"""Is a store whole? Every file, table, offset, id and chunk against what was committed; every fault is listed.
+"""Is a store whole? Every file, table, offset, id and chunk against what was committed; every fault
+is listed.
 
-What a writer left that was killed is no fault: nothing of it was committed, and the next writer removes it. Verifying
-reads a committed state, changes nothing, and may run beside readers and a writer.
+What a writer left that was killed is no fault: nothing of it was committed, and the next writer
+removes it. Verifying reads a committed state, changes nothing, and may run beside readers and a
+writer.
 """
 
 import json
@@ -50,7 +52,8 @@ ATTEMPTS = 3  # with a writer at work
 MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
 KINDS = ("damaged", "unverifiable", "index", "document", "leftover")  # of problems, the worst first
 KEPT = "python -m store repair keeps its rows, and records the checksum again"
-INFO_KEYS = ("dimension_names", "attributes")  # of an array's metadata: these follow from all columns of a store
+# of an array's metadata: these follow from all columns of a store
+INFO_KEYS = ("dimension_names", "attributes")
 INTERRUPTED = "a file of an interrupted write"
 NUMBER = re.compile(r"\b[0-9a-f]{8}\b|\d+")  # a checksum, or any other
 EMPTY = (None, [], {})  # what a key that says nothing may hold
@@ -63,9 +66,10 @@ class Problem:
     Attributes
     ----------
     kind
-        'damaged': values cannot be trusted. 'unverifiable': their checksums cannot. 'index': ids may not be found.
-        'document': other Zarr clients may read something else. 'leftover': a file that no writer of a store makes.
-        'interrupted': what a writer left that was stopped; no problem, see `Report.leftovers`.
+        'damaged': values cannot be trusted. 'unverifiable': their checksums cannot. 'index': ids
+        may not be found. 'document': other Zarr clients may read something else. 'leftover': a file
+        that no writer of a store makes. 'interrupted': what a writer left that was stopped; no
+        problem, see `Report.leftovers`.
     file
         Path inside the store.
     text
@@ -101,8 +105,8 @@ class Report:
     problems
         Every fault, damaged values first; none: the store is whole.
     leftovers
-        Files of an interrupted write, which the next writer removes, and metadata of arrays that it wrote ahead of the
-        commit, which the next writer writes again. Nothing committed is in them.
+        Files of an interrupted write, which the next writer removes, and metadata of arrays that it
+        wrote ahead of the commit, which the next writer writes again. Nothing committed is in them.
     bytes
         How many of chunks were checked.
     writer
@@ -126,13 +130,16 @@ class Report:
         removed = sum(leftover.text.endswith(INTERRUPTED) for leftover in self.leftovers)
         rewritten = len({leftover.file for leftover in self.leftovers}) - removed
         if removed:
-            parts.append(f"{count(removed, 'file')} of an interrupted write that the next writer removes")
+            parts.append(
+                f"{count(removed, 'file')} of an interrupted write that the next writer removes"
+            )
         if rewritten:
             parts.append(f"metadata of {count(rewritten, 'array')} that the next writer sets back")
         return "; ".join(parts)
 
     def lines(self) -> list[str]:
-        """The problems, a line each; those that differ in numbers only are one line with their count."""
+        """The problems, a line each; those that differ in numbers only are one line with their
+        count."""
         alike: dict[tuple[str, ...], list[Problem]] = {}
         for problem in self.problems:
             alike.setdefault(_kind_of_line(problem), []).append(problem)
@@ -144,7 +151,8 @@ class Report:
 
 
 def _kind_of_line(problem: Problem) -> tuple[str, ...]:
-    """What lines have in common that differ in numbers only; of files that do not belong, in their names."""
+    """What lines have in common that differ in numbers only; of files that do not belong, in their
+    names."""
     if problem.kind == "leftover":
         return problem.kind, problem.text.removeprefix(problem.file)
     array = problem.file.split("/c/")[0]
@@ -175,7 +183,8 @@ def verify_store(
     path
         The store.
     quick
-        Leave out the bytes of the chunks and the ids in the index: files, sizes, tables, offsets and metadata only.
+        Leave out the bytes of the chunks and the ids in the index: files, sizes, tables, offsets
+        and metadata only.
     progress
         Called with the bytes checked so far and all of them.
     n_threads
@@ -199,7 +208,12 @@ class _Verifier:
     """Checks one committed state."""
 
     def __init__(
-        self, root: Path, manifest: Manifest, quick: bool, progress: Callable[[int, int], None], n_threads: int
+        self,
+        root: Path,
+        manifest: Manifest,
+        quick: bool,
+        progress: Callable[[int, int], None],
+        n_threads: int,
     ) -> None:
         self.root, self.manifest, self.quick = root, manifest, quick
         self.progress, self.n_threads = progress, n_threads
@@ -233,14 +247,21 @@ class _Verifier:
                 path = Path(folder, name)
                 inside = path.relative_to(self.root).as_posix()
                 if path.is_symlink():
-                    yield Problem("leftover", inside, f"{inside}: expected files and directories only, found a link")
+                    yield Problem(
+                        "leftover",
+                        inside,
+                        f"{inside}: expected files and directories only, found a link",
+                    )
                 elif name in names and inside not in belonging:
                     yield from self._strange_file(inside)
 
     def _strange_file(self, inside: str) -> Iterator[Problem]:
-        """A file that is not committed: a problem, unless a writer is at work on it or has left it."""
+        """A file that is not committed: a problem, unless a writer is at work on it or has left
+        it."""
         if not could_be_ours(inside) or inside.partition("/")[0] in self._foreign:
-            yield Problem("leftover", inside, f"{inside}: expected no file that does not belong, found one")
+            yield Problem(
+                "leftover", inside, f"{inside}: expected no file that does not belong, found one"
+            )
         elif not self._has_writer():
             yield Problem("interrupted", inside, f"{inside}: {INTERRUPTED}")
 
@@ -264,7 +285,9 @@ class _Verifier:
             yield Problem("document", file, f"{file}: expected Zarr metadata, found: {error}")
             return
         if not isinstance(found, dict):
-            yield Problem("document", file, f"{file}: expected an object, found {type(found).__name__}")
+            yield Problem(
+                "document", file, f"{file}: expected an object, found {type(found).__name__}"
+            )
             return
         if not path:
             yield from self._group_attributes(found.pop("attributes", None))
@@ -294,9 +317,12 @@ class _Verifier:
         return is_there != wanted and not says_nothing and not is_earlier
 
     def _is_ahead(self, key: str, expected: dict, found: dict) -> bool:
-        """Whether a writer, at work or interrupted, wrote this of an array for a commit that is not done."""
+        """Whether a writer, at work or interrupted, wrote this of an array for a commit that is not
+        done."""
         follows_from_columns = key in INFO_KEYS and expected["node_type"] == "array"
-        may_be = follows_from_columns or (key == "shape" and _is_longer(found.get(key), expected.get(key)))
+        may_be = follows_from_columns or (
+            key == "shape" and _is_longer(found.get(key), expected.get(key))
+        )
         return may_be and (self.root / WORKING_DIR).is_dir()
 
     def _checksum_tables(self) -> Iterator[Problem]:
@@ -307,7 +333,13 @@ class _Verifier:
             for shard in range(array.layout.n_shards(array.n_items)):
                 fault = self._shard_fault(reader, shard)
                 if fault:
-                    yield Problem("unverifiable", array.layout.shard_path(shard), str(fault), checked.column, shard)
+                    yield Problem(
+                        "unverifiable",
+                        array.layout.shard_path(shard),
+                        str(fault),
+                        checked.column,
+                        shard,
+                    )
 
     def _offsets(self, axis: str) -> Iterator[Problem]:
         """They start at 0, never fall, and end at the number of items."""
@@ -319,7 +351,9 @@ class _Verifier:
         ends = {0: 0, len(offsets) - 1: self.manifest.n_items.get(axis, 0)}
         for i, expected in ends.items():
             if offsets[i] != expected:
-                text = f"axis {axis!r}: expected offset {expected} at border {i}, found {offsets[i]}"
+                text = (
+                    f"axis {axis!r}: expected offset {expected} at border {i}, found {offsets[i]}"
+                )
                 yield Problem("damaged", file, text, rows=self._near(i))
         falls = np.flatnonzero(np.diff(offsets) < 0).tolist()
         for row in falls:
@@ -337,18 +371,25 @@ class _Verifier:
             reader = open_array(self.root, array, check=self.manifest)
             layout = array.layout
             for shard in range(layout.n_shards(array.n_items)):
-                n_bytes = layout.n_chunks(layout.items_in_shard(shard, array.n_items)) * layout.chunk_bytes
+                n_bytes = (
+                    layout.n_chunks(layout.items_in_shard(shard, array.n_items))
+                    * layout.chunk_bytes
+                )
                 work.append((n_bytes * layout.n_planes, partial(self._shard, array, reader, shard)))
         total, done = sum(n for n, _ in work), 0
         with ThreadPoolExecutor(self.n_threads) as pool:
-            for (n_bytes, _), problems in zip(work, pool.map(lambda item: item[1](), work), strict=True):
+            for (n_bytes, _), problems in zip(
+                work, pool.map(lambda item: item[1](), work), strict=True
+            ):
                 found += problems
                 done += n_bytes
                 self.progress(done, total)
         self.report.bytes = 0 if self.quick else total
         return found
 
-    def _shard(self, array: StoredArray, reader: RawArray | CodedArray, number: int) -> list[Problem]:
+    def _shard(
+        self, array: StoredArray, reader: RawArray | CodedArray, number: int
+    ) -> list[Problem]:
         """Everything wrong with one shard."""
         fault = self._shard_fault(reader, number)
         if fault or self.quick:
@@ -371,17 +412,24 @@ class _Verifier:
         return [self._chunk(array, reader, number, fault, most_fit) for fault in faults] + problems
 
     def _chunk(
-        self, array: StoredArray, reader: RawArray | CodedArray, number: int, fault: DamagedItemsError, most_fit: bool
+        self,
+        array: StoredArray,
+        reader: RawArray | CodedArray,
+        number: int,
+        fault: DamagedItemsError,
+        most_fit: bool,
     ) -> Problem:
         """A chunk with another checksum than is recorded: damaged, unless it is the record that is.
 
-        A compressed chunk has a checksum of its own, but that is right in a file that took another's place as well:
-        only where most in the shard have the sums that they should, it is the right file.
+        A compressed chunk has a checksum of its own, but that is right in a file that took
+        another's place as well: only where most in the shard have the sums that they should, it is
+        the right file.
         """
         layout = array.layout
         chunk = fault.items[0] // layout.chunk_items
         inside = chunk - number * layout.shard_chunks
-        recorded = chunk < array.checksums.n_items  # not in the manifest, which has a checksum itself
+        # not in the manifest, which has a checksum itself
+        recorded = chunk < array.checksums.n_items
         if not (most_fit and recorded and reader.shard(number).is_sound(inside)):
             return self._damaged(array, number, inside, fault)
         text = f"{str(fault).removesuffix(RESTORE)}by its own checksum it is whole: {KEPT}"
@@ -398,8 +446,12 @@ class _Verifier:
             return CorruptError(f"{where}, found {shard.n_data} bytes before it")
         return None
 
-    def _damaged(self, array: StoredArray, shard: int, chunk: int | None, error: CorruptError) -> Problem:
-        return self._problem("damaged", array, shard, chunk, str(error), getattr(error, "items", None))
+    def _damaged(
+        self, array: StoredArray, shard: int, chunk: int | None, error: CorruptError
+    ) -> Problem:
+        return self._problem(
+            "damaged", array, shard, chunk, str(error), getattr(error, "items", None)
+        )
 
     def _problem(
         self,
@@ -435,13 +487,16 @@ class _Verifier:
             array = offsets_array(axis, self.manifest.n_rows)
             wrong = np.diff(self.store.offsets(axis)) < 0
             reader = open_array(self.root, array, check=self.manifest)
-            for fault in () if self.quick else reader.faults(0, array.layout.n_chunks(array.n_items)):
+            for fault in (
+                () if self.quick else reader.faults(0, array.layout.n_chunks(array.n_items))
+            ):
                 wrong[max(0, fault.items[0] - 1) : fault.items[1]] = True
             self._wrong[axis] = wrong
         return self._wrong[axis]
 
     def _run(self, run: tuple[int, int]) -> Iterator[Problem]:
-        """A run of the id table: its own checksum, every row once, and the hashes of the ids that are there."""
+        """A run of the id table: its own checksum, every row once, and the hashes of the ids that
+        are there."""
         name = f"_index/{run_name(run)}"
         try:
             hashes, rows = (self._whole(array) for array in run_arrays(run))
@@ -478,7 +533,12 @@ class _Verifier:
 
 def _is_longer(found: object, committed: object) -> bool:
     """Whether a shape is that of an array which a commit, not yet done, has made longer."""
-    if not (isinstance(found, list) and isinstance(committed, list) and found and isinstance(found[0], int)):
+    if not (
+        isinstance(found, list)
+        and isinstance(committed, list)
+        and found
+        and isinstance(found[0], int)
+    ):
         return False
     return found[1:] == committed[1:] and found[0] > committed[0]
 

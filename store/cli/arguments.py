@@ -39,7 +39,10 @@ class Version(argparse.Action):
 def add_score_threshold(parser: Parser) -> None:
     """`--score-threshold`."""
     parser.add_argument(
-        "--score-threshold", type=finite, default=0.5, help="label 1 (hallucination) below it (default %(default)s)"
+        "--score-threshold",
+        type=finite,
+        default=0.5,
+        help="label 1 (hallucination) below it (default %(default)s)",
     )
 
 
@@ -51,14 +54,20 @@ def add_columns(parser: Parser, remark: str = "") -> None:
 def add_ignore_space(parser: Parser) -> None:
     """`--ignore-space`."""
     parser.add_argument(
-        "--ignore-space", action="store_true", help="go on where the disk seems too small for the store"
+        "--ignore-space",
+        action="store_true",
+        help="go on where the disk seems too small for the store",
     )
 
 
 def add_part(parser: Parser, of: str) -> None:
     """`--part`."""
     parser.add_argument(
-        "--part", metavar="K/N", type=_part, default=(1, 1), help=f"only every N-th {of}, beginning with the K-th"
+        "--part",
+        metavar="K/N",
+        type=_part,
+        default=(1, 1),
+        help=f"only every N-th {of}, beginning with the K-th",
     )
 
 
@@ -79,13 +88,15 @@ def names(text: str) -> list[str]:
 
 
 def path(text: str) -> Path:
-    """A path of the command line with `~` expanded, which shells leave in quotes and after `--flag=`."""
+    """A path of the command line with `~` expanded, which shells leave in quotes and after
+    `--flag=`."""
     return Path(expand(text))
 
 
 def expand(text: str) -> str:
     """The same for what need not be a path: a pattern of files, the name of a model on the Hub."""
-    # Path.expanduser raises for the name of an unknown user; shells leave that as it is, and so does this.
+    # Path.expanduser raises for the name of an unknown user; shells leave that as it is, and so
+    # does this.
     return os.path.expanduser(text)  # noqa: PTH111
 
 

@@ -17,8 +17,12 @@ def run_verify(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"store": str(args.store)} | report.to_json(), indent=1))
         return int(bool(report.problems))
-    checked = "quick: chunks were not read" if args.quick else f"{report.bytes / 1e9:.2f} GB checked"
-    writer = "; a writer is at work, what it has not committed was not judged" if report.writer else ""
+    checked = (
+        "quick: chunks were not read" if args.quick else f"{report.bytes / 1e9:.2f} GB checked"
+    )
+    writer = (
+        "; a writer is at work, what it has not committed was not judged" if report.writer else ""
+    )
     print(f"{args.store}: {report.headline()} ({report.rows:,} traces, {checked}{writer})")
     for line in report.all_lines() if args.verbose else report.lines():
         print(line)

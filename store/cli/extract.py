@@ -54,7 +54,9 @@ def run_extract(args: argparse.Namespace) -> int:
     return int(report.skipped.n > 0 or source.left_out.n > 0)
 
 
-def _extract_source(args: argparse.Namespace, questions: "list[Question]") -> "tuple[HuggingFaceSource, ExtractReport]":
+def _extract_source(
+    args: argparse.Namespace, questions: "list[Question]"
+) -> "tuple[HuggingFaceSource, ExtractReport]":
     """Load the model; raises SchemaError for arguments that do not fit it or one another."""
     try:
         from store.sources.huggingface import load
@@ -66,13 +68,19 @@ def _extract_source(args: argparse.Namespace, questions: "list[Question]") -> "t
         if message is None:
             raise
         raise NotFoundError(message) from error
-    template = args.prompt_template or ("{question}" if args.chat_template else r"Question: {question}\nAnswer:")
+    template = args.prompt_template or (
+        "{question}" if args.chat_template else r"Question: {question}\nAnswer:"
+    )
     template = template.replace(r"\n", "\n")
     try:
-        decoding = Decoding(args.num_beams, args.num_samples, args.temperature, args.top_p, args.seed)
+        decoding = Decoding(
+            args.num_beams, args.num_samples, args.temperature, args.top_p, args.seed
+        )
         check_prompt_template(template)
         device = load.choose_device(args.device)
-        model, tokenizer = load.load_model(args.model, args.dtype, device, maps=load.needs_maps(args.columns))
+        model, tokenizer = load.load_model(
+            args.model, args.dtype, device, maps=load.needs_maps(args.columns)
+        )
         prompts = Prompts(tokenizer, model, template, args.chat_template, args.max_new_tokens)
         fitting, report = load.take_fitting(questions, prompts)
         source = HuggingFaceSource(

@@ -26,7 +26,9 @@ def run_info(args: argparse.Namespace) -> int:
 
 def describe(store: TraceStore) -> dict:
     """What `info` shows, as JSON."""
-    columns = {name: _describe_column(store, name, column) for name, column in store.schema.stored.items()}
+    columns = {
+        name: _describe_column(store, name, column) for name, column in store.schema.stored.items()
+    }
     unfinished = {"unfinished": command_line(store)} if is_partial(store.path) else {}
     return unfinished | {
         "path": str(store.path),
@@ -60,9 +62,21 @@ def _bytes_under(path: Path) -> int:
 def _info_text(info: dict) -> str:
     rows = [("column", "dtype", "shape of a row", "items", "on disk", "codec")]
     for name, c in info["columns"].items():
-        rows.append((name, c["dtype"], _shape_text(c), f"{c['items']:,}", _size_text(c["bytes"]), c["codec"]))
+        rows.append(
+            (
+                name,
+                c["dtype"],
+                _shape_text(c),
+                f"{c['items']:,}",
+                _size_text(c["bytes"]),
+                c["codec"],
+            )
+        )
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    table = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    table = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
     size = f"{count(info['rows'], 'trace')}, {_size_text(info['bytes'])}, generation {info['generation']}"
     head = f"{info['path']}: {size}"
     if "unfinished" in info:
@@ -74,7 +88,9 @@ def _info_text(info: dict) -> str:
 def _shape_text(column: dict) -> str:
     if column["dtype"] == "utf8":
         return "text"
-    item = [f"{n} {name}" for n, name in zip(column["item_shape"], column["axis_names"], strict=False)]
+    item = [
+        f"{n} {name}" for n, name in zip(column["item_shape"], column["axis_names"], strict=False)
+    ]
     parts = [column["axis"], *(item or map(str, column["item_shape"]))]
     return " x ".join(filter(None, parts)) or "one number"
 
@@ -98,7 +114,15 @@ def run_get(args: argparse.Namespace) -> int:
         values = {name: _json_value(trace[name]) for name in names}
         print(json.dumps({"trace_id": trace.id, "row": trace.row} | values))
     else:
-        print("\n".join([f"trace_id: {trace.id}", f"row: {trace.row}", *(_value_text(trace, name) for name in names)]))
+        print(
+            "\n".join(
+                [
+                    f"trace_id: {trace.id}",
+                    f"row: {trace.row}",
+                    *(_value_text(trace, name) for name in names),
+                ]
+            )
+        )
     return 0
 
 
@@ -116,4 +140,6 @@ def _value_text(trace: Trace, name: str) -> str:
     array = value.float().numpy() if isinstance(value, torch.Tensor) else value
     shape = " x ".join(map(str, array.shape))
     text = np.array2string(array, threshold=24, edgeitems=2, precision=4, separator=", ")
-    return f"{name}: {trace.store.schema.columns[name].dtype} {shape}\n    " + text.replace("\n", "\n    ")
+    return f"{name}: {trace.store.schema.columns[name].dtype} {shape}\n    " + text.replace(
+        "\n", "\n    "
+    )

@@ -94,7 +94,8 @@ def run_label(args: argparse.Namespace) -> int:
 
 
 def _read_table(args: argparse.Namespace) -> ScoreTable | None:
-    """The file of scores or labels; None for --undo, which takes none. Refuses options without effect."""
+    """The file of scores or labels; None for --undo, which takes none. Refuses options without
+    effect."""
     if args.undo:
         _check_undo(args)
         return None
@@ -110,7 +111,9 @@ def _read_table(args: argparse.Namespace) -> ScoreTable | None:
 def _check_undo(args: argparse.Namespace) -> None:
     """Raise SchemaError if an option is given that --undo would pass over."""
     if _given_columns(args) or args.score_threshold is not None or args.replace_all:
-        raise SchemaError("--undo brings labels back as they were: of the other options it takes --dry-run only")
+        raise SchemaError(
+            "--undo brings labels back as they were: of the other options it takes --dry-run only"
+        )
 
 
 def _threshold(args: argparse.Namespace) -> float:
@@ -132,10 +135,14 @@ def _plan_text(args: argparse.Namespace, table: ScoreTable | None, plan: LabelPl
         lines = [f"{args.scores}: {table.understood(_threshold(args))}"]
         lines += [f"  {example}" for example in plan.examples]
         lines.append(f"  {count(len(table), 'value')} for {count(int(plan.listed.sum()), 'trace')}")
-        lines += _counted(table.n_empty, "line of the file has no value", "lines of the file have no value")
+        lines += _counted(
+            table.n_empty, "line of the file has no value", "lines of the file have no value"
+        )
     lines += _change_lines(plan)
     n_traces = len(plan.ids)
-    lines.append(f"{args.store}: {n_traces:,} traces, {plan.n_wrong:,} hallucinations, {plan.n_right:,} right")
+    lines.append(
+        f"{args.store}: {n_traces:,} traces, {plan.n_wrong:,} hallucinations, {plan.n_right:,} right"
+    )
     lines += count_lines([(plan.n_unlabelled, "without a label")])
     warning = one_class_warning(plan.n_right, plan.n_wrong)
     if warning is not None:
@@ -153,9 +160,15 @@ def _change_lines(plan: LabelPlan) -> list[str]:
     lines += _counted(plan.n_scores_removed, "trace loses its score", "traces lose their score")
     n_others = len(plan.ids) - int(plan.listed.sum())
     if plan.replace_all:
-        one, many = "trace is not listed: its label is removed", "traces are not listed: their labels are removed"
+        one, many = (
+            "trace is not listed: its label is removed",
+            "traces are not listed: their labels are removed",
+        )
     else:
-        one, many = "trace is not listed and keeps its label", "traces are not listed and keep their labels"
+        one, many = (
+            "trace is not listed and keeps its label",
+            "traces are not listed and keep their labels",
+        )
     lines += _counted(n_others, one, many)
     shown = ", ".join(f"{name!r:.60}" for name in plan.unmatched[:N_SHOWN])
     one, many = f"id of the file fits no trace: {shown}", f"ids of the file fit no trace: {shown}"
@@ -183,6 +196,8 @@ def run_export(args: argparse.Namespace) -> int:
     if args.ids is not None:
         rows = rows_of_ids(store, read_ids(args.ids))
     with Progress(lambda done: done / max(1, len(rows))) as progress:
-        columns = export_table(store, args.to, args.columns, rows, overwrite=args.overwrite, progress=progress)
+        columns = export_table(
+            store, args.to, args.columns, rows, overwrite=args.overwrite, progress=progress
+        )
     print(f"{args.to}: {len(rows):,} traces, columns {', '.join(columns)}")
     return 0

@@ -19,7 +19,8 @@ from store.format.layers import attach_layers
 
 __all__ = ["Terminated", "main"]
 
-MAKING = ("extract", "import", "merge", "subset")  # the commands whose first argument is a store to make
+# the commands whose first argument is a store to make
+MAKING = ("extract", "import", "merge", "subset")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain(args, str(error), error)
         return 2
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered has nowhere to go
+        # what is buffered has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):  # the reader of our output has left, e.g. `| head`
             return 0
         where = f"{error.filename}: " if error.filename else ""
@@ -57,18 +59,21 @@ def _run(args: argparse.Namespace) -> int:
 
 
 class Terminated(KeyboardInterrupt):
-    """The process was asked to end, by the signal of that number: a job's time is up, or its node goes down."""
+    """The process was asked to end, by the signal of that number: a job's time is up, or its node
+    goes down."""
 
 
 def _complain(args: argparse.Namespace, text: str, error: BaseException) -> None:
-    """One line on stderr: what is wrong, and what the error's notes say of a build that it stopped."""
+    """One line on stderr: what is wrong, and what the error's notes say of a build that it
+    stopped."""
     line = "; ".join([text, *getattr(error, "__notes__", ())])
     print(f"python -m store {args.command}: {line}", file=sys.stderr)
 
 
 def _check_finished(args: argparse.Namespace) -> None:
     """Raise IncompleteError where a store is to be read that a build has not finished."""
-    from store.write.build import unfinished  # which takes torch: what was typed is known to be good by now
+    # which takes torch: what was typed is known to be good by now
+    from store.write.build import unfinished
 
     read = [getattr(args, "source", None), *getattr(args, "sources", ())]
     if args.command not in MAKING:

@@ -62,11 +62,14 @@ def run_import(args: argparse.Namespace) -> int:
 
 def run_merge(args: argparse.Namespace) -> int:
     """Merge."""
-    stores = [TraceStore.open(path, check=True) for path in args.sources]  # a copy would hide what is damaged
+    # a copy would hide what is damaged
+    stores = [TraceStore.open(path, check=True) for path in args.sources]
     n_rows = sum(map(len, stores))
     there = args.store.exists()
     if not there:
-        needed = sum(bytes_under(store.path) for store in stores) - bytes_under(partial_path(args.store))
+        needed = sum(bytes_under(store.path) for store in stores) - bytes_under(
+            partial_path(args.store)
+        )
         check_space(args.store, needed, ignore=args.ignore_space)
     with Progress(lambda done: done / max(1, n_rows)) as progress:
         made = merge_stores(args.store, stores, progress, mixed=args.mixed, command=args.typed)

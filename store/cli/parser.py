@@ -161,10 +161,14 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=raw,
     )
-    parser.add_argument("--version", action=Version, nargs=0, help="print the version, and that of the format")
+    parser.add_argument(
+        "--version", action=Version, nargs=0, help="print the version, and that of the format"
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    info = commands.add_parser("info", help="columns, shapes, rows, bytes on disk, codecs, provenance")
+    info = commands.add_parser(
+        "info", help="columns, shapes, rows, bytes on disk, codecs, provenance"
+    )
     info.add_argument("store", metavar="STORE", type=path)
     info.add_argument("--json", action="store_true", help="one JSON object")
     info.set_defaults(run="inspect:run_info")
@@ -173,7 +177,9 @@ def build_parser() -> argparse.ArgumentParser:
     get.add_argument("store", metavar="STORE", type=path)
     get.add_argument("trace_id", metavar="TRACE_ID")
     get.add_argument("--columns", type=names, help="only these, e.g. question,answer")
-    get.add_argument("--json", action="store_true", help="one JSON object, every value in full (may be large)")
+    get.add_argument(
+        "--json", action="store_true", help="one JSON object, every value in full (may be large)"
+    )
     get.set_defaults(run="inspect:run_get")
     _add_health(commands)
     _add_makers(commands)
@@ -185,42 +191,72 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_health(commands: argparse._SubParsersAction) -> None:
     raw = argparse.RawDescriptionHelpFormatter
-    verify = commands.add_parser("verify", help="is it whole?", epilog=VERIFY_EXAMPLES, formatter_class=raw)
+    verify = commands.add_parser(
+        "verify", help="is it whole?", epilog=VERIFY_EXAMPLES, formatter_class=raw
+    )
     verify.add_argument("store", metavar="STORE", type=path)
-    verify.add_argument("--quick", action="store_true", help="all but the bytes of the chunks and the ids in the index")
-    verify.add_argument("--verbose", action="store_true", help="a line for each problem and each file left over")
+    verify.add_argument(
+        "--quick",
+        action="store_true",
+        help="all but the bytes of the chunks and the ids in the index",
+    )
+    verify.add_argument(
+        "--verbose", action="store_true", help="a line for each problem and each file left over"
+    )
     verify.add_argument("--json", action="store_true", help="one JSON object")
     verify.set_defaults(run="check:run_verify")
 
-    repair = commands.add_parser("repair", help="make it whole", epilog=REPAIR_EXAMPLES, formatter_class=raw)
+    repair = commands.add_parser(
+        "repair", help="make it whole", epilog=REPAIR_EXAMPLES, formatter_class=raw
+    )
     repair.add_argument("store", metavar="STORE", type=path)
     repair.add_argument(
-        "--drop-columns", type=names, default=[], help="drop these in place of the traces that they are damaged in"
+        "--drop-columns",
+        type=names,
+        default=[],
+        help="drop these in place of the traces that they are damaged in",
     )
-    repair.add_argument("--yes", action="store_true", help="do it; else only tell what would be done")
+    repair.add_argument(
+        "--yes", action="store_true", help="do it; else only tell what would be done"
+    )
     repair.set_defaults(run="check:run_repair")
 
 
 def _add_makers(commands: argparse._SubParsersAction) -> None:
     _add_import(commands)
     raw = argparse.RawDescriptionHelpFormatter
-    merge = commands.add_parser("merge", help="make one store of several", epilog=MERGE_EXAMPLES, formatter_class=raw)
+    merge = commands.add_parser(
+        "merge", help="make one store of several", epilog=MERGE_EXAMPLES, formatter_class=raw
+    )
     merge.add_argument("store", metavar="OUT", type=path, help="the store to make")
     merge.add_argument(
-        "sources", metavar="STORE", nargs="+", type=path, help="stores of the same columns, no id in two"
+        "sources",
+        metavar="STORE",
+        nargs="+",
+        type=path,
+        help="stores of the same columns, no id in two",
     )
-    merge.add_argument("--mixed", action="store_true", help="take traces of other models or layers, too")
+    merge.add_argument(
+        "--mixed", action="store_true", help="take traces of other models or layers, too"
+    )
     add_ignore_space(merge)
     merge.set_defaults(run="make:run_merge")
 
     subset = commands.add_parser(
-        "subset", help="make a store of some traces of another", epilog=SUBSET_EXAMPLES, formatter_class=raw
+        "subset",
+        help="make a store of some traces of another",
+        epilog=SUBSET_EXAMPLES,
+        formatter_class=raw,
     )
     subset.add_argument("store", metavar="OUT", type=path, help="the store to make")
     subset.add_argument("source", metavar="STORE", type=path, help="the store to choose from")
     which = subset.add_mutually_exclusive_group(required=True)
-    which.add_argument("--ids", metavar="FILE", type=path, help="trace ids, one a line, in the order wanted")
-    which.add_argument("--questions", metavar="FILE", type=path, help="question ids, one a line: all their traces")
+    which.add_argument(
+        "--ids", metavar="FILE", type=path, help="trace ids, one a line, in the order wanted"
+    )
+    which.add_argument(
+        "--questions", metavar="FILE", type=path, help="question ids, one a line: all their traces"
+    )
     which.add_argument("--split", choices=SIDES, help="the questions on this side of the split")
     subset.add_argument("--seed", type=int, default=0, help="of the split (default %(default)s)")
     add_ignore_space(subset)
@@ -230,10 +266,15 @@ def _add_makers(commands: argparse._SubParsersAction) -> None:
 def _add_import(commands: argparse._SubParsersAction) -> None:
     raw = argparse.RawDescriptionHelpFormatter
     made = commands.add_parser(
-        "import", help="make a store of pickled or preprocessed traces", epilog=IMPORT_EXAMPLES, formatter_class=raw
+        "import",
+        help="make a store of pickled or preprocessed traces",
+        epilog=IMPORT_EXAMPLES,
+        formatter_class=raw,
     )
     made.add_argument("store", metavar="OUT", type=path, help="the store to make")
-    made.add_argument("sources", metavar="SOURCE", nargs="+", type=expand, help="files, folders or patterns")
+    made.add_argument(
+        "sources", metavar="SOURCE", nargs="+", type=expand, help="files, folders or patterns"
+    )
     made.add_argument(
         "--scores",
         metavar="FILE",
@@ -244,7 +285,9 @@ def _add_import(commands: argparse._SubParsersAction) -> None:
     _add_score_columns(made)
     add_score_threshold(made)
     add_columns(made)
-    made.add_argument("--keep-attention", action="store_true", help="keep the full attention maps, too (large)")
+    made.add_argument(
+        "--keep-attention", action="store_true", help="keep the full attention maps, too (large)"
+    )
     made.add_argument(
         "--attn-threshold",
         type=finite,
@@ -252,7 +295,10 @@ def _add_import(commands: argparse._SubParsersAction) -> None:
     )
     add_part(made, "file")
     made.add_argument(
-        "--max-file-gb", type=finite, default=16, help="refuse files that unpack to more (default %(default)s)"
+        "--max-file-gb",
+        type=finite,
+        default=16,
+        help="refuse files that unpack to more (default %(default)s)",
     )
     add_ignore_space(made)
     made.set_defaults(run="make:run_import")
@@ -268,8 +314,12 @@ def _add_label(commands: argparse._SubParsersAction) -> None:
     )
     label.add_argument("store", metavar="STORE", type=path)
     source = label.add_mutually_exclusive_group(required=True)
-    source.add_argument("--scores", metavar="FILE", type=path, help="scores or labels by trace_id or question_id")
-    source.add_argument("--undo", action="store_true", help="bring back the labels before the last change")
+    source.add_argument(
+        "--scores", metavar="FILE", type=path, help="scores or labels by trace_id or question_id"
+    )
+    source.add_argument(
+        "--undo", action="store_true", help="bring back the labels before the last change"
+    )
     _add_score_columns(label)
     label.add_argument(
         "--score-threshold",
@@ -281,7 +331,9 @@ def _add_label(commands: argparse._SubParsersAction) -> None:
         action="store_true",
         help="traces that FILE does not list lose score and label (default: they keep both)",
     )
-    label.add_argument("--dry-run", action="store_true", help="print what would change, write nothing")
+    label.add_argument(
+        "--dry-run", action="store_true", help="print what would change, write nothing"
+    )
     label.set_defaults(run="label:run_label")
 
 
@@ -307,9 +359,14 @@ def _add_export(commands: argparse._SubParsersAction) -> None:
         help="the file to write; its ending chooses the format: .csv, .jsonl or .parquet",
     )
     export.add_argument(
-        "--ids", metavar="FILE", type=path, help="only these: trace ids, one a line, in the order wanted"
+        "--ids",
+        metavar="FILE",
+        type=path,
+        help="only these: trace ids, one a line, in the order wanted",
     )
-    export.add_argument("--overwrite", action="store_true", help="replace FILE if it is there (default: refuse)")
+    export.add_argument(
+        "--overwrite", action="store_true", help="replace FILE if it is there (default: refuse)"
+    )
     export.set_defaults(run="label:run_export")
 
 
@@ -317,7 +374,9 @@ def _add_score_columns(parser: argparse.ArgumentParser) -> None:
     """`--score-column`, `--label-column`, `--higher-is-better` and `--lower-is-better`."""
     column = parser.add_mutually_exclusive_group()
     column.add_argument(
-        "--score-column", metavar="NAME", help="the column of the file to read as scores (default: by known names)"
+        "--score-column",
+        metavar="NAME",
+        help="the column of the file to read as scores (default: by known names)",
     )
     column.add_argument(
         "--label-column",
@@ -344,11 +403,18 @@ def _add_score_columns(parser: argparse.ArgumentParser) -> None:
 def _add_extract(commands: argparse._SubParsersAction) -> None:
     raw = argparse.RawDescriptionHelpFormatter
     made = commands.add_parser(
-        "extract", help="make a store of a model's answers", epilog=EXTRACT_EXAMPLES, formatter_class=raw
+        "extract",
+        help="make a store of a model's answers",
+        epilog=EXTRACT_EXAMPLES,
+        formatter_class=raw,
     )
     made.add_argument("store", metavar="OUT", type=path, help="the store to make")
     made.add_argument(
-        "--model", metavar="NAME_OR_PATH", type=expand, required=True, help="directory, or name on the Hub"
+        "--model",
+        metavar="NAME_OR_PATH",
+        type=expand,
+        required=True,
+        help="directory, or name on the Hub",
     )
     made.add_argument("--questions", metavar="FILE", type=path, required=True, help="what to ask")
     made.add_argument("--limit", type=positive, help="only the first questions")
@@ -359,29 +425,58 @@ def _add_extract(commands: argparse._SubParsersAction) -> None:
         metavar="TEXT",
         help=r"with {question}; \n is a new line (default 'Question: {question}\nAnswer:', or {question} in a chat)",
     )
-    prompt.add_argument("--chat-template", action="store_true", help="ask in the tokenizer's own chat template")
+    prompt.add_argument(
+        "--chat-template", action="store_true", help="ask in the tokenizer's own chat template"
+    )
     running = made.add_argument_group("model")
-    running.add_argument("--dtype", choices=("bf16", "fp16", "fp32", "auto"), default="auto", help="(default auto)")
+    running.add_argument(
+        "--dtype", choices=("bf16", "fp16", "fp32", "auto"), default="auto", help="(default auto)"
+    )
     running.add_argument("--device", help="e.g. cuda:1 (default: cuda if there, else cpu)")
-    running.add_argument("--batch-size", type=positive, default=16, help="traces at once (default %(default)s)")
+    running.add_argument(
+        "--batch-size", type=positive, default=16, help="traces at once (default %(default)s)"
+    )
     answers = made.add_argument_group("answers")
-    answers.add_argument("--max-new-tokens", type=positive, default=64, help="longest (default %(default)s)")
-    answers.add_argument("--stop", metavar="TEXT", help=r"ends an answer, e.g. '\n' for a model that never does itself")
-    answers.add_argument("--num-beams", type=positive, default=1, help="beam search (default %(default)s: greedy)")
     answers.add_argument(
-        "--num-samples", metavar="K", type=positive, default=1, help="to each question; drawn, or the K best beams"
+        "--max-new-tokens", type=positive, default=64, help="longest (default %(default)s)"
+    )
+    answers.add_argument(
+        "--stop",
+        metavar="TEXT",
+        help=r"ends an answer, e.g. '\n' for a model that never does itself",
+    )
+    answers.add_argument(
+        "--num-beams", type=positive, default=1, help="beam search (default %(default)s: greedy)"
+    )
+    answers.add_argument(
+        "--num-samples",
+        metavar="K",
+        type=positive,
+        default=1,
+        help="to each question; drawn, or the K best beams",
     )
     answers.add_argument("--temperature", type=finite, help="of what is drawn (default 1)")
-    answers.add_argument("--top-p", type=finite, default=1.0, help="draw from this much probability (default 1)")
-    answers.add_argument("--seed", type=int, default=0, help="of what is drawn (default %(default)s)")
+    answers.add_argument(
+        "--top-p", type=finite, default=1.0, help="draw from this much probability (default 1)"
+    )
+    answers.add_argument(
+        "--seed", type=int, default=0, help="of what is drawn (default %(default)s)"
+    )
     kept = made.add_argument_group("what is kept")
     kept.add_argument(
-        "--layers", type=layers, help="as the model numbers them: 8,16,24 or 8-16, -1 the last (default: all)"
+        "--layers",
+        type=layers,
+        help="as the model numbers them: 8,16,24 or 8-16, -1 the last (default: all)",
     )
     add_columns(kept, " (no attn_: no maps computed)")
-    kept.add_argument("--top-k", type=positive, default=10, help="candidates for each token (default %(default)s)")
     kept.add_argument(
-        "--labels", choices=("exact", "f1", "none"), default="exact", help="score of an answer (default exact match)"
+        "--top-k", type=positive, default=10, help="candidates for each token (default %(default)s)"
+    )
+    kept.add_argument(
+        "--labels",
+        choices=("exact", "f1", "none"),
+        default="exact",
+        help="score of an answer (default exact match)",
     )
     add_score_threshold(kept)
     add_ignore_space(kept)

@@ -14,9 +14,9 @@ LOG_S = 60.0  # between two lines
 class Progress:
     """Lines on stderr: how far, how long still.
 
-    On a terminal it is one line, which changes a few times a second and is cleared in the end. Without one (nohup, a
-    batch job's log) a line is printed each minute, the first after a minute, with the speed: that of this process
-    alone, whatever a run before it has done.
+    On a terminal it is one line, which changes a few times a second and is cleared in the end.
+    Without one (nohup, a batch job's log) a line is printed each minute, the first after a minute,
+    with the speed: that of this process alone, whatever a run before it has done.
 
     Parameters
     ----------
@@ -44,7 +44,8 @@ class Progress:
         self._interactive = self._stream.isatty()
         self._shown = clock()
         self._changed = False
-        self._first: tuple[float, float, float] | None = None  # seconds, share, amount: when the first was done
+        # seconds, share, amount: when the first was done
+        self._first: tuple[float, float, float] | None = None
 
     def __call__(self, done: Any) -> None:
         """Show it, if it is time."""

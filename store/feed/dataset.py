@@ -1,14 +1,17 @@
 """A map-style dataset over a store, for torch's own DataLoader.
 
-Works with every start method of worker processes: it pickles as the store's path, and workers share the page
-cache. The DataLoader's default collate function gives packed batches, with no argument of ours.
+Works with every start method of worker processes: it pickles as the store's path, and workers share
+the page cache. The DataLoader's default collate function gives packed batches, with no argument of
+ours.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from torch.utils.data import Dataset, get_worker_info
-from torch.utils.data._utils.collate import default_collate_fn_map  # torch's documented place to extend it
+
+# torch's documented place to extend it
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from store.feed.worker_memory import worker_arena
 from store.read.array import Destination
@@ -60,7 +63,9 @@ class TraceDataset(Dataset):
         """Rows as one packed batch, in the order given."""
         arena = worker_arena() if get_worker_info() else None
         return self.store.read_batch(
-            self._plan, self.store.check_rows(rows), into=arena and Destination(arena.empty, only=True)
+            self._plan,
+            self.store.check_rows(rows),
+            into=arena and Destination(arena.empty, only=True),
         )
 
 

@@ -1,11 +1,13 @@
-"""The order of an epoch: index arithmetic, a pure function of (n, seed, epoch, position). No I/O, no state.
+"""The order of an epoch: index arithmetic, a pure function of (n, seed, epoch, position). No I/O,
+no state.
 
-`permutation(n, seed, epoch)[position]` is the row visited at `position`. Workers, ranks and batch sizes only
-cut this one sequence, so they never change it, and resuming costs one integer.
+`permutation(n, seed, epoch)[position]` is the row visited at `position`. Workers, ranks and batch
+sizes only cut this one sequence, so they never change it, and resuming costs one integer.
 
-Up to `LISTED_ROWS` rows an epoch's order is drawn as a list. Beyond, a list would cost gigabytes a process, so
-each position is mapped on its own by a keyed permutation: a Feistel network over two digits in base
-ceil(sqrt(n)), walked until it falls inside n (Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
+Up to `LISTED_ROWS` rows an epoch's order is drawn as a list. Beyond, a list would cost gigabytes a
+process, so each position is mapped on its own by a keyed permutation: a Feistel network over two
+digits in base ceil(sqrt(n)), walked until it falls inside n (Black and Rogaway 2002, "Ciphers with
+arbitrary finite domains").
 """
 
 import math
@@ -62,7 +64,8 @@ class EpochOrder:
 
 
 def keyed_rows(positions: np.ndarray, n: int, keys: np.ndarray) -> np.ndarray:
-    """Map each position to its row: a bijection of 0..n-1, int64 `(k,)`, that the keys choose, uint64 `(rounds,)`."""
+    """Map each position to its row: a bijection of 0..n-1, int64 `(k,)`, that the keys choose,
+    uint64 `(rounds,)`."""
     base = np.uint64(math.isqrt(max(0, n - 1)) + 1)
     rows = positions.astype(np.uint64)
     outside = np.arange(len(rows))
@@ -81,7 +84,8 @@ def _feistel(values: np.ndarray, base: np.uint64, keys: np.ndarray) -> np.ndarra
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
-    """Hash 64-bit numbers to 63 bits, so that sums do not wrap: splitmix64 (Steele, Lea and Flood 2014)."""
+    """Hash 64-bit numbers to 63 bits, so that sums do not wrap: splitmix64 (Steele, Lea and Flood
+    2014)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return (x ^ (x >> np.uint64(31))) >> np.uint64(1)
@@ -104,7 +108,8 @@ def n_batches(n_rows: int, batch_size: int, drop_last: bool) -> int:
 
 
 class Batches(Sequence):
-    """The rows of every batch, worked out when asked for: `batches[i]` is int64 `(batch_size,)`, or shorter at the end.
+    """The rows of every batch, worked out when asked for: `batches[i]` is int64 `(batch_size,)`, or
+    shorter at the end.
 
     Parameters
     ----------
@@ -148,7 +153,8 @@ class Batches(Sequence):
 class GlobalShuffleSampler(Sampler[int]):
     """A true global shuffle for torch's DataLoader: every row once an epoch, anywhere in the epoch.
 
-    As with torch's own distributed sampler, call `set_epoch` before each epoch: without it the order repeats.
+    As with torch's own distributed sampler, call `set_epoch` before each epoch: without it the
+    order repeats.
 
     Parameters
     ----------
@@ -166,7 +172,9 @@ class GlobalShuffleSampler(Sampler[int]):
     [0, 1, 2, 3]
     """
 
-    def __init__(self, data: Sized | int, seed: int = 0, rank: int = 0, world_size: int = 1) -> None:
+    def __init__(
+        self, data: Sized | int, seed: int = 0, rank: int = 0, world_size: int = 1
+    ) -> None:
         self.n = data if isinstance(data, int) else len(data)
         self.seed, self.rank, self.world_size, self.epoch = seed, rank, world_size, 0
         self._positions()  # refuses a rank that is out of range

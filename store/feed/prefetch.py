@@ -1,8 +1,9 @@
 """Reading ahead of a known order: which rows come next, and asking the kernel for them in time.
 
-The kernel guesses that the next bytes of a file come next; under a shuffle they never do (a plain map reads
-cold data at 0.5 GB/s). We know the order, so we name the ranges of the batches to come (1.2-2.2 GB/s). What
-is in the page cache already needs no advice, which would only cost time: a sample of pages is looked at first.
+The kernel guesses that the next bytes of a file come next; under a shuffle they never do (a plain
+map reads cold data at 0.5 GB/s). We know the order, so we name the ranges of the batches to come
+(1.2-2.2 GB/s). What is in the page cache already needs no advice, which would only cost time: a
+sample of pages is looked at first.
 """
 
 import math
@@ -42,26 +43,37 @@ class Readahead:
         How far ahead, but the next batch at least; 0 asks for nothing.
     """
 
-    def __init__(self, store: TraceStore, plan: ReadPlan, batches: Sequence[np.ndarray], budget_bytes: int) -> None:
+    def __init__(
+        self, store: TraceStore, plan: ReadPlan, batches: Sequence[np.ndarray], budget_bytes: int
+    ) -> None:
         self.store, self.plan, self.batches = store, plan, batches
         batch_bytes = max(1.0, row_bytes(store, plan) * (len(batches[0]) if batches else 1))
         self._group = max(1, math.ceil(GROUP_BYTES / batch_bytes))
         self._window = max(2 * self._group, int(budget_bytes / batch_bytes)) if budget_bytes else 0
-        self._groups: list[Future | None] = []  # advice under way or given; None: all of it seems to be in memory
+        # advice under way or given; None: all of it seems to be in memory
+        self._groups: list[Future | None] = []
         self._thread: ThreadPoolExecutor | None = None
 
     def before(self, batch: int) -> None:
-        """Call in order, before batch number `batch` is read or handed to a thread that reads it."""
-        while self._window and len(self._groups) * self._group < min(len(self.batches), batch + self._window):
+        """Call in order, before batch number `batch` is read or handed to a thread that reads
+        it."""
+        while self._window and len(self._groups) * self._group < min(
+            len(self.batches), batch + self._window
+        ):
             first = len(self._groups) * self._group
-            rows = np.concatenate([self.batches[i] for i in range(first, min(first + self._group, len(self.batches)))])
+            rows = np.concatenate(
+                [self.batches[i] for i in range(first, min(first + self._group, len(self.batches)))]
+            )
             self._groups.append(self._ask(rows))
 
     def _ask(self, rows: np.ndarray) -> Future | None:
-        """Advise on rows that are not cached; what is damaged is left to the read, which says so in its turn."""
+        """Advise on rows that are not cached; what is damaged is left to the read, which says so in
+        its turn."""
         with suppress(CorruptError):
             if not self.store.is_cached(self.plan, rows[:: max(1, len(rows) // SAMPLE_ROWS)]):
-                self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="store-readahead")
+                self._thread = self._thread or ThreadPoolExecutor(
+                    1, thread_name_prefix="store-readahead"
+                )
                 return self._thread.submit(self._advise, rows)
         return None
 
@@ -85,13 +97,15 @@ class Readahead:
 
 
 class VisitTimes:
-    """When each row is visited in this epoch and the next: what a cache must know to evict the right chunk.
+    """When each row is visited in this epoch and the next: what a cache must know to evict the
+    right chunk.
 
     Parameters
     ----------
     epochs
-        Of this epoch, then of the next: the time of its first visit, and the rows in the order they are visited.
-        Time counts visits and never goes back, because the cache lives longer than an epoch.
+        Of this epoch, then of the next: the time of its first visit, and the rows in the order they
+        are visited. Time counts visits and never goes back, because the cache lives longer than an
+        epoch.
     n_rows
         Rows of the store.
     """

@@ -1,12 +1,14 @@
 """Memory that a worker process fills and its parent uses: batches cross without being copied.
 
-torch moves a tensor between processes through fresh shared memory: one more copy, and a page fault for every
-4 KiB on both sides. Here each worker has one anonymous file, its arena, that both processes map. The worker reads
-rows straight into a block of it and sends the place instead of the bytes. A block is used again when the worker's and
-the parent's last tensors over it are both gone. The file has no name and needs no /dev/shm.
+torch moves a tensor between processes through fresh shared memory: one more copy, and a page fault
+for every 4 KiB on both sides. Here each worker has one anonymous file, its arena, that both
+processes map. The worker reads rows straight into a block of it and sends the place instead of the
+bytes. A block is used again when the worker's and the parent's last tensors over it are both gone.
+The file has no name and needs no /dev/shm.
 
-Only what multiprocessing sends is treated so; plain pickling and copying of a batch copy its bytes. A process that the
-parent forks sees its batches only as long as the parent holds them: copy there what shall last.
+Only what multiprocessing sends is treated so; plain pickling and copying of a batch copy its bytes.
+A process that the parent forks sees its batches only as long as the parent holds them: copy there
+what shall last.
 """
 
 import ctypes
@@ -65,7 +67,8 @@ class Inline(NamedTuple):
 
 @dataclass
 class Block:
-    """A range of an arena; `n_bytes` are whole pages. A trimmed one has no memory until it is written again."""
+    """A range of an arena; `n_bytes` are whole pages. A trimmed one has no memory until it is
+    written again."""
 
     number: int
     n_bytes: int
@@ -75,7 +78,8 @@ class Block:
 class WorkerArena:
     """The worker's side: gives out blocks, and takes again those that nobody holds.
 
-    The file begins with a byte for each block: whether the parent holds it. Who of the worker holds it is known here.
+    The file begins with a byte for each block: whether the parent holds it. Who of the worker holds
+    it is known here.
 
     Raises
     ------
@@ -112,7 +116,11 @@ class WorkerArena:
 
     def _take(self, n_bytes: int) -> int | None:
         """Offset of a free block of fitting size, or of a new one; None if there is no room."""
-        fits = (at for at in reversed(self._blocks) if n_bytes <= self._blocks[at].n_bytes <= 2 * n_bytes)
+        fits = (
+            at
+            for at in reversed(self._blocks)
+            if n_bytes <= self._blocks[at].n_bytes <= 2 * n_bytes
+        )
         offset = next((at for at in fits if self._is_free(self._blocks[at])), None)
         if offset is not None:
             block = self._blocks.pop(offset)
@@ -131,8 +139,13 @@ class WorkerArena:
         return block.number not in self._held and not self.sent[block.number]
 
     def _trim(self, max_idle_bytes: int) -> None:
-        """Return the memory of free blocks beyond a number of bytes, those not used for longest first."""
-        idle = [(at, block) for at, block in self._blocks.items() if not block.is_trimmed and self._is_free(block)]
+        """Return the memory of free blocks beyond a number of bytes, those not used for longest
+        first."""
+        idle = [
+            (at, block)
+            for at, block in self._blocks.items()
+            if not block.is_trimmed and self._is_free(block)
+        ]
         n_bytes = sum(block.n_bytes for _, block in idle)
         for at, block in idle:
             if n_bytes <= max_idle_bytes:
@@ -142,7 +155,8 @@ class WorkerArena:
             n_bytes -= block.n_bytes
 
     def send(self, tensor: Tensor) -> Place | None:
-        """Share a block with the parent: the place of a tensor that begins one, or None if this tensor does not."""
+        """Share a block with the parent: the place of a tensor that begins one, or None if this
+        tensor does not."""
         offset = tensor.data_ptr() - self._address
         block = self._blocks.get(offset)
         if block is None or self.sent[block.number] or not tensor.is_contiguous():
@@ -152,7 +166,8 @@ class WorkerArena:
 
 
 class AttachedArena:
-    """The parent's side: the same file, mapped until its worker has ended and no tensor is left over it."""
+    """The parent's side: the same file, mapped until its worker has ended and no tensor is left
+    over it."""
 
     def __init__(self, key: ArenaKey) -> None:
         self.key, self.pid, self.n_tensors = key, os.getpid(), 0
@@ -178,11 +193,14 @@ class AttachedArena:
         return torch.from_numpy(array).view(place.dtype).view(place.shape)
 
     def _release(self, block: int, offset: int, n_bytes: int) -> None:
-        if os.getpid() != self.pid:  # a forked child lets go of what it inherited; the parent still holds it
+        # a forked child lets go of what it inherited; the parent still holds it
+        if os.getpid() != self.pid:
             return
         self.n_tensors -= 1
         if self.has_ended():
-            self.memory.madvise(mmap.MADV_REMOVE, offset, -(-n_bytes // mmap.PAGESIZE) * mmap.PAGESIZE)
+            self.memory.madvise(
+                mmap.MADV_REMOVE, offset, -(-n_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+            )
             if not self.n_tensors:
                 _attached.pop(self.key, None)
         self.sent[block] = 0
@@ -211,10 +229,13 @@ def _new_arena() -> WorkerArena | None:
 
 
 def _parent_reads_us() -> bool:
-    """Whether processes of this user may open each other's files: the same rule holds in both directions."""
+    """Whether processes of this user may open each other's files: the same rule holds in both
+    directions."""
     parent = parent_process()
     try:
-        return parent is not None and next(Path(f"/proc/{parent.pid}/fd").iterdir(), None) is not None
+        return (
+            parent is not None and next(Path(f"/proc/{parent.pid}/fd").iterdir(), None) is not None
+        )
     except OSError:
         return False
 
@@ -255,7 +276,11 @@ def _tensor(sent: Inline | Place | Tensor) -> Tensor:
     if isinstance(sent, Tensor):
         return sent
     if isinstance(sent, Inline):
-        data = torch.frombuffer(sent.data, dtype=sent.dtype) if sent.data else torch.empty(0, dtype=sent.dtype)
+        data = (
+            torch.frombuffer(sent.data, dtype=sent.dtype)
+            if sent.data
+            else torch.empty(0, dtype=sent.dtype)
+        )
         return data.view(sent.shape)
     return _attach(sent.arena).tensor(sent)
 

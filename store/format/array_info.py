@@ -1,8 +1,8 @@
 """What other Zarr clients are told of an array: names of its dimensions, and attributes. Pure.
 
-No reader of ours looks here. The names are chosen so that xarray opens a store: a dimension is never
-called like a column, or xarray would take that column's values for coordinates; and one name has one
-size in all columns.
+No reader of ours looks here. The names are chosen so that xarray opens a store: a dimension is
+never called like a column, or xarray would take that column's values for coordinates; and one name
+has one size in all columns.
 """
 
 from collections.abc import Collection, Iterator
@@ -62,8 +62,8 @@ def _dimension_names(schema: Schema) -> dict[str, tuple[str, ...]]:
 
     Rows are `rows`; items of a ragged axis `<axis>_items`, of a text `<column>_bytes`. A named item
     axis keeps its name where all columns that have it agree in its size, else it is
-    `<column>_<axis>`; an unnamed one is `<column>_axis<i>`. A name that a column or another dimension
-    has gets underscores behind it.
+    `<column>_<axis>`; an unnamed one is `<column>_axis<i>`. A name that a column or another
+    dimension has gets underscores behind it.
     """
     taken = set(schema.stored)
 

@@ -4,7 +4,8 @@ A codec is written as a short text, `name[:options]`, the text that the schema s
 
 - `zstd[:level]`: level -131072 to 22, default 3.
 - `gzip[:level]`: level 0 to 9, default 5. For other readers' sake; slow.
-- `blosc[:cname[:level[:shuffle]]]`: cname lz4, lz4hc, blosclz, zlib or zstd (default), level 0 to 9 (default 3),
+- `blosc[:cname[:level[:shuffle]]]`: cname lz4, lz4hc, blosclz, zlib or zstd (default), level 0 to 9
+  (default 3),
   shuffle noshuffle, shuffle or bitshuffle (default).
 """
 
@@ -52,26 +53,37 @@ class Codec:
         elif self.name == "gzip":
             packed = gzip.GZip(self.level).encode(chunk)
         else:
-            shuffled = chunk.view(f"V{itemsize}")  # blosc takes the size of a number from the buffer's items
+            # blosc takes the size of a number from the buffer's items
+            shuffled = chunk.view(f"V{itemsize}")
             packed = blosc.compress(
-                shuffled, self.cname.encode(), self.level, _SHUFFLES[self.shuffle], typesize=itemsize
+                shuffled,
+                self.cname.encode(),
+                self.level,
+                _SHUFFLES[self.shuffle],
+                typesize=itemsize,
             )
         return packed + crc32c(packed).to_bytes(CRC_BYTES, "little")
 
     def decode(self, data: np.ndarray, out: np.ndarray, where: str) -> None:
-        """Check `data`, uint8 `(n,)`, and decompress it into `out`, uint8, C-contiguous, of the chunk's size."""
+        """Check `data`, uint8 `(n,)`, and decompress it into `out`, uint8, C-contiguous, of the
+        chunk's size."""
         packed, stated = split_coded(data)
         found = crc32c(packed)
         if found != stated:
-            raise CorruptError(f"{where}: expected checksum {stated:08x}, found {found:08x}; restore it from a copy")
+            raise CorruptError(
+                f"{where}: expected checksum {stated:08x}, found {found:08x}; restore it from a copy"
+            )
         try:
             _decompress(self.name, packed, out)
         except (RuntimeError, ValueError, OSError, EOFError) as error:
-            raise CorruptError(f"{where}: expected {out.nbytes} bytes of {self.name}, found: {error}") from error
+            raise CorruptError(
+                f"{where}: expected {out.nbytes} bytes of {self.name}, found: {error}"
+            ) from error
 
 
 def split_coded(data: np.ndarray | bytes) -> tuple[np.ndarray | bytes, int]:
-    """A compressed chunk, uint8 `(n,)` or bytes -> what was compressed, and the CRC32C that stands behind it."""
+    """A compressed chunk, uint8 `(n,)` or bytes -> what was compressed, and the CRC32C that stands
+    behind it."""
     return data[:-CRC_BYTES], int.from_bytes(bytes(data[-CRC_BYTES:]), "little")
 
 
@@ -95,7 +107,9 @@ def parse_codec(text: str) -> Codec:
     if name == "blosc":
         cname, level, shuffle = (options + ["zstd", "3", "bitshuffle"][len(options) :])[:3]
         if cname not in _CNAMES or shuffle not in _SHUFFLES:
-            raise SchemaError(f"codec: expected blosc with one of {_CNAMES} and one of {[*_SHUFFLES]}, found {text!r}")
+            raise SchemaError(
+                f"codec: expected blosc with one of {_CNAMES} and one of {[*_SHUFFLES]}, found {text!r}"
+            )
         return Codec(name, _level(name, level), cname, shuffle)
     return Codec(name, _level(name, *options))
 
@@ -107,5 +121,7 @@ def _level(name: str, text: str | None = None) -> int:
     except ValueError:
         level = levels.stop
     if level not in levels:
-        raise SchemaError(f"codec: expected a {name} level from {levels.start} to {levels.stop - 1}, found {text!r}")
+        raise SchemaError(
+            f"codec: expected a {name} level from {levels.start} to {levels.stop - 1}, found {text!r}"
+        )
     return level

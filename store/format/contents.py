@@ -36,7 +36,9 @@ GROUPS = ("_offsets", "_checksums", "_index")
 _NAME = r"[A-Za-z][A-Za-z0-9_]{0,63}"
 _ARRAY = rf"{_NAME}(@\d+)?|_offsets/{_NAME}|_checksums/(offsets\.)?{_NAME}(@\d+)?|_index/\d+-\d+/(hash|row)"
 _GROUP = r"_offsets|_checksums|_index(/\d+-\d+)?"
-_OURS = re.compile(rf"({_ARRAY})/(zarr\.json|c/\d+(/0)*)|({_GROUP})/zarr\.json|{WORKING_DIR}/[^/]+|zarr\.json\.new")
+_OURS = re.compile(
+    rf"({_ARRAY})/(zarr\.json|c/\d+(/0)*)|({_GROUP})/zarr\.json|{WORKING_DIR}/[^/]+|zarr\.json\.new"
+)
 
 
 class StoredArray(NamedTuple):
@@ -115,7 +117,9 @@ def with_schema(
         Other fields that change.
     """
     known = manifest.n_items | dict(n_items or {})
-    changed = manifest.next(schema=schema, n_items={axis: known.get(axis, 0) for axis in schema.axes}, **changes)
+    changed = manifest.next(
+        schema=schema, n_items={axis: known.get(axis, 0) for axis in schema.axes}, **changes
+    )
     paths = {array.layout.path for array in checked_arrays(changed)}
     kept = {path: sums for path, sums in manifest.tails.items() if path in paths}
     return replace(changed, tails=kept | dict(tails or {}))
@@ -135,7 +139,8 @@ def groups_of(manifest: Manifest) -> list[str]:
 
 
 def documents_of(manifest: Manifest) -> dict[str, bytes]:
-    """Group or array below the store itself -> the text of its metadata, which only other clients read."""
+    """Group or array below the store itself -> the text of its metadata, which only other clients
+    read."""
     documents, infos = dict.fromkeys(groups_of(manifest), group_json()), infos_of(manifest)
     for array in arrays_of(manifest):
         path = array.layout.path

@@ -1,8 +1,9 @@
 """Which layers of a model: how they are numbered, and how one says which are meant. Pure.
 
-Layers are numbered as the model numbers them, from 1 (the first block) to L; the embedding is no layer. A store that
-keeps some of them records their numbers (`layers` in its provenance), so layer 16 is layer 16 everywhere: when traces
-are made, read, trained on and reported. A store without that record counts its layers from 1.
+Layers are numbered as the model numbers them, from 1 (the first block) to L; the embedding is no
+layer. A store that keeps some of them records their numbers (`layers` in its provenance), so layer
+16 is layer 16 everywhere: when traces are made, read, trained on and reported. A store without that
+record counts its layers from 1.
 
 One syntax says which are meant: numbers and ranges between commas, both ends of a range included.
 
@@ -51,7 +52,8 @@ class LayerRange(NamedTuple):
     Attributes
     ----------
     first, last
-        Numbers of layers; negative ones count from the last layer (-1), None stands for the first or last one.
+        Numbers of layers; negative ones count from the last layer (-1), None stands for the first
+        or last one.
     step
         Only every so many.
     """
@@ -177,8 +179,8 @@ def _format_run(run: Sequence[int]) -> str:
 def recorded_layers(provenance: Mapping[str, Any]) -> list[int] | None:
     """The numbers of a store's layers as its provenance records them.
 
-    None where it records none, or something else than different rising numbers, or where the stores that it was merged
-    from do not agree.
+    None where it records none, or something else than different rising numbers, or where the stores
+    that it was merged from do not agree.
     """
     recorded = [_numbers_in(record) for record in records_of(provenance)]
     agree = all(one == recorded[0] for one in recorded)

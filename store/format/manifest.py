@@ -1,8 +1,9 @@
-"""The truth about a store: one small record in the group's attributes, replaced whole at every commit.
+"""The truth about a store: one small record in the group's attributes, replaced whole at every
+commit.
 
-Readers take everything from here (schema, rows, items, id runs) and never from the arrays' own metadata,
-so a crash between two files of a commit cannot show half of it. The record carries its own CRC32C.
-All invariants are in one function, `_check`.
+Readers take everything from here (schema, rows, items, id runs) and never from the arrays' own
+metadata, so a crash between two files of a commit cannot show half of it. The record carries its
+own CRC32C. All invariants are in one function, `_check`.
 """
 
 import json
@@ -48,8 +49,8 @@ class Manifest:
     run_sums
         Run, as '<first>-<stop>' -> CRC32C of its hashes and then its rows.
     tails
-        CRC32C of the padded last chunk, decoded, for each plane, of every array whose last chunk is not whole.
-        (Checksums of whole chunks never change and live in `_checksums`.)
+        CRC32C of the padded last chunk, decoded, for each plane, of every array whose last chunk is
+        not whole. (Checksums of whole chunks never change and live in `_checksums`.)
     provenance
         JSON object: where the traces come from.
     """
@@ -78,7 +79,8 @@ class Manifest:
         return replace(self, generation=self.generation + 1, **changes)
 
     def to_attributes(self) -> dict:
-        """The group's attributes: the record with its checksum, and where columns are, for other Zarr clients."""
+        """The group's attributes: the record with its checksum, and where columns are, for other
+        Zarr clients."""
         record = {
             "format_version": FORMAT_VERSION,
             "uuid": self.uuid,
@@ -99,7 +101,9 @@ class Manifest:
         """Check and parse what `to_attributes` gave; raises FormatError."""
         record = attributes.get(KEY)
         if not isinstance(record, dict):
-            raise FormatError(f"{where}: expected a trace store, found a Zarr group without {KEY!r} in its attributes")
+            raise FormatError(
+                f"{where}: expected a trace store, found a Zarr group without {KEY!r} in its attributes"
+            )
         version = record.get("format_version")
         if isinstance(version, int) and version > FORMAT_VERSION:
             raise VersionError(
@@ -114,7 +118,9 @@ class Manifest:
         try:
             return _check(body)
         except (KeyError, TypeError, ValueError, SchemaError) as error:
-            raise CorruptError(f"{where}: expected a store's attributes, found a fault: {error}") from error
+            raise CorruptError(
+                f"{where}: expected a store's attributes, found a fault: {error}"
+            ) from error
 
 
 def _check(record: dict) -> Manifest:
@@ -122,30 +128,54 @@ def _check(record: dict) -> Manifest:
     record = {"run_sums": {}, **record}  # the first stores had none
     if record["format_version"] != FORMAT_VERSION:
         raise ValueError(f"format_version {record['format_version']!r}")
-    for key, kind in (("uuid", str), ("n_items", dict), ("tails", dict), ("run_sums", dict), ("provenance", dict)):
+    for key, kind in (
+        ("uuid", str),
+        ("n_items", dict),
+        ("tails", dict),
+        ("run_sums", dict),
+        ("provenance", dict),
+    ):
         if not isinstance(record[key], kind):
             raise ValueError(f"{key}: expected a {kind.__name__}, found {record[key]!r:.40}")
     schema = Schema.from_json(record["schema"], record["arrays"])
     runs = tuple((first, stop) for first, stop in record["runs"])
-    counts = [("generation", record["generation"]), ("n_rows", record["n_rows"]), *record["n_items"].items()]
-    for name, count in (*counts, *((f"runs[{i}]", row) for i, run in enumerate(runs) for row in run)):
+    counts = [
+        ("generation", record["generation"]),
+        ("n_rows", record["n_rows"]),
+        *record["n_items"].items(),
+    ]
+    for name, count in (
+        *counts,
+        *((f"runs[{i}]", row) for i, run in enumerate(runs) for row in run),
+    ):
         if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count < MAX_ITEMS:
             raise ValueError(f"{name}: expected a count, found {count!r:.40}")
     if (record["n_rows"] or record["n_items"]) and set(record["n_items"]) != set(schema.axes):
-        raise ValueError(f"n_items: expected the axes {schema.axes}, found {sorted(record['n_items'])}")
+        raise ValueError(
+            f"n_items: expected the axes {schema.axes}, found {sorted(record['n_items'])}"
+        )
     if not record["n_rows"] and any(record["n_items"].values()):
         raise ValueError(f"n_items: expected none without rows, found {record['n_items']!r:.100}")
     if record["n_items"].get(TRACE_ID, 0) < record["n_rows"]:
         raise ValueError(f"n_items: expected ids of at least {record['n_rows']} bytes")
     borders = [0, *(stop for _, stop in runs)]
-    if any(run != (first, run[1]) or run[1] <= first for run, first in zip(runs, borders, strict=False)):
+    if any(
+        run != (first, run[1]) or run[1] <= first for run, first in zip(runs, borders, strict=False)
+    ):
         raise ValueError(f"runs: expected row ranges without gaps, found {runs!r:.100}")
     if borders[-1] != record["n_rows"]:
-        raise ValueError(f"runs: expected them to end at row {record['n_rows']}, found {borders[-1]}")
+        raise ValueError(
+            f"runs: expected them to end at row {record['n_rows']}, found {borders[-1]}"
+        )
     for key, sums in (*record["tails"].items(), ("run_sums", list(record["run_sums"].values()))):
-        if not isinstance(sums, list) or not all(isinstance(n, int) and 0 <= n < 2**32 for n in sums):
+        if not isinstance(sums, list) or not all(
+            isinstance(n, int) and 0 <= n < 2**32 for n in sums
+        ):
             raise ValueError(f"{key}: expected checksums, found {sums!r:.40}")
-    same = {key: record[key] for key in ("uuid", "generation", "n_rows", "n_items", "run_sums", "tails", "provenance")}
+    same = {
+        key: record[key]
+        for key in ("uuid", "generation", "n_rows", "n_items", "run_sums", "tails", "provenance")
+    }
     manifest = Manifest(schema, runs=runs, **same)
     for axis in schema.axes:
         offsets_layout(axis).check_size(manifest.n_rows + 1)
@@ -176,16 +206,22 @@ def read_manifest(root: str | Path) -> Manifest:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotFoundError(_nothing_there(Path(root))) from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise NotFoundError(f"{str(root)!r}: expected a readable trace store, found: {error}") from error
+        raise NotFoundError(
+            f"{str(root)!r}: expected a readable trace store, found: {error}"
+        ) from error
     if len(text) > MAX_FILE_BYTES:
         raise FormatError(f"{path}: expected at most {MAX_FILE_BYTES} bytes of JSON, found more")
     try:
         group = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise CorruptError(f"{path}: expected JSON, found a fault: {error}; restore it from a copy") from error
+        raise CorruptError(
+            f"{path}: expected JSON, found a fault: {error}; restore it from a copy"
+        ) from error
     attributes = group.get("attributes") if isinstance(group, dict) else None
     if not isinstance(attributes, dict) or group.get("node_type") != "group":
-        raise FormatError(f"{path}: expected a Zarr v3 group with attributes, found another document")
+        raise FormatError(
+            f"{path}: expected a Zarr v3 group with attributes, found another document"
+        )
     return Manifest.from_attributes(attributes, str(path))
 
 
@@ -195,5 +231,11 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def _nothing_there(root: Path) -> str:
-    found = "no such path" if not root.exists() else "a file" if root.is_file() else f"no {GROUP_FILE} in it"
+    found = (
+        "no such path"
+        if not root.exists()
+        else "a file"
+        if root.is_file()
+        else f"no {GROUP_FILE} in it"
+    )
     return f"{root}: expected a trace store (a directory with {GROUP_FILE}), found {found}; check the path"

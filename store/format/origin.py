@@ -1,7 +1,9 @@
-"""Are traces of two stores comparable? What their provenance says of the model, its layers and the prompts. Pure.
+"""Are traces of two stores comparable? What their provenance says of the model, its layers and the
+prompts. Pure.
 
-Traces of other weights, other layers or other prompts are other data: a detector that was trained on the ones says
-nothing about the others, though the shapes may fit. Only what both sides record is compared.
+Traces of other weights, other layers or other prompts are other data: a detector that was trained
+on the ones says nothing about the others, though the shapes may fit. Only what both sides record is
+compared.
 """
 
 import re
@@ -23,7 +25,9 @@ ORIGIN_KEYS = (
     "prompt_template",
     CHAT,
 )
-_DAY = re.compile(r"\d+|(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mon|tue|wed|thu|fri|sat|sun)[a-z]*", re.I)
+_DAY = re.compile(
+    r"\d+|(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mon|tue|wed|thu|fri|sat|sun)[a-z]*", re.I
+)
 
 
 class Difference(NamedTuple):
@@ -35,7 +39,8 @@ class Difference(NamedTuple):
 
 
 def origins_of(provenance: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What a store records of where its traces come from: an entry for each origin, through all merges, each once.
+    """What a store records of where its traces come from: an entry for each origin, through all
+    merges, each once.
 
     Returns
     -------
@@ -47,7 +52,8 @@ def origins_of(provenance: Mapping[str, Any]) -> list[dict[str, Any]]:
         origin = {key: record[key] for key in ORIGIN_KEYS if key in record}
         if "prompt_template" in record:
             chat = record.get("chat_prompt")
-            origin[CHAT] = _DAY.sub("", chat) if isinstance(chat, str) else None  # which may name the day
+            # which may name the day
+            origin[CHAT] = _DAY.sub("", chat) if isinstance(chat, str) else None
         if origin not in found:
             found.append(origin)
     return found
@@ -67,7 +73,8 @@ def records_of(provenance: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def find_difference(
     known: Iterable[Mapping[str, Any]], origin: Mapping[str, Any], without: Iterable[str] = ()
 ) -> Difference | None:
-    """The first thing in which an origin differs from the known one that is most like it; None if one agrees.
+    """The first thing in which an origin differs from the known one that is most like it; None if
+    one agrees.
 
     Parameters
     ----------
@@ -83,6 +90,10 @@ def find_difference(
     return closest[0] if closest else None
 
 
-def _differences(expected: Mapping[str, Any], found: Mapping[str, Any], without: set[str]) -> list[Difference]:
+def _differences(
+    expected: Mapping[str, Any], found: Mapping[str, Any], without: set[str]
+) -> list[Difference]:
     both = [key for key in ORIGIN_KEYS if key in expected and key in found and key not in without]
-    return [Difference(key, expected[key], found[key]) for key in both if expected[key] != found[key]]
+    return [
+        Difference(key, expected[key], found[key]) for key in both if expected[key] != found[key]
+    ]

@@ -1,9 +1,9 @@
 """Where things are: rows -> item ranges -> pieces of shards, and trace ids -> rows. Pure, no I/O.
 
-The id table is a short list of *runs*. A run covers a range of rows and holds their 64-bit id hashes in
-ascending order beside the rows. A commit adds one run and merges it with its neighbours while they are
-less than twice its size, as a log-structured merge tree does: at most log2(n) runs, and every id is
-written O(log n) times however often one commits.
+The id table is a short list of *runs*. A run covers a range of rows and holds their 64-bit id
+hashes in ascending order beside the rows. A commit adds one run and merges it with its neighbours
+while they are less than twice its size, as a log-structured merge tree does: at most log2(n) runs,
+and every id is written O(log n) times however often one commits.
 """
 
 import hashlib
@@ -12,7 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Piece", "build_run", "hash_ids", "packed_offsets", "plan_pieces", "plan_runs", "rows_with_hash"]
+__all__ = [
+    "Piece",
+    "build_run",
+    "hash_ids",
+    "packed_offsets",
+    "plan_pieces",
+    "plan_runs",
+    "rows_with_hash",
+]
 
 
 class Piece(NamedTuple):
@@ -25,7 +33,8 @@ class Piece(NamedTuple):
 
 
 def packed_offsets(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-    """Offsets of a packed batch: int64 `(n + 1,)`, from the item ranges `starts`, `stops` int64 `(n,)`."""
+    """Offsets of a packed batch: int64 `(n + 1,)`, from the item ranges `starts`, `stops` int64
+    `(n,)`."""
     offsets = np.zeros(len(starts) + 1, np.int64)
     np.cumsum(stops - starts, out=offsets[1:])
     return offsets
@@ -47,7 +56,8 @@ def plan_pieces(starts: np.ndarray, stops: np.ndarray, shard_items: int) -> list
     starts, stops = starts[filled], stops[filled]
     if not len(starts):
         return []
-    border = np.flatnonzero(starts[1:] != stops[:-1]) + 1  # where the next range does not touch the last
+    # where the next range does not touch the last
+    border = np.flatnonzero(starts[1:] != stops[:-1]) + 1
     starts = starts[np.r_[0, border]]
     stops = stops[np.r_[border - 1, len(stops) - 1]]
     first, last = starts // shard_items, (stops - 1) // shard_items
@@ -63,7 +73,9 @@ def plan_pieces(starts: np.ndarray, stops: np.ndarray, shard_items: int) -> list
 
 def hash_ids(ids: Iterable[str]) -> np.ndarray:
     """64-bit BLAKE2b of every id's UTF-8 bytes: uint64 `(n,)`."""
-    digests = b"".join(hashlib.blake2b(i.encode(errors="surrogatepass"), digest_size=8).digest() for i in ids)
+    digests = b"".join(
+        hashlib.blake2b(i.encode(errors="surrogatepass"), digest_size=8).digest() for i in ids
+    )
     return np.frombuffer(digests, "<u8")
 
 
@@ -82,7 +94,9 @@ def rows_with_hash(hashes: np.ndarray, rows: np.ndarray, wanted: np.uint64) -> S
     return rows[start:stop].tolist()
 
 
-def plan_runs(runs: Sequence[tuple[int, int]], n_rows: int) -> tuple[tuple[tuple[int, int], ...], int]:
+def plan_runs(
+    runs: Sequence[tuple[int, int]], n_rows: int
+) -> tuple[tuple[tuple[int, int], ...], int]:
     """Which runs to keep when rows were added, and the first row of the run to build.
 
     Returns

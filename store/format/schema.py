@@ -68,7 +68,8 @@ SHARD_BYTES = 128 * 1024 * 1024  # 4,000 files for 500 GB; the most that an appe
 MAX_COLUMNS = 1024
 MAX_ITEM_BYTES = 2**31  # and of a compressed chunk, which is decoded whole
 MAX_ITEM_AXES = 32  # NumPy has 64, and views need some for themselves
-MAX_SHARDS = 2**17  # of an array: 16 TiB in shards of the usual size; a bound on what has to be looked for
+# of an array: 16 TiB in shards of the usual size; a bound on what has to be looked for
+MAX_SHARDS = 2**17
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 DTYPES = ("bool", *_INTEGERS, "float16", "float32", "float64", "bfloat16", "utf8")
@@ -110,7 +111,9 @@ class Column:
     def __post_init__(self) -> None:
         for name in ("item_shape", "axis_names", "split"):
             value = getattr(self, name)
-            object.__setattr__(self, name, (value,) if isinstance(value, str | int) else tuple(value))
+            object.__setattr__(
+                self, name, (value,) if isinstance(value, str | int) else tuple(value)
+            )
         _check_column(self)
         chunk_bytes = CODED_CHUNK_BYTES if self.codec else CHUNK_BYTES
         chunk_items = self.chunk_items or max(1, chunk_bytes // self.plane_item_bytes)
@@ -118,9 +121,13 @@ class Column:
         object.__setattr__(self, "chunk_items", chunk_items)
         object.__setattr__(self, "shard_items", self.shard_items or chunk_items * n_chunks)
         if self.codec and chunk_items * self.plane_item_bytes > MAX_ITEM_BYTES:
-            raise SchemaError(f"chunk_items: expected compressed chunks of at most {MAX_ITEM_BYTES} bytes, found more")
+            raise SchemaError(
+                f"chunk_items: expected compressed chunks of at most {MAX_ITEM_BYTES} bytes, found more"
+            )
         if self.shard_items % chunk_items:
-            raise SchemaError(f"shard_items: expected a multiple of {chunk_items=}, found {self.shard_items}")
+            raise SchemaError(
+                f"shard_items: expected a multiple of {chunk_items=}, found {self.shard_items}"
+            )
 
     @property
     def is_text(self) -> bool:
@@ -151,14 +158,19 @@ class Column:
         return self.item_bytes // math.prod(self.item_shape[i] for i in self.split_axes)
 
     def to_json(self) -> dict:
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        return {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in asdict(self).items()
+        }
 
     @classmethod
     def from_json(cls, data: object) -> "Column":
         """The column that `to_json` gave; raises SchemaError for anything else."""
         known = {field.name for field in fields(cls)}
         if not isinstance(data, dict) or set(data) != known:
-            raise SchemaError(f"a column's description: expected the keys {sorted(known)}, found {data!r:.200}")
+            raise SchemaError(
+                f"a column's description: expected the keys {sorted(known)}, found {data!r:.200}"
+            )
         return cls(**data)
 
 
@@ -167,11 +179,17 @@ def _check_column(column: Column) -> None:
     if column.dtype not in DTYPES:
         raise SchemaError(f"dtype: expected one of {', '.join(DTYPES)}, found {column.dtype!r}")
     if len(column.item_shape) > MAX_ITEM_AXES:
-        raise SchemaError(f"item_shape: expected at most {MAX_ITEM_AXES} axes, found {len(column.item_shape)}")
+        raise SchemaError(
+            f"item_shape: expected at most {MAX_ITEM_AXES} axes, found {len(column.item_shape)}"
+        )
     if not all(_is_count(n) for n in column.item_shape):
-        raise SchemaError(f"item_shape: expected positive integers, found {column.item_shape!r:.200}")
+        raise SchemaError(
+            f"item_shape: expected positive integers, found {column.item_shape!r:.200}"
+        )
     if column.item_bytes > MAX_ITEM_BYTES:
-        raise SchemaError(f"item_shape: expected an item of at most {MAX_ITEM_BYTES} bytes, found {column.item_bytes}")
+        raise SchemaError(
+            f"item_shape: expected an item of at most {MAX_ITEM_BYTES} bytes, found {column.item_bytes}"
+        )
     if column.is_text and (column.item_shape or column.axis is not None):
         raise SchemaError("a utf8 column is one string a row: leave item_shape and axis out")
     if column.codec is not None:
@@ -179,17 +197,23 @@ def _check_column(column: Column) -> None:
     if column.axis is not None:
         check_name(column.axis, "axis")
     if column.axis_names and len(column.axis_names) != len(column.item_shape):
-        raise SchemaError(f"axis_names: expected {len(column.item_shape)} names, found {column.axis_names!r:.200}")
+        raise SchemaError(
+            f"axis_names: expected {len(column.item_shape)} names, found {column.axis_names!r:.200}"
+        )
     for name in column.axis_names:
         check_name(name, "axis_names")
     if len(set(column.axis_names)) != len(column.axis_names):
         raise SchemaError(f"axis_names: expected different names, found {list(column.axis_names)}")
     if not set(column.split) <= set(column.axis_names):
-        raise SchemaError(f"split: expected some of {column.axis_names}, found {column.split!r:.200}")
+        raise SchemaError(
+            f"split: expected some of {column.axis_names}, found {column.split!r:.200}"
+        )
     for name in ("chunk_items", "shard_items"):
         value = getattr(column, name)
         if value is not None and not _is_count(value):
-            raise SchemaError(f"{name}: expected a positive integer below 2**40, found {value!r:.200}")
+            raise SchemaError(
+                f"{name}: expected a positive integer below 2**40, found {value!r:.200}"
+            )
 
 
 def _is_count(value: object) -> bool:
@@ -199,7 +223,9 @@ def _is_count(value: object) -> bool:
 def check_name(name: object, what: str) -> None:
     """Names become directories: refuse whatever could leave the store or hide in it."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise SchemaError(f"{what}: expected a letter, then at most 63 letters, digits or '_', found {name!r:.200}")
+        raise SchemaError(
+            f"{what}: expected a letter, then at most 63 letters, digits or '_', found {name!r:.200}"
+        )
 
 
 class Schema:
@@ -213,7 +239,9 @@ class Schema:
         Name -> array, of the columns that were replaced; the others are in the array of their name.
     """
 
-    def __init__(self, columns: Mapping[str, Column], arrays: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, columns: Mapping[str, Column], arrays: Mapping[str, str] | None = None
+    ) -> None:
         self.columns: dict[str, Column] = dict(columns)
         self.arrays: dict[str, str] = dict(arrays or {})
         if len(self.columns) > MAX_COLUMNS:
@@ -221,16 +249,24 @@ class Schema:
         for name, column in self.columns.items():
             check_name(name, "column name")
             if not isinstance(column, Column):
-                raise SchemaError(f"column {name!r}: expected a Column, found {type(column).__name__}")
+                raise SchemaError(
+                    f"column {name!r}: expected a Column, found {type(column).__name__}"
+                )
         for name, array in self.arrays.items():
             version = array.removeprefix(name) if isinstance(array, str) else ""
             if name not in self.columns or not _VERSION.fullmatch(version):
-                raise SchemaError(f"arrays: expected a column's name, '@' and a number, found {name!r}: {array!r:.200}")
+                raise SchemaError(
+                    f"arrays: expected a column's name, '@' and a number, found {name!r}: {array!r:.200}"
+                )
         if TRACE_ID in self.columns:
-            raise SchemaError(f"column {TRACE_ID!r}: every store has it; leave it out of the schema")
+            raise SchemaError(
+                f"column {TRACE_ID!r}: every store has it; leave it out of the schema"
+            )
         shared = {c.axis for c in self.columns.values()} & {TRACE_ID, *self.text_columns}
         if shared:
-            raise SchemaError(f"axis {sorted(shared)[0]!r}: a utf8 column of that name owns it; choose another name")
+            raise SchemaError(
+                f"axis {sorted(shared)[0]!r}: a utf8 column of that name owns it; choose another name"
+            )
 
     @cached_property
     def text_columns(self) -> list[str]:
@@ -386,7 +422,9 @@ class ArrayLayout:
         n_split = len(self.split_axes)
         rest = iter(range(n_split + 1, planes.ndim))
         cut = iter(range(n_split))
-        axes = [next(cut) if i in self.split_axes else next(rest) for i in range(len(self.item_shape))]
+        axes = [
+            next(cut) if i in self.split_axes else next(rest) for i in range(len(self.item_shape))
+        ]
         return planes.transpose(n_split, *axes)
 
 
@@ -397,7 +435,9 @@ def offsets_layout(axis: str) -> ArrayLayout:
 
 def checksums_layout(checked: ArrayLayout) -> ArrayLayout:
     """The checksums of a raw array: uint32 `(n_chunks, n_planes)`."""
-    return _plain_layout(f"_checksums/{checked.path.removeprefix('_').replace('/', '.')}", "<u4", (checked.n_planes,))
+    return _plain_layout(
+        f"_checksums/{checked.path.removeprefix('_').replace('/', '.')}", "<u4", (checked.n_planes,)
+    )
 
 
 def index_layouts(run: str, n_rows: int) -> tuple[ArrayLayout, ArrayLayout]:
@@ -412,5 +452,13 @@ def index_layouts(run: str, n_rows: int) -> tuple[ArrayLayout, ArrayLayout]:
 
 def _plain_layout(path: str, dtype: str, item_shape: tuple[int, ...]) -> ArrayLayout:
     item_bytes = np.dtype(dtype).itemsize * math.prod(item_shape)
-    chunk_items = max(1, CHUNK_BYTES // 16 // item_bytes)  # small arrays: 4 KiB, the padding of a tail
-    return ArrayLayout(path, np.dtype(dtype), item_shape, (), chunk_items, chunk_items * (SHARD_BYTES // CHUNK_BYTES))
+    # small arrays: 4 KiB, the padding of a tail
+    chunk_items = max(1, CHUNK_BYTES // 16 // item_bytes)
+    return ArrayLayout(
+        path,
+        np.dtype(dtype),
+        item_shape,
+        (),
+        chunk_items,
+        chunk_items * (SHARD_BYTES // CHUNK_BYTES),
+    )

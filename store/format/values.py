@@ -1,7 +1,8 @@
 """Python values -> items as stored, and back. Pure.
 
-What does not fit is a SchemaError: nothing is truncated or wrapped, and no array or tensor is ever rounded. Only
-Python's own floats, which have a precision nobody chose, are rounded to a floating column's.
+What does not fit is a SchemaError: nothing is truncated or wrapped, and no array or tensor is ever
+rounded. Only Python's own floats, which have a precision nobody chose, are rounded to a floating
+column's.
 """
 
 from itertools import pairwise
@@ -30,12 +31,15 @@ def encode_text(text: object, where: str) -> np.ndarray:
 
 
 def decode_texts(values: np.ndarray, offsets: np.ndarray, where: str) -> list[str]:
-    """The strings packed in `values` uint8, at the borders `offsets` `(n + 1,)`; raises CorruptError."""
+    """The strings packed in `values` uint8, at the borders `offsets` `(n + 1,)`; raises
+    CorruptError."""
     data, borders = values.tobytes(), offsets.tolist()
     try:
         return [data[a:b].decode() for a, b in pairwise(borders)]
     except UnicodeDecodeError as error:
-        raise CorruptError(f"{where}: expected UTF-8, found {error}; restore it from a copy") from error
+        raise CorruptError(
+            f"{where}: expected UTF-8, found {error}; restore it from a copy"
+        ) from error
 
 
 def encode_value(value: object, column: Column, where: str) -> np.ndarray:
@@ -43,7 +47,8 @@ def encode_value(value: object, column: Column, where: str) -> np.ndarray:
 
     Returns
     -------
-    `(n, *item_shape)` of the stored dtype, with n = 1 for a fixed column; may share `value`'s memory.
+    `(n, *item_shape)` of the stored dtype, with n = 1 for a fixed column; may share `value`'s
+    memory.
 
     Raises
     ------
@@ -58,7 +63,9 @@ def encode_value(value: object, column: Column, where: str) -> np.ndarray:
     if array.shape[1:] != column.item_shape or array.ndim != 1 + len(column.item_shape):
         expected = ("n", *column.item_shape) if column.axis else column.item_shape
         found = array.shape if column.axis else array.shape[1:]
-        raise SchemaError(f"{where}: expected shape ({', '.join(map(str, expected))}), found {found}")
+        raise SchemaError(
+            f"{where}: expected shape ({', '.join(map(str, expected))}), found {found}"
+        )
     return array
 
 
@@ -71,12 +78,17 @@ def _as_array(value: object, column: Column, where: str) -> np.ndarray:
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise SchemaError(f"{where}: expected an array, found {type(value).__name__}: {error}") from error
+        raise SchemaError(
+            f"{where}: expected an array, found {type(value).__name__}: {error}"
+        ) from error
     if column.dtype == "bfloat16":
-        raise SchemaError(f"{where}: expected a torch.bfloat16 tensor, found {array.dtype}; convert it first")
+        raise SchemaError(
+            f"{where}: expected a torch.bfloat16 tensor, found {array.dtype}; convert it first"
+        )
     if array.dtype == column.storage_dtype:
         return array
-    if not array.size and not isinstance(value, np.ndarray):  # an empty list has no dtype of its own
+    # an empty list has no dtype of its own
+    if not array.size and not isinstance(value, np.ndarray):
         return array.astype(column.storage_dtype)
     return _convert(array, column.storage_dtype, where, _is_literal(value))
 
@@ -87,7 +99,9 @@ def _convert(array: np.ndarray, dtype: np.dtype, where: str, literal: bool) -> n
         limits = np.iinfo(dtype)
         if array.size and (int(array.min()) < limits.min or int(array.max()) > limits.max):
             found = f"{array.min()} to {array.max()}"
-            raise SchemaError(f"{where}: expected integers from {limits.min} to {limits.max}, found {found}")
+            raise SchemaError(
+                f"{where}: expected integers from {limits.min} to {limits.max}, found {found}"
+            )
         return array.astype(dtype)
     if np.can_cast(array.dtype, dtype, "safe"):
         return array.astype(dtype)
@@ -97,7 +111,9 @@ def _convert(array: np.ndarray, dtype: np.dtype, where: str, literal: bool) -> n
         if np.array_equal(np.isfinite(converted), np.isfinite(array)):
             return converted
         largest = np.nanmax(np.abs(array))
-        raise SchemaError(f"{where}: expected numbers that {dtype.name} can hold, found up to {largest}")
+        raise SchemaError(
+            f"{where}: expected numbers that {dtype.name} can hold, found up to {largest}"
+        )
     raise SchemaError(f"{where}: expected {dtype.name}, found {array.dtype.name}; convert it first")
 
 

@@ -1,7 +1,8 @@
 """The `zarr.json` files, as zarr-python itself writes them; the only module that imports zarr.
 
-Nothing here touches a store's files: zarr writes into a dictionary, and we take the text. It is imported when a
-writer first needs it: whoever only reads, every worker process among them, starts without it.
+Nothing here touches a store's files: zarr writes into a dictionary, and we take the text. It is
+imported when a writer first needs it: whoever only reads, every worker process among them, starts
+without it.
 """
 
 import json
@@ -67,7 +68,10 @@ def _compressors(codec: str | None) -> list | None:
         return [ZstdCodec(level=parsed.level), Crc32cCodec()]
     if parsed.name == "gzip":
         return [GzipCodec(level=parsed.level), Crc32cCodec()]
-    return [BloscCodec(cname=parsed.cname, clevel=parsed.level, shuffle=parsed.shuffle), Crc32cCodec()]
+    return [
+        BloscCodec(cname=parsed.cname, clevel=parsed.level, shuffle=parsed.shuffle),
+        Crc32cCodec(),
+    ]
 
 
 def _text(document: dict) -> bytes:

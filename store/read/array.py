@@ -1,7 +1,7 @@
 """One array over its shards, read: `RawArray` through maps, `CodedArray` through decoded chunks.
 
-They know items and shards, not rows, ids or strings. Every read is checked against the number of items
-that the manifest states, so nothing beyond a commit is ever seen.
+They know items and shards, not rows, ids or strings. Every read is checked against the number of
+items that the manifest states, so nothing beyond a commit is ever seen.
 """
 
 import mmap
@@ -26,7 +26,8 @@ __all__ = ["CodedArray", "Destination", "RawArray", "open_array"]
 
 MAX_MAPS = 1024
 IDLE_CHUNK_BYTES = 8 * 1024 * 1024
-JOINED_BYTES = 8 * 1024  # ranges shorter than this are gathered by one call, without a Python step each
+# ranges shorter than this are gathered by one call, without a Python step each
+JOINED_BYTES = 8 * 1024
 SHARED_BYTES = 4 * 1024 * 1024  # reads larger than this are worth sharing among threads
 
 Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]
@@ -43,9 +44,11 @@ class Destination(NamedTuple):
     empty
         (shape, dtype) -> uninitialised memory.
     share
-        (work, items): calls `work` with lists that together hold the items, one after the other or in threads.
+        (work, items): calls `work` with lists that together hold the items, one after the other or
+        in threads.
     only
-        Whether every array must lie in this memory; else what was gathered elsewhere may stay there.
+        Whether every array must lie in this memory; else what was gathered elsewhere may stay
+        there.
     """
 
     empty: Empty = np.empty
@@ -72,7 +75,8 @@ PLAIN = Destination()
 
 
 class Visit(NamedTuple):
-    """Items `start:stop` of a chunk go to items `at:` of the packed batch; the chunk is needed again at `next_use`."""
+    """Items `start:stop` of a chunk go to items `at:` of the packed batch; the chunk is needed
+    again at `next_use`."""
 
     chunk: int
     start: int
@@ -100,10 +104,22 @@ def open_array(
     check
         What is committed: if given, every chunk is checked before it is used.
     inode
-        Number of the directory that was opened: a shard of another one, that has taken its place, is refused.
+        Number of the directory that was opened: a shard of another one, that has taken its place,
+        is refused.
     """
-    common = (root, array.layout, array.n_items, max_maps, check and ChunkSums(root, array, check), inode)
-    return RawArray(*common) if array.layout.codec is None else CodedArray(*common, cache or ChunkCache(0))
+    common = (
+        root,
+        array.layout,
+        array.n_items,
+        max_maps,
+        check and ChunkSums(root, array, check),
+        inode,
+    )
+    return (
+        RawArray(*common)
+        if array.layout.codec is None
+        else CodedArray(*common, cache or ChunkCache(0))
+    )
 
 
 class ChunkSums:
@@ -127,7 +143,9 @@ class ChunkSums:
         n_whole, n_tail = self._whole.n_items, self._tail.size
         if n_tail != self._n_tail:
             expected = f"{self._n_tail} checksums of its last chunk"
-            raise CorruptError(f"array {self._whole.layout.path!r}: expected {expected}, found {n_tail}; {RESTORE}")
+            raise CorruptError(
+                f"array {self._whole.layout.path!r}: expected {expected}, found {n_tail}; {RESTORE}"
+            )
         try:
             whole = self._whole.read(min(start, n_whole), min(stop, n_whole))
         except DamagedItemsError as error:  # its items are chunks: nobody must take them for rows
@@ -174,16 +192,22 @@ class _Array:
         found = self._shards.get(number)
         if found is None:
             found = self._shards[number] = self._open_shard(number)
-            for oldest in list(self._shards)[: max(0, len(self._shards) - self.max_maps)]:  # a copy: threads go on
+            # a copy: threads go on
+            for oldest in list(self._shards)[: max(0, len(self._shards) - self.max_maps)]:
                 self._shards.pop(oldest, None)
         return found
 
     def _open_shard(self, number: int) -> RawShard | CodedShard:
-        n_items, first = self.layout.items_in_shard(number, self.n_items), number * self.layout.shard_items
+        n_items, first = (
+            self.layout.items_in_shard(number, self.n_items),
+            number * self.layout.shard_items,
+        )
         try:
             opened = self.shard_type(self.root, self.layout, number, n_items)
             if self.inode not in (None, self.root.stat().st_ino):
-                raise CorruptError(f"{self.root}: expected what was opened, found another store there; open it again")
+                raise CorruptError(
+                    f"{self.root}: expected what was opened, found another store there; open it again"
+                )
         except (CorruptError, FileNotFoundError) as error:
             raise DamagedItemsError(str(error), (first, first + n_items)) from error
         return opened
@@ -193,27 +217,41 @@ class _Array:
         for number in dict.fromkeys(numbers):
             self.shard(number)
 
-    def faults(self, start: int, stop: int, planes: list[int] | None = None) -> Iterator[DamagedItemsError]:
-        """The chunks among `start:stop` that have other checksums than they should; all planes by default."""
+    def faults(
+        self, start: int, stop: int, planes: list[int] | None = None
+    ) -> Iterator[DamagedItemsError]:
+        """The chunks among `start:stop` that have other checksums than they should; all planes by
+        default."""
         expected, k = self.sums.read(start, stop), self.layout.shard_chunks
         for number in range(start // k, -(-stop // k)):
-            first, last, shard = max(start, number * k), min(stop, (number + 1) * k), self.shard(number)
+            first, last, shard = (
+                max(start, number * k),
+                min(stop, (number + 1) * k),
+                self.shard(number),
+            )
             for plane in range(self.layout.n_planes) if planes is None else planes:
                 sums = expected[first - start : last - start, plane].tolist()
                 found = shard.checksums(first - number * k, last - number * k, plane)
-                wrong = [i for i in range(last - first) if found[i] != sums[i]] if found != sums else []
+                wrong = (
+                    [i for i in range(last - first) if found[i] != sums[i]] if found != sums else []
+                )
                 for i in wrong:
                     where = f"{shard.where}, chunk {first + i - number * k}"
                     where += f", plane {plane}" * (self.layout.n_planes > 1)
-                    text = f"{where}: expected checksum {sums[i]:08x}, found {found[i]:08x}; {RESTORE}"
+                    text = (
+                        f"{where}: expected checksum {sums[i]:08x}, found {found[i]:08x}; {RESTORE}"
+                    )
                     yield DamagedItemsError(text, self._items_of(first + i))
 
     def _items_of(self, chunk: int) -> tuple[int, int]:
         k = self.layout.chunk_items
         return chunk * k, min(self.n_items, (chunk + 1) * k)
 
-    def check(self, starts: np.ndarray, stops: np.ndarray, select: Select = (), into: Destination = PLAIN) -> None:
-        """Check the chunks that hold the items of the ranges `starts:stops`, int64 `(n,)`; nothing without `sums`.
+    def check(
+        self, starts: np.ndarray, stops: np.ndarray, select: Select = (), into: Destination = PLAIN
+    ) -> None:
+        """Check the chunks that hold the items of the ranges `starts:stops`, int64 `(n,)`; nothing
+        without `sums`.
 
         Raises
         ------
@@ -222,7 +260,9 @@ class _Array:
         """
         if self.sums is None:
             return
-        self.open_shards(piece.shard for piece in plan_pieces(starts, stops, self.layout.shard_items))
+        self.open_shards(
+            piece.shard for piece in plan_pieces(starts, stops, self.layout.shard_items)
+        )
         needed = np.unique(_cells(starts, stops, self.layout.chunk_items)[1])
         planes = self._planes(select).tolist()
 
@@ -234,9 +274,14 @@ class _Array:
         into.run(run, _stretches(needed), len(needed) * len(planes) * self.layout.chunk_bytes)
 
     def selected_shape(self, select: Select) -> tuple[int, ...]:
-        """Shape of an item of which only `select`, a slice an axis, is read (all of it if empty)."""
+        """Shape of an item of which only `select`, a slice an axis, is read (all of it if
+        empty)."""
         shape = self.layout.item_shape
-        return tuple(len(range(n)[part]) for part, n in zip(select, shape, strict=True)) if select else shape
+        return (
+            tuple(len(range(n)[part]) for part, n in zip(select, shape, strict=True))
+            if select
+            else shape
+        )
 
     def _plane_parts(self, select: Select) -> list[slice]:
         """The selected planes, a slice a split axis."""
@@ -247,7 +292,13 @@ class _Array:
         grid = np.arange(self.layout.n_planes).reshape(self.layout.plane_grid)
         return grid[tuple(self._plane_parts(select))].ravel()
 
-    def advise(self, starts: np.ndarray, stops: np.ndarray, select: Select, advice: int = mmap.MADV_WILLNEED) -> None:
+    def advise(
+        self,
+        starts: np.ndarray,
+        stops: np.ndarray,
+        select: Select,
+        advice: int = mmap.MADV_WILLNEED,
+    ) -> None:
         """Tell the kernel that the items of these ranges will be read; returns before they are."""
         planes = self._planes(select)
         for number, start, stop, _ in plan_pieces(starts, stops, self.layout.shard_items):
@@ -313,25 +364,31 @@ class RawArray(_Array):
         def copy(pieces: list[Piece]) -> None:
             for number, start, stop, at in pieces:
                 items = self.shard(number).items[start:stop]
-                np.copyto(out[at : at + stop - start], items[(slice(None), *select)] if select else items)
+                np.copyto(
+                    out[at : at + stop - start], items[(slice(None), *select)] if select else items
+                )
 
         into.run(copy, wanted, out.nbytes)
         return out
 
     def _join(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-        """Many short ranges: one call of `join` over slices of the maps' bytes, or NumPy's gather if all are alike."""
+        """Many short ranges: one call of `join` over slices of the maps' bytes, or NumPy's gather
+        if all are alike."""
         layout, n, lengths = self.layout, self.layout.item_bytes, stops - starts
         shards = starts // layout.shard_items
         begins = starts - shards * layout.shard_items
         ends = begins + lengths
-        if lengths.min() == 0 or ends.max() > layout.shard_items:  # an empty range, or one over the end of a shard
+        # an empty range, or one over the end of a shard
+        if lengths.min() == 0 or ends.max() > layout.shard_items:
             pieces = plan_pieces(starts, stops, layout.shard_items)
             parts = [self.shard(s).memory[a * n : b * n] for s, a, b, _ in pieces]
         elif (number := int(shards[0])) == shards.min() == shards.max():
             if lengths.min() == lengths.max():
                 return self._equal(number, begins, int(lengths[0]))
             memory = self.shard(number).memory
-            parts = [memory[a:b] for a, b in zip((begins * n).tolist(), (ends * n).tolist(), strict=True)]
+            parts = [
+                memory[a:b] for a, b in zip((begins * n).tolist(), (ends * n).tolist(), strict=True)
+            ]
         else:
             numbers = shards.tolist()
             memories = {number: self.shard(number).memory for number in set(numbers)}
@@ -341,10 +398,13 @@ class RawArray(_Array):
         return np.frombuffer(joined, layout.dtype).reshape(-1, *layout.item_shape)
 
     def _equal(self, shard: int, starts: np.ndarray, length: int) -> np.ndarray:
-        """Short ranges of one length in one shard: NumPy's own gather, over every window of that length."""
+        """Short ranges of one length in one shard: NumPy's own gather, over every window of that
+        length."""
         items = self.shard(shard).items
         shape = (len(items) - length + 1, length, *items.shape[1:])
-        windows = np.ndarray(shape, items.dtype, self.shard(shard).memory, 0, (items.strides[0], *items.strides))
+        windows = np.ndarray(
+            shape, items.dtype, self.shard(shard).memory, 0, (items.strides[0], *items.strides)
+        )
         return windows[starts].reshape(-1, *items.shape[1:])
 
     def take(
@@ -365,15 +425,17 @@ class RawArray(_Array):
         shards = positions // layout.shard_items
         for number in np.unique(shards).tolist():
             here = np.flatnonzero(shards == number)
-            out[here] = self.shard(number).items[(positions[here] - number * layout.shard_items, *select)]
+            out[here] = self.shard(number).items[
+                (positions[here] - number * layout.shard_items, *select)
+            ]
         return out
 
 
 class CodedArray(_Array):
     """A compressed array: only the chunks that a read needs are decoded.
 
-    A chunk that lies wholly inside a range goes straight into its place where that is contiguous; a chunk
-    that other ranges need too goes through the cache.
+    A chunk that lies wholly inside a range goes straight into its place where that is contiguous; a
+    chunk that other ranges need too goes through the cache.
 
     Parameters
     ----------
@@ -433,10 +495,17 @@ class CodedArray(_Array):
         visits = list(self._visits(starts, stops, offsets, next_use))
         self.open_shards(visit.chunk // layout.shard_chunks for visit in visits)
         out = into.empty((int(offsets[-1]), *self.selected_shape(select)), layout.dtype)
-        planes = np.moveaxis(out, [axis + 1 for axis in layout.split_axes], range(len(layout.split_axes)))
+        planes = np.moveaxis(
+            out, [axis + 1 for axis in layout.split_axes], range(len(layout.split_axes))
+        )
         inner = tuple(select[i] for i in range(len(select)) if i not in layout.split_axes)
-        grid = [range(n)[part] for part, n in zip(self._plane_parts(select), layout.plane_grid, strict=True)]
-        for place, plane in zip(product(*(range(len(axis)) for axis in grid)), product(*grid), strict=True):
+        grid = [
+            range(n)[part]
+            for part, n in zip(self._plane_parts(select), layout.plane_grid, strict=True)
+        ]
+        for place, plane in zip(
+            product(*(range(len(axis)) for axis in grid)), product(*grid), strict=True
+        ):
             number = int(np.ravel_multi_index(plane, layout.plane_grid)) if plane else 0
             read = partial(self._read_plane, number, planes[place], inner)
             into.run(read, visits, planes[place].nbytes)
@@ -472,7 +541,9 @@ class CodedArray(_Array):
         key = (self.layout.path, chunk, plane)
         found = self.cache.get(key, next_use)
         if found is None:
-            found = self._pool.empty((self.layout.chunk_items, *self.layout.plane_item_shape), self.layout.dtype)
+            found = self._pool.empty(
+                (self.layout.chunk_items, *self.layout.plane_item_shape), self.layout.dtype
+            )
             self._decode(chunk, plane, found)
             self.cache.put(key, found, next_use)
         return found
@@ -490,7 +561,8 @@ class CodedArray(_Array):
 
 
 def _cells(starts: np.ndarray, stops: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """The chunks of `n` items that ranges touch, range by range: (which range, which chunk), int64."""
+    """The chunks of `n` items that ranges touch, range by range: (which range, which chunk),
+    int64."""
     first = starts // n
     counts = np.where(stops > starts, -(-stops // n) - first, 0)
     i = np.repeat(np.arange(len(starts)), counts)

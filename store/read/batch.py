@@ -19,7 +19,8 @@ __all__ = ["Batch", "Ragged", "Row"]
 
 
 class Ragged(NamedTuple):
-    """Rows of different lengths, one behind the other; row i is `values[offsets[i] : offsets[i + 1]]`.
+    """Rows of different lengths, one behind the other; row i is `values[offsets[i] : offsets[i +
+    1]]`.
 
     Attributes
     ----------
@@ -43,7 +44,9 @@ class Ragged(NamedTuple):
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
         """Refused: the pair of values and offsets would be taken for two rows."""
-        raise TypeError("a ragged column is no array: use its .values and .offsets, or batch.padded(name)")
+        raise TypeError(
+            "a ragged column is no array: use its .values and .offsets, or batch.padded(name)"
+        )
 
 
 class Row(dict):
@@ -57,7 +60,9 @@ class Row(dict):
         Names of the ragged columns.
     """
 
-    def __init__(self, values: dict[str, Tensor | str], number: int, ragged: frozenset[str]) -> None:
+    def __init__(
+        self, values: dict[str, Tensor | str], number: int, ragged: frozenset[str]
+    ) -> None:
         super().__init__(values)
         self.number, self.ragged = number, ragged
 
@@ -68,8 +73,8 @@ class Row(dict):
 class Batch:
     """Packed rows, in the order they were asked for.
 
-    `batch[name]` is a `Ragged`, a tensor `(n_rows, *item_shape)` for a fixed column, or a list of strings.
-    `batch[i]` with an integer is row i as a `Row` of views, -1 for the last.
+    `batch[name]` is a `Ragged`, a tensor `(n_rows, *item_shape)` for a fixed column, or a list of
+    strings. `batch[i]` with an integer is row i as a `Row` of views, -1 for the last.
 
     Attributes
     ----------
@@ -103,15 +108,21 @@ class Batch:
             return self._row(int(key))
         if key not in self.columns:
             like = closest(str(key), self.columns)
-            raise NotFoundError(f"batch: expected a column of {list(self.columns)}, found {key!r:.200}{like}")
+            raise NotFoundError(
+                f"batch: expected a column of {list(self.columns)}, found {key!r:.200}{like}"
+            )
         return self.columns[key]
 
     def _row(self, i: int) -> Row:
         if not -len(self) <= i < len(self):
             first = 0 if i > 0 else -len(self)
-            raise IndexError(f"batch: expected a position from {first} to {len(self) - 1}, found {i}")
+            raise IndexError(
+                f"batch: expected a position from {first} to {len(self) - 1}, found {i}"
+            )
         i %= len(self)
-        values = {name: v.row(i) if isinstance(v, Ragged) else v[i] for name, v in self.columns.items()}
+        values = {
+            name: v.row(i) if isinstance(v, Ragged) else v[i] for name, v in self.columns.items()
+        }
         ragged = frozenset(name for name, v in self.columns.items() if isinstance(v, Ragged))
         return Row(values, int(self.rows[i]), ragged)
 
@@ -160,8 +171,8 @@ class Batch:
 
         Returns
         -------
-        A DataFrame of `n_rows` rows, indexed by `trace_id` if that was read, else by the row's number in the store,
-        as `row`. Each column keeps its dtype, but bfloat16 becomes float32.
+        A DataFrame of `n_rows` rows, indexed by `trace_id` if that was read, else by the row's
+        number in the store, as `row`. Each column keeps its dtype, but bfloat16 becomes float32.
 
         Raises
         ------
@@ -172,23 +183,30 @@ class Batch:
         """
         for name in columns or ():
             self[name]
-        has_one_value = {name: isinstance(v, list) or _is_scalars(v) for name, v in self.columns.items()}
+        has_one_value = {
+            name: isinstance(v, list) or _is_scalars(v) for name, v in self.columns.items()
+        }
         names = frame_columns(has_one_value, columns, "batch")
-        values = {name: self.columns[name] for name in names if name != TRACE_ID}  # which is the index
+        # which is the index
+        values = {name: self.columns[name] for name in names if name != TRACE_ID}
         if TRACE_ID in self.columns:
             return make_frame(values, self.columns[TRACE_ID], TRACE_ID)
         return make_frame(values, self.rows.tolist(), "row")
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
-        """Refused: `pandas.DataFrame(batch)` would make objects of the tensors, which compare as no numbers do."""
-        raise TypeError("a batch is no array: use batch.to_pandas() for scalars and texts, batch[name] for one column")
+        """Refused: `pandas.DataFrame(batch)` would make objects of the tensors, which compare as no
+        numbers do."""
+        raise TypeError(
+            "a batch is no array: use batch.to_pandas() for scalars and texts, batch[name] for one column"
+        )
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
         """The batch with its tensors on a device; `rows` and strings stay."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self, device: str | None = None) -> "Batch":
-        """The batch in page-locked memory, as torch's DataLoader asks for; `rows` and strings stay."""
+        """The batch in page-locked memory, as torch's DataLoader asks for; `rows` and strings
+        stay."""
         return self._map(lambda tensor: tensor.pin_memory())
 
     def _map(self, move: Callable[[Tensor], Tensor]) -> "Batch":
@@ -213,7 +231,9 @@ def _describe(value: Ragged | Tensor | list[str]) -> tuple[str, str]:
     return dtype, f"{shape} ragged" if isinstance(value, Ragged) else shape
 
 
-def map_columns(columns: dict[str, object], change: Callable[[object], object]) -> dict[str, object]:
+def map_columns(
+    columns: dict[str, object], change: Callable[[object], object]
+) -> dict[str, object]:
     """The columns with every tensor, or what stands for one, changed; texts stay."""
     changed: dict[int, object] = {}  # offsets that columns share change once, and stay shared
 

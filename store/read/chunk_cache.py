@@ -1,9 +1,10 @@
 """A cache of decoded chunks, bounded in bytes; knows nothing of files.
 
-Every entry carries when it will be needed again; the one needed last goes first. Under a known order that
-time is exact, and this is Belady's optimum (IBM Systems Journal 5, 1966); a chunk that would be needed later
-than all that are cached is not taken in at all. Without one, least recently used is the guess: what was not
-needed for long is not needed soon; and it is needed later than anything of which the time is known.
+Every entry carries when it will be needed again; the one needed last goes first. Under a known
+order that time is exact, and this is Belady's optimum (IBM Systems Journal 5, 1966); a chunk that
+would be needed later than all that are cached is not taken in at all. Without one, least recently
+used is the guess: what was not needed for long is not needed soon; and it is needed later than
+anything of which the time is known.
 """
 
 import heapq
@@ -17,7 +18,8 @@ import numpy as np
 
 __all__ = ["CacheStats", "ChunkCache"]
 
-_UNKNOWN = 2**60  # later than any visit that is known; minus the tick of its last use, so that recent ones stay
+# later than any visit that is known; minus the tick of its last use, so that recent ones stay
+_UNKNOWN = 2**60
 
 
 @dataclass
@@ -64,7 +66,8 @@ class ChunkCache:
         self.capacity_bytes = capacity_bytes
         self.stats = CacheStats()
         self._chunks: dict[Hashable, tuple[np.ndarray, float]] = {}
-        self._farthest: list[tuple[float, int, Hashable]] = []  # heap of (-next use, tie, key), some out of date
+        # heap of (-next use, tie, key), some out of date
+        self._farthest: list[tuple[float, int, Hashable]] = []
         self._clock = count()
         self._lock = threading.Lock()
 
@@ -114,7 +117,8 @@ class ChunkCache:
         return self.stats.bytes + n_bytes <= self.capacity_bytes or self._last_needed() > next_use
 
     def _last_needed(self) -> float:
-        """When the chunk that is needed last is needed; drops entries that are out of date on the way."""
+        """When the chunk that is needed last is needed; drops entries that are out of date on the
+        way."""
         while self._farthest:
             when, _, key = self._farthest[0]
             held = self._chunks.get(key)

@@ -1,4 +1,5 @@
-"""Scalars and texts as a pandas DataFrame; pandas is imported here only, when a frame is asked for."""
+"""Scalars and texts as a pandas DataFrame; pandas is imported here only, when a frame is asked
+for."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING

@@ -18,12 +18,17 @@ Run = tuple[int, int]
 
 def read_run(root: Path, run: Run, inode: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """A run's hashes, uint64 ascending, and their rows, int64; mapped. Raises CorruptError."""
-    return tuple(open_array(root, array, inode=inode).read(0, array.n_items) for array in run_arrays(run))
+    return tuple(
+        open_array(root, array, inode=inode).read(0, array.n_items) for array in run_arrays(run)
+    )
 
 
 def check_run(run: Run, hashes: np.ndarray, rows: np.ndarray, sums: Mapping[str, int]) -> None:
-    """Compare a run with its checksum, if it has one (the first stores had none); raises CorruptError."""
+    """Compare a run with its checksum, if it has one (the first stores had none); raises
+    CorruptError."""
     name, found = run_name(run), crc32c(rows, crc32c(hashes))
     expected = sums.get(name, found)
     if found != expected:
-        raise CorruptError(f"id table, rows {name}: expected checksum {expected:08x}, found {found:08x}; {RESTORE}")
+        raise CorruptError(
+            f"id table, rows {name}: expected checksum {expected:08x}, found {found:08x}; {RESTORE}"
+        )

@@ -1,11 +1,11 @@
 """Memory: files mapped to be read, and recycled blocks to read into.
 
-`MappedFile` keeps no descriptor, as Python's own mmap does (one for each map: a thousand shards would use up
-a process's), and gives advice to the kernel without holding the interpreter's lock.
+`MappedFile` keeps no descriptor, as Python's own mmap does (one for each map: a thousand shards
+would use up a process's), and gives advice to the kernel without holding the interpreter's lock.
 
-`BufferPool` exists because a fresh buffer costs more than the copy into it: its pages are faulted in one by
-one (fresh 1.4-8 GB/s, recycled 21 GB/s). A block returns to the pool when the last array or tensor that looks
-at it is gone, never before, so keeping every batch of an epoch is safe.
+`BufferPool` exists because a fresh buffer costs more than the copy into it: its pages are faulted
+in one by one (fresh 1.4-8 GB/s, recycled 21 GB/s). A block returns to the pool when the last array
+or tensor that looks at it is gone, never before, so keeping every batch of an epoch is safe.
 """
 
 import ctypes
@@ -29,7 +29,14 @@ SMALL_BYTES = 64 * 1024  # below it, malloc recycles memory itself
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+_libc.mmap.argtypes = [
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_long,
+]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
@@ -51,7 +58,8 @@ class MappedFile:
     n_bytes
         Size of the file when it was mapped.
     tail
-        Its last bytes; fewer if it is shorter. Read, not mapped: the kernel would fetch megabytes around them.
+        Its last bytes; fewer if it is shorter. Read, not mapped: the kernel would fetch megabytes
+        around them.
 
     Raises
     ------
@@ -68,8 +76,11 @@ class MappedFile:
                 raise OSError(errno.EINVAL, "not a regular file", str(path))
             self.n_bytes = status.st_size
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
-            self.tail = os.pread(fd, min(tail_bytes, self.n_bytes), max(0, self.n_bytes - tail_bytes))
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_NORMAL)  # the map goes on with this descriptor's settings
+            self.tail = os.pread(
+                fd, min(tail_bytes, self.n_bytes), max(0, self.n_bytes - tail_bytes)
+            )
+            # the map goes on with this descriptor's settings
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_NORMAL)
             self._may_ask = os.access(path, os.W_OK)
             if self.n_bytes:
                 self._address = self._map(fd, path)
@@ -86,7 +97,12 @@ class MappedFile:
     @property
     def __array_interface__(self) -> dict:
         """How NumPy sees it: read-only bytes. An array over it holds this object."""
-        return {"shape": (self.n_bytes,), "typestr": "|u1", "data": (self._address, True), "version": 3}
+        return {
+            "shape": (self.n_bytes,),
+            "typestr": "|u1",
+            "data": (self._address, True),
+            "version": 3,
+        }
 
     @property
     def bytes(self) -> np.ndarray:
@@ -94,7 +110,8 @@ class MappedFile:
         return np.asarray(self) if self._address else np.empty(0, np.uint8)
 
     def advise(self, start: int, stop: int, advice: int) -> None:
-        """Tell the kernel about the bytes `start:stop`, e.g. `mmap.MADV_WILLNEED`; it may ignore it."""
+        """Tell the kernel about the bytes `start:stop`, e.g. `mmap.MADV_WILLNEED`; it may ignore
+        it."""
         first = start // PAGE * PAGE
         _libc.madvise(self._address + first, stop - first, advice)
 
@@ -123,16 +140,19 @@ class BufferPool:
 
     def __init__(self, max_idle_bytes: int = 128 * 1024 * 1024) -> None:
         self.max_idle_bytes = max_idle_bytes
-        self._idle: deque[mmap.mmap] = deque()  # appended to by finalizers, in any thread: no lock to wait for
+        # appended to by finalizers, in any thread: no lock to wait for
+        self._idle: deque[mmap.mmap] = deque()
         self._leases: dict[int, weakref.ref] = {}
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """An uninitialised, writable array; its memory returns when nothing refers to it any more."""
+        """An uninitialised, writable array; its memory returns when nothing refers to it any
+        more."""
         n_bytes = math.prod(shape) * dtype.itemsize
         if n_bytes < SMALL_BYTES:
             return np.empty(shape, dtype)
         block = self._take(block_bytes(n_bytes))
-        # Arrays made of this one, and tensors, refer to it and not to the block: its end is the end of them all.
+        # Arrays made of this one, and tensors, refer to it and not to the block: its end is the end
+        # of them all.
         array = np.ndarray(shape, dtype, block)
         key = id(block)
         self._leases[key] = weakref.ref(array, lambda _: self._give_back(key, block))
@@ -164,6 +184,7 @@ class BufferPool:
 
 
 def block_bytes(n_bytes: int) -> int:
-    """Size of the block for `n_bytes`: few sizes, at most an eighth too large, so that blocks fit again."""
+    """Size of the block for `n_bytes`: few sizes, at most an eighth too large, so that blocks fit
+    again."""
     step = max(PAGE, 1 << max(0, n_bytes.bit_length() - 4))
     return -(-n_bytes // step) * step

@@ -19,7 +19,8 @@ Select = Mapping[str, Mapping[str, slice | int | str]]
 
 
 class Span(NamedTuple):
-    """Which items of each row are read: those of `row[start:stop]` on a ragged axis; None: of fixed columns."""
+    """Which items of each row are read: those of `row[start:stop]` on a ragged axis; None: of fixed
+    columns."""
 
     axis: str | None
     start: int | None = None
@@ -38,7 +39,8 @@ class ColumnPart(NamedTuple):
     select
         A slice an item axis; empty: whole items.
     picked
-        (item axis, positions in its slice) of what is kept of an axis whose slice holds more than was asked for.
+        (item axis, positions in its slice) of what is kept of an axis whose slice holds more than
+        was asked for.
     """
 
     name: str
@@ -58,11 +60,14 @@ class ColumnPart(NamedTuple):
         n = max(1, round(mean_items))
         items = mean_items * len(range(n)[self.span.start : self.span.stop]) / n
         axes = zip(self.select, self.column.item_shape, strict=False)
-        return items * self.column.item_bytes * math.prod(len(range(n)[part]) / n for part, n in axes)
+        return (
+            items * self.column.item_bytes * math.prod(len(range(n)[part]) / n for part, n in axes)
+        )
 
 
 class ReadPlan(NamedTuple):
-    """What is read of a row, checked against the schema: the columns, and the spans they need, each once."""
+    """What is read of a row, checked against the schema: the columns, and the spans they need, each
+    once."""
 
     parts: tuple[ColumnPart, ...]
     spans: tuple[Span, ...]
@@ -85,10 +90,18 @@ def plan_read(
     select = select or {}
     for name in select:
         if name not in names:
-            raise NotFoundError(f"select: expected one of the columns read, {names}, found {name!r:.200}")
+            raise NotFoundError(
+                f"select: expected one of the columns read, {names}, found {name!r:.200}"
+            )
     number = partial(layer_numbers, provenance or {})
     parts = [
-        _part(name, schema.column(name, where), schema.axis_of(name), dict(select.get(name) or {}), number)
+        _part(
+            name,
+            schema.column(name, where),
+            schema.axis_of(name),
+            dict(select.get(name) or {}),
+            number,
+        )
         for name in names
     ]
     return ReadPlan(tuple(parts), tuple(dict.fromkeys(part.span for part in parts)))
@@ -101,11 +114,14 @@ def _part(
     select: dict[str, slice | int | str],
     number: Callable[[int], list[int]],
 ) -> ColumnPart:
-    """A slice for every item axis, nothing if whole items are read; and the span of the ragged axis."""
+    """A slice for every item axis, nothing if whole items are read; and the span of the ragged
+    axis."""
     for wanted in select:
         known = [*filter(None, [column.axis]), *column.axis_names]
         if wanted not in known:
-            raise NotFoundError(f"column {name!r}: expected an axis of {known or 'none'}, found {wanted!r:.200}")
+            raise NotFoundError(
+                f"column {name!r}: expected an axis of {known or 'none'}, found {wanted!r:.200}"
+            )
     where = f"column {name!r}, axis"
     span = Span(axis)
     if column.axis in select:
@@ -126,7 +142,8 @@ def _part(
 
 
 def cover(positions: Sequence[int]) -> tuple[slice, tuple[int, ...]]:
-    """The smallest slice that holds some rising positions, and where in it they are (empty: they are all of it)."""
+    """The smallest slice that holds some rising positions, and where in it they are (empty: they
+    are all of it)."""
     step = math.gcd(*(other - one for one, other in pairwise(positions))) or 1
     covering = slice(positions[0], positions[-1] + 1, step)
     inside = tuple((position - positions[0]) // step for position in positions)
@@ -138,16 +155,23 @@ def _as_span(part: slice | int, where: str) -> tuple[int | None, int | None]:
     """A selection of a ragged axis: (start, stop), applied to each row as Python's slicing does."""
     part = _slice_of(part, where)
     if part.step not in (None, 1):
-        raise IndexError(f"{where}: expected a slice of step 1, found {part.start}:{part.stop}:{part.step}")
+        raise IndexError(
+            f"{where}: expected a slice of step 1, found {part.start}:{part.stop}:{part.step}"
+        )
     return part.start, part.stop
 
 
-def slice_ranges(starts: np.ndarray, stops: np.ndarray, span: Span) -> tuple[np.ndarray, np.ndarray]:
-    """The part of each item range `starts:stops`, int64 `(n,)`, that a span reads, as Python slices a list."""
+def slice_ranges(
+    starts: np.ndarray, stops: np.ndarray, span: Span
+) -> tuple[np.ndarray, np.ndarray]:
+    """The part of each item range `starts:stops`, int64 `(n,)`, that a span reads, as Python slices
+    a list."""
     if span.start is None and span.stop is None:
         return starts, stops
     n = stops - starts
-    first, last = (_border(border, n, default) for border, default in ((span.start, 0), (span.stop, n)))
+    first, last = (
+        _border(border, n, default) for border, default in ((span.start, 0), (span.stop, n))
+    )
     return starts + first, starts + np.maximum(first, last)
 
 
@@ -162,7 +186,9 @@ def _as_slice(part: slice | int, n: int, where: str) -> slice:
     part = _slice_of(part, where)
     borders = [border for border in (part.start, part.stop) if border is not None]
     if any(not -n <= border <= n for border in borders) or not len(range(n)[part]):
-        raise IndexError(f"{where}: expected a selection from 0 to {n}, found {part.start}:{part.stop}:{part.step}")
+        raise IndexError(
+            f"{where}: expected a selection from 0 to {n}, found {part.start}:{part.stop}:{part.step}"
+        )
     return part
 
 
@@ -175,5 +201,7 @@ def _slice_of(part: slice | int | str, where: str) -> slice:
         raise TypeError(f"{where}: expected a slice or an integer, found {part!r:.100}{hint}")
     for border in (part.start, part.stop, part.step):
         if border is not None and not isinstance(border, int | np.integer):
-            raise TypeError(f"{where}: expected whole numbers as borders of a slice, found {border!r:.100}")
+            raise TypeError(
+                f"{where}: expected whole numbers as borders of a slice, found {border!r:.100}"
+            )
     return part

@@ -1,7 +1,7 @@
 """The bytes of one committed shard (`schema.py` specifies them).
 
-`RawShard` maps a file and shows its items as one read-only view; `CodedShard` gives its compressed chunks. Neither
-knows rows or columns.
+`RawShard` maps a file and shows its items as one read-only view; `CodedShard` gives its compressed
+chunks. Neither knows rows or columns.
 """
 
 import math
@@ -31,19 +31,20 @@ class _Shard:
     layout, number
         Which array, which of its shards.
     n_items
-        Items that the store's manifest says this shard holds; a longer file is fine (a writer may have
-        committed since), a shorter one is not.
+        Items that the store's manifest says this shard holds; a longer file is fine (a writer may
+        have committed since), a shorter one is not.
 
     Attributes
     ----------
     n_data, end
-        Bytes before the table, and where the last chunk ends; they are equal unless something was put between.
+        Bytes before the table, and where the last chunk ends; they are equal unless something was
+        put between.
 
     Raises
     ------
     CorruptError
-        The file is missing, too short, or its table is damaged. Checked against the file's size before any
-        byte is touched, so that no access can end in SIGBUS.
+        The file is missing, too short, or its table is damaged. Checked against the file's size
+        before any byte is touched, so that no access can end in SIGBUS.
     """
 
     def __init__(self, root: Path, layout: ArrayLayout, number: int, n_items: int) -> None:
@@ -53,7 +54,9 @@ class _Shard:
         try:
             self.file = MappedFile(path, table_bytes(layout))
         except OSError as error:
-            raise CorruptError(f"{self.where}: expected {path}, found: {error.strerror}; {RESTORE}") from error
+            raise CorruptError(
+                f"{self.where}: expected {path}, found: {error.strerror}; {RESTORE}"
+            ) from error
         self.data = self.file.bytes
         self.entries = self._read_table()
 
@@ -62,11 +65,15 @@ class _Shard:
         layout, n_table = self.layout, table_bytes(self.layout)
         n_data = len(self.data) - n_table
         if n_data <= 0:
-            raise CorruptError(f"{self.where}: expected more than {n_table} bytes, found {len(self.data)}; {RESTORE}")
+            raise CorruptError(
+                f"{self.where}: expected more than {n_table} bytes, found {len(self.data)}; {RESTORE}"
+            )
         table = self.file.tail[:-CRC_BYTES]
         stated, found = int.from_bytes(self.file.tail[-CRC_BYTES:], "little"), crc32c(table)
         if found != stated:
-            raise CorruptError(f"{self.where}: expected a table of checksum {stated:08x}, found {found:08x}; {RESTORE}")
+            raise CorruptError(
+                f"{self.where}: expected a table of checksum {stated:08x}, found {found:08x}; {RESTORE}"
+            )
         entries = np.frombuffer(table, ENTRY).reshape(layout.shard_chunks, layout.n_planes, 2)
         present = entries[: self.n_chunks]
         self.n_data = n_data
@@ -80,7 +87,8 @@ class _Shard:
         return present.astype(np.int64)
 
     def checksums(self, start: int, stop: int, plane: int) -> list[int]:
-        """CRC32C of the chunks `start:stop` as found; what is behind the items of the manifest counts as zeros."""
+        """CRC32C of the chunks `start:stop` as found; what is behind the items of the manifest
+        counts as zeros."""
         raise NotImplementedError
 
     def is_sound(self, chunk: int) -> bool:
@@ -94,8 +102,8 @@ class RawShard(_Shard):
     Attributes
     ----------
     items
-        Read-only view `(n_items, *item_shape)` of the map, strided if the column is split. Whoever holds
-        a view of it keeps the map alive.
+        Read-only view `(n_items, *item_shape)` of the map, strided if the column is split. Whoever
+        holds a view of it keeps the map alive.
     memory
         The bytes of the items of the first plane, which is all of them unless the column is split.
     """
@@ -108,13 +116,16 @@ class RawShard(_Shard):
         self.memory = memoryview(self.data)[start : start + n_items * layout.plane_item_bytes]
 
     def _check_planes(self) -> np.ndarray:
-        """Byte offset of every plane; raises unless chunks follow each other, planes at equal distances."""
+        """Byte offset of every plane; raises unless chunks follow each other, planes at equal
+        distances."""
         offsets = self.entries[0, :, 0]
         stride = int(offsets[1] - offsets[0]) if len(offsets) > 1 else 0
         expected = raw_entries(self.layout, self.n_chunks, stride).astype(np.int64)
         expected[:, :, 0] += offsets[0]
         if not np.array_equal(self.entries, expected) or offsets[0] % self.layout.dtype.itemsize:
-            raise CorruptError(f"{self.where}: expected chunks in order, found another table; {RESTORE}")
+            raise CorruptError(
+                f"{self.where}: expected chunks in order, found another table; {RESTORE}"
+            )
         return offsets
 
     def _view(self) -> np.ndarray:
@@ -136,7 +147,8 @@ class RawShard(_Shard):
         memory, first = memoryview(self.data), int(self.plane_offsets[plane])
         whole = min(stop, self.n_items // layout.chunk_items)
         sums = [
-            crc32c(memory[i : i + n_bytes]) for i in range(first + start * n_bytes, first + whole * n_bytes, n_bytes)
+            crc32c(memory[i : i + n_bytes])
+            for i in range(first + start * n_bytes, first + whole * n_bytes, n_bytes)
         ]
         if whole < stop:
             rest = memory[first + whole * n_bytes : first + self.n_items * layout.plane_item_bytes]
@@ -146,17 +158,21 @@ class RawShard(_Shard):
     def byte_ranges(self, start: int, stop: int, planes: np.ndarray) -> list[tuple[int, int]]:
         """Where the items `start:stop` of some planes lie in the file."""
         n = self.layout.plane_item_bytes
-        return [(offset + start * n, offset + stop * n) for offset in self.plane_offsets[planes].tolist()]
+        return [
+            (offset + start * n, offset + stop * n)
+            for offset in self.plane_offsets[planes].tolist()
+        ]
 
 
 class CodedShard(_Shard):
     """A compressed shard."""
 
     def checksums(self, start: int, stop: int, plane: int) -> list[int]:
-        """See `_Shard`: of the compressed bytes; another number if what stands behind them says otherwise.
+        """See `_Shard`: of the compressed bytes; another number if what stands behind them says
+        otherwise.
 
-        Of a last chunk that is not whole, that of its decoded items: it may have been compressed again since, with
-        more items, by a commit or by one that did not come to its end.
+        Of a last chunk that is not whole, that of its decoded items: it may have been compressed
+        again since, with more items, by a commit or by one that did not come to its end.
         """
         return [self._checksum(chunk, plane) for chunk in range(start, stop)]
 
@@ -186,9 +202,12 @@ class CodedShard(_Shard):
         return True
 
     def read_chunk(self, chunk: int, plane: int, out: np.ndarray) -> None:
-        """Decode one chunk into `out`, uint8 `(chunk_bytes,)`; raises CorruptError if its bytes are damaged."""
+        """Decode one chunk into `out`, uint8 `(chunk_bytes,)`; raises CorruptError if its bytes are
+        damaged."""
         offset, n_bytes = self.entries[chunk, plane].tolist()
-        where = f"{self.where}, chunk {chunk}" + (f", plane {plane}" if self.layout.n_planes > 1 else "")
+        where = f"{self.where}, chunk {chunk}" + (
+            f", plane {plane}" if self.layout.n_planes > 1 else ""
+        )
         parse_codec(self.layout.codec).decode(self.data[offset : offset + n_bytes], out, where)
 
     def byte_ranges(self, start: int, stop: int, planes: np.ndarray) -> list[tuple[int, int]]:

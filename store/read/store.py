@@ -1,7 +1,8 @@
 """Read a store: rows by number, traces by id, packed batches. Never writes, never decides an order.
 
-Opening reads one small file. Shards are mapped when first needed; processes share the page cache. A store
-pickles as its path and its manifest, never an array, so that a worker process sees the same rows.
+Opening reads one small file. Shards are mapped when first needed; processes share the page cache. A
+store pickles as its path and its manifest, never an array, so that a worker process sees the same
+rows.
 """
 
 import os
@@ -73,8 +74,10 @@ class TraceStore:
         self.schema, self.uuid = manifest.schema, manifest.uuid
         self.generation, self.provenance = manifest.generation, manifest.provenance
         self.cache_bytes = _check_cache_bytes(cache_bytes, manifest.schema)
-        self._looked_at = (0, False)  # when the manifest was written that was read last, and whether it is another
-        self._inode = self.path.stat().st_ino if inode is None else inode  # a repair puts another directory here
+        # when the manifest was written that was read last, and whether it is another
+        self._looked_at = (0, False)
+        # a repair puts another directory here
+        self._inode = self.path.stat().st_ino if inode is None else inode
         self._forget()
 
     def _forget(self) -> None:
@@ -87,20 +90,25 @@ class TraceStore:
 
     @classmethod
     def open(
-        cls, path: "str | Path | TraceStore", cache_bytes: int | None = None, check: bool | None = None
+        cls,
+        path: "str | Path | TraceStore",
+        cache_bytes: int | None = None,
+        check: bool | None = None,
     ) -> "TraceStore":
-        """Open the store at `path` (an open store is returned as it is, unless something shall be otherwise).
+        """Open the store at `path` (an open store is returned as it is, unless something shall be
+        otherwise).
 
         Parameters
         ----------
         path
             Directory of the store.
         cache_bytes
-            Decoded chunks of compressed columns to keep: 0, or at least one chunk; None chooses 64 MiB. Raw
-            columns need none, the kernel keeps their pages.
+            Decoded chunks of compressed columns to keep: 0, or at least one chunk; None chooses 64
+            MiB. Raw columns need none, the kernel keeps their pages.
         check
-            Check every chunk against its checksum before it is used, at every read: what has rotted on the disk is an
-            error, never a value. None: not. (Compressed chunks and tables of shards are always checked.)
+            Check every chunk against its checksum before it is used, at every read: what has rotted
+            on the disk is an error, never a value. None: not. (Compressed chunks and tables of
+            shards are always checked.)
 
         Raises
         ------
@@ -114,10 +122,13 @@ class TraceStore:
         if cache_bytes in (None, path.cache_bytes) and check in (None, path.check):
             return path
         kept = path.cache_bytes if cache_bytes is None else cache_bytes
-        return cls(path.path, path._manifest, kept, path.check if check is None else check, path._inode)
+        return cls(
+            path.path, path._manifest, kept, path.check if check is None else check, path._inode
+        )
 
     def refresh(self) -> "TraceStore":
-        """The store as it is now: this one if nothing was committed since it was opened, else a new one.
+        """The store as it is now: this one if nothing was committed since it was opened, else a new
+        one.
 
         Whoever goes on with this one goes on seeing what it saw.
         """
@@ -140,7 +151,8 @@ class TraceStore:
         return np.diff(self.offsets(axis)) if axis else np.ones(len(self), np.int64)
 
     def layers(self, name: str) -> list[int]:
-        """The layers of a column as the model numbers them, from 1 if the store records none; [] for other columns."""
+        """The layers of a column as the model numbers them, from 1 if the store records none; []
+        for other columns."""
         column = self.schema.column(name, str(self.path))
         if LAYERS_AXIS not in column.axis_names:
             return []
@@ -166,7 +178,8 @@ class TraceStore:
         """
         row = self._find(trace_id)
         if row is None:
-            known = self.ids[: min(len(self), 20_000)]  # enough to find a slip of the pen, at any size
+            # enough to find a slip of the pen, at any size
+            known = self.ids[: min(len(self), 20_000)]
             raise NotFoundError(
                 f"{self.path}: expected one of its {len(self)} trace ids, "
                 f"found {trace_id!r:.200}{closest(str(trace_id), known)}"
@@ -185,7 +198,8 @@ class TraceStore:
         return self._find(trace_id)
 
     def _follow_runs(self) -> bool:
-        """After a commit merged the id table's runs: take the new ones, which hold our ids too; False if none are."""
+        """After a commit merged the id table's runs: take the new ones, which hold our ids too;
+        False if none are."""
         now = read_manifest(self.path)
         if now.uuid != self.uuid or now.runs == self._run_ranges:
             return False
@@ -197,11 +211,16 @@ class TraceStore:
 
     def rows_with_hash(self, wanted: np.uint64) -> Iterator[int]:
         """Rows whose id has this hash, almost always none or one."""
-        rows = (row for run in reversed(self._run_ranges) for row in rows_with_hash(*self.id_run(run), wanted))
+        rows = (
+            row
+            for run in reversed(self._run_ranges)
+            for row in rows_with_hash(*self.id_run(run), wanted)
+        )
         return (row for row in rows if 0 <= row < len(self))
 
     def id_hashes(self) -> list[np.ndarray]:
-        """The hashes of all ids: uint64 arrays, each sorted, mapped; of rows committed since, too."""
+        """The hashes of all ids: uint64 arrays, each sorted, mapped; of rows committed since,
+        too."""
         return [self.id_run(run)[0] for run in self._run_ranges]
 
     def id_run(self, run: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -220,7 +239,8 @@ class TraceStore:
     def __getitem__(self, key: int) -> "Trace": ...
 
     def __getitem__(self, key: str | int) -> "Trace":
-        """The trace with an id (str) or in a row (int); nothing is read until a column is asked for.
+        """The trace with an id (str) or in a row (int); nothing is read until a column is asked
+        for.
 
         Row -1 is the last one.
 
@@ -258,24 +278,30 @@ class TraceStore:
         start, stop = self._offsets(axis).read(row, row + 2).tolist()
         self._check_ranges(axis, start, stop)
         if stop < start:
-            raise CorruptError(f"axis {axis!r}, row {row}: expected offsets that never fall; {RESTORE}")
+            raise CorruptError(
+                f"axis {axis!r}, row {row}: expected offsets that never fall; {RESTORE}"
+            )
         return start, stop
 
-    def read(self, rows: Rows, columns: Sequence[str] | None = None, select: Select | None = None) -> Batch:
+    def read(
+        self, rows: Rows, columns: Sequence[str] | None = None, select: Select | None = None
+    ) -> Batch:
         """Read rows into one packed batch, in the order given (a row may be asked for twice).
 
         Parameters
         ----------
         rows
-            Row numbers `(n,)`, where -1 is the last row; or a slice of them; or trace ids, a sequence of strings.
+            Row numbers `(n,)`, where -1 is the last row; or a slice of them; or trace ids, a
+            sequence of strings.
         columns
             Names; all columns of the schema if None.
         select
-            Column -> axis name -> slice or index, e.g. `{"hidden_states": {"tokens": -1, "layers": slice(16, 20)}}`;
-            only these bytes are read (of layers at uneven distances the smallest slice that holds them). A slice or
-            index of length one keeps its axis. The ragged axis is sliced row by row as a list is: a row too short
-            gives fewer items. Slices and indices are positions, from 0; layers may also be named as the model numbers
-            them, by a text: `{"hs_last": {"layers": "8,16,24"}}` (the forms are those of `store.format.layers`).
+            Column -> axis name -> slice or index, e.g. `{"hidden_states": {"tokens": -1, "layers":
+            slice(16, 20)}}`; only these bytes are read (of layers at uneven distances the smallest
+            slice that holds them). A slice or index of length one keeps its axis. The ragged axis
+            is sliced row by row as a list is: a row too short gives fewer items. Slices and indices
+            are positions, from 0; layers may also be named as the model numbers them, by a text:
+            `{"hs_last": {"layers": "8,16,24"}}` (the forms are those of `store.format.layers`).
 
         Raises
         ------
@@ -300,7 +326,8 @@ class TraceStore:
 
         Returns
         -------
-        A tensor `(n_rows, *item_shape)` of the column's dtype, a copy; of a utf8 column a list of `n_rows` strings.
+        A tensor `(n_rows, *item_shape)` of the column's dtype, a copy; of a utf8 column a list of
+        `n_rows` strings.
 
         Raises
         ------
@@ -329,7 +356,9 @@ class TraceStore:
         self._check_ranges(axis, int(offsets[0]), int(offsets[-1]))
         falls = np.flatnonzero(np.diff(offsets) < 0)
         if len(falls):
-            raise CorruptError(f"axis {axis!r}, row {falls[0]}: expected offsets that never fall; {RESTORE}")
+            raise CorruptError(
+                f"axis {axis!r}, row {falls[0]}: expected offsets that never fall; {RESTORE}"
+            )
         return offsets
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> "pandas.DataFrame":
@@ -356,11 +385,13 @@ class TraceStore:
             self.schema.column(name, str(self.path))
         has_one_value = {name: column.is_single for name, column in stored.items()}
         names = frame_columns(has_one_value, columns, str(self.path))
-        values = {name: self.column(name) for name in names if name != TRACE_ID}  # which is the index
+        # which is the index
+        values = {name: self.column(name) for name in names if name != TRACE_ID}
         return make_frame(values, self.column(TRACE_ID), TRACE_ID)
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
-        """Refused: as an array, or in `pandas.DataFrame(store)`, a store would be read whole, value by value."""
+        """Refused: as an array, or in `pandas.DataFrame(store)`, a store would be read whole, value
+        by value."""
         raise TypeError(
             f"{self.path}: a store is no array; use to_pandas() for its scalars and texts, column(name) for one column"
         )
@@ -370,7 +401,11 @@ class TraceStore:
         return plan_read(self.schema, columns, select, str(self.path), self.provenance)
 
     def read_batch(
-        self, plan: ReadPlan, rows: np.ndarray, next_use: NextUse | None = None, into: Destination | None = None
+        self,
+        plan: ReadPlan,
+        rows: np.ndarray,
+        next_use: NextUse | None = None,
+        into: Destination | None = None,
     ) -> Batch:
         """Read checked rows, int64 `(n,)`, of a plan.
 
@@ -382,7 +417,11 @@ class TraceStore:
             Where to; the store's own recycled memory if None.
         """
         ranges = {span: self._ranges(span, rows) for span in plan.spans}
-        packed = {span: torch.from_numpy(packed_offsets(*both)) for span, both in ranges.items() if span.axis}
+        packed = {
+            span: torch.from_numpy(packed_offsets(*both))
+            for span, both in ranges.items()
+            if span.axis
+        }
         into = into or self.recycled()
         values = {}
         for part in plan.parts:
@@ -392,7 +431,9 @@ class TraceStore:
             if part.span.axis is None:
                 values[part.name] = as_tensor(items, part.column.dtype)
             elif part.column.is_text:
-                values[part.name] = decode_texts(items, packed[part.span].numpy(), f"column {part.name!r}")
+                values[part.name] = decode_texts(
+                    items, packed[part.span].numpy(), f"column {part.name!r}"
+                )
             else:
                 values[part.name] = Ragged(as_tensor(items, part.column.dtype), packed[part.span])
         return Batch(torch.from_numpy(rows), values)
@@ -413,16 +454,23 @@ class TraceStore:
         with self._naming_rows(part.span.axis):
             if part.span.axis is None:
                 return array.take(rows, part.select, into, next_use)
-            return array.read_ranges(*ranges, part.select, into, self._next_item_use(part.span.axis, next_use))
+            return array.read_ranges(
+                *ranges, part.select, into, self._next_item_use(part.span.axis, next_use)
+            )
 
     @contextmanager
     def _naming_rows(self, axis: str | None) -> Iterator[None]:
-        """Say of damaged items which rows they belong to, and whether the store has changed since it was opened."""
+        """Say of damaged items which rows they belong to, and whether the store has changed since
+        it was opened."""
         try:
             yield
         except DamagedItemsError as error:
             start, stop = error.items
-            first, last = (start, stop - 1) if axis is None else self.rows_of_items(axis, (start, stop - 1)).tolist()
+            first, last = (
+                (start, stop - 1)
+                if axis is None
+                else self.rows_of_items(axis, (start, stop - 1)).tolist()
+            )
             rows = f"row {first}" if first == last else f"rows {first} to {last}"
             raise CorruptError(f"{error}; {rows}{self._hint()}") from error
         except CorruptError as error:
@@ -460,8 +508,13 @@ class TraceStore:
             self._column(part.name).advise(*ranges[part.span], part.select)
 
     def is_cached(self, plan: ReadPlan, rows: np.ndarray) -> bool:
-        """Whether the kernel seems to hold these rows: looks at one page a row of the plan's largest column."""
-        part = max(plan.parts, key=lambda part: self.n_items(part.name) * part.column.item_bytes, default=None)
+        """Whether the kernel seems to hold these rows: looks at one page a row of the plan's
+        largest column."""
+        part = max(
+            plan.parts,
+            key=lambda part: self.n_items(part.name) * part.column.item_bytes,
+            default=None,
+        )
         if part is None:
             return True
         starts, stops = self._ranges(part.span, rows)
@@ -479,14 +532,18 @@ class TraceStore:
             self._check_ranges(axis, int(starts.min()), int(stops.max()))
             if (stops < starts).any():
                 bad = int(rows[np.argmax(stops < starts)])
-                raise CorruptError(f"axis {axis!r}, row {bad}: expected offsets that never fall; {RESTORE}")
+                raise CorruptError(
+                    f"axis {axis!r}, row {bad}: expected offsets that never fall; {RESTORE}"
+                )
         return slice_ranges(starts, stops, span)
 
     def _check_ranges(self, axis: str, start: int, stop: int) -> None:
         n_items = self._manifest.n_items.get(axis, 0)
         if not 0 <= start <= n_items or not 0 <= stop <= n_items:
             found = f"{start} to {stop}"
-            raise CorruptError(f"axis {axis!r}: expected offsets from 0 to {n_items}, found {found}; {RESTORE}")
+            raise CorruptError(
+                f"axis {axis!r}: expected offsets from 0 to {n_items}, found {found}; {RESTORE}"
+            )
 
     def check_rows(self, rows: Rows) -> np.ndarray:
         """Row numbers from 0 on, int64 `(n,)`, a copy, of what `read` takes as rows.
@@ -506,7 +563,8 @@ class TraceStore:
         if is_list and rows and isinstance(rows[0], str):
             return self._rows_of_ids(rows)
         array = np.asarray(rows)
-        if not is_list and array.ndim == 1 and array.dtype.kind in "OTU":  # an array, or an index of pandas
+        # an array, or an index of pandas
+        if not is_list and array.ndim == 1 and array.dtype.kind in "OTU":
             return self._rows_of_ids(array.tolist())
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
             raise self._no_rows(rows)
@@ -516,7 +574,9 @@ class TraceStore:
         if lowest < -n_rows or array.max() >= n_rows:
             bad = array[(array < -n_rows) | (array >= n_rows)][0]
             first = 0 if bad > 0 else -n_rows
-            known = f"a row from {first} to {n_rows - 1}" if n_rows else "no row, the store is empty"
+            known = (
+                f"a row from {first} to {n_rows - 1}" if n_rows else "no row, the store is empty"
+            )
             raise IndexError(f"{self.path}: expected {known}, found {bad}")
         numbers = array.astype(np.int64)
         if lowest < 0:
@@ -524,7 +584,8 @@ class TraceStore:
         return numbers
 
     def _rows_of_ids(self, ids: Sequence[str]) -> np.ndarray:
-        """The rows of traces, int64 `(n,)`; raises NotFoundError, or TypeError if one is no text."""
+        """The rows of traces, int64 `(n,)`; raises NotFoundError, or TypeError if one is no
+        text."""
         if not all(isinstance(trace_id, str) for trace_id in ids):
             raise self._no_rows(ids)
         return np.array([self.row_of(trace_id) for trace_id in ids], np.int64)
@@ -532,7 +593,9 @@ class TraceStore:
     def _no_rows(self, rows: object) -> TypeError:
         """What to say of something that is no rows."""
         if isinstance(rows, str):
-            return TypeError(f"{self.path}: rows: expected a sequence of trace ids, found one; pass [{rows!r:.200}]")
+            return TypeError(
+                f"{self.path}: rows: expected a sequence of trace ids, found one; pass [{rows!r:.200}]"
+            )
         expected = "expected a sequence of integers, one of trace ids, or a slice"
         is_mask = np.asarray(rows).dtype == bool
         hint = "; of a mask, pass numpy.flatnonzero(mask)" if is_mask else ""
@@ -540,14 +603,17 @@ class TraceStore:
 
     def _column(self, name: str) -> RawArray | CodedArray:
         array = self._arrays.get(name) if self._pid == os.getpid() else None
-        return array or self._open_array(name, column_array(self.schema, name, self._manifest.n_items_of(name)))
+        return array or self._open_array(
+            name, column_array(self.schema, name, self._manifest.n_items_of(name))
+        )
 
     def _offsets(self, axis: str) -> RawArray:
         array = self._arrays.get(f"offsets of {axis}") if self._pid == os.getpid() else None
         return array or self._open_array(f"offsets of {axis}", offsets_array(axis, len(self)))
 
     def _open_array(self, key: str, array: StoredArray) -> RawArray | CodedArray:
-        if self._pid != os.getpid():  # a forked child shares pages through the kernel, never this object's state
+        # a forked child shares pages through the kernel, never this object's state
+        if self._pid != os.getpid():
             self._forget()
         max_maps = MAX_MAPS // (len(self.schema.stored) * 2 + 8)
         check = self._manifest if self.check else None
@@ -559,7 +625,9 @@ class TraceStore:
 
     def __repr__(self) -> str:
         head = f"TraceStore({str(self.path)!r}): {len(self):,} rows"
-        return "\n".join([head, *column_lines({name: self._describe(name) for name in self.schema.columns})])
+        return "\n".join(
+            [head, *column_lines({name: self._describe(name) for name in self.schema.columns})]
+        )
 
     def _describe(self, name: str) -> tuple[str, str]:
         """Dtype and shape of a column, for `repr`."""
@@ -576,5 +644,7 @@ def _check_cache_bytes(cache_bytes: int | None, schema: Schema) -> int:
     if cache_bytes is None:
         return max(CACHE_BYTES, largest)
     if cache_bytes and cache_bytes < largest:
-        raise ValueError(f"cache_bytes: expected 0, or at least one chunk of {largest} bytes, found {cache_bytes}")
+        raise ValueError(
+            f"cache_bytes: expected 0, or at least one chunk of {largest} bytes, found {cache_bytes}"
+        )
     return cache_bytes

@@ -1,4 +1,5 @@
-"""A trace and the list of ids as they look to a user: names for rows of a store, which read nothing until asked."""
+"""A trace and the list of ids as they look to a user: names for rows of a store, which read nothing
+until asked."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -19,9 +20,9 @@ _IDS_BLOCK = 4096  # ids read at once when iterating
 class Trace(Mapping):
     """One row, read when asked for: `trace[column]`.
 
-    A ragged column is an array `(n, *item_shape)`, a fixed one `item_shape` or a NumPy scalar, a utf8 column a
-    string. Arrays are read-only; where one shard holds the row they are views of the mapped file, no copy.
-    bfloat16 comes as a torch tensor (a copy), since NumPy has no such dtype.
+    A ragged column is an array `(n, *item_shape)`, a fixed one `item_shape` or a NumPy scalar, a
+    utf8 column a string. Arrays are read-only; where one shard holds the row they are views of the
+    mapped file, no copy. bfloat16 comes as a torch tensor (a copy), since NumPy has no such dtype.
     """
 
     def __init__(self, store: "TraceStore", row: int) -> None:
@@ -48,7 +49,8 @@ class Trace(Mapping):
 
 
 class TraceIds(Sequence):
-    """The trace ids by row, read from the store when asked for; never a list of a million strings."""
+    """The trace ids by row, read from the store when asked for; never a list of a million
+    strings."""
 
     def __init__(self, store: "TraceStore") -> None:
         self._store = store

@@ -1,4 +1,5 @@
-"""Rows of stores that are there: a part of one, or several as one. Values are passed on bit for bit."""
+"""Rows of stores that are there: a part of one, or several as one. Values are passed on bit for
+bit."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,14 @@ from store.format.schema import TRACE_ID, Column, Schema
 from store.read.store import TraceStore
 from store.sources.questions import TraceNumbers
 from store.sources.split import SIDES, side_of_question
-from store.write.build import LONGEST_COMMAND, build_store, check_partial, identity, open_begun, partial_path
+from store.write.build import (
+    LONGEST_COMMAND,
+    build_store,
+    check_partial,
+    identity,
+    open_begun,
+    partial_path,
+)
 from store.write.copy import CopySource
 from store.write.files import Files
 from store.write.source import COMMAND, LABEL_KEYS, LABELS_BEFORE
@@ -39,7 +47,8 @@ def merge_stores(
 ) -> TraceStore:
     """Make one store of the rows of several; the files of the first are copied as they are.
 
-    Parts of one import number the traces of a question each from 1; they get the numbers that the whole import gives.
+    Parts of one import number the traces of a question each from 1; they get the numbers that the
+    whole import gives.
 
     Parameters
     ----------
@@ -70,12 +79,15 @@ def merge_stores(
     if open_begun(path) is None and not any(part == 0 for part, _ in renamed):
         check_partial(partial_path(path))
         remembered = {COMMAND: command[:LONGEST_COMMAND]} if command else {}
-        StoreWriter.copy(partial_path(path), stores[0], source.provenance | remembered, files, progress).close()
+        StoreWriter.copy(
+            partial_path(path), stores[0], source.provenance | remembered, files, progress
+        ).close()
     return build_store(path, source, progress, files, command=command)
 
 
 def subset_provenance(store: TraceStore, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the rows of a subset come from: what the store says, which rows of it, and the command that made it."""
+    """Where the rows of a subset come from: what the store says, which rows of it, and the command
+    that made it."""
     inherited = {key: value for key, value in store.provenance.items() if key != COMMAND}
     origin = {"of": store.uuid, "generation": store.generation}
     if COMMAND in store.provenance:
@@ -87,10 +99,15 @@ def _merged_provenance(stores: Sequence[TraceStore]) -> dict[str, Any]:
     """What the stores say, and what readers look for, on the safe side."""
     merged = {
         "source": "merge",
-        "stores": [{"uuid": s.uuid, "generation": s.generation, "rows": len(s), **s.provenance} for s in stores],
+        "stores": [
+            {"uuid": s.uuid, "generation": s.generation, "rows": len(s), **s.provenance}
+            for s in stores
+        ],
     }
     thresholds = [s.provenance.get("attn_threshold") for s in stores]
-    return merged | ({"attn_threshold": max(t or 0.0 for t in thresholds)} if any(thresholds) else {})
+    return merged | (
+        {"attn_threshold": max(t or 0.0 for t in thresholds)} if any(thresholds) else {}
+    )
 
 
 def _check_columns(stores: Sequence[TraceStore]) -> None:
@@ -120,7 +137,11 @@ def _text(meaning: tuple | None) -> str:
 def _check_origin(stores: Sequence[TraceStore]) -> None:
     """Raise SchemaError if what the stores record of their model, layers or prompts differs."""
     seen: dict[str, tuple[TraceStore, Any]] = {}
-    silent = [store for store in stores if any("weights_sha256" not in one for one in origins_of(store.provenance))]
+    silent = [
+        store
+        for store in stores
+        if any("weights_sha256" not in one for one in origins_of(store.provenance))
+    ]
     if 0 < len(silent) < len(stores):
         raise SchemaError(
             f"{silent[0].path}: it does not record of which model its traces are, and others do: they may not be "
@@ -143,23 +164,34 @@ def _are_parts(stores: Sequence[TraceStore]) -> bool:
     told = [_without_labels(identity(store.provenance)) for store in stores]
     numbers = [tuple(one.pop("part", ())) for one in told]
     same = all(one == told[0] for one in told) and len({n for _, n in filter(None, numbers)}) == 1
-    return same and told[0].get("source") == "import" and len(set(numbers)) == len(numbers) > 1 and all(numbers)
+    return (
+        same
+        and told[0].get("source") == "import"
+        and len(set(numbers)) == len(numbers) > 1
+        and all(numbers)
+    )
 
 
 def _without_labels(provenance: Mapping[str, Any]) -> dict[str, Any]:
     """Provenance without what `store label` adds, which is another in each part."""
-    return {key: value for key, value in provenance.items() if key not in (*LABEL_KEYS, LABELS_BEFORE)}
+    return {
+        key: value for key, value in provenance.items() if key not in (*LABEL_KEYS, LABELS_BEFORE)
+    }
 
 
 def _renumbered(stores: Sequence[TraceStore]) -> dict[tuple[int, int], str]:
-    """(store, row) -> new id, of the parts of an import: the ids that it gives as a whole, where graphs come first."""
+    """(store, row) -> new id, of the parts of an import: the ids that it gives as a whole, where
+    graphs come first."""
     places: list[tuple[bool, Path, int, int, str]] = []
     for part, store in enumerate(stores):
         batch = {name: store.column(name) for name in ("question_id", "source_file")}
         ragged = next((name for name, column in store.schema.columns.items() if column.axis), None)
-        n_tokens = store.lengths(ragged).tolist() if ragged else [1] * len(store)  # none: a sequence without graphs
+        # none: a sequence without graphs
+        n_tokens = store.lengths(ragged).tolist() if ragged else [1] * len(store)
         rows = zip(n_tokens, batch["source_file"], batch["question_id"], strict=True)
-        places += [(not n, Path(file), part, row, question) for row, (n, file, question) in enumerate(rows)]
+        places += [
+            (not n, Path(file), part, row, question) for row, (n, file, question) in enumerate(rows)
+        ]
     numbers = TraceNumbers()
     given = {(part, row): numbers.give(question) for _, _, part, row, question in sorted(places)}
     old = [store.column(TRACE_ID) for store in stores]
@@ -167,8 +199,11 @@ def _renumbered(stores: Sequence[TraceStore]) -> dict[tuple[int, int], str]:
 
 
 def _check_ids(stores: Sequence[TraceStore]) -> dict[tuple[int, int], str]:
-    """Raise SchemaError if an id is in two stores; compares hashes first, which are there already. Renames nothing."""
-    hashes = np.sort(np.concatenate([np.empty(0, np.uint64), *(part for s in stores for part in s.id_hashes())]))
+    """Raise SchemaError if an id is in two stores; compares hashes first, which are there already.
+    Renames nothing."""
+    hashes = np.sort(
+        np.concatenate([np.empty(0, np.uint64), *(part for s in stores for part in s.id_hashes())])
+    )
     for repeated in np.unique(hashes[1:][hashes[1:] == hashes[:-1]]):
         seen: dict[str, TraceStore] = {}
         for store in stores:
@@ -182,7 +217,8 @@ def _check_ids(stores: Sequence[TraceStore]) -> dict[tuple[int, int], str]:
 
 
 def rows_of_ids(store: TraceStore, ids: Sequence[str]) -> list[int]:
-    """The rows of traces, in the order of their ids; raises NotFoundError for one that is not there."""
+    """The rows of traces, in the order of their ids; raises NotFoundError for one that is not
+    there."""
     return [store.row_of(trace_id) for trace_id in dict.fromkeys(ids)]
 
 
@@ -191,7 +227,9 @@ def read_ids(path: Path) -> list[str]:
     try:
         return [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line]
     except OSError as error:
-        raise NotFoundError(f"{path}: expected a file of ids, one a line, found: {error.strerror}") from error
+        raise NotFoundError(
+            f"{path}: expected a file of ids, one a line, found: {error.strerror}"
+        ) from error
     except UnicodeDecodeError as error:
         raise FormatError(f"{path}: expected a file of ids, one a line, found: {error}") from error
 
@@ -201,7 +239,9 @@ def rows_of_questions(store: TraceStore, questions: Sequence[str]) -> list[int]:
     wanted, found = set(questions), _questions(store)
     missing = wanted - set(found)
     if missing:
-        raise NotFoundError(f"{store.path}: expected traces of each question, found none of {min(missing)!r}")
+        raise NotFoundError(
+            f"{store.path}: expected traces of each question, found none of {min(missing)!r}"
+        )
     return [row for row, question in enumerate(found) if question in wanted]
 
 
@@ -209,7 +249,11 @@ def rows_of_side(store: TraceStore, side: str, seed: int) -> list[int]:
     """All rows of the questions on one side of the split, unlabelled ones included, ascending."""
     if side not in SIDES:
         raise SchemaError(f"expected one of the sides {SIDES}, found {side!r}")
-    return [row for row, question in enumerate(_questions(store)) if side_of_question(question, seed) == side]
+    return [
+        row
+        for row, question in enumerate(_questions(store))
+        if side_of_question(question, seed) == side
+    ]
 
 
 def _questions(store: TraceStore) -> list[str]:

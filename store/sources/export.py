@@ -1,7 +1,7 @@
 """A table of a store's texts and numbers: CSV, JSON lines or Parquet, one line for each trace.
 
-Rows are read and written in blocks, so memory does not grow with the store. The file appears at its path whole or not
-at all.
+Rows are read and written in blocks, so memory does not grow with the store. The file appears at its
+path whole or not at all.
 """
 
 import csv
@@ -60,11 +60,12 @@ def export_table(
     store
         The store.
     target
-        The file; its ending, `.csv`, `.jsonl` or `.parquet`, chooses the format. NaN is an empty cell, or null; JSON
-        lines hold infinities as Python's json writes them, and `references` as a list.
+        The file; its ending, `.csv`, `.jsonl` or `.parquet`, chooses the format. NaN is an empty
+        cell, or null; JSON lines hold infinities as Python's json writes them, and `references` as
+        a list.
     columns
-        Names of columns of one text or one number a row; None: all of them. `trace_id` and, if there is one,
-        `question_id` are always written, first.
+        Names of columns of one text or one number a row; None: all of them. `trace_id` and, if
+        there is one, `question_id` are always written, first.
     rows
         Row numbers, in the order wanted; None: all.
     overwrite
@@ -79,7 +80,8 @@ def export_table(
     Raises
     ------
     SchemaError
-        A column is an array, the ending is not known, the file is there, or it would lie within the store.
+        A column is an array, the ending is not known, the file is there, or it would lie within the
+        store.
     NotFoundError
         There is no such column, or no such directory.
     StoreError
@@ -139,7 +141,9 @@ def _check_target(store: TraceStore, target: Path, overwrite: bool) -> None:
     if not target.absolute().parent.is_dir():
         raise NotFoundError(f"{target}: there is no directory {target.parent}; make it first")
     if store.path.resolve() in target.resolve().parents:
-        raise SchemaError(f"{target}: lies within the store, which holds its own files only; choose another place")
+        raise SchemaError(
+            f"{target}: lies within the store, which holds its own files only; choose another place"
+        )
     if target.exists() and (not overwrite or not target.is_file()):
         raise SchemaError(
             f"{target}: is there already, perhaps with labels that somebody gave; "
@@ -165,7 +169,8 @@ def _shortest(number: np.floating) -> float | None:
 
 
 class _CsvWriter:
-    """Comma-separated values with a header, as RFC 4180 has them but for the line ends, which are those of Unix."""
+    """Comma-separated values with a header, as RFC 4180 has them but for the line ends, which are
+    those of Unix."""
 
     def __init__(self, path: Path, columns: dict[str, Column]) -> None:
         self._file = path.open("w", newline="", encoding="utf-8")
@@ -175,7 +180,8 @@ class _CsvWriter:
 
     def write(self, block: dict[str, list[Any]]) -> None:
         for cells in zip(*block.values(), strict=True):
-            # Python before 3.13 leaves a lone carriage return bare, and readers take it for the end of the line
+            # Python before 3.13 leaves a lone carriage return bare, and readers take it for the end
+            # of the line
             has_return = any(isinstance(cell, str) and "\r" in cell for cell in cells)
             writer = self._quoting if has_return else self._plain
             writer.writerow(["" if cell is None else cell for cell in cells])

@@ -1,7 +1,8 @@
-"""Labels of question-answering traces: how well does the answer agree with a reference after SQuAD's normalisation?
+"""Labels of question-answering traces: how well does the answer agree with a reference after
+SQuAD's normalisation?
 
-The positive class is 1 = hallucination (a wrong answer), 0 = right, -1 = unlabelled (nothing to compare with). Pure
-functions of strings and floats; nothing here reads a file or knows a model.
+The positive class is 1 = hallucination (a wrong answer), 0 = right, -1 = unlabelled (nothing to
+compare with). Pure functions of strings and floats; nothing here reads a file or knows a model.
 """
 
 import math
@@ -34,8 +35,9 @@ _SIGNED_NUMBER = re.compile(r"\s*-(?=[\d.])")
 def normalize_answer(text: str) -> str:
     """Lower-case `text`, drop punctuation and English articles, and join the words by one space.
 
-    This is the normalisation of the SQuAD evaluation script (Rajpurkar et al. 2016, arXiv:1606.05250) but for one
-    thing: a minus sign that leads a number stays, because without it "-12" would pass for "12".
+    This is the normalisation of the SQuAD evaluation script (Rajpurkar et al. 2016,
+    arXiv:1606.05250) but for one thing: a minus sign that leads a number stays, because without it
+    "-12" would pass for "12".
 
     Parameters
     ----------
@@ -89,7 +91,10 @@ def f1_score(answer: str, references: Sequence[str]) -> float:
         0.0 to 1.0, the harmonic mean of precision and recall over words; two empty texts agree. NaN without references.
     """
     words = Counter(normalize_answer(answer).split())
-    return max((_f1(words, Counter(normalize_answer(text).split())) for text in references), default=math.nan)
+    return max(
+        (_f1(words, Counter(normalize_answer(text).split())) for text in references),
+        default=math.nan,
+    )
 
 
 def _f1(found: Counter[str], expected: Counter[str]) -> float:
@@ -132,7 +137,8 @@ def label_from_score(score: float, threshold: float = SCORE_THRESHOLD) -> int:
     Returns
     -------
     int
-        1, 0, or -1 (unlabelled) if the score is NaN: a missing score is never taken for a right answer.
+        1, 0, or -1 (unlabelled) if the score is NaN: a missing score is never taken for a right
+        answer.
     """
     if math.isnan(score):
         return -1
@@ -147,11 +153,13 @@ def one_class_warning(n_right: int, n_wrong: int, rule: str | None = None) -> st
     n_right, n_wrong
         Labels 0 and 1; unlabelled traces do not count.
     rule
-        Name of the rule in `LABEL_RULES` that made them; None if it is not known, or they were given.
+        Name of the rule in `LABEL_RULES` that made them; None if it is not known, or they were
+        given.
 
     Returns
     -------
-    One line without an end, or None: at most 90% are of one class, or there are fewer than 10 labels.
+    One line without an end, or None: at most 90% are of one class, or there are fewer than 10
+    labels.
     """
     n_labels = n_right + n_wrong
     n_larger = max(n_right, n_wrong)

@@ -1,8 +1,10 @@
-"""Questions and their right answers, read from a file: JSON lines, a JSON array or CSV, told apart by the content.
+"""Questions and their right answers, read from a file: JSON lines, a JSON array or CSV, told apart
+by the content.
 
-Every format becomes the same list of `Question`. The field names of TriviaQA (the original files and those of the
-Hugging Face Hub) and of NQ-open are understood as they are. A record that is wrong is an error with the file and the
-line; nothing is guessed, and nothing here imports a model library.
+Every format becomes the same list of `Question`. The field names of TriviaQA (the original files
+and those of the Hugging Face Hub) and of NQ-open are understood as they are. A record that is wrong
+is an error with the file and the line; nothing is guessed, and nothing here imports a model
+library.
 """
 
 import csv
@@ -24,7 +26,9 @@ ANSWER_NAMES = ("answers", "answer", "Answer")
 ALIAS_NAMES = ("value", "Value", "aliases", "Aliases", "normalized_aliases", "NormalizedAliases")
 MAX_ID_BYTES = 1000  # a store takes 1024, and "#2" may come behind
 
-_TRIVIAQA_FILE = re.compile(r'"Data"\s*:\s*\[')  # the original files are one object with the questions under "Data"
+_TRIVIAQA_FILE = re.compile(
+    r'"Data"\s*:\s*\['
+)  # the original files are one object with the questions under "Data"
 
 
 class Question(TypedDict):
@@ -36,7 +40,8 @@ class Question(TypedDict):
 
 
 class TraceNumbers:
-    """Gives the traces of questions their ids, in order: the k-th of question Q is `Q#k`, unless that is taken."""
+    """Gives the traces of questions their ids, in order: the k-th of question Q is `Q#k`, unless
+    that is taken."""
 
     def __init__(self) -> None:
         self.seen: Counter[str] = Counter()  # traces of each question
@@ -79,10 +84,11 @@ def read_questions(path: str | Path) -> list[Question]:
     Parameters
     ----------
     path
-        JSON lines or a JSON array of objects, or CSV with a header. Keys: `question_id`, `question` and `answers` (a
-        list or one text; in CSV a JSON list or texts between `|`). TriviaQA: `question_id` or `QuestionId`, `question`
-        or `Question`, `answer` with `value`, `aliases` and `normalized_aliases`. NQ-open: `question` and `answer`;
-        such questions have no id and get `nq_<number>`, from 1.
+        JSON lines or a JSON array of objects, or CSV with a header. Keys: `question_id`, `question`
+        and `answers` (a list or one text; in CSV a JSON list or texts between `|`). TriviaQA:
+        `question_id` or `QuestionId`, `question` or `Question`, `answer` with `value`, `aliases`
+        and `normalized_aliases`. NQ-open: `question` and `answer`; such questions have no id and
+        get `nq_<number>`, from 1.
 
     Returns
     -------
@@ -99,7 +105,9 @@ def read_questions(path: str | Path) -> list[Question]:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (FileNotFoundError, IsADirectoryError) as error:
-        raise NotFoundError(f"{path}: expected a file of questions, found {error.strerror}; check the path") from error
+        raise NotFoundError(
+            f"{path}: expected a file of questions, found {error.strerror}; check the path"
+        ) from error
     except UnicodeDecodeError as error:
         raise FormatError(f"{path}: expected UTF-8 text, found: {error}") from error
     questions: list[Question] = []
@@ -110,7 +118,9 @@ def read_questions(path: str | Path) -> list[Question]:
             question = _question(record, number)
             name = question["question_id"]
             if name in lines:
-                raise _WrongRecord(f"expected a new question_id, found {name!r} of line {lines[name]}")
+                raise _WrongRecord(
+                    f"expected a new question_id, found {name!r} of line {lines[name]}"
+                )
             lines[name] = line
             questions.append(question)
     except _WrongRecord as error:
@@ -137,7 +147,9 @@ def _json_lines(text: str) -> Iterator[tuple[int, Any]]:
             try:
                 yield line, json.loads(record)
             except (ValueError, RecursionError) as error:
-                raise _WrongRecord(f"expected one JSON object on the line, found: {error}", line) from error
+                raise _WrongRecord(
+                    f"expected one JSON object on the line, found: {error}", line
+                ) from error
 
 
 def _json_array(text: str, at: int) -> Iterator[tuple[int, Any]]:
@@ -149,7 +161,9 @@ def _json_array(text: str, at: int) -> Iterator[tuple[int, Any]]:
         try:
             record, at = decoder.raw_decode(text, at)
         except json.JSONDecodeError as error:
-            raise _WrongRecord(f"expected a JSON object, found: {error.msg}", error.lineno) from error
+            raise _WrongRecord(
+                f"expected a JSON object, found: {error.msg}", error.lineno
+            ) from error
         except (ValueError, RecursionError) as error:
             raise _WrongRecord(f"expected a JSON object, found: {error}", line) from error
         yield line, record
@@ -157,11 +171,15 @@ def _json_array(text: str, at: int) -> Iterator[tuple[int, Any]]:
         if text[at : at + 1] == ",":
             at = _behind_space(text, at + 1)
         elif text[at : at + 1] != "]":
-            raise _WrongRecord(f"expected ',' or ']', found {text[at : at + 20]!r}", text.count("\n", 0, at) + 1)
+            raise _WrongRecord(
+                f"expected ',' or ']', found {text[at : at + 20]!r}", text.count("\n", 0, at) + 1
+            )
     behind = _behind_space(text, at + 1)
     if text.startswith("[", start) and behind < len(text):
         line = text.count("\n", 0, behind) + 1
-        raise _WrongRecord(f"expected nothing behind the array, found {text[behind : behind + 20]!r}", line)
+        raise _WrongRecord(
+            f"expected nothing behind the array, found {text[behind : behind + 20]!r}", line
+        )
 
 
 def _behind_space(text: str, at: int) -> int:
@@ -182,7 +200,11 @@ def _csv_rows(text: str) -> Iterator[tuple[int, dict[str, str]]]:
                 raise _WrongRecord(f"expected {len(header)} cells, found {len(cells)}", line)
             if cells:
                 record = dict(zip(header, cells, strict=True))
-                yield line, record | {name: _split(record[name], line) for name in ANSWER_NAMES if name in record}
+                yield (
+                    line,
+                    record
+                    | {name: _split(record[name], line) for name in ANSWER_NAMES if name in record},
+                )
             line = reader.line_num + 1
     except csv.Error as error:
         raise _WrongRecord(f"expected CSV, found: {error}", line) from error
@@ -194,7 +216,8 @@ def _check_header(header: list[str]) -> None:
     for names in (ID_NAMES, QUESTION_NAMES):
         if not set(names) & set(header):
             raise _WrongRecord(
-                f"expected JSON, or a CSV header with question_id, question and answers, found {header!r:.200}", 1
+                f"expected JSON, or a CSV header with question_id, question and answers, found {header!r:.200}",
+                1,
             )
 
 
@@ -220,7 +243,9 @@ def _question(record: Any, number: int) -> Question:
     answers = _answers(_first(record, ANSWER_NAMES))
     name = _text("question_id", str(name) if _is_int(name) else name)
     if len(name.encode()) > MAX_ID_BYTES:
-        raise _WrongRecord(f"question_id: expected at most {MAX_ID_BYTES} bytes, found {len(name.encode())}")
+        raise _WrongRecord(
+            f"question_id: expected at most {MAX_ID_BYTES} bytes, found {len(name.encode())}"
+        )
     return {"question_id": name, "question": text, "answers": answers}
 
 
@@ -232,7 +257,9 @@ def _first(record: Mapping[str, Any], names: tuple[str, ...]) -> Any:
 
 def _text(what: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise _WrongRecord(f"{what}: expected a text, found {'none' if value is None else format(repr(value), '.200')}")
+        raise _WrongRecord(
+            f"{what}: expected a text, found {'none' if value is None else format(repr(value), '.200')}"
+        )
     try:
         value.encode()
     except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can spell
@@ -245,13 +272,21 @@ def _answers(value: Any) -> list[str]:
     if isinstance(value, Mapping):
         found = [value.get(name) for name in ALIAS_NAMES]
         if all(part is None for part in found):
-            raise _WrongRecord(f"answer: expected one of {ALIAS_NAMES[::2]} in it, found {list(value)!r:.200}")
+            raise _WrongRecord(
+                f"answer: expected one of {ALIAS_NAMES[::2]} in it, found {list(value)!r:.200}"
+            )
         value = [
-            answer for part in found if part is not None for answer in (part if isinstance(part, list) else [part])
+            answer
+            for part in found
+            if part is not None
+            for answer in (part if isinstance(part, list) else [part])
         ]
     if value is None:
         return []
-    texts = [str(answer) if _is_int(answer) else answer for answer in (value if isinstance(value, list) else [value])]
+    texts = [
+        str(answer) if _is_int(answer) else answer
+        for answer in (value if isinstance(value, list) else [value])
+    ]
     return list(dict.fromkeys(_text("answers", text) for text in texts if not _is_blank(text)))
 
 

@@ -1,8 +1,9 @@
 """Reductions of full attention maps to columns that are small enough to keep.
 
-Full maps grow with T * T * L * H; what the detectors of the literature read from them does not. Every function takes
-the maps of one trace as float32 `(L, H, T, T)`, row i attending to column j <= i, computes in float32 and leaves the
-cast to float16 to the caller: sums of float16 values would lose digits before they are stored.
+Full maps grow with T * T * L * H; what the detectors of the literature read from them does not.
+Every function takes the maps of one trace as float32 `(L, H, T, T)`, row i attending to column j <=
+i, computes in float32 and leaves the cast to float16 to the caller: sums of float16 values would
+lose digits before they are stored.
 
 Axes: L layers, H heads, T tokens. Pure functions; the maps are never changed.
 """
@@ -16,7 +17,8 @@ __all__ = ["column_sums", "diagonal", "mean_triangle", "prompt_mass"]
 def mean_triangle(attention: Tensor) -> Tensor:
     """Average over heads and keep the lower triangle, row by row: (0,0), (1,0), (1,1), (2,0), ...
 
-    Entry `i * (i + 1) // 2 + j` is the head mean of A[i, j]; the graphs of any threshold or top-k are built from it.
+    Entry `i * (i + 1) // 2 + j` is the head mean of A[i, j]; the graphs of any threshold or top-k
+    are built from it.
 
     Parameters
     ----------
@@ -52,8 +54,9 @@ def diagonal(attention: Tensor) -> Tensor:
 def column_sums(attention: Tensor) -> Tensor:
     """Sum what every token is paid by the tokens from itself on, sum over i >= t of A[i, t].
 
-    With the diagonal this gives the Laplacian's eigenvalues (LapEigvals, Binkowski et al. 2025, arXiv:2502.17598:
-    divide by the number of attending rows, T - t) and the sink scores of SinkProbe.
+    With the diagonal this gives the Laplacian's eigenvalues (LapEigvals, Binkowski et al. 2025,
+    arXiv:2502.17598: divide by the number of attending rows, T - t) and the sink scores of
+    SinkProbe.
 
     Parameters
     ----------
@@ -69,7 +72,8 @@ def column_sums(attention: Tensor) -> Tensor:
 
 
 def prompt_mass(attention: Tensor, prompt_len: int) -> Tensor:
-    """Sum what every token pays to the prompt, sum over j < prompt_len of A[t, j] (Lookback Lens, arXiv:2407.07071).
+    """Sum what every token pays to the prompt, sum over j < prompt_len of A[t, j] (Lookback Lens,
+    arXiv:2407.07071).
 
     Parameters
     ----------

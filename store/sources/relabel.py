@@ -1,8 +1,10 @@
-"""New labels for a store that is there: what would change is planned first, then committed as one; and taken back.
+"""New labels for a store that is there: what would change is planned first, then committed as one;
+and taken back.
 
-Labels that are replaced are kept in a CSV file beside the store, `STORE.labels-ID-GENERATION.csv`, and the store's
-provenance records its name and checksum, so that the last change can be undone. They are not kept as columns of the
-store, because then rows could no longer be appended without them, nor the store be merged with its like.
+Labels that are replaced are kept in a CSV file beside the store, `STORE.labels-ID-GENERATION.csv`,
+and the store's provenance records its name and checksum, so that the last change can be undone.
+They are not kept as columns of the store, because then rows could no longer be appended without
+them, nor the store be merged with its like.
 """
 
 import csv
@@ -83,7 +85,9 @@ class Backup(NamedTuple):
         if not isinstance(record, dict) or record.keys() != set(cls._fields):
             return None
         is_name = isinstance(record["file"], str) and Path(record["file"]).name == record["file"]
-        is_record = is_name and isinstance(record["sha256"], str) and isinstance(record["provenance"], dict)
+        is_record = (
+            is_name and isinstance(record["sha256"], str) and isinstance(record["provenance"], dict)
+        )
         return cls(**record) if is_record else None
 
     def path(self, store: TraceStore) -> Path:
@@ -161,7 +165,9 @@ class LabelPlan:
         columns = label_columns(self.store.schema)
         missing = columns.keys() - self.store.schema.columns.keys()
         dtype = columns["score"].dtype
-        same_scores = np.array_equal(self.old.scores.astype(dtype), self.new.scores.astype(dtype), equal_nan=True)
+        same_scores = np.array_equal(
+            self.old.scores.astype(dtype), self.new.scores.astype(dtype), equal_nan=True
+        )
         same_labels = np.array_equal(self.old.labels, self.new.labels)
         same_rule = _rule(self.provenance) == _rule(self.store.provenance)
         return bool(missing) or not (same_scores and same_labels and same_rule)
@@ -183,7 +189,8 @@ class LabelPlan:
 
 
 def label_columns(schema: Schema) -> dict[str, Column]:
-    """The columns `score` and `label` to write, wide enough for what a store has in them already."""
+    """The columns `score` and `label` to write, wide enough for what a store has in them
+    already."""
     score, label = schema.columns.get("score"), schema.columns.get("label")
     wide = score is not None and score.dtype in ("float64", "int32", "int64", "uint32", "uint64")
     signed = label is not None and label.dtype in ("int8", "int16", "int32", "int64")
@@ -241,7 +248,8 @@ def plan_labels(
     store
         The store.
     table
-        The file. In a store without a column `question_id`, its question ids are compared with trace ids.
+        The file. In a store without a column `question_id`, its question ids are compared with
+        trace ids.
     threshold : float
         Scores from here on count as right (up to here, if lower is better).
     replace_all
@@ -292,7 +300,8 @@ def _check_match(
     ids: Sequence[str],
     questions: Sequence[str],
 ) -> None:
-    """Raise unless an id of the file is one of the store, whose first ids and questions the message shows."""
+    """Raise unless an id of the file is one of the store, whose first ids and questions the message
+    shows."""
     if not len(table):
         raise FormatError(f"{table.source}: expected values in column {table.column!r}, found none")
     if known_ids & table.by_trace.keys() or known_questions & table.by_question.keys():
@@ -315,7 +324,8 @@ def _check_match(
 
 
 def _check_question(table: ScoreTable, trace_id: str, question_id: str) -> None:
-    """Raise SchemaError if the file has a trace under another question: its columns have slipped."""
+    """Raise SchemaError if the file has a trace under another question: its columns have
+    slipped."""
     given = table.questions.get(trace_id)
     if given and given != question_id:
         raise SchemaError(
@@ -324,8 +334,11 @@ def _check_question(table: ScoreTable, trace_id: str, question_id: str) -> None:
         )
 
 
-def _check_scale(store: TraceStore, table: ScoreTable, threshold: float, kept: NDArray[np.float64]) -> None:
-    """Raise SchemaError if scores that stay were labelled with another threshold: a column has one scale."""
+def _check_scale(
+    store: TraceStore, table: ScoreTable, threshold: float, kept: NDArray[np.float64]
+) -> None:
+    """Raise SchemaError if scores that stay were labelled with another threshold: a column has one
+    scale."""
     before = store.provenance.get("score_threshold")
     after = table.stored_threshold(threshold)
     n_kept = int((~np.isnan(kept)).sum())
@@ -346,8 +359,15 @@ def _first(names: Sequence[str] | Mapping[str, float]) -> str:
 def _examples(table: ScoreTable, ids: set[str], questions: set[str], threshold: float) -> list[str]:
     """What was understood of the first ids that fit."""
     fitting = [("trace_id", name, value) for name, value in table.by_trace.items() if name in ids]
-    fitting += [("question_id", name, value) for name, value in table.by_question.items() if name in questions]
-    return [table.example(f"{column} {name}", value, threshold) for column, name, value in fitting[:N_SHOWN]]
+    fitting += [
+        ("question_id", name, value)
+        for name, value in table.by_question.items()
+        if name in questions
+    ]
+    return [
+        table.example(f"{column} {name}", value, threshold)
+        for column, name, value in fitting[:N_SHOWN]
+    ]
 
 
 def _unmatched(table: ScoreTable, ids: set[str], questions: set[str]) -> list[str]:
@@ -386,14 +406,15 @@ def _rule(provenance: Mapping[str, Any]) -> tuple[Any, Any]:
 def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
     """Write the planned labels as one commit that touches nothing else.
 
-    The labels that are replaced are made durable beside the store first, so that a crash at any point leaves labels
-    that can be undone. Files of earlier changes stay, since nothing else may have what is in them; but one whose labels
-    are brought back goes.
+    The labels that are replaced are made durable beside the store first, so that a crash at any
+    point leaves labels that can be undone. Files of earlier changes stay, since nothing else may
+    have what is in them; but one whose labels are brought back goes.
 
     Parameters
     ----------
     writer
-        Of the plan's store; opened before the plan was made, so that nothing was committed in between.
+        Of the plan's store; opened before the plan was made, so that nothing was committed in
+        between.
     plan
         What to write.
 
@@ -403,7 +424,9 @@ def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
     """
     store = plan.store
     if writer.generation != store.generation:
-        raise LockedError(f"{store.path}: something was committed since these labels were planned; plan them again")
+        raise LockedError(
+            f"{store.path}: something was committed since these labels were planned; plan them again"
+        )
     if not plan.is_needed:
         return None
     content = _backup_content(plan)
@@ -422,7 +445,8 @@ def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
         with suppress(OSError):
             writer.files.remove(path)
         raise
-    if plan.undone is not None and _mark(store) in plan.undone.file:  # a subset has the record of the whole
+    # a subset has the record of the whole
+    if plan.undone is not None and _mark(store) in plan.undone.file:
         with suppress(OSError):
             writer.files.remove(plan.undone.path(store))
     return path
@@ -436,7 +460,8 @@ def _rows(labels: Labels, columns: Mapping[str, Column]) -> Iterator[dict[str, o
 
 
 def _mark(store: TraceStore) -> str:
-    """What the names of a store's backups have in common, and those of no other store, whatever its path."""
+    """What the names of a store's backups have in common, and those of no other store, whatever its
+    path."""
     return f".labels-{store.uuid[:8]}-"
 
 
@@ -459,7 +484,8 @@ def _backup_content(plan: LabelPlan) -> bytes:
 def plan_undo(store: TraceStore) -> LabelPlan:
     """Plan to bring back the labels before the last change; done twice, it changes nothing.
 
-    Rows that were appended since keep what they have. A store that had no such columns before gets NaN and -1.
+    Rows that were appended since keep what they have. A store that had no such columns before gets
+    NaN and -1.
 
     Raises
     ------
@@ -470,7 +496,9 @@ def plan_undo(store: TraceStore) -> LabelPlan:
     """
     backup = Backup.of(store)
     if backup is None:
-        raise NotFoundError(f"{store.path}: nothing to undo: python -m store label has not changed its labels")
+        raise NotFoundError(
+            f"{store.path}: nothing to undo: python -m store label has not changed its labels"
+        )
     saved = _read_backup(backup.path(store), backup.sha256)
     ids, old = store.column(TRACE_ID), read_labels(store)
     new = Labels(old.scores.copy(), old.labels.copy())
@@ -498,7 +526,10 @@ def _read_backup(path: Path, sha256: str) -> dict[str, tuple[float, int]]:
         )
     lines = csv.reader(io.StringIO(content.decode(), newline=""))
     next(lines)
-    return {trace_id: (float(score) if score else math.nan, int(label)) for trace_id, score, label in lines}
+    return {
+        trace_id: (float(score) if score else math.nan, int(label))
+        for trace_id, score, label in lines
+    }
 
 
 def set_labels(

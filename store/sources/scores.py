@@ -1,8 +1,9 @@
 """Scores and labels of answers from a file: CSV or JSON lines, read by the names of its columns.
 
-A column is taken for a score or for a label because of its name, or because the caller says so; never because of its
-place. Scores say how right an answer is (higher is better, unless the caller says otherwise); labels are 1 =
-hallucination, 0 = right and -1 = unlabelled. Nothing here opens a store.
+A column is taken for a score or for a label because of its name, or because the caller says so;
+never because of its place. Scores say how right an answer is (higher is better, unless the caller
+says otherwise); labels are 1 = hallucination, 0 = right and -1 = unlabelled. Nothing here opens a
+store.
 """
 
 import csv
@@ -56,7 +57,8 @@ class ScoreTable:
     lower_is_better
         Whether a low score means a right answer; never of labels.
     by_trace, by_question
-        Trace id -> value, and question id -> value for all traces of a question; a trace's own value comes first.
+        Trace id -> value, and question id -> value for all traces of a question; a trace's own
+        value comes first.
     n_empty
         Lines without a value; they count as if they were not there.
     questions
@@ -89,8 +91,8 @@ class ScoreTable:
     def judge(self, value: float, threshold: float) -> Judgement:
         """The score and the label that a value makes.
 
-        A score that is better when lower is stored with its sign turned, so that everything that reads a store's
-        scores may go by "higher is better". A label comes without a score: NaN.
+        A score that is better when lower is stored with its sign turned, so that everything that
+        reads a store's scores may go by "higher is better". A label comes without a score: NaN.
         """
         if self.kind == "label":
             return Judgement(math.nan, int(value))
@@ -130,10 +132,13 @@ class ScoreTable:
         return f"column {self.column!r} read as scores, {sense}"
 
     def example(self, key: str, value: float, threshold: float) -> str:
-        """One line that shows what a value of the file makes; `key` is an id with the name of its column."""
+        """One line that shows what a value of the file makes; `key` is an id with the name of its
+        column."""
         label = text_of_label(self.judge(value, threshold).label)
         given = f"{self.kind} {value:g}"
-        return f"{key}: {given} -> label {label}" if self.kind == "score" else f"{key}: label {label}"
+        return (
+            f"{key}: {given} -> label {label}" if self.kind == "score" else f"{key}: label {label}"
+        )
 
 
 def text_of_label(label: int) -> str:
@@ -153,11 +158,12 @@ def read_scores(
     Parameters
     ----------
     path
-        CSV with a header (comma, semicolon or tab), or JSON lines. `trace_id` names a trace, `question_id` all traces
-        of a question; with both, a line is of the trace, and of the question where its `trace_id` is empty. The value
-        is in the one column of a known name: `score`, `bleurt_score`, `bleurt`, `rouge_l`, `rougel` hold scores;
-        `label`, `is_hallucination`, `hallucination` hold labels: 1 or true = hallucination, 0 or false = right, -1 =
-        unlabelled. An empty value (null) says nothing. Other columns are ignored.
+        CSV with a header (comma, semicolon or tab), or JSON lines. `trace_id` names a trace,
+        `question_id` all traces of a question; with both, a line is of the trace, and of the
+        question where its `trace_id` is empty. The value is in the one column of a known name:
+        `score`, `bleurt_score`, `bleurt`, `rouge_l`, `rougel` hold scores; `label`,
+        `is_hallucination`, `hallucination` hold labels: 1 or true = hallucination, 0 or false =
+        right, -1 = unlabelled. An empty value (null) says nothing. Other columns are ignored.
     score_column, label_column
         The column to read in place of that, as scores or as labels; one of the two at most.
     lower_is_better
@@ -168,12 +174,14 @@ def read_scores(
     NotFoundError
         There is no such file.
     SchemaError
-        Not exactly one column of a known name is there, or the one that was named is not; the message lists
-        the columns.
+        Not exactly one column of a known name is there, or the one that was named is not; the
+        message lists the columns.
     FormatError
-        A line has no id or too many cells, its value is no finite number or no label, or an id has two values.
+        A line has no id or too many cells, its value is no finite number or no label, or an id has
+        two values.
     """
-    usual = csv.field_size_limit(LARGEST_CELL)  # prompts with a long context are larger than the usual limit
+    # prompts with a long context are larger than the usual limit
+    usual = csv.field_size_limit(LARGEST_CELL)
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
             header, rows = _open_rows(str(path), file)
@@ -186,9 +194,13 @@ def read_scores(
                 lower_is_better=lower_is_better,
             )
     except (FileNotFoundError, IsADirectoryError) as error:
-        raise NotFoundError(f"{path}: expected a CSV file of scores, found {error.strerror}; check the path") from error
+        raise NotFoundError(
+            f"{path}: expected a CSV file of scores, found {error.strerror}; check the path"
+        ) from error
     except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: expected CSV or JSON lines in UTF-8, found: {error}; save the file so") from error
+        raise FormatError(
+            f"{path}: expected CSV or JSON lines in UTF-8, found: {error}; save the file so"
+        ) from error
     except csv.Error as error:
         raise FormatError(f"{path}: expected a CSV file of scores, found: {error}") from error
     finally:
@@ -241,7 +253,9 @@ def build_table(
             both = f"{found[id_column][name]} and {value}"
             raise FormatError(f"{where}: expected one {kind} for {name!r}, found {both}")
     lower = bool(lower_is_better)
-    return ScoreTable(source, column, kind, lower, found[TRACE_COLUMN], found[QUESTION_COLUMN], n_empty, questions)
+    return ScoreTable(
+        source, column, kind, lower, found[TRACE_COLUMN], found[QUESTION_COLUMN], n_empty, questions
+    )
 
 
 def _id_columns(source: str, header: list[str]) -> list[str]:
@@ -297,10 +311,14 @@ def _check_once(source: str, header: list[str], used: list[str]) -> None:
     """Raise SchemaError if two columns have the name of one that is read."""
     for name in used:
         if header.count(name) > 1:
-            raise SchemaError(f"{source}: {header.count(name)} columns are called {name!r}; rename all but one")
+            raise SchemaError(
+                f"{source}: {header.count(name)} columns are called {name!r}; rename all but one"
+            )
 
 
-def _id_of(where: str, header: list[str], cells: list[str], id_columns: list[str]) -> tuple[str, str]:
+def _id_of(
+    where: str, header: list[str], cells: list[str], id_columns: list[str]
+) -> tuple[str, str]:
     """The column of the first id that a line gives, and the id."""
     for column in id_columns:
         name = cells[header.index(column)]
@@ -363,9 +381,12 @@ def _csv_rows(reader: Any) -> Iterator[tuple[int, list[str]]]:
 
 
 def _json_rows(source: str, lines: Iterable[str]) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """JSON lines as a table: the header is every key, and a key that a line lacks is an empty cell."""
+    """JSON lines as a table: the header is every key, and a key that a line lacks is an empty
+    cell."""
     records = [
-        (number, _json_record(f"{source}, line {number}", line)) for number, line in enumerate(lines, 1) if line.strip()
+        (number, _json_record(f"{source}, line {number}", line))
+        for number, line in enumerate(lines, 1)
+        if line.strip()
     ]
     header = list(dict.fromkeys(key for _, record in records for key in record))
     rows = [(number, [record.get(key, "") for key in header]) for number, record in records]
@@ -377,9 +398,13 @@ def _json_record(where: str, line: str) -> dict[str, str]:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{where}: expected one JSON object on the line, found: {error}") from error
+        raise FormatError(
+            f"{where}: expected one JSON object on the line, found: {error}"
+        ) from error
     if not isinstance(record, dict):
-        raise FormatError(f"{where}: expected one JSON object on the line, found {line.strip()!r:.100}")
+        raise FormatError(
+            f"{where}: expected one JSON object on the line, found {line.strip()!r:.100}"
+        )
     return {key.strip(): _json_cell(value) for key, value in record.items()}
 
 

@@ -18,7 +18,8 @@ from store.write.shard_builder import CodedBuilder, RawBuilder
 
 __all__ = ["ArrayWriter", "write_document"]
 
-BUFFER_BYTES = 1024 * 1024  # items gathered before they are written: still in the processor's cache then
+# items gathered before they are written: still in the processor's cache then
+BUFFER_BYTES = 1024 * 1024
 
 
 class ArrayWriter:
@@ -33,7 +34,8 @@ class ArrayWriter:
     info
         What other Zarr clients are told of it.
     manifest
-        What is committed. If given, a checksum of every whole chunk is kept in an array beside it; None: no checksums.
+        What is committed. If given, a checksum of every whole chunk is kept in an array beside it;
+        None: no checksums.
     """
 
     def __init__(
@@ -56,7 +58,8 @@ class ArrayWriter:
         self._builder: RawBuilder | CodedBuilder | None = None
         self._dirty: set[Path] = set()
         self._sums = ArrayWriter(root, files, array.checksums, ArrayInfo()) if manifest else None
-        self._begun = (array, manifest) if n_items % layout.shard_items else None  # a tail not yet taken up
+        # a tail not yet taken up
+        self._begun = (array, manifest) if n_items % layout.shard_items else None
 
     @property
     def _shard(self) -> int:
@@ -64,15 +67,20 @@ class ArrayWriter:
         return (self._n_items - self._n_pending) // self.layout.shard_items
 
     def _take_up_tail(self, array: StoredArray, manifest: Manifest | None) -> None:
-        """The committed tail shard's whole chunks go into a builder, the rest become pending items."""
+        """The committed tail shard's whole chunks go into a builder, the rest become pending
+        items."""
         layout, shard = self.layout, self._n_items // self.layout.shard_items
         n_items = layout.items_in_shard(shard, self._n_items)
         n_chunks, self._n_pending = divmod(n_items, layout.chunk_items)
         committed = open_array(self.root, array, check=manifest)
-        self._buffer[: self._n_pending] = committed.read(self._n_items - self._n_pending, self._n_items)
+        self._buffer[: self._n_pending] = committed.read(
+            self._n_items - self._n_pending, self._n_items
+        )
         if n_chunks:
             self._builder = self._new_builder()
-            tail = (RawShard if layout.codec is None else CodedShard)(self.root, layout, shard, n_items)
+            tail = (RawShard if layout.codec is None else CodedShard)(
+                self.root, layout, shard, n_items
+            )
             self._builder.adopt(self.root / layout.shard_path(shard), tail, n_chunks)
 
     def _new_builder(self) -> RawBuilder | CodedBuilder:
@@ -95,7 +103,11 @@ class ArrayWriter:
         while start < len(items):
             n = min(len(items) - start, len(self._buffer) - self._n_pending)
             self._buffer[self._n_pending : self._n_pending + n] = items[start : start + n]
-            self._n_pending, self._n_items, start = self._n_pending + n, self._n_items + n, start + n
+            self._n_pending, self._n_items, start = (
+                self._n_pending + n,
+                self._n_items + n,
+                start + n,
+            )
             if self._n_pending == len(self._buffer):
                 self._write_chunks()
 
@@ -147,7 +159,9 @@ class ArrayWriter:
         self._tail_sums = []
         if len(rest) or self._builder:
             self._builder = self._builder or self._new_builder()
-            self._tail_sums = self._builder.publish_tail(self._target(self._shard), rest).ravel().tolist()
+            self._tail_sums = (
+                self._builder.publish_tail(self._target(self._shard), rest).ravel().tolist()
+            )
 
     def _write_metadata(self) -> None:
         text = array_json(self.layout, self._n_items, self.info)

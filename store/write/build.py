@@ -1,8 +1,9 @@
-"""Drain a source into a store: committed as it goes, resumed where it stopped, visible only when whole.
+"""Drain a source into a store: committed as it goes, resumed where it stopped, visible only when
+whole.
 
-The store grows at `<path>.partial` and is renamed to its name at the end, so whoever finds a store at `path`
-finds all of it. What is built already is not built again: a script that was stopped may simply run once more.
-A build that is stopped by an error or a signal first commits every whole row.
+The store grows at `<path>.partial` and is renamed to its name at the end, so whoever finds a store
+at `path` finds all of it. What is built already is not built again: a script that was stopped may
+simply run once more. A build that is stopped by an error or a signal first commits every whole row.
 """
 
 import json
@@ -39,7 +40,8 @@ __all__ = [
 
 SUFFIX = ".partial"
 SHOWN_DIFFERENCES = 3
-LONGEST_COMMAND = 16_000  # characters of a command that are kept: merged stores keep those of all their parts
+# characters of a command that are kept: merged stores keep those of all their parts
+LONGEST_COMMAND = 16_000
 SHOWN_COMMAND = 1000  # characters of a command: a shell may have put thousands of files into it
 
 Progress = Callable[[int], None]
@@ -56,8 +58,9 @@ def build_store(
 ) -> TraceStore:
     """Write all traces of a source to a new store at `path`, or finish a build that was stopped.
 
-    Whatever stops it (an error of the source, Ctrl-C, a full disk), the rows that are whole are committed first, as
-    far as the disk allows, and the exception gets a note that says how many are kept.
+    Whatever stops it (an error of the source, Ctrl-C, a full disk), the rows that are whole are
+    committed first, as far as the disk allows, and the exception gets a note that says how many are
+    kept.
 
     Parameters
     ----------
@@ -70,7 +73,8 @@ def build_store(
     files
         The file operations to use.
     command
-        The command line that goes on with this build; it is kept in the provenance, under `COMMAND`.
+        The command line that goes on with this build; it is kept in the provenance, under
+        `COMMAND`.
     space
         Called with the number of traces written and the bytes of the last one after each.
 
@@ -119,7 +123,8 @@ def _drain(
 
 
 def _stop(writer: StoreWriter) -> None:
-    """Commit the rows that are whole, and close; what cannot be committed is lost, as the note on the error says."""
+    """Commit the rows that are whole, and close; what cannot be committed is lost, as the note on
+    the error says."""
     with suppress(StoreError, OSError):  # the disk may be full, or the writer have stopped half-way
         writer.commit()
     writer.discard()
@@ -140,7 +145,9 @@ def _kept(partial: Path) -> str:
 def check_new(path: Path) -> None:
     """Raise SchemaError if something that is no store is where one shall be built."""
     if (path.exists() or path.is_symlink()) and not (path / GROUP_FILE).is_file():
-        raise SchemaError(f"{path}: expected a new path, found something there; remove it or choose another")
+        raise SchemaError(
+            f"{path}: expected a new path, found something there; remove it or choose another"
+        )
 
 
 def partial_path(path: Path) -> Path:
@@ -164,7 +171,8 @@ def open_begun(path: Path) -> TraceStore | None:
 
 
 def unfinished(path: Path) -> str | None:
-    """What is beside `path` in place of a store: one that is being made, and the command that goes on; None if not."""
+    """What is beside `path` in place of a store: one that is being made, and the command that goes
+    on; None if not."""
     if path.exists():
         return None
     partial = partial_path(path)
@@ -194,16 +202,21 @@ def _finished(path: Path, source: Source) -> TraceStore:
             f"{_difference(store, source)}; remove it or choose another"
         )
     for trace_id, _ in source.rows(start=len(store)):
-        raise SchemaError(f"{path}: expected all traces of the source, found none of {trace_id!r}; choose another path")
+        raise SchemaError(
+            f"{path}: expected all traces of the source, found none of {trace_id!r}; choose another path"
+        )
     return store
 
 
-def _open_partial(path: Path, source: Source, files: Files, remembered: Mapping[str, str]) -> StoreWriter:
+def _open_partial(
+    path: Path, source: Source, files: Files, remembered: Mapping[str, str]
+) -> StoreWriter:
     """The writer of a build that was stopped, or of a new one."""
     partial = partial_path(path)
     begun = open_begun(path)
     if begun is not None and not len(begun) and not _is_begun(begun, source):
-        _clear_empty(partial, files)  # it holds no trace, only the settings of an attempt that failed
+        # it holds no trace, only the settings of an attempt that failed
+        _clear_empty(partial, files)
         begun = None
     if begun is None:
         check_partial(partial)
@@ -217,11 +230,14 @@ def _open_partial(path: Path, source: Source, files: Files, remembered: Mapping[
 
 
 def _clear_empty(partial: Path, files: Files) -> None:
-    """Remove a store without rows, under its lock; nothing happens if a file is there that is none of a store's."""
+    """Remove a store without rows, under its lock; nothing happens if a file is there that is none
+    of a store's."""
     lock = WriterLock(partial)
     try:
         inside = (file.relative_to(partial) for file in partial.rglob("*") if not file.is_dir())
-        foreign = [file for file in inside if str(file) != GROUP_FILE and not could_be_ours(str(file))]
+        foreign = [
+            file for file in inside if str(file) != GROUP_FILE and not could_be_ours(str(file))
+        ]
         if foreign or len(TraceStore.open(partial)):
             return
         files.remove(partial / GROUP_FILE)
@@ -232,9 +248,12 @@ def _clear_empty(partial: Path, files: Files) -> None:
 
 
 def check_partial(partial: Path) -> None:
-    """Raise SchemaError unless nothing is there, or what a crash left before the first commit: a writer clears it."""
+    """Raise SchemaError unless nothing is there, or what a crash left before the first commit: a
+    writer clears it."""
     if partial.exists() and not is_unborn(partial):
-        raise SchemaError(f"{partial}: expected a build that was stopped, found something else; move it away")
+        raise SchemaError(
+            f"{partial}: expected a build that was stopped, found something else; move it away"
+        )
 
 
 def _is_begun(begun: TraceStore, source: Source) -> bool:
@@ -244,7 +263,8 @@ def _is_begun(begun: TraceStore, source: Source) -> bool:
 
 
 def _compared(begun: TraceStore, source: Source) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What decides the rows, of a store and of a source; without the rule of labels that were given anew since."""
+    """What decides the rows, of a store and of a source; without the rule of labels that were given
+    anew since."""
     both = identity(begun.provenance), identity(source.provenance)
     for key in ADDED_LATER:
         if key not in both[0]:
@@ -257,7 +277,8 @@ def _compared(begun: TraceStore, source: Source) -> tuple[dict[str, Any], dict[s
 
 
 def identity(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Provenance without what does not decide the rows: remarks on how it went, and the command that was typed."""
+    """Provenance without what does not decide the rows: remarks on how it went, and the command
+    that was typed."""
     kept = {key: value for key, value in provenance.items() if key not in (REMARKS, COMMAND)}
     return json.loads(json.dumps(kept))  # as a store gives it back
 
@@ -271,14 +292,18 @@ def _difference(begun: TraceStore, source: Source) -> str:
     keys = [key for key in dict.fromkeys([*new, *old]) if old.get(key) != new.get(key)]
     if not keys:
         return f"{columns}, or of other shapes"
-    shown = [f"{key} {_value(old.get(key))} in place of {_value(new.get(key))}" for key in keys[:SHOWN_DIFFERENCES]]
+    shown = [
+        f"{key} {_value(old.get(key))} in place of {_value(new.get(key))}"
+        for key in keys[:SHOWN_DIFFERENCES]
+    ]
     if len(keys) > SHOWN_DIFFERENCES:
         shown.append(f"and {len(keys) - SHOWN_DIFFERENCES} more")
     return ", ".join(shown)
 
 
 def _flat(value: Any, name: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}, "c": [{"d": 2}]} -> {"a.b": 1, "c.0.d": 2}: so that only what differs is shown."""
+    """{"a": {"b": 1}, "c": [{"d": 2}]} -> {"a.b": 1, "c.0.d": 2}: so that only what differs is
+    shown."""
     if isinstance(value, Mapping):
         parts = value.items()
     elif isinstance(value, list) and any(isinstance(part, Mapping) for part in value):

@@ -44,7 +44,8 @@ class Files:
             view, position = view[n_written:], position + n_written
 
     def start_sync(self, fd: int, position: int, n_bytes: int) -> None:
-        """Begin to write a range to the disk without waiting, so that `sync` finds little left to do."""
+        """Begin to write a range to the disk without waiting, so that `sync` finds little left to
+        do."""
         _libc.sync_file_range(fd, position, n_bytes, _SYNC_FILE_RANGE_WRITE)
 
     def copy(self, source_fd: int, source: int, fd: int, position: int, n_bytes: int) -> None:
@@ -52,9 +53,15 @@ class Files:
         while n_bytes:
             data = os.pread(source_fd, min(n_bytes, _COPY_BYTES), source)
             if not data:
-                raise OSError(f"expected {n_bytes} more bytes at position {source}, found the end of the file")
+                raise OSError(
+                    f"expected {n_bytes} more bytes at position {source}, found the end of the file"
+                )
             self.write(fd, data, position)
-            source, position, n_bytes = source + len(data), position + len(data), n_bytes - len(data)
+            source, position, n_bytes = (
+                source + len(data),
+                position + len(data),
+                n_bytes - len(data),
+            )
 
     def copy_file(self, source: Path, target: Path) -> None:
         """Copy a whole file durably."""
@@ -84,7 +91,8 @@ class Files:
         source.replace(target)
 
     def remove(self, path: Path) -> None:
-        """Remove a file that nothing committed needs; if a power cut brings it back, it is removed again."""
+        """Remove a file that nothing committed needs; if a power cut brings it back, it is removed
+        again."""
         path.unlink(missing_ok=True)
 
     def remove_if_empty(self, path: Path) -> bool:
@@ -107,8 +115,11 @@ class Files:
         path.rmdir()
 
     def exchange(self, one: Path, other: Path) -> None:
-        """Let two directories change places in one step; raises OSError where the file system cannot."""
-        if _libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE):
+        """Let two directories change places in one step; raises OSError where the file system
+        cannot."""
+        if _libc.renameat2(
+            _AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE
+        ):
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), str(other))
 
@@ -126,7 +137,8 @@ class Files:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path to write to; it takes the place of `path` durably if the block ends well, else it goes."""
+    """Give a temporary path to write to; it takes the place of `path` durably if the block ends
+    well, else it goes."""
     files = Files()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -136,11 +148,13 @@ def replacing(path: Path) -> Iterator[Path]:
         files.rename(temporary, path)
         files.sync_dir(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)  # also after Ctrl-C; after the rename there is nothing to remove
+        # also after Ctrl-C; after the rename there is nothing to remove
+        temporary.unlink(missing_ok=True)
 
 
 def _is_fresh(path: Path) -> bool:
-    """Whether a directory is missing, or empty: who made it may have died before its entry was durable."""
+    """Whether a directory is missing, or empty: who made it may have died before its entry was
+    durable."""
     try:
         with os.scandir(path) as entries:
             return next(entries, None) is None

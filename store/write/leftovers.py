@@ -5,7 +5,14 @@ import os
 from pathlib import Path
 
 from store.format.array_info import ArrayInfo
-from store.format.contents import WORKING_DIR, StoredArray, arrays_of, could_be_ours, files_of, infos_of
+from store.format.contents import (
+    WORKING_DIR,
+    StoredArray,
+    arrays_of,
+    could_be_ours,
+    files_of,
+    infos_of,
+)
 from store.format.manifest import GROUP_FILE, Manifest
 from store.format.zarr_json import array_json
 from store.write.array_writer import write_document
@@ -17,10 +24,12 @@ __all__ = ["clear_leftovers", "clear_unborn", "foreign_arrays", "is_unborn"]
 def clear_leftovers(root: Path, manifest: Manifest, files: Files) -> None:
     """Remove what a crash left behind; nothing of it is committed.
 
-    Metadata of arrays that is not that of the committed state is written again: it may be ahead, or of an earlier
-    version of this package. Only files of names that a writer gives are touched. The caller holds the store's lock.
+    Metadata of arrays that is not that of the committed state is written again: it may be ahead, or
+    of an earlier version of this package. Only files of names that a writer gives are touched. The
+    caller holds the store's lock.
     """
-    files.sync_dir(root)  # who renamed the manifest may have died before that was durable, and its leftovers go now
+    # who renamed the manifest may have died before that was durable, and its leftovers go now
+    files.sync_dir(root)
     files.remove_tree(root / WORKING_DIR)
     belonging = files_of(manifest)
     foreign = foreign_arrays(root, manifest)
@@ -43,8 +52,9 @@ def clear_leftovers(root: Path, manifest: Manifest, files: Files) -> None:
 def foreign_arrays(root: Path, manifest: Manifest) -> set[str]:
     """Names of arrays in a store's directory that no writer of ours made, whatever they are called.
 
-    A writer gives an array the name of its column, as an attribute (or '@' in its path), and its metadata comes last:
-    an array with metadata that does not say so was added by another Zarr client.
+    A writer gives an array the name of its column, as an attribute (or '@' in its path), and its
+    metadata comes last: an array with metadata that does not say so was added by another Zarr
+    client.
     """
     known = {path.partition("/")[0] for path in files_of(manifest)}
     found = set()
@@ -66,15 +76,20 @@ def _names_its_column(folder: Path) -> bool:
 
 
 def is_unborn(root: Path) -> bool:
-    """Whether a directory is empty, or holds what a writer left that died before the store's first commit."""
+    """Whether a directory is empty, or holds what a writer left that died before the store's first
+    commit."""
     if not root.is_dir() or (root / GROUP_FILE).exists():
         return False
-    return all(could_be_ours(path) for path in _paths_in(root)) and not any(map(_is_foreign, root.iterdir()))
+    return all(could_be_ours(path) for path in _paths_in(root)) and not any(
+        map(_is_foreign, root.iterdir())
+    )
 
 
 def _is_foreign(path: Path) -> bool:
     """An empty directory of a name that no writer gives."""
-    return path.is_dir() and not any(path.iterdir()) and not could_be_ours(f"{path.name}/{GROUP_FILE}")
+    return (
+        path.is_dir() and not any(path.iterdir()) and not could_be_ours(f"{path.name}/{GROUP_FILE}")
+    )
 
 
 def clear_unborn(root: Path, files: Files) -> None:

@@ -1,4 +1,5 @@
-"""One writer at a time: a lock on a store's directory, which the kernel frees when its holder ends, however it ends."""
+"""One writer at a time: a lock on a store's directory, which the kernel frees when its holder ends,
+however it ends."""
 
 import fcntl
 import os
@@ -14,7 +15,8 @@ ATTEMPTS, PAUSE_S = 10, 0.005
 
 
 class WriterLock:
-    """The right to write to a store, for this process alone: a child that is forked does not keep it.
+    """The right to write to a store, for this process alone: a child that is forked does not keep
+    it.
 
     Parameters
     ----------
@@ -34,7 +36,9 @@ class WriterLock:
                 _held.add(self)
                 return
             time.sleep(PAUSE_S)  # somebody may only have asked whether there is a writer
-        raise LockedError(f"{root}: expected no other writer, found {_holder(root)} at work; wait for it, or stop it")
+        raise LockedError(
+            f"{root}: expected no other writer, found {_holder(root)} at work; wait for it, or stop it"
+        )
 
     def _try(self, root: Path) -> bool:
         self._fd = _open(root)
@@ -44,7 +48,8 @@ class WriterLock:
             self.release()
             return False
         ours, there = os.fstat(self._fd), root.stat()
-        if (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino):  # a repair has put another store here meanwhile
+        # a repair has put another store here meanwhile
+        if (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino):
             self.release()
             return False
         return True
@@ -92,13 +97,25 @@ def _open(root: Path) -> int:
 
 
 def _holder(root: Path) -> str:
-    """The process that has the lock, as the kernel lists it: `1: FLOCK ADVISORY WRITE <pid> <device>:<inode> 0 EOF`."""
+    """The process that has the lock, as the kernel lists it: `1: FLOCK ADVISORY WRITE <pid>
+    <device>:<inode> 0 EOF`."""
     inode = str(root.stat().st_ino)
     try:
         locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-        ours = (lock for lock in locks if lock[1] == "FLOCK" and lock[3] == "WRITE" and lock[5].endswith(f":{inode}"))
+        ours = (
+            lock
+            for lock in locks
+            if lock[1] == "FLOCK" and lock[3] == "WRITE" and lock[5].endswith(f":{inode}")
+        )
         pid = int(next(ours)[4])
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    except (OSError, StopIteration, IndexError, ValueError):  # no such file system, or the holder is somewhere else
+        command = (
+            Path(f"/proc/{pid}/cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode(errors="replace")
+            .strip()
+        )
+    # no such file system, or the holder is somewhere else
+    except (OSError, StopIteration, IndexError, ValueError):
         return "one"
     return f"process {pid} ({command:.80})"

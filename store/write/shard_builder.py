@@ -1,7 +1,7 @@
 """The bytes of one shard that is being written (`schema.py` specifies them).
 
-`RawBuilder` and `CodedBuilder` write whole chunks into a working file and publish it, full or as a tail, under its
-final name. Neither knows rows or columns.
+`RawBuilder` and `CodedBuilder` write whole chunks into a working file and publish it, full or as a
+tail, under its final name. Neither knows rows or columns.
 """
 
 import math
@@ -71,8 +71,8 @@ class _Builder:
 
 
 class RawBuilder(_Builder):
-    """Writes raw chunks. The working file has room for full planes (it is sparse until they fill); a tail is
-    published as a compact copy, so the builder can go on after a commit.
+    """Writes raw chunks. The working file has room for full planes (it is sparse until they fill);
+    a tail is published as a compact copy, so the builder can go on after a commit.
     """
 
     @property
@@ -102,7 +102,9 @@ class RawBuilder(_Builder):
 
     def publish_full(self, target: Path) -> None:
         """Finish a full shard and put the working file itself at `target`."""
-        table = encode_table(self.layout, raw_entries(self.layout, self.n_chunks, self._plane_bytes))
+        table = encode_table(
+            self.layout, raw_entries(self.layout, self.n_chunks, self._plane_bytes)
+        )
         self._finish(self._fd, table, self.layout.n_planes * self._plane_bytes)
         self.close()
         self.files.rename(self.working, target)
@@ -145,11 +147,16 @@ class CodedBuilder(_Builder):
         return sums
 
     def _encode(self, items: np.ndarray, position: int) -> tuple[bytes, np.ndarray, np.ndarray]:
-        """Compressed chunks one behind the other, where each lies if they begin at `position`, and their checksums."""
+        """Compressed chunks one behind the other, where each lies if they begin at `position`, and
+        their checksums."""
         layout, codec = self.layout, parse_codec(self.layout.codec)
         planes = _planes(items, layout)
         cuts = range(0, len(planes[0]), layout.chunk_bytes)
-        packed = [codec.encode(p[i : i + layout.chunk_bytes], layout.dtype.itemsize) for i in cuts for p in planes]
+        packed = [
+            codec.encode(p[i : i + layout.chunk_bytes], layout.dtype.itemsize)
+            for i in cuts
+            for p in planes
+        ]
         sizes = np.array([len(data) for data in packed], ENTRY)
         offsets = position + np.cumsum(sizes) - sizes
         shape = (len(cuts), layout.n_planes)
@@ -207,6 +214,10 @@ def _planes(items: np.ndarray, layout: ArrayLayout) -> list[np.ndarray]:
     """The bytes of every plane of `items`, plane after plane."""
     if layout.n_planes == 1:
         return [np.ascontiguousarray(items).reshape(-1).view(np.uint8)]
-    cut = np.moveaxis(items, [axis + 1 for axis in layout.split_axes], range(len(layout.split_axes)))
-    planes = np.ascontiguousarray(cut).reshape(layout.n_planes, math.prod(cut.shape[len(layout.split_axes) :]))
+    cut = np.moveaxis(
+        items, [axis + 1 for axis in layout.split_axes], range(len(layout.split_axes))
+    )
+    planes = np.ascontiguousarray(cut).reshape(
+        layout.n_planes, math.prod(cut.shape[len(layout.split_axes) :])
+    )
     return list(planes.view(np.uint8))

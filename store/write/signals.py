@@ -1,4 +1,5 @@
-"""Ctrl-C and SIGTERM wait while a row is written: an append that is cut in two loses the rows before it, too."""
+"""Ctrl-C and SIGTERM wait while a row is written: an append that is cut in two loses the rows
+before it, too."""
 
 import signal
 import threading
@@ -13,10 +14,11 @@ Handler = Callable[[int, FrameType | None], object]
 
 
 class HeldSignals:
-    """A context in which signals can be held back for a while; they are handled as before, but later.
+    """A context in which signals can be held back for a while; they are handled as before, but
+    later.
 
-    Only in the main thread, which alone gets signals, and only those that Python handles: what ends the process at
-    once still does.
+    Only in the main thread, which alone gets signals, and only those that Python handles: what ends
+    the process at once still does.
     """
 
     def __init__(self) -> None:

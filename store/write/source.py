@@ -1,12 +1,14 @@
 """Where traces come from: one file per kind of source, all behind the one small interface `Source`.
 
-A source knows its columns (`schema`), where its numbers come from (`provenance`, JSON-able: model, layer convention,
-prompt template, thresholds, decoding settings, package versions) and how to make its traces (`rows`).
-The order of the rows is deterministic, and `rows(start)` begins at trace number `start`, so a build that was
-interrupted after n committed rows goes on with `rows(n)` and gives the same store as one that was not.
+A source knows its columns (`schema`), where its numbers come from (`provenance`, JSON-able: model,
+layer convention, prompt template, thresholds, decoding settings, package versions) and how to make
+its traces (`rows`). The order of the rows is deterministic, and `rows(start)` begins at trace
+number `start`, so a build that was interrupted after n committed rows goes on with `rows(n)` and
+gives the same store as one that was not.
 
-A source never writes a file of the store. This module imports neither torch nor transformers; those that need them
-(`huggingface` with `generation`, `forward`, `prompts` and `extract`; `reductions`, `example`) do.
+A source never writes a file of the store. This module imports neither torch nor transformers; those
+that need them (`huggingface` with `generation`, `forward`, `prompts` and `extract`; `reductions`,
+`example`) do.
 """
 
 from collections.abc import Iterator
@@ -17,10 +19,14 @@ from store.format.schema import Schema
 __all__ = ["ADDED_LATER", "COMMAND", "LABELS_BEFORE", "LABEL_KEYS", "REMARKS", "Source"]
 
 REMARKS = "left_out"  # the key in the provenance of what a source could not use
-ADDED_LATER = ("weights_crc32c",)  # keys that a build begun by an earlier version lacks, and goes on all the same
-COMMAND = "command"  # the key in the provenance of the command line that made the store, or goes on making it
-LABEL_KEYS = ("label_rule", "label_rule_before", "score_threshold")  # the keys of how labels came about
-LABELS_BEFORE = "labels_before"  # the key of the labels that were replaced last, once the store was labelled anew
+# keys that a build begun by an earlier version lacks, and goes on all the same
+ADDED_LATER = ("weights_crc32c",)
+# the key in the provenance of the command line that made the store, or goes on making it
+COMMAND = "command"
+# the keys of how labels came about
+LABEL_KEYS = ("label_rule", "label_rule_before", "score_threshold")
+# the key of the labels that were replaced last, once the store was labelled anew
+LABELS_BEFORE = "labels_before"
 
 
 @runtime_checkable
@@ -32,7 +38,8 @@ class Source(Protocol):
     schema : Schema
         Columns of every row; the implicit `trace_id` is not among them.
     provenance : dict
-        JSON-able description of how the values were made; it is written once, into the store's attributes.
+        JSON-able description of how the values were made; it is written once, into the store's
+        attributes.
     """
 
     schema: Schema
@@ -40,7 +47,8 @@ class Source(Protocol):
 
     @property
     def remarks(self) -> dict[str, Any]:
-        """What to say of the traces so far, `{REMARKS: ...}` or nothing; it is committed with them, as provenance."""
+        """What to say of the traces so far, `{REMARKS: ...}` or nothing; it is committed with them,
+        as provenance."""
         return {}
 
     def rows(self, start: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -49,13 +57,15 @@ class Source(Protocol):
         Parameters
         ----------
         start : int
-            Number of traces to leave out. The rows after them are bit for bit the same as those of `rows(0)`.
+            Number of traces to leave out. The rows after them are bit for bit the same as those of
+            `rows(0)`.
 
         Yields
         ------
         trace_id : str
             Unique within the source.
         row : dict
-            One value per column of `schema`: an array of the column's dtype and shape, or an int, float or str.
+            One value per column of `schema`: an array of the column's dtype and shape, or an int,
+            float or str.
         """
         ...

@@ -1,7 +1,7 @@
 """Will it fit? What a build will write, against what is free on the disk that it goes to.
 
-Merges and subsets know their bytes beforehand. Extractions and imports estimate theirs from their first rows: the
-bytes of those, for the share of the work that they were.
+Merges and subsets know their bytes beforehand. Extractions and imports estimate theirs from their
+first rows: the bytes of those, for the share of the work that they were.
 """
 
 import math
@@ -26,8 +26,8 @@ ADVICE = "keep fewer --columns, choose another disk, or pass --ignore-space"
 class SpaceCheck:
     """Looks once, after the first rows of a build, whether its disk can hold all of them.
 
-    Rows differ in length, so an estimate of more than is free is a warning on stderr, and only one of more than 1.5
-    times that stops the build; what is committed stays.
+    Rows differ in length, so an estimate of more than is free is a warning on stderr, and only one
+    of more than 1.5 times that stops the build; what is committed stays.
 
     Parameters
     ----------
@@ -93,7 +93,9 @@ class SpaceCheck:
         self._warn(f"warning: {found}")
 
 
-def check_space(path: Path, needed: int, *, ignore: bool = False, free: Callable[[Path], int] | None = None) -> None:
+def check_space(
+    path: Path, needed: int, *, ignore: bool = False, free: Callable[[Path], int] | None = None
+) -> None:
     """Raise SchemaError if a store of so many bytes surely does not fit where it is to be made."""
     found = (free_bytes if free is None else free)(path)
     if needed > found and not ignore:
@@ -117,7 +119,8 @@ def bytes_under(path: Path) -> int:
 
 
 def bytes_of_rows(store: TraceStore, rows: Sequence[int]) -> int:
-    """About the bytes that these rows take in the store: each column's, for the share of its items that they have."""
+    """About the bytes that these rows take in the store: each column's, for the share of its items
+    that they have."""
     chosen = np.asarray(rows, np.int64)
     total = 0.0
     for name in store.schema.stored:

@@ -2,15 +2,17 @@
 
 Order of a commit, each step durable before the next begins:
 
-1. shards: chunks go to working files in `_tmp/`; a full shard, or a copy of the tail, is fsynced and renamed
-   to its final name, and the directories are fsynced. Readers of the old generation do not notice: a grown
-   tail begins with the items it had, and checksums of whole chunks never change.
+1. shards: chunks go to working files in `_tmp/`; a full shard, or a copy of the tail, is fsynced
+   and renamed
+   to its final name, and the directories are fsynced. Readers of the old generation do not notice:
+   a grown tail begins with the items it had, and checksums of whole chunks never change.
 2. the arrays' `zarr.json`, the new run of the id table: the same way.
-3. the group's `zarr.json` with the next generation: the truth. Before its rename the commit has not happened,
+3. the group's `zarr.json` with the next generation: the truth. Before its rename the commit has not
+   happened,
    after it the rows survive a power cut.
 
-What a crash leaves behind (files in `_tmp/`, shards and runs beyond the manifest, metadata ahead of it) is
-invisible to readers, and is cleared by the next writer before it does anything else.
+What a crash leaves behind (files in `_tmp/`, shards and runs beyond the manifest, metadata ahead of
+it) is invisible to readers, and is cleared by the next writer before it does anything else.
 """
 
 import time
@@ -23,7 +25,14 @@ from pathlib import Path
 
 import numpy as np
 
-from store.errors import CorruptError, IncompleteError, LockedError, SchemaError, StoreError, closest
+from store.errors import (
+    CorruptError,
+    IncompleteError,
+    LockedError,
+    SchemaError,
+    StoreError,
+    closest,
+)
 from store.format.array_info import ArrayInfo, array_infos
 from store.format.contents import (
     GROUPS,
@@ -58,14 +67,16 @@ COMMIT_ROWS, COMMIT_BYTES, COMMIT_S = 2**18, 2**30, 60.0  # a killed job loses a
 class StoreWriter:
     """Appends rows to a store; use `create` or `open`, best as a context manager.
 
-    `close`, or a clean exit of the block, commits what was appended. An exception that leaves the block does not: a
-    RuntimeWarning says how many rows are discarded. A writer also commits by itself, after so many rows, bytes or
-    seconds that a killed job loses a minute's work (`COMMIT_ROWS`, `COMMIT_BYTES`, `COMMIT_S`).
+    `close`, or a clean exit of the block, commits what was appended. An exception that leaves the
+    block does not: a RuntimeWarning says how many rows are discarded. A writer also commits by
+    itself, after so many rows, bytes or seconds that a killed job loses a minute's work
+    (`COMMIT_ROWS`, `COMMIT_BYTES`, `COMMIT_S`).
 
     Attributes
     ----------
     provenance : dict
-        JSON object that says where the traces come from; what it is set to is written with the next commit.
+        JSON object that says where the traces come from; what it is set to is written with the next
+        commit.
 
     Examples
     --------
@@ -82,7 +93,8 @@ class StoreWriter:
         try:
             if manifest:
                 _clear_new(self.root, files)
-            self._begin(manifest or read_manifest(self.root))  # under the lock: no commit of another comes after it
+            # under the lock: no commit of another comes after it
+            self._begin(manifest or read_manifest(self.root))
         except BaseException:
             self._lock.release()
             raise
@@ -96,7 +108,9 @@ class StoreWriter:
         self.provenance = deepcopy(manifest.provenance)
         infos = array_infos(self.schema)
         self._columns = {
-            name: self._array_writer(column_array(self.schema, name, manifest.n_items_of(name)), infos)
+            name: self._array_writer(
+                column_array(self.schema, name, manifest.n_items_of(name)), infos
+            )
             for name in self.schema.stored
         }
         self._offsets = {axis: self._offsets_writer(axis, infos) for axis in self.schema.axes}
@@ -105,7 +119,11 @@ class StoreWriter:
 
     @classmethod
     def create(
-        cls, path: str | Path, schema: Schema, provenance: Mapping | None = None, files: Files | None = None
+        cls,
+        path: str | Path,
+        schema: Schema,
+        provenance: Mapping | None = None,
+        files: Files | None = None,
     ) -> "StoreWriter":
         """Start a new, empty store at `path`, which must not exist or be an empty directory.
 
@@ -126,7 +144,8 @@ class StoreWriter:
         root, files = Path(path), files or Files()
         _check_new(root)
         manifest = Manifest(schema, provenance=dict(provenance or {}))
-        group_json(manifest.to_attributes())  # refuses provenance that is no JSON before anything exists
+        # refuses provenance that is no JSON before anything exists
+        group_json(manifest.to_attributes())
         writer = cls(root, manifest, files)
         try:
             for group in GROUPS:
@@ -146,7 +165,8 @@ class StoreWriter:
         files: Files | None = None,
         progress: Callable[[int], None] = lambda done: None,
     ) -> "StoreWriter":
-        """Start a new store at `path` with all rows of another, whose files are copied byte for byte.
+        """Start a new store at `path` with all rows of another, whose files are copied byte for
+        byte.
 
         Parameters
         ----------
@@ -187,7 +207,10 @@ class StoreWriter:
     ) -> None:
         manifest = read_manifest(store.path)
         try:
-            sizes = {inside: (store.path / inside).stat().st_size for inside in files_of(manifest) - {GROUP_FILE}}
+            sizes = {
+                inside: (store.path / inside).stat().st_size
+                for inside in files_of(manifest) - {GROUP_FILE}
+            }
             total, done = max(1, sum(sizes.values())), 0
             for inside in sorted(sizes):
                 files.make_dirs((root / inside).parent)
@@ -196,12 +219,20 @@ class StoreWriter:
                 progress(len(store) * done // total)
         except FileNotFoundError as error:
             if read_manifest(store.path).generation == store.generation:
-                raise CorruptError(f"{error.filename}: expected a file of the store, found none") from error
+                raise CorruptError(
+                    f"{error.filename}: expected a file of the store, found none"
+                ) from error
         if not manifest.generation == store.generation == read_manifest(store.path).generation:
-            raise LockedError(f"{store.path}: expected no commit while it was copied, found one; copy it again")
+            raise LockedError(
+                f"{store.path}: expected no commit while it was copied, found one; copy it again"
+            )
         for directory in [root, *(path for path in root.rglob("*") if path.is_dir())]:
             files.sync_dir(directory)
-        copied = replace(manifest, uuid=Manifest(manifest.schema).uuid, provenance=dict(provenance or store.provenance))
+        copied = replace(
+            manifest,
+            uuid=Manifest(manifest.schema).uuid,
+            provenance=dict(provenance or store.provenance),
+        )
         text = group_json(copied.to_attributes())
         _check_size(root, text)
         files.replace_text(root / GROUP_FILE, text, root / f"{GROUP_FILE}.new")
@@ -256,16 +287,18 @@ class StoreWriter:
         return self._manifest.n_rows + len(self._new_ids)
 
     def append(self, trace_id: str, row: Mapping[str, object]) -> None:
-        """Add one row; nothing is added if anything about it is wrong. Now and then it commits (class docstring).
+        """Add one row; nothing is added if anything about it is wrong. Now and then it commits
+        (class docstring).
 
         Parameters
         ----------
         trace_id
             Its unique id.
         row
-            A value for every column: arrays `(n, *item_shape)` for ragged columns (equal `n` on an axis),
-            `item_shape` for fixed ones, strings for utf8. Integers may be of any integer dtype if they fit;
-            floating dtypes are never rounded silently. torch tensors are welcome. The memory may be reused.
+            A value for every column: arrays `(n, *item_shape)` for ragged columns (equal `n` on an
+            axis), `item_shape` for fixed ones, strings for utf8. Integers may be of any integer
+            dtype if they fit; floating dtypes are never rounded silently. torch tensors are
+            welcome. The memory may be reused.
 
         Raises
         ------
@@ -276,7 +309,8 @@ class StoreWriter:
         self._check_id(trace_id)
         items = self._check_row(trace_id, row)
         lengths = _axis_lengths(f"trace {trace_id!r}", items, self.schema)
-        self._unusable = f"appending trace {trace_id!r} stopped half-way"  # unless it comes to its end
+        # unless it comes to its end
+        self._unusable = f"appending trace {trace_id!r} stopped half-way"
         for axis, n in lengths.items():
             self._n_items[axis] += n
             self._offsets[axis].append(np.array([self._n_items[axis]], np.int64))
@@ -299,10 +333,17 @@ class StoreWriter:
             )
 
     def _check_id(self, trace_id: str) -> None:
-        if not isinstance(trace_id, str) or not 0 < len(encode_text(trace_id, "trace_id")) <= MAX_ID_BYTES:
-            raise SchemaError(f"trace_id: expected a string of 1 to {MAX_ID_BYTES} bytes, found {trace_id!r:.200}")
+        if (
+            not isinstance(trace_id, str)
+            or not 0 < len(encode_text(trace_id, "trace_id")) <= MAX_ID_BYTES
+        ):
+            raise SchemaError(
+                f"trace_id: expected a string of 1 to {MAX_ID_BYTES} bytes, found {trace_id!r:.200}"
+            )
         if trace_id in self._new_ids or trace_id in self._committed:
-            raise SchemaError(f"trace_id {trace_id!r}: expected a new id, found it in the store already")
+            raise SchemaError(
+                f"trace_id {trace_id!r}: expected a new id, found it in the store already"
+            )
 
     def _check_row(self, trace_id: str, row: Mapping[str, object]) -> dict[str, np.ndarray]:
         """Every column's items `(n, *item_shape)`, `trace_id` included."""
@@ -310,15 +351,21 @@ class StoreWriter:
         unknown = [name for name in row if name not in columns]
         if unknown:
             known = closest(str(unknown[0]), columns)
-            raise SchemaError(f"trace {trace_id!r}: expected columns of the schema, found {unknown[0]!r:.200}{known}")
+            raise SchemaError(
+                f"trace {trace_id!r}: expected columns of the schema, found {unknown[0]!r:.200}{known}"
+            )
         missing = [name for name in columns if name not in row]
         if missing:
-            raise SchemaError(f"trace {trace_id!r}: expected a value for every column, found none for {missing}")
+            raise SchemaError(
+                f"trace {trace_id!r}: expected a value for every column, found none for {missing}"
+            )
         encoded = {name: self._encode(trace_id, name, row[name]) for name in columns}
         return {TRACE_ID: encode_text(trace_id, "trace_id"), **encoded}
 
     def _encode(self, trace_id: str, name: str, value: object) -> np.ndarray:
-        return encode_value(value, self.schema.columns[name], f"trace {trace_id!r}, column {name!r}")
+        return encode_value(
+            value, self.schema.columns[name], f"trace {trace_id!r}, column {name!r}"
+        )
 
     def set_columns(
         self,
@@ -328,14 +375,15 @@ class StoreWriter:
     ) -> None:
         """Add columns, or replace some, in all committed rows; durable and visible when it returns.
 
-        Nothing else is touched. A column that is replaced goes to a new array, so that readers of an older generation
-        never see a mixture; once the old array is gone, they are told to open the store again.
+        Nothing else is touched. A column that is replaced goes to a new array, so that readers of
+        an older generation never see a mixture; once the old array is gone, they are told to open
+        the store again.
 
         Parameters
         ----------
         columns
-            Name -> `Column`. A ragged one may be on an axis that is there, with the lengths of the others, or on a new
-            one. Only what keeps the offsets can be replaced: no strings.
+            Name -> `Column`. A ragged one may be on an axis that is there, with the lengths of the
+            others, or on a new one. Only what keeps the offsets can be replaced: no strings.
         rows
             A value of each for every row, in order.
         provenance
@@ -351,15 +399,23 @@ class StoreWriter:
             raise SchemaError(
                 f"{self.root}: expected committed rows only, found {len(self._new_ids)} new; commit first"
             )
-        old = {name: self.schema.layout(name).path for name in columns if name in self.schema.columns}
+        old = {
+            name: self.schema.layout(name).path for name in columns if name in self.schema.columns
+        }
         for name in old:
             self._check_replaced(name, columns[name])
         arrays = self.schema.arrays | {name: self._next_array(name) for name in old}
         schema = Schema({**self.schema.columns, **columns}, arrays)
         self._unusable = "setting columns stopped half-way"  # unless it comes to its end
         infos = array_infos(schema)
-        writers = {name: self._array_writer(column_array(schema, name, 0), infos) for name in columns}
-        offsets = {axis: self._new_offsets(axis, infos) for axis in schema.axes if axis not in self.schema.axes}
+        writers = {
+            name: self._array_writer(column_array(schema, name, 0), infos) for name in columns
+        }
+        offsets = {
+            axis: self._new_offsets(axis, infos)
+            for axis in schema.axes
+            if axis not in self.schema.axes
+        }
         made = (*writers.values(), *offsets.values())
         try:
             ends = self._fill(schema, writers, offsets, rows)
@@ -380,24 +436,30 @@ class StoreWriter:
         self._columns |= writers
         self._offsets |= offsets
         self._unusable = None
-        for writer in (*self._columns.values(), *self._offsets.values()):  # a dimension may have another name now
+        # a dimension may have another name now
+        for writer in (*self._columns.values(), *self._offsets.values()):
             with suppress(OSError):  # what stays is written by the next writer
                 writer.describe(infos[writer.layout.path])
 
     def add_column(self, name: str, column: Column, values: Iterable[object]) -> None:
         """Add one column, with a value for every committed row, in order; see `set_columns`."""
         if name in self.schema.columns:
-            raise SchemaError(f"{self.root}, column {name!r}: expected a new column, found it there; see set_columns")
+            raise SchemaError(
+                f"{self.root}, column {name!r}: expected a new column, found it there; see set_columns"
+            )
         self.set_columns({name: column}, ({name: value} for value in values))
 
     def _next_array(self, name: str) -> str:
-        """A name for the array that takes the place of a column's, which none of its arrays has had."""
+        """A name for the array that takes the place of a column's, which none of its arrays has
+        had."""
         _, _, number = self.schema.layout(name).path.partition("@")
-        last = max(self._manifest.generation, int(number or 0))  # a copied store has numbers ahead of its generation
+        # a copied store has numbers ahead of its generation
+        last = max(self._manifest.generation, int(number or 0))
         return f"{name}@{last + 1}"
 
     def _check_replaced(self, name: str, column: Column) -> None:
-        """Offsets stay as they are, so a column can be replaced on its axis only, and a string not at all."""
+        """Offsets stay as they are, so a column can be replaced on its axis only, and a string not
+        at all."""
         axis = self.schema.axis_of(name)
         if column.is_text or column.axis != axis:
             expected = f"a column of axis {axis!r}" if axis else "a fixed column"
@@ -412,26 +474,32 @@ class StoreWriter:
         offsets: dict[str, ArrayWriter],
         rows: Iterable[Mapping[str, object]],
     ) -> dict[str, int]:
-        """Write the values of all rows; raises SchemaError if they do not fit. The items of every new axis."""
+        """Write the values of all rows; raises SchemaError if they do not fit. The items of every
+        new axis."""
         axes = {axis for name in writers if (axis := schema.axis_of(name))} - offsets.keys()
         known = {axis: np.diff(self._committed.offsets(axis)) for axis in axes}
         ends, n_rows = dict.fromkeys(offsets, 0), 0
         for row in rows:
             where = f"row {n_rows}"
             items = {
-                name: encode_value(row[name], schema.columns[name], f"{where}, column {name!r}") for name in writers
+                name: encode_value(row[name], schema.columns[name], f"{where}, column {name!r}")
+                for name in writers
             }
             for axis, n in _axis_lengths(where, items, schema).items():
                 if axis in ends:
                     ends[axis] += n
                     offsets[axis].append(np.array([ends[axis]], np.int64))
                 elif n_rows < len(self) and n != known[axis][n_rows]:
-                    raise SchemaError(f"{where}: expected {known[axis][n_rows]} items on axis {axis!r}, found {n}")
+                    raise SchemaError(
+                        f"{where}: expected {known[axis][n_rows]} items on axis {axis!r}, found {n}"
+                    )
             for name, value in items.items():
                 writers[name].append(value)
             n_rows += 1
         if n_rows != len(self):
-            raise SchemaError(f"{self.root}: expected values for its {len(self)} rows, found {n_rows}")
+            raise SchemaError(
+                f"{self.root}: expected values for its {len(self)} rows, found {n_rows}"
+            )
         return ends
 
     def _remove_array(self, layout: ArrayLayout) -> None:
@@ -444,15 +512,17 @@ class StoreWriter:
         Raises
         ------
         OSError
-            The disk is full, or another fault of it. The store is at its last commit, and the rows after it have to be
-            appended again, with a new writer.
+            The disk is full, or another fault of it. The store is at its last commit, and the rows
+            after it have to be appended again, with a new writer.
         """
         self._check_usable()
         if self._new_ids:
             self._unusable = "a commit stopped half-way"  # unless it comes to its end
             tails = self._commit_arrays()
             kept, first = plan_runs(self._manifest.runs, len(self))
-            self._commit_runs(kept, first, n_rows=len(self), n_items=dict(self._n_items), tails=tails)
+            self._commit_runs(
+                kept, first, n_rows=len(self), n_items=dict(self._n_items), tails=tails
+            )
             self._new_ids.clear()
             self._unusable = None
         elif self.provenance != self._manifest.provenance:
@@ -460,30 +530,37 @@ class StoreWriter:
         self._began, self._new_bytes = time.monotonic(), 0
 
     def merge_runs(self) -> None:
-        """Commit, and make one run of the id table: the fastest to look up, and the same bytes however often one
-        committed before.
+        """Commit, and make one run of the id table: the fastest to look up, and the same bytes
+        however often one committed before.
         """
         self.commit()
         if len(self._manifest.runs) > 1:
             self._commit_runs((), 0)
 
-    def _commit_runs(self, kept: tuple[tuple[int, int], ...], first: int, **changes: object) -> None:
+    def _commit_runs(
+        self, kept: tuple[tuple[int, int], ...], first: int, **changes: object
+    ) -> None:
         """Commit with these runs of the id table and a new one of all rows from `first` on."""
         new = first, len(self)
-        sums = {name: n for name, n in self._manifest.run_sums.items() if name in map(run_name, kept)}
+        sums = {
+            name: n for name, n in self._manifest.run_sums.items() if name in map(run_name, kept)
+        }
         sums[run_name(new)] = self._write_run(*new)
         merged = set(self._manifest.runs) - set(kept)
         changes |= {"runs": (*kept, new), "run_sums": sums, "provenance": self.provenance}
         self._publish(self._manifest.next(**changes))
-        for run in merged:  # readers of an older generation find these ids in the run that took them in
+        # readers of an older generation find these ids in the run that took them in
+        for run in merged:
             with suppress(OSError):  # what stays is cleared by the next writer
                 self.files.remove_tree(self.root / "_index" / run_name(run))
 
     def _write_run(self, first: int, n_rows: int) -> int:
-        """Build the id table's run for rows `first:n_rows` from the runs it takes in and the new ids; its checksum."""
+        """Build the id table's run for rows `first:n_rows` from the runs it takes in and the new
+        ids; its checksum."""
         taken = [run for run in self._manifest.runs if run[0] >= first]
         old = [self._committed.id_run(run) for run in taken]
-        for run, (hashes, rows) in zip(taken, old, strict=True):  # damage must not get a new checksum
+        # damage must not get a new checksum
+        for run, (hashes, rows) in zip(taken, old, strict=True):
             check_run(run, hashes, rows, self._manifest.run_sums)
         hashes = np.concatenate([*(h for h, _ in old), hash_ids(self._new_ids)])
         rows = np.concatenate([*(r for _, r in old), np.arange(self._manifest.n_rows, n_rows)])
@@ -497,7 +574,8 @@ class StoreWriter:
         Raises
         ------
         IncompleteError
-            An append or a commit failed before, and rows appended since the last commit are lost; it says how many.
+            An append or a commit failed before, and rows appended since the last commit are lost;
+            it says how many.
         OSError
             This commit failed; see `commit`.
         """
@@ -514,7 +592,8 @@ class StoreWriter:
             raise IncompleteError(f"{self.root}: {failed}, and {_discarded(n_lost)}; {again}")
 
     def discard(self) -> None:
-        """Release the files and the lock without a commit: rows appended since the last commit are gone.
+        """Release the files and the lock without a commit: rows appended since the last commit are
+        gone.
 
         A second call does nothing.
         """
@@ -589,16 +668,22 @@ def _axis_lengths(where: str, items: dict[str, np.ndarray], schema: Schema) -> d
 def _check_size(root: Path, text: bytes) -> None:
     """Raise SchemaError for metadata that no reader would take."""
     if len(text) > MAX_FILE_BYTES:
-        raise SchemaError(f"{root}: expected metadata of at most {MAX_FILE_BYTES} bytes, found {len(text)}")
+        raise SchemaError(
+            f"{root}: expected metadata of at most {MAX_FILE_BYTES} bytes, found {len(text)}"
+        )
 
 
 def _check_new(root: Path) -> None:
-    """Raise SchemaError unless a store may begin here: nothing is there, or what one left that never came to be."""
+    """Raise SchemaError unless a store may begin here: nothing is there, or what one left that
+    never came to be."""
     if root.exists() and not is_unborn(root):
-        raise SchemaError(f"{root}: expected a new path, found something there; open it to append, or remove it")
+        raise SchemaError(
+            f"{root}: expected a new path, found something there; open it to append, or remove it"
+        )
 
 
 def _clear_new(root: Path, files: Files) -> None:
-    """Check again under the lock, which the caller holds, and clear what a store left that never came to be."""
+    """Check again under the lock, which the caller holds, and clear what a store left that never
+    came to be."""
     _check_new(root)
     clear_unborn(root, files)

@@ -9,7 +9,15 @@ from store import Batch, Ragged
 
 SHAPES = {"hs_last": (3, 8), "hidden_states": (3, 8), "attn_mean": (3,)}  # L = 3, d = 8
 N_HEADS = 2  # H
-RAGGED = ("hidden_states", "attn_mean", "attn_diag", "attn_colsum", "attn_pmass", "logprob", "entropy")
+RAGGED = (
+    "hidden_states",
+    "attn_mean",
+    "attn_diag",
+    "attn_colsum",
+    "attn_pmass",
+    "logprob",
+    "entropy",
+)
 FIXED = ("hs_last", "prompt_len", "answer_len")
 SETTINGS = {
     "gnn_hidden": 16,
@@ -26,7 +34,8 @@ SETTINGS = {
 
 @pytest.fixture
 def traces():
-    """Columns of traces of 5, 1, 9, 2 and 7 tokens: random states, and attention whose rows sum to one."""
+    """Columns of traces of 5, 1, 9, 2 and 7 tokens: random states, and attention whose rows sum to
+    one."""
     rng = np.random.default_rng(0)
     return [random_trace(rng, n_tokens) for n_tokens in (5, 1, 9, 2, 7)]
 
@@ -45,7 +54,8 @@ def set_answer():
 
 @pytest.fixture
 def build():
-    """The function that builds a detector by name, for the traces here, always with the same weights."""
+    """The function that builds a detector by name, for the traces here, always with the same
+    weights."""
 
     def build_detector(name, **settings):
         torch.manual_seed(0)
@@ -56,7 +66,8 @@ def build():
 
 def random_trace(rng, n_tokens):
     n_layers, hidden_size = SHAPES["hidden_states"]
-    rows = [rng.dirichlet(np.ones(i + 1), size=n_layers).T for i in range(n_tokens)]  # row i: (i + 1, L)
+    # row i: (i + 1, L)
+    rows = [rng.dirichlet(np.ones(i + 1), size=n_layers).T for i in range(n_tokens)]
     hidden = torch.from_numpy(rng.normal(size=(n_tokens, n_layers, hidden_size))).half()
     prompt_len = 1
     maps = random_maps(n_tokens)
@@ -64,8 +75,12 @@ def random_trace(rng, n_tokens):
         "hidden_states": hidden,
         "attn_mean": torch.from_numpy(np.concatenate(rows)).half(),
         "hs_last": hidden[-1],
-        "logprob": torch.cat([torch.tensor([float("nan")]), torch.from_numpy(-rng.random(n_tokens - 1)).float()]),
-        "entropy": torch.cat([torch.tensor([float("nan")]), torch.from_numpy(2 * rng.random(n_tokens - 1)).float()]),
+        "logprob": torch.cat(
+            [torch.tensor([float("nan")]), torch.from_numpy(-rng.random(n_tokens - 1)).float()]
+        ),
+        "entropy": torch.cat(
+            [torch.tensor([float("nan")]), torch.from_numpy(2 * rng.random(n_tokens - 1)).float()]
+        ),
         "prompt_len": torch.tensor(prompt_len, dtype=torch.int32),
         "answer_len": torch.tensor(n_tokens - prompt_len, dtype=torch.int32),
         "maps": maps,
@@ -83,17 +98,22 @@ def random_maps(n_tokens):
 
 
 def reduced_maps(maps, prompt_len):
-    """The columns that a store keeps of maps, each (T, L, H), in float32 so that tests see no rounding."""
+    """The columns that a store keeps of maps, each (T, L, H), in float32 so that tests see no
+    rounding."""
     reduced = {
         "attn_diag": np.diagonal(maps, axis1=2, axis2=3),
         "attn_colsum": maps.sum(axis=2),
         "attn_pmass": maps[..., :prompt_len].sum(axis=3),
     }  # (L, H, T)
-    return {name: torch.from_numpy(one.transpose(2, 0, 1).copy()).float() for name, one in reduced.items()}
+    return {
+        name: torch.from_numpy(one.transpose(2, 0, 1).copy()).float()
+        for name, one in reduced.items()
+    }
 
 
 def answer_from(trace, prompt_len, answer_len):
-    """Say that the answer of a trace starts at `prompt_len`, and change the columns that depend on it."""
+    """Say that the answer of a trace starts at `prompt_len`, and change the columns that depend on
+    it."""
     trace["prompt_len"], trace["answer_len"] = torch.tensor(prompt_len), torch.tensor(answer_len)
     trace.update(reduced_maps(trace["maps"], max(0, prompt_len)))
 

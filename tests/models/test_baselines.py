@@ -19,7 +19,10 @@ def separable(rng, n, layer, n_layers=3):
 def test_mean_logprob_covers_the_answer_only(pack, traces):
     """The mean is over the tokens from prompt_len on, answer_len of them."""
     for trace in traces:
-        trace["prompt_len"], trace["answer_len"] = torch.tensor(1), torch.tensor(max(0, len(trace["logprob"]) - 2))
+        trace["prompt_len"], trace["answer_len"] = (
+            torch.tensor(1),
+            torch.tensor(max(0, len(trace["logprob"]) - 2)),
+        )
     found = mean_logprob(pack(traces))[:, 0, 0]
     expected = [trace["logprob"][1 : 1 + trace["answer_len"]].mean() for trace in traces]
     torch.testing.assert_close(found, torch.stack(expected), equal_nan=True)
@@ -60,7 +63,9 @@ def test_validation_chooses_the_layer():
     """The layer that tells the label is found, whichever it is."""
     rng = np.random.default_rng(0)
     for layer in range(3):
-        fitted = BASELINES["logreg_best"].fit(*separable(rng, 200, layer), *separable(rng, 100, layer))
+        fitted = BASELINES["logreg_best"].fit(
+            *separable(rng, 200, layer), *separable(rng, 100, layer)
+        )
         assert fitted.alternative == layer
 
 
@@ -76,7 +81,9 @@ def test_a_missing_number_counts_as_the_mean_of_train():
 def test_majority_is_the_share_of_hallucinations_in_train():
     """A constant gets the base rate of the training labels as its probability."""
     labels = np.array([1, 1, 1, 0])
-    fitted = BASELINES["majority"].fit(torch.zeros(4, 1, 1), labels, torch.zeros(2, 1, 1), np.array([0, 1]))
+    fitted = BASELINES["majority"].fit(
+        torch.zeros(4, 1, 1), labels, torch.zeros(2, 1, 1), np.array([0, 1])
+    )
     found = fitted.predict(torch.zeros(101, 1, 1))
     np.testing.assert_allclose(found, 0.75, atol=1e-4)
     assert len(set(found)) == 1  # bit for bit, so that it ranks nothing

@@ -14,7 +14,8 @@ every_detector = pytest.mark.parametrize("name", DETECTORS)
 
 @every_detector
 def test_one_finite_logit_per_trace_and_a_scalar_loss(name, build, pack, traces):
-    """A batch of B traces gives B float32 logits, and a loss whose gradient reaches every weight."""
+    """A batch of B traces gives B float32 logits, and a loss whose gradient reaches every
+    weight."""
     detector = build(name)
     outputs = detector(pack(traces))
     assert outputs.logits.shape == (5,)
@@ -36,7 +37,9 @@ def test_order_of_the_traces_is_the_order_of_the_logits(name, build, pack, trace
     """Permuting the traces of a batch permutes its logits."""
     detector = build(name).eval()
     permuted = detector(pack([traces[i] for i in (3, 0, 4, 2, 1)])).logits
-    torch.testing.assert_close(permuted, detector(pack(traces)).logits[[3, 0, 4, 2, 1]], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        permuted, detector(pack(traces)).logits[[3, 0, 4, 2, 1]], rtol=1e-5, atol=1e-6
+    )
 
 
 @every_detector
@@ -56,27 +59,43 @@ def test_columns_suffice(name, build, pack, traces):
 
 @every_detector
 def test_recomputing_keeps_less_and_changes_no_bit(name, build, pack, traces):
-    """Loss and gradients are equal bit for bit, dropout included, and the backward pass keeps fewer numbers."""
+    """Loss and gradients are equal bit for bit, dropout included, and the backward pass keeps fewer
+    numbers."""
     gradients, kept = {}, {}
     for recompute in (False, True):
         detector = build(name)
         detector.recompute = recompute
         numbers = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda t, n=numbers: n.append(t.numel()) or t, lambda t: t):
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda t, n=numbers: n.append(t.numel()) or t, lambda t: t
+        ):
             loss = detector.loss(detector(pack(traces)), LABELS)
         loss.backward()
-        gradients[recompute], kept[recompute] = [loss, *(p.grad for p in detector.parameters())], sum(numbers)
+        gradients[recompute], kept[recompute] = (
+            [loss, *(p.grad for p in detector.parameters())],
+            sum(numbers),
+        )
     assert all(torch.equal(a, b) for a, b in zip(*gradients.values(), strict=True))
     assert kept[True] < 0.8 * kept[False]
 
 
 def test_parameter_counts_at_the_field_s_sizes(build):
-    """At d = 4096 and the usual widths they differ as published: about 4.8, 1.3, 1.4 and 1.1 million."""
+    """At d = 4096 and the usual widths they differ as published: about 4.8, 1.3, 1.4 and 1.1
+    million."""
     wide = {"gnn_hidden": 128, "latent_dim": 128, "lstm_hidden": 128}
     shapes = {"hs_last": (32, 4096), "hidden_states": (32, 4096), "attn_mean": (32,)}
-    settings = wide | {"num_lstm_layers": 2, "dropout": 0.3, "kl_weight": 0.01, "attn_threshold": 0.0, "top_k": None}
+    settings = wide | {
+        "num_lstm_layers": 2,
+        "dropout": 0.3,
+        "kl_weight": 0.01,
+        "attn_threshold": 0.0,
+        "top_k": None,
+    }
     settings |= {"saplma_layer": None}
-    counts = {name: detector.build(shapes, settings).n_parameters() for name, detector in DETECTORS.items()}
+    counts = {
+        name: detector.build(shapes, settings).n_parameters()
+        for name, detector in DETECTORS.items()
+    }
     expected = {"lstm_solo": 4.8e6, "gnn_det_lstm": 1.3e6, "gvae_lstm": 1.4e6, "saplma": 1.1e6}
     assert counts == pytest.approx(expected, rel=0.04)
 
@@ -98,7 +117,9 @@ def test_gvae_loss_is_the_formula(build, pack, traces):
     bce = F.binary_cross_entropy_with_logits(outputs.logits, LABELS.float())
     mse = ((outputs.rebuilt - outputs.pooled) ** 2).mean(dim=2)  # (B, L)
     posterior = torch.distributions.Normal(outputs.mu, (0.5 * outputs.logvar).exp())
-    kl = torch.distributions.kl_divergence(posterior, torch.distributions.Normal(0.0, 1.0)).sum(dim=2)  # (B, L)
+    kl = torch.distributions.kl_divergence(posterior, torch.distributions.Normal(0.0, 1.0)).sum(
+        dim=2
+    )  # (B, L)
     expected = bce + 0.1 * (mse + 0.01 * kl).mean()
     torch.testing.assert_close(detector.loss(outputs, LABELS), expected)
 

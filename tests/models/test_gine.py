@@ -35,13 +35,20 @@ def two_convolutions(dtype=torch.float32):
 
 
 def values_and_gradients(convolution, *inputs):
-    """Output, and gradients of a sum that weighs each number differently, by input and by weight."""
+    """Output, and gradients of a sum that weighs each number differently, by input and by
+    weight."""
     inputs = [
-        one.detach().requires_grad_() if torch.is_tensor(one) and one.is_floating_point() else one for one in inputs
+        one.detach().requires_grad_() if torch.is_tensor(one) and one.is_floating_point() else one
+        for one in inputs
     ]
     out = convolution(*inputs)
     (out * torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)).sum().backward()
-    return [out, inputs[0].grad, inputs[2].grad, *(parameter.grad for parameter in convolution.parameters())]
+    return [
+        out,
+        inputs[0].grad,
+        inputs[2].grad,
+        *(parameter.grad for parameter in convolution.parameters()),
+    ]
 
 
 def small_blocks(n_numbers):
@@ -82,20 +89,32 @@ def test_gradients_are_those_of_finite_differences(kept, monkeypatch):
 
     def run(x, attr, *weights):
         inputs = x, graphs.edge_index, attr, graphs.get("offsets")
-        return torch.func.functional_call(convolution, dict(zip(names, weights, strict=True)), inputs)
+        return torch.func.functional_call(
+            convolution, dict(zip(names, weights, strict=True)), inputs
+        )
 
-    inputs = [graphs.x.double(), graphs.edge_attr.double(), *(weight.detach() for weight in weights)]
+    inputs = [
+        graphs.x.double(),
+        graphs.edge_attr.double(),
+        *(weight.detach() for weight in weights),
+    ]
     assert torch.autograd.gradcheck(run, [one.clone().requires_grad_() for one in inputs])
 
 
 @settings(deadline=None, max_examples=100)
-@given(lengths=st.lists(st.integers(0, 9), min_size=1, max_size=5), n_most=st.integers(1, 60), complete=st.booleans())
+@given(
+    lengths=st.lists(st.integers(0, 9), min_size=1, max_size=5),
+    n_most=st.integers(1, 60),
+    complete=st.booleans(),
+)
 def test_blocks_hold_each_pair_once(lengths, n_most, complete):
     """In blocks of at most the size asked for, with the sources and targets that the pairs have."""
     offsets = [0, *torch.tensor(lengths).cumsum(0).tolist()]
     source, target = gine_pairs(offsets)
     seen = []
-    for sources, targets, pairs in gine.blocks(source, target, offsets if complete else None, n_most):
+    for sources, targets, pairs in gine.blocks(
+        source, target, offsets if complete else None, n_most
+    ):
         n = pairs.stop - pairs.start
         assert 0 < n <= n_most
         seen += range(pairs.start, pairs.stop)
@@ -116,7 +135,9 @@ def test_the_same_input_gives_the_same_bits(kept):
     graphs = random_graphs([40, 3, 60], **kept)
     ours, _ = two_convolutions()
     first, second = (
-        values_and_gradients(ours, graphs.x, graphs.edge_index, graphs.edge_attr, graphs.get("offsets"))[:3]
+        values_and_gradients(
+            ours, graphs.x, graphs.edge_index, graphs.edge_attr, graphs.get("offsets")
+        )[:3]
         for _ in range(2)
     )
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
@@ -125,7 +146,9 @@ def test_the_same_input_gives_the_same_bits(kept):
 def test_state_is_that_of_pyg():
     """Weights that PyG's convolution saved load, by name and shape."""
     ours, pyg = two_convolutions()
-    assert {k: v.shape for k, v in ours.state_dict().items()} == {k: v.shape for k, v in pyg.state_dict().items()}
+    assert {k: v.shape for k, v in ours.state_dict().items()} == {
+        k: v.shape for k, v in pyg.state_dict().items()
+    }
 
 
 @kinds
@@ -138,7 +161,9 @@ def test_half_precision_sums_in_single(kept):
     with torch.autocast("cpu", torch.bfloat16):
         found = ours(*inputs)
     assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found.float(), expected, rtol=0.02, atol=0.02 * expected.abs().max().item())
+    torch.testing.assert_close(
+        found.float(), expected, rtol=0.02, atol=0.02 * expected.abs().max().item()
+    )
     found.float().sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in ours.parameters())
 
@@ -148,6 +173,8 @@ def test_nothing_is_kept_that_grows_with_the_messages():
     graphs = random_graphs([200])
     ours, _ = two_convolutions()
     kept = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: kept.append(t.numel()) or t, lambda t: t
+    ):
         ours(graphs.x, graphs.edge_index, graphs.edge_attr, graphs.offsets)
     assert sum(kept) < 4 * graphs.x.numel() + 2 * graphs.edge_attr.numel()

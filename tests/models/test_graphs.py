@@ -14,7 +14,8 @@ LAYERS, WIDTH = 2, 3
 
 
 def random_packed(lengths, seed=0, levels=None):
-    """Hidden states, attention and offsets of traces; `levels` rounds the attention so that ties occur."""
+    """Hidden states, attention and offsets of traces; `levels` rounds the attention so that ties
+    occur."""
     rng = np.random.default_rng(seed)
     n_pairs = sum(n * (n + 1) // 2 for n in lengths)
     attn = rng.random((n_pairs, LAYERS))
@@ -26,7 +27,8 @@ def random_packed(lengths, seed=0, levels=None):
 
 
 def naive_edges(attn, lengths, threshold, top_k):
-    """Give {(trace, layer, source, target): weight} by the definition: j -> i for j <= i, k strongest, >= threshold."""
+    """Give {(trace, layer, source, target): weight} by the definition: j -> i for j <= i, k
+    strongest, >= threshold."""
     edges, pair = {}, 0
     for trace, n_tokens in enumerate(lengths):
         for i in range(n_tokens):
@@ -35,7 +37,11 @@ def naive_edges(attn, lengths, threshold, top_k):
             for layer in range(LAYERS):
                 strongest = sorted(range(i + 1), key=lambda j: (-row[j, layer].item(), j))[:top_k]
                 edges.update(
-                    {(trace, layer, j, i): row[j, layer].item() for j in strongest if row[j, layer].item() >= threshold}
+                    {
+                        (trace, layer, j, i): row[j, layer].item()
+                        for j in strongest
+                        if row[j, layer].item() >= threshold
+                    }
                 )
     return edges
 
@@ -44,7 +50,9 @@ def named_edges(graphs, offsets):
     """Edges of a graph batch by (trace, layer, source, target), positions within the trace."""
     trace_of = torch.repeat_interleave(offsets.diff())
     named = {}
-    for (source, target), weight in zip(graphs.edge_index.T.tolist(), graphs.edge_attr[:, 0].tolist(), strict=True):
+    for (source, target), weight in zip(
+        graphs.edge_index.T.tolist(), graphs.edge_attr[:, 0].tolist(), strict=True
+    ):
         trace, layer = trace_of[source // LAYERS].item(), source % LAYERS
         assert graphs.batch[source] == graphs.batch[target] == trace * LAYERS + layer
         start = offsets[trace].item()
@@ -60,7 +68,8 @@ def named_edges(graphs, offsets):
     levels=st.sampled_from([None, 3]),
 )
 def test_edges_equal_those_of_a_plain_loop(lengths, threshold, top_k, levels):
-    """Any lengths, threshold and top-k, ties included, give the edges and weights of the definition."""
+    """Any lengths, threshold and top-k, ties included, give the edges and weights of the
+    definition."""
     hidden, attn, offsets = random_packed(lengths, levels=levels)
     graphs = build_graphs(hidden, attn, offsets, threshold, top_k)
     assert named_edges(graphs, offsets) == naive_edges(attn, lengths, threshold, top_k)
@@ -68,7 +77,8 @@ def test_edges_equal_those_of_a_plain_loop(lengths, threshold, top_k, levels):
 
 
 def test_same_as_pyg_batch_up_to_node_order():
-    """Node features, edges and graph numbers are those of `Batch.from_data_list` over one Data per layer and trace."""
+    """Node features, edges and graph numbers are those of `Batch.from_data_list` over one Data per
+    layer and trace."""
     lengths = [4, 1, 6]
     hidden, attn, offsets = random_packed(lengths)
     graphs = build_graphs(hidden, attn, offsets)
@@ -99,7 +109,10 @@ def naive_data(hidden, attn, lengths):
 
 
 def sorted_edges(edge_index, edge_attr):
-    return sorted((*edge, weight) for edge, weight in zip(edge_index.T.tolist(), edge_attr[:, 0].tolist(), strict=True))
+    return sorted(
+        (*edge, weight)
+        for edge, weight in zip(edge_index.T.tolist(), edge_attr[:, 0].tolist(), strict=True)
+    )
 
 
 def test_node_features_are_a_view_of_float32_states():
@@ -127,7 +140,12 @@ def test_threshold_is_compared_in_single_precision():
 def test_tokens_of_pairs_follow_the_stored_order():
     """Pairs are the lower triangle row by row, trace after trace, in packed token numbers."""
     source, target = pair_tokens(torch.tensor([0, 2, 2, 3]), 3)
-    assert list(zip(source.tolist(), target.tolist(), strict=True)) == [(0, 0), (0, 1), (1, 1), (2, 2)]
+    assert list(zip(source.tolist(), target.tolist(), strict=True)) == [
+        (0, 0),
+        (0, 1),
+        (1, 1),
+        (2, 2),
+    ]
 
 
 @pytest.mark.parametrize("shape", [(9, LAYERS), (10, LAYERS + 1)])

@@ -17,7 +17,8 @@ def laplacian(head):
 
 @pytest.mark.parametrize("top_k", [1, 3, 10])
 def test_eigenvalues_of_the_explicit_laplacian(top_k, pack, traces):
-    """The features are the largest of numpy.linalg.eigvals, falling, then zeros, layer by layer and head by head."""
+    """The features are the largest of numpy.linalg.eigvals, falling, then zeros, layer by layer and
+    head by head."""
     found = largest_eigenvalues(pack(traces), top_k)
     assert found.shape == (5, 1, 3 * 2 * top_k)
     for trace, features in zip(traces, found, strict=True):
@@ -32,10 +33,13 @@ def test_eigenvalues_of_the_explicit_laplacian(top_k, pack, traces):
 
 
 def test_negative_eigenvalues_stand_before_the_padding(pack, traces):
-    """Attention to oneself alone leaves nothing above zero: what is there comes first, the zeros of padding behind."""
+    """Attention to oneself alone leaves nothing above zero: what is there comes first, the zeros of
+    padding behind."""
     trace = traces[0] | {"attn_diag": torch.ones(5, 3, 2), "attn_colsum": torch.ones(5, 3, 2)}
     found = largest_eigenvalues(pack([trace]), top_k=7)[0, 0, :7]
-    np.testing.assert_allclose(found, [0, 1 / 2 - 1, 1 / 3 - 1, 1 / 4 - 1, 1 / 5 - 1, 0, 0], atol=1e-6)
+    np.testing.assert_allclose(
+        found, [0, 1 / 2 - 1, 1 / 3 - 1, 1 / 4 - 1, 1 / 5 - 1, 0, 0], atol=1e-6
+    )
 
 
 def test_the_last_token_has_the_eigenvalue_zero(pack, traces):

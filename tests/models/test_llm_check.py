@@ -14,7 +14,9 @@ def test_score_is_the_log_determinant(pack, traces):
     for trace, scores in zip(traces, found[:, :, 0], strict=True):
         sign, logdet = np.linalg.slogdet(trace["maps"])  # (L, H)
         assert (sign == 1).all()
-        np.testing.assert_allclose(scores, (logdet / trace["maps"].shape[-1]).mean(axis=1), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            scores, (logdet / trace["maps"].shape[-1]).mean(axis=1), rtol=1e-5, atol=1e-6
+        )
 
 
 def test_one_token_attends_to_itself(pack, traces):

@@ -30,12 +30,15 @@ def test_ratios_equal_a_loop_over_tokens(prompt_len, pack, traces, set_answer):
 def test_what_follows_the_answer_does_not_count(pack, traces, set_answer):
     """The answer is `answer_len` tokens, even where the trace goes on."""
     set_answer(traces[2], 3, 2)
-    np.testing.assert_allclose(lookback_ratios(pack(traces[2:3]))[0, 0], mean_ratio(traces[2]["maps"], 3, 2), rtol=1e-4)
+    np.testing.assert_allclose(
+        lookback_ratios(pack(traces[2:3]))[0, 0], mean_ratio(traces[2]["maps"], 3, 2), rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize(("prompt_len", "answer_len"), [(-1, 5), (0, 5), (5, 0)])
 def test_nan_without_prompt_or_answer(prompt_len, answer_len, pack, traces, set_answer):
-    """An unknown prompt (negative), none at all, and an empty answer have no ratio; their neighbours do."""
+    """An unknown prompt (negative), none at all, and an empty answer have no ratio; their
+    neighbours do."""
     set_answer(traces[0], prompt_len, answer_len)
     found = lookback_ratios(pack(traces[:3]))
     assert found[0].isnan().all()

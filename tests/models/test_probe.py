@@ -1,4 +1,5 @@
-"""Probes: what they are fitted on, that one affine map is the whole pipeline, and that they can be saved."""
+"""Probes: what they are fitted on, that one affine map is the whole pipeline, and that they can be
+saved."""
 
 import numpy as np
 import pytest
@@ -12,17 +13,21 @@ NAN = float("nan")
 
 
 def draw(n, n_alternatives=3, k=6, dtype=torch.float32):
-    """Features (n, A, k) of different scales, a tenth of them missing, and labels that the last alternative tells."""
+    """Features (n, A, k) of different scales, a tenth of them missing, and labels that the last
+    alternative tells."""
     rng = np.random.default_rng(n)
     labels = rng.integers(0, 2, n)
     told = labels[:, None] * np.arange(n_alternatives)  # (n, A)
-    features = (rng.normal(size=(n, n_alternatives, k)) + 0.5 * told[:, :, None]) * 10.0 ** (np.arange(k) % 6 - 2) + 3
+    features = (rng.normal(size=(n, n_alternatives, k)) + 0.5 * told[:, :, None]) * 10.0 ** (
+        np.arange(k) % 6 - 2
+    ) + 3
     features[rng.random(features.shape) < 0.1] = NAN
     return torch.from_numpy(features).to(dtype), labels
 
 
 def fit(n_components=None, change=lambda features: None, **sizes):
-    """Fit on 200 rows and choose on 100; give the probe, what it was fitted on, and 50 rows it has not seen."""
+    """Fit on 200 rows and choose on 100; give the probe, what it was fitted on, and 50 rows it has
+    not seen."""
     sides = [draw(n, **sizes) for n in (200, 100, 50)]
     for features, _ in sides:
         change(features)
@@ -40,7 +45,8 @@ def pipeline_scores(fitted, n_components, train, labels, test):
 @pytest.mark.parametrize("n_components", [None, 1, 4, 100])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_one_affine_map_is_the_whole_pipeline(n_components, dtype):
-    """Scores equal those of imputing, scaling, taking components and regression, one after the other."""
+    """Scores equal those of imputing, scaling, taking components and regression, one after the
+    other."""
     fitted, train, labels, test = fit(n_components, dtype=dtype)
     expected = pipeline_scores(fitted, n_components, train, labels, test)
     np.testing.assert_allclose(fitted.predict(test), expected, rtol=0, atol=1e-9)
@@ -48,9 +54,12 @@ def test_one_affine_map_is_the_whole_pipeline(n_components, dtype):
 
 @pytest.mark.parametrize(("n_components", "k"), [(512, 250), (5, 600)])
 def test_many_features_of_few_rows(n_components, k):
-    """Features that outnumber the rows have at most as many components as rows; a randomised solver is no exception."""
+    """Features that outnumber the rows have at most as many components as rows; a randomised solver
+    is no exception."""
     fitted, train, labels, test = fit(n_components, k=k, n_alternatives=1)
-    assert build_pipeline(n_components, train[:, 0].shape)["pca"].n_components == min(n_components, 200)
+    assert build_pipeline(n_components, train[:, 0].shape)["pca"].n_components == min(
+        n_components, 200
+    )
     expected = pipeline_scores(fitted, n_components, train, labels, test)
     np.testing.assert_allclose(fitted.predict(test), expected, rtol=0, atol=1e-9)
 
@@ -71,7 +80,8 @@ def test_fitting_leaves_the_features_as_they_were():
 
 
 def test_validation_chooses_and_every_alternative_is_told():
-    """The AUROC of each alternative on validation is kept, and the best of them is chosen; the first of equals."""
+    """The AUROC of each alternative on validation is kept, and the best of them is chosen; the
+    first of equals."""
     fitted, *_ = fit()
     assert fitted.alternative == np.argmax(fitted.val_auroc) == 2
     val, labels = draw(100)
@@ -125,12 +135,17 @@ def test_equal_traces_get_equal_scores_wherever_they_stand():
 
 
 def test_saved_and_read_back(tmp_path):
-    """torch.save keeps a probe, reading it takes no code from the file, and its scores are the same bit for bit."""
+    """torch.save keeps a probe, reading it takes no code from the file, and its scores are the same
+    bit for bit."""
     fitted, *_, test = fit(4)
     torch.save(fitted.to_dict(), tmp_path / "probe.pt")
     read = FittedProbe.from_dict(torch.load(tmp_path / "probe.pt", weights_only=True))
     assert np.array_equal(read.predict(test), fitted.predict(test))
-    assert (read.alternative, read.val_auroc, read.bias) == (fitted.alternative, fitted.val_auroc, fitted.bias)
+    assert (read.alternative, read.val_auroc, read.bias) == (
+        fitted.alternative,
+        fitted.val_auroc,
+        fitted.bias,
+    )
     assert read.n_parameters() == fitted.n_parameters() == 7
 
 

@@ -5,7 +5,9 @@ import torch
 
 from models import BASELINES, DETECTORS, PROBES
 
-every_probe = pytest.mark.parametrize("probe", (BASELINES | PROBES).values(), ids=BASELINES | PROBES)
+every_probe = pytest.mark.parametrize(
+    "probe", (BASELINES | PROBES).values(), ids=BASELINES | PROBES
+)
 
 
 def test_names_are_of_one_thing_each():
@@ -26,7 +28,8 @@ def test_columns_suffice(probe, pack, traces):
 
 @every_probe
 def test_a_batch_gives_the_features_of_its_traces(probe, pack, traces):
-    """The features of a trace depend neither on what it is batched with nor on its place, bit for bit."""
+    """The features of a trace depend neither on what it is batched with nor on its place, bit for
+    bit."""
     together = probe.features(pack(traces))
     alone = torch.cat([probe.features(pack([trace])) for trace in traces])
     torch.testing.assert_close(together, alone, rtol=0, atol=0, equal_nan=True)
@@ -50,5 +53,9 @@ def test_half_precision_changes_features_by_rounding(probe, pack, traces):
     """Attention as a store keeps it, in float16, gives nearly what float32 gives."""
     exact = probe.features(pack(traces))
     for trace in traces:
-        trace.update({name: trace[name].half() for name in ("attn_diag", "attn_colsum", "attn_pmass")})
-    torch.testing.assert_close(probe.features(pack(traces)), exact, rtol=2e-3, atol=2e-3, equal_nan=True)
+        trace.update(
+            {name: trace[name].half() for name in ("attn_diag", "attn_colsum", "attn_pmass")}
+        )
+    torch.testing.assert_close(
+        probe.features(pack(traces)), exact, rtol=2e-3, atol=2e-3, equal_nan=True
+    )

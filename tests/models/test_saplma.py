@@ -6,7 +6,9 @@ import torch
 from models import DETECTORS
 
 
-@pytest.mark.parametrize(("n_layers", "layer"), [(1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (10, 5), (32, 19), (80, 47)])
+@pytest.mark.parametrize(
+    ("n_layers", "layer"), [(1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (10, 5), (32, 19), (80, 47)]
+)
 def test_the_layer_at_sixty_percent_of_the_depth(n_layers, layer):
     """By default the 20th of 32, and the like at other depths; counted from 0."""
     detector = DETECTORS["saplma"].build({"hs_last": (n_layers, 8)}, {"saplma_layer": None})

@@ -25,7 +25,9 @@ def test_mean_by_trace_is_the_mean_of_each(shape, dtype):
     values = torch.from_numpy(np.random.default_rng(0).normal(size=(7, *shape))).to(dtype)
     offsets = torch.tensor([0, 3, 3, 4, 7])
     parts = [values[a:b].float() for a, b in pairwise(offsets)]
-    expected = torch.stack([part.mean(dim=0) if len(part) else torch.full(shape, NAN) for part in parts])
+    expected = torch.stack(
+        [part.mean(dim=0) if len(part) else torch.full(shape, NAN) for part in parts]
+    )
     torch.testing.assert_close(mean_by_trace(values, offsets), expected, equal_nan=True)
 
 

@@ -1,4 +1,5 @@
-"""A store so small that every byte of it can be damaged in its turn, and what must hold of it then."""
+"""A store so small that every byte of it can be damaged in its turn, and what must hold of it
+then."""
 
 import json
 import multiprocessing
@@ -19,7 +20,13 @@ from store.format.schema import TRACE_ID
 SMALL = Schema(
     {
         "x": Column(
-            "int16", (2,), axis="t", axis_names=("layers",), split=("layers",), chunk_items=4, shard_items=8
+            "int16",
+            (2,),
+            axis="t",
+            axis_names=("layers",),
+            split=("layers",),
+            chunk_items=4,
+            shard_items=8,
         ),  # raw, two planes, three shards
         "z": Column("float32", axis="t", codec="zstd", chunk_items=8, shard_items=16),
         "label": Column("int8", chunk_items=2, shard_items=4),
@@ -29,7 +36,8 @@ ROWS = make_rows(SMALL, 7, seed=3)  # of 1, 3, 1, 7, 1, 7 and 1 items
 
 
 def shrink(patch) -> None:
-    """Tables and chunks of a few bytes in place of many KB, where a column does not say itself what it wants."""
+    """Tables and chunks of a few bytes in place of many KB, where a column does not say itself what
+    it wants."""
     for name, value in (("CHUNK_BYTES", 256), ("CODED_CHUNK_BYTES", 256), ("SHARD_BYTES", 1024)):
         patch.setattr(schema, name, value)
 
@@ -66,14 +74,18 @@ def questions(store: TraceStore) -> Iterator[tuple[str, Callable[[], object]]]:
         yield f"row of {row}", partial(store.row_of, trace_id)
     for name in (TRACE_ID, *SMALL.columns):
         yield f"lengths of {name}", lambda name=name: bits(store.lengths(name))
-        yield f"batch of {name}", lambda name=name: [bits(row[name]) for row in store.read(range(n)[::-1], [name])]
+        yield (
+            f"batch of {name}",
+            lambda name=name: [bits(row[name]) for row in store.read(range(n)[::-1], [name])],
+        )
         for row in range(n):
             yield f"{name} in {row}", lambda name=name, row=row: bits(store[row][name])
     yield "plane", lambda: bits(store.read([3, 5], ["x"], {"x": {"layers": 1}})["x"].values)
 
 
 def answers(path: Path, check: bool) -> dict[str, object]:
-    """What a reader answers, or the StoreError it raises; any other error is the caller's to see."""
+    """What a reader answers, or the StoreError it raises; any other error is the caller's to
+    see."""
     try:
         store = TraceStore.open(path, check=check)
     except StoreError as error:
@@ -120,7 +132,9 @@ class Whole:
         reported = isinstance(report, StoreError) or bool(report.problems or report.leftovers)
         if not reported:
             assert found == self.answers, f"{fault}: not reported"
-            assert zarr_answers(self.path) == self.zarr, f"{fault}: not reported, zarr-python reads something else"
+            assert zarr_answers(self.path) == self.zarr, (
+                f"{fault}: not reported, zarr-python reads something else"
+            )
         return reported
 
 

@@ -9,7 +9,16 @@ from pathlib import Path
 
 from store.write.files import Files
 
-ENTRIES = ("make_dir", "create", "sync", "sync_dir", "rename", "remove", "remove_if_empty", "exchange")
+ENTRIES = (
+    "make_dir",
+    "create",
+    "sync",
+    "sync_dir",
+    "rename",
+    "remove",
+    "remove_if_empty",
+    "exchange",
+)
 DIRECTORY = -1
 
 
@@ -27,7 +36,8 @@ class Quick(Files):
 
 
 class Faulty(Quick):
-    """Calls `fault` before its operation number `at`, counted from 1, and all later ones if it is `lasting`.
+    """Calls `fault` before its operation number `at`, counted from 1, and all later ones if it is
+    `lasting`.
 
     A write counts as two, so that a fault also comes when half of it is done.
     """
@@ -103,7 +113,8 @@ def wait(child: int) -> int:
 
 
 def is_killed(work: Callable[[Files], object], at: int) -> bool:
-    """Run in a process that is killed before its operation number `at`; whether it came that far."""
+    """Run in a process that is killed before its operation number `at`; whether it came that
+    far."""
     status = wait(start(lambda: work(Faulty(at, kill))))
     assert status in (0, -signal.SIGKILL)
     return status != 0
@@ -114,13 +125,14 @@ class Stop(BaseException):
 
 
 class Recorder(Quick):
-    """Does everything, and writes down what a power cut has to know; stops at operation `stop`, if given.
+    """Does everything, and writes down what a power cut has to know; stops at operation `stop`, if
+    given.
 
     Attributes
     ----------
     log
-        Operations in turn, with their data; and marks: `("may", state)`, a state that may be seen from here on,
-        `("done", state)`, the only one that may.
+        Operations in turn, with their data; and marks: `("may", state)`, a state that may be seen
+        from here on, `("done", state)`, the only one that may.
     """
 
     def __init__(self, stop: int | None = None) -> None:
@@ -194,8 +206,8 @@ def allowed_states(log: list[tuple]) -> list:
 def effects(log: list[tuple]) -> Iterator[tuple]:
     """`(place, what, is_durable)`: bytes of a file, or a name in a directory, in turn.
 
-    Bytes are durable when the file is synced after them, a name is when its directory is. The two names of a rename
-    are two effects: a power cut can lose either.
+    Bytes are durable when the file is synced after them, a name is when its directory is. The two
+    names of a rename are two effects: a power cut can lose either.
     """
     found: list[tuple] = []
     synced: dict[object, int] = {}
@@ -226,7 +238,8 @@ def lay_out(log: list[tuple], base: Path, target: Path, keeps: Callable[[], bool
     Parameters
     ----------
     keeps
-        Asked for every effect that is not durable. Lost bytes are zeros, or were never there; or half of them were.
+        Asked for every effect that is not durable. Lost bytes are zeros, or were never there; or
+        half of them were.
     """
     contents: dict[int, bytearray] = {}
     names: dict[Path, int | None] = {base: DIRECTORY}

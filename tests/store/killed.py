@@ -16,9 +16,15 @@ KILLS = 20
 
 
 def kill_at_random(
-    cwd: Path, command: str, arguments: list[str], modules: list[str], commit_rows: int, share: float
+    cwd: Path,
+    command: str,
+    arguments: list[str],
+    modules: list[str],
+    commit_rows: int,
+    share: float,
 ) -> list[Path]:
-    """The stores that killed runs of a command ended with; `whole.zarr` beside them is that of a run nobody killed.
+    """The stores that killed runs of a command ended with; `whole.zarr` beside them is that of a
+    run nobody killed.
 
     Parameters
     ----------

@@ -22,7 +22,9 @@ SCHEMA = Schema(
         ),
         "attn_mean": Column("float32", (2,), axis="pairs", chunk_items=8, shard_items=64),
         "states": Column("bfloat16", (2, 3), chunk_items=3, shard_items=6),
-        "zipped": Column("float16", (2,), axis="tokens", codec="zstd", chunk_items=4, shard_items=16),
+        "zipped": Column(
+            "float16", (2,), axis="tokens", codec="zstd", chunk_items=4, shard_items=16
+        ),
         "planes": Column(
             "int16",
             (2, 3),
@@ -58,8 +60,13 @@ def make_rows(schema: Schema, n_rows: int, seed: int) -> list[tuple[str, dict]]:
     rng = np.random.default_rng(seed)
     rows = []
     for i in range(n_rows):
-        lengths = {axis: int(rng.choice([0, 1, 3, 7, 40], p=[0.2, 0.2, 0.3, 0.2, 0.1])) for axis in schema.axes}
-        values = {name: make_value(c, lengths.get(c.axis, 0), rng) for name, c in schema.columns.items()}
+        lengths = {
+            axis: int(rng.choice([0, 1, 3, 7, 40], p=[0.2, 0.2, 0.3, 0.2, 0.1]))
+            for axis in schema.axes
+        }
+        values = {
+            name: make_value(c, lengths.get(c.axis, 0), rng) for name, c in schema.columns.items()
+        }
         rows.append((f"trace {i} é", values))
     return rows
 
@@ -110,7 +117,9 @@ def assert_batch(batch: Batch, expected: list[dict]) -> None:
 def assert_zarr_shows(path, schema, rows):
     group = zarr.open_group(path, mode="r")
     for name, column in schema.columns.items():
-        assert group[name][...].tobytes() == expected_bytes(column, [row[name] for _, row in rows]), name
+        assert group[name][...].tobytes() == expected_bytes(
+            column, [row[name] for _, row in rows]
+        ), name
 
 
 def expected_bytes(column, values):

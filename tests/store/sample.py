@@ -1,4 +1,5 @@
-"""A store of format 1, written once and committed: it must read for ever. Run as a script, this file makes it again."""
+"""A store of format 1, written once and committed: it must read for ever. Run as a script, this
+file makes it again."""
 
 import shutil
 import tempfile
@@ -9,7 +10,8 @@ import torch
 
 from store import Column, Schema, StoreWriter
 
-PACKED = Path(__file__).parents[1] / "data" / "format1.zarr.zip"  # 1 MB, most of it zeros, in one file of 50 kB
+# 1 MB, most of it zeros, in one file of 50 kB
+PACKED = Path(__file__).parents[1] / "data" / "format1.zarr.zip"
 LAYERS = {"axis_names": ("layers", "hidden"), "split": ("layers",)}
 FIRST = Schema(
     {
@@ -17,7 +19,9 @@ FIRST = Schema(
         "hidden": Column("float16", (3, 5), axis="tokens", **LAYERS, chunk_items=4, shard_items=32),
         "zipped": Column("float64", axis="tokens", codec="zstd", chunk_items=4, shard_items=16),
         "attn": Column("float32", (2,), axis="pairs", chunk_items=8, shard_items=64),
-        "planes": Column("int16", (2, 3), axis="pairs", **LAYERS, codec="blosc", chunk_items=4, shard_items=64),
+        "planes": Column(
+            "int16", (2, 3), axis="pairs", **LAYERS, codec="blosc", chunk_items=4, shard_items=64
+        ),
         "states": Column("bfloat16", (2, 3), chunk_items=3, shard_items=12),
         "gzipped": Column("uint16", codec="gzip:1", chunk_items=4, shard_items=16),
         "byte": Column("uint8", chunk_items=32, shard_items=64),
@@ -41,7 +45,9 @@ def value_of(name: str, column: Column, row: int) -> object:
         return TEXTS[(row + len(name)) % len(TEXTS)] * (1 + row % 2)
     shape = (row * 5 % 7 * (column.axis == "pairs") + row * 3 % 4,) if column.axis else ()
     shape += column.item_shape
-    numbers = np.arange(1, int(np.prod(shape)) + 1, dtype=np.uint64) + np.uint64(1000 * row + sum(name.encode()))
+    numbers = np.arange(1, int(np.prod(shape)) + 1, dtype=np.uint64) + np.uint64(
+        1000 * row + sum(name.encode())
+    )
     mixed = numbers * np.uint64(0x9E3779B97F4A7C15)
     if column.dtype == "bool":
         return (mixed >> np.uint64(63)).astype(bool).reshape(shape)
@@ -53,7 +59,9 @@ def value_of(name: str, column: Column, row: int) -> object:
 
 
 def row_of(schema: Schema, row: int) -> tuple[str, dict]:
-    return f"trace {row} é", {name: value_of(name, column, row) for name, column in schema.columns.items()}
+    return f"trace {row} é", {
+        name: value_of(name, column, row) for name, column in schema.columns.items()
+    }
 
 
 ROWS = [row_of(SCHEMA, row) for row in range(N_ROWS)]

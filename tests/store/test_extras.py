@@ -1,4 +1,5 @@
-"""Without a package of an extra a command says so in one line, with a `pip install` that works as it stands."""
+"""Without a package of an extra a command says so in one line, with a `pip install` that works as
+it stands."""
 
 import configparser
 import re
@@ -76,7 +77,9 @@ class Installed(Distribution):
         self.lines = [f"Requires-Dist: {line}" for line in requires]
 
     def read_text(self, filename):
-        return "\n".join(["Metadata-Version: 2.1", "Name: trace-store", "Version: 7.1", *self.lines])
+        return "\n".join(
+            ["Metadata-Version: 2.1", "Name: trace-store", "Version: 7.1", *self.lines]
+        )
 
     def locate_file(self, path):
         raise NotImplementedError
@@ -87,7 +90,9 @@ def installed(monkeypatch):
     """Let only the distributions given be installed."""
 
     def install(**distributions):
-        monkeypatch.setattr(extras, "_distribution", lambda name: distributions.get(name.replace("-", "_")))
+        monkeypatch.setattr(
+            extras, "_distribution", lambda name: distributions.get(name.replace("-", "_"))
+        )
 
     return install
 
@@ -104,16 +109,28 @@ def test_everything_that_is_missing_is_installed_at_once(installed):
     """Requirements of the extra and of the core, and none that is there."""
     installed(trace_store=OURS, numpy=Installed())
     line = missing_package(ModuleNotFoundError("x", name="rich.console"), "train")
-    assert line == ("the package rich is not installed; run python -m pip install 'jinja2>=3.1' 'rich[all]>=13.9'")
+    assert line == (
+        "the package rich is not installed; run python -m pip install 'jinja2>=3.1' 'rich[all]>=13.9'"
+    )
     installed(trace_store=OURS, jinja2=Installed(), rich=Installed())
-    assert advised(missing_package(ModuleNotFoundError("x", name="numpy"), "train")) == ["numpy>=2.0"]
-    assert "lance is not installed" in missing_package(ModuleNotFoundError("x", name="lance"), "peers")
-    assert advised(missing_package(ModuleNotFoundError("x", name="lance"), "peers"))[-1] == "pylance>=0.20"
+    assert advised(missing_package(ModuleNotFoundError("x", name="numpy"), "train")) == [
+        "numpy>=2.0"
+    ]
+    assert "lance is not installed" in missing_package(
+        ModuleNotFoundError("x", name="lance"), "peers"
+    )
+    assert (
+        advised(missing_package(ModuleNotFoundError("x", name="lance"), "peers"))[-1]
+        == "pylance>=0.20"
+    )
 
 
-@pytest.mark.parametrize("name", ["train.reprot", "store", "models.mine", "benchmarks.x", "markupsafe", None])
+@pytest.mark.parametrize(
+    "name", ["train.reprot", "store", "models.mine", "benchmarks.x", "markupsafe", None]
+)
 def test_other_imports_are_bugs(installed, name):
-    """Of our own modules, and of packages that are none of ours to install: their traceback stays."""
+    """Of our own modules, and of packages that are none of ours to install: their traceback
+    stays."""
     installed(trace_store=OURS)
     assert missing_package(ModuleNotFoundError("x", name=name), "train") is None
 

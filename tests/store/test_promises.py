@@ -15,7 +15,16 @@ import numpy as np
 import pytest
 from damage import flip
 
-from store import Column, CorruptError, IncompleteError, LockedError, Schema, SchemaError, StoreWriter, TraceStore
+from store import (
+    Column,
+    CorruptError,
+    IncompleteError,
+    LockedError,
+    Schema,
+    SchemaError,
+    StoreWriter,
+    TraceStore,
+)
 from store.check.repair import plan_repair, repair_store
 from store.check.verify import verify_store
 from store.cli.main import main
@@ -23,7 +32,9 @@ from store.write import writer as writer_module
 from store.write.files import Files
 from store.write.lock import WriterLock
 
-SCHEMA = Schema({"x": Column("int32", axis="t", chunk_items=4, shard_items=8), "label": Column("int8")})
+SCHEMA = Schema(
+    {"x": Column("int32", axis="t", chunk_items=4, shard_items=8), "label": Column("int8")}
+)
 
 
 def row(i):
@@ -58,7 +69,10 @@ def test_provenance_is_what_will_be_read(path):
 
 def test_metadata_that_no_reader_would_take_is_refused(path, monkeypatch):
     monkeypatch.setattr("store.write.writer.MAX_FILE_BYTES", 10_000)
-    with pytest.raises(SchemaError, match="expected metadata of at most 10000 bytes"), StoreWriter.open(path) as writer:
+    with (
+        pytest.raises(SchemaError, match="expected metadata of at most 10000 bytes"),
+        StoreWriter.open(path) as writer,
+    ):
         writer.provenance = {"x": "a" * 10_000}
     assert len(ids(path)) == 20
 
@@ -123,7 +137,9 @@ def test_a_forked_child_does_not_write(path):
     with StoreWriter.open(path) as writer:
 
         def child():
-            with pytest.raises(IncompleteError, match="it belongs to the process that this one was forked from"):
+            with pytest.raises(
+                IncompleteError, match="it belongs to the process that this one was forked from"
+            ):
                 writer.append(*row(99))
 
         process = multiprocessing.get_context("fork").Process(target=child)
@@ -203,10 +219,15 @@ def test_verify_between_the_files_of_a_commit(path):
 def test_a_damaged_column_can_be_replaced(path, tmp_path):
     flip(path / "label/c/0")
     assert len(plan_repair(path).rows) == 20
-    (tmp_path / "s.csv").write_text("question_id,score\n" + "".join(f"r{i},{i % 2}\n" for i in range(20)))
+    (tmp_path / "s.csv").write_text(
+        "question_id,score\n" + "".join(f"r{i},{i % 2}\n" for i in range(20))
+    )
     assert main(["label", str(path), "--scores", str(tmp_path / "s.csv")]) == 0
     assert not verify_store(path).problems
-    assert TraceStore.open(path, check=True).read(range(20), ["label"])["label"].tolist() == [1, 0] * 10
+    assert (
+        TraceStore.open(path, check=True).read(range(20), ["label"])["label"].tolist()
+        == [1, 0] * 10
+    )
 
 
 class Failing(Files):
@@ -229,7 +250,9 @@ class Failing(Files):
 def test_a_store_whose_creation_failed_is_created_again(tmp_path, operation, n):
     for begin in (
         lambda files: StoreWriter.create(tmp_path / "a.zarr", SCHEMA, files=files),
-        lambda files: StoreWriter.copy(tmp_path / "b.zarr", TraceStore.open(make(tmp_path / "c.zarr")), files=files),
+        lambda files: StoreWriter.copy(
+            tmp_path / "b.zarr", TraceStore.open(make(tmp_path / "c.zarr")), files=files
+        ),
     ):
         with pytest.raises(OSError, match="No space left"):
             begin(Failing(operation, n))
@@ -257,7 +280,8 @@ def test_odd_files_are_told(path, monkeypatch):
     os.mkfifo(path / "label/c/0")
     done = subprocess.run(
         [sys.executable, "-m", "store", "verify", str(path)],
-        env=os.environ | {"PYTHONIOENCODING": "utf-8:strict", "PYTHONPATH": str(Path(__file__).parents[2])},
+        env=os.environ
+        | {"PYTHONIOENCODING": "utf-8:strict", "PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         timeout=60,
         check=False,

@@ -29,7 +29,8 @@ SCHEMA = Schema(
 
 
 def random_row(rng, label, question_id):
-    """One trace of 3 to 6 tokens; the states of its last token lean towards its label, if it has one."""
+    """One trace of 3 to 6 tokens; the states of its last token lean towards its label, if it has
+    one."""
     n_tokens = int(rng.integers(3, 7))
     hidden = rng.normal(size=(n_tokens, N_LAYERS, HIDDEN_SIZE))
     hidden[:, :, :4] += max(label, 0)
@@ -49,10 +50,13 @@ def random_row(rng, label, question_id):
 
 
 def write_store(path, labels, columns=None, change=None):
-    """Write a store with a trace per label, two of them per question; `change(number, row)` edits rows on their way."""
+    """Write a store with a trace per label, two of them per question; `change(number, row)` edits
+    rows on their way."""
     rng = np.random.default_rng(0)
     columns = columns or list(SCHEMA.columns)
-    with StoreWriter.create(path, Schema({name: SCHEMA.columns[name] for name in columns})) as writer:
+    with StoreWriter.create(
+        path, Schema({name: SCHEMA.columns[name] for name in columns})
+    ) as writer:
         for number, label in enumerate(labels):
             row = random_row(rng, int(label), f"q{number // 2}")
             if change:
@@ -77,7 +81,8 @@ def store_path(tmp_path_factory, labels):
 
 @pytest.fixture
 def make_store(tmp_path):
-    """The function that writes a store of one's own: (labels, columns=None, change=None) -> path."""
+    """The function that writes a store of one's own: (labels, columns=None, change=None) ->
+    path."""
 
     def make(labels, columns=None, change=None, name="own.zarr"):
         return write_store(tmp_path / name, labels, columns, change)

@@ -8,7 +8,8 @@ from train.run.experiment import TrainingHooks
 
 
 def killed_at(step, arguments):
-    """Run the command in a child process that is killed after so many steps; give whether it was."""
+    """Run the command in a child process that is killed after so many steps; give whether it
+    was."""
     child = os.fork()
     if child == 0:
         steps = iter(range(1, step + 1))

@@ -1,4 +1,5 @@
-"""Runs without pictures, whose drawing takes most of a small run's time; tests/train/report draws them all."""
+"""Runs without pictures, whose drawing takes most of a small run's time; tests/train/report draws
+them all."""
 
 from contextlib import contextmanager
 

@@ -35,10 +35,25 @@ def test_former_flags_parse():
     """The flags that users have in their scripts reach the settings of the same name."""
     config = parse_config(FORMER_FLAGS.split())
     assert (config.epochs, config.batch_size, config.lr, config.attn_threshold) == (3, 4, 0.01, 0.1)
-    assert (config.score_threshold, config.max_traces, config.gnn_hidden, config.latent_dim) == (0.4, 50, 8, 6)
-    assert (config.lstm_hidden, config.num_lstm_layers, config.dropout, config.kl_weight) == (7, 1, 0.1, 0.5)
+    assert (config.score_threshold, config.max_traces, config.gnn_hidden, config.latent_dim) == (
+        0.4,
+        50,
+        8,
+        6,
+    )
+    assert (config.lstm_hidden, config.num_lstm_layers, config.dropout, config.kl_weight) == (
+        7,
+        1,
+        0.1,
+        0.5,
+    )
     assert (config.output_dir, config.force_cpu, config.num_workers) == ("out", True, 2)
-    assert (config.grad_accum, config.focal_loss, config.label_smoothing, config.cache_size) == (3, True, 0.1, 10**6)
+    assert (config.grad_accum, config.focal_loss, config.label_smoothing, config.cache_size) == (
+        3,
+        True,
+        0.1,
+        10**6,
+    )
     assert (config.amp, config.compile, config.use_gradient_checkpointing) == (False, False, True)
     assert config.detectors == ["lstm_solo", "gvae_lstm"]
 
@@ -49,7 +64,8 @@ def test_no_flags_are_the_defaults():
 
 
 def test_switches_are_of_detectors_and_options_are_settings():
-    """What can be switched off is a registered detector, and all options of any detector are settings."""
+    """What can be switched off is a registered detector, and all options of any detector are
+    settings."""
     assert SWITCHES.keys() <= DETECTORS.keys()
     names = {setting.name for setting in dataclasses.fields(Config)}
     assert all(set(detector.options) <= names for detector in DETECTORS.values())
@@ -62,7 +78,10 @@ def test_switches_are_of_detectors_and_options_are_settings():
         ("--lr 0", "--lr: expected above 0 and at most 10, found 0"),
         ("--lr inf", "--lr: expected above 0 and at most 10, found inf"),
         ("--attn-threshold 1.5", "--attn-threshold: expected at least 0 and at most 1, found 1.5"),
-        ("--attn-threshold -0.1", "--attn-threshold: expected at least 0 and at most 1, found -0.1"),
+        (
+            "--attn-threshold -0.1",
+            "--attn-threshold: expected at least 0 and at most 1, found -0.1",
+        ),
         ("--score-threshold nan", "--score-threshold: expected a finite number, found nan"),
         ("--dropout 1", "--dropout: expected at least 0 and at most 0.99, found 1"),
         ("--top-k 0", "--top-k: expected at least 1 and at most 2147483647, found 0"),
@@ -71,13 +90,19 @@ def test_switches_are_of_detectors_and_options_are_settings():
         ("--batch-size two", "argument --batch-size: invalid int value: 'two'"),
         ("--bach-size 2", "unrecognized arguments: --bach-size 2"),
         ("--precision 8", "argument --precision: invalid choice: '8'"),
-        ("--no-amp --precision bf16-mixed", "--no-amp: expected --precision 32 or none with it, found 'bf16-mixed'"),
+        (
+            "--no-amp --precision bf16-mixed",
+            "--no-amp: expected --precision 32 or none with it, found 'bf16-mixed'",
+        ),
         ("--schedule cosine", "argument --schedule: invalid choice: 'cosine'"),
         ("--mixup -1", "--mixup: expected at least 0 and at most 100, found -1.0"),
         ("--layers a:b", "--layers: expected a form like 8,16,24 or 8-16 or -2, found 'a:b'"),
         ("--layers 1:9:0", "--layers: expected a form like 8,16,24 or 8-16 or -2, found '1:9:0'"),
         ("--columns hs_last", "--columns: expected a form like hs_last=MY_STATES, found 'hs_last'"),
-        ("--save-every soon", "--save-every: expected a form like 500, 10min or 500,10min, found 'soon'"),
+        (
+            "--save-every soon",
+            "--save-every: expected a form like 500, 10min or 500,10min, found 'soon'",
+        ),
         ("--save-every 0", "--save-every: expected a form like 500, 10min or 500,10min, found '0'"),
         ("--resume --overwrite", "argument --overwrite: not allowed with argument --resume"),
         (
@@ -121,7 +146,8 @@ def test_names_of_detectors(flags, names):
 
 
 @pytest.mark.parametrize(
-    "text", ["5", "8,16,24", "8-16", "1,4-6, 9", "-1", "-2:", "8:24", "8:24:2", "::4", ":-1", ":", "0"]
+    "text",
+    ["5", "8,16,24", "8-16", "1,4-6, 9", "-1", "-2:", "8:24", "8:24:2", "::4", ":-1", ":", "0"],
 )
 def test_layers_are_written_as_everywhere(text):
     """Also those that begin with a minus; what the settings let pass can be read."""
@@ -130,12 +156,16 @@ def test_layers_are_written_as_everywhere(text):
     assert parse_layers(text)
 
 
-@pytest.mark.parametrize("settings", [{"layers": "0:4"}, {"saplma_layer": 2}, {"layers": "1:", "saplma_layer": 0}])
+@pytest.mark.parametrize(
+    "settings", [{"layers": "0:4"}, {"saplma_layer": 2}, {"layers": "1:", "saplma_layer": 0}]
+)
 def test_layers_that_an_older_run_counted_from_0_are_refused(settings, tmp_path):
     """They would mean other layers now."""
     path = tmp_path / "run.json"
     path.write_text(json.dumps({"run": "x", "config": settings}))
-    with pytest.raises(ConfigError, match="which counted layers from 0; now they are numbered as the model"):
+    with pytest.raises(
+        ConfigError, match="which counted layers from 0; now they are numbered as the model"
+    ):
         parse_config(["--config", str(path)])
     path.write_text(json.dumps({"run": "x", "layers": {}, "config": settings}))
     assert parse_config(["--config", str(path)]).layers == settings.get("layers")
@@ -148,7 +178,11 @@ def test_paths_begin_at_home(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "run.json").write_text(json.dumps({"epochs": 3}))
     config = parse_config(["--config=~/run.json", "--store=~/a.zarr", "--output-dir=~/runs"])
-    assert (config.store, config.output_dir, config.epochs) == (f"{tmp_path}/a.zarr", f"{tmp_path}/runs", 3)
+    assert (config.store, config.output_dir, config.epochs) == (
+        f"{tmp_path}/a.zarr",
+        f"{tmp_path}/runs",
+        3,
+    )
 
 
 def test_the_version_is_that_of_the_store(capsys):
@@ -165,7 +199,9 @@ def test_wrong_names_are_found_without_torch(flag):
         f"import sys\nfrom train.commands.main import main\nstatus = main([{flag!r}])\n"
         "print(status, 'torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert done.stdout.split() == ["2", "False"]
     (line,) = done.stderr.splitlines()
     assert "closest: 'l" in line
@@ -174,7 +210,12 @@ def test_wrong_names_are_found_without_torch(flag):
 
 @pytest.mark.parametrize(
     "text, steps, seconds",
-    [("500", 500, math.inf), ("2.5min", math.inf, 150), ("500,10min", 500, 600), ("0min", math.inf, 0)],
+    [
+        ("500", 500, math.inf),
+        ("2.5min", math.inf, 150),
+        ("500,10min", 500, 600),
+        ("0min", math.inf, 0),
+    ],
 )
 def test_save_every(text, steps, seconds):
     """Steps, minutes, or both."""
@@ -185,7 +226,9 @@ def test_save_every(text, steps, seconds):
 def test_settings_of_a_file(tmp_path):
     """They take the place of the defaults, and flags take theirs; a run's file has more in it."""
     file = tmp_path / "run.json"
-    file.write_text(json.dumps({"run": "x", "config": {"epochs": 3, "lr": 1, "top_k": None, "compile": True}}))
+    file.write_text(
+        json.dumps({"run": "x", "config": {"epochs": 3, "lr": 1, "top_k": None, "compile": True}})
+    )
     config = parse_config(["--config", str(file), "--epochs", "4"])
     assert config == Config(epochs=4, lr=1, compile=True)
     file.write_text(json.dumps(dataclasses.asdict(config)))
@@ -202,7 +245,10 @@ def test_settings_of_a_file(tmp_path):
         ('{"epochs": true}', "epochs: expected int, found True"),
         ('{"top_k": 1.5}', "top_k: expected int | None, found 1.5"),
         ('{"lr": NaN}', "--lr: expected above 0 and at most 10, found nan"),
-        ('{"schedule": "cosine"}', "--schedule: expected one of one-cycle, constant, found 'cosine'"),
+        (
+            '{"schedule": "cosine"}',
+            "--schedule: expected one of one-cycle, constant, found 'cosine'",
+        ),
         ("[" * 100_000, "expected a JSON file of settings, found: RecursionError"),
         (" " * 1_000_001, "expected a JSON file of settings, found more than a megabyte"),
     ],
@@ -218,5 +264,7 @@ def test_bad_files_of_settings(content, message, tmp_path):
 
 def test_no_file_of_settings(tmp_path):
     """The path is named."""
-    with pytest.raises(ConfigError, match=r"--config: .*none.json: expected a JSON file .*, found: No such file"):
+    with pytest.raises(
+        ConfigError, match=r"--config: .*none.json: expected a JSON file .*, found: No such file"
+    ):
         parse_config(["--config", str(tmp_path / "none.json")])

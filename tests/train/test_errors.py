@@ -16,7 +16,9 @@ def test_the_example_without_its_extra_says_what_to_install(monkeypatch, tmp_pat
     with pytest.raises(TrainError) as raised:
         cli.build_example(tmp_path / "example.zarr")
     line = str(raised.value)
-    assert line.startswith("the embedded example: the package transformers is not installed; run python -m pip install")
+    assert line.startswith(
+        "the embedded example: the package transformers is not installed; run python -m pip install"
+    )
     assert line.endswith(", or give a --store")
 
 

@@ -12,7 +12,17 @@ from store.cli.main import main as store_main
 from train.commands.main import main
 
 N, L, D = 240, 2, 8
-SMALL = ["--epochs", "2", "--gnn-hidden", "8", "--latent-dim", "8", "--lstm-hidden", "8", "--force-cpu"]
+SMALL = [
+    "--epochs",
+    "2",
+    "--gnn-hidden",
+    "8",
+    "--latent-dim",
+    "8",
+    "--lstm-hidden",
+    "8",
+    "--force-cpu",
+]
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +51,25 @@ def test_scores_are_those_of_training_on_the_tensors(tmp_path, tensors, kind):
     """The files that the old preprocessing left, against a store written from the same tensors."""
     states, means, labels, ids = tensors
     common = {"labels": torch.tensor(labels, dtype=torch.float32), "question_ids": ids}
-    columns = {"question_id": Column("utf8"), "label": Column("int8"), "hs_last": Column("float16", (L, D))}
+    columns = {
+        "question_id": Column("utf8"),
+        "label": Column("int8"),
+        "hs_last": Column("float16", (L, D)),
+    }
     if kind == "lstm":
-        torch.save(common | {"sequences": torch.from_numpy(np.stack([s[-1] for s in states]))}, tmp_path / "a.pt")
+        torch.save(
+            common | {"sequences": torch.from_numpy(np.stack([s[-1] for s in states]))},
+            tmp_path / "a.pt",
+        )
     else:
-        graphs = [[graph(s[:, i], m[i]) for i in range(L)] for s, m in zip(states, means, strict=True)]
+        graphs = [
+            [graph(s[:, i], m[i]) for i in range(L)] for s, m in zip(states, means, strict=True)
+        ]
         torch.save(common | {"graphs": graphs}, tmp_path / "a.pt")
-        columns |= {"hidden_states": Column("float16", (L, D), "tokens"), "attn_mean": Column("float16", (L,), "pairs")}
+        columns |= {
+            "hidden_states": Column("float16", (L, D), "tokens"),
+            "attn_mean": Column("float16", (L,), "pairs"),
+        }
     assert store_main(["import", str(tmp_path / "imported.zarr"), str(tmp_path / "a.pt")]) == 0
     with StoreWriter.create(tmp_path / "direct.zarr", Schema(columns)) as writer:
         for i, trace_id in enumerate(ids):
@@ -57,7 +79,8 @@ def test_scores_are_those_of_training_on_the_tensors(tmp_path, tensors, kind):
             writer.append(trace_id, {name: row[name] for name in columns})
     flags = ["--no-run-gnn-det", "--no-run-gvae"] if kind == "lstm" else ["--no-run-lstm"]
     found, expected = (
-        train_with(tmp_path / f"{name}.zarr", tmp_path / f"run-{name}", flags) for name in ("imported", "direct")
+        train_with(tmp_path / f"{name}.zarr", tmp_path / f"run-{name}", flags)
+        for name in ("imported", "direct")
     )
     assert found == expected
     assert len(found) == N
@@ -72,4 +95,6 @@ def graph(states, mean):
     """One layer: an edge from each attended token to the token that attends."""
     rows, places = np.tril_indices(len(states))
     edges = torch.tensor(np.stack([places, rows]))
-    return Data(x=torch.from_numpy(states), edge_index=edges, edge_attr=torch.from_numpy(mean[rows, places]))
+    return Data(
+        x=torch.from_numpy(states), edge_index=edges, edge_attr=torch.from_numpy(mean[rows, places])
+    )

@@ -1,4 +1,5 @@
-"""Defects of the code that this project replaces, which must not come back: the training's share."""
+"""Defects of the code that this project replaces, which must not come back: the training's
+share."""
 
 import pickle
 
@@ -29,7 +30,8 @@ def data(store_path):
 
 
 def test_all_models_are_tested_on_the_same_rows(data, monkeypatch, tmp_path):
-    """Whatever its columns, each detector is trained, validated and tested on the rows of the one split."""
+    """Whatever its columns, each detector is trained, validated and tested on the rows of the one
+    split."""
     rows = {}
     loader = TrainingData.loader
 
@@ -89,7 +91,8 @@ def test_a_missing_score_is_no_right_answer():
 
 
 def test_threshold_is_finite_and_applied_as_chosen():
-    """Even where predicting nothing is best the threshold is a score, and a trace at the threshold is positive."""
+    """Even where predicting nothing is best the threshold is a score, and a trace at the threshold
+    is positive."""
     labels, scores = np.array([0, 0, 1, 1]), np.array([0.9, 0.8, 0.2, 0.1])  # upside down
     assert np.isfinite(youden_threshold(labels, scores))
     labels, scores = np.array([0, 1]), np.array([0.4, 0.6])
@@ -99,7 +102,8 @@ def test_threshold_is_finite_and_applied_as_chosen():
 
 
 def test_the_verdict_is_of_the_test_side(data):
-    """Test metrics come from test scores, with the threshold of validation; val scores do not enter."""
+    """Test metrics come from test scores, with the threshold of validation; val scores do not
+    enter."""
     labels = data.split.labels
     good, bad = (lambda rows: 0.1 + 0.8 * labels[rows]), (lambda rows: 0.9 - 0.8 * labels[rows])
     verdict = judge(Scored(good(data.split.val)[None], bad(data.split.test)[None]), data.split)
@@ -110,9 +114,13 @@ def test_the_verdict_is_of_the_test_side(data):
 
 
 def test_sides_are_70_15_15():
-    """A small number of questions is not rounded away: 44 of them average 30.8 / 6.6 / 6.6 over seeds."""
+    """A small number of questions is not rounded away: 44 of them average 30.8 / 6.6 / 6.6 over
+    seeds."""
     ids = [f"q{number}" for number in range(44)]
-    sizes = [[len(getattr(split_rows(ids, np.ones(44, int), seed), side)) for side in SIDES] for seed in range(300)]
+    sizes = [
+        [len(getattr(split_rows(ids, np.ones(44, int), seed), side)) for side in SIDES]
+        for seed in range(300)
+    ]
     np.testing.assert_allclose(np.mean(sizes, axis=0) / 44, [0.70, 0.15, 0.15], atol=0.01)
 
 
@@ -133,18 +141,23 @@ def test_checkpoints_run_no_code(tmp_path):
 
 
 def test_a_stale_checkpoint_is_never_used(data, tmp_path):
-    """A file that another run left is overwritten by the first epoch, and refused if it were not."""
+    """A file that another run left is overwritten by the first epoch, and refused if it were
+    not."""
     owner = {"run": "other", "detector": "lstm_solo", "seed": 0}
     save_checkpoint(tmp_path / "lstm_solo-seed0.pt", owner, {"weights": {"poison": torch.zeros(1)}})
     with pytest.raises(CheckpointError, match=r"found one of .*'other'"):
         load_checkpoint(tmp_path / "lstm_solo-seed0.pt", owner | {"run": "mine"})
     config = Config(epochs=1, run_gnn_det=False, run_gvae=False, force_cpu=True)
     made = experiment.run_experiment(Arguments(config), build_fabric(config), data, tmp_path)
-    checkpoint = load_checkpoint(tmp_path / "lstm_solo-seed0.pt", owner | {"run": made.results["run"]})
+    checkpoint = load_checkpoint(
+        tmp_path / "lstm_solo-seed0.pt", owner | {"run": made.results["run"]}
+    )
     assert "poison" not in checkpoint["weights"]
 
 
-def test_scaling_and_layer_are_fitted_without_the_test_side(store_path, make_store, labels, tmp_path):
+def test_scaling_and_layer_are_fitted_without_the_test_side(
+    store_path, make_store, labels, tmp_path
+):
     """Replacing every trace of the test side changes no validation score and no fitted number."""
     split = read_split(TraceStore.open(store_path), Config())
 

@@ -1,4 +1,5 @@
-"""The command `python -m train compare DIR...`: finished runs side by side, with paired tests on common rows.
+"""The command `python -m train compare DIR...`: finished runs side by side, with paired tests on
+common rows.
 
 Only --output is written.
 """
@@ -27,7 +28,8 @@ times, its scores are the mean over the seeds.
 """
 SUFFIXES = (".md", ".csv")
 
-# Nothing above imports torch, and nothing below does before the arguments are known to be good: it takes seconds.
+# Nothing above imports torch, and nothing below does before the arguments are known to be good: it
+# takes seconds.
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -37,8 +39,16 @@ def build_parser() -> argparse.ArgumentParser:
         description="Set finished runs side by side: AUROCs on their common test rows, and paired tests.",
         epilog=EXAMPLES,
     )
-    parser.add_argument("runs", nargs="+", metavar="DIR", type=path, help="directory of a run: --output-dir of train")
-    parser.add_argument("--output", metavar="FILE", type=path, help="write the tables to FILE.md or FILE.csv, too")
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        metavar="DIR",
+        type=path,
+        help="directory of a run: --output-dir of train",
+    )
+    parser.add_argument(
+        "--output", metavar="FILE", type=path, help="write the tables to FILE.md or FILE.csv, too"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON in place of the tables")
     return parser
 
@@ -49,13 +59,17 @@ def main(argv: Sequence[str]) -> None:
     if arguments.output is not None:
         if arguments.output.suffix not in SUFFIXES:
             found = str(arguments.output)
-            raise ConfigError(f"--output: expected a file that ends in {' or '.join(SUFFIXES)}, found {found!r}")
+            raise ConfigError(
+                f"--output: expected a file that ends in {' or '.join(SUFFIXES)}, found {found!r}"
+            )
         check_output(arguments.output)
     from train.commands.side_by_side import compare_runs, name_runs, print_comparison, write_output
     from train.report.console import OutputConsole
     from train.run.results import read_run
 
-    found = compare_runs(dict(zip(name_runs(arguments.runs), map(read_run, arguments.runs), strict=True)))
+    found = compare_runs(
+        dict(zip(name_runs(arguments.runs), map(read_run, arguments.runs), strict=True))
+    )
     if arguments.output is not None:
         write_output(arguments.output, found)
     if arguments.json:

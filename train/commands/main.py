@@ -1,6 +1,7 @@
 """The command `python -m train`: settings in, results and exit status out.
 
-Exit status 0: done. 2: a mistake that the user can mend, said in one line on stderr. 130: interrupted.
+Exit status 0: done. 2: a mistake that the user can mend, said in one line on stderr. 130:
+interrupted.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ __all__ = ["main", "train"]
 COMMANDS = ("compare", "predict")  # each a module whose main takes the arguments behind its name
 EXAMPLE_STORE = Path("data/example.zarr")
 
-# Nothing above imports torch, and nothing below does before the settings are known to be good: it takes seconds.
+# Nothing above imports torch, and nothing below does before the settings are known to be good: it
+# takes seconds.
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -38,7 +40,8 @@ def main(argv: list[str] | None = None) -> int:
         _say(error, program)
         return 2
     except BrokenPipeError:  # the reader of our output has left, e.g. `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered has nowhere to go
+        # what is buffered has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except ModuleNotFoundError as error:
         message = missing_package_message(error)
@@ -47,7 +50,11 @@ def main(argv: list[str] | None = None) -> int:
         _say(message, program)
         return 2
     except KeyboardInterrupt:
-        _say("interrupted; every file written so far is whole" + ("" if named else "; --resume goes on"), program)
+        _say(
+            "interrupted; every file written so far is whole"
+            + ("" if named else "; --resume goes on"),
+            program,
+        )
         return 130
     return 0
 
@@ -64,14 +71,18 @@ def train(arguments: Arguments) -> None:
 
     config = arguments.config
     path = EXAMPLE_STORE if config.store is None else Path(config.store)
-    output_dir = Path("runs") / path.resolve().stem if config.output_dir is None else Path(config.output_dir)
+    output_dir = (
+        Path("runs") / path.resolve().stem if config.output_dir is None else Path(config.output_dir)
+    )
     with launched(config) as fabric, store_errors():
         if config.store is None and fabric.is_global_zero:
             build_example_once(EXAMPLE_STORE)
         fabric.barrier()
         data = open_data(config, path)
         if output_dir.resolve().is_relative_to(path.resolve()):
-            raise ConfigError(f"--output-dir: expected a directory outside the store {path}, found {output_dir}")
+            raise ConfigError(
+                f"--output-dir: expected a directory outside the store {path}, found {output_dir}"
+            )
         make_directory(output_dir)
         with lock_directory(output_dir) if fabric.is_global_zero else nullcontext():
             experiment = run_experiment(arguments, fabric, data, output_dir)

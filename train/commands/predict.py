@@ -1,4 +1,5 @@
-"""The command `python -m train predict`: scores of new traces by the detectors of a finished run."""
+"""The command `python -m train predict`: scores of new traces by the detectors of a finished
+run."""
 
 from __future__ import annotations
 
@@ -37,25 +38,52 @@ def build_parser() -> argparse.ArgumentParser:
         description="Score the traces of a store with the detectors of a finished run.",
         epilog=EXAMPLES,
     )
-    parser.add_argument("--run", type=expand, required=True, metavar="DIR", help="output directory of the run")
     parser.add_argument(
-        "--store", type=expand, required=True, metavar="STORE", help="the traces; labels are not needed"
+        "--run", type=expand, required=True, metavar="DIR", help="output directory of the run"
     )
-    parser.add_argument("--models", metavar="NAMES", help="names, separated by commas (default: the run's detectors)")
+    parser.add_argument(
+        "--store",
+        type=expand,
+        required=True,
+        metavar="STORE",
+        help="the traces; labels are not needed",
+    )
+    parser.add_argument(
+        "--models",
+        metavar="NAMES",
+        help="names, separated by commas (default: the run's detectors)",
+    )
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--output", type=expand, metavar="FILE", help="write CSV there (default: to the terminal)")
-    where.add_argument("--to-store", action="store_true", help="write a column score_NAME for each name, or replace it")
-    parser.add_argument(
-        "--force", action="store_true", help="score traces of another model, other layers or other prompts all the same"
+    where.add_argument(
+        "--output", type=expand, metavar="FILE", help="write CSV there (default: to the terminal)"
     )
-    parser.add_argument("--batch-size", type=int, metavar="INT", help="traces at a time (default: as in the run)")
-    parser.add_argument("--num-workers", type=int, default=0, metavar="INT", help="threads that read ahead")
-    parser.add_argument("--force-cpu", action="store_true", help="use the CPU even where an accelerator is at hand")
+    where.add_argument(
+        "--to-store",
+        action="store_true",
+        help="write a column score_NAME for each name, or replace it",
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="score traces of another model, other layers or other prompts all the same",
+    )
+    parser.add_argument(
+        "--batch-size", type=int, metavar="INT", help="traces at a time (default: as in the run)"
+    )
+    parser.add_argument(
+        "--num-workers", type=int, default=0, metavar="INT", help="threads that read ahead"
+    )
+    parser.add_argument(
+        "--force-cpu", action="store_true", help="use the CPU even where an accelerator is at hand"
+    )
     return parser
 
 
-def check_comparable(run: TrainedRun, names: list[str], data: TrainingData, *, force: bool) -> str | None:
-    """Raise DataError for traces that the run says nothing about, unless forced; give what the user has to know."""
+def check_comparable(
+    run: TrainedRun, names: list[str], data: TrainingData, *, force: bool
+) -> str | None:
+    """Raise DataError for traces that the run says nothing about, unless forced; give what the user
+    has to know."""
     from train.commands.scoring import find_mismatch, is_recorded
 
     mismatch = find_mismatch(run, names, data)
@@ -89,7 +117,11 @@ def main(argv: Sequence[str]) -> None:
     run = open_run(Path(options.run))
     names = choose_names(run, options.models)
     batch_size = run.config.batch_size if options.batch_size is None else options.batch_size
-    changed = {"batch_size": batch_size, "num_workers": options.num_workers, "force_cpu": options.force_cpu}
+    changed = {
+        "batch_size": batch_size,
+        "num_workers": options.num_workers,
+        "force_cpu": options.force_cpu,
+    }
     config = replace(run.config, **changed, amp=True, precision="32")
     check_config(config)
     with store_errors():

@@ -81,16 +81,22 @@ def open_run(path: Path) -> TrainedRun:
     """Read what a finished run says of itself; raises CheckpointError where there is none."""
     results = read_json(path / "results.json")
     if results is None:
-        raise CheckpointError(f"{path}: expected the results.json of a finished run, found none; train, or --resume")
+        raise CheckpointError(
+            f"{path}: expected the results.json of a finished run, found none; train, or --resume"
+        )
     groups = [results.get(group) for group in ("models", "baselines")]
-    if not all(isinstance(group, dict) for group in groups) or not isinstance(results.get("run"), str):
+    if not all(isinstance(group, dict) for group in groups) or not isinstance(
+        results.get("run"), str
+    ):
         raise CheckpointError(
             f"{path / 'results.json'}: expected the results of a run, found something else; train again"
         )
     config = Config(**settings_of(results, str(path / "results.json")))
     check_config(config)
     if config.on_top_of is not None and config.on_top_of not in BASELINES:
-        raise CheckpointError(f"{path}: expected a baseline to start from, found {config.on_top_of!r:.80}; train again")
+        raise CheckpointError(
+            f"{path}: expected a baseline to start from, found {config.on_top_of!r:.80}; train again"
+        )
     every = [name for group in groups for name in group]
     known = [name for name in every if name in DETECTORS or name in PROBES or name in BASELINES]
     store, layers = results.get("store"), results.get("layers")
@@ -109,7 +115,8 @@ def open_run(path: Path) -> TrainedRun:
 
 
 def is_record(store: Any, layers: Any) -> bool:
-    """Whether this is what a run writes of its store and its layers, or nothing, as older versions did."""
+    """Whether this is what a run writes of its store and its layers, or nothing, as older versions
+    did."""
     origins = store.get("origins") if isinstance(store, dict) else None
     good_origins = origins is None or (
         isinstance(origins, list) and all(isinstance(origin, dict) for origin in origins)
@@ -117,7 +124,9 @@ def is_record(store: Any, layers: Any) -> bool:
     good_layers = layers is None or (
         isinstance(layers, dict) and all(isinstance(numbers, list) for numbers in layers.values())
     )
-    numbers = [number for some in layers.values() for number in some] if layers and good_layers else []
+    numbers = (
+        [number for some in layers.values() for number in some] if layers and good_layers else []
+    )
     return good_origins and good_layers and all(isinstance(number, int) for number in numbers)
 
 
@@ -129,7 +138,11 @@ def choose_names(run: TrainedRun, text: str | None) -> list[str]:
     ConfigError
         A name is not of the run, or is one that this process does not know.
     """
-    wanted = text.split(",") if text else [*run.unknown, *(name for name in run.names if name not in BASELINES)]
+    wanted = (
+        text.split(",")
+        if text
+        else [*run.unknown, *(name for name in run.names if name not in BASELINES)]
+    )
     for name in wanted:
         if name in run.unknown:
             raise ConfigError(
@@ -142,7 +155,9 @@ def choose_names(run: TrainedRun, text: str | None) -> list[str]:
                 f"--models: the run has no {name!r:.80}{closest(name, run.names)}; choose from {', '.join(run.names)}"
             )
     if not wanted:
-        raise ConfigError(f"--models: the run has no detector; choose from its baselines, {', '.join(run.names)}")
+        raise ConfigError(
+            f"--models: the run has no detector; choose from its baselines, {', '.join(run.names)}"
+        )
     return wanted
 
 
@@ -159,10 +174,11 @@ def open_store(path: Path, names: Sequence[str], config: Config) -> TrainingData
 
 
 def find_mismatch(run: TrainedRun, names: Sequence[str], data: TrainingData) -> str | None:
-    """Say why scores of these traces would mean nothing: the run was trained on those of another model; None if not.
+    """Say why scores of these traces would mean nothing: the run was trained on those of another
+    model; None if not.
 
-    Layers are compared as they are read, other things as the stores record them; what one side does not record is not
-    compared.
+    Layers are compared as they are read, other things as the stores record them; what one side does
+    not record is not compared.
     """
     if run.store.get("uuid") == data.store.uuid:
         return None
@@ -183,9 +199,7 @@ def find_mismatch(run: TrainedRun, names: Sequence[str], data: TrainingData) -> 
     for origin in origins_of(data.store.provenance):
         difference = find_difference(known, origin, without=[LAYERS])
         if difference:
-            return (
-                f"{difference.key} {difference.found!r:.100}, where the run was trained on {difference.expected!r:.100}"
-            )
+            return f"{difference.key} {difference.found!r:.100}, where the run was trained on {difference.expected!r:.100}"
     return None
 
 
@@ -196,8 +210,11 @@ def is_recorded(run: TrainedRun, data: TrainingData) -> bool:
     return run.store.get("uuid") == data.store.uuid or all(key in origin for origin in origins)
 
 
-def score_store(run: TrainedRun, names: Sequence[str], data: TrainingData) -> dict[str, NDArray[np.float64]]:
-    """Probability of hallucination of every trace, (n_rows,) by name; the mean over the run's seeds."""
+def score_store(
+    run: TrainedRun, names: Sequence[str], data: TrainingData
+) -> dict[str, NDArray[np.float64]]:
+    """Probability of hallucination of every trace, (n_rows,) by name; the mean over the run's
+    seeds."""
     if not len(data.store):
         return {name: np.zeros(0) for name in names}
     fabric = build_fabric(run.config)
@@ -209,7 +226,9 @@ def score_store(run: TrainedRun, names: Sequence[str], data: TrainingData) -> di
     return {name: score[name](fabric, name, run, data) for name in names}
 
 
-def score_detector(fabric: Fabric, name: str, run: TrainedRun, data: TrainingData) -> NDArray[np.float64]:
+def score_detector(
+    fabric: Fabric, name: str, run: TrainedRun, data: TrainingData
+) -> NDArray[np.float64]:
     """Mean scores of a detector's trainings, (n_rows,)."""
     shapes = data.item_shapes(DETECTORS[name].columns)
     scores = []
@@ -231,13 +250,17 @@ def score_detector(fabric: Fabric, name: str, run: TrainedRun, data: TrainingDat
     return np.mean(scores, axis=0)
 
 
-def score_probe(fabric: Fabric, name: str, run: TrainedRun, data: TrainingData) -> NDArray[np.float64]:
+def score_probe(
+    fabric: Fabric, name: str, run: TrainedRun, data: TrainingData
+) -> NDArray[np.float64]:
     """Scores of a probe or baseline, (n_rows,)."""
     features = read_features(name, find(name), run.config, data, "test")
     try:
         return load_probe(name, run).predict(features)
     except ValueError as error:
-        raise ConfigError(f"{data.store.path}: {name}: {error}; give traces of the same model") from error
+        raise ConfigError(
+            f"{data.store.path}: {name}: {error}; give traces of the same model"
+        ) from error
 
 
 def load_probe(name: str, run: TrainedRun) -> FittedProbe:
@@ -247,11 +270,14 @@ def load_probe(name: str, run: TrainedRun) -> FittedProbe:
     try:
         return FittedProbe.from_dict(saved)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CheckpointError(f"{path}: expected a fitted probe, found a file without {error}; train again") from error
+        raise CheckpointError(
+            f"{path}: expected a fitted probe, found a file without {error}; train again"
+        ) from error
 
 
 def write_columns(store: TraceStore, scores: dict[str, NDArray[np.float64]]) -> None:
-    """Add the scores to the store, float32, or replace those of an earlier run; all of them or none."""
+    """Add the scores to the store, float32, or replace those of an earlier run; all of them or
+    none."""
     columns = {f"score_{name}": Column("float32") for name in scores}
     values = zip(*(one.astype(np.float32) for one in scores.values()), strict=True)
     with StoreWriter.open(store.path) as writer:
@@ -263,14 +289,18 @@ def write_columns(store: TraceStore, scores: dict[str, NDArray[np.float64]]) -> 
         writer.set_columns(columns, (dict(zip(columns, row, strict=True)) for row in values))
 
 
-def write_csv(file: TextIO, store: TraceStore, scores: dict[str, NDArray[np.float64]], seed: int) -> None:
+def write_csv(
+    file: TextIO, store: TraceStore, scores: dict[str, NDArray[np.float64]], seed: int
+) -> None:
     """A line per trace: trace_id, side, and a score for each name."""
     asked = "question_id" in store.schema.columns
     questions = store.column("question_id") if asked else []
     sides = [side_of_question(question, seed) for question in questions] or [""] * len(store)
     writer = csv.writer(file)
     writer.writerow(["trace_id", "side", *scores])
-    for trace_id, side, *row in zip(store.ids, sides, *(one.tolist() for one in scores.values()), strict=True):
+    for trace_id, side, *row in zip(
+        store.ids, sides, *(one.tolist() for one in scores.values()), strict=True
+    ):
         writer.writerow([trace_id, side, *row])
 
 

@@ -1,6 +1,7 @@
 """Finished runs side by side: AUROCs and paired tests on the rows that all of them were tested on.
 
-Rows are joined by trace id, and count only where they are on the test side of every run. Nothing is trained.
+Rows are joined by trace id, and count only where they are on the test side of every run. Nothing is
+trained.
 """
 
 from __future__ import annotations
@@ -57,20 +58,27 @@ class Common:
 
 
 def name_runs(directories: list[Path]) -> list[str]:
-    """A name for each run: its directory's, where several have that the path as given, and a number if that fails."""
+    """A name for each run: its directory's, where several have that the path as given, and a number
+    if that fails."""
     names = [clean_text(path.resolve().name) for path in directories]
     names = [
-        clean_text(str(path)) if names.count(name) > 1 else name for path, name in zip(directories, names, strict=True)
+        clean_text(str(path)) if names.count(name) > 1 else name
+        for path, name in zip(directories, names, strict=True)
     ]
     for i, name in enumerate(names):
         earlier = names[:i].count(name)
         if earlier:
             names[i] = f"{name} ({earlier + 1})"
-    return names if len(set(names)) == len(names) else [f"{i}: {name}" for i, name in enumerate(names, 1)]
+    return (
+        names
+        if len(set(names)) == len(names)
+        else [f"{i}: {name}" for i, name in enumerate(names, 1)]
+    )
 
 
 def compare_runs(runs: dict[str, FinishedRun]) -> dict[str, Any]:
-    """Compare runs by name, JSON-able: `rows`, `runs` with every AUROC on the common rows, and `comparisons`.
+    """Compare runs by name, JSON-able: `rows`, `runs` with every AUROC on the common rows, and
+    `comparisons`.
 
     Raises
     ------
@@ -101,7 +109,8 @@ def compare_runs(runs: dict[str, FinishedRun]) -> dict[str, Any]:
 
 
 def differ_in_origin(runs: dict[str, FinishedRun]) -> bool:
-    """Whether two runs read traces whose records of model, layers or prompts contradict each other."""
+    """Whether two runs read traces whose records of model, layers or prompts contradict each
+    other."""
     pairs = combinations(runs.values(), 2)
     return any(a.origins and find_difference(a.origins, one) for a, b in pairs for one in b.origins)
 
@@ -113,14 +122,20 @@ def score_run(name: str, run: FinishedRun, common: Common, seed: int) -> dict[st
         for model, val_auroc in group.items():
             scores = common.scores[name, model]
             interval = bootstrap_auroc(common.labels, scores, common.questions, seed)
-            found[model] = {"auroc": auroc(common.labels, scores), "ci": list(interval), "val_auroc": val_auroc}
+            found[model] = {
+                "auroc": auroc(common.labels, scores),
+                "ci": list(interval),
+                "val_auroc": val_auroc,
+            }
     return found
 
 
 def compare_models(runs: dict[str, FinishedRun], common: Common, seed: int) -> list[dict[str, Any]]:
-    """Both paired tests of each pair, Holm's correction over all of them; detectors before baselines.
+    """Both paired tests of each pair, Holm's correction over all of them; detectors before
+    baselines.
 
-    Two that give the same scores, as most baselines of runs on one store do, are no hypothesis and count for none.
+    Two that give the same scores, as most baselines of runs on one store do, are no hypothesis and
+    count for none.
 
     Parameters
     ----------
@@ -131,7 +146,8 @@ def compare_models(runs: dict[str, FinishedRun], common: Common, seed: int) -> l
     Returns
     -------
     list of dict
-        As `compare_pairs` has it, `a` and `b` being [run, detector or baseline], and `what` "best" or "same".
+        As `compare_pairs` has it, `a` and `b` being [run, detector or baseline], and `what` "best"
+        or "same".
     """
     bests = {name: find_best(run) for name, run in runs.items()}
     chosen: dict[Pair, str] = {}
@@ -174,13 +190,18 @@ def same_hypothesis(pair: Pair, other: Pair, common: Common) -> bool:
 
 
 def find_copies(runs: dict[str, FinishedRun], common: Common) -> dict[tuple[str, str], str]:
-    """(run, name) -> the first run in which that name ranks the rows in the same way; not of the first itself."""
+    """(run, name) -> the first run in which that name ranks the rows in the same way; not of the
+    first itself."""
     copies: dict[tuple[str, str], str] = {}
     names = list(runs)
     for i, later in enumerate(names):
         for model in runs[later].scores:
             earlier = (name for name in names[:i] if model in runs[name].scores)
-            same = (name for name in earlier if same_ranking(common.scores[name, model], common.scores[later, model]))
+            same = (
+                name
+                for name in earlier
+                if same_ranking(common.scores[name, model], common.scores[later, model])
+            )
             first = next(same, None)
             if first is not None:
                 copies[later, model] = first
@@ -188,13 +209,21 @@ def find_copies(runs: dict[str, FinishedRun], common: Common) -> dict[tuple[str,
 
 
 def find_common(runs: dict[str, FinishedRun]) -> Common:
-    """Join the runs by trace id, in the order of the first one; raises DataError where they contradict each other."""
-    where = {name: {trace_id: i for i, trace_id in enumerate(run.trace_ids)} for name, run in runs.items()}
-    tested, trained = ({name: ids_of_side(run, side) for name, run in runs.items()} for side in ("test", "train"))
+    """Join the runs by trace id, in the order of the first one; raises DataError where they
+    contradict each other."""
+    where = {
+        name: {trace_id: i for i, trace_id in enumerate(run.trace_ids)}
+        for name, run in runs.items()
+    }
+    tested, trained = (
+        {name: ids_of_side(run, side) for name, run in runs.items()} for side in ("test", "train")
+    )
     in_some, in_all = set.union(*tested.values()), set.intersection(*tested.values())
     first_name, first = next(iter(runs.items()))
     ids = [trace_id for trace_id in first.trace_ids if trace_id in in_all]
-    rows = {name: np.array([where[name][trace_id] for trace_id in ids], dtype=np.int64) for name in runs}
+    rows = {
+        name: np.array([where[name][trace_id] for trace_id in ids], dtype=np.int64) for name in runs
+    }
     left_out = in_some - in_all
     n_trained = len(left_out & set.union(*trained.values()))
     if not ids:
@@ -212,7 +241,11 @@ def find_common(runs: dict[str, FinishedRun]) -> Common:
             f"{labels.sum()} hallucinations; compare runs with the same --seed on the same store"
         )
     questions = np.unique([first.questions[i] for i in rows[first_name]], return_inverse=True)[1]
-    scores = {(name, model): values[rows[name]] for name, run in runs.items() for model, values in run.scores.items()}
+    scores = {
+        (name, model): values[rows[name]]
+        for name, run in runs.items()
+        for model, values in run.scores.items()
+    }
     return Common(labels, questions, scores, len(left_out), n_trained)
 
 
@@ -222,11 +255,19 @@ def ids_of_side(run: FinishedRun, side: str) -> set[str]:
 
 
 def check_same(
-    a_name: str, a: FinishedRun, a_rows: NDArray[np.int64], b_name: str, b: FinishedRun, b_rows: NDArray[np.int64]
+    a_name: str,
+    a: FinishedRun,
+    a_rows: NDArray[np.int64],
+    b_name: str,
+    b: FinishedRun,
+    b_rows: NDArray[np.int64],
 ) -> None:
     """Raise DataError unless two runs agree on the label and the question of each common row."""
     for i, j in zip(a_rows.tolist(), b_rows.tolist(), strict=True):
-        for what, one, other in (("label", a.labels, b.labels), ("question", a.questions, b.questions)):
+        for what, one, other in (
+            ("label", a.labels, b.labels),
+            ("question", a.questions, b.questions),
+        ):
             if one[i] != other[j]:
                 raise DataError(
                     f"trace {clean_text(a.trace_ids[i])!r}: expected one {what} in all runs, found "
@@ -252,7 +293,9 @@ def print_comparison(found: dict[str, Any], console: Console) -> None:
     console.print(describe_rows(found), highlight=False, markup=False)
     print_terminal(areas, console, "", firsts)
     if found["comparisons"]:
-        print_terminal(build_tests(found), console, "paired tests of AUROC; * the best of either run")
+        print_terminal(
+            build_tests(found), console, "paired tests of AUROC; * the best of either run"
+        )
 
 
 def describe_rows(found: dict[str, Any]) -> str:
@@ -272,7 +315,8 @@ def describe_rows(found: dict[str, Any]) -> str:
 
 
 def build_areas(found: dict[str, Any]) -> Table:
-    """AUROC of each detector and baseline of each run; a run's name stands in its first line, a star at its best.
+    """AUROC of each detector and baseline of each run; a run's name stands in its first line, a
+    star at its best.
 
     What has the same scores in an earlier run is told there, and only counted here.
     """
@@ -293,7 +337,11 @@ def area_line(run: dict[str, Any], model: str) -> tuple[str, str, str]:
     """A name, its AUROC on test and that on validation."""
     one = run["auroc"][model]
     star = " *" if model == run["best"] else ""
-    return (clean_text(model) + star, with_interval(one["auroc"], one["ci"]), short(one["val_auroc"]))
+    return (
+        clean_text(model) + star,
+        with_interval(one["auroc"], one["ci"]),
+        short(one["val_auroc"]),
+    )
 
 
 def build_tests(found: dict[str, Any]) -> Table:
@@ -325,18 +373,25 @@ def write_output(path: Path, found: dict[str, Any]) -> None:
 
 def format_markdown(found: dict[str, Any]) -> str:
     """Both tables."""
-    parts = ["# Runs side by side", escape(describe_rows(found)) + ".", format_table(build_areas(found))]
+    parts = [
+        "# Runs side by side",
+        escape(describe_rows(found)) + ".",
+        format_table(build_areas(found)),
+    ]
     if found["comparisons"]:
         parts += ["## Paired tests of AUROC", format_table(build_tests(found))]
     return "\n\n".join(parts) + "\n"
 
 
 def format_csv(found: dict[str, Any]) -> str:
-    """One table of full precision: a line per AUROC, with one name, and a line per difference, with two."""
+    """One table of full precision: a line per AUROC, with one name, and a line per difference, with
+    two."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     tests = ("p_bootstrap", "p_delong", "p_holm")
-    writer.writerow(["what", "run", "name", "other_run", "other_name", "value", "low", "high", *tests])
+    writer.writerow(
+        ["what", "run", "name", "other_run", "other_name", "value", "low", "high", *tests]
+    )
     for name, run in found["runs"].items():
         for model, one in run["auroc"].items():
             writer.writerow(["auroc", name, model, "", "", one["auroc"], *one["ci"], "", "", ""])

@@ -1,4 +1,5 @@
-"""What a run reads of a store: packed batches of the rows of a side, under the names that detectors know."""
+"""What a run reads of a store: packed batches of the rows of a side, under the names that detectors
+know."""
 
 from __future__ import annotations
 
@@ -49,8 +50,8 @@ class TrainingData:
     replaced : role -> column of the store
         Of columns that stand in for those that detectors name.
     layers : str or None
-        The layers to read of columns that have an axis `layers`, as the model numbers them (the forms are those of
-        `store.format.layers`); None for all.
+        The layers to read of columns that have an axis `layers`, as the model numbers them (the
+        forms are those of `store.format.layers`); None for all.
     start : float64 (n_rows,) or None
         Log-odds that detectors add to; None: they say it all.
     """
@@ -62,11 +63,18 @@ class TrainingData:
     start: NDArray[np.float64] | None = None
 
     def loader(
-        self, side: str, roles: Sequence[str], config: Config, fabric: Fabric | None = None, *, shuffle: bool = False
+        self,
+        side: str,
+        roles: Sequence[str],
+        config: Config,
+        fabric: Fabric | None = None,
+        *,
+        shuffle: bool = False,
     ) -> TraceLoader:
         """Packed batches of one side, in the order of the split unless shuffled by `config.seed`.
 
-        With a `fabric`, this process's share of each batch of `config.batch_size` rows, ready for its device.
+        With a `fabric`, this process's share of each batch of `config.batch_size` rows, ready for
+        its device.
         """
         rank, world_size = (fabric.global_rank, fabric.world_size) if fabric else (0, 1)
         return RoleLoader(
@@ -86,7 +94,9 @@ class TrainingData:
     def read(self, rows: Sequence[int], roles: Sequence[str]) -> Batch:
         """Some rows, as `loader` gives them."""
         names = self.names(roles)
-        return as_roles(self.store.read(rows, list(names.values()), select=self.select(roles)), names)
+        return as_roles(
+            self.store.read(rows, list(names.values()), select=self.select(roles)), names
+        )
 
     def names(self, roles: Iterable[str]) -> dict[str, str]:
         """Role -> column of the store."""
@@ -100,7 +110,8 @@ class TrainingData:
         return {name: {LAYERS_AXIS: self.layers} for name in names if self.store.layers(name)}
 
     def layer_numbers(self, role: str) -> list[int]:
-        """The layers that are read of a column, as the model numbers them; [] where its axes have no such name."""
+        """The layers that are read of a column, as the model numbers them; [] where its axes have
+        no such name."""
         name = self.names([role])[role]
         numbers = self.store.layers(name)
         if self.layers is None or not numbers:
@@ -108,7 +119,8 @@ class TrainingData:
         return [numbers[i] for i in choose_layers(self.layers, numbers, f"column {name!r}")]
 
     def layers_or_count(self, role: str, n: int) -> list[int]:
-        """Numbers for the n layers of a column: as `layer_numbers`, or 1 to n where its axes have no such name."""
+        """Numbers for the n layers of a column: as `layer_numbers`, or 1 to n where its axes have
+        no such name."""
         return self.layer_numbers(role) or list(range(1, n + 1))
 
     def item_shapes(self, roles: Iterable[str]) -> dict[str, tuple[int, ...]]:

@@ -57,7 +57,8 @@ MAKE_AGAIN = "make the traces again with that column (python -m store extract or
 
 
 def open_data(config: Config, path: Path) -> TrainingData:
-    """Open the store and split it; raises StoreError, ConfigError or DataError before anything is written."""
+    """Open the store and split it; raises StoreError, ConfigError or DataError before anything is
+    written."""
     begun = unfinished(path)
     if begun is not None:
         raise DataError(begun)
@@ -73,14 +74,20 @@ def open_data(config: Config, path: Path) -> TrainingData:
     check_start(config, data)
     check_replaced(config, data)
     label = "label" if config.score_threshold is None else "score"
-    check_columns(store, "the split", {name: name for name in ("question_id", label)}, "or add it to the store")
+    check_columns(
+        store,
+        "the split",
+        {name: name for name in ("question_id", label)},
+        "or add it to the store",
+    )
     split = read_split(store, config)
     check_batch(split, store, config.batch_size)
     return replace(data, split=split)
 
 
 def find_remarks(data: TrainingData) -> list[str]:
-    """What the user should know of the data before a long training: few rows of a class, layers without numbers."""
+    """What the user should know of the data before a long training: few rows of a class, layers
+    without numbers."""
     remarks = []
     for side in SIDES:
         labels = data.split.labels[getattr(data.split, side)]
@@ -99,15 +106,20 @@ def find_remarks(data: TrainingData) -> list[str]:
         )
     has_layers = any(data.store.layers(name) for name in data.store.schema.columns)
     if has_layers and not has_numbers(data.store):
-        remarks.append("the store does not record which layers of the model it keeps: they are counted from 1")
+        remarks.append(
+            "the store does not record which layers of the model it keeps: they are counted from 1"
+        )
     return remarks
 
 
 def has_numbers(store: TraceStore) -> bool:
-    """Whether the store records the numbers of its layers, and as many as each of its columns has."""
+    """Whether the store records the numbers of its layers, and as many as each of its columns
+    has."""
     recorded = recorded_layers(store.provenance)
     columns = [store.layers(name) for name in store.schema.columns]
-    return recorded is not None and all(len(numbers) == len(recorded) for numbers in columns if numbers)
+    return recorded is not None and all(
+        len(numbers) == len(recorded) for numbers in columns if numbers
+    )
 
 
 def chosen(config: Config, data: TrainingData) -> list[str]:
@@ -118,7 +130,9 @@ def chosen(config: Config, data: TrainingData) -> list[str]:
         every = [name for name in [*DETECTORS, *PROBES] if name not in config.left_out]
         names = [name for name in every if not missing(find(name).columns, data)]
     if not names:
-        raise ConfigError(f"--models all: expected a store with columns of a detector, found none in {data.store.path}")
+        raise ConfigError(
+            f"--models all: expected a store with columns of a detector, found none in {data.store.path}"
+        )
     return names
 
 
@@ -140,12 +154,15 @@ def check_replaced(config: Config, data: TrainingData) -> None:
 
 
 def check_start(config: Config, data: TrainingData) -> None:
-    """Raise ConfigError or DataError unless the baseline that detectors start from is one that the store can give."""
+    """Raise ConfigError or DataError unless the baseline that detectors start from is one that the
+    store can give."""
     name = config.on_top_of
     if name is None:
         return
     if not set(chosen(config, data)) & DETECTORS.keys():
-        raise ConfigError(f"--on-top-of: expected a detector of {', '.join(DETECTORS)} among --models, found none")
+        raise ConfigError(
+            f"--on-top-of: expected a detector of {', '.join(DETECTORS)} among --models, found none"
+        )
     check_reader(name, data, "or leave out --on-top-of")
 
 
@@ -159,7 +176,8 @@ def check_reader(name: str, data: TrainingData, way_out: str) -> None:
 
 
 def check_columns(store: TraceStore, reader: str, columns: Mapping[str, str], way_out: str) -> None:
-    """Raise DataError unless the store has the columns (role -> name) that `reader` needs, of the right kind."""
+    """Raise DataError unless the store has the columns (role -> name) that `reader` needs, of the
+    right kind."""
     for role, name in columns.items():
         if name not in store.schema.columns:
             raise DataError(
@@ -175,7 +193,8 @@ def check_columns(store: TraceStore, reader: str, columns: Mapping[str, str], wa
 
 
 def check_layers(data: TrainingData, reader: str, roles: Iterable[str]) -> None:
-    """Raise DataError if only some layers are to be read of columns that have none, or have fewer."""
+    """Raise DataError if only some layers are to be read of columns that have none, or have
+    fewer."""
     for role, name in data.names(roles).items():
         column = data.store.schema.columns[name]
         if data.layers is None or not column.item_shape:
@@ -212,7 +231,8 @@ def check_pairs(store: TraceStore, names: Mapping[str, str]) -> None:
 
 
 def check_threshold(store: TraceStore, threshold: float) -> None:
-    """Raise DataError if graphs want edges that were dropped before the traces came into the store."""
+    """Raise DataError if graphs want edges that were dropped before the traces came into the
+    store."""
     kept_from = store.provenance.get("attn_threshold") or 0.0
     if threshold < kept_from:
         raise DataError(
@@ -222,7 +242,8 @@ def check_threshold(store: TraceStore, threshold: float) -> None:
 
 
 def missing_columns(store: TraceStore, columns: Mapping[str, str]) -> list[str]:
-    """Those of the columns (role -> name) that the store lacks, or has of another kind than their role."""
+    """Those of the columns (role -> name) that the store lacks, or has of another kind than their
+    role."""
     known = store.schema.columns
     return [
         name

@@ -1,7 +1,8 @@
 """Which rows a run learns from and which it is judged by.
 
-The side of a row is a pure function of (question_id, seed): rows of one question stay together, and rows appended later
-move nobody. Unlabelled rows (label -1) are on no side; they are counted, never taken for right answers.
+The side of a row is a pure function of (question_id, seed): rows of one question stay together, and
+rows appended later move nobody. Unlabelled rows (label -1) are on no side; they are counted, never
+taken for right answers.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from store.sources.split import SIDES, side_of_question
 from train.config import Config
 from train.errors import DataError
 
-__all__ = ["UNLABELLED", "Split", "check_batch", "label_scores", "no_split", "read_split", "split_rows"]
+__all__ = [
+    "UNLABELLED",
+    "Split",
+    "check_batch",
+    "label_scores",
+    "no_split",
+    "read_split",
+    "split_rows",
+]
 
 UNLABELLED = -1
 
@@ -48,19 +57,31 @@ class Split:
     def summary(self) -> dict:
         """Counts for the report, JSON-able."""
         sides = {side: self._count(getattr(self, side)) for side in SIDES}
-        return {"seed": self.seed, "by": "question_id", **sides, "unlabelled": int(np.sum(self.labels == UNLABELLED))}
+        return {
+            "seed": self.seed,
+            "by": "question_id",
+            **sides,
+            "unlabelled": int(np.sum(self.labels == UNLABELLED)),
+        }
 
     def _count(self, rows: NDArray[np.int64]) -> dict[str, int]:
         n_questions = len(np.unique(self.questions[rows]))
-        return {"rows": len(rows), "questions": n_questions, "hallucinations": int(self.labels[rows].sum())}
+        return {
+            "rows": len(rows),
+            "questions": n_questions,
+            "hallucinations": int(self.labels[rows].sum()),
+        }
 
 
 def split_rows(
     question_ids: Sequence[str], labels: NDArray[np.int64], seed: int, max_traces: int | None = None
 ) -> Split:
-    """Split the labelled rows by question; with `max_traces`, only that many of them, drawn by `seed`."""
+    """Split the labelled rows by question; with `max_traces`, only that many of them, drawn by
+    `seed`."""
     distinct, questions = np.unique(np.asarray(question_ids, dtype=object), return_inverse=True)
-    sides = np.array([side_of_question(question_id, seed) for question_id in distinct], dtype=object)[questions]
+    sides = np.array(
+        [side_of_question(question_id, seed) for question_id in distinct], dtype=object
+    )[questions]
     labelled = np.flatnonzero(labels != UNLABELLED)
     chosen = np.zeros(len(labels), dtype=bool)
     chosen[np.random.default_rng(seed).permutation(labelled)[:max_traces]] = True

@@ -1,6 +1,8 @@
-"""What scores are worth: every metric, comparison and verdict of a run, from scores that are already there.
+"""What scores are worth: every metric, comparison and verdict of a run, from scores that are
+already there.
 
-NumPy arrays in, JSON-able values out. Whatever is chosen (thresholds, the best of a group) is chosen on validation.
+NumPy arrays in, JSON-able values out. Whatever is chosen (thresholds, the best of a group) is
+chosen on validation.
 """
 
 from __future__ import annotations
@@ -27,8 +29,10 @@ from train.evaluate.paired_tests import compare_pairs, find_verdict
 
 __all__ = ["Scored", "compare_all", "judge", "label_sensitivity", "read_truth"]
 
-NOT_COMPARED = ("majority", "perplexity")  # the one ranks nothing: it has 0.5; the other ranks as mean_logprob does
-LABEL_THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7)  # of the score, around the 0.5 that labels are made with
+# the one ranks nothing: it has 0.5; the other ranks as mean_logprob does
+NOT_COMPARED = ("majority", "perplexity")
+# of the score, around the 0.5 that labels are made with
+LABEL_THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7)
 
 
 @dataclass(frozen=True)
@@ -49,18 +53,30 @@ class Scored:
 
 
 def judge(scored: Scored, split: Split) -> dict[str, Any]:
-    """Metrics of both sides; each run's threshold is chosen on validation and applied, as chosen, to test."""
+    """Metrics of both sides; each run's threshold is chosen on validation and applied, as chosen,
+    to test."""
     thresholds = [youden_threshold(split.labels[split.val], scores) for scores in scored.val]
     labels, questions = split.labels[split.test], split.questions[split.test]
     test = mean_metrics(labels, scored.test, thresholds)
     test["auroc_ci"] = list(bootstrap_auroc(labels, scored.test, questions, split.seed))
-    return {"val": mean_metrics(split.labels[split.val], scored.val, thresholds), "test": test, **scored.facts}
+    return {
+        "val": mean_metrics(split.labels[split.val], scored.val, thresholds),
+        "test": test,
+        **scored.facts,
+    }
 
 
-def mean_metrics(labels: NDArray[np.int64], scores: NDArray[np.float64], thresholds: list[float]) -> dict[str, Any]:
-    """Mean of each metric over the runs (n_seeds, n); with several of them also `auroc_sd` and each one's AUROC."""
+def mean_metrics(
+    labels: NDArray[np.int64], scores: NDArray[np.float64], thresholds: list[float]
+) -> dict[str, Any]:
+    """Mean of each metric over the runs (n_seeds, n); with several of them also `auroc_sd` and each
+    one's AUROC."""
     runs = [
-        {**ranking_metrics(labels, run), **threshold_metrics(labels, run, threshold), "threshold": threshold}
+        {
+            **ranking_metrics(labels, run),
+            **threshold_metrics(labels, run, threshold),
+            "threshold": threshold,
+        }
         for run, threshold in zip(scores, thresholds, strict=True)
     ]
     metrics: dict[str, Any] = {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
@@ -70,12 +86,17 @@ def mean_metrics(labels: NDArray[np.int64], scores: NDArray[np.float64], thresho
     return metrics
 
 
-def compare_all(models: dict[str, Scored], baselines: dict[str, Scored], split: Split) -> dict[str, Any]:
-    """Compare the detectors with each other and with the baselines; the verdict is on the best of either."""
+def compare_all(
+    models: dict[str, Scored], baselines: dict[str, Scored], split: Split
+) -> dict[str, Any]:
+    """Compare the detectors with each other and with the baselines; the verdict is on the best of
+    either."""
     rivals = find_rivals(baselines)
     test = {name: scored.test for name, scored in (models | rivals).items()}
     pairs = [*combinations(models, 2), *product(models, rivals)]
-    comparisons = compare_pairs(split.labels[split.test], test, pairs, split.questions[split.test], split.seed)
+    comparisons = compare_pairs(
+        split.labels[split.test], test, pairs, split.questions[split.test], split.seed
+    )
     val = [
         {name: mean_auroc(split.labels[split.val], scored.val) for name, scored in group.items()}
         for group in (models, rivals)
@@ -84,24 +105,30 @@ def compare_all(models: dict[str, Scored], baselines: dict[str, Scored], split: 
 
 
 def find_rivals(baselines: dict[str, Scored]) -> dict[str, Scored]:
-    """The baselines to compare with: of several that rank the test rows in the same way the first."""
+    """The baselines to compare with: of several that rank the test rows in the same way the
+    first."""
     rivals: dict[str, Scored] = {}
     for name, scored in baselines.items():
-        known = any(same_ranking(scored.test.mean(0), other.test.mean(0)) for other in rivals.values())
+        known = any(
+            same_ranking(scored.test.mean(0), other.test.mean(0)) for other in rivals.values()
+        )
         if name not in NOT_COMPARED and not known:
             rivals[name] = scored
     return rivals
 
 
 def read_truth(data: TrainingData) -> NDArray[np.float32] | None:
-    """Read the column `score` of the test side (n_test,), of which labels are made; None where the store has none."""
+    """Read the column `score` of the test side (n_test,), of which labels are made; None where the
+    store has none."""
     column = data.store.schema.columns.get("score")
     if column is None or kind_of(column) != KINDS["score"]:
         return None
     return data.store.read(data.split.test, columns=["score"])["score"].float().numpy()
 
 
-def label_sensitivity(scored: dict[str, Scored], truth: NDArray[np.float32], threshold: float) -> dict[str, Any]:
+def label_sensitivity(
+    scored: dict[str, Scored], truth: NDArray[np.float32], threshold: float
+) -> dict[str, Any]:
     """Test AUROCs, nothing trained again, if label = 1 iff `truth` (n_test,) < threshold.
 
     Rows whose truth is NaN are left out; an AUROC is None where one class remains.
@@ -110,5 +137,13 @@ def label_sensitivity(scored: dict[str, Scored], truth: NDArray[np.float32], thr
     known = labels != UNLABELLED
     labels = labels[known]
     both = 0 < labels.sum() < len(labels)
-    areas = {name: mean_auroc(labels, one.test[:, known]) if both else None for name, one in scored.items()}
-    return {"threshold": threshold, "rows": len(labels), "hallucinations": int(labels.sum()), "auroc": areas}
+    areas = {
+        name: mean_auroc(labels, one.test[:, known]) if both else None
+        for name, one in scored.items()
+    }
+    return {
+        "threshold": threshold,
+        "rows": len(labels),
+        "hallucinations": int(labels.sum()),
+        "auroc": areas,
+    }

@@ -1,7 +1,8 @@
-"""Is one detector better than another on the same rows? Paired tests of two AUROCs, corrected for the number of pairs.
+"""Is one detector better than another on the same rows? Paired tests of two AUROCs, corrected for
+the number of pairs.
 
-NumPy arrays in, plain floats out. Everything is paired: a row that is hard for both detectors counts for neither, so a
-difference can be clear where the two intervals overlap.
+NumPy arrays in, plain floats out. Everything is paired: a row that is hard for both detectors
+counts for neither, so a difference can be clear where the two intervals overlap.
 """
 
 from __future__ import annotations
@@ -14,9 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm, rankdata
 
-from train.evaluate.metrics import Labels, Scores, auroc_samples, check_scores, mean_auroc, percentile_interval
+from train.evaluate.metrics import (
+    Labels,
+    Scores,
+    auroc_samples,
+    check_scores,
+    mean_auroc,
+    percentile_interval,
+)
 
-__all__ = ["BootstrapTest", "DeLongTest", "compare_pairs", "delong_test", "find_verdict", "holm", "paired_bootstrap"]
+__all__ = [
+    "BootstrapTest",
+    "DeLongTest",
+    "compare_pairs",
+    "delong_test",
+    "find_verdict",
+    "holm",
+    "paired_bootstrap",
+]
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -31,7 +47,8 @@ class BootstrapTest(NamedTuple):
 
 
 class DeLongTest(NamedTuple):
-    """Difference of two AUROCs, how many standard errors it is from 0, and its two-sided p value."""
+    """Difference of two AUROCs, how many standard errors it is from 0, and its two-sided p
+    value."""
 
     difference: float
     z: float
@@ -39,9 +56,15 @@ class DeLongTest(NamedTuple):
 
 
 def paired_bootstrap(
-    labels: Labels, a: Scores, b: Scores, questions: NDArray[np.int64], seed: int, n_resamples: int = 1000
+    labels: Labels,
+    a: Scores,
+    b: Scores,
+    questions: NDArray[np.int64],
+    seed: int,
+    n_resamples: int = 1000,
 ) -> BootstrapTest:
-    """Test AUROC(a) - AUROC(b) by resampling questions, the same resamples for both (Efron and Tibshirani, 1993).
+    """Test AUROC(a) - AUROC(b) by resampling questions, the same resamples for both (Efron and
+    Tibshirani, 1993).
 
     Parameters
     ----------
@@ -54,8 +77,9 @@ def paired_bootstrap(
     Returns
     -------
     BootstrapTest
-        The interval is the percentile interval, and p the level at which such an interval would begin to hold 0. With
-        the observed data counted as one more sample (Davison and Hinkley, 1997), p is at least 2 / (n_resamples + 1).
+        The interval is the percentile interval, and p the level at which such an interval would
+        begin to hold 0. With the observed data counted as one more sample (Davison and Hinkley,
+        1997), p is at least 2 / (n_resamples + 1).
     """
     samples = [auroc_samples(labels, scores, questions, seed, n_resamples) for scores in (a, b)]
     return _bootstrap_test(mean_auroc(labels, a) - mean_auroc(labels, b), samples[0] - samples[1])
@@ -64,9 +88,9 @@ def paired_bootstrap(
 def delong_test(labels: Labels, a: Scores, b: Scores) -> DeLongTest:
     """Test AUROC(a) - AUROC(b) on the same rows, taken to be independent, in O(n log n).
 
-    After DeLong et al. (1988, doi:10.2307/2531595), the structural components from midranks as in Sun and Xu (2014,
-    doi:10.1109/LSP.2014.2337313). Rows of one question are not independent: where questions have several rows, trust
-    `paired_bootstrap`.
+    After DeLong et al. (1988, doi:10.2307/2531595), the structural components from midranks as in
+    Sun and Xu (2014, doi:10.1109/LSP.2014.2337313). Rows of one question are not independent: where
+    questions have several rows, trust `paired_bootstrap`.
 
     Parameters
     ----------
@@ -76,23 +100,30 @@ def delong_test(labels: Labels, a: Scores, b: Scores) -> DeLongTest:
     Returns
     -------
     DeLongTest
-        z = 0 and p = 1 where the difference is 0, and where a class has one row only, which tells no variance;
-        z is infinite where every row says the same, as for perfect scores against a constant.
+        z = 0 and p = 1 where the difference is 0, and where a class has one row only, which tells
+        no variance; z is infinite where every row says the same, as for perfect scores against a
+        constant.
     """
-    by_positive, by_negative = map(np.subtract, _structural_components(labels, a), _structural_components(labels, b))
+    by_positive, by_negative = map(
+        np.subtract, _structural_components(labels, a), _structural_components(labels, b)
+    )
     difference = float(by_positive.mean())
     if difference == 0 or min(len(by_positive), len(by_negative)) == 1:
         return DeLongTest(difference, 0.0, 1.0)
-    error = math.sqrt(by_positive.var(ddof=1) / len(by_positive) + by_negative.var(ddof=1) / len(by_negative))
+    error = math.sqrt(
+        by_positive.var(ddof=1) / len(by_positive) + by_negative.var(ddof=1) / len(by_negative)
+    )
     z = difference / error if error else math.copysign(math.inf, difference)
     return DeLongTest(difference, z, float(2 * norm.sf(abs(z))))
 
 
 def holm(p_values: dict[Key, float]) -> dict[Key, float]:
-    """P values corrected for their number by Holm's step-down method (Scand. J. Statist. 6:65-70, 1979), same order.
+    """P values corrected for their number by Holm's step-down method (Scand. J. Statist. 6:65-70,
+    1979), same order.
 
-    The k-th smallest of m becomes (m - k + 1) * p, but no less than the one before it and at most 1. Calling those
-    below 0.05 different is wrong anywhere with a probability below 0.05, however the tests depend on each other.
+    The k-th smallest of m becomes (m - k + 1) * p, but no less than the one before it and at most
+    1. Calling those below 0.05 different is wrong anywhere with a probability below 0.05, however
+    the tests depend on each other.
     """
     ascending = sorted(p_values, key=p_values.__getitem__)
     factors = np.arange(len(ascending), 0, -1)
@@ -121,13 +152,16 @@ def compare_pairs(
     Returns
     -------
     list of dict
-        JSON-able, one per pair: `a`, `b`, `difference`, `ci`, `p_bootstrap`, `p_delong`, `p_holm`. Of several runs,
-        difference and bootstrap are those of the mean of the runs' AUROCs, but DeLong's test, which knows one score
-        per row, is of the mean of the runs' scores. `p_holm` corrects `p_delong`, which has no least value.
+        JSON-able, one per pair: `a`, `b`, `difference`, `ci`, `p_bootstrap`, `p_delong`, `p_holm`.
+        Of several runs, difference and bootstrap are those of the mean of the runs' AUROCs, but
+        DeLong's test, which knows one score per row, is of the mean of the runs' scores. `p_holm`
+        corrects `p_delong`, which has no least value.
     """
     areas = {name: mean_auroc(labels, runs) for name, runs in scores.items()}
     samples = {name: auroc_samples(labels, runs, questions, seed) for name, runs in scores.items()}
-    p_delong = {(a, b): delong_test(labels, scores[a].mean(0), scores[b].mean(0)).p for a, b in pairs}
+    p_delong = {
+        (a, b): delong_test(labels, scores[a].mean(0), scores[b].mean(0)).p for a, b in pairs
+    }
     p_holm = holm(p_delong)
     comparisons = []
     for a, b in pairs:
@@ -144,8 +178,8 @@ def find_verdict(
 
     Parameters
     ----------
-    comparisons : of `compare_pairs`, with every (detector, baseline) among them
-    detectors, baselines : validation AUROC by name, which chooses the best before the test side is looked at
+    comparisons : of `compare_pairs`, with every (detector, baseline) among them detectors,
+    baselines : validation AUROC by name, which chooses the best before the test side is looked at
     """
     if not baselines:
         return None
@@ -162,11 +196,16 @@ def _bootstrap_test(difference: float, samples: NDArray[np.float64]) -> Bootstra
     return BootstrapTest(difference, *percentile_interval(samples), p)
 
 
-def _structural_components(labels: Labels, scores: Scores) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Share of negatives that each positive outranks (n_positives,), of positives that outrank each negative."""
+def _structural_components(
+    labels: Labels, scores: Scores
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Share of negatives that each positive outranks (n_positives,), of positives that outrank each
+    negative."""
     check_scores(labels, scores)
     positive = labels == 1
     midranks = rankdata(scores)
-    n_below_positive = midranks[positive] - rankdata(scores[positive])  # negatives below each positive, ties one half
-    n_below_negative = midranks[~positive] - rankdata(scores[~positive])  # positives below each negative
+    # negatives below each positive, ties one half
+    n_below_positive = midranks[positive] - rankdata(scores[positive])
+    # positives below each negative
+    n_below_negative = midranks[~positive] - rankdata(scores[~positive])
     return n_below_positive / np.sum(~positive), 1 - n_below_negative / np.sum(positive)

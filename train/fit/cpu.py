@@ -16,9 +16,9 @@ WIDE = 1024  # hidden size from which layers are large enough to share among thr
 def default_threads(hidden_size: int) -> int:
     """One thread for narrow models, every core for wide ones.
 
-    Threads wait for each other after every operation, and small operations are mostly waiting: at d = 128 a step of
-    gnn_det_lstm takes 39 ms with one thread; with two it takes about 30 on two idle cores, but 2,000 where another
-    process holds one of them.
+    Threads wait for each other after every operation, and small operations are mostly waiting: at d
+    = 128 a step of gnn_det_lstm takes 39 ms with one thread; with two it takes about 30 on two idle
+    cores, but 2,000 where another process holds one of them.
     """
     return 1 if hidden_size < WIDE else torch.get_num_threads()
 
@@ -27,8 +27,8 @@ def default_threads(hidden_size: int) -> int:
 def cpu_arithmetic(n_threads: int) -> Iterator[None]:
     """Use `n_threads` and treat denormal numbers as zero inside the block.
 
-    Gradients that fade on their way through an LSTM become denormal, and the CPU is many times slower with those: a
-    step of gnn_det_lstm takes 37 ms without them, 69 with.
+    Gradients that fade on their way through an LSTM become denormal, and the CPU is many times
+    slower with those: a step of gnn_det_lstm takes 37 ms without them, 69 with.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(n_threads)

@@ -1,4 +1,5 @@
-"""Where and how detectors compute: device, processes, precision and compilation, all of them Lightning Fabric's."""
+"""Where and how detectors compute: device, processes, precision and compilation, all of them
+Lightning Fabric's."""
 
 from __future__ import annotations
 
@@ -15,12 +16,20 @@ from torch import Tensor, nn
 from train.config import Config
 from train.errors import ConfigError, ResourceError
 
-__all__ = ["build_fabric", "compile_detector", "for_a_batch", "gather_rows", "launched", "memory_enough"]
+__all__ = [
+    "build_fabric",
+    "compile_detector",
+    "for_a_batch",
+    "gather_rows",
+    "launched",
+    "memory_enough",
+]
 
 
 @contextmanager
 def launched(config: Config) -> Iterator[Fabric]:
-    """The Fabric of a run; processes that torchrun started part in order: threads that live on would abort them."""
+    """The Fabric of a run; processes that torchrun started part in order: threads that live on
+    would abort them."""
     fabric = build_fabric(config)
     try:
         yield fabric
@@ -30,7 +39,8 @@ def launched(config: Config) -> Iterator[Fabric]:
 
 
 def build_fabric(config: Config) -> Fabric:
-    """Build and launch the Fabric of a run: one device, or one for each process that torchrun started.
+    """Build and launch the Fabric of a run: one device, or one for each process that torchrun
+    started.
 
     Raises
     ------
@@ -63,7 +73,8 @@ def build_fabric(config: Config) -> Fabric:
 
 
 def choose_precision(config: Config, accelerator: str) -> str:
-    """The precision asked for; else bf16-mixed on GPUs that compute in it (from Ampere on), and 32."""
+    """The precision asked for; else bf16-mixed on GPUs that compute in it (from Ampere on), and
+    32."""
     if config.precision == "16-mixed" and accelerator == "cpu":
         raise ConfigError("--precision: expected 32 or bf16-mixed on a CPU, found '16-mixed'")
     if config.precision != "auto":
@@ -73,7 +84,8 @@ def choose_precision(config: Config, accelerator: str) -> str:
 
 
 def compile_detector(detector: nn.Module) -> nn.Module:
-    """The detector compiled, but for loops that the compiler unrolls for minutes: LSTMs, and what is marked as one."""
+    """The detector compiled, but for loops that the compiler unrolls for minutes: LSTMs, and what
+    is marked as one."""
     for module in detector.modules():
         if isinstance(module, nn.LSTM) or getattr(module, "is_loop", False):
             module.forward = torch.compiler.disable(module.forward)
@@ -81,7 +93,8 @@ def compile_detector(detector: nn.Module) -> nn.Module:
 
 
 def gather_rows(fabric: Fabric, mine: Tensor, n_rows: int) -> Tensor:
-    """The values (n_rows,) of all rows, on every process; `mine` are those of rows rank, rank + world_size, ..."""
+    """The values (n_rows,) of all rows, on every process; `mine` are those of rows rank, rank +
+    world_size, ..."""
     if fabric.world_size == 1:
         return mine
     n_most = -(-n_rows // fabric.world_size)
@@ -101,12 +114,17 @@ def for_a_batch(config: Config) -> str:
 
 @contextmanager
 def memory_enough(name: str, purpose: str) -> Iterator[None]:
-    """Turn the errors of a device whose memory is full into a ResourceError: what it is for, and what to lower."""
+    """Turn the errors of a device whose memory is full into a ResourceError: what it is for, and
+    what to lower."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        full = isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+        full = isinstance(
+            error, torch.OutOfMemoryError | MemoryError
+        ) or "can't allocate memory" in str(error)
         if not full:
             raise
         needed, _, way_out = purpose.partition("; ")
-        raise ResourceError(f"{name}: expected memory for {needed}, found it full; {way_out}") from error
+        raise ResourceError(
+            f"{name}: expected memory for {needed}, found it full; {way_out}"
+        ) from error

@@ -1,11 +1,12 @@
 """The one training loop: batches in, the best weights out; it never asks which detector it trains.
 
-Best means the epoch with the highest AUROC on validation. Everything random in a step (dropout, mixtures) is a
-function of (seed, epoch, batch, process), and the order of the rows one of (seed, epoch); so a training that goes on
-from a saved state ends, on the CPU, with the same weights bit for bit as one that never stopped.
+Best means the epoch with the highest AUROC on validation. Everything random in a step (dropout,
+mixtures) is a function of (seed, epoch, batch, process), and the order of the rows one of (seed,
+epoch); so a training that goes on from a saved state ends, on the CPU, with the same weights bit
+for bit as one that never stopped.
 
-Several processes share each batch: together they see every row once an epoch, and the gradient is that of the mean over
-all rows of the step, however they are shared.
+Several processes share each batch: together they see every row once an epoch, and the gradient is
+that of the mean over all rows of the step, however they are shared.
 """
 
 from __future__ import annotations
@@ -63,13 +64,20 @@ class Hooks:
         """Called after each validation."""
 
     def on_save(self, training: Training) -> None:
-        """Called when `training.state_dict()` should be kept: at each new best epoch, and as often as asked for."""
+        """Called when `training.state_dict()` should be kept: at each new best epoch, and as often
+        as asked for."""
 
 
 def fit(
-    fabric: Fabric, detector: Detector, data: TrainingData, config: Config, hooks: Hooks, state: dict | None = None
+    fabric: Fabric,
+    detector: Detector,
+    data: TrainingData,
+    config: Config,
+    hooks: Hooks,
+    state: dict | None = None,
 ) -> Training:
-    """Train a detector until `config.epochs`, or until `config.patience` epochs have brought nothing better.
+    """Train a detector until `config.epochs`, or until `config.patience` epochs have brought
+    nothing better.
 
     Parameters
     ----------
@@ -105,7 +113,8 @@ def fit(
 
 
 class Training:
-    """One training at one moment: everything that changes from step to step, saved and loaded whole.
+    """One training at one moment: everything that changes from step to step, saved and loaded
+    whole.
 
     Attributes
     ----------
@@ -117,14 +126,23 @@ class Training:
         Time spent, in all stretches together, and how much of it waiting for batches.
     """
 
-    def __init__(self, fabric: Fabric, detector: Detector, data: TrainingData, config: Config, hooks: Hooks) -> None:
-        self.fabric, self.detector, self.data, self.config, self.hooks = fabric, detector, data, config, hooks
+    def __init__(
+        self, fabric: Fabric, detector: Detector, data: TrainingData, config: Config, hooks: Hooks
+    ) -> None:
+        self.fabric, self.detector, self.data, self.config, self.hooks = (
+            fabric,
+            detector,
+            data,
+            config,
+            hooks,
+        )
         self.batches = data.loader("train", detector.columns, config, fabric, shuffle=True)
         self.n_rows = len(data.split.train)
         self.n_batches = -(-self.n_rows // config.batch_size)
         self.labels = torch.from_numpy(data.split.labels)
         self.start = None if data.start is None else torch.from_numpy(data.start).float()
-        fused = config.precision != "16-mixed"  # fused steps undo the scaling of losses themselves, too late to clip
+        # fused steps undo the scaling of losses themselves, too late to clip
+        fused = config.precision != "16-mixed"
         optimizer = torch.optim.AdamW(
             detector.parameters(), config.lr, betas=(0.9, 0.999), weight_decay=1e-4, fused=fused
         )
@@ -140,7 +158,8 @@ class Training:
 
     @property
     def finished(self) -> bool:
-        """Whether there is nothing left to gain: all epochs made, or too many without a better one."""
+        """Whether there is nothing left to gain: all epochs made, or too many without a better
+        one."""
         n_worse = len(self.history) - 1 - self.best.epoch.epoch if self.best else 0
         return len(self.history) == self.config.epochs or n_worse >= self.config.patience
 
@@ -160,17 +179,22 @@ class Training:
         better = self.best is None or area > self.best.epoch.val_auroc
         if better:
             self.best = Best(
-                epoch, {name: one.detach().cpu().clone() for name, one in self.detector.state_dict().items()}
+                epoch,
+                {
+                    name: one.detach().cpu().clone()
+                    for name, one in self.detector.state_dict().items()
+                },
             )
         self.hooks.on_epoch(epoch)
         if better or self._save_is_due():
             self._save()
 
     def _shares(self) -> Iterator[tuple[int, Batch, int]]:
-        """(number of the batch, this process's share of it, rows of that share that count) to the end of the epoch.
+        """(number of the batch, this process's share of it, rows of that share that count) to the
+        end of the epoch.
 
-        A process whose share of the last batch is empty takes part with a row that counts for nothing: the others wait
-        for its gradient.
+        A process whose share of the last batch is empty takes part with a row that counts for
+        nothing: the others wait for its gradient.
         """
         first = self.batches.state_dict()["position"] // self.config.batch_size
         shares = iter(self.batches)
@@ -192,14 +216,19 @@ class Training:
         n_together = rows_of_move(i, self.n_rows, config.batch_size, config.grad_accum)
         with fabric.no_backward_sync(self.model, enabled=not moves):
             loss, logits = self._loss(batch.to(fabric.device, non_blocking=True))
-            # Processes' gradients are averaged, so each weighs its own by how many of the rows it has.
+            # Processes' gradients are averaged, so each weighs its own by how many of the rows it
+            # has.
             fabric.backward(loss * (n_counted * fabric.world_size / n_together))
         if moves:
-            fabric.clip_gradients(self.model, self.optimizer, max_norm=CLIP_NORM, error_if_nonfinite=False)
+            fabric.clip_gradients(
+                self.model, self.optimizer, max_norm=CLIP_NORM, error_if_nonfinite=False
+            )
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             self.schedule.step()
-        self.losses.add(epoch * self.n_batches + i, loss.detach(), logits.detach(), batch.rows, n_counted)
+        self.losses.add(
+            epoch * self.n_batches + i, loss.detach(), logits.detach(), batch.rows, n_counted
+        )
         if moves and i + 1 < self.n_batches and self._save_is_due():
             self._save()
 
@@ -208,7 +237,9 @@ class Training:
         mixup = Mixup.draw(len(batch), self.config.mixup) if self.config.mixup else None
         outputs = self.model(batch) if mixup is None else self.model(batch, mixup)
         if self.start is not None:
-            outputs = outputs._replace(logits=outputs.logits + self._of_rows(self.start, batch, mixup))
+            outputs = outputs._replace(
+                logits=outputs.logits + self._of_rows(self.start, batch, mixup)
+            )
         return self.detector.loss(outputs, self._of_rows(self.labels, batch, mixup)), outputs.logits
 
     def _of_rows(self, numbers: Tensor, batch: Batch, mixup: Mixup | None) -> Tensor:
@@ -277,7 +308,8 @@ class Losses:
         self._last: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
 
     def add(self, step: int, loss: Tensor, logits: Tensor, rows: Tensor, n_counted: int) -> None:
-        """Take the mean loss of `n_counted` rows of this process, and the logits (B,) that it is of."""
+        """Take the mean loss of `n_counted` rows of this process, and the logits (B,) that it is
+        of."""
         self.look()
         total = self.training.fabric.all_reduce(loss * n_counted, reduce_op="sum")
         self.step, self._last = step + 1, (loss, total, logits, rows)
@@ -299,18 +331,23 @@ class Losses:
         self.total += total
         start = (self.step - 1) % training.n_batches * training.config.batch_size
         n_rows = min(training.config.batch_size, training.n_rows - start)
-        training.hooks.on_step(self.step, n_rows, total / n_rows, training.schedule.get_last_lr()[0])
+        training.hooks.on_step(
+            self.step, n_rows, total / n_rows, training.schedule.get_last_lr()[0]
+        )
 
 
 def build_schedule(optimizer: torch.optim.Optimizer, config: Config, n_batches: int) -> LRScheduler:
     """How the learning rate moves; it takes a step with each move of the weights."""
     if config.schedule == "constant":
         return ConstantLR(optimizer, factor=1.0, total_iters=0)
-    return OneCycleLR(optimizer, config.lr, total_steps=config.epochs * -(-n_batches // config.grad_accum) + 1)
+    return OneCycleLR(
+        optimizer, config.lr, total_steps=config.epochs * -(-n_batches // config.grad_accum) + 1
+    )
 
 
 def rows_of_move(i: int, n_rows: int, batch_size: int, grad_accum: int) -> int:
-    """How many rows take part in the move of the weights that batch `i` belongs to; fewer at the end of an epoch."""
+    """How many rows take part in the move of the weights that batch `i` belongs to; fewer at the
+    end of an epoch."""
     first = i // grad_accum * grad_accum * batch_size
     return min(batch_size * grad_accum, n_rows - first)
 
@@ -321,27 +358,39 @@ def step_seed(seed: int, epoch: int, i: int, rank: int) -> int:
 
 
 @torch.inference_mode()
-def predict(fabric: Fabric, detector: Detector, data: TrainingData, side: str, config: Config) -> NDArray[np.float64]:
-    """Probability of hallucination of each row of a side, (n_side,), in the order of the split, on every process.
+def predict(
+    fabric: Fabric, detector: Detector, data: TrainingData, side: str, config: Config
+) -> NDArray[np.float64]:
+    """Probability of hallucination of each row of a side, (n_side,), in the order of the split, on
+    every process.
 
-    The arithmetic is float32 whatever the training's precision is: half precision would let scores tie.
+    The arithmetic is float32 whatever the training's precision is: half precision would let scores
+    tie.
     """
     batches = data.loader(side, detector.columns, config, fabric, shuffle=False)
     rows = getattr(data.split, side)
     detector.eval()
-    parts = [detector(batch.to(fabric.device, non_blocking=True)).logits.cpu().double() for batch in batches]
-    logits = gather_rows(fabric, torch.cat([torch.zeros(0, dtype=torch.float64), *parts]), len(rows))  # (n_side,)
+    parts = [
+        detector(batch.to(fabric.device, non_blocking=True)).logits.cpu().double()
+        for batch in batches
+    ]
+    logits = gather_rows(
+        fabric, torch.cat([torch.zeros(0, dtype=torch.float64), *parts]), len(rows)
+    )  # (n_side,)
     if data.start is not None:
         logits += torch.from_numpy(data.start[rows])
     for position in (~logits.isfinite()).nonzero()[:1, 0].tolist():
         check_finite("score", logits[position].item(), rows[position : position + 1], data)
-    return logits.sigmoid().numpy()  # of doubles, because in float32 all logits above 17 would tie at 1
+    # of doubles, because in float32 all logits above 17 would tie at 1
+    return logits.sigmoid().numpy()
 
 
 def check_finite(what: str, number: float, rows: Sequence[int], data: TrainingData) -> None:
     """Raise DataError, which names the first of `rows`, if a number is NaN or infinite."""
     if not math.isfinite(number):
-        ids = ", ".join(repr(data.store.ids[int(row)]) for row in rows[:4]) + (", ..." if len(rows) > 4 else "")
+        ids = ", ".join(repr(data.store.ids[int(row)]) for row in rows[:4]) + (
+            ", ..." if len(rows) > 4 else ""
+        )
         raise DataError(
             f"{data.store.path}: {what} of traces {ids}: expected a finite number, found {number}; "
             "look for values that are not finite in these traces, lower --lr, or give --precision 32"

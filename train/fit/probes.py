@@ -1,4 +1,5 @@
-"""Probes and baselines: features of all rows, a regression fitted on train, its alternative chosen on validation."""
+"""Probes and baselines: features of all rows, a regression fitted on train, its alternative chosen
+on validation."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from train.evaluate.judge import Scored
 __all__ = ["fit_probe", "read_features", "read_sides", "score_probe", "start_logits"]
 
 
-def score_probe(name: str, probe: Probe, config: Config, data: TrainingData) -> tuple[Scored, FittedProbe]:
+def score_probe(
+    name: str, probe: Probe, config: Config, data: TrainingData
+) -> tuple[Scored, FittedProbe]:
     """Fit a probe on train, choose its layer on validation, and score validation and test."""
     start = time.perf_counter()
     features = read_sides(name, probe, config, data)
@@ -33,12 +36,20 @@ def score_probe(name: str, probe: Probe, config: Config, data: TrainingData) -> 
         facts["traces_with_missing_numbers"] = n_imputed  # the mean over train stands in for those
     if train.shape[1] > 1:
         layers = data.layers_or_count(probe.columns[0], train.shape[1])
-        facts |= {"layer": layers[fitted.alternative], "layers": layers, "layer_val_auroc": [*fitted.val_auroc]}
+        facts |= {
+            "layer": layers[fitted.alternative],
+            "layers": layers,
+            "layer_val_auroc": [*fitted.val_auroc],
+        }
     seconds = round(time.perf_counter() - start, 1)
-    return Scored(fitted.predict(val)[None], fitted.predict(test)[None], {**facts, "seconds": seconds}), fitted
+    return Scored(
+        fitted.predict(val)[None], fitted.predict(test)[None], {**facts, "seconds": seconds}
+    ), fitted
 
 
-def read_sides(name: str, probe: Probe, config: Config, data: TrainingData) -> dict[str, torch.Tensor]:
+def read_sides(
+    name: str, probe: Probe, config: Config, data: TrainingData
+) -> dict[str, torch.Tensor]:
     """Side -> features (n_side, A, k)."""
     return {side: read_features(name, probe, config, data, side) for side in SIDES}
 
@@ -49,7 +60,9 @@ def fit_probe(probe: Probe, features: Mapping[str, torch.Tensor], split: Split) 
     return probe.fit(features["train"], train, features["val"], val)
 
 
-def read_features(name: str, probe: Probe, config: Config, data: TrainingData, side: str) -> torch.Tensor:
+def read_features(
+    name: str, probe: Probe, config: Config, data: TrainingData, side: str
+) -> torch.Tensor:
     """Features (n_side, A, k) of a probe; raises DataError for infinite ones."""
     batches = data.loader(side, probe.columns, config)
     # A loader may fill the same memory again for its next batch, and features may be views of it.
@@ -65,7 +78,9 @@ def read_features(name: str, probe: Probe, config: Config, data: TrainingData, s
     return features
 
 
-def start_logits(fitted: FittedProbe, features: Mapping[str, torch.Tensor], data: TrainingData) -> NDArray[np.float64]:
+def start_logits(
+    fitted: FittedProbe, features: Mapping[str, torch.Tensor], data: TrainingData
+) -> NDArray[np.float64]:
     """Log-odds of a fitted probe for the rows of some sides, (n_rows,); 0 for the others."""
     start = np.zeros(len(data.store))
     for side, numbers in features.items():

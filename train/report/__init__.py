@@ -1,6 +1,8 @@
-"""What a run leaves to look at: results.json, scores.csv, report.md with its figures, report.html, and the table.
+"""What a run leaves to look at: results.json, scores.csv, report.md with its figures, report.html,
+and the table.
 
-Everything shown follows from the results and the scores; nothing here trains. Each file is whole or not there.
+Everything shown follows from the results and the scores; nothing here trains. Each file is whole or
+not there.
 """
 
 from __future__ import annotations
@@ -44,14 +46,17 @@ def write_pages(evidence: Evidence, output_dir: Path) -> None:
 def write_figures(sections: Sequence[Section], folder: Path) -> None:
     """Write the pictures as PNG; those of an earlier run that this one does not draw go."""
     make_directory(folder)
-    drawn = {section.picture.name: section.picture.figure for section in sections if section.picture}
+    drawn = {
+        section.picture.name: section.picture.figure for section in sections if section.picture
+    }
     for name in PICTURES:
         if name not in drawn:
             (folder / f"{name}.png").unlink(missing_ok=True)
     for name, figure in drawn.items():
         with replace_file(folder / f"{name}.png") as temporary:
             figure.savefig(temporary, format="png", dpi=120)
-        figure.set_layout_engine("none")  # it stays where it is: drawn again for the page, it is not laid out again
+        # it stays where it is: drawn again for the page, it is not laid out again
+        figure.set_layout_engine("none")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -10,7 +10,8 @@ __all__ = ["OutputConsole"]
 
 
 class OutputConsole(Console):
-    """Standard output; a reader that leaves early, e.g. `| head`, is a BrokenPipeError as anywhere else."""
+    """Standard output; a reader that leaves early, e.g. `| head`, is a BrokenPipeError as anywhere
+    else."""
 
     def on_broken_pipe(self) -> NoReturn:
         """Do not end the process with status 1, as rich does."""

@@ -1,4 +1,5 @@
-"""What a report is made of: the results, and the scores, labels and trace ids of the rows that were judged.
+"""What a report is made of: the results, and the scores, labels and trace ids of the rows that were
+judged.
 
 Nothing here trains; texts are read of the few traces that are shown.
 """
@@ -22,13 +23,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Evidence", "Mistake", "find_mistakes", "gather_evidence", "no_texts"]
 
-TEXT_COLUMNS = ("question", "answer", "references")  # shown beside a mistake, where the store has them
+# shown beside a mistake, where the store has them
+TEXT_COLUMNS = ("question", "answer", "references")
 
 Texts = Callable[[list[int]], dict[str, list[str]]]
 
 
 class Mistake(NamedTuple):
-    """A row of the test side that was judged wrong: its position on that side, its label and its score."""
+    """A row of the test side that was judged wrong: its position on that side, its label and its
+    score."""
 
     position: int
     label: int
@@ -72,13 +75,15 @@ class Evidence:
 
     @property
     def ranking(self) -> list[str]:
-        """Names whose scores rank anything, by the AUROC on test, best first; the constant baseline does not."""
+        """Names whose scores rank anything, by the AUROC on test, best first; the constant baseline
+        does not."""
         names = [name for name, one in self.scored.items() if np.ptp(one.test, axis=1).any()]
         return sorted(names, key=lambda name: -self.entries[name]["test"]["auroc"])
 
     @property
     def best(self) -> str:
-        """The detector with the best validation AUROC; the best baseline where there is no detector."""
+        """The detector with the best validation AUROC; the best baseline where there is no
+        detector."""
         group = self.results["models"] or self.results["baselines"]
         return max(group, key=lambda name: group[name]["val"]["auroc"])
 
@@ -91,7 +96,11 @@ class Evidence:
 def gather_evidence(experiment: Experiment, data: TrainingData) -> Evidence:
     """The evidence of a run that has just ended."""
     split, store = data.split, data.store
-    columns = [name for name in TEXT_COLUMNS if name in store.schema.columns and store.schema.columns[name].is_text]
+    columns = [
+        name
+        for name in TEXT_COLUMNS
+        if name in store.schema.columns and store.schema.columns[name].is_text
+    ]
 
     def texts(positions: list[int]) -> dict[str, list[str]]:
         if not (columns and positions):
@@ -105,7 +114,8 @@ def gather_evidence(experiment: Experiment, data: TrainingData) -> Evidence:
 
 
 def find_mistakes(evidence: Evidence, name: str, n: int = 20) -> list[Mistake]:
-    """The `n` surest wrong predictions on test, the surest first; of several runs, those of the mean of the scores."""
+    """The `n` surest wrong predictions on test, the surest first; of several runs, those of the
+    mean of the scores."""
     scores = evidence.scored[name].test.mean(0)
     threshold = evidence.entries[name]["test"]["threshold"]
     if not math.isfinite(threshold):

@@ -1,6 +1,7 @@
 """A report as one HTML file: pictures are drawn in the page, nothing is loaded and nothing runs.
 
-Texts of traces come from outside: the template escapes every text (Jinja's autoescape), pictures only are trusted.
+Texts of traces come from outside: the template escapes every text (Jinja's autoescape), pictures
+only are trusted.
 """
 
 from __future__ import annotations
@@ -19,14 +20,19 @@ from train.report.sections import Picture, Section
 
 __all__ = ["draw_svg", "render_html"]
 
-NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # else each file has its second in it
+# else each file has its second in it
+NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
 def render_html(title: str, sections: Sequence[Section]) -> str:
     """Write the page."""
     loader = FileSystemLoader(Path(__file__).parent)
     environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters["svg"] = draw_svg
     return environment.get_template("page.html.jinja").render(title=title, sections=sections) + "\n"

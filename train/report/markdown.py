@@ -10,8 +10,9 @@ from train.report.table import Table
 
 __all__ = ["escape", "format_table", "render_markdown"]
 
-# Whatever begins something within a line of Markdown or HTML. An underscore between letters begins nothing; brackets
-# make a link or a picture only where a parenthesis follows, because a report has no definitions of links.
+# Whatever begins something within a line of Markdown or HTML. An underscore between letters begins
+# nothing; brackets make a link or a picture only where a parenthesis follows, because a report has
+# no definitions of links.
 SPECIAL = re.compile(r"[\\`*<|~&]|\](?=\()|(?<![^\W_])_|_(?![^\W_])")
 
 

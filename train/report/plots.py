@@ -1,7 +1,8 @@
 """The pictures of a report, each a function of the evidence; one colour per name in all of them.
 
-Where a detector was trained several times, curves of scores are the first seed's, and the number beside a name is the
-mean over the seeds, as in the table. What ranks nothing, the constant baseline, is not drawn.
+Where a detector was trained several times, curves of scores are the first seed's, and the number
+beside a name is the mean over the seeds, as in the table. What ranks nothing, the constant
+baseline, is not drawn.
 """
 
 from __future__ import annotations
@@ -19,7 +20,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from train.evaluate.metrics import N_BINS, aurc, calibration_bins, pr_points, risk_coverage, roc_points
+from train.evaluate.metrics import (
+    N_BINS,
+    aurc,
+    calibration_bins,
+    pr_points,
+    risk_coverage,
+    roc_points,
+)
 from train.report.evidence import Evidence
 from train.report.table import short
 
@@ -39,7 +47,8 @@ __all__ = [
 
 INK = "#24292f"  # text and axes; a page may put its own colour in its place
 FAINT = "#8b949e"  # what is drawn to compare with
-# Okabe and Ito's colours, told apart by colour-blind readers, without yellow, which white swallows; and grey.
+# Okabe and Ito's colours, told apart by colour-blind readers, without yellow, which white swallows;
+# and grey.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
 DASHES = ((4, 1.5), (1.6, 1.1), (6, 1.5, 1, 1.5))  # of the baselines' lines, in turn
 RIGHT, WRONG = COLOURS[0], COLOURS[1]  # label 0 and label 1
@@ -85,7 +94,8 @@ def styled(draw: Draw) -> Draw:
 
 
 def find_styles(evidence: Evidence) -> dict[str, Style]:
-    """Name -> how its line looks: detectors thick, baselines thin and dashed, colours by their place in the results."""
+    """Name -> how its line looks: detectors thick, baselines thin and dashed, colours by their
+    place in the results."""
     styles = {}
     for i, name in enumerate(evidence.entries):
         colour, turn = COLOURS[i % len(COLOURS)], i // len(COLOURS)
@@ -146,7 +156,9 @@ def draw_risk_coverage(evidence: Evidence) -> Figure:
         ascending=True,
     )
     shown = [line.get_ydata()[np.asarray(line.get_xdata()) >= 0.05] for line in axes.lines]
-    axes.set_ylim(0, min(1, 1.05 * max((risk.max() for risk in shown if len(risk)), default=1)) or 1)
+    axes.set_ylim(
+        0, min(1, 1.05 * max((risk.max() for risk in shown if len(risk)), default=1)) or 1
+    )
     return figure
 
 
@@ -160,27 +172,33 @@ def draw_curves(
     ascending: bool = False,
     **drawing: Any,
 ) -> Figure:
-    """Draw the points (scores, threshold) -> (x, y) of every name; the legend has the best area first."""
+    """Draw the points (scores, threshold) -> (x, y) of every name; the legend has the best area
+    first."""
     styles = find_styles(evidence)
     names = sorted(evidence.ranking, key=area, reverse=not ascending)
     for name in reversed(names):  # the best are drawn last, above the others
         x, y = thin(*points(*next(evidence.runs(name))))
         axes.plot(x, y, **styles[name], **drawing)
     lines = [Line2D([], [], label=f"{short(area(name))}  {name}", **styles[name]) for name in names]
-    figure.legend(handles=lines, loc="outside right upper", title=measure, alignment="left", handlelength=2.6)
+    figure.legend(
+        handles=lines, loc="outside right upper", title=measure, alignment="left", handlelength=2.6
+    )
     return figure
 
 
 @styled
 def draw_calibration(evidence: Evidence) -> Figure:
-    """Share of hallucinations over mean score of each bin, and how many rows are in it; a column of two per name."""
+    """Share of hallucinations over mean score of each bin, and how many rows are in it; a column of
+    two per name."""
     names, styles = evidence.ranking, find_styles(evidence)
     figure, (above, below) = small_axes(len(names), (3, 1))
     for name, diagram, counts in zip(names, above, below, strict=True):
         scores, _ = next(evidence.runs(name))
         mean_score, share, count = calibration_bins(evidence.test_labels, scores)
         diagram.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
-        diagram.plot(mean_score, share, color=styles[name]["color"], marker="o", markersize=3, linewidth=1.3)
+        diagram.plot(
+            mean_score, share, color=styles[name]["color"], marker="o", markersize=3, linewidth=1.3
+        )
         diagram.set(ylim=(-0.03, 1.03), yticks=(0, 0.5, 1))
         diagram.set_title(f"{name}\nECE {short(evidence.entries[name]['test']['ece'])}")
         lefts = np.minimum((mean_score * N_BINS).astype(int), N_BINS - 1) / N_BINS
@@ -215,7 +233,8 @@ def draw_histograms(evidence: Evidence) -> Figure:
 
 @styled
 def draw_learning_curves(evidence: Evidence) -> Figure:
-    """Training loss and validation AUROC over the epochs; a dot is the epoch whose weights were kept."""
+    """Training loss and validation AUROC over the epochs; a dot is the epoch whose weights were
+    kept."""
     histories, styles = find_histories(evidence), find_styles(evidence)
     figure = Figure(figsize=(7.6, 3.6), layout="constrained")
     for axes, key in zip(figure.subplots(1, 2), ("loss", "val_auroc"), strict=True):
@@ -228,7 +247,9 @@ def draw_learning_curves(evidence: Evidence) -> Figure:
     loss, val_auroc = figure.axes
     loss.set_title("training loss")
     val_auroc.set_title("validation AUROC")
-    use_logarithm(loss, (value for runs in histories.values() for run in runs for value in run.loss))
+    use_logarithm(
+        loss, (value for runs in histories.values() for run in runs for value in run.loss)
+    )
     lines = [Line2D([], [], label=name, **styles[name]) for name in histories]
     figure.legend(handles=lines, loc="outside right upper", alignment="left", handlelength=2.6)
     return figure
@@ -280,7 +301,8 @@ def find_histories(evidence: Evidence) -> dict[str, list[History]]:
 
 
 def find_layers(evidence: Evidence) -> dict[str, tuple[list[int], NDArray[np.float64]]]:
-    """Name -> layers and the validation AUROC of each, both (n_layers,); only of those that tell it."""
+    """Name -> layers and the validation AUROC of each, both (n_layers,); only of those that tell
+    it."""
     found = {}
     for name, entry in evidence.entries.items():
         if entry.get("layer_val_auroc"):
@@ -311,7 +333,8 @@ def one_axes(x: str, y: str, rates: bool = True) -> tuple[Figure, Axes]:
 
 
 def small_axes(n: int, heights: Sequence[int]) -> tuple[Figure, list[list[Axes]]]:
-    """A figure of n columns of small pictures, four in a row, each column divided by `heights`; by height, then column.
+    """A figure of n columns of small pictures, four in a row, each column divided by `heights`; by
+    height, then column.
 
     All x axes go from 0 to 1.
     """
@@ -319,7 +342,9 @@ def small_axes(n: int, heights: Sequence[int]) -> tuple[Figure, list[list[Axes]]
     n_rows = max(1, math.ceil(n / n_columns))
     height = n_rows * (1.75 if parts == 1 else 2.5) + 0.6
     figure = Figure(figsize=(max(1.9 * n_columns + 0.4, 5), height), layout="constrained")
-    grid = figure.subplots(parts * n_rows, n_columns, squeeze=False, height_ratios=list(heights) * n_rows)
+    grid = figure.subplots(
+        parts * n_rows, n_columns, squeeze=False, height_ratios=list(heights) * n_rows
+    )
     parted = [[axes for row in grid[part::parts] for axes in row] for part in range(parts)]
     for part, all_axes in enumerate(parted):
         for axes in all_axes[:n]:

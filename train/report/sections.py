@@ -25,12 +25,21 @@ from train.report.table import (
 
 __all__ = ["PICTURES", "Picture", "Section", "build_sections", "find_title"]
 
-PICTURES = ("roc", "precision_recall", "calibration", "risk_coverage", "learning_curves", "histograms", "layers")
+PICTURES = (
+    "roc",
+    "precision_recall",
+    "calibration",
+    "risk_coverage",
+    "learning_curves",
+    "histograms",
+    "layers",
+)
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure, the name of its file without its ending, and what it shows for those who do not see it."""
+    """A figure, the name of its file without its ending, and what it shows for those who do not see
+    it."""
 
     name: str
     figure: Figure
@@ -54,7 +63,12 @@ def find_title(evidence: Evidence) -> str:
 
 def build_sections(evidence: Evidence) -> list[Section]:
     """Every section for which there is something to show."""
-    return [*build_tables(evidence), *build_curves(evidence), *build_histories(evidence), build_worst(evidence)]
+    return [
+        *build_tables(evidence),
+        *build_curves(evidence),
+        *build_histories(evidence),
+        build_worst(evidence),
+    ]
 
 
 def build_tables(evidence: Evidence) -> Iterator[Section]:
@@ -65,7 +79,9 @@ def build_tables(evidence: Evidence) -> Iterator[Section]:
     remarks = [f" {remark[0].upper()}{remark[1:]}." for remark in results.get("remarks", [])]
     yield Section("Run", text + "".join(remarks), [build_facts(results), build_split(results)])
     verdict = results.get("verdict")
-    yield Section("Verdict", verdict_in_words(verdict) if verdict else "There is no baseline to compare with.")
+    yield Section(
+        "Verdict", verdict_in_words(verdict) if verdict else "There is no baseline to compare with."
+    )
     yield Section(
         "Metrics on test",
         f"95% intervals by a bootstrap over questions. The AUPRC of a coin is the base rate, "
@@ -94,7 +110,9 @@ def build_curves(evidence: Evidence) -> Iterator[Section]:
     yield Section(
         "ROC",
         "Detectors are thick lines, baselines thin and dashed. The diagonal is a coin's." + first,
-        picture=Picture("roc", plots.draw_roc(evidence), "true positive rate over false positive rate"),
+        picture=Picture(
+            "roc", plots.draw_roc(evidence), "true positive rate over false positive rate"
+        ),
     )
     yield Section(
         "Precision and recall",
@@ -105,18 +123,29 @@ def build_curves(evidence: Evidence) -> Iterator[Section]:
         "Calibration",
         "Share of hallucinations in 15 bins of the score, and how many traces each bin holds: a bin of few says little."
         + first,
-        picture=Picture("calibration", plots.draw_calibration(evidence), "share of hallucinations over mean score"),
+        picture=Picture(
+            "calibration",
+            plots.draw_calibration(evidence),
+            "share of hallucinations over mean score",
+        ),
     )
     yield Section(
         "Risk and coverage",
         "Errors among the traces that remain if the least certain ones are left out; certainty is the distance from "
-        "the threshold that was chosen on validation, in odds. AURC is the area beneath; less is better." + first,
-        picture=Picture("risk_coverage", plots.draw_risk_coverage(evidence), "share of errors over coverage"),
+        "the threshold that was chosen on validation, in odds. AURC is the area beneath; less is better."
+        + first,
+        picture=Picture(
+            "risk_coverage", plots.draw_risk_coverage(evidence), "share of errors over coverage"
+        ),
     )
     yield Section(
         "Scores by class",
         "The dashed line is the threshold." + several_seeds(evidence, "Of the first seed."),
-        picture=Picture("histograms", plots.draw_histograms(evidence), "histograms of the scores of both classes"),
+        picture=Picture(
+            "histograms",
+            plots.draw_histograms(evidence),
+            "histograms of the scores of both classes",
+        ),
     )
 
 
@@ -125,8 +154,13 @@ def build_histories(evidence: Evidence) -> Iterator[Section]:
     if plots.find_histories(evidence):
         yield Section(
             "Learning curves",
-            "A dot is the epoch whose weights were kept." + several_seeds(evidence, "One thin line per seed."),
-            picture=Picture("learning_curves", plots.draw_learning_curves(evidence), "loss and AUROC over epochs"),
+            "A dot is the epoch whose weights were kept."
+            + several_seeds(evidence, "One thin line per seed."),
+            picture=Picture(
+                "learning_curves",
+                plots.draw_learning_curves(evidence),
+                "loss and AUROC over epochs",
+            ),
         )
     if plots.find_layers(evidence):
         yield Section(
@@ -144,7 +178,9 @@ def build_worst(evidence: Evidence) -> Section:
     text = f"Of {best}, best on validation, with its threshold of {threshold}: "
     if not mistakes:
         return Section("Most confident mistakes", text + "there are none.")
-    return Section("Most confident mistakes", text + "the surest first.", [build_mistakes(evidence, mistakes)])
+    return Section(
+        "Most confident mistakes", text + "the surest first.", [build_mistakes(evidence, mistakes)]
+    )
 
 
 def several_seeds(evidence: Evidence, text: str) -> str:

@@ -1,7 +1,7 @@
 """The tables of a report as plain texts, the same on the terminal, in Markdown and in HTML.
 
-A number that is missing or not finite is a dash. Texts of traces come from outside: they are cut and cleaned here, and
-escaped where they are written.
+A number that is missing or not finite is a dash. Texts of traces come from outside: they are cut
+and cleaned here, and escaped where they are written.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ METRICS = {
 }  # header -> key
 PACKAGES = ("trace-store", "torch", "torch-geometric", "numpy", "scipy", "scikit-learn")
 N_SHOWN = 200  # characters of a text
-# Control characters, and those that turn the direction of writing: they would change what stands around them.
+# Control characters, and those that turn the direction of writing: they would change what stands
+# around them.
 UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -70,16 +71,24 @@ def build_facts(results: dict[str, Any]) -> Table:
         "run": results.get("run", ""),
         "store": store["path"],
         "state of the store": f"{store['uuid']}, commit {store['generation']}, {store['rows']} traces",
-        "settings that are not the defaults": ", ".join(changed_settings(results.get("config", {}))) or "none",
+        "settings that are not the defaults": ", ".join(changed_settings(results.get("config", {})))
+        or "none",
         "layers": describe_layers(results),
         "training and scoring": f"{seconds:.0f} s",
-        "versions": ", ".join(f"{name} {number}" for name, number in find_versions(results).items()),
+        "versions": ", ".join(
+            f"{name} {number}" for name, number in find_versions(results).items()
+        ),
     }
-    return Table(("", ""), [(key, clean_text(str(value), 2000)) for key, value in facts.items() if value], n_left=2)
+    return Table(
+        ("", ""),
+        [(key, clean_text(str(value), 2000)) for key, value in facts.items() if value],
+        n_left=2,
+    )
 
 
 def describe_layers(results: dict[str, Any]) -> str:
-    """The layers that were read, as the model numbers them; empty where there are none, or an older run tells none."""
+    """The layers that were read, as the model numbers them; empty where there are none, or an older
+    run tells none."""
     layers = results.get("layers", {})
     distinct = {format_layers(numbers): None for numbers in layers.values()}
     if len(distinct) > 1:
@@ -89,7 +98,11 @@ def describe_layers(results: dict[str, Any]) -> str:
     if not text:
         return ""
     recorded = results["store"].get("layers_recorded", False)
-    how = "as the model numbers them" if recorded else "counted from 1: the store does not record their numbers"
+    how = (
+        "as the model numbers them"
+        if recorded
+        else "counted from 1: the store does not record their numbers"
+    )
     return f"{text} ({how})"
 
 
@@ -122,7 +135,9 @@ def build_split(results: dict[str, Any]) -> Table:
     for side in SIDES:
         one = results["split"][side]
         rate = one["hallucinations"] / one["rows"] if one["rows"] else math.nan
-        rows.append((side, *(str(one[key]) for key in ("rows", "questions", "hallucinations")), short(rate)))
+        rows.append(
+            (side, *(str(one[key]) for key in ("rows", "questions", "hallucinations")), short(rate))
+        )
     return Table(("side", "traces", "questions", "hallucinations", "base rate"), rows)
 
 
@@ -132,8 +147,14 @@ def build_metrics(results: dict[str, Any]) -> Table:
         group: {name: metric_cells(entry) for name, entry in results[group].items()}
         for group in ("models", "baselines")
     }
-    header = max((list(one) for group in cells.values() for one in group.values()), key=len, default=[])
-    rows = [(name, *(one.get(key, "") for key in header)) for group in cells.values() for name, one in group.items()]
+    header = max(
+        (list(one) for group in cells.values() for one in group.values()), key=len, default=[]
+    )
+    rows = [
+        (name, *(one.get(key, "") for key in header))
+        for group in cells.values()
+        for name, one in group.items()
+    ]
     return Table(("", *header), rows)
 
 
@@ -161,7 +182,14 @@ def build_comparisons(comparisons: list[dict[str, Any]]) -> Table:
         )
         for one in comparisons
     ]
-    header = ("this one", "against", "difference of AUROC [95%]", "p bootstrap", "p DeLong", "p Holm")
+    header = (
+        "this one",
+        "against",
+        "difference of AUROC [95%]",
+        "p bootstrap",
+        "p DeLong",
+        "p Holm",
+    )
     return Table(header, rows, n_left=2)
 
 
@@ -212,9 +240,7 @@ def verdict_in_words(verdict: dict[str, Any]) -> str:
 def print_table(results: dict[str, Any], console: Console) -> None:
     """Print test metrics, a line per detector and baseline, and the verdict, in 80 columns."""
     test = results["split"]["test"]
-    title = (
-        f"test side: {test['rows']} traces of {test['questions']} questions, {test['hallucinations']} hallucinations"
-    )
+    title = f"test side: {test['rows']} traces of {test['questions']} questions, {test['hallucinations']} hallucinations"
     print_terminal(build_metrics(results), console, title, gaps=(len(results["models"]),))
     for remark in results.get("remarks", []):
         console.print(remark, highlight=False, markup=False, soft_wrap=True)
@@ -223,11 +249,14 @@ def print_table(results: dict[str, Any], console: Console) -> None:
 
 
 def print_terminal(table: Table, console: Console, title: str, gaps: Sequence[int] = ()) -> None:
-    """Print a table without lines; an empty row stands before each of the rows `gaps`, and at the end.
+    """Print a table without lines; an empty row stands before each of the rows `gaps`, and at the
+    end.
 
     Where the terminal is too narrow words are folded, never numbers.
     """
-    shown = TerminalTable(title=Text(title) if title else None, box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    shown = TerminalTable(
+        title=Text(title) if title else None, box=None, padding=(0, 1, 0, 0), pad_edge=False
+    )
     for i, header in enumerate(table.header):
         if i < table.n_left:
             shown.add_column(Text(header), overflow="fold")
@@ -255,7 +284,8 @@ def short_count(n: int) -> str:
 
 
 def short(number: float | None) -> str:
-    """Three decimals without the leading zero: .917, -.036, 1.000; a dash for what is no finite number."""
+    """Three decimals without the leading zero: .917, -.036, 1.000; a dash for what is no finite
+    number."""
     if number is None or not math.isfinite(number):
         return "–"
     return f"{number:.3f}".replace("0.", ".", 1) if abs(number) < 0.9995 else f"{number:.3f}"

@@ -1,7 +1,8 @@
-"""Weights and states of a training, on disk: written atomically, loaded without running code, tied to their run.
+"""Weights and states of a training, on disk: written atomically, loaded without running code, tied
+to their run.
 
-A checkpoint names its run, its detector and its seed. Loading asks for all three, so the file that another run left in
-the same directory is refused, never used.
+A checkpoint names its run, its detector and its seed. Loading asks for all three, so the file that
+another run left in the same directory is refused, never used.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ from train.files import replace_file
 
 __all__ = ["load_checkpoint", "load_weights", "save_checkpoint"]
 
-UNREADABLE = (RuntimeError, pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError)
+UNREADABLE = (
+    RuntimeError,
+    pickle.UnpicklingError,
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    OSError,
+    ValueError,
+)
 
 
 def save_checkpoint(path: Path, owner: dict[str, Any], content: Mapping[str, Any]) -> None:
@@ -45,7 +54,9 @@ def load_checkpoint(path: Path, owner: dict[str, Any] | None = None) -> dict[str
         check_sums(path)
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
-        raise CheckpointError(f"{path}: expected a checkpoint, found no file; train again") from error
+        raise CheckpointError(
+            f"{path}: expected a checkpoint, found no file; train again"
+        ) from error
     except UNREADABLE as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise CheckpointError(
@@ -53,12 +64,15 @@ def load_checkpoint(path: Path, owner: dict[str, Any] | None = None) -> dict[str
         ) from error
     found = checkpoint.get("owner") if isinstance(checkpoint, dict) else type(checkpoint).__name__
     if not isinstance(found, dict) or (owner is not None and found != owner):
-        raise CheckpointError(f"{path}: expected a checkpoint of {owner or 'a run'}, found one of {found}; train again")
+        raise CheckpointError(
+            f"{path}: expected a checkpoint of {owner or 'a run'}, found one of {found}; train again"
+        )
     return checkpoint
 
 
 def check_sums(path: Path) -> None:
-    """Raise BadZipFile if a byte of a checkpoint has changed; torch, which writes checksums, does not read them."""
+    """Raise BadZipFile if a byte of a checkpoint has changed; torch, which writes checksums, does
+    not read them."""
     with zipfile.ZipFile(path) as archive:
         damaged = archive.testzip()
     if damaged is not None:
@@ -66,7 +80,8 @@ def check_sums(path: Path) -> None:
 
 
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Give a module the weights that were read from `path`; raises CheckpointError if they are another's."""
+    """Give a module the weights that were read from `path`; raises CheckpointError if they are
+    another's."""
     try:
         module.load_state_dict(dict(weights))
     except (RuntimeError, TypeError, AttributeError) as error:

@@ -1,7 +1,8 @@
 """The directory of a run: what the run was begun with, and what it has saved so far.
 
-`run.json` is written first. Each training saves its state in `NAME-seedS.state.pt` while it lasts; at its end the best
-weights go to `NAME-seedS.pt`, and the state is removed. `results.json`, which names the run, comes last.
+`run.json` is written first. Each training saves its state in `NAME-seedS.state.pt` while it lasts;
+at its end the best weights go to `NAME-seedS.pt`, and the state is removed. `results.json`, which
+names the run, comes last.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class RunDirectory:
     id : str
         Tells this run from others that wrote to the same place.
     resumed : bool
-        Whether this process goes on with what an earlier one saved; else what lies there is not looked at.
+        Whether this process goes on with what an earlier one saved; else what lies there is not
+        looked at.
     """
 
     path: Path
@@ -65,7 +67,11 @@ class RunDirectory:
     def load_state(self, name: str, seed: int) -> dict[str, Any] | None:
         """The state of a training that was stopped, on the CPU; None where none was saved."""
         path = self.state(name, seed)
-        return load_checkpoint(path, self.owner(name, seed)) if self.resumed and path.exists() else None
+        return (
+            load_checkpoint(path, self.owner(name, seed))
+            if self.resumed and path.exists()
+            else None
+        )
 
     def finish(self, name: str, seed: int, content: dict[str, Any]) -> None:
         """Keep the best weights and facts of a training, and drop its state."""
@@ -88,9 +94,12 @@ class RunDirectory:
 
 
 def check_trained(path: Path, found: dict[str, Any]) -> dict[str, Any]:
-    """The content of a checkpoint; raises CheckpointError unless a training that came to its end wrote it."""
+    """The content of a checkpoint; raises CheckpointError unless a training that came to its end
+    wrote it."""
     if not all(isinstance(found.get(key), dict) for key in ("weights", "shapes", "config")):
-        raise CheckpointError(f"{path}: expected the weights of a finished training, found none; train again")
+        raise CheckpointError(
+            f"{path}: expected the weights of a finished training, found none; train again"
+        )
     return found
 
 
@@ -110,8 +119,8 @@ def begin_run(
     Raises
     ------
     ConfigError
-        If an unfinished run is there and neither `resume` nor `overwrite` says what to do with it, or if it was begun
-        with other settings or another store.
+        If an unfinished run is there and neither `resume` nor `overwrite` says what to do with it,
+        or if it was begun with other settings or another store.
     """
     described = {
         "store": describe_store(store),
@@ -135,7 +144,8 @@ def begin_run(
 
 @contextmanager
 def lock_directory(path: Path) -> Iterator[None]:
-    """Keep other processes from training into a directory; raises ConfigError if one does. The lock dies with us."""
+    """Keep other processes from training into a directory; raises ConfigError if one does. The lock
+    dies with us."""
     with (path / ".lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -148,7 +158,8 @@ def lock_directory(path: Path) -> Iterator[None]:
 
 
 def describe_store(store: TraceStore) -> dict[str, Any]:
-    """What tells one state of a store from all others, and its traces from those of other models."""
+    """What tells one state of a store from all others, and its traces from those of other
+    models."""
     return {
         "path": str(store.path),
         "uuid": store.uuid,
@@ -162,11 +173,14 @@ def describe_store(store: TraceStore) -> dict[str, Any]:
 def is_unfinished(path: Path, known: dict[str, Any]) -> bool:
     """Whether the run of run.json has saved something and not written its results."""
     results = read_json(path / "results.json")
-    return any(path.glob("*-seed*.pt")) and (results is None or results.get("run") != known.get("run"))
+    return any(path.glob("*-seed*.pt")) and (
+        results is None or results.get("run") != known.get("run")
+    )
 
 
 def check_replaceable(path: Path, known: dict[str, Any], described: dict[str, Any]) -> None:
-    """Raise ConfigError if a new run would cost one that is unfinished, or that was made with other settings."""
+    """Raise ConfigError if a new run would cost one that is unfinished, or that was made with other
+    settings."""
     if is_unfinished(path, known):
         raise ConfigError(
             f"--output-dir: {path}: expected no unfinished run, found that of run.json; give --resume to go on with "
@@ -187,7 +201,8 @@ def check_replaceable(path: Path, known: dict[str, Any], described: dict[str, An
 
 
 def check_same(path: Path, known: dict[str, Any], described: dict[str, Any]) -> None:
-    """Raise ConfigError, which shows the differences, unless a run was begun with these settings on this store."""
+    """Raise ConfigError, which shows the differences, unless a run was begun with these settings on
+    this store."""
     differences = find_differences(path, known, described)
     if differences:
         raise ConfigError(
@@ -200,7 +215,9 @@ def find_differences(path: Path, known: dict[str, Any], described: dict[str, Any
     """What is not as it was when the run of run.json began, of all that its results depend on."""
     store, config = known.get("store"), settings_of(known, str(path))
     if not isinstance(store, dict) or not isinstance(known.get("run"), str):
-        raise CheckpointError(f"{path}: expected what a run was begun with, found something else; give --overwrite")
+        raise CheckpointError(
+            f"{path}: expected what a run was begun with, found something else; give --overwrite"
+        )
     differences = [
         f"store: {key} {described['store'][key]!r} (the run: {store.get(key)!r})"
         for key in ("uuid", "generation", "rows")
@@ -214,15 +231,22 @@ def find_differences(path: Path, known: dict[str, Any], described: dict[str, Any
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Read an object from a JSON file; None where there is no file, CheckpointError for anything else."""
+    """Read an object from a JSON file; None where there is no file, CheckpointError for anything
+    else."""
     try:
         if path.stat().st_size > MAX_JSON_BYTES:
-            raise CheckpointError(f"{path}: expected at most {MAX_JSON_BYTES:,} bytes, found more; train again")
+            raise CheckpointError(
+                f"{path}: expected at most {MAX_JSON_BYTES:,} bytes, found more; train again"
+            )
         content = json.loads(path.read_text())
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: expected a JSON file of a run, found: {error!s:.200}; train again") from error
+        raise CheckpointError(
+            f"{path}: expected a JSON file of a run, found: {error!s:.200}; train again"
+        ) from error
     if not isinstance(content, dict):
-        raise CheckpointError(f"{path}: expected an object, found {type(content).__name__}; train again")
+        raise CheckpointError(
+            f"{path}: expected an object, found {type(content).__name__}; train again"
+        )
     return content

@@ -1,4 +1,5 @@
-"""A run from its settings to its results: check everything, split once, train, score the test side once.
+"""A run from its settings to its results: check everything, split once, train, score the test side
+once.
 
 Whatever the user could have got wrong is found before the first file is written.
 """
@@ -24,7 +25,14 @@ from train.data.batches import TrainingData
 from train.data.requirements import chosen, find_remarks, missing
 from train.data.split import Split
 from train.errors import ConfigError, DataError
-from train.evaluate.judge import LABEL_THRESHOLDS, Scored, compare_all, judge, label_sensitivity, read_truth
+from train.evaluate.judge import (
+    LABEL_THRESHOLDS,
+    Scored,
+    compare_all,
+    judge,
+    label_sensitivity,
+    read_truth,
+)
 from train.fit.cpu import cpu_arithmetic, default_threads
 from train.fit.device import for_a_batch, memory_enough
 from train.fit.loop import Epoch, Hooks, Training, fit, predict
@@ -47,7 +55,8 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Run:
-    """What all trainings of a run share; `config.seed` is the seed of the split and of the first training."""
+    """What all trainings of a run share; `config.seed` is the seed of the split and of the first
+    training."""
 
     directory: RunDirectory
     config: Config
@@ -74,7 +83,9 @@ class TrainingHooks(Hooks):
         self.run.directory.save_state(self.name, self.seed, training.state_dict())
 
 
-def run_experiment(arguments: Arguments, fabric: Fabric, data: TrainingData, output_dir: Path) -> Experiment | None:
+def run_experiment(
+    arguments: Arguments, fabric: Fabric, data: TrainingData, output_dir: Path
+) -> Experiment | None:
     """Train and score every detector and baseline; checkpoints go to `output_dir`, which exists.
 
     All processes train; then only the first one goes on, to the results. The others get None.
@@ -87,13 +98,19 @@ def run_experiment(arguments: Arguments, fabric: Fabric, data: TrainingData, out
     for name in detectors:
         build_detector(name, data, config)  # raises what would stop it later
     directory = begin_together(fabric, arguments, data, output_dir, names)
-    threads = config.threads or default_threads(max((hidden_size(name, data) for name in detectors), default=0))
+    threads = config.threads or default_threads(
+        max((hidden_size(name, data) for name in detectors), default=0)
+    )
     with cpu_arithmetic(threads):
-        with TrainingProgress(len(data.split.train), config.epochs, visible=fabric.is_global_zero) as progress:
+        with TrainingProgress(
+            len(data.split.train), config.epochs, visible=fabric.is_global_zero
+        ) as progress:
             run = Run(directory, config, data, fabric, progress)
             for remark in find_remarks(data):
                 progress.say(remark)
-            fitted, baselines, left_out = fit_probes(names, run) if fabric.is_global_zero else ({}, {}, {})
+            fitted, baselines, left_out = (
+                fit_probes(names, run) if fabric.is_global_zero else ({}, {}, {})
+            )
             models = fitted | {name: train_detector(name, run) for name in detectors}
         if not fabric.is_global_zero:
             return None
@@ -102,10 +119,14 @@ def run_experiment(arguments: Arguments, fabric: Fabric, data: TrainingData, out
     return Experiment(results | ({"left_out": left_out} if left_out else {}), models | baselines)
 
 
-def fit_probes(names: list[str], run: Run) -> tuple[dict[str, Scored], dict[str, Scored], dict[str, str]]:
-    """Fit what takes seconds before what takes hours: the chosen probes, and every baseline that the store allows.
+def fit_probes(
+    names: list[str], run: Run
+) -> tuple[dict[str, Scored], dict[str, Scored], dict[str, str]]:
+    """Fit what takes seconds before what takes hours: the chosen probes, and every baseline that
+    the store allows.
 
-    Gives both, and why baselines were left out whose columns hold numbers that are not finite: nobody asked for them.
+    Gives both, and why baselines were left out whose columns hold numbers that are not finite:
+    nobody asked for them.
     """
     probes = {name: train_probe(name, PROBES[name], run) for name in names if name in PROBES}
     baselines, left_out = {}, {}
@@ -144,7 +165,9 @@ def begin_together(
     return fabric.broadcast(directory)
 
 
-def build_results(run: Run, models: dict[str, Scored], baselines: dict[str, Scored]) -> dict[str, Any]:
+def build_results(
+    run: Run, models: dict[str, Scored], baselines: dict[str, Scored]
+) -> dict[str, Any]:
     """Everything that results.json holds."""
     data, scored = run.data, models | baselines
     results = {
@@ -161,13 +184,19 @@ def build_results(run: Run, models: dict[str, Scored], baselines: dict[str, Scor
     }
     truth = read_truth(data)
     if truth is not None:
-        results["label_sensitivity"] = [label_sensitivity(scored, truth, threshold) for threshold in LABEL_THRESHOLDS]
+        results["label_sensitivity"] = [
+            label_sensitivity(scored, truth, threshold) for threshold in LABEL_THRESHOLDS
+        ]
     return results
 
 
 def describe_machine(fabric: Fabric) -> dict[str, Any]:
     """What the numbers were made with, as far as they may depend on it."""
-    device = torch.cuda.get_device_name(fabric.device) if fabric.device.type == "cuda" else fabric.device.type
+    device = (
+        torch.cuda.get_device_name(fabric.device)
+        if fabric.device.type == "cuda"
+        else fabric.device.type
+    )
     return {
         "device": device,
         "processes": fabric.world_size,
@@ -178,10 +207,13 @@ def describe_machine(fabric: Fabric) -> dict[str, Any]:
 
 
 def train_detector(name: str, run: Run) -> Scored:
-    """Train a detector once per seed; score validation and test with the best epoch of each training."""
+    """Train a detector once per seed; score validation and test with the best epoch of each
+    training."""
     seeds = range(run.config.seed, run.config.seed + run.config.seeds)
     with memory_enough(name, for_a_batch(run.config)):
-        val, test, runs = zip(*(train_once(name, replace(run.config, seed=seed), run) for seed in seeds), strict=True)
+        val, test, runs = zip(
+            *(train_once(name, replace(run.config, seed=seed), run) for seed in seeds), strict=True
+        )
     facts = {
         "parameters": max(one.pop("parameters") for one in runs),
         "seconds": round(sum(one["seconds"] for one in runs) / len(runs), 1),
@@ -190,8 +222,11 @@ def train_detector(name: str, run: Run) -> Scored:
     return Scored(np.stack(val), np.stack(test), facts)
 
 
-def train_once(name: str, config: Config, run: Run) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-    """Train a detector with `config.seed`, unless that is done; give validation scores, test scores and facts."""
+def train_once(
+    name: str, config: Config, run: Run
+) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    """Train a detector with `config.seed`, unless that is done; give validation scores, test scores
+    and facts."""
     run.fabric.seed_everything(config.seed, verbose=False)
     detector = build_detector(name, run.data, config)
     detector.criterion = build_criterion(config, run.data.split)
@@ -201,15 +236,28 @@ def train_once(name: str, config: Config, run: Run) -> tuple[np.ndarray, np.ndar
     load_weights(detector, finished["weights"], run.directory.checkpoint(name, config.seed))
     detector.to(run.fabric.device)
     val, test = (predict(run.fabric, detector, run.data, side, config) for side in ("val", "test"))
-    facts = {key: value for key, value in finished.items() if key not in ("owner", "weights", "config", "shapes")}
+    facts = {
+        key: value
+        for key, value in finished.items()
+        if key not in ("owner", "weights", "config", "shapes")
+    }
     facts["parameters"] = detector.n_parameters()
     if detector.layer_read is not None:
         facts["layer"] = numbers_of_layers(type(detector), run.data)[detector.layer_read]
-    return val, test, {"seed": config.seed, "checkpoint": run.directory.checkpoint(name, config.seed).name, **facts}
+    return (
+        val,
+        test,
+        {
+            "seed": config.seed,
+            "checkpoint": run.directory.checkpoint(name, config.seed).name,
+            **facts,
+        },
+    )
 
 
 def train_to_the_end(name: str, detector: Detector, config: Config, run: Run) -> dict[str, Any]:
-    """Train a detector, from where an earlier process left off if one did; give what its checkpoint holds."""
+    """Train a detector, from where an earlier process left off if one did; give what its checkpoint
+    holds."""
     state = run.directory.load_state(name, config.seed)
     if state is None:
         check_sides(detector, config, run)
@@ -217,7 +265,9 @@ def train_to_the_end(name: str, detector: Detector, config: Config, run: Run) ->
         training = fit(run.fabric, detector, run.data, config, hooks, state)
     content = {
         "weights": training.best.weights,
-        "shapes": {role: list(shape) for role, shape in run.data.item_shapes(detector.columns).items()},
+        "shapes": {
+            role: list(shape) for role, shape in run.data.item_shapes(detector.columns).items()
+        },
         "config": asdict(config),
         "history": [asdict(epoch) for epoch in training.history],
         "seconds": round(training.elapsed(), 1),
@@ -230,7 +280,8 @@ def train_to_the_end(name: str, detector: Detector, config: Config, run: Run) ->
 
 
 def check_sides(detector: Detector, config: Config, run: Run) -> None:
-    """Raise, before hours of training, what would stop the scoring after them: values that are not finite, memory."""
+    """Raise, before hours of training, what would stop the scoring after them: values that are not
+    finite, memory."""
     detector.to(run.fabric.device)
     for side in ("val", "test"):
         predict(run.fabric, detector, run.data, side, config)
@@ -238,13 +289,16 @@ def check_sides(detector: Detector, config: Config, run: Run) -> None:
 
 @contextmanager
 def tell(name: str, config: Config, run: Run, state: dict[str, Any] | None) -> Iterator[Hooks]:
-    """The hooks of a training, which may go on from a state: its bar and its log, in the first process."""
+    """The hooks of a training, which may go on from a state: its bar and its log, in the first
+    process."""
     if not run.fabric.is_global_zero:
         yield Hooks()
         return
     n_rows = len(run.data.split.train)
     epochs, position = (len(state["history"]), state["batches"]["position"]) if state else (0, 0)
-    run.progress.begin(name if run.config.seeds == 1 else f"{name} seed {config.seed}", epochs * n_rows + position)
+    run.progress.begin(
+        name if run.config.seeds == 1 else f"{name} seed {config.seed}", epochs * n_rows + position
+    )
     steps = epochs * -(-n_rows // config.batch_size) + position // config.batch_size
     path = run.directory.path / "tensorboard" / f"{name}-seed{config.seed}"
     with TensorBoardLog(path, purge_step=steps or None) as log:
@@ -253,7 +307,8 @@ def tell(name: str, config: Config, run: Run, state: dict[str, Any] | None) -> I
 
 
 def build_detector(name: str, data: TrainingData, config: Config) -> Detector:
-    """Build an untrained detector for what is read of a store; raises ConfigError for settings that it cannot take."""
+    """Build an untrained detector for what is read of a store; raises ConfigError for settings that
+    it cannot take."""
     kind = DETECTORS[name]
     settings = asdict(config)
     unknown = [option for option in kind.options if option not in settings]
@@ -272,7 +327,8 @@ def build_detector(name: str, data: TrainingData, config: Config) -> Detector:
 
 
 def layer_positions(name: str, data: TrainingData, config: Config) -> dict[str, int]:
-    """Setting that names a layer -> where that layer is among those that a detector reads; only what is set."""
+    """Setting that names a layer -> where that layer is among those that a detector reads; only
+    what is set."""
     kind = DETECTORS[name]
     positions = {}
     for setting in fields(config):
@@ -301,7 +357,8 @@ def read_layers(names: Iterable[str], data: TrainingData) -> dict[str, list[int]
 
 
 def build_criterion(config: Config, split: Split) -> ClassificationLoss:
-    """The loss that the settings ask for; class weights make both classes of train add up to half of its rows."""
+    """The loss that the settings ask for; class weights make both classes of train add up to half
+    of its rows."""
     weights = None
     if config.class_weights:
         share = float(split.labels[split.train].mean())
@@ -317,7 +374,9 @@ def hidden_size(name: str, data: TrainingData) -> int:
 
 def train_probe(name: str, probe: Probe, run: Run) -> Scored:
     """Fit and score a probe, and keep what was fitted."""
-    with memory_enough(name, "the features of all rows; lower --max-traces, or read fewer --layers"):
+    with memory_enough(
+        name, "the features of all rows; lower --max-traces, or read fewer --layers"
+    ):
         scored, fitted = score_probe(name, probe, run.config, run.data)
     owner = run.directory.owner(name, run.config.seed)
     save_checkpoint(run.directory.path / f"{name}.pt", owner, fitted.to_dict())

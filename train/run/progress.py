@@ -69,7 +69,8 @@ class TrainingProgress(Progress):
         self.rows_before = 0
 
     def begin(self, name: str, rows_done: int = 0) -> None:
-        """Start the bar of the next training run, of which a stopped one may have seen some rows."""
+        """Start the bar of the next training run, of which a stopped one may have seen some
+        rows."""
         self.best = 0.0
         self.begun_at = self.logged_at = self.clock()
         self.rows_before = rows_done
@@ -111,7 +112,9 @@ class TrainingProgress(Progress):
     def on_epoch(self, epoch: Epoch) -> None:
         self.best = max(self.best, epoch.val_auroc)
         number = min(epoch.epoch + 2, self.n_epochs)
-        self.update(self.current, epoch=f"{number}/{self.n_epochs}", loss=epoch.loss, best=self.best)
+        self.update(
+            self.current, epoch=f"{number}/{self.n_epochs}", loss=epoch.loss, best=self.best
+        )
 
     def end(self) -> None:
         """Close the bar of a run, which may have stopped early."""

@@ -1,9 +1,10 @@
-"""The two files of a run that programs read: results.json, and scores.csv with the split and every score.
+"""The two files of a run that programs read: results.json, and scores.csv with the split and every
+score.
 
 They are written here, and read back and checked against each other.
 
-The files may come from anywhere: what is not as it is written here is one DataError that names the place, never a
-number. No code is run, no array is allocated from a number in a file.
+The files may come from anywhere: what is not as it is written here is one DataError that names the
+place, never a number. No code is run, no array is allocated from a number in a file.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ __all__ = ["FinishedRun", "read_run", "write_results", "write_scores"]
 MAX_RESULTS_BYTES = 64 << 20
 MAX_SCORES_BYTES = 4 << 30
 GROUPS = ("models", "baselines")
-KEYS = ("trace_id", "side", "label", "question_id")  # the columns of scores.csv before those of scores
+# the columns of scores.csv before those of scores
+KEYS = ("trace_id", "side", "label", "question_id")
 
 
 def write_results(path: Path, results: dict[str, Any]) -> None:
@@ -43,7 +45,8 @@ def write_results(path: Path, results: dict[str, Any]) -> None:
 
 
 def write_scores(path: Path, experiment: Experiment, data: TrainingData) -> None:
-    """Write the split and the scores: a line per labelled row, a column per detector and baseline (mean over seeds)."""
+    """Write the split and the scores: a line per labelled row, a column per detector and baseline
+    (mean over seeds)."""
     split, names = data.split, list(experiment.scored)
     with replace_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -80,7 +83,8 @@ class FinishedRun:
     scores : dict of float64 (n_rows,)
         By name; NaN where a row was trained on.
     origins : list of dict
-        What the store recorded of the model, layers and prompts of its traces; [] of runs of older versions.
+        What the store recorded of the model, layers and prompts of its traces; [] of runs of older
+        versions.
     """
 
     directory: Path
@@ -100,7 +104,8 @@ def read_run(directory: Path) -> FinishedRun:
     Raises
     ------
     DataError
-        If a file is missing, too large, or not what a run writes; if the scores do not give the AUROCs of the results.
+        If a file is missing, too large, or not what a run writes; if the scores do not give the
+        AUROCs of the results.
     """
     results = read_results(directory / "results.json")
     path = directory / "scores.csv"
@@ -110,8 +115,14 @@ def read_run(directory: Path) -> FinishedRun:
     trace_ids, sides, labels, questions = map(list, keys)
     check_keys(path, trace_ids, sides, labels)
     columns = zip(*(line[len(KEYS) :] for line in lines), strict=True)
-    scores = {name: parse_scores(path, name, column, sides) for name, column in zip(names, columns, strict=False)}
-    val_auroc = {group: {name: one["val"]["auroc"] for name, one in results[group].items()} for group in GROUPS}
+    scores = {
+        name: parse_scores(path, name, column, sides)
+        for name, column in zip(names, columns, strict=False)
+    }
+    val_auroc = {
+        group: {name: one["val"]["auroc"] for name, one in results[group].items()}
+        for group in GROUPS
+    }
     run = FinishedRun(
         directory,
         val_auroc,
@@ -174,7 +185,8 @@ def check_kind(path: Path, results: Any, keys: tuple[str, ...], kind: Any) -> An
 
 
 def read_lines(path: Path, names: list[str]) -> Iterator[list[str]]:
-    """The lines of scores.csv under its header, which must have the columns of these names; raises DataError."""
+    """The lines of scores.csv under its header, which must have the columns of these names; raises
+    DataError."""
     check_size(path, MAX_SCORES_BYTES)
     header = [*KEYS, *names]
     try:
@@ -220,13 +232,20 @@ def check_keys(path: Path, trace_ids: list[str], sides: list[str], labels: list[
             _fail(path, f"trace {trace_id!r}: a label of 0 or 1", repr(label))
 
 
-def parse_scores(path: Path, name: str, column: tuple[str, ...], sides: list[str]) -> NDArray[np.float64]:
-    """A column of scores (n_rows,), NaN on train; raises DataError for one that is no finite number, or is too many."""
+def parse_scores(
+    path: Path, name: str, column: tuple[str, ...], sides: list[str]
+) -> NDArray[np.float64]:
+    """A column of scores (n_rows,), NaN on train; raises DataError for one that is no finite
+    number, or is too many."""
     scores = np.full(len(column), np.nan)
     for i, (text, side) in enumerate(zip(column, sides, strict=True)):
         if side == "train":
             if text:
-                _fail(path, f"column {name!r}, line {i + 2}: no score of a row that was trained on", repr(text))
+                _fail(
+                    path,
+                    f"column {name!r}, line {i + 2}: no score of a row that was trained on",
+                    repr(text),
+                )
             continue
         try:
             scores[i] = float(text)
@@ -238,14 +257,20 @@ def parse_scores(path: Path, name: str, column: tuple[str, ...], sides: list[str
 
 
 def check_agreement(path: Path, run: FinishedRun, results: dict[str, Any]) -> None:
-    """Raise DataError unless the test side has both classes, and its scores give the AUROCs that the results hold.
+    """Raise DataError unless the test side has both classes, and its scores give the AUROCs that
+    the results hold.
 
-    Where there were several trainings the file has the mean of their scores, whose AUROC is another: not checked then.
+    Where there were several trainings the file has the mean of their scores, whose AUROC is
+    another: not checked then.
     """
     test = np.array([side == "test" for side in run.sides], dtype=bool)
     labels = run.labels[test]
     if not 0 < labels.sum() < len(labels):
-        _fail(path, "both classes on the test side", f"{labels.sum()} hallucinations of {len(labels)} traces")
+        _fail(
+            path,
+            "both classes on the test side",
+            f"{labels.sum()} hallucinations of {len(labels)} traces",
+        )
     for name, scores in run.scores.items():
         told = next(results[group][name]["test"] for group in GROUPS if name in results[group])
         found = auroc(labels, scores[test])
@@ -261,4 +286,6 @@ def _fail(path: Path, expected: str, found: object, error: Exception | None = No
     """Raise the DataError of a file, on one line, however long what was found is."""
     line = " ".join(str(found).split())
     shown = line if len(line) <= 200 else line[:199] + "…"
-    raise DataError(f"{path}: expected {expected}, found {shown}; give the directory of a finished run") from error
+    raise DataError(
+        f"{path}: expected {expected}, found {shown}; give the directory of a finished run"
+    ) from error

@@ -1,7 +1,9 @@
-"""A training's curves for TensorBoard: the loss and the learning rate of its steps, the metrics of its epochs.
+"""A training's curves for TensorBoard: the loss and the learning rate of its steps, the metrics of
+its epochs.
 
-Everything is logged at a number of steps, epochs too, so that one `purge_step` takes back all that a resumed training
-makes again. TensorBoard is imported when the first log is opened: it takes a second.
+Everything is logged at a number of steps, epochs too, so that one `purge_step` takes back all that
+a resumed training makes again. TensorBoard is imported when the first log is opened: it takes a
+second.
 """
 
 from __future__ import annotations
@@ -27,9 +29,11 @@ class TensorBoardLog:
     Parameters
     ----------
     directory : Path
-        Where its event files go; made if it is not there. A resumed training adds a file of its own.
+        Where its event files go; made if it is not there. A resumed training adds a file of its
+        own.
     purge_step : int, optional
-        How many steps were made before this start. What an earlier start logged of later steps is hidden from then on.
+        How many steps were made before this start. What an earlier start logged of later steps is
+        hidden from then on.
 
     Raises
     ------
@@ -47,15 +51,20 @@ class TensorBoardLog:
             raise self._failure(error) from error
 
     def on_step(self, step: int, loss: float, lr: float) -> None:
-        """Log step number `step` of the training, counted from 0, if its number is a multiple of 20."""
+        """Log step number `step` of the training, counted from 0, if its number is a multiple of
+        20."""
         self.step = step
         if step % EVERY_STEPS == 0:
             self._log({"step/loss": loss, "step/lr": lr})
 
     def on_epoch(self, epoch: Epoch) -> None:
         """Log every number of an epoch, and which it was, at the last step that was made."""
-        numbers = {key: value for key, value in asdict(epoch).items() if isinstance(value, int | float)}
-        self._log({"epoch" if key == "epoch" else f"epoch/{key}": value for key, value in numbers.items()})
+        numbers = {
+            key: value for key, value in asdict(epoch).items() if isinstance(value, int | float)
+        }
+        self._log(
+            {"epoch" if key == "epoch" else f"epoch/{key}": value for key, value in numbers.items()}
+        )
         try:
             self.writer.flush()
         except OSError as error:

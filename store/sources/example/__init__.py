@@ -1,9 +1,10 @@
-"""The embedded example: real traces of a small language model that does sums, and gets about 40% of them wrong.
+"""The embedded example: real traces of a small language model that does sums, and gets about 40% of
+them wrong.
 
-The model (0.86 million parameters, one token per character) ships with the package in float16 and runs in float32:
-the example needs no download, and the same processor and number of threads give the same bits. The command
-`python -m store.sources.example --output-dir DIR` makes the weights again (`recipe`). The questions are never among
-those that the model was trained on (`questions`).
+The model (0.86 million parameters, one token per character) ships with the package in float16 and
+runs in float32: the example needs no download, and the same processor and number of threads give
+the same bits. The command `python -m store.sources.example --output-dir DIR` makes the weights
+again (`recipe`). The questions are never among those that the model was trained on (`questions`).
 """
 
 import hashlib
@@ -23,11 +24,13 @@ __all__ = ["MODEL_DIR", "PROMPT_TEMPLATE", "ExampleSource", "example_questions"]
 MODEL_DIR = Path(__file__).parent
 PROMPT_TEMPLATE = "{question}="
 BATCH_SIZE = 128
-MAX_NEW_TOKENS = 12  # the longest right answer and its end take seven; a model gone astray stops here
+# the longest right answer and its end take seven; a model gone astray stops here
+MAX_NEW_TOKENS = 12
 
 
 class ExampleSource(HuggingFaceSource):
-    """The example's traces: L = 4 layers, d = 128, H = 4 heads, K = 10; about 12 tokens and 16 kB each.
+    """The example's traces: L = 4 layers, d = 128, H = 4 heads, K = 10; about 12 tokens and 16 kB
+    each.
 
     Parameters
     ----------
@@ -37,7 +40,9 @@ class ExampleSource(HuggingFaceSource):
         Model directory; by default the weights that ship.
     """
 
-    def __init__(self, questions: Sequence[Question] | None = None, *, model_dir: Path = MODEL_DIR) -> None:
+    def __init__(
+        self, questions: Sequence[Question] | None = None, *, model_dir: Path = MODEL_DIR
+    ) -> None:
         with _no_progress_bar():
             model = AutoModelForCausalLM.from_pretrained(
                 model_dir, dtype=torch.float32, attn_implementation="eager", local_files_only=True
@@ -54,7 +59,8 @@ class ExampleSource(HuggingFaceSource):
 
 
 def _model_name(model_dir: Path) -> str:
-    """Name the model by its weights, so that a store tells whether it was made from the ones that ship now."""
+    """Name the model by its weights, so that a store tells whether it was made from the ones that
+    ship now."""
     digest = hashlib.sha256((model_dir / "model.safetensors").read_bytes()).hexdigest()
     return f"store.sources.example, weights sha256 {digest[:16]}"
 

@@ -18,17 +18,26 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         "the weights that ship; the same settings on the same processor give the same bits.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--output-dir", type=path, required=True, help="directory to write; made if missing")
-    parser.add_argument("--n-steps", type=_positive, default=default.n_steps, help="optimiser steps")
-    parser.add_argument("--batch-size", type=_positive, default=default.batch_size, help="questions a step")
-    parser.add_argument("--seed", type=int, default=default.seed, help="of initial weights and training questions")
+    parser.add_argument(
+        "--output-dir", type=path, required=True, help="directory to write; made if missing"
+    )
+    parser.add_argument(
+        "--n-steps", type=_positive, default=default.n_steps, help="optimiser steps"
+    )
+    parser.add_argument(
+        "--batch-size", type=_positive, default=default.batch_size, help="questions a step"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=default.seed, help="of initial weights and training questions"
+    )
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Train, write, and say where."""
     args = parse_args(argv)
-    args.output_dir.mkdir(parents=True, exist_ok=True)  # before the work, so that a bad path costs no training
+    # before the work, so that a bad path costs no training
+    args.output_dir.mkdir(parents=True, exist_ok=True)
     recipe = Recipe(n_steps=args.n_steps, batch_size=args.batch_size, seed=args.seed)
     model, tokenizer = train_model(recipe, _progress(recipe.n_steps))
     save_model(model, tokenizer, args.output_dir)
@@ -37,7 +46,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _progress(n_steps: int, every: int = 50) -> Callable[[int, float], None]:
-    """Make a reporter that rewrites one line of stderr: step, mean loss since the last line, time left."""
+    """Make a reporter that rewrites one line of stderr: step, mean loss since the last line, time
+    left."""
     began, losses = time.monotonic(), []
 
     def report(step: int, loss: float) -> None:

@@ -1,17 +1,25 @@
-"""The example's questions: sums, differences and products of two whole numbers of one to four digits.
+"""The example's questions: sums, differences and products of two whole numbers of one to four
+digits.
 
-Products of numbers with more than six digits together are left out: a small model gets every one of them
-wrong, so they would make the length of the answer too good a detector of errors.
+Products of numbers with more than six digits together are left out: a small model gets every one of
+them wrong, so they would make the length of the answer too good a detector of errors.
 
-Each question has exactly one right answer, so labels are exact. Whether a question belongs to the example or to
-the training of its language model is a pure function of the question (`is_held_out`), hence the two never share
-one, however many either side draws.
+Each question has exactly one right answer, so labels are exact. Whether a question belongs to the
+example or to the training of its language model is a pure function of the question (`is_held_out`),
+hence the two never share one, however many either side draws.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["HELD_OUT_FRACTION", "N_QUESTIONS", "OPERATORS", "draw_problems", "example_questions", "is_held_out"]
+__all__ = [
+    "HELD_OUT_FRACTION",
+    "N_QUESTIONS",
+    "OPERATORS",
+    "draw_problems",
+    "example_questions",
+    "is_held_out",
+]
 
 OPERATORS = "+-*"
 N_QUESTIONS = 5000
@@ -46,7 +54,8 @@ def is_held_out(problems: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def draw_problems(rng: np.random.Generator, n: int, *, held_out: bool) -> NDArray[np.int64]:
-    """Draw problems of one side: operator and digit counts are uniform, then the numbers; long products are left out.
+    """Draw problems of one side: operator and digit counts are uniform, then the numbers; long
+    products are left out.
 
     Parameters
     ----------
@@ -87,7 +96,9 @@ def example_questions(n: int = N_QUESTIONS, seed: int = _QUESTION_SEED) -> list[
     rng = np.random.default_rng(seed)
     problems: dict[tuple[int, int, int], None] = {}  # a set that keeps its order
     while len(problems) < n:
-        problems.update(dict.fromkeys(map(tuple, draw_problems(rng, _DRAW_SIZE, held_out=True).tolist())))
+        problems.update(
+            dict.fromkeys(map(tuple, draw_problems(rng, _DRAW_SIZE, held_out=True).tolist()))
+        )
     return [_question(number, problem) for number, problem in zip(range(n), problems, strict=False)]
 
 
@@ -104,7 +115,9 @@ def _draw_any(rng: np.random.Generator, n: int) -> NDArray[np.int64]:
     digits = rng.integers(1, MAX_DIGITS + 1, size=(2, n))
     lowest = np.where(digits == 1, 0, 10 ** (digits - 1))  # zero is a number of one digit
     left, right = rng.integers(lowest, 10**digits)
-    is_long_product = (operators == OPERATORS.index("*")) & (digits.sum(axis=0) > MAX_PRODUCT_DIGITS)
+    is_long_product = (operators == OPERATORS.index("*")) & (
+        digits.sum(axis=0) > MAX_PRODUCT_DIGITS
+    )
     return np.stack([left, operators, right], axis=1)[~is_long_product]
 
 

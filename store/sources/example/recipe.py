@@ -1,9 +1,11 @@
-"""The recipe of the example's language model: a small Llama that learns arithmetic, stopped before it is good at it.
+"""The recipe of the example's language model: a small Llama that learns arithmetic, stopped before
+it is good at it.
 
-What it makes is a plain model directory (`AutoModelForCausalLM.from_pretrained`, `AutoTokenizer.from_pretrained`).
-The same recipe gives the same weights on the same kind of processor, however many cores it has: it runs on one
-thread. Another kind rounds sums differently and gives other weights of the same quality. The model never sees a
-question of the example (`questions`).
+What it makes is a plain model directory (`AutoModelForCausalLM.from_pretrained`,
+`AutoTokenizer.from_pretrained`). The same recipe gives the same weights on the same kind of
+processor, however many cores it has: it runs on one thread. Another kind rounds sums differently
+and gives other weights of the same quality. The model never sees a question of the example
+(`questions`).
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +23,14 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from store.sources.example import PROMPT_TEMPLATE
 from store.sources.example.questions import OPERATORS, draw_problems, text_and_answer
 
-__all__ = ["Recipe", "build_model", "build_tokenizer", "save_model", "train_model", "training_batches"]
+__all__ = [
+    "Recipe",
+    "build_model",
+    "build_tokenizer",
+    "save_model",
+    "train_model",
+    "training_batches",
+]
 
 _PAD, _BOS, _EOS = "<pad>", "<s>", "</s>"
 _MAX_TOKENS = 64
@@ -39,7 +48,8 @@ class Recipe:
     matrix_lr, other_lr : float
         Peak learning rates of Muon (the layers' matrices) and of AdamW (embeddings, norms, output).
     warmup : float
-        Fraction of the steps in which the rates rise to their peaks; then they fall linearly to zero.
+        Fraction of the steps in which the rates rise to their peaks; then they fall linearly to
+        zero.
     seed : int
         Of the initial weights and of the training questions.
     """
@@ -54,7 +64,10 @@ class Recipe:
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """Build a tokenizer with one token per character that puts `<s>` in front, as Llama's does."""
-    vocabulary = {token: index for index, token in enumerate((_PAD, _BOS, _EOS, *"0123456789", *OPERATORS, "="))}
+    vocabulary = {
+        token: index
+        for index, token in enumerate((_PAD, _BOS, _EOS, *"0123456789", *OPERATORS, "="))
+    }
     tokenizer = Tokenizer(models.WordLevel(vocabulary))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
@@ -81,7 +94,8 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausal
         num_hidden_layers=4,
         num_attention_heads=4,
         max_position_embeddings=_MAX_TOKENS,
-        initializer_range=0.06,  # near 1 / sqrt(d); the default 0.02 learns more slowly at this width
+        # near 1 / sqrt(d); the default 0.02 learns more slowly at this width
+        initializer_range=0.06,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
@@ -92,7 +106,8 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausal
 def train_model(
     recipe: Recipe, report: Callable[[int, float], None]
 ) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
-    """Train the model of a recipe from scratch, on one thread (torch keeps that setting afterwards).
+    """Train the model of a recipe from scratch, on one thread (torch keeps that setting
+    afterwards).
 
     Parameters
     ----------
@@ -126,18 +141,22 @@ def train_model(
     return model.eval(), tokenizer
 
 
-def training_batches(tokenizer: PreTrainedTokenizerFast, recipe: Recipe) -> Iterator[tuple[Tensor, Tensor]]:
+def training_batches(
+    tokenizer: PreTrainedTokenizerFast, recipe: Recipe
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Draw training questions with their answers, without end.
 
     Yields
     ------
     ids : Tensor, int64 (B, T)
-        `<s>`, prompt, answer, `</s>`, padded on the right: under a causal mask no token sees what comes after it.
+        `<s>`, prompt, answer, `</s>`, padded on the right: under a causal mask no token sees what
+        comes after it.
     labels : Tensor, int64 (B, T)
         The same ids where they are to be learnt (answer and `</s>`), -100 elsewhere.
     """
     rng = np.random.default_rng(recipe.seed)
-    n_batches = 8  # cut from one sorted draw: batches of like lengths have a fifth fewer tokens, padding included
+    # cut from one sorted draw: batches of like lengths have a fifth fewer tokens, padding included
+    n_batches = 8
     while True:
         problems = draw_problems(rng, n_batches * recipe.batch_size, held_out=False).tolist()
         pairs = sorted(map(text_and_answer, problems), key=lambda pair: len("".join(pair)))
@@ -145,16 +164,24 @@ def training_batches(tokenizer: PreTrainedTokenizerFast, recipe: Recipe) -> Iter
             yield _encode(tokenizer, pairs[i * recipe.batch_size : (i + 1) * recipe.batch_size])
 
 
-def save_model(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, directory: Path) -> None:
-    """Write the model directory, weights in float16: half the bytes, and the example needs no more digits."""
+def save_model(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, directory: Path
+) -> None:
+    """Write the model directory, weights in float16: half the bytes, and the example needs no more
+    digits."""
     model.half().save_pretrained(directory)
     tokenizer.save_pretrained(directory)
 
 
-def _encode(tokenizer: PreTrainedTokenizerFast, pairs: list[tuple[str, str]]) -> tuple[Tensor, Tensor]:
+def _encode(
+    tokenizer: PreTrainedTokenizerFast, pairs: list[tuple[str, str]]
+) -> tuple[Tensor, Tensor]:
     """Make one batch of (question, answer) texts: ids and labels, int64 (B, T)."""
     prompts = [PROMPT_TEMPLATE.format(question=question) for question, _ in pairs]
-    texts = [prompt + answer + tokenizer.eos_token for prompt, (_, answer) in zip(prompts, pairs, strict=True)]
+    texts = [
+        prompt + answer + tokenizer.eos_token
+        for prompt, (_, answer) in zip(prompts, pairs, strict=True)
+    ]
     batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right")
     ids, labels = batch["input_ids"], batch["input_ids"].clone()
     prompt_lens = torch.tensor([1 + len(prompt) for prompt in prompts])  # 1 for <s>
@@ -163,10 +190,13 @@ def _encode(tokenizer: PreTrainedTokenizerFast, pairs: list[tuple[str, str]]) ->
     return ids, labels
 
 
-def _build_optimizers(model: LlamaForCausalLM, recipe: Recipe) -> tuple[list[Optimizer], list[LambdaLR]]:
+def _build_optimizers(
+    model: LlamaForCausalLM, recipe: Recipe
+) -> tuple[list[Optimizer], list[LambdaLR]]:
     """Build Muon for the layers' matrices and AdamW for the rest, with their schedules.
 
-    Muon (Jordan et al. 2024) comes to the same loss in about three quarters of the steps that AdamW alone takes.
+    Muon (Jordan et al. 2024) comes to the same loss in about three quarters of the steps that AdamW
+    alone takes.
     """
     matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
     chosen = set(map(id, matrices))

@@ -1,8 +1,10 @@
-"""How a model answers: greedily, by beam search, or by samples that depend on nothing but their seed.
+"""How a model answers: greedily, by beam search, or by samples that depend on nothing but their
+seed.
 
-Prompts are padded on the left, as generation needs it. Whatever the decoding, an answer does not depend on what its
-question is batched with, rounding apart: a sample's random numbers are a pure function of (seed, question id, number
-of the sample), one for each token, and the token is read off the cumulative distribution at that number.
+Prompts are padded on the left, as generation needs it. Whatever the decoding, an answer does not
+depend on what its question is batched with, rounding apart: a sample's random numbers are a pure
+function of (seed, question id, number of the sample), one for each token, and the token is read off
+the cumulative distribution at that number.
 """
 
 import hashlib
@@ -51,7 +53,8 @@ class Decoding:
     num_samples : int
         Answers to each question. Without beams, more than 1 are sampled.
     temperature : float, optional
-        Samples are drawn from softmax(logits / temperature); 1 by default. Given, a single answer is sampled, too.
+        Samples are drawn from softmax(logits / temperature); 1 by default. Given, a single answer
+        is sampled, too.
     top_p : float
         Samples are drawn from the smallest set of tokens with this much probability.
     seed : int
@@ -71,36 +74,53 @@ class Decoding:
 
     def __post_init__(self) -> None:
         if self.num_beams < 1 or self.num_samples < 1 or self.seed < 0:
-            raise ValueError(f"decoding: expected at least 1 beam, 1 sample and seed 0, found {self}")
+            raise ValueError(
+                f"decoding: expected at least 1 beam, 1 sample and seed 0, found {self}"
+            )
         if self.temperature is not None and not 0 < self.temperature < float("inf"):
-            raise ValueError(f"temperature: expected more than 0, or none for greedy, found {self.temperature}")
+            raise ValueError(
+                f"temperature: expected more than 0, or none for greedy, found {self.temperature}"
+            )
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p: expected more than 0 and at most 1, found {self.top_p}")
         if self.num_beams == 1:
             return
         if self.temperature is not None or self.top_p < 1:
-            raise ValueError("decoding: expected beams, or a temperature and top_p, found both; leave one out")
+            raise ValueError(
+                "decoding: expected beams, or a temperature and top_p, found both; leave one out"
+            )
         if self.num_samples > self.num_beams:
-            raise ValueError(f"num_samples: expected at most the {self.num_beams} beams, found {self.num_samples}")
+            raise ValueError(
+                f"num_samples: expected at most the {self.num_beams} beams, found {self.num_samples}"
+            )
 
     @property
     def sampled(self) -> bool:
         """Whether answers are drawn at random."""
-        return self.num_beams == 1 and (self.num_samples > 1 or self.temperature is not None or self.top_p < 1)
+        return self.num_beams == 1 and (
+            self.num_samples > 1 or self.temperature is not None or self.top_p < 1
+        )
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Arguments of `generate`; samples are drawn by a processor of ours, behind which greedy decoding picks."""
+        """Arguments of `generate`; samples are drawn by a processor of ours, behind which greedy
+        decoding picks."""
         if self.num_beams == 1:
             return GREEDY
-        return GREEDY | BEAMS | {"num_beams": self.num_beams, "num_return_sequences": self.num_samples}
+        return (
+            GREEDY | BEAMS | {"num_beams": self.num_beams, "num_return_sequences": self.num_samples}
+        )
 
     def describe(self) -> dict[str, Any]:
         """The settings that decide the answers, JSON-able."""
         if not self.sampled:
             return self.settings
         drawn = {"temperature": self.temperature or 1.0, "top_p": self.top_p, "top_k": 0}
-        return GREEDY | drawn | {"do_sample": True, "num_return_sequences": self.num_samples, "seed": self.seed}
+        return (
+            GREEDY
+            | drawn
+            | {"do_sample": True, "num_return_sequences": self.num_samples, "seed": self.seed}
+        )
 
 
 def generate_answers(
@@ -126,16 +146,18 @@ def generate_answers(
     names : sequence of str, optional
         The question id of each prompt, which decides its samples; the prompts' numbers by default.
     stop : callable, optional
-        Whether an answer that begins with these token ids has come to its end, with the last of them.
+        Whether an answer that begins with these token ids has come to its end, with the last of
+        them.
 
     Returns
     -------
     list of list of int
-        Token ids of the answers, `num_samples` to each prompt, one prompt after the other; each at least one token:
-        the token that ends it is left out unless it is the first.
+        Token ids of the answers, `num_samples` to each prompt, one prompt after the other; each at
+        least one token: the token that ends it is left out unless it is the first.
     """
     ends = end_ids(model)
-    filler = min(ends, default=0)  # masked before a prompt, cut off behind an answer: any id will do
+    # masked before a prompt, cut off behind an answer: any id will do
+    filler = min(ends, default=0)
     processors = LogitsProcessorList()
     width = max(map(len, prompts))
     if decoding.sampled:
@@ -158,11 +180,14 @@ def generate_answers(
 
 @contextmanager
 def _plain_settings(model: PreTrainedModel, ends: set[int], filler: int) -> Iterator[None]:
-    """Leave out the model's own settings: generate() takes from them whatever it is not given, and a repetition penalty
-    there (Qwen2 ships 1.1) or a suppressed token would bend greedy decoding without a word.
+    """Leave out the model's own settings: generate() takes from them whatever it is not given, and
+    a repetition penalty there (Qwen2 ships 1.1) or a suppressed token would bend greedy decoding
+    without a word.
     """
     own = model.generation_config
-    model.generation_config = GenerationConfig(eos_token_id=sorted(ends) or None, pad_token_id=filler)
+    model.generation_config = GenerationConfig(
+        eos_token_id=sorted(ends) or None, pad_token_id=filler
+    )
     try:
         yield
     finally:
@@ -185,7 +210,8 @@ class _Sampler(LogitsProcessor):
     """Leaves one token of each row: the one at its random number in the cumulative distribution."""
 
     def __init__(self, decoding: Decoding, numbers: Tensor, width: int) -> None:
-        self._numbers, self._width = numbers, width  # (B, max_new_tokens), tokens of a padded prompt
+        # (B, max_new_tokens), tokens of a padded prompt
+        self._numbers, self._width = numbers, width
         self._warpers = LogitsProcessorList([TemperatureLogitsWarper(decoding.temperature or 1.0)])
         if decoding.top_p < 1:
             self._warpers.append(TopPLogitsWarper(decoding.top_p))
@@ -201,15 +227,23 @@ class _Sampler(LogitsProcessor):
 
 def _random_numbers(decoding: Decoding, names: Sequence[str], n_tokens: int) -> Tensor:
     """One number in [0, 1) for each token of each sample: float64 (prompts * samples, n_tokens)."""
-    hashed = [np.frombuffer(hashlib.blake2b(name.encode(), digest_size=16).digest(), "<u4").tolist() for name in names]
-    keys = [[decoding.seed, sample, *words] for words in hashed for sample in range(decoding.num_samples)]
+    hashed = [
+        np.frombuffer(hashlib.blake2b(name.encode(), digest_size=16).digest(), "<u4").tolist()
+        for name in names
+    ]
+    keys = [
+        [decoding.seed, sample, *words]
+        for words in hashed
+        for sample in range(decoding.num_samples)
+    ]
     return torch.from_numpy(np.stack([np.random.default_rng(key).random(n_tokens) for key in keys]))
 
 
 def pad(
     sequences: Sequence[list[int]], n_before: Sequence[int], filler: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Put sequences into one array, each after its `n_before` fillers: ids and mask, int64 (B, T)."""
+    """Put sequences into one array, each after its `n_before` fillers: ids and mask, int64 (B,
+    T)."""
     width = max(n + len(ids) for n, ids in zip(n_before, sequences, strict=True))
     ids = torch.full((len(sequences), width), filler)
     mask = torch.zeros_like(ids)
@@ -227,8 +261,11 @@ def end_ids(model: PreTrainedModel) -> set[int]:
     return {ends} if isinstance(ends, int) else set(ends)
 
 
-def _cut_at_end(answer: list[int], ends: set[int], stop: Callable[[list[int]], bool] | None) -> list[int]:
-    """Keep what comes before the first token that ends it (if nothing does: that token); behind it is filler."""
+def _cut_at_end(
+    answer: list[int], ends: set[int], stop: Callable[[list[int]], bool] | None
+) -> list[int]:
+    """Keep what comes before the first token that ends it (if nothing does: that token); behind it
+    is filler."""
     n_tokens = next((n for n, token in enumerate(answer) if token in ends), len(answer))
     if stop and stop(answer[:n_tokens]):
         n_tokens = next(n for n in range(n_tokens) if stop(answer[: n + 1]))

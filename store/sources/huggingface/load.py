@@ -1,7 +1,9 @@
-"""`python -m store extract`: from the name of a model and a file of questions to a source of traces.
+"""`python -m store extract`: from the name of a model and a file of questions to a source of
+traces.
 
-What goes wrong before the first trace (no such model, no chat template, weights that are missing) is a `StoreError` of
-one line. A question whose prompt the model cannot take is left out and told; the others go on.
+What goes wrong before the first trace (no such model, no chat template, weights that are missing)
+is a `StoreError` of one line. A question whose prompt the model cannot take is left out and told;
+the others go on.
 """
 
 import json
@@ -11,10 +13,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from huggingface_hub import get_hf_file_metadata, hf_hub_url, is_offline_mode, try_to_load_from_cache
+from huggingface_hub import (
+    get_hf_file_metadata,
+    hf_hub_url,
+    is_offline_mode,
+    try_to_load_from_cache,
+)
 from huggingface_hub.errors import HfHubHTTPError
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging
 
 from store.errors import NotFoundError, SchemaError
@@ -48,7 +61,8 @@ class ExtractReport:
     skipped: LeftOut = field(default_factory=LeftOut)
 
     def summary(self, path: Path, store: TraceStore, source: HuggingFaceSource) -> str:
-        """What the store holds, what was left out and what looks wrong about the labels, a line each."""
+        """What the store holds, what was left out and what looks wrong about the labels, a line
+        each."""
         lines = [f"{path}: {count(len(store), 'trace')} of {count(self.questions, 'question')}"]
         if "label" in store.schema.columns and len(store):
             lines += _label_lines(store, source)
@@ -64,16 +78,25 @@ def _label_lines(store: TraceStore, source: HuggingFaceSource) -> list[str]:
     """How many labels of each kind, and warnings about them."""
     labels = store.column("label")
     n_wrong, n_right, n_none = (int((labels == value).sum()) for value in (1, 0, -1))
-    meanings = ((n_wrong, "wrong (label 1)"), (n_right, "right (label 0)"), (n_none, "without a label"))
+    meanings = (
+        (n_wrong, "wrong (label 1)"),
+        (n_right, "right (label 0)"),
+        (n_none, "without a label"),
+    )
     lines = [f"  {n:,} {text}" for n, text in meanings if n]
     warnings = (one_class_warning(n_right, n_wrong, source.labels), _chat_warning(store, source))
     return [*lines, *filter(None, warnings)]
 
 
 def _chat_warning(store: TraceStore, source: HuggingFaceSource) -> str | None:
-    """A warning where whole sentences are compared with short references, letter for letter; None if they are not."""
+    """A warning where whole sentences are compared with short references, letter for letter; None
+    if they are not."""
     needed = {"answer", "references"}
-    if source.labels != "exact" or not source.prompts.chat or not needed <= store.schema.columns.keys():
+    if (
+        source.labels != "exact"
+        or not source.prompts.chat
+        or not needed <= store.schema.columns.keys()
+    ):
         return None
     longer = list(_are_longer(store))
     if sum(longer) <= len(longer) / 2:
@@ -90,7 +113,9 @@ def _are_longer(store: TraceStore, n_rows: int = 4096) -> Iterator[bool]:
     for first in range(0, len(store), n_rows):
         batch = store.read(range(first, min(first + n_rows, len(store))), ["answer", "references"])
         for answer, references in zip(batch["answer"], batch["references"], strict=True):
-            words = [len(normalize_answer(reference).split()) for reference in json.loads(references)]
+            words = [
+                len(normalize_answer(reference).split()) for reference in json.loads(references)
+            ]
             if words:
                 yield len(normalize_answer(answer).split()) > max(words)
 
@@ -102,7 +127,9 @@ def choose_device(name: str | None) -> torch.device:
         device = torch.device(name)
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
-        raise SchemaError(f"device: expected one like cpu or cuda:0, found {name!r}: {_first_line(error)}") from error
+        raise SchemaError(
+            f"device: expected one like cpu or cuda:0, found {name!r}: {_first_line(error)}"
+        ) from error
     return device
 
 
@@ -136,7 +163,15 @@ def load_model(
     """
     logging.set_verbosity_error()  # what matters is an error of ours
     logging.disable_progress_bar()
-    unreadable = (OSError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError)
+    unreadable = (
+        OSError,
+        ValueError,
+        TypeError,
+        LookupError,
+        ArithmeticError,
+        AttributeError,
+        RuntimeError,
+    )
     unreadable += (ImportError, SafetensorError)  # whatever a damaged configuration leads to
     expected = f"model {name!r}: expected a model's directory or its name on the Hugging Face Hub"
     if name.startswith((".", "/")) and not Path(name).is_dir():
@@ -149,14 +184,18 @@ def load_model(
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, **where)
     except unreadable as error:
-        raise NotFoundError(f"model {name!r}: expected a tokenizer with it, found: {_first_line(error)}") from error
+        raise NotFoundError(
+            f"model {name!r}: expected a tokenizer with it, found: {_first_line(error)}"
+        ) from error
     attention = {"attn_implementation": "eager"} if maps else {}
     try:
         model, info = AutoModelForCausalLM.from_pretrained(
             name, dtype=DTYPES[dtype], output_loading_info=True, **where, **attention
         )
     except unreadable as error:
-        raise SchemaError(f"model {name!r}: expected a causal language model, found: {_first_line(error)}") from error
+        raise SchemaError(
+            f"model {name!r}: expected a causal language model, found: {_first_line(error)}"
+        ) from error
     _check_weights(name, info["missing_keys"], info["unexpected_keys"])
     try:
         model = model.eval().to(device)
@@ -170,10 +209,12 @@ def load_model(
 
 
 def _must_be_local(name: str) -> bool:
-    """Whether a model can only be taken from this machine: it is a directory, or the Hub cannot be reached.
+    """Whether a model can only be taken from this machine: it is a directory, or the Hub cannot be
+    reached.
 
-    Without a network transformers tries every file of a model six times, half a minute each, also of a model that is
-    in the cache; so one request is made first. Raises NotFoundError if the model is neither here nor there.
+    Without a network transformers tries every file of a model six times, half a minute each, also
+    of a model that is in the cache; so one request is made first. Raises NotFoundError if the model
+    is neither here nor there.
     """
     if Path(name).is_dir() or is_offline_mode():
         return True
@@ -196,7 +237,8 @@ def _must_be_local(name: str) -> bool:
 
 
 def _check_weights(name: str, missing: Iterable[str], unexpected: Iterable[str]) -> None:
-    """Refuse a model whose weights are not those of its configuration: what answers would be another model."""
+    """Refuse a model whose weights are not those of its configuration: what answers would be
+    another model."""
     absent = sorted(missing)
     if absent:  # transformers would draw them at random
         raise SchemaError(
@@ -212,8 +254,12 @@ def _check_weights(name: str, missing: Iterable[str], unexpected: Iterable[str])
 
 
 def _check_causal(model: PreTrainedModel) -> None:
-    """Refuse a model whose tokens see those behind them: what it says of a token would depend on what comes later."""
-    ids = torch.tensor([[1, 2, 3, 0], [1, 2, 3, 4]], device=model.device) % model.config.get_text_config().vocab_size
+    """Refuse a model whose tokens see those behind them: what it says of a token would depend on
+    what comes later."""
+    ids = (
+        torch.tensor([[1, 2, 3, 0], [1, 2, 3, 4]], device=model.device)
+        % model.config.get_text_config().vocab_size
+    )
     with torch.inference_mode():
         one, other = model(input_ids=ids, use_cache=False).logits[:, :-1].float()
     rounding = 16 * torch.finfo(model.dtype).eps
@@ -224,7 +270,9 @@ def _check_causal(model: PreTrainedModel) -> None:
         )
 
 
-def take_fitting(questions: Sequence[Question], prompts: Prompts) -> tuple[list[Question], ExtractReport]:
+def take_fitting(
+    questions: Sequence[Question], prompts: Prompts
+) -> tuple[list[Question], ExtractReport]:
     """The questions whose prompts the model can take, and a report that names the others."""
     fitting, report = [], ExtractReport()
     for question in questions:

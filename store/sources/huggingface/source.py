@@ -1,26 +1,34 @@
 """Traces of any Hugging Face causal language model, by two passes over batches of questions.
 
-1. `generate` writes the answers (`generation`: greedy, beams or samples; prompts padded on the left).
-2. One forward pass over prompt + answer (`forward`: padded on the right) gives hidden states, attention maps and
+1. `generate` writes the answers (`generation`: greedy, beams or samples; prompts padded on the
+   left).
+2. One forward pass over prompt + answer (`forward`: padded on the right) gives hidden states,
+   attention maps and
    predictions.
 
-The second pass costs a few per cent of the first and gives whole maps at once, where the caches of the first would have
-to be pieced together step by step. Batching changes no value beyond float rounding.
+The second pass costs a few per cent of the first and gives whole maps at once, where the caches of
+the first would have to be pieced together step by step. Batching changes no value beyond float
+rounding.
 
 Conventions, which `provenance` repeats:
 
-- **Layers** are entries 1..L of transformers' `hidden_states`: the embedding output (entry 0) is left out. Entry L is
-  what transformers returns as the last one: for Llama and most others the state *after* the model's final norm, so its
-  scale differs from that of the layers below.
-- **The end-of-sequence token** is left out: the trace and `answer_len` end with the last token of the answer, whose
-  states decided to end it. On the embedded example a BiLSTM over `hs_last` detects errors better there (test AUROC
-  .911, mean of three splits) than at the end-of-sequence token (.900), and the mean log-probability of the answer
-  does as well without that token (.945) as with it (.947). An empty answer alone keeps it, so that every trace has
-  at least one token that the model chose.
-- **A trace with a hidden state beyond float16** (65504, or infinite) is left out, whole: a column of infinities would
-  spoil every detector without a word, and values of two precisions in one column cannot be compared. It is named, and
-  counted in the provenance; `--dtype bf16` keeps all of them. The rows of the others are as they would be without it.
-- **Predictions**: `logprob[t]`, `entropy[t]`, `topk_*[t]` describe the distribution that predicted token t from the
+- **Layers** are entries 1..L of transformers' `hidden_states`: the embedding output (entry 0) is
+  left out. Entry L is
+  what transformers returns as the last one: for Llama and most others the state *after* the model's
+  final norm, so its scale differs from that of the layers below.
+- **The end-of-sequence token** is left out: the trace and `answer_len` end with the last token of
+  the answer, whose
+  states decided to end it. On the embedded example a BiLSTM over `hs_last` detects errors better
+  there (test AUROC .911, mean of three splits) than at the end-of-sequence token (.900), and the
+  mean log-probability of the answer does as well without that token (.945) as with it (.947). An
+  empty answer alone keeps it, so that every trace has at least one token that the model chose.
+- **A trace with a hidden state beyond float16** (65504, or infinite) is left out, whole: a column
+  of infinities would
+  spoil every detector without a word, and values of two precisions in one column cannot be
+  compared. It is named, and counted in the provenance; `--dtype bf16` keeps all of them. The rows
+  of the others are as they would be without it.
+- **Predictions**: `logprob[t]`, `entropy[t]`, `topk_*[t]` describe the distribution that predicted
+  token t from the
   tokens before it. Nothing predicted token 0: NaN there, and -1 in `topk_id`.
 """
 
@@ -57,16 +65,22 @@ from store.sources.labels import LABEL_RULES, SCORE_THRESHOLD, label_from_score
 from store.sources.questions import Question, number_trace
 from store.write.source import REMARKS
 
-__all__ = ["Decoding", "HuggingFaceSource", "Question", "build_schema", "generate_answers", "prediction_columns"]
+__all__ = [
+    "Decoding",
+    "HuggingFaceSource",
+    "Question",
+    "build_schema",
+    "generate_answers",
+    "prediction_columns",
+]
 
 LAYER_CONVENTION = (
     "layers 1..L of transformers' hidden_states; the embedding output (entry 0) is left out; "
     "entry L is as transformers returns it, for Llama and most others after the model's final norm"
 )
-TRIED = 64  # traces: if none of the first ones fits its columns, the model is run in the wrong precision
-TRACE_CONVENTION = (
-    "prompt tokens, then answer tokens; the end-of-sequence token is left out unless the answer is nothing else"
-)
+# traces: if none of the first ones fits its columns, the model is run in the wrong precision
+TRIED = 64
+TRACE_CONVENTION = "prompt tokens, then answer tokens; the end-of-sequence token is left out unless the answer is nothing else"
 
 
 class HuggingFaceSource:
@@ -77,8 +91,8 @@ class HuggingFaceSource:
     Parameters
     ----------
     model : PreTrainedModel
-        Causal model in evaluation mode; loaded with `attn_implementation="eager"` if attention columns are kept (no
-        other gives attention maps).
+        Causal model in evaluation mode; loaded with `attn_implementation="eager"` if attention
+        columns are kept (no other gives attention maps).
     tokenizer : PreTrainedTokenizerBase
         The model's tokenizer; it adds the special tokens that it adds by default.
     questions : sequence of Question
@@ -90,14 +104,15 @@ class HuggingFaceSource:
     decoding : Decoding
         How answers are made; by default greedily.
     stop : str, optional
-        Text that ends an answer; the token that brings it is left out like the end-of-sequence token. For models
-        that were never taught to end.
+        Text that ends an answer; the token that brings it is left out like the end-of-sequence
+        token. For models that were never taught to end.
     prompt_template : str
         Format string with `{question}`.
     chat_template : bool
         Ask in the tokenizer's chat template.
     layers : sequence of int or str, optional
-        Layers to keep, from 1 to L, ascending, or a text as `store.format.layers` has it; all by default.
+        Layers to keep, from 1 to L, ascending, or a text as `store.format.layers` has it; all by
+        default.
     columns : sequence of str, optional
         Columns to keep besides `question_id`; all by default.
     top_k : int
@@ -109,7 +124,8 @@ class HuggingFaceSource:
     model_name : str, optional
         Name in the provenance; by default what the model was loaded from.
     begun : TraceStore, optional
-        What a stopped extraction of the same questions has committed: it says which traces were left out.
+        What a stopped extraction of the same questions has committed: it says which traces were
+        left out.
 
     Attributes
     ----------
@@ -168,7 +184,8 @@ class HuggingFaceSource:
 
     @property
     def remarks(self) -> dict[str, Any]:
-        """What was left out so far: committed with the rows, it says where a resumed extraction goes on."""
+        """What was left out so far: committed with the rows, it says where a resumed extraction
+        goes on."""
         if not self.left_out.n:
             return {}
         return {REMARKS: {"traces": self.left_out.n, "first": list(self.left_out.messages)}}
@@ -176,13 +193,14 @@ class HuggingFaceSource:
     def rows(self, start: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield `(trace_id, row)` of the traces after the first `start` that were kept.
 
-        Batches are cut as for `start=0`, so that the rows of a resumed build are bit for bit those of an uninterrupted
-        one: rounding depends on what a trace is batched with.
+        Batches are cut as for `start=0`, so that the rows of a resumed build are bit for bit those
+        of an uninterrupted one: rounding depends on what a trace is batched with.
 
         Parameters
         ----------
         start : int
-            Number of rows that are written already. `begun` says how many traces were left out among them.
+            Number of rows that are written already. `begun` says how many traces were left out
+            among them.
 
         Yields
         ------
@@ -212,7 +230,8 @@ class HuggingFaceSource:
                 yield trace_id, row
 
     def _left_out_before(self, start: int) -> LeftOut:
-        """What a stopped extraction left out before its row number `start`, which was its last commit."""
+        """What a stopped extraction left out before its row number `start`, which was its last
+        commit."""
         if not start or self.begun is None:
             return LeftOut()
         begun = self.begun if len(self.begun) == start else self.begun.refresh()
@@ -220,7 +239,8 @@ class HuggingFaceSource:
         return LeftOut(found["traces"], list(found["first"]))
 
     def _leave_out(self, trace_id: str, error: HalfRangeError, n_kept: int) -> None:
-        """Count a trace that does not fit; raises HalfRangeError if none of those tried so far does."""
+        """Count a trace that does not fit; raises HalfRangeError if none of those tried so far
+        does."""
         self.left_out.add(f"trace {trace_id!r}: {error}")
         if not n_kept and self.left_out.n == min(TRIED, len(self)):
             raise HalfRangeError(
@@ -245,8 +265,11 @@ class HuggingFaceSource:
             batch = self._read_batch(self.questions[first : first + n_questions])
             yield from islice(batch, max(position - first * n_samples, 0), None)
 
-    def _read_batch(self, questions: Sequence[Question]) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
-        """Answer a batch of questions and read the model's states; the rows are made one by one, if wanted."""
+    def _read_batch(
+        self, questions: Sequence[Question]
+    ) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+        """Answer a batch of questions and read the model's states; the rows are made one by one, if
+        wanted."""
         answers = [answer for _, some in run_in_halves(self._answers, questions) for answer in some]
         for first in range(0, len(answers), self.batch_size):
             for some, out in run_in_halves(self._forward, answers[first : first + self.batch_size]):
@@ -272,13 +295,23 @@ class HuggingFaceSource:
         prompts = [self.prompts.encode(question) for question in questions]
         names = [question["question_id"] for question in questions]
         found = generate_answers(
-            self.model, prompts, self.max_new_tokens, self.decoding, names, self._stops if self.stop else None
+            self.model,
+            prompts,
+            self.max_new_tokens,
+            self.decoding,
+            names,
+            self._stops if self.stop else None,
         )
         n = self.decoding.num_samples
-        return [_Answer(questions[i // n], i % n + 1, prompts[i // n], ids) for i, ids in enumerate(found)]
+        return [
+            _Answer(questions[i // n], i % n + 1, prompts[i // n], ids)
+            for i, ids in enumerate(found)
+        ]
 
     def _forward(self, answers: Sequence["_Answer"]) -> ModelOutput | None:
-        return run_forward(self.model, [answer.prompt + answer.ids for answer in answers], self.schema.columns)
+        return run_forward(
+            self.model, [answer.prompt + answer.ids for answer in answers], self.schema.columns
+        )
 
     def _stops(self, answer_ids: list[int]) -> bool:
         return self.stop in self.tokenizer.decode(answer_ids)
@@ -327,7 +360,9 @@ class HuggingFaceSource:
             "score_threshold": self.score_threshold,
             "questions": len(self.questions),
             "questions_sha256": _digest(list(self.questions)),
-            "versions": {name: version(name) for name in ("numpy", "tokenizers", "torch", "transformers")},
+            "versions": {
+                name: version(name) for name in ("numpy", "tokenizers", "torch", "transformers")
+            },
         }
 
 
@@ -340,8 +375,11 @@ class _Answer(NamedTuple):
     ids: list[int]
 
 
-def run_in_halves(run: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> Iterator[tuple[Sequence[Any], Any]]:
-    """Run over all items at once; where the device has too little memory for that, over halves, and halves of them.
+def run_in_halves(
+    run: Callable[[Sequence[Any]], Any], items: Sequence[Any]
+) -> Iterator[tuple[Sequence[Any], Any]]:
+    """Run over all items at once; where the device has too little memory for that, over halves, and
+    halves of them.
 
     Yields
     ------
@@ -370,16 +408,24 @@ def _sizes(config: PreTrainedConfig, columns: Sequence[str] | None) -> tuple[int
     """Layers, heads and hidden size; raises SchemaError for a model that has none."""
     heads = getattr(config, "num_attention_heads", None)
     if heads is None and (columns is None or ATTENTION & set(columns)):
-        raise SchemaError("columns: expected a model with attention, found one without; leave out the attn_ columns")
+        raise SchemaError(
+            "columns: expected a model with attention, found one without; leave out the attn_ columns"
+        )
     try:
         return config.num_hidden_layers, heads or 1, config.hidden_size
     except AttributeError as error:
-        raise SchemaError(f"model: expected num_hidden_layers and hidden_size in its config, found: {error}") from error
+        raise SchemaError(
+            f"model: expected num_hidden_layers and hidden_size in its config, found: {error}"
+        ) from error
 
 
 def _without_names(config: dict[str, Any]) -> dict[str, Any]:
     """A configuration without what does not change a value."""
-    return {key: value for key, value in config.items() if key not in ("_name_or_path", "transformers_version")}
+    return {
+        key: value
+        for key, value in config.items()
+        if key not in ("_name_or_path", "transformers_version")
+    }
 
 
 def _spell_tokenizer(tokenizer: PreTrainedTokenizerBase) -> Any:
@@ -388,7 +434,8 @@ def _spell_tokenizer(tokenizer: PreTrainedTokenizerBase) -> Any:
     if backend is None:
         return [tokenizer.get_vocab(), tokenizer.special_tokens_map]
     spelled = json.loads(backend.to_str())
-    return {key: value for key, value in spelled.items() if key not in ("padding", "truncation")}  # set by each call
+    # set by each call
+    return {key: value for key, value in spelled.items() if key not in ("padding", "truncation")}
 
 
 def _digest(value: Any) -> str:
@@ -406,7 +453,8 @@ def _weights_checksum(model: PreTrainedModel) -> str:
 
 
 def _weights_digest(model: PreTrainedModel, n_numbers: int = 64) -> str:
-    """SHA-256 over the first numbers of every parameter, as stores have recorded it from the beginning."""
+    """SHA-256 over the first numbers of every parameter, as stores have recorded it from the
+    beginning."""
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():
         numbers = parameter.detach().reshape(-1)[:n_numbers].cpu()
@@ -420,8 +468,14 @@ def _chosen(columns: Sequence[str] | None, known: Schema) -> list[str]:
     for name in columns or ():
         if name not in known.columns:
             like = closest(name, known.columns)
-            raise NotFoundError(f"columns: expected some of {list(known.columns)}, found {name!r:.200}{like}")
-    return [name for name in known.columns if columns is None or name == "question_id" or name in columns]
+            raise NotFoundError(
+                f"columns: expected some of {list(known.columns)}, found {name!r:.200}{like}"
+            )
+    return [
+        name
+        for name in known.columns
+        if columns is None or name == "question_id" or name in columns
+    ]
 
 
 def _numbers_of(layers: Sequence[int] | str | None, n_layers: int) -> list[int]:
@@ -437,7 +491,9 @@ def _numbers_of(layers: Sequence[int] | str | None, n_layers: int) -> list[int]:
 def _check_layers(layers: Sequence[int], n_layers: int) -> None:
     """Refuse layers that the model has not, and an order that nobody would expect."""
     if not layers or list(layers) != sorted(set(layers)) or layers[0] < 1 or layers[-1] > n_layers:
-        raise SchemaError(f"layers: expected different ones from 1 to {n_layers}, ascending, found {list(layers)}")
+        raise SchemaError(
+            f"layers: expected different ones from 1 to {n_layers}, ascending, found {list(layers)}"
+        )
 
 
 def _check_model(model: PreTrainedModel, needs_maps: bool) -> None:
@@ -458,5 +514,7 @@ def _check_ids(questions: Sequence[Question], n_samples: int) -> None:
         for k in range(1, n_samples + 1):
             trace_id = number_trace(question["question_id"], k)
             if trace_id in seen:
-                raise ValueError(f"questions: expected different question_ids, found {trace_id!r} twice")
+                raise ValueError(
+                    f"questions: expected different question_ids, found {trace_id!r} twice"
+                )
             seen.add(trace_id)

@@ -1,4 +1,5 @@
-"""Which files of the older formats sources name, and what they are called; opens them only to see how they begin."""
+"""Which files of the older formats sources name, and what they are called; opens them only to see
+how they begin."""
 
 import glob
 import os
@@ -18,7 +19,8 @@ MAGIC = (b"\x1f\x8b", b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x
 
 
 def find_files(sources: Sequence[str]) -> list[Path]:
-    """The files that sources name: files, folders (all files in them that may be traces) and patterns; sorted.
+    """The files that sources name: files, folders (all files in them that may be traces) and
+    patterns; sorted.
 
     Raises
     ------
@@ -29,9 +31,13 @@ def find_files(sources: Sequence[str]) -> list[Path]:
     for source in sources:
         path = Path(source)
         named = [path] if source and path.exists() else _matches(source)
-        found = [file for name in named for file in (_files_under(name) if name.is_dir() else [name])]
+        found = [
+            file for name in named for file in (_files_under(name) if name.is_dir() else [name])
+        ]
         if not any(file.is_file() for file in found):
-            raise NotFoundError(f"{source}: expected a file, folder or pattern of files with traces, found none")
+            raise NotFoundError(
+                f"{source}: expected a file, folder or pattern of files with traces, found none"
+            )
         for file in found:
             if file.is_file():
                 files.setdefault(file.resolve(), file)
@@ -41,9 +47,15 @@ def find_files(sources: Sequence[str]) -> list[Path]:
 def _files_under(folder: Path) -> list[Path]:
     """The files of a folder that may hold traces; those of stores are none."""
     if (folder / "zarr.json").exists():
-        raise SchemaError(f"{folder}: expected older files, found a store; see python -m store merge and subset")
+        raise SchemaError(
+            f"{folder}: expected older files, found a store; see python -m store merge and subset"
+        )
     stores = {path.parent for path in folder.rglob("zarr.json")}
-    files = (file for file in sorted(folder.rglob("*")) if file.is_file() and stores.isdisjoint(file.parents))
+    files = (
+        file
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and stores.isdisjoint(file.parents)
+    )
     return [file for file in files if _may_hold_traces(file)]
 
 
@@ -58,7 +70,8 @@ def _matches(pattern: str) -> list[Path]:
 
 
 def _may_hold_traces(file: Path) -> bool:
-    """Whatever is called like a file of traces, damaged ones too; others if they begin as such files do."""
+    """Whatever is called like a file of traces, damaged ones too; others if they begin as such
+    files do."""
     if file.name.lower().endswith(SUFFIXES):
         return True
     with file.open("rb") as opened:
@@ -86,7 +99,8 @@ def describe_kind(kind: str, files: Sequence[Path], others: Sequence[Path]) -> s
 
 
 def _sources_of(files: Sequence[Path], others: Sequence[Path]) -> list[str]:
-    """What names these files in a shell, and none of the others: patterns if a few will do, else the first files."""
+    """What names these files in a shell, and none of the others: patterns if a few will do, else
+    the first files."""
     patterns = list(dict.fromkeys(_pattern_of(file) for file in files))
     hit = set(others)
     fit = not any(hit.intersection(_matches(pattern)) for pattern in patterns)
@@ -97,7 +111,8 @@ def _sources_of(files: Sequence[Path], others: Sequence[Path]) -> list[str]:
 
 
 def _pattern_of(file: Path) -> str:
-    """The pattern of the files in its folder that are called like it; itself if its suffix says nothing."""
+    """The pattern of the files in its folder that are called like it; itself if its suffix says
+    nothing."""
     suffix = max((s for s in SUFFIXES if file.name.lower().endswith(s)), key=len, default="")
     if not suffix:
         return str(file)

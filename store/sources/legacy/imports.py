@@ -1,8 +1,9 @@
 """Import of the older formats: files in, rows of one store out, one file in memory at a time.
 
-The order of the rows is that of the files, sorted by name, and of the records in each. Every row names its file in the
-column `source_file`, so an import that was stopped finds its place again in what it has committed. A file or a
-record that cannot be read is left out and reported; the others go on.
+The order of the rows is that of the files, sorted by name, and of the records in each. Every row
+names its file in the column `source_file`, so an import that was stopped finds its place again in
+what it has committed. A file or a record that cannot be read is left out and reported; the others
+go on.
 """
 
 import hashlib
@@ -63,7 +64,8 @@ class ImportReport:
     other_kinds
         Kind -> the refused files that are of it: they are whole, but belong into another store.
     unlabelled, repeated, not_finite
-        Traces without a label, of a question that had one before, and with a NaN or an infinity in a stored array.
+        Traces without a label, of a question that had one before, and with a NaN or an infinity in
+        a stored array.
     scores_unused
         Scores of traces and questions that are not there.
     scores_misfit
@@ -112,28 +114,32 @@ class ImportReport:
         return "\n".join([f"{path}: {count(self.rows, 'trace')}", *counts, *misfit, *left_out])
 
     def _refused_lines(self) -> list[str]:
-        """Why files were left out: a line each, and a line with a command for all files of another kind."""
+        """Why files were left out: a line each, and a line with a command for all files of another
+        kind."""
         of_other_kinds = {file for files in self.other_kinds.values() for file in files}
         lines = [text for file, text in self.refused.items() if file not in of_other_kinds]
         for kind, files in self.other_kinds.items():
             others = [file for file in self.read if str(file) not in files]
-            lines.append(f"  of another kind, {describe_kind(kind, list(map(Path, files)), others)}")
+            lines.append(
+                f"  of another kind, {describe_kind(kind, list(map(Path, files)), others)}"
+            )
         return lines
 
 
 class ImportSource:
     """The traces in files of the older formats.
 
-    Where both preprocessed graphs and preprocessed sequences (lstm) are given, the k-th graphs of a question and its
-    k-th sequence are one trace; sequences without graphs follow as traces without tokens.
+    Where both preprocessed graphs and preprocessed sequences (lstm) are given, the k-th graphs of a
+    question and its k-th sequence are one trace; sequences without graphs follow as traces without
+    tokens.
 
     Parameters
     ----------
     files
         In the order in which they are read.
     scores
-        A file of scores or labels as `read_scores` gives it, or question id -> score. If given, it alone decides the
-        labels, whatever the traces' files say.
+        A file of scores or labels as `read_scores` gives it, or question id -> score. If given, it
+        alone decides the labels, whatever the traces' files say.
     score_threshold
         Scores from here on count as right.
     columns
@@ -152,8 +158,8 @@ class ImportSource:
     Raises
     ------
     SchemaError
-        The files are of kinds that do not belong together, no trace can be read from any, a threshold is given for
-        traces with full maps, or scores of trace ids for a part.
+        The files are of kinds that do not belong together, no trace can be read from any, a
+        threshold is given for traces with full maps, or scores of trace ids for a part.
     """
 
     def __init__(
@@ -177,26 +183,35 @@ class ImportSource:
         self.report = ImportReport()
         self._names = dict(zip(files, short_names(files), strict=True))
         self._loaded: dict[str, tuple[Path, Kind, Any]] = {}
-        self._place = self._known = (0, 0)  # number of the file, and of the record in it, last told as left out
+        # number of the file, and of the record in it, last told as left out
+        self._place = self._known = (0, 0)
         preprocessed, raw, smallest = self._survey(files)
         self._files = (preprocessed or raw)[part[0] - 1 :: part[1]]
         if files and not self._files and not self.report.refused:
-            raise NotFoundError(f"part {part[0]}/{part[1]}: expected files in it, found {len(files)} in all")
+            raise NotFoundError(
+                f"part {part[0]}/{part[1]}: expected files in it, found {len(files)} in all"
+            )
         self.report.read = list(self._files)
         self.report.bytes_all = sum(file.stat().st_size for file in self._files)
-        self._kind, first = self._first_row(preprocessed or self._files)  # all parts with the columns of the graphs
+        # all parts with the columns of the graphs
+        self._kind, first = self._first_row(preprocessed or self._files)
         if attn_threshold is not None and self._kind is not GRAPHS:
-            raise SchemaError(f"attn_threshold: expected graphs, found {self._kind.name} traces; leave it out")
+            raise SchemaError(
+                f"attn_threshold: expected graphs, found {self._kind.name} traces; leave it out"
+            )
         known = records.schema_of(first)
         self.schema = Schema({name: known.columns[name] for name in _chosen(columns, known)})
-        self.provenance = self._describe(files, smallest if attn_threshold is None else attn_threshold, part)
+        self.provenance = self._describe(
+            files, smallest if attn_threshold is None else attn_threshold, part
+        )
 
     def _survey(self, files: Sequence[Path]) -> tuple[list[Path], list[Path], float]:
         """Look into the torch files, which are mapped.
 
         Returns
         -------
-        Preprocessed files, graphs first; raw files; the smallest edge. Pairs up graphs and sequences.
+        Preprocessed files, graphs first; raw files; the smallest edge. Pairs up graphs and
+        sequences.
         """
         ids: dict[str, dict[Path, list[str]]] = {GRAPHS.name: {}, LSTM.name: {}}
         raw, smallest = [], 0.0
@@ -205,7 +220,11 @@ class ImportSource:
             if kind in (GRAPHS, LSTM):
                 try:
                     found = list(records.ids_and_labels(content, kind)[0])
-                    smallest = max(smallest, records.smallest_edge(content)) if kind is GRAPHS else smallest
+                    smallest = (
+                        max(smallest, records.smallest_edge(content))
+                        if kind is GRAPHS
+                        else smallest
+                    )
                     ids[kind.name][file] = found
                 except _DAMAGE as error:
                     self._refuse(file, error)
@@ -213,7 +232,10 @@ class ImportSource:
                 raw.append(file)
         preprocessed = [*ids[GRAPHS.name], *ids[LSTM.name]]
         if raw and preprocessed:
-            both = describe_kind("raw", raw, preprocessed), describe_kind("preprocessed", preprocessed, raw)
+            both = (
+                describe_kind("raw", raw, preprocessed),
+                describe_kind("preprocessed", preprocessed, raw),
+            )
             raise SchemaError(
                 f"expected files of one kind, found {' and '.join(both)}; import the two kinds into two stores"
             )
@@ -222,7 +244,8 @@ class ImportSource:
         return preprocessed, raw, smallest
 
     def _open(self, file: Path, slot: str = "file") -> tuple[Kind | None, Any]:
-        """What a file is and its content, None and None if it is refused; the one in the same slot before is let go."""
+        """What a file is and its content, None and None if it is refused; the one in the same slot
+        before is let go."""
         if str(file) in self.report.refused:
             return None, None
         if slot not in self._loaded or self._loaded[slot][0] != file:
@@ -248,7 +271,8 @@ class ImportSource:
             kind, content = self._open(file)
             if kind is None:
                 continue
-            head = list(content) if isinstance(content, list) else content  # a copy: rows free their records
+            # a copy: rows free their records
+            head = list(content) if isinstance(content, list) else content
             for i, make in enumerate(kind.rows(head, self._limits)):
                 try:
                     return kind, self._complete(make(), file, i)
@@ -258,7 +282,9 @@ class ImportSource:
         n_more = len(self.report.refused) + damaged.n - len(reasons[:SHOWN_REASONS])
         more = f"; and {n_more:,} more" if n_more else ""
         found = "; ".join(reasons[:SHOWN_REASONS]) or "no record is in them"
-        raise SchemaError(f"expected traces in {count(len(self._names), 'file')}, found none: {found}{more}")
+        raise SchemaError(
+            f"expected traces in {count(len(self._names), 'file')}, found none: {found}{more}"
+        )
 
     def rows(self, start: int = 0) -> Iterator[tuple[str, Row]]:
         """Yield `(trace_id, row)` of what is not in the store that was begun; see `Source`."""
@@ -280,14 +306,24 @@ class ImportSource:
 
     @property
     def remarks(self) -> dict[str, Any]:
-        """What was left out so far: committed with the rows, so that a resumed import tells of it, too."""
+        """What was left out so far: committed with the rows, so that a resumed import tells of it,
+        too."""
         report = self.report
-        told = {"records": report.skipped.n, "first": list(report.skipped.messages), "files": dict(report.refused)}
-        told |= {"not_finite": report.not_finite, "place": list(self._place), "kinds": report.other_kinds}
+        told = {
+            "records": report.skipped.n,
+            "first": list(report.skipped.messages),
+            "files": dict(report.refused),
+        }
+        told |= {
+            "not_finite": report.not_finite,
+            "place": list(self._place),
+            "kinds": report.other_kinds,
+        }
         return {REMARKS: told} if any(told.values()) else {}
 
     def _done(self, start: int) -> Counter:
-        """Take up the report and the numbers of a stopped import; its committed rows of each file."""
+        """Take up the report and the numbers of a stopped import; its committed rows of each
+        file."""
         self._numbers = TraceNumbers()
         self._place = self._known = (0, 0)
         if not start:
@@ -296,9 +332,13 @@ class ImportSource:
         if told:
             self.report.skipped = LeftOut(told["records"], list(told["first"]))
             self.report.refused |= told["files"]
-            self.report.other_kinds = {kind: list(files) for kind, files in told.get("kinds", {}).items()}
+            self.report.other_kinds = {
+                kind: list(files) for kind, files in told.get("kinds", {}).items()
+            }
             self.report.not_finite, self._known = told["not_finite"], tuple(told["place"])
-        names = [name for name in ("source_file", "question_id", "label") if name in self.schema.columns]
+        names = [
+            name for name in ("source_file", "question_id", "label") if name in self.schema.columns
+        ]
         batch = self.begun.read(range(start), names)
         for question_id, trace_id in zip(batch["question_id"], self.begun.ids[:start], strict=True):
             self._numbers.add(question_id, trace_id)
@@ -340,7 +380,8 @@ class ImportSource:
             self.report.skipped.add(f"{file}, record {i}: {_one_line(error)}{more}")
 
     def _row(self, make: Callable[[], Row], file: Path, i: int) -> Row | None:
-        """A record's row; of damaged graphs what their sequence gives, None if it has none. Tells what is left out."""
+        """A record's row; of damaged graphs what their sequence gives, None if it has none. Tells
+        what is left out."""
         try:
             row = make()
         except _DAMAGE as error:
@@ -352,9 +393,15 @@ class ImportSource:
             return None
 
     def _alone(self, file: Path, i: int, error: Exception) -> Row | None:
-        """Tell of a record that is left out; if it is graphs that have a sequence, that one's row."""
+        """Tell of a record that is left out; if it is graphs that have a sequence, that one's
+        row."""
         partner = self._partners.get((file, i))
-        self._tell(file, i, error, f"; its sequence in {partner[0]} is kept without graphs" if partner else "")
+        self._tell(
+            file,
+            i,
+            error,
+            f"; its sequence in {partner[0]} is kept without graphs" if partner else "",
+        )
         if partner is None:
             return None
         kind, content = self._open(partner[0], "partner")
@@ -371,7 +418,11 @@ class ImportSource:
             partner, at = self._partners[file, i]
             states = records.sequence(self._open(partner, "partner")[1], at)
             if states.shape != row["hs_last"].shape or not np.allclose(
-                states.astype(float), row["hs_last"].astype(float), rtol=2e-3, atol=1e-5, equal_nan=True
+                states.astype(float),
+                row["hs_last"].astype(float),
+                rtol=2e-3,
+                atol=1e-5,
+                equal_nan=True,
             ):
                 raise RecordError(
                     f"expected the states of the last token as in {partner}, record {at}, of the same question, found "
@@ -406,14 +457,19 @@ class ImportSource:
         return n_traces + len(scores.by_question.keys() - self._numbers.seen.keys())
 
     def _checked(self, row: Row) -> Row:
-        """The columns that are kept, each as the schema has it; a sequence without graphs has no tokens."""
+        """The columns that are kept, each as the schema has it; a sequence without graphs has no
+        tokens."""
         if not 0 < len(row["question_id"].encode()) <= MAX_ID_BYTES:
-            raise RecordError(f"question_id: expected 1 to {MAX_ID_BYTES} bytes, found {row['question_id']!r:.100}")
+            raise RecordError(
+                f"question_id: expected 1 to {MAX_ID_BYTES} bytes, found {row['question_id']!r:.100}"
+            )
         checked = {}
         for name, column in self.schema.columns.items():
             value = row.get(name, _nothing(column))
             if value is None:
-                raise RecordError(f"expected a value for {name!r} as in the traces before, found none")
+                raise RecordError(
+                    f"expected a value for {name!r} as in the traces before, found none"
+                )
             encode_value(value, column, f"column {name!r}")
             checked[name] = value
         return checked
@@ -426,17 +482,23 @@ class ImportSource:
 
     def _misfit(self, scores: ScoreTable) -> str:
         """What to do about scores of which none fits."""
-        given = ", ".join(f"{name!r:.60}" for name in islice((*scores.by_trace, *scores.by_question), 3))
+        given = ", ".join(
+            f"{name!r:.60}" for name in islice((*scores.by_trace, *scores.by_question), 3)
+        )
         there = ", ".join(f"{name!r:.60}" for name in islice(self._numbers.seen, 3))
         return (
             f"{scores.source}: none of its ids ({given or 'none'}) is of a trace here (questions {there or 'none'}); "
             "mend the ids, then label the store: python -m store label"
         )
 
-    def _describe(self, files: Sequence[Path], attn_threshold: float, part: tuple[int, int]) -> dict[str, Any]:
+    def _describe(
+        self, files: Sequence[Path], attn_threshold: float, part: tuple[int, int]
+    ) -> dict[str, Any]:
         """Where the values come from; two imports with equal descriptions give the same rows."""
         stats = [(file, file.stat()) for file in files]
-        sizes = "".join(f"{self._names[file]}\t{stat.st_size}\t{stat.st_mtime_ns}\n" for file, stat in stats)
+        sizes = "".join(
+            f"{self._names[file]}\t{stat.st_size}\t{stat.st_mtime_ns}\n" for file, stat in stats
+        )
         return {
             "source": "import",
             "format": self._kind.name,
@@ -451,7 +513,8 @@ class ImportSource:
         }
 
     def _describe_scores(self) -> dict[str, Any]:
-        """Which scores decide the labels, and how; an import stopped by an earlier version goes on with the same."""
+        """Which scores decide the labels, and how; an import stopped by an earlier version goes on
+        with the same."""
         told = {"scores_sha256": None, "score_threshold": self.score_threshold}
         if self.scores is None:
             return told
@@ -463,7 +526,8 @@ class ImportSource:
 
 
 def _check_part(scores: ScoreTable | None, part: tuple[int, int]) -> None:
-    """Raise SchemaError for scores by trace id in a part, where traces have other ids than in the whole."""
+    """Raise SchemaError for scores by trace id in a part, where traces have other ids than in the
+    whole."""
     if scores is not None and scores.by_trace and part[1] > 1:
         raise SchemaError(
             f"{scores.source}: part {part[0]}/{part[1]} numbers the traces of a question by itself, so scores by "
@@ -494,7 +558,9 @@ def _chosen(columns: Sequence[str] | None, known: Schema) -> list[str]:
     for name in columns or ():
         if name not in known.columns:
             like = closest(name, known.columns)
-            raise NotFoundError(f"columns: expected some of {list(known.columns)}, found {name!r:.200}{like}")
+            raise NotFoundError(
+                f"columns: expected some of {list(known.columns)}, found {name!r:.200}{like}"
+            )
     needed = {"question_id", "source_file"}
     return [name for name in known.columns if columns is None or name in needed or name in columns]
 
@@ -509,11 +575,16 @@ def _nothing(column: Column) -> np.ndarray | str | None:
 def _one_line(error: Exception) -> str:
     """What is wrong, of an error of ours or of a library."""
     text = " ".join(str(error).split())[:300]
-    return text if isinstance(error, StoreError) else f"expected a whole trace, found {type(error).__name__}: {text}"
+    return (
+        text
+        if isinstance(error, StoreError)
+        else f"expected a whole trace, found {type(error).__name__}: {text}"
+    )
 
 
 def _has_not_finite(value: object) -> bool:
-    """Whether an array holds a NaN or an infinity; looks at the exponents, which is fast in half precision too."""
+    """Whether an array holds a NaN or an infinity; looks at the exponents, which is fast in half
+    precision too."""
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or not value.size:
         return False
     exponent = {2: 0x7C00, 4: 0x7F800000}.get(value.itemsize)

@@ -1,9 +1,11 @@
-"""The older formats: what a file's content is, and the rows in it. Pure: content in, rows of NumPy arrays out.
+"""The older formats: what a file's content is, and the rows in it. Pure: content in, rows of NumPy
+arrays out.
 
 Four kinds are told apart by their content, never by a name:
 
 - **raw v3**: a list of dicts with `hidden_states`, `attentions`, one array a layer.
-- **raw v1**: the same keys, one array a layer *and step of the generation* (the first step is the whole prompt), of
+- **raw v1**: the same keys, one array a layer *and step of the generation* (the first step is the
+  whole prompt), of
   several beams; the first is the answer.
 - **lstm**: `{"sequences", "labels", "question_ids"}`, the last token's states of every layer.
 - **graphs**: `{"graphs", "labels", "question_ids"}`, a graph for each layer of each trace.
@@ -46,7 +48,8 @@ __all__ = [
 
 Row = dict[str, Any]
 
-MAX_CHARACTERS = 16_000_000  # of a list of texts: one text, named again and again, would fill the memory
+# of a list of texts: one text, named again and again, would fill the memory
+MAX_CHARACTERS = 16_000_000
 
 # name: ragged axis (None: fixed), names of the item axes
 COLUMNS: dict[str, tuple[str | None, tuple[str, ...]]] = {
@@ -83,7 +86,8 @@ class Limits(NamedTuple):
     keep_attention
         Keep its full attention maps.
     max_bytes
-        Most bytes of its arrays: one array, named again and again in a small file, would fill the memory.
+        Most bytes of its arrays: one array, named again and again in a small file, would fill the
+        memory.
     """
 
     keep_attention: bool
@@ -93,7 +97,9 @@ class Limits(NamedTuple):
         """Raise RecordError if these are too large together."""
         n_bytes = sum(array.nbytes for array in arrays)
         if n_bytes > self.max_bytes:
-            raise RecordError(f"{key}: expected at most {self.max_bytes} bytes, found {n_bytes} (see --max-file-gb)")
+            raise RecordError(
+                f"{key}: expected at most {self.max_bytes} bytes, found {n_bytes} (see --max-file-gb)"
+            )
 
 
 class Kind(NamedTuple):
@@ -104,8 +110,8 @@ class Kind(NamedTuple):
     name
         As messages call it.
     rows
-        (content, limits) -> one function for each record, which makes its row or raises RecordError. What the content
-        holds of a record may be freed once it was called.
+        (content, limits) -> one function for each record, which makes its row or raises
+        RecordError. What the content holds of a record may be freed once it was called.
     """
 
     name: str
@@ -158,7 +164,9 @@ def _column(name: str, value: object) -> Column:
     return Column(array.dtype.name, array.shape[1:] if axis else array.shape, axis, axis_names)
 
 
-def _raw_rows(make: Callable[[Mapping, Limits], Row], content: list, limits: Limits) -> Iterator[Callable[[], Row]]:
+def _raw_rows(
+    make: Callable[[Mapping, Limits], Row], content: list, limits: Limits
+) -> Iterator[Callable[[], Row]]:
     first = {id(record): i for i, record in reversed(list(enumerate(content)))}
     firsts = [first[id(record)] for record in content]
     for i in range(len(content)):
@@ -191,7 +199,9 @@ def _raw_v3_row(record: Mapping, limits: Limits) -> Row:
     if "tokens_decoded" in record:
         texts = _texts(record, "tokens_decoded")
         if len(texts) != len(tokens):
-            raise RecordError(f"tokens_decoded: expected {len(tokens)} texts, one a token, found {len(texts)}")
+            raise RecordError(
+                f"tokens_decoded: expected {len(tokens)} texts, one a token, found {len(texts)}"
+            )
         row["token_texts"] = json.dumps(texts, ensure_ascii=False)
     return row
 
@@ -202,12 +212,16 @@ def _raw_v1_row(record: Mapping, limits: Limits) -> Row:
         [[_beam(step, key, ndim) for step in _steps(layer, key)] for layer in _layers(record, key)]
         for key, ndim in (("hidden_states", 3), ("attentions", 4))
     )
-    limits.check([step for layer in [*states, *maps] for step in layer], "hidden_states and attentions")
+    limits.check(
+        [step for layer in [*states, *maps] for step in layer], "hidden_states and attentions"
+    )
     states = _without_embedding(states, maps)
     for key, steps, axis in (("hidden_states", states[0], 0), ("attentions", maps[0], 1)):
         if steps[0].shape[axis] != prompt_len:
             found = f"found {prompt_len}"
-            raise RecordError(f"prompt_length: expected {steps[0].shape[axis]} as in the first step of {key}, {found}")
+            raise RecordError(
+                f"prompt_length: expected {steps[0].shape[axis]} as in the first step of {key}, {found}"
+            )
     states = [np.concatenate(layer) for layer in states]
     n_tokens = len(states[0])
     maps = [_joined_map(layer, n_tokens) for layer in maps]
@@ -243,10 +257,13 @@ def _beam(step: object, key: str, ndim: int) -> np.ndarray:
 
 
 def _joined_map(parts: list[np.ndarray], n_tokens: int) -> np.ndarray:
-    """Rows of the attention map step by step, each `(H, q, k)` -> `(H, T, T)`; what was not there yet is zero."""
+    """Rows of the attention map step by step, each `(H, q, k)` -> `(H, T, T)`; what was not there
+    yet is zero."""
     found = sum(part.shape[1] for part in parts)
     if found != n_tokens:
-        raise RecordError(f"attentions: expected {n_tokens} tokens as hidden_states has, found {found}")
+        raise RecordError(
+            f"attentions: expected {n_tokens} tokens as hidden_states has, found {found}"
+        )
     joined = np.zeros((len(parts[0]), n_tokens, n_tokens), parts[0].dtype)
     at = 0
     for part in parts:
@@ -262,7 +279,8 @@ def _joined_map(parts: list[np.ndarray], n_tokens: int) -> np.ndarray:
 
 
 def _without_embedding(states: list[Any], maps: list[Any]) -> list[Any]:
-    """The states of the layers that have attention maps: transformers gives the embedding's before them."""
+    """The states of the layers that have attention maps: transformers gives the embedding's before
+    them."""
     if len(states) not in (len(maps), len(maps) + 1):
         raise RecordError(
             f"hidden_states: expected states of the {len(maps)} layers of attentions, or one more before them, the "
@@ -280,12 +298,16 @@ def _state_columns(states: list[np.ndarray], n_tokens: int) -> Row:
                 f"one row a token, found {layer.shape} of {layer.dtype}"
             )
     if not states[0].size:
-        raise RecordError(f"hidden_states: expected numbers for one token at least, found shape {states[0].shape}")
+        raise RecordError(
+            f"hidden_states: expected numbers for one token at least, found shape {states[0].shape}"
+        )
     hidden = np.stack(states, axis=1)
     return {"hs_last": hidden[-1], "hidden_states": hidden}
 
 
-def _attention_columns(maps: list[np.ndarray], n_tokens: int, prompt_len: int | None, keep: bool) -> Row:
+def _attention_columns(
+    maps: list[np.ndarray], n_tokens: int, prompt_len: int | None, keep: bool
+) -> Row:
     """`(H, T, T)` of each layer, reduced in float32 one layer after the other, then cast."""
     if not maps[0].shape[0]:
         raise RecordError("attentions: expected one head at least, found none")
@@ -308,7 +330,9 @@ def _attention_columns(maps: list[np.ndarray], n_tokens: int, prompt_len: int | 
             reduced.setdefault(name, []).append(part.half())
     columns = {name: torch.cat(parts, dim=1).numpy() for name, parts in reduced.items()}
     if keep:
-        columns["attentions"] = np.stack(maps).transpose(2, 3, 0, 1).reshape(-1, len(maps), len(maps[0]))
+        columns["attentions"] = (
+            np.stack(maps).transpose(2, 3, 0, 1).reshape(-1, len(maps), len(maps[0]))
+        )
     return columns
 
 
@@ -334,7 +358,8 @@ def sequence(content: Mapping, i: int) -> np.ndarray:
 
 
 def ids_and_labels(content: Mapping, kind: Kind) -> tuple[list[str], list[np.int8]]:
-    """Question and label of every trace of a preprocessed file; raises SchemaError if they do not belong together."""
+    """Question and label of every trace of a preprocessed file; raises SchemaError if they do not
+    belong together."""
     key = "graphs" if kind is GRAPHS else "sequences"
     ids = _texts(content, "question_ids")
     labels = np.asarray(_array(content["labels"]), np.float64).reshape(-1)
@@ -350,7 +375,8 @@ def _label(value: float) -> np.int8:
 
 
 def _graph_row(content: Mapping, i: int) -> Row:
-    """The graphs of trace i, one a layer -> hidden_states, hs_last and attn_mean; an edge that is not there is 0."""
+    """The graphs of trace i, one a layer -> hidden_states, hs_last and attn_mean; an edge that is
+    not there is 0."""
     layers = content["graphs"][i]
     if not isinstance(layers, list | tuple) or not layers:
         raise RecordError("graphs: expected a list of a graph for each layer, found something else")
@@ -369,7 +395,9 @@ def _edges(graph: object, n_tokens: int) -> tuple[np.ndarray, np.ndarray]:
     source, target = _array(_field(graph, "edge_index")).astype(np.int64).reshape(2, -1)
     values = _floats(_field(graph, "edge_attr"), "edge_attr", None).reshape(-1)
     if len(values) != len(source):
-        raise RecordError(f"edge_attr: expected {len(source)} values, one an edge, found {len(values)}")
+        raise RecordError(
+            f"edge_attr: expected {len(source)} values, one an edge, found {len(values)}"
+        )
     if len(source) and (source.min() < 0 or target.max() >= n_tokens or (source > target).any()):
         raise RecordError(
             f"edge_index: expected edges from a token to itself or a later one of {n_tokens}, found others"
@@ -381,21 +409,25 @@ def _edges(graph: object, n_tokens: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def smallest_edge(content: Mapping) -> float:
-    """The threshold that the graphs of a file were surely built with or above: 0 if all are complete.
+    """The threshold that the graphs of a file were surely built with or above: 0 if all are
+    complete.
 
-    The file does not tell it. Graphs of a higher threshold than the smallest attention kept anywhere are the same
-    whether they are built from these edges or from the full maps.
+    The file does not tell it. Graphs of a higher threshold than the smallest attention kept
+    anywhere are the same whether they are built from these edges or from the full maps.
     """
     smallest = math.inf
     complete = True
     for layers in content["graphs"]:
-        with suppress(RecordError, TypeError, ValueError):  # a damaged trace is told when its turn comes
+        # a damaged trace is told when its turn comes
+        with suppress(RecordError, TypeError, ValueError):
             for graph in layers:
                 n_tokens, values = len(_field(graph, "x")), _array(_field(graph, "edge_attr"))
                 complete &= values.size == n_tokens * (n_tokens + 1) // 2
                 smallest = min(smallest, float(values.min(initial=np.inf)))
     if not complete and smallest == math.inf:
-        raise SchemaError("graphs: expected an edge in some graph, found none; --attn-threshold is not known")
+        raise SchemaError(
+            "graphs: expected an edge in some graph, found none; --attn-threshold is not known"
+        )
     return 0.0 if complete else smallest
 
 
@@ -412,13 +444,17 @@ def _field(graph: object, name: str) -> object:
 def _layers(record: Mapping, key: str) -> Sequence:
     layers = _get(record, key)
     if not isinstance(layers, list | tuple) or not layers:
-        raise RecordError(f"{key}: expected a list of an array for each layer, found {type(layers).__name__}")
+        raise RecordError(
+            f"{key}: expected a list of an array for each layer, found {type(layers).__name__}"
+        )
     return layers
 
 
 def _steps(layer: object, key: str) -> Sequence:
     if not isinstance(layer, list | tuple) or not layer:
-        raise RecordError(f"{key}: expected a list of an array for each step, found {type(layer).__name__}")
+        raise RecordError(
+            f"{key}: expected a list of an array for each step, found {type(layer).__name__}"
+        )
     return layer
 
 
@@ -440,7 +476,9 @@ def _texts(record: Mapping, key: str) -> list[str]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise RecordError(f"{key}: expected a list of texts, found something else")
     if sum(map(len, values)) > MAX_CHARACTERS:
-        raise RecordError(f"{key}: expected at most {MAX_CHARACTERS} characters, found {sum(map(len, values))}")
+        raise RecordError(
+            f"{key}: expected at most {MAX_CHARACTERS} characters, found {sum(map(len, values))}"
+        )
     return values
 
 
@@ -455,7 +493,9 @@ def _integers(record: Mapping, key: str) -> np.ndarray:
     """Token ids: int32 `(T,)`."""
     array = _array(_get(record, key))
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise RecordError(f"{key}: expected integers in one dimension, found {array.dtype} of shape {array.shape}")
+        raise RecordError(
+            f"{key}: expected integers in one dimension, found {array.dtype} of shape {array.shape}"
+        )
     if array.size and not -(2**31) <= array.min() <= array.max() < 2**31:
         raise RecordError(f"{key}: expected token ids that int32 holds, found {array.max()}")
     return array.astype(np.int32)
@@ -466,7 +506,9 @@ def _floats(value: object, key: str, ndim: int | None) -> np.ndarray:
     array = _array(value)
     if array.dtype.kind != "f" or (ndim is not None and array.ndim != ndim):
         axes = "" if ndim is None else f" with {ndim} axes"
-        raise RecordError(f"{key}: expected floating numbers{axes}, found {array.dtype} of shape {array.shape}")
+        raise RecordError(
+            f"{key}: expected floating numbers{axes}, found {array.dtype} of shape {array.shape}"
+        )
     return array
 
 
@@ -477,7 +519,10 @@ def _array(value: object) -> np.ndarray:
     return np.asarray(value)
 
 
-RAW_V3, RAW_V1 = Kind("raw v3", partial(_raw_rows, _raw_v3_row)), Kind("raw v1", partial(_raw_rows, _raw_v1_row))
+RAW_V3, RAW_V1 = (
+    Kind("raw v3", partial(_raw_rows, _raw_v3_row)),
+    Kind("raw v1", partial(_raw_rows, _raw_v1_row)),
+)
 NOTHING = Kind("empty", lambda content, limits: iter(()))
 LSTM = Kind("lstm", partial(_preprocessed_rows, _lstm_row))
 GRAPHS = Kind("graphs", partial(_preprocessed_rows, _graph_row))

@@ -1,10 +1,12 @@
-"""Reading pickles and torch files that nobody vouches for: data comes out, or one line that says what they asked for.
+"""Reading pickles and torch files that nobody vouches for: data comes out, or one line that says
+what they asked for.
 
-`read_pickle` runs CPython's unpickler with a fixed table of names (`values`) over bytes that are checked as they
-pass (`stream`); `read_torch` reads the file's pickle in the same way (`torch_files`) before torch does, with
-`weights_only=True`. Neither imports a module, calls a function or builds an object because the file names it. Every
-file that is refused gives a `RefusedError`, every damaged one a `CorruptError`. A pickle can still stop or
-stall the process by a dictionary key that is nested too deep to hash; where that matters, read unknown files in a
+`read_pickle` runs CPython's unpickler with a fixed table of names (`values`) over bytes that are
+checked as they pass (`stream`); `read_torch` reads the file's pickle in the same way
+(`torch_files`) before torch does, with `weights_only=True`. Neither imports a module, calls a
+function or builds an object because the file names it. Every file that is refused gives a
+`RefusedError`, every damaged one a `CorruptError`. A pickle can still stop or stall the process by
+a dictionary key that is nested too deep to hash; where that matters, read unknown files in a
 process of their own.
 """
 
@@ -23,7 +25,13 @@ from typing import Any, BinaryIO, Literal
 
 from store.errors import CorruptError, RefusedError, StoreError
 from store.sources.pickles.stream import CheckedReader, too_much
-from store.sources.pickles.torch_files import LEGACY_MAGIC, ZIP_MAGIC, check_legacy, check_zip, data_classes
+from store.sources.pickles.torch_files import (
+    LEGACY_MAGIC,
+    ZIP_MAGIC,
+    check_legacy,
+    check_zip,
+    data_classes,
+)
 from store.sources.pickles.values import Builders, HeldCall, refused_name, settle
 
 __all__ = ["MAX_BYTES", "kind_of_file", "read_pickle", "read_torch"]
@@ -64,7 +72,8 @@ def kind_of_file(path: str | Path) -> Literal["pickle", "gzip pickle", "torch"]:
     Returns
     -------
     str
-        "torch" for what `torch.save` writes (zip, and the older form), else "gzip pickle" or "pickle".
+        "torch" for what `torch.save` writes (zip, and the older form), else "gzip pickle" or
+        "pickle".
 
     Raises
     ------
@@ -79,25 +88,30 @@ def kind_of_file(path: str | Path) -> Literal["pickle", "gzip pickle", "torch"]:
         return "torch"
     if first and first[0] in _FIRST_OPCODES:
         return "pickle"
-    raise CorruptError(f"{path}: expected a pickle, a gzip file or a torch file, found bytes {first[:4]!r}")
+    raise CorruptError(
+        f"{path}: expected a pickle, a gzip file or a torch file, found bytes {first[:4]!r}"
+    )
 
 
 def read_pickle(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
-    """Read a pickle of containers, numbers, text, NumPy arrays and torch tensors, and of nothing else.
+    """Read a pickle of containers, numbers, text, NumPy arrays and torch tensors, and of nothing
+    else.
 
     Parameters
     ----------
     path
         A pickle of any protocol, plain or compressed by gzip.
     max_bytes : int
-        Most bytes of the pickle, counted after decompression; more are refused before they are read.
+        Most bytes of the pickle, counted after decompression; more are refused before they are
+        read.
 
     Returns
     -------
     object
-        dict, list, tuple, set, frozenset, OrderedDict, None, bool, int, float, complex, str, bytes, bytearray,
-        `numpy.ndarray` and NumPy scalars of bool, integer, float, complex, text and bytes dtypes, `torch.Tensor` on
-        the CPU without gradients. Arrays share the memory of the bytes they were read into, as with `pickle.load`.
+        dict, list, tuple, set, frozenset, OrderedDict, None, bool, int, float, complex, str, bytes,
+        bytearray, `numpy.ndarray` and NumPy scalars of bool, integer, float, complex, text and
+        bytes dtypes, `torch.Tensor` on the CPU without gradients. Arrays share the memory of the
+        bytes they were read into, as with `pickle.load`.
 
     Raises
     ------
@@ -120,7 +134,8 @@ def read_pickle(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
 
 
 def read_torch(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
-    """Read what `torch.save` wrote: containers, numbers, text, tensors and graphs (`torch_geometric.data.Data`).
+    """Read what `torch.save` wrote: containers, numbers, text, tensors and graphs
+    (`torch_geometric.data.Data`).
 
     Parameters
     ----------
@@ -132,8 +147,9 @@ def read_torch(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
     Returns
     -------
     object
-        Containers as in `read_pickle`, tensors on the CPU. Those of a zip file are mapped, private to the process
-        and read when touched, so a file may be larger than the memory; leave it in place as long as they are used.
+        Containers as in `read_pickle`, tensors on the CPU. Those of a zip file are mapped, private
+        to the process and read when touched, so a file may be larger than the memory; leave it in
+        place as long as they are used.
 
     Raises
     ------
@@ -164,8 +180,12 @@ def _torch_load(file: Path | BinaryIO, is_zip: bool, classes: list[Any]) -> Any:
         try:
             return torch.load(file, map_location="cpu", weights_only=True, mmap=is_zip)
         except pickle.UnpicklingError as error:
-            reason = str(error).partition("WeightsUnpickler error:")[2].strip().partition("\n")[0][:200]
-            raise RefusedError(f"torch refuses to load it ({reason or 'no reason given'}); save it again") from error
+            reason = (
+                str(error).partition("WeightsUnpickler error:")[2].strip().partition("\n")[0][:200]
+            )
+            raise RefusedError(
+                f"torch refuses to load it ({reason or 'no reason given'}); save it again"
+            ) from error
 
 
 class _Unpickler(pickle.Unpickler):
@@ -214,7 +234,9 @@ def _one_line(path: Path) -> Iterator[None]:
         raise type(error)(f"{path}: {error}") from error
     except (*_DAMAGE, OSError) as error:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-            raise  # the disk's trouble; a damaged file has a place before its beginning (EINVAL) or a wrong checksum
+            # the disk's trouble; a damaged file has a place before its beginning (EINVAL) or a
+            # wrong checksum
+            raise
         found = " ".join(str(error).split())[:200] or "nothing more"
         message = f"{path}: expected a whole pickle, found {type(error).__name__} ({found}); copy the file again"
         raise CorruptError(message) from error

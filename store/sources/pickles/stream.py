@@ -1,9 +1,10 @@
 """The bytes of an untrusted pickle, checked opcode by opcode before the unpickler sees them.
 
-CPython's unpickler allocates what a pickle announces before it reads it: a string of 2**60 bytes, or a memo of 2**32
-slots (https://github.com/python/cpython/issues/115952). `CheckedReader` stands between the file and the unpickler,
-follows the opcodes as they pass and raises on a size that the rest of the file cannot hold, on a memo slot that the
-bytes so far cannot have filled, and on the opcodes that reach outside the file. It executes nothing and keeps nothing.
+CPython's unpickler allocates what a pickle announces before it reads it: a string of 2**60 bytes,
+or a memo of 2**32 slots (https://github.com/python/cpython/issues/115952). `CheckedReader` stands
+between the file and the unpickler, follows the opcodes as they pass and raises on a size that the
+rest of the file cannot hold, on a memo slot that the bytes so far cannot have filled, and on the
+opcodes that reach outside the file. It executes nothing and keeps nothing.
 """
 
 from typing import Protocol
@@ -19,7 +20,8 @@ _FIXED = {
     5: b"Jj",
     9: b"G",
 }
-_COUNTED = {1: b"UC\x8a\x8c", 4: b"TBX\x8b", 8: b"\x8d\x8e\x96\x95"}  # opcode, then a count of as many bytes
+# opcode, then a count of as many bytes
+_COUNTED = {1: b"UC\x8a\x8c", 4: b"TBX\x8b", 8: b"\x8d\x8e\x96\x95"}
 _LINES = {1: b"IFLSVgp", 2: b"ci"}
 _FRAME, _LONG_BINPUT, _PUT, _STOP = 0x95, ord("r"), ord("p"), ord(".")
 _REFUSED = {
@@ -162,7 +164,9 @@ class CheckedReader:
             elif opcode == _STOP:
                 return _NEVER
             elif opcode in _REFUSED:
-                raise RefusedError(f"asks for {_REFUSED[opcode]} at byte {start + at}; do not trust the file")
+                raise RefusedError(
+                    f"asks for {_REFUSED[opcode]} at byte {start + at}; do not trust the file"
+                )
             else:
                 raise CorruptError(
                     f"expected a whole pickle, found the unknown opcode {opcode:#04x} at byte {start + at}"
@@ -172,19 +176,20 @@ class CheckedReader:
     def _check_size(self, n: int, offset: int) -> None:
         """The unpickler allocates `n` bytes next."""
         if n > self._size - offset:
-            found = (
-                f"found {n} bytes announced at byte {offset}, where at most {max(self._size - offset, 0)} can follow"
-            )
+            found = f"found {n} bytes announced at byte {offset}, where at most {max(self._size - offset, 0)} can follow"
             raise CorruptError(f"expected a whole pickle, {found}; copy the file again")
         if n > self._max_bytes - offset:
             raise too_much(f"{n} bytes at byte {offset}", self._max_bytes)
 
     def _check_slot(self, slot: int | bytes, offset: int) -> None:
-        """Every slot of the memo took an opcode to fill; the unpickler allocates all up to the one it is asked for."""
+        """Every slot of the memo took an opcode to fill; the unpickler allocates all up to the one
+        it is asked for."""
         if isinstance(slot, bytes):
             slot = int(slot) if len(slot) < 20 else _NEVER
         if slot > offset:
-            raise CorruptError(f"expected a whole pickle, found memo slot {slot} at byte {offset}; copy the file again")
+            raise CorruptError(
+                f"expected a whole pickle, found memo slot {slot} at byte {offset}; copy the file again"
+            )
 
 
 _NEVER = 1 << 63  # an offset that no file reaches

@@ -1,8 +1,10 @@
-"""The check of an untrusted torch file before torch opens it: what it asks for, and whether its tensors are all there.
+"""The check of an untrusted torch file before torch opens it: what it asks for, and whether its
+tensors are all there.
 
-torch.load with `weights_only=True` runs nothing, but believes the sizes: a storage longer than its record would be
-read from whatever lies behind it. The pickle of the file is therefore read here first, with a table of names that
-build nothing; every storage is measured against its record and every tensor against its storage.
+torch.load with `weights_only=True` runs nothing, but believes the sizes: a storage longer than its
+record would be read from whatever lies behind it. The pickle of the file is therefore read here
+first, with a table of names that build nothing; every storage is measured against its record and
+every tensor against its storage.
 """
 
 import io
@@ -61,7 +63,8 @@ def check_zip(file: BinaryIO, max_bytes: int) -> _Names:
     Raises
     ------
     RefusedError, CorruptError
-        It asks for something else; a record is compressed, missing, doubled or shorter than what lies in it.
+        It asks for something else; a record is compressed, missing, doubled or shorter than what
+        lies in it.
     """
     with zipfile.ZipFile(file) as archive:
         records = {entry.filename: entry for entry in archive.infolist()}
@@ -82,7 +85,8 @@ def check_zip(file: BinaryIO, max_bytes: int) -> _Names:
 
 
 def check_legacy(file: io.BufferedReader, max_bytes: int) -> _Names:
-    """Check a file of the form before torch 1.6: five pickles, then the bytes of the storages; see `check_zip`."""
+    """Check a file of the form before torch 1.6: five pickles, then the bytes of the storages; see
+    `check_zip`."""
     size = file.seek(0, io.SEEK_END)
     if size > max_bytes:
         raise too_much(f"{size} bytes", max_bytes)
@@ -97,26 +101,36 @@ def check_legacy(file: io.BufferedReader, max_bytes: int) -> _Names:
         reader.begin_next()
     left = size - reader.position
     if sum(sizes.values()) > left:
-        raise CorruptError(f"expected {sum(sizes.values())} bytes of tensors, found {left}; copy the file again")
+        raise CorruptError(
+            f"expected {sum(sizes.values())} bytes of tensors, found {left}; copy the file again"
+        )
     file.seek(0)
     return asked
 
 
 def data_classes(asked: _Names) -> list[Any]:
-    """Import the graph classes among the names that `check_zip` or `check_legacy` gave; none, no import."""
+    """Import the graph classes among the names that `check_zip` or `check_legacy` gave; none, no
+    import."""
     return [getattr(import_module(module), name) for module, name in sorted(asked & _GRAPH_CLASSES)]
 
 
 def _check_records(entries: list[zipfile.ZipInfo], prefix: str, size: int, max_bytes: int) -> None:
-    """Torch finds a record by its name in any case, and maps it: one of a kind, and as long on disk as announced."""
+    """Torch finds a record by its name in any case, and maps it: one of a kind, and as long on disk
+    as announced."""
     names = {entry.filename.lower() for entry in entries}
-    if len(names) != len(entries) or not all(entry.filename.startswith(f"{prefix}/") for entry in entries):
+    if len(names) != len(entries) or not all(
+        entry.filename.startswith(f"{prefix}/") for entry in entries
+    ):
         raise CorruptError("expected records of different names in one folder, found others")
     for entry in entries:
         if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
-            raise RefusedError(f"holds the compressed record {entry.filename!a}, which torch does not write")
+            raise RefusedError(
+                f"holds the compressed record {entry.filename!a}, which torch does not write"
+            )
         if not 0 <= entry.header_offset <= size - entry.file_size:
-            raise CorruptError(f"expected records inside the file, found {entry.filename!a} at {entry.header_offset}")
+            raise CorruptError(
+                f"expected records inside the file, found {entry.filename!a} at {entry.header_offset}"
+            )
     total = sum(entry.file_size for entry in entries)
     if total > max_bytes:
         raise too_much(f"{total} bytes", max_bytes)
@@ -168,7 +182,11 @@ class _Checker(pickle.Unpickler):
     """
 
     def __init__(
-        self, reader: CheckedReader, record_bytes: _RecordBytes, max_bytes: int, sizes: dict[str, int] | None = None
+        self,
+        reader: CheckedReader,
+        record_bytes: _RecordBytes,
+        max_bytes: int,
+        sizes: dict[str, int] | None = None,
     ):
         super().__init__(reader)
         self._reader = reader
@@ -197,34 +215,54 @@ class _Checker(pickle.Unpickler):
     def persistent_load(self, pid: object) -> _Storage:
         """Measure a storage against its record."""
         match pid:
-            case ("storage", Held(value=int() as itemsize), str() as key, str(), int() as n, *rest) if n >= 0:
+            case (
+                "storage",
+                Held(value=int() as itemsize),
+                str() as key,
+                str(),
+                int() as n,
+                *rest,
+            ) if n >= 0:
                 if rest not in ([], [None]):
                     raise CorruptError("expected storages of their own, found a view of another")
             case _:
                 raise CorruptError("expected a storage, found another persistent id")
         n_bytes, found = n * itemsize, self._found_bytes(key)
         if n_bytes > found or self._sizes.setdefault(key, n_bytes) != n_bytes:
-            raise CorruptError(f"expected {n_bytes} bytes of tensors, found {found} under {key[:40]!a}")
+            raise CorruptError(
+                f"expected {n_bytes} bytes of tensors, found {found} under {key[:40]!a}"
+            )
         return _Storage(n, itemsize)
 
     def _found_bytes(self, key: str) -> int:
         try:
             return self._record_bytes(key)
         except KeyError:
-            raise CorruptError(f"expected the bytes of a tensor under {key[:40]!a}, found no such record") from None
+            raise CorruptError(
+                f"expected the bytes of a tensor under {key[:40]!a}, found no such record"
+            ) from None
 
-    def _tensor(self, storage: object, offset: object, size: object, stride: object, *rest: object) -> _Inert:
+    def _tensor(
+        self, storage: object, offset: object, size: object, stride: object, *rest: object
+    ) -> _Inert:
         if type(storage) is not _Storage or any(rest[1:]):  # hooks or metadata
             raise CorruptError("expected a plain tensor over a storage, found something else")
-        self._tensor_bytes += check_extent(storage.n, storage.itemsize, offset, size, stride, self._max_bytes)
-        if self._tensor_bytes > self._max_bytes:  # of views of few bytes, which a copy would make many
+        self._tensor_bytes += check_extent(
+            storage.n, storage.itemsize, offset, size, stride, self._max_bytes
+        )
+        # of views of few bytes, which a copy would make many
+        if self._tensor_bytes > self._max_bytes:
             raise too_much(f"tensors of {self._tensor_bytes} bytes", self._max_bytes)
         return _Inert()
 
     def _encode(self, text: object, encoding: object) -> bytes:
         if not isinstance(text, str) or encoding != "latin1":
-            raise RefusedError("asks for another text encoding than 'latin1'; do not trust the file")
+            raise RefusedError(
+                "asks for another text encoding than 'latin1'; do not trust the file"
+            )
         self._encoded += len(text)
         if self._encoded > self._reader.seen:
-            raise RefusedError(f"asks to copy {self._encoded} characters of a smaller pickle; do not trust the file")
+            raise RefusedError(
+                f"asks to copy {self._encoded} characters of a smaller pickle; do not trust the file"
+            )
         return text.encode("latin1")

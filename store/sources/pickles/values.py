@@ -1,9 +1,11 @@
-"""What an untrusted pickle may build: a fixed table of names, each with a function of this module behind it.
+"""What an untrusted pickle may build: a fixed table of names, each with a function of this module
+behind it.
 
-Nothing is looked up by a name from the pickle. On the unpickler's stack lie only plain containers and scalars, and
-`Held` objects in place of everything that has state: they take no attribute, no state but an array's, and no place
-in a set or as a key. `settle` puts the arrays and tensors in their places when the pickle has ended, and lets nothing
-else through. Arrays are built by NumPy from a dtype of `_SIMPLE_DTYPE` and exactly as many bytes as their shape needs.
+Nothing is looked up by a name from the pickle. On the unpickler's stack lie only plain containers
+and scalars, and `Held` objects in place of everything that has state: they take no attribute, no
+state but an array's, and no place in a set or as a key. `settle` puts the arrays and tensors in
+their places when the pickle has ended, and lets nothing else through. Arrays are built by NumPy
+from a dtype of `_SIMPLE_DTYPE` and exactly as many bytes as their shape needs.
 """
 
 import math
@@ -20,10 +22,12 @@ from store.sources.pickles.stream import too_much
 
 __all__ = ["Builders", "Held", "HeldCall", "check_extent", "refused_name", "settle"]
 
-COPIES_PER_BYTE = 4  # protocol 2 makes a bytearray by two calls; a pickle that copies more multiplies itself
+# protocol 2 makes a bytearray by two calls; a pickle that copies more multiplies itself
+COPIES_PER_BYTE = 4
 
 _SIMPLE_DTYPE = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f(?:2|4|8|12|16)|c(?:8|16|24|32)|[US]\d{1,9})")
-_LARGEST_ITEM = {"U": ("u4", sys.maxunicode), "b": ("u1", 1)}  # by the kind of dtype: its units and their largest
+# by the kind of dtype: its units and their largest
+_LARGEST_ITEM = {"U": ("u4", sys.maxunicode), "b": ("u1", 1)}
 _ATOMS = {type(None), bool, int, float, complex, str, bytes, bytearray, set, frozenset}
 _ATOMS |= {np.dtype(c).type for c in "?bhilqBHILQefdgFDGSU"}
 
@@ -86,7 +90,9 @@ class HeldDtype(Held):
             case (3, "<" | ">" | "|" | "=" as order, None, None, None, int(), int(), int()):
                 self.value = self.value if order == "|" else self.value.newbyteorder(order)
             case _:
-                raise RefusedError("asks for a dtype with fields or metadata; only plain numbers and text are read")
+                raise RefusedError(
+                    "asks for a dtype with fields or metadata; only plain numbers and text are read"
+                )
 
 
 class HeldArray(Held):
@@ -96,15 +102,27 @@ class HeldArray(Held):
 
     def __setstate__(self, state: object) -> None:
         match state:
-            case (1, tuple() as shape, HeldDtype(value=dtype), bool() | 0 | 1 as fortran, bytes() | str() as data):
-                data = data.encode("latin1") if isinstance(data, str) else data  # as Python 2 wrote it
+            case (
+                1,
+                tuple() as shape,
+                HeldDtype(value=dtype),
+                bool() | 0 | 1 as fortran,
+                bytes() | str() as data,
+            ):
+                # as Python 2 wrote it
+                data = data.encode("latin1") if isinstance(data, str) else data
                 check_array(shape, dtype, data)
                 self.value = np.empty(0, dtype)
-                self.value.__setstate__((1, shape, dtype, bool(fortran), data))  # shares the memory of `data`
+                # shares the memory of `data`
+                self.value.__setstate__((1, shape, dtype, bool(fortran), data))
             case (_, _, HeldDtype(), _, list()):
-                raise RefusedError("asks for an array of Python objects; only numbers and text are read")
+                raise RefusedError(
+                    "asks for an array of Python objects; only numbers and text are read"
+                )
             case _:
-                raise CorruptError("expected the shape, dtype and bytes of an array, found something else")
+                raise CorruptError(
+                    "expected the shape, dtype and bytes of an array, found something else"
+                )
 
     def settled(self) -> np.ndarray:
         if self.value is None:
@@ -125,7 +143,9 @@ class Builders:
         Turns the bytes of a pickled storage of torch into the storage.
     """
 
-    def __init__(self, bytes_read: Callable[[], int], max_bytes: int, load_storage: Callable[[bytes], Any]):
+    def __init__(
+        self, bytes_read: Callable[[], int], max_bytes: int, load_storage: Callable[[bytes], Any]
+    ):
         self._bytes_read = bytes_read
         self._max_bytes = max_bytes
         self._load_storage = load_storage
@@ -133,7 +153,8 @@ class Builders:
         self._copied = 0
 
     def table(self) -> dict[tuple[str, str], HeldCall]:
-        """Give `{(module, name): what the pickle gets}`, with the spellings of Python 2 and NumPy 1."""
+        """Give `{(module, name): what the pickle gets}`, with the spellings of Python 2 and NumPy
+        1."""
         functions: dict[tuple[str, str], Callable[..., Any]] = {
             ("collections", "OrderedDict"): self._copying(OrderedDict),
             ("_codecs", "encode"): self._encode,
@@ -164,11 +185,17 @@ class Builders:
         return build
 
     def _bytes(self, kind: type) -> Callable[..., Any]:
-        """Let bytes be made of bytes or of Latin-1 text; a number would be a length, another encoding an import."""
+        """Let bytes be made of bytes or of Latin-1 text; a number would be a length, another
+        encoding an import."""
 
         def build(data: object = b"", encoding: object = "latin-1") -> Any:
-            if not isinstance(data, bytes | bytearray | str) or encoding not in ("latin1", "latin-1"):
-                raise RefusedError(f"asks for {kind.__name__} of {_short(data)}; do not trust the file")
+            if not isinstance(data, bytes | bytearray | str) or encoding not in (
+                "latin1",
+                "latin-1",
+            ):
+                raise RefusedError(
+                    f"asks for {kind.__name__} of {_short(data)}; do not trust the file"
+                )
             self._pay(data)
             return kind(data.encode("latin1") if isinstance(data, str) else data)
 
@@ -177,16 +204,21 @@ class Builders:
     def _encode(self, text: object, encoding: object = None) -> bytes:
         """Protocols 0 to 2 have no bytes: they are text of the code points 0 to 255."""
         if not isinstance(text, str) or encoding != "latin1":
-            raise RefusedError(f"asks for _codecs.encode to {_short(encoding)}; only 'latin1' is read")
+            raise RefusedError(
+                f"asks for _codecs.encode to {_short(encoding)}; only 'latin1' is read"
+            )
         self._pay(text)
         return text.encode("latin1")
 
     def _pay(self, value: object) -> None:
-        """Count the copy of `value`: one pickled string, copied again and again, would fill the memory."""
+        """Count the copy of `value`: one pickled string, copied again and again, would fill the
+        memory."""
         self._copied += len(value) if hasattr(value, "__len__") else 1
         allowed = COPIES_PER_BYTE * self._bytes_read()
         if self._copied > allowed:
-            raise RefusedError(f"asks to copy {self._copied} items, where {allowed} are allowed; do not trust the file")
+            raise RefusedError(
+                f"asks to copy {self._copied} items, where {allowed} are allowed; do not trust the file"
+            )
 
     def _storage(self, data: object) -> Held:
         if not isinstance(data, bytes):
@@ -194,15 +226,20 @@ class Builders:
         self._pay(data)
         return HeldStorage(self._load_storage(data))
 
-    def _tensor(self, storage: object, offset: object, size: object, stride: object, *rest: object) -> Held:
+    def _tensor(
+        self, storage: object, offset: object, size: object, stride: object, *rest: object
+    ) -> Held:
         """Give the tensor over a storage; gradients, hooks and metadata are left behind."""
         from torch._utils import _rebuild_tensor_v2
 
         if type(storage) is not HeldStorage or any(rest[1:]):  # hooks or metadata
             raise CorruptError("expected a plain tensor over a storage, found something else")
         n_bytes, itemsize = storage.value._untyped_storage.nbytes(), storage.value.dtype.itemsize
-        self._tensor_bytes += check_extent(n_bytes // itemsize, itemsize, offset, size, stride, self._max_bytes)
-        if self._tensor_bytes > self._max_bytes:  # of views of few bytes, which a copy would make many
+        self._tensor_bytes += check_extent(
+            n_bytes // itemsize, itemsize, offset, size, stride, self._max_bytes
+        )
+        # of views of few bytes, which a copy would make many
+        if self._tensor_bytes > self._max_bytes:
             raise too_much(f"tensors of {self._tensor_bytes} bytes", self._max_bytes)
         return Held(_rebuild_tensor_v2(storage.value, offset, size, stride, False, OrderedDict()))
 
@@ -237,22 +274,34 @@ def _check_items(dtype: np.dtype, data: bytes | bytearray) -> None:
             )
 
 
-def check_extent(n: int, itemsize: int, offset: object, size: object, stride: object, max_bytes: int) -> int:
-    """The bytes that a tensor inside its storage of `n` items takes as an array of its own, at most `max_bytes`."""
+def check_extent(
+    n: int, itemsize: int, offset: object, size: object, stride: object, max_bytes: int
+) -> int:
+    """The bytes that a tensor inside its storage of `n` items takes as an array of its own, at most
+    `max_bytes`."""
     if not (isinstance(size, tuple) and isinstance(stride, tuple) and len(size) == len(stride)):
-        raise CorruptError(f"expected the sizes and strides of a tensor, found {_short(size)} and {_short(stride)}")
+        raise CorruptError(
+            f"expected the sizes and strides of a tensor, found {_short(size)} and {_short(stride)}"
+        )
     if not all(type(i) is int and i >= 0 for i in (offset, *size, *stride)):
-        raise CorruptError(f"expected the sizes and strides of a tensor, found {_short(size)} and {_short(stride)}")
+        raise CorruptError(
+            f"expected the sizes and strides of a tensor, found {_short(size)} and {_short(stride)}"
+        )
     last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
     if math.prod(size) and last >= n:
-        raise CorruptError(f"expected a tensor inside its {n} items, found item {last} in shape {_short(size)}")
+        raise CorruptError(
+            f"expected a tensor inside its {n} items, found item {last} in shape {_short(size)}"
+        )
     if math.prod(size) * itemsize > max_bytes:
-        raise RefusedError(f"expected tensors of at most {max_bytes} bytes, found one of shape {_short(size)}")
+        raise RefusedError(
+            f"expected tensors of at most {max_bytes} bytes, found one of shape {_short(size)}"
+        )
     return math.prod(size) * itemsize
 
 
 def _short(value: object) -> str:
-    """Show a value of the pickle in a message; a nested one could be endless, so only its type is shown."""
+    """Show a value of the pickle in a message; a nested one could be endless, so only its type is
+    shown."""
     if type(value) is tuple and len(value) < 9 and tuple not in map(type, value):
         return f"({', '.join(map(_short, value))})"
     if type(value) in (int, str, bool, type(None)) and sys.getsizeof(value) < 100:
@@ -265,9 +314,17 @@ def _not_called(*args: object) -> None:
 
 
 def _reconstruct(kind: object, shape: object, code: object) -> HeldArray:
-    """Stand for `numpy._core.multiarray._reconstruct(ndarray, (0,), b'b')`: an array without contents."""
-    if not (isinstance(kind, HeldCall) and kind.name == "numpy.ndarray" and shape == (0,) and code in (b"b", "b")):
-        raise RefusedError(f"asks for an array of another kind or of shape {_short(shape)}; do not trust the file")
+    """Stand for `numpy._core.multiarray._reconstruct(ndarray, (0,), b'b')`: an array without
+    contents."""
+    if not (
+        isinstance(kind, HeldCall)
+        and kind.name == "numpy.ndarray"
+        and shape == (0,)
+        and code in (b"b", "b")
+    ):
+        raise RefusedError(
+            f"asks for an array of another kind or of shape {_short(shape)}; do not trust the file"
+        )
     return HeldArray()
 
 
@@ -282,14 +339,23 @@ def _scalar(dtype: object, data: object = b"") -> np.generic:
         raise CorruptError("expected the dtype and bytes of a scalar, found something else")
     data = data.encode("latin1") if isinstance(data, str) else data
     if len(data) != dtype.value.itemsize:
-        raise CorruptError(f"expected {dtype.value.itemsize} bytes for a {dtype.value}, found {len(data)}")
+        raise CorruptError(
+            f"expected {dtype.value.itemsize} bytes for a {dtype.value}, found {len(data)}"
+        )
     _check_items(dtype.value, data)
     return np.frombuffer(data, dtype.value)[0] if data else dtype.value.type()
 
 
-def _frombuffer(data: object, dtype: object, shape: object, order: object, axes: object = None) -> Held:
-    """Stand for `numpy._core.numeric._frombuffer`, which protocol 5 calls: the array shares the memory of `data`."""
-    if not (isinstance(data, bytes | bytearray) and isinstance(dtype, HeldDtype) and isinstance(shape, tuple)):
+def _frombuffer(
+    data: object, dtype: object, shape: object, order: object, axes: object = None
+) -> Held:
+    """Stand for `numpy._core.numeric._frombuffer`, which protocol 5 calls: the array shares the
+    memory of `data`."""
+    if not (
+        isinstance(data, bytes | bytearray)
+        and isinstance(dtype, HeldDtype)
+        and isinstance(shape, tuple)
+    ):
         raise CorruptError("expected the bytes, dtype and shape of an array, found something else")
     check_array(shape, dtype.value, data)
     if order == "K" and axes is not None:
@@ -300,15 +366,16 @@ def _frombuffer(data: object, dtype: object, shape: object, order: object, axes:
 def settle(root: object) -> Any:
     """Put what is held into its place, whatever containers it lies in; refuse all that is not data.
 
-    Lists and dicts are changed in place and tuples built anew where needed, so shared and cyclic references stay as
-    they were. Nothing here recurses: a pickle may be nested as deep as it likes.
+    Lists and dicts are changed in place and tuples built anew where needed, so shared and cyclic
+    references stay as they were. Nothing here recurses: a pickle may be nested as deep as it likes.
     """
     return _Settling().run(root)
 
 
 class _Settling:
     def __init__(self) -> None:
-        self._tuples: dict[int, tuple[tuple, tuple]] = {}  # id of the tuple: itself, kept alive, and what becomes of it
+        # id of the tuple: itself, kept alive, and what becomes of it
+        self._tuples: dict[int, tuple[tuple, tuple]] = {}
         self._seen: set[int] = set()
         self._containers: list[Any] = []
 
@@ -334,7 +401,9 @@ class _Settling:
         if isinstance(value, Held):
             return value.settled()
         if kind not in (list, dict, OrderedDict) or (kind is OrderedDict and vars(value)):
-            raise RefusedError(f"holds a {kind.__name__} that is more than data; do not trust the file")
+            raise RefusedError(
+                f"holds a {kind.__name__} that is more than data; do not trust the file"
+            )
         if id(value) not in self._seen:
             self._seen.add(id(value))
             self._containers.append(value)
@@ -354,5 +423,8 @@ class _Settling:
         return self._tuples[id(root)][1]
 
     def _rebuilt(self, value: tuple) -> tuple:
-        parts = [self._tuples[id(part)][1] if type(part) is tuple else self._value(part) for part in value]
+        parts = [
+            self._tuples[id(part)][1] if type(part) is tuple else self._value(part)
+            for part in value
+        ]
         return value if all(a is b for a, b in zip(value, parts, strict=True)) else tuple(parts)

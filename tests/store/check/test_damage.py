@@ -1,4 +1,5 @@
-"""Every byte and every file of a small store damaged in turn: found by verify, never a wrong value when checked."""
+"""Every byte and every file of a small store damaged in turn: found by verify, never a wrong value
+when checked."""
 
 import os
 import shutil
@@ -37,7 +38,9 @@ def flip_bytes(path: Path, patterns: tuple[int, ...], stride: int = 1) -> Counte
     for file, i in places[::stride]:
         for pattern in patterns:
             with flipped(file, i, pattern):
-                reported = whole.judge(f"{file.relative_to(path)}, byte {i}, flipped by {pattern:#04x}")
+                reported = whole.judge(
+                    f"{file.relative_to(path)}, byte {i}, flipped by {pattern:#04x}"
+                )
             counts["reported" if reported else "proven unused"] += 1
     return counts
 
@@ -128,14 +131,17 @@ def swap_files(path: Path, pairs: Callable) -> Counter:
         for one, other in pairs(some):
             if one.read_bytes() != other.read_bytes():
                 swap(one, other)
-                assert whole.judge(f"{one} and {other} swapped"), f"{one} and {other} swapped: not reported"
+                assert whole.judge(f"{one} and {other} swapped"), (
+                    f"{one} and {other} swapped: not reported"
+                )
                 swap(one, other)
                 counts[f"{kind} swapped"] += 1
     return counts
 
 
 def test_some_files_damaged(small_store, tmp_path):
-    """Deleted, truncated, extended, emptied, a directory or a link instead: reported, an error, never a crash."""
+    """Deleted, truncated, extended, emptied, a directory or a link instead: reported, an error,
+    never a crash."""
     counts = in_child(lambda: damage_files(small_store, tmp_path / "elsewhere", 5))
     assert min(counts.values()) >= 8
 
@@ -160,9 +166,12 @@ def test_every_pair_swapped(small_store):
 
 
 def test_what_a_reader_that_does_not_check_is_told(small_store):
-    """Offsets that fall are an error also there, and a row of the id table that can be none is passed over."""
+    """Offsets that fall are an error also there, and a row of the id table that can be none is
+    passed over."""
     with flipped(small_store / "_offsets/t/c/0", 2 * 8, 0x04):  # 4 -> 0
-        assert "expected offsets that never fall" in str(answers(small_store, check=False)["x in 1"])
+        assert "expected offsets that never fall" in str(
+            answers(small_store, check=False)["x in 1"]
+        )
     with flipped(small_store / "_index/0-7/row/c/0", 7, 0x80):
         found = answers(small_store, check=False)
         assert sum(isinstance(found[f"row of {row}"], StoreError) for row in range(len(ROWS))) == 1
@@ -176,7 +185,11 @@ def test_an_error_names_array_shard_chunk_and_rows(small_store, name):
             continue
         shard = int(file.relative_to(small_store).parts[2])
         with flipped(file, 0, 0x01):
-            found = [str(a) for a in answers(small_store, check=True).values() if isinstance(a, StoreError)]
+            found = [
+                str(a)
+                for a in answers(small_store, check=True).values()
+                if isinstance(a, StoreError)
+            ]
             (problem,) = (p for p in verify_store(small_store).problems if p.kind == "damaged")
         assert (problem.column, problem.shard, problem.chunk) == (name, shard, 0)
         first, last = problem.rows

@@ -1,4 +1,5 @@
-"""The truth about a store, mutated at random: an error that says so or the same content, whoever wrote it."""
+"""The truth about a store, mutated at random: an error that says so or the same content, whoever
+wrote it."""
 
 import copy
 import json
@@ -19,14 +20,93 @@ from oracle import bits
 from store import StoreError, TraceStore
 
 SECONDS, GROWTH_BYTES, SPACE_BYTES = 10, 200e6, 8 * 2**30
-NAMES = ["", ".", "..", "../x", "/abs", "a/b", "a\0", "zarr.json", "_tmp", "_offsets/t", "n" * 64, "n" * 70_000, "ñ"]
-NAMES += ["x", "z", "t", "label", "trace_id", "n_rows", "generation", "layers", "\ud800", "x\n", " ", "con", "x@1"]
-ARRAYS = ["label@1", "label@01", "label@" + "9" * 30, "label@../../x", "label@1/../../x", "label@1\n", "/label@1"]
-CODECS = ["zstd", "zstd:99", "gzip", "gzip:-1", "blosc", "blosc:zstd:3:none", "zstd:" + "9" * 5000, "zstd:\u0663", ":"]
+NAMES = [
+    "",
+    ".",
+    "..",
+    "../x",
+    "/abs",
+    "a/b",
+    "a\0",
+    "zarr.json",
+    "_tmp",
+    "_offsets/t",
+    "n" * 64,
+    "n" * 70_000,
+    "ñ",
+]
+NAMES += [
+    "x",
+    "z",
+    "t",
+    "label",
+    "trace_id",
+    "n_rows",
+    "generation",
+    "layers",
+    "\ud800",
+    "x\n",
+    " ",
+    "con",
+    "x@1",
+]
+ARRAYS = [
+    "label@1",
+    "label@01",
+    "label@" + "9" * 30,
+    "label@../../x",
+    "label@1/../../x",
+    "label@1\n",
+    "/label@1",
+]
+CODECS = [
+    "zstd",
+    "zstd:99",
+    "gzip",
+    "gzip:-1",
+    "blosc",
+    "blosc:zstd:3:none",
+    "zstd:" + "9" * 5000,
+    "zstd:\u0663",
+    ":",
+]
 DTYPES = ["utf8", "bfloat16", "bool", "int64", "float64", "object", "<i4", "complex128", "V8"]
-COUNTS = [0, 1, 2, 3, 4, 7, 8, 2**16, 2**18, 2**31, 2**32, 2**40 - 1, 2**40, 2**47, 2**48 - 1, 2**48, 2**63, 10**400]
+COUNTS = [
+    0,
+    1,
+    2,
+    3,
+    4,
+    7,
+    8,
+    2**16,
+    2**18,
+    2**31,
+    2**32,
+    2**40 - 1,
+    2**40,
+    2**47,
+    2**48 - 1,
+    2**48,
+    2**63,
+    10**400,
+]
 NUMBERS = [-1, -(2**63), 0.5, 1.0, -0.0, math.nan, math.inf, 1e300, True, False, None]
-SHAPES = [[], [1] * 70, [2**31], [2**16, 2**15], [2**40], [0], [-1], ["2"], [[2]], 5, {"2": 2}, [2.0], [True]]
+SHAPES = [
+    [],
+    [1] * 70,
+    [2**31],
+    [2**16, 2**15],
+    [2**40],
+    [0],
+    [-1],
+    ["2"],
+    [[2]],
+    5,
+    {"2": 2},
+    [2.0],
+    [True],
+]
 ODD = [
     *NAMES,
     *ARRAYS,
@@ -46,7 +126,11 @@ ODD = [
 
 def places(value: object) -> Iterator[tuple[dict | list, object]]:
     """Every (container, key) inside a JSON value."""
-    for key in list(value) if isinstance(value, dict) else range(len(value) if isinstance(value, list) else 0):
+    for key in (
+        list(value)
+        if isinstance(value, dict)
+        else range(len(value) if isinstance(value, list) else 0)
+    ):
         yield value, key
         yield from places(value[key])
 
@@ -94,15 +178,25 @@ def _scale(record: dict, column: str, factor: int) -> None:
 
 LIES = {
     "an axis called n_rows": lambda r: (_rename_axis(r, "n_rows"), r.update(n_rows=7.0)),
-    "an axis called generation": lambda r: (_rename_axis(r, "generation"), r.update(generation="new")),
+    "an axis called generation": lambda r: (
+        _rename_axis(r, "generation"),
+        r.update(generation="new"),
+    ),
     "an axis called like a run": lambda r: (_rename_axis(r, "n_rows"), r.update(n_rows=-1)),
     "a run from 0.0": lambda r: r.update(runs=[[0.0, 7]], run_sums={"0.0-7": r["run_sums"]["0-7"]}),
     "items without end": lambda r: r["n_items"].update(t=2**47),
     "ids without end": lambda r: r["n_items"].update(trace_id=2**47),
-    "rows without end": lambda r: r.update(n_rows=2**38, runs=[[0, 2**38]], n_items=dict.fromkeys(r["n_items"], 2**47)),
-    "an empty store with items": lambda r: r.update(n_rows=0, runs=[], n_items={"t": 2**47, "trace_id": 2**47}),
+    "rows without end": lambda r: r.update(
+        n_rows=2**38, runs=[[0, 2**38]], n_items=dict.fromkeys(r["n_items"], 2**47)
+    ),
+    "an empty store with items": lambda r: r.update(
+        n_rows=0, runs=[], n_items={"t": 2**47, "trace_id": 2**47}
+    ),
     "an empty store with axes": lambda r: r.update(n_rows=0, runs=[], n_items={"../x": 2**47}),
-    "one item a shard": lambda r: (r["n_items"].update(t=2**47), r["schema"]["x"].update(chunk_items=1, shard_items=1)),
+    "one item a shard": lambda r: (
+        r["n_items"].update(t=2**47),
+        r["schema"]["x"].update(chunk_items=1, shard_items=1),
+    ),
     "a shard too many": lambda r: r["n_items"].update(t=8 * 2**17 + 1),
     "many shards": lambda r: (
         r["n_items"].update(t=2**14),
@@ -112,7 +206,9 @@ LIES = {
     "a million axes": lambda r: r["schema"]["label"].update(item_shape=[1] * 1_000_000),
     "large items": lambda r: r["schema"]["label"].update(item_shape=[2**31]),
     "large ragged items": lambda r: r["schema"]["x"].update(item_shape=[2**29]),
-    "many planes": lambda r: r["schema"]["label"].update(item_shape=[2**31], axis_names=["a"], split=["a"]),
+    "many planes": lambda r: r["schema"]["label"].update(
+        item_shape=[2**31], axis_names=["a"], split=["a"]
+    ),
     "large compressed items": lambda r: r["schema"]["z"].update(item_shape=[2**29]),
     "large chunks": lambda r: _scale(r, "label", 2**37),
     "large compressed chunks": lambda r: _scale(r, "z", 2**35),
@@ -123,7 +219,9 @@ LIES = {
     "tails of another length": lambda r: r["tails"].update(x=[1, 2, 3]),
     "tails of none": lambda r: r.update(tails={}),
     "sums of none": lambda r: r.update(run_sums={}),
-    "a thousand columns": lambda r: r["schema"].update({f"c{i}": r["schema"]["label"] for i in range(1000)}),
+    "a thousand columns": lambda r: r["schema"].update(
+        {f"c{i}": r["schema"]["label"] for i in range(1000)}
+    ),
     "more runs than rows": lambda r: r.update(runs=[[i, i + 1] for i in range(8)]),
     "a deep provenance": lambda r: r.update(provenance={"a": nested(900)}),
     "no text": lambda r: r.update(provenance={"\ud800": "\udfff"}),
@@ -131,17 +229,28 @@ LIES = {
 
 
 def read_all(path: Path) -> list:
-    """All that a reader can be asked, of the first rows of whatever the record promises; StoreErrors among it."""
+    """All that a reader can be asked, of the first rows of whatever the record promises;
+    StoreErrors among it."""
     try:
         store = TraceStore.open(path, check=True)
     except StoreError as error:
         return [error]
     n = min(len(store), 9)
-    questions = [lambda: store.ids[:n], lambda: store.row_of("trace 3 é"), lambda: "absent" in store, store.id_hashes]
+    questions = [
+        lambda: store.ids[:n],
+        lambda: store.row_of("trace 3 é"),
+        lambda: "absent" in store,
+        store.id_hashes,
+    ]
     for name in store.schema.stored:
         questions.append(lambda name=name: bits(store.lengths(name)))
-        questions += [lambda name=name, row=row: bits(store[row].store.read_value(name, row)) for row in range(n)]
-        questions.append(lambda name=name: [bits(row[name]) for row in store.read(range(n), [name])])
+        questions += [
+            lambda name=name, row=row: bits(store[row].store.read_value(name, row))
+            for row in range(n)
+        ]
+        questions.append(
+            lambda name=name: [bits(row[name]) for row in store.read(range(n), [name])]
+        )
     found = [len(store)]
     for ask in questions:
         try:
@@ -152,7 +261,8 @@ def read_all(path: Path) -> list:
 
 
 class Fuzz:
-    """Judges a store with another record, in a process that may not grow, hang, or look outside the store."""
+    """Judges a store with another record, in a process that may not grow, hang, or look outside the
+    store."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.text, self.counts = path, (path / "zarr.json").read_bytes(), Counter()
@@ -169,7 +279,8 @@ class Fuzz:
             self.opened.append(os.fspath(arguments[0]) if not isinstance(arguments[0], int) else "")
 
     def judge(self, signed: bool) -> None:
-        """Read everything and verify; the same content, or an error (or, if the checksum is right, a report)."""
+        """Read everything and verify; the same content, or an error (or, if the checksum is right,
+        a report)."""
         self.opened.clear()
         signal.alarm(SECONDS)
         report, found = verified(self.path), read_all(self.path)
@@ -181,7 +292,13 @@ class Fuzz:
         wrong = any(isinstance(answer, StoreError) for answer in found)
         reported = isinstance(report, StoreError) or bool(report.problems)
         assert same or wrong or (signed and reported)
-        self.counts["same content" if same else "refused" if isinstance(found[0], StoreError) else "error later"] += 1
+        self.counts[
+            "same content"
+            if same
+            else "refused"
+            if isinstance(found[0], StoreError)
+            else "error later"
+        ] += 1
 
 
 def _resident() -> int:
@@ -190,7 +307,8 @@ def _resident() -> int:
 
 def _is_inside(name: object, path: Path) -> bool:
     full = Path(os.path.normpath(os.fsdecode(name)))
-    return any(full.is_relative_to(allowed) for allowed in (path, sys.prefix, sys.base_prefix))  # Python's own modules
+    # Python's own modules
+    return any(full.is_relative_to(allowed) for allowed in (path, sys.prefix, sys.base_prefix))
 
 
 def _too_late(*_: object) -> None:
@@ -203,7 +321,9 @@ def fuzz_records(path: Path, seeds: range) -> Counter:
     for seed in seeds:
         (path / "zarr.json").write_bytes(fuzz.text)
         try:
-            edit_record(path, lambda record, seed=seed: mutate(record, np.random.default_rng([1, seed])))
+            edit_record(
+                path, lambda record, seed=seed: mutate(record, np.random.default_rng([1, seed]))
+            )
         except RecursionError:
             continue
         _judge(fuzz, signed=True, seed=seed)
@@ -261,7 +381,8 @@ def test_nested_without_end(small_store):
 
 
 def test_some_records_mutated(small_store):
-    """With a right checksum: hostile names, shapes, numbers, runs and tails end in an error or a report."""
+    """With a right checksum: hostile names, shapes, numbers, runs and tails end in an error or a
+    report."""
     counts = in_child(lambda: fuzz_records(small_store, range(750)))
     assert counts["refused"] > 500
 

@@ -31,7 +31,8 @@ def assert_rows(path, kept):
 
 
 def leave_crash(path):
-    """What a writer that was killed leaves: a shard and a run too many, a working file, metadata ahead."""
+    """What a writer that was killed leaves: a shard and a run too many, a working file, metadata
+    ahead."""
     (path / "_tmp").mkdir()
     (path / "_tmp/tokens.shard").write_bytes(b"half")
     (path / "label/c/7").write_bytes(b"too many")
@@ -77,7 +78,9 @@ def test_a_whole_store_stays_as_it_is(path, capsys):
         assert content(path.parent) == before
 
 
-@pytest.mark.parametrize("damage", [leave_crash, lose_metadata, damage_ids, damage_checksums, damage_rows])
+@pytest.mark.parametrize(
+    "damage", [leave_crash, lose_metadata, damage_ids, damage_checksums, damage_rows]
+)
 def test_without_yes_nothing_changes(path, capsys, damage):
     damage(path)
     before = content(path.parent)
@@ -89,7 +92,8 @@ def test_without_yes_nothing_changes(path, capsys, damage):
 
 @pytest.mark.parametrize("fault", MENDED)
 def test_what_no_row_is_lost_for(path, capsys, fault):
-    """Leftovers are cleared, metadata and the id table written again; nothing is put beside the store."""
+    """Leftovers are cleared, metadata and the id table written again; nothing is put beside the
+    store."""
     damage, told = MENDED[fault]
     damage(path)
     report = verify_store(path)
@@ -109,13 +113,17 @@ def test_files_of_others_are_left_alone(path, capsys):
     assert "2 files that no writer of a store makes, to be left alone" in repair(capsys, path)[1]
     repair(capsys, path, "--yes")
     assert verify_store(path).leftovers == []
-    assert {problem.file for problem in verify_store(path).problems} == {"notes.txt", "label/mine/data.bin"}
+    assert {problem.file for problem in verify_store(path).problems} == {
+        "notes.txt",
+        "label/mine/data.bin",
+    }
     assert (path / "label/mine/data.bin").read_text() == (path / "notes.txt").read_text() == "mine"
     assert list(TraceStore.open(path, check=True).ids) == [trace_id for trace_id, _ in ROWS]
 
 
 def test_damaged_rows_are_dropped_and_listed(path, capsys):
-    """All others stay bit for bit and in order; the old store is kept; the new one tells where it comes from."""
+    """All others stay bit for bit and in order; the old store is kept; the new one tells where it
+    comes from."""
     damage_rows(path)
     leave_crash(path)
     old, before = TraceStore.open(path), content(path)
@@ -128,7 +136,9 @@ def test_damaged_rows_are_dropped_and_listed(path, capsys):
     assert_rows(path, [row for row in range(17) if row not in dropped])
     listed = path.with_name("s.zarr.dropped.txt").read_text()
     head = f"# 8 of 17 traces of {old.uuid}, generation {old.generation}: row, id\n"
-    assert listed == head + "".join(f"{row}\t{json.dumps(ROWS[row][0], ensure_ascii=False)}\n" for row in dropped)
+    assert listed == head + "".join(
+        f"{row}\t{json.dumps(ROWS[row][0], ensure_ascii=False)}\n" for row in dropped
+    )
     kept = TraceStore.open(path.with_name("s.zarr.damaged"))
     assert (kept.uuid, kept.generation) == (old.uuid, old.generation)
     now = content(kept.path)
@@ -138,14 +148,20 @@ def test_damaged_rows_are_dropped_and_listed(path, capsys):
     assert new.provenance.items() >= old.provenance.items()
     assert new.provenance["repaired"].items() >= told.items()
     assert new.uuid != old.uuid
-    assert sorted(e.name for e in path.parent.iterdir()) == ["s.zarr", "s.zarr.damaged", "s.zarr.dropped.txt"]
+    assert sorted(e.name for e in path.parent.iterdir()) == [
+        "s.zarr",
+        "s.zarr.damaged",
+        "s.zarr.dropped.txt",
+    ]
 
 
 def test_a_column_is_dropped_in_place_of_its_rows(path, capsys):
     """What else is damaged costs what it costs; without anything else, nothing is copied."""
     damage_rows(path)
     out = repair(capsys, path)[1]
-    assert "5 of them because of column 'label' (--drop-columns label drops that one instead)" in out
+    assert (
+        "5 of them because of column 'label' (--drop-columns label drops that one instead)" in out
+    )
     damaged = shutil.copytree(path, path.with_name("t.zarr"))
     status, out, _ = repair(capsys, path, "--drop-columns", "label,states", "--yes")
     assert (status, out.splitlines()[-1]) == (0, f"{path}: repaired, 17 traces")
@@ -157,7 +173,9 @@ def test_a_column_is_dropped_in_place_of_its_rows(path, capsys):
         assert verify_store(store).problems == []
         for trace, (trace_id, row) in zip(found, ROWS[n_lost:], strict=True):
             assert trace.id == trace_id
-            assert_same_row(trace, {name: value for name, value in row.items() if name not in dropped})
+            assert_same_row(
+                trace, {name: value for name, value in row.items() if name not in dropped}
+            )
     assert repair(capsys, path, "--drop-columns", "nothing", "--yes")[0] == 2
 
 
@@ -213,7 +231,10 @@ def test_lost_checksums_of_compressed_chunks_lose_no_row(path, capsys):
     """What a chunk's own checksum vouches for is kept, and recorded again."""
     flip(path / "_checksums/zipped/c/0/0")
     flip(path / "_checksums/planes/c/0/0", 4)
-    assert "checksums lost for 2 files; what they hold is taken as it is, into a new store" in repair(capsys, path)[1]
+    assert (
+        "checksums lost for 2 files; what they hold is taken as it is, into a new store"
+        in repair(capsys, path)[1]
+    )
     assert repair(capsys, path, "--yes")[0] == 0
     assert_rows(path, range(17))
 
@@ -227,7 +248,10 @@ def test_a_second_repair_does_not_take_the_place_of_the_first(path, capsys):
     before = content(path.parent)
     status, _, err = repair(capsys, path, "--yes")
     assert (status, err.count("\n")) == (2, 1)
-    assert "s.zarr.damaged: expected a new path for the damaged store, found something; move it away" in err
+    assert (
+        "s.zarr.damaged: expected a new path for the damaged store, found something; move it away"
+        in err
+    )
     assert content(path.parent) == before
     path.with_name("s.zarr.damaged").rename(path.with_name("elsewhere"))
     assert repair(capsys, path, "--yes")[0] == 0

@@ -20,8 +20,15 @@ EVERY = Schema(
         for dtype in DTYPES
         for kind, options in {
             "raw": {"axis": "t"} if dtype != "utf8" else {},
-            "fixed": {"item_shape": (3,), "codec": "zstd"} if dtype != "utf8" else {"codec": "gzip:1"},
-            "split": {"item_shape": (2, 3), "axis_names": ("layers", "heads"), "split": ("heads",), "codec": "blosc"},
+            "fixed": {"item_shape": (3,), "codec": "zstd"}
+            if dtype != "utf8"
+            else {"codec": "gzip:1"},
+            "split": {
+                "item_shape": (2, 3),
+                "axis_names": ("layers", "heads"),
+                "split": ("heads",),
+                "codec": "blosc",
+            },
         }.items()
         if not (dtype == "utf8" and kind == "split")
     }
@@ -70,17 +77,34 @@ DAMAGE = {
     "an id": (lambda p: flip(p / "trace_id/c/0", 6), ("damaged", "trace_id", 0, 0)),
     "a table": (lambda p: flip(p / "attn_mean/c/0/0", -9), ("damaged", "attn_mean", 0, None)),
     "a missing shard": (lambda p: (p / "tokens/c/1").unlink(), ("damaged", "tokens", 1, None)),
-    "a truncated shard": (lambda p: (p / "label/c/0").write_bytes(b""), ("damaged", "label", 0, None)),
+    "a truncated shard": (
+        lambda p: (p / "label/c/0").write_bytes(b""),
+        ("damaged", "label", 0, None),
+    ),
     "offsets": (lambda p: flip(p / "_offsets/pairs/c/0", 8), ("damaged", None, 0, 0)),
-    "checksums": (lambda p: flip(p / "_checksums/states/c/0/0", -1), ("unverifiable", "states", 0, None)),
+    "checksums": (
+        lambda p: flip(p / "_checksums/states/c/0/0", -1),
+        ("unverifiable", "states", 0, None),
+    ),
     "an id table": (lambda p: flip(next(p.glob("_index/*/hash/c/0"))), ("index", None, None, None)),
     "metadata": (lambda p: (p / "flag/zarr.json").write_text("{}"), ("document", None, None, None)),
     "no metadata": (lambda p: (p / "_index/zarr.json").unlink(), ("document", None, None, None)),
     "a strange file": (lambda p: (p / "notes.txt").write_text(""), ("leftover", None, None, None)),
     "a link": (lambda p: (p / "elsewhere").symlink_to("/tmp"), ("leftover", None, None, None)),  # noqa: S108
-    "a link that hangs": (lambda p: (p / "label/c/7").symlink_to("/nowhere"), ("leftover", None, None, None)),
+    "a link that hangs": (
+        lambda p: (p / "label/c/7").symlink_to("/nowhere"),
+        ("leftover", None, None, None),
+    ),
 }
-ONLY_CHUNKS = ("a raw chunk", "a plane", "a compressed chunk", "a fixed column", "a text", "an id", "offsets")
+ONLY_CHUNKS = (
+    "a raw chunk",
+    "a plane",
+    "a compressed chunk",
+    "a fixed column",
+    "a text",
+    "an id",
+    "offsets",
+)
 
 
 def kind_of(problem):
@@ -98,10 +122,16 @@ def test_every_kind_of_damage_is_listed_where_it_is(path, fault):
     damage(path)
     found = problems(path)
     assert expected in map(where, found)
-    assert fault != "checksums" or {p.kind for p in found} == {"unverifiable"}  # not what they are of
-    assert all(problem.file in str(problem) or problem.shard is not None or problem.rows for problem in found)
+    # not what they are of
+    assert fault != "checksums" or {p.kind for p in found} == {"unverifiable"}
+    assert all(
+        problem.file in str(problem) or problem.shard is not None or problem.rows
+        for problem in found
+    )
     for problem in found:
-        assert problem.kind not in ("damaged", "index") or 0 <= problem.rows[0] <= problem.rows[1] < len(ROWS)
+        assert problem.kind not in ("damaged", "index") or 0 <= problem.rows[0] <= problem.rows[
+            1
+        ] < len(ROWS)
     assert (expected in map(where, problems(path, quick=True))) == (fault not in ONLY_CHUNKS)
 
 
@@ -110,19 +140,26 @@ def test_the_rows_named_are_those_with_the_bytes(path):
     flip(path / "tokens/c/0", 4 * 5)
     flip(path / "label/c/0", 7)
     lengths = [len(row["tokens"]) for _, row in ROWS]
-    holds = [i for i in range(len(ROWS)) if lengths[i] and sum(lengths[:i]) < 8 and sum(lengths[: i + 1]) > 4]
+    holds = [
+        i
+        for i in range(len(ROWS))
+        if lengths[i] and sum(lengths[:i]) < 8 and sum(lengths[: i + 1]) > 4
+    ]
     rows = {problem.column: problem.rows for problem in problems(path)}
     assert rows == {"tokens": (holds[0], holds[-1]), "label": (5, 9)}
 
 
 def test_all_damage_is_listed_in_one_run(path, capsys):
-    """Every fault of the list above that leaves the others to be seen; text and JSON say the same."""
+    """Every fault of the list above that leaves the others to be seen; text and JSON say the
+    same."""
     for fault, (damage, _) in DAMAGE.items():
         if fault not in ("a truncated shard", "an id table"):
             damage(path)
     report = verify_store(path)
     assert set(map(where, report.problems)) >= {
-        expected for fault, (_, expected) in DAMAGE.items() if fault not in ("a truncated shard", "an id table")
+        expected
+        for fault, (_, expected) in DAMAGE.items()
+        if fault not in ("a truncated shard", "an id table")
     }
     status, out, _ = run(capsys, path)
     assert status == 1
@@ -131,7 +168,9 @@ def test_all_damage_is_listed_in_one_run(path, capsys):
     status, out, _ = run(capsys, path, "--verbose")
     assert status == 1
     assert out.splitlines()[1:] == list(map(str, report.problems))
-    assert [problem.kind for problem in report.problems] == sorted(map(kind_of, report.problems), key=KINDS.index)
+    assert [problem.kind for problem in report.problems] == sorted(
+        map(kind_of, report.problems), key=KINDS.index
+    )
     status, out, _ = run(capsys, path, "--json")
     assert status == 1
     assert json.loads(out) == {"store": str(path)} | json.loads(json.dumps(report.to_json()))
@@ -149,8 +188,13 @@ def test_a_whole_store_is_status_0(path, capsys):
 
 
 def test_no_store_is_status_2(path, tmp_path, capsys):
-    (path / "zarr.json").write_text((path / "zarr.json").read_text().replace('"n_rows": 17', '"n_rows": 16'))
-    for store, message in ((tmp_path / "nothing", "expected a trace store"), (path, "expected checksum")):
+    (path / "zarr.json").write_text(
+        (path / "zarr.json").read_text().replace('"n_rows": 17', '"n_rows": 16')
+    )
+    for store, message in (
+        (tmp_path / "nothing", "expected a trace store"),
+        (path, "expected checksum"),
+    ):
         status, out, err = run(capsys, store)
         assert (status, out, err.count("\n")) == (2, "", 1)
         assert message in err
@@ -183,7 +227,8 @@ class Dies(Files):
 
 @pytest.fixture
 def killed(path):
-    """The store as a writer leaves it that is killed in a commit: files too many, and metadata ahead of the commit."""
+    """The store as a writer leaves it that is killed in a commit: files too many, and metadata
+    ahead of the commit."""
     writer = StoreWriter.open(path)
     for trace_id, row in make_rows(SCHEMA, 30, seed=7):
         writer.append(f"new {trace_id}", row)
@@ -213,7 +258,12 @@ def test_what_a_killed_writer_left_is_no_problem(killed, capsys):
     assert (status, out.splitlines()[1:]) == (0, list(map(str, report.leftovers)))
     status, out, _ = run(capsys, killed, "--json")
     shown = json.loads(out)
-    assert (status, shown["whole"], shown["problems"], len(shown["leftovers"])) == (0, True, [], len(report.leftovers))
+    assert (status, shown["whole"], shown["problems"], len(shown["leftovers"])) == (
+        0,
+        True,
+        [],
+        len(report.leftovers),
+    )
     StoreWriter.open(killed).close()
     assert problems(killed) == []
 
@@ -242,7 +292,9 @@ def test_a_shard_too_many_is_what_a_writer_left(path):
     (path / "label/c/9").write_text("")
     report = verify_store(path)
     assert report.problems == []
-    assert list(map(str, report.leftovers)) == ["interrupted: label/c/9: a file of an interrupted write"]
+    assert list(map(str, report.leftovers)) == [
+        "interrupted: label/c/9: a file of an interrupted write"
+    ]
     assert report.headline() == "whole; 1 file of an interrupted write that the next writer removes"
 
 
@@ -263,7 +315,8 @@ def test_a_writer_that_is_closed_leaves_nothing(path):
 
 
 def test_equal_problems_are_one_line_with_their_count():
-    """They differ in numbers, checksums and rows only; other columns and other kinds are lines of their own."""
+    """They differ in numbers, checksums and rows only; other columns and other kinds are lines of
+    their own."""
     sums = ["0a1b2c3d", "ffffffff", "12345678"]
     found = [
         Problem(
@@ -278,8 +331,13 @@ def test_equal_problems_are_one_line_with_their_count():
         for name in ("layer_1", "layer_2")
         for i in range(3)
     ]
-    strange = [Problem("leftover", f"{name}.txt", f"{name}.txt: expected no file, found one") for name in "abc"]
-    alone = Problem("document", "label/zarr.json", "label/zarr.json: expected an object, found list")
+    strange = [
+        Problem("leftover", f"{name}.txt", f"{name}.txt: expected no file, found one")
+        for name in "abc"
+    ]
+    alone = Problem(
+        "document", "label/zarr.json", "label/zarr.json: expected an object, found list"
+    )
     assert Report(1, 9, [*found, alone, *strange]).lines() == [
         f"{found[0]} (and 2 like it, rows 0 to 3 in all)",
         f"{found[3]} (and 2 like it, rows 0 to 3 in all)",
@@ -301,7 +359,8 @@ def test_damage_that_zarr_python_would_not_tell(path):
 
 @pytest.mark.parametrize("column", ["zipped", "planes"])
 def test_a_lost_checksum_of_a_compressed_chunk_is_no_damage_of_it(path, column):
-    """Its own checksum is right, and most in its shard have the recorded ones; of a raw chunk nobody can tell."""
+    """Its own checksum is right, and most in its shard have the recorded ones; of a raw chunk
+    nobody can tell."""
     flip(path / f"_checksums/{column}/c/0/0")
     (problem,) = problems(path)
     assert where(problem) == ("unverifiable", column, 0, 0)
@@ -325,7 +384,9 @@ def test_arrays_that_another_client_added_are_not_ours_to_remove(tmp_path):
     path = tmp_path / "s.zarr"
     with StoreWriter.create(path, Schema({"x": Column("int32")})) as writer:
         writer.append("a", {"x": 1})
-    mine = zarr.open_group(path, mode="a").create_array("my_embeddings", shape=(1, 4), dtype="float32")
+    mine = zarr.open_group(path, mode="a").create_array(
+        "my_embeddings", shape=(1, 4), dtype="float32"
+    )
     mine[:] = 7
     shutil.copytree(path / "x", path / "y")
     metadata = json.loads((path / "y" / "zarr.json").read_text())

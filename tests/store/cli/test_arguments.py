@@ -29,7 +29,8 @@ def parsers(parser):
 
 
 def test_a_tilde_is_the_home_directory(home):
-    """At the start alone, and of users that exist, as in a shell; nothing else of a text changes."""
+    """At the start alone, and of users that exist, as in a shell; nothing else of a text
+    changes."""
     assert path("~/a.zarr") == home / "a.zarr"
     assert path("~") == home
     assert path("a/~/b") == Path("a/~/b")
@@ -65,7 +66,9 @@ def test_commands_find_what_lies_in_the_home_directory(home, capsys):
 def test_a_model_and_sources_may_be_in_the_home_directory(home):
     """Which are no paths always: a name on the Hub, a pattern."""
     parse = build_parser().parse_args
-    assert parse(["extract", "o", "--model", "~/model", "--questions", "~/q"]).model == f"{home}/model"
+    assert (
+        parse(["extract", "o", "--model", "~/model", "--questions", "~/q"]).model == f"{home}/model"
+    )
     assert parse(["import", "o", "~/old/*.pkl", "new/"]).sources == [f"{home}/old/*.pkl", "new/"]
 
 

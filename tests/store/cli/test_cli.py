@@ -41,7 +41,12 @@ def assert_same_numbers(shown, value):
 def test_get_as_text_shows_chosen_columns(store_path, capsys):
     status, out, _ = run(capsys, "get", store_path, "trace 3 é", "--columns", "label,tokens")
     assert status == 0
-    assert [line.split(":")[0] for line in out.splitlines() if ":" in line] == ["trace_id", "row", "label", "tokens"]
+    assert [line.split(":")[0] for line in out.splitlines() if ":" in line] == [
+        "trace_id",
+        "row",
+        "label",
+        "tokens",
+    ]
 
 
 def test_info_tells_what_is_there(store_path, capsys):
@@ -74,7 +79,9 @@ def test_a_mistake_is_one_line_and_status_2(store_path, capsys, arguments, messa
 
 @pytest.mark.parametrize("arguments", [["--help"], ["get", "--help"], []])
 def test_help_and_usage(arguments):
-    done = subprocess.run([sys.executable, "-m", "store", *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "store", *arguments], capture_output=True, text=True, check=False
+    )
     assert done.returncode == (0 if arguments else 2)
     assert "Traceback" not in done.stderr
     assert done.stdout.startswith("usage: python -m store") == bool(arguments)

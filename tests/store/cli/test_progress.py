@@ -54,7 +54,10 @@ def test_the_speed_is_that_of_this_process():
 def test_bytes_have_a_speed():
     events = [(0, (0, 10**9)), (60, (6 * 10**8, 10**9))]
     shown = lines_of(
-        events, io.StringIO(), share=lambda done: done[0] / done[1], text=lambda done: f"{done[0] / 1e9} GB"
+        events,
+        io.StringIO(),
+        share=lambda done: done[0] / done[1],
+        text=lambda done: f"{done[0] / 1e9} GB",
     )
     assert shown == "0.6 GB, 10.0 MB/s, 60%, 0:00:40 left\n"
 
@@ -65,11 +68,17 @@ def test_a_short_command_prints_nothing():
 
 def test_a_terminal_has_one_line_that_is_cleared():
     """It changes a few times a second, and shows no speed."""
-    shown = lines_of([(0.1, 1), (0.3, 2), (0.4, 3), (0.6, 4)], Terminal(), share=lambda done: done / 8)
+    shown = lines_of(
+        [(0.1, 1), (0.3, 2), (0.4, 3), (0.6, 4)], Terminal(), share=lambda done: done / 8
+    )
     assert shown == "\r\033[K2 traces, 25%, 0:00:01 left\r\033[K4 traces, 50%, 0:00:01 left\r\033[K"
 
 
-@pytest.mark.parametrize("n, expected", [(0, "0 stores"), (1, "1 store"), (2, "2 stores"), (12345, "12,345 stores")])
+@pytest.mark.parametrize(
+    "n, expected", [(0, "0 stores"), (1, "1 store"), (2, "2 stores"), (12345, "12,345 stores")]
+)
 def test_counts_know_one_from_many(n, expected):
     assert count(n, "store") == expected
-    assert count(n, "query", "queries") == expected.replace("stores", "queries").replace("store", "query")
+    assert count(n, "query", "queries") == expected.replace("stores", "queries").replace(
+        "store", "query"
+    )

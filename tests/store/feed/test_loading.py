@@ -1,4 +1,5 @@
-"""TraceLoader and TraceDataset: order, workers of every kind, exact resume, errors in the caller."""
+"""TraceLoader and TraceDataset: order, workers of every kind, exact resume, errors in the
+caller."""
 
 import json
 import threading
@@ -57,8 +58,12 @@ def test_drop_last(store_path):
 
 
 @pytest.mark.parametrize("stop", range(7))
-@pytest.mark.parametrize("batch_size, num_workers, world_size", [(7, 0, 1), (3, 2, 1), (5, 1, 2), (1, 0, 3)])
-def test_resuming_at_any_step_delivers_the_rest_once(store_path, stop, batch_size, num_workers, world_size):
+@pytest.mark.parametrize(
+    "batch_size, num_workers, world_size", [(7, 0, 1), (3, 2, 1), (5, 1, 2), (1, 0, 3)]
+)
+def test_resuming_at_any_step_delivers_the_rest_once(
+    store_path, stop, batch_size, num_workers, world_size
+):
     """With another batch size, other workers and ranks; the epoch after it is complete again."""
     first = TraceLoader(store_path, ["label"], 6, shuffle=True, seed=2, num_workers=2)
     batches = iter(first)
@@ -68,7 +73,14 @@ def test_resuming_at_any_step_delivers_the_rest_once(store_path, stop, batch_siz
     rest = []
     for rank in range(world_size):
         loader = TraceLoader(
-            store_path, ["label"], batch_size, True, 2, num_workers=num_workers, rank=rank, world_size=world_size
+            store_path,
+            ["label"],
+            batch_size,
+            True,
+            2,
+            num_workers=num_workers,
+            rank=rank,
+            world_size=world_size,
         )
         loader.load_state_dict(state)
         loader.set_epoch(state["epoch"])
@@ -108,10 +120,12 @@ def test_an_error_in_a_worker_is_raised_in_the_caller(broken_path, num_workers):
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_batches_before_the_damage_arrive(broken_path, rows, num_workers):
-    """Reading ahead of a missing shard raises nothing; the read that needs it names the rows that are lost."""
+    """Reading ahead of a missing shard raises nothing; the read that needs it names the rows that
+    are lost."""
     (broken_path / "tokens/c/1").unlink()
     lengths = np.cumsum([len(row["tokens"]) for _, row in rows])
-    whole = int(np.searchsorted(lengths, 16, side="right"))  # rows that lie in the first shard of 16 items
+    # rows that lie in the first shard of 16 items
+    whole = int(np.searchsorted(lengths, 16, side="right"))
     batches = iter(TraceLoader(broken_path, ["tokens"], 1, num_workers=num_workers))
     for i in range(whole):
         assert next(batches)["tokens"].values.tolist() == rows[i][1]["tokens"].tolist()
@@ -182,7 +196,9 @@ def test_a_state_of_other_rows_is_refused(store_path):
     with pytest.raises(ValueError, match="expected rows"):
         TraceLoader(store_path, rows=range(10, 20)).load_state_dict(state)
     with pytest.raises(ValueError, match="expected position from 0 to 10, found None"):
-        TraceLoader(store_path, rows=range(10)).load_state_dict({k: v for k, v in state.items() if k != "position"})
+        TraceLoader(store_path, rows=range(10)).load_state_dict(
+            {k: v for k, v in state.items() if k != "position"}
+        )
 
 
 def test_no_columns_are_rows_alone(store_path):

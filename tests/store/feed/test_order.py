@@ -37,7 +37,9 @@ def test_ranks_share_one_order(world_size):
     shares = [list(GlobalShuffleSampler(23, 1, rank, world_size)) for rank in range(world_size)]
     turns = [share[i] for i in range(23) for share in shares if i < len(share)]
     assert turns == permutation(23, 1, 0).tolist()
-    assert [len(GlobalShuffleSampler(23, 1, r, world_size)) for r in range(world_size)] == list(map(len, shares))
+    assert [len(GlobalShuffleSampler(23, 1, r, world_size)) for r in range(world_size)] == list(
+        map(len, shares)
+    )
 
 
 def test_sampler_changes_with_the_epoch():
@@ -69,7 +71,8 @@ def test_the_keyed_permutation_visits_every_row_once(n, seed):
 
 @pytest.mark.parametrize("n", [10**8, 10**12, 2**62])
 def test_the_keyed_permutation_of_many_rows_needs_no_list(n):
-    """A few positions anywhere, each in range, all different, and the same whether asked for together or alone."""
+    """A few positions anywhere, each in range, all different, and the same whether asked for
+    together or alone."""
     positions = np.unique(np.random.default_rng(0).integers(0, n, 10_000))
     rows = keyed_rows(positions, n, KEYS)
     assert rows.min() >= 0
@@ -100,7 +103,8 @@ def test_the_keyed_permutation_is_a_global_shuffle():
 
 
 def test_many_rows_are_ordered_without_a_list(monkeypatch):
-    """Beyond the limit, loaders and samplers use the keyed permutation; below it, the drawn list."""
+    """Beyond the limit, loaders and samplers use the keyed permutation; below it, the drawn
+    list."""
     listed = permutation(300, 5, 2)
     monkeypatch.setattr(order_module, "LISTED_ROWS", 299)
     keyed = permutation(300, 5, 2)
@@ -111,7 +115,12 @@ def test_many_rows_are_ordered_without_a_list(monkeypatch):
     assert list(sampler) == keyed[1::3].tolist()
 
 
-@given(n=st.integers(0, 50), batch_size=st.integers(1, 9), start=st.integers(0, 50), world_size=st.integers(1, 3))
+@given(
+    n=st.integers(0, 50),
+    batch_size=st.integers(1, 9),
+    start=st.integers(0, 50),
+    world_size=st.integers(1, 3),
+)
 def test_batches_cut_the_order(n, batch_size, start, world_size):
     """Against slicing of the list; with `rows`, the order is of them."""
     wanted = (permutation(n, 1, 0) * 2)[start::world_size].tolist()

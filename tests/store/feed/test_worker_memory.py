@@ -71,7 +71,9 @@ def assert_whole(batches, rows):
 
 
 def arenas_mapped():
-    return sum("memfd:trace-store" in line for line in Path("/proc/self/maps").read_text().splitlines())
+    return sum(
+        "memfd:trace-store" in line for line in Path("/proc/self/maps").read_text().splitlines()
+    )
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
@@ -87,7 +89,8 @@ def test_held_batches_keep_their_bytes(large_path, large_rows, method):
 
 
 def test_memory_is_used_again_when_the_last_tensor_is_gone(large_path):
-    """A slice keeps its batch's memory; later batches take the places of those that were dropped."""
+    """A slice keeps its batch's memory; later batches take the places of those that were
+    dropped."""
     loader = loader_of(large_path, 1, persistent_workers=True)
     places = set()
     kept = next(iter(loader))["x"].values[3:5]
@@ -112,7 +115,11 @@ def test_copies_and_pickles_of_a_received_batch_are_their_own(large_path, large_
 
 
 def only_x(batch):
-    return batch[0]["x"].clone() if isinstance(batch, list) else {"x": batch["x"].values, "twice": [batch, batch]}
+    return (
+        batch[0]["x"].clone()
+        if isinstance(batch, list)
+        else {"x": batch["x"].values, "twice": [batch, batch]}
+    )
 
 
 def test_a_collate_function_of_ones_own(large_path, large_rows):
@@ -144,7 +151,9 @@ def test_batches_outlive_a_killed_worker(large_path, large_rows):
         list(loader)
 
 
-def test_without_access_to_the_parent_batches_travel_as_torch_sends_them(large_path, large_rows, monkeypatch):
+def test_without_access_to_the_parent_batches_travel_as_torch_sends_them(
+    large_path, large_rows, monkeypatch
+):
     monkeypatch.setattr(shared, "_parent_reads_us", lambda: False)
     before = arenas_mapped()
     assert_whole(list(loader_of(large_path, multiprocessing_context="fork")), large_rows)
@@ -158,7 +167,9 @@ def test_a_full_arena_falls_back_to_ordinary_memory(monkeypatch):
     for i, array in enumerate(held):
         array[:] = i
     assert [int(array.max()) for array in held] == list(range(6))
-    assert [arena.send(torch.from_numpy(array)) is not None for array in held] == [True] * 3 + [False] * 3
+    assert [arena.send(torch.from_numpy(array)) is not None for array in held] == [True] * 3 + [
+        False
+    ] * 3
 
 
 def test_a_block_is_given_out_again_when_neither_side_holds_it():
@@ -171,7 +182,8 @@ def test_a_block_is_given_out_again_when_neither_side_holds_it():
     assert arena.send(torch.from_numpy(first)) is None
 
     def given(n):
-        """Addresses of n arrays at once: more than there are other blocks, where a free one must be among them."""
+        """Addresses of n arrays at once: more than there are other blocks, where a free one must be
+        among them."""
         return {array.ctypes.data for array in [arena.empty(size, kind) for _ in range(n)]}
 
     arena.sent[place.block] = 0  # the parent let go first
@@ -216,7 +228,9 @@ def test_a_worker_may_keep_its_batches(large_path, large_rows):
     loader = DataLoader(Remembering(large_path), BATCH_SIZE, num_workers=1, persistent_workers=True)
     for _ in range(3):
         for i, batch in enumerate(loader):
-            expected = np.concatenate([row["x"] for row in large_rows[BATCH_SIZE * i :][:BATCH_SIZE]])
+            expected = np.concatenate(
+                [row["x"] for row in large_rows[BATCH_SIZE * i :][:BATCH_SIZE]]
+            )
             assert bits(batch["x"].values) == expected.tobytes()
 
 
@@ -288,5 +302,9 @@ def test_small_rows_gathered_in_a_worker_come_through_the_arena(tmp_path):
 
 
 def arena_addresses():
-    lines = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:trace-store" in line]
+    lines = [
+        line
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if "memfd:trace-store" in line
+    ]
     return [range(*(int(part, 16) for part in line.split()[0].split("-"))) for line in lines]

@@ -1,4 +1,5 @@
-"""What other Zarr clients are told: where columns are, what they mean, and dimensions that xarray accepts."""
+"""What other Zarr clients are told: where columns are, what they mean, and dimensions that xarray
+accepts."""
 
 import json
 
@@ -32,21 +33,42 @@ def sizes_of(schema):
 
 
 def assert_xarray_accepts(schema):
-    """No dimension is called like an array, no name has two sizes, and no array has a name twice."""
+    """No dimension is called like an array, no name has two sizes, and no array has a name
+    twice."""
     sizes = sizes_of(schema)
-    assert not sizes.keys() & {*schema.stored, *(schema.layout(name).path for name in schema.stored)}
+    assert not sizes.keys() & {
+        *schema.stored,
+        *(schema.layout(name).path for name in schema.stored),
+    }
     assert all(len(found) == 1 for found in sizes.values())
     assert all(len(set(info.names)) == len(info.names) for info in array_infos(schema).values())
-    assert not {info.names[0] for path, info in array_infos(schema).items() if path.startswith("_")} & set(schema.axes)
+    assert not {
+        info.names[0] for path, info in array_infos(schema).items() if path.startswith("_")
+    } & set(schema.axes)
 
 
 NAMES = st.sampled_from(
-    ["rows", "rows_", "t", "t_items", "t_items_", "t_bytes", "layers", "a", "a_layers", "a_axis0", "axis0", "offsets"]
+    [
+        "rows",
+        "rows_",
+        "t",
+        "t_items",
+        "t_items_",
+        "t_bytes",
+        "layers",
+        "a",
+        "a_layers",
+        "a_axis0",
+        "axis0",
+        "offsets",
+    ]
 )
 COLUMNS = st.one_of(
     st.just(Column("utf8")),
     st.builds(
-        lambda axis, shape, names: Column("int8", shape, axis, names[: len(shape)] if names else ()),
+        lambda axis, shape, names: Column(
+            "int8", shape, axis, names[: len(shape)] if names else ()
+        ),
         st.none() | NAMES,
         st.lists(st.integers(1, 3), max_size=2),
         st.none() | st.lists(NAMES, min_size=2, max_size=2, unique=True),
@@ -62,7 +84,8 @@ def test_xarray_accepts_the_dimensions_of_every_schema(columns):
 
 
 def test_the_names_are_those_that_the_specification_gives():
-    """Plain names where all columns agree; a column's own where they do not, or where a column is called so."""
+    """Plain names where all columns agree; a column's own where they do not, or where a column is
+    called so."""
     schema = Schema(
         {
             "tokens": Column("int32", axis="tokens"),
@@ -111,7 +134,9 @@ def test_zarr_python_finds_every_column_by_its_name(path):
     for name, column in store.schema.stored.items():
         found = group[arrays[name]]
         assert found.attrs["column"] == name
-        assert found.attrs.get("dtype") == (column.dtype if column.dtype in ("utf8", "bfloat16") else None)
+        assert found.attrs.get("dtype") == (
+            column.dtype if column.dtype in ("utf8", "bfloat16") else None
+        )
         assert ("offsets" in found.attrs) == (store.schema.axis_of(name) is not None)
         expected = "".join(trace[name] for trace in store).encode() if column.is_text else None
         values = b"".join(bits(trace[name]) for trace in store) if expected is None else expected
@@ -220,7 +245,9 @@ def test_wrong_paths_of_columns_are_a_problem_that_repair_mends(path, change):
     change(group["attributes"])
     (path / "zarr.json").write_text(json.dumps(group))
     (problem,) = verify_store(path).problems
-    assert str(problem).startswith("document: zarr.json: expected attribute columns {'trace_id': 'trace_id', ")
+    assert str(problem).startswith(
+        "document: zarr.json: expected attribute columns {'trace_id': 'trace_id', "
+    )
     repair_store(path, plan_repair(path))
     assert verify_store(path).problems == []
     assert document(path, ".")["attributes"]["columns"]["label"] == "label"

@@ -4,7 +4,17 @@ import pytest
 from store import Column, CorruptError, Schema, SchemaError, StoreWriter, TraceLoader, TraceStore
 from store.format.codecs import parse_codec
 
-TEXTS = ["zstd", "zstd:-5", "zstd:19", "gzip", "gzip:9", "blosc", "blosc:lz4", "blosc:zlib:9", "blosc:zstd:1:shuffle"]
+TEXTS = [
+    "zstd",
+    "zstd:-5",
+    "zstd:19",
+    "gzip",
+    "gzip:9",
+    "blosc",
+    "blosc:lz4",
+    "blosc:zlib:9",
+    "blosc:zstd:1:shuffle",
+]
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -87,7 +97,9 @@ def test_the_known_order_never_hits_less_than_lru(coded_path, n_chunks, monkeypa
 
 
 def test_a_cache_smaller_than_a_chunk_is_refused(coded_path):
-    with pytest.raises(ValueError, match="cache_bytes: expected 0, or at least one chunk of 96 bytes, found 95"):
+    with pytest.raises(
+        ValueError, match="cache_bytes: expected 0, or at least one chunk of 96 bytes, found 95"
+    ):
         TraceLoader(coded_path, cache_bytes=95)
 
 
@@ -103,7 +115,8 @@ def test_a_chunk_inside_a_row_is_decoded_in_place(tmp_path):
 
 
 def test_fixed_columns_know_the_order_too(tmp_path, monkeypatch):
-    """A compressed fixed column beside a ragged one: the known order still never hits less than LRU."""
+    """A compressed fixed column beside a ragged one: the known order still never hits less than
+    LRU."""
     schema = Schema(
         {
             "x": Column("float32", (3,), axis="t", codec="zstd", chunk_items=8, shard_items=32),

@@ -42,7 +42,8 @@ def test_the_committed_store_is_whole(path):
 
 
 def test_zarr_python_reads_the_committed_store(path):
-    names = [name for name in SCHEMA.columns if name != "label"]  # which lies in the array label@<n>
+    # which lies in the array label@<n>
+    names = [name for name in SCHEMA.columns if name != "label"]
     assert_zarr_shows(path, Schema({name: SCHEMA.columns[name] for name in names}), ROWS)
 
 
@@ -74,5 +75,7 @@ def test_the_first_stores_had_no_checksums_of_their_ids(copy):
 def test_a_newer_format_is_refused_with_what_to_do(copy):
     edit_record(copy, lambda record: record.update(format_version=FORMAT_VERSION + 1))
     for use in (TraceStore.open, StoreWriter.open, verify_store):
-        with pytest.raises(VersionError, match=r"expected format version 1 or older, found 2; upgrade this package"):
+        with pytest.raises(
+            VersionError, match=r"expected format version 1 or older, found 2; upgrade this package"
+        ):
             use(copy)

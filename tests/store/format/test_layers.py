@@ -3,7 +3,13 @@
 import pytest
 
 from store.errors import NotFoundError, SchemaError
-from store.format.layers import choose_layers, format_layers, layer_numbers, parse_layers, recorded_layers
+from store.format.layers import (
+    choose_layers,
+    format_layers,
+    layer_numbers,
+    parse_layers,
+    recorded_layers,
+)
 
 
 def merged(*parts):
@@ -48,7 +54,9 @@ def test_a_text_names_layers_by_the_models_numbers(text, numbers, chosen):
 @pytest.mark.parametrize("text", ["0", "11", "5-11", "0:4", "-11", "3,12"])
 def test_a_layer_that_is_not_there_is_named(text):
     """Also where a range only begins or ends outside: a part of it would be a silent surprise."""
-    with pytest.raises(NotFoundError, match=r"here: there is no layer .*; it has layers 1-10, as the model numbers"):
+    with pytest.raises(
+        NotFoundError, match=r"here: there is no layer .*; it has layers 1-10, as the model numbers"
+    ):
         choose_layers(text, TEN, "here")
 
 
@@ -58,13 +66,17 @@ def test_layers_that_were_not_kept_are_named(text):
         choose_layers(text, SOME, "here")
 
 
-@pytest.mark.parametrize("text", ["", "a", "1,,2", "1-", "5-3", "5:3", "1:2:0", "1.5", "--1", "1;2", "²", "9999999"])
+@pytest.mark.parametrize(
+    "text", ["", "a", "1,,2", "1-", "5-3", "5:3", "1:2:0", "1.5", "--1", "1;2", "²", "9999999"]
+)
 def test_anything_else_is_refused(text):
     with pytest.raises(SchemaError, match="layers: expected"):
         parse_layers(text)
 
 
-@pytest.mark.parametrize("numbers", [[1], [1, 2], [1, 2, 3], [1, 3], [8, 16, 17, 24], [2, 3, 4, 9, 10]])
+@pytest.mark.parametrize(
+    "numbers", [[1], [1, 2], [1, 2, 3], [1, 3], [8, 16, 17, 24], [2, 3, 4, 9, 10]]
+)
 def test_what_is_written_reads_as_the_same_layers(numbers):
     everything = list(range(1, 33))
     positions = choose_layers(format_layers(numbers), everything, "here")

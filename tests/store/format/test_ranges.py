@@ -3,7 +3,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.format.ranges import build_run, hash_ids, packed_offsets, plan_pieces, plan_runs, rows_with_hash
+from store.format.ranges import (
+    build_run,
+    hash_ids,
+    packed_offsets,
+    plan_pieces,
+    plan_runs,
+    rows_with_hash,
+)
 
 
 @given(
@@ -19,7 +26,9 @@ def test_pieces_copy_exactly_the_ranges(ranges, shard_items):
     for shard, start, stop, at in plan_pieces(starts, stops, shard_items):
         assert 0 <= start < stop <= shard_items
         out[at : at + stop - start] = data[shard * shard_items :][start:stop]
-    assert out.tolist() == [x for start, stop in zip(starts, stops, strict=True) for x in data[start:stop]]
+    assert out.tolist() == [
+        x for start, stop in zip(starts, stops, strict=True) for x in data[start:stop]
+    ]
 
 
 def test_ranges_that_touch_are_one_piece():
@@ -47,7 +56,8 @@ def test_hashes_are_the_format_s():
 
 @pytest.mark.parametrize("commit_rows", [1, 3, 100])
 def test_runs_stay_few_and_cover_every_row(commit_rows):
-    """However often one commits: at most log2(n) + 1 runs, without gaps, and O(log n) rewrites of an id."""
+    """However often one commits: at most log2(n) + 1 runs, without gaps, and O(log n) rewrites of
+    an id."""
     runs, written, n = (), 0, 0
     for n in range(commit_rows, 1000 * commit_rows + 1, commit_rows):
         kept, first = plan_runs(runs, n)

@@ -6,7 +6,12 @@ from store.format.schema import ArrayLayout
 
 
 def test_json_round_trip():
-    schema = Schema({"hs": Column("float16", (4, 8), "tokens", ("layers", "hidden"), ("layers",)), "q": Column("utf8")})
+    schema = Schema(
+        {
+            "hs": Column("float16", (4, 8), "tokens", ("layers", "hidden"), ("layers",)),
+            "q": Column("utf8"),
+        }
+    )
     assert Schema.from_json(schema.to_json()) == schema
 
 
@@ -39,7 +44,9 @@ def test_wrong_columns_are_refused(arguments, message):
         Column(**arguments)
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc", "", "a/b", "a.b", "_offsets", "nul\0", "x" * 65, "é", 3, ".", "c d"])
+@pytest.mark.parametrize(
+    "name", ["../x", "/etc", "", "a/b", "a.b", "_offsets", "nul\0", "x" * 65, "é", 3, ".", "c d"]
+)
 def test_names_cannot_leave_the_store(name):
     with pytest.raises(SchemaError, match="expected a letter"):
         Schema({name: Column("int8")})
@@ -62,7 +69,9 @@ def test_planes_show_the_items_they_were_cut_from(split_axes):
     """`planes_as_items` undoes the cut for any choice of split axes, without a copy."""
     items = np.arange(5 * 2 * 3 * 4).reshape(5, 2, 3, 4)
     layout = ArrayLayout("x", items.dtype, (2, 3, 4), split_axes, 1, 8)
-    planes = np.ascontiguousarray(np.moveaxis(items, [i + 1 for i in split_axes], range(len(split_axes))))
+    planes = np.ascontiguousarray(
+        np.moveaxis(items, [i + 1 for i in split_axes], range(len(split_axes)))
+    )
     view = layout.planes_as_items(planes)
     assert np.array_equal(view, items)
     assert np.shares_memory(view, planes)

@@ -21,7 +21,8 @@ def run(uses, capacity, known):
 
 
 def best_possible(uses, capacity):
-    """Belady's optimum, by its definition: on a miss drop what is used last, the new one included."""
+    """Belady's optimum, by its definition: on a miss drop what is used last, the new one
+    included."""
     held, hits = set(), 0
     for time, key in enumerate(uses):
         hits += key in held

@@ -28,12 +28,17 @@ def test_a_span_slices_each_row_as_a_list_is_sliced(start, stop):
         assert items[first[i] : last[i]] == row[start:stop]
 
 
-@given(start=st.sampled_from(BORDERS), stop=st.sampled_from(BORDERS), layer=st.sampled_from([None, 0, -1, slice(1, 3)]))
+@given(
+    start=st.sampled_from(BORDERS),
+    stop=st.sampled_from(BORDERS),
+    layer=st.sampled_from([None, 0, -1, slice(1, 3)]),
+)
 def test_items_and_item_axes_are_selected_together(store_path, rows, start, stop, layer):
     """In raw, compressed and split columns; columns of one axis may be cut differently."""
     select = {
         "tokens": {"tokens": slice(start, stop)},
-        "hidden_states": {"tokens": slice(start, stop)} | ({} if layer is None else {"layers": layer}),
+        "hidden_states": {"tokens": slice(start, stop)}
+        | ({} if layer is None else {"layers": layer}),
         "zipped": {"tokens": slice(stop, start)},
         "planes": {"pairs": slice(start, stop)} | ({} if layer is None else {"layers": 1}),
     }
@@ -55,7 +60,9 @@ def test_items_and_item_axes_are_selected_together(store_path, rows, start, stop
 @pytest.mark.parametrize("token", [0, 2, -1, -3])
 def test_one_token_of_each_row(store_path, rows, token):
     """An index keeps its axis, and a row too short gives none."""
-    batch = TraceStore.open(store_path).read(range(40), ["tokens"], {"tokens": {"tokens": token}})["tokens"]
+    batch = TraceStore.open(store_path).read(range(40), ["tokens"], {"tokens": {"tokens": token}})[
+        "tokens"
+    ]
     for i, (_, row) in enumerate(rows):
         n = len(row["tokens"])
         wanted = row["tokens"][[token]] if -n <= token < n else row["tokens"][:0]
@@ -68,14 +75,20 @@ def test_wrong_spans():
             plan_read(SCHEMA, None, {"tokens": {"tokens": part}}, "here")
     for part in (slice(1.5, None), slice("a"), slice(0, 1, 1.0)):
         for axis in ("tokens", "layers"):
-            with pytest.raises(TypeError, match=f"axis '{axis}': expected whole numbers as borders of a slice"):
+            with pytest.raises(
+                TypeError, match=f"axis '{axis}': expected whole numbers as borders of a slice"
+            ):
                 plan_read(SCHEMA, None, {"hidden_states": {axis: part}}, "here")
-    with pytest.raises(NotFoundError, match="column 'label': expected an axis of none, found 'tokens'"):
+    with pytest.raises(
+        NotFoundError, match="column 'label': expected an axis of none, found 'tokens'"
+    ):
         plan_read(SCHEMA, None, {"label": {"tokens": 1}}, "here")
 
 
 def test_row_bytes_count_the_items_read():
-    part = plan_read(SCHEMA, ["hidden_states"], {"hidden_states": {"tokens": -1, "layers": 0}}, "here").parts[0]
+    part = plan_read(
+        SCHEMA, ["hidden_states"], {"hidden_states": {"tokens": -1, "layers": 0}}, "here"
+    ).parts[0]
     assert part.row_bytes(20.0) == 2 * 5
     assert part.row_bytes(0.0) == 0
 
@@ -107,7 +120,8 @@ NUMBERED = [8, 16, 17, 24]
 
 @pytest.fixture(scope="module")
 def numbered(tmp_path_factory):
-    """A store of four layers that are not neighbours in their model: raw, compressed and split columns."""
+    """A store of four layers that are not neighbours in their model: raw, compressed and split
+    columns."""
     states = {"item_shape": (4, 3), "axis_names": ("layers", "hidden")}
     columns = {
         "raw": Column("float16", axis="tokens", **states),
@@ -159,9 +173,13 @@ def test_a_store_tells_its_layers(numbered, store_path):
 def test_layers_that_are_not_there_and_other_axes(numbered):
     """Positions stay whole numbers; only layers have names."""
     store, _ = numbered
-    with pytest.raises(NotFoundError, match="column 'raw': there is no layer 9; it has layers 8,16,17,24"):
+    with pytest.raises(
+        NotFoundError, match="column 'raw': there is no layer 9; it has layers 8,16,17,24"
+    ):
         store.plan(["raw"], {"raw": {"layers": "9"}})
-    with pytest.raises(TypeError, match="axis 'hidden': expected a slice or an integer, found '1'; only layers"):
+    with pytest.raises(
+        TypeError, match="axis 'hidden': expected a slice or an integer, found '1'; only layers"
+    ):
         store.plan(["raw"], {"raw": {"hidden": "1"}})
 
 

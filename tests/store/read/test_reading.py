@@ -1,4 +1,5 @@
-"""Rows by number, from the end, by slice and by id; whole columns; what a store and a batch look like."""
+"""Rows by number, from the end, by slice and by id; whole columns; what a store and a batch look
+like."""
 
 import subprocess
 import sys
@@ -98,7 +99,10 @@ def test_an_unknown_id_among_rows_is_named(store):
     "rows, message",
     [
         ("trace 5 é", r"expected a sequence of trace ids, found one; pass \['trace 5 é'\]"),
-        ([0, IDS[0]], r"expected a sequence of integers, one of trace ids, or a slice, found \[0, 'trace 0 é'\]"),
+        (
+            [0, IDS[0]],
+            r"expected a sequence of integers, one of trace ids, or a slice, found \[0, 'trace 0 é'\]",
+        ),
         ([IDS[0], 0], "expected a sequence of integers, one of trace ids, or a slice"),
         (np.ones(N, bool), r"of a mask, pass numpy.flatnonzero\(mask\)"),
         ([0.0], "expected a sequence of integers"),
@@ -136,7 +140,9 @@ def test_a_whole_column_is_read_at_once(store, monkeypatch):
     """Not row by row, nor batch by batch."""
     calls = []
     original = Reader._column
-    monkeypatch.setattr(Reader, "_column", lambda self, name: calls.append(name) or original(self, name))
+    monkeypatch.setattr(
+        Reader, "_column", lambda self, name: calls.append(name) or original(self, name)
+    )
     store.column("question")
     store.column("label")
     assert calls == ["question", "label"]
@@ -144,19 +150,30 @@ def test_a_whole_column_is_read_at_once(store, monkeypatch):
 
 @pytest.mark.parametrize("codec", [None, "zstd"])
 def test_a_whole_column_of_several_shards_and_of_none(tmp_path, codec):
-    schema = Schema({"x": Column("float64", (2,), chunk_items=2, shard_items=4, codec=codec), "s": Column("utf8")})
+    schema = Schema(
+        {
+            "x": Column("float64", (2,), chunk_items=2, shard_items=4, codec=codec),
+            "s": Column("utf8"),
+        }
+    )
     with StoreWriter.create(tmp_path / "s.zarr", schema) as writer:
         empty = TraceStore.open(tmp_path / "s.zarr")
         for row in range(11):
             writer.append(str(row), {"x": [row, row + 0.5], "s": "é" * row})
-    assert (empty.column("x").shape, empty.column("s"), len(empty.read(slice(None)))) == ((0, 2), [], 0)
+    assert (empty.column("x").shape, empty.column("s"), len(empty.read(slice(None)))) == (
+        (0, 2),
+        [],
+        0,
+    )
     full = TraceStore.open(tmp_path / "s.zarr")
     assert full.column("x").tolist() == [[row, row + 0.5] for row in range(11)]
     assert full.column("s") == ["é" * row for row in range(11)]
 
 
 def test_a_ragged_column_is_refused_with_what_to_use(store):
-    with pytest.raises(SchemaError, match=r"'tokens': it is ragged.* read\(rows, \['tokens'\]\), or .* TraceLoader"):
+    with pytest.raises(
+        SchemaError, match=r"'tokens': it is ragged.* read\(rows, \['tokens'\]\), or .* TraceLoader"
+    ):
         store.column("tokens")
     with pytest.raises(NotFoundError, match="closest: 'label'"):
         store.column("lable")
@@ -203,10 +220,13 @@ def test_a_batch_shows_its_columns(store):
 
 
 @pytest.mark.parametrize(
-    "n, last", [(0, None), (11, "  c10  int8  (0,)"), (12, "  … and 2 more"), (99, "  … and 89 more")]
+    "n, last",
+    [(0, None), (11, "  c10  int8  (0,)"), (12, "  … and 2 more"), (99, "  … and 89 more")],
 )
 def test_of_many_columns_the_first_are_shown(tmp_path, n, last):
-    StoreWriter.create(tmp_path / "s.zarr", Schema({f"c{i}": Column("int8") for i in range(n)})).close()
+    StoreWriter.create(
+        tmp_path / "s.zarr", Schema({f"c{i}": Column("int8") for i in range(n)})
+    ).close()
     lines = repr(TraceStore.open(tmp_path / "s.zarr")).splitlines()
     assert len(lines) == min(n, 11) + 1
     assert last is None or lines[-1] == last
@@ -216,7 +236,9 @@ def test_positions_in_a_batch_count_from_the_end(store):
     batch = store.read([3, 4, 5])
     assert [batch[i].number for i in (-3, -2, -1, 0, 1, 2)] == [3, 4, 5, 3, 4, 5]
     for wrong in (3, -4):
-        with pytest.raises(IndexError, match=f"expected a position from (0|-3) to 2, found {wrong}"):
+        with pytest.raises(
+            IndexError, match=f"expected a position from (0|-3) to 2, found {wrong}"
+        ):
             batch[wrong]
 
 
@@ -282,7 +304,9 @@ def test_columns_with_arrays_are_refused_for_a_data_frame(store):
     batch = store.read([0])
     for thing in (store, batch):
         for name in ("tokens", "states", "hidden_states"):
-            with pytest.raises(SchemaError, match=f"column '{name}': a DataFrame has one number or one text a row"):
+            with pytest.raises(
+                SchemaError, match=f"column '{name}': a DataFrame has one number or one text a row"
+            ):
                 thing.to_pandas([name])
         with pytest.raises(NotFoundError, match="closest: 'label'"):
             thing.to_pandas(["lable"])
@@ -297,8 +321,13 @@ def test_without_pandas_one_line_says_what_to_install(whole):
         "    try: thing.to_pandas()\n"
         "    except NotFoundError as error: print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.splitlines() == ["to_pandas: the package pandas is not installed; run pip install pandas"] * 2
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert (
+        done.stdout.splitlines()
+        == ["to_pandas: the package pandas is not installed; run pip install pandas"] * 2
+    )
 
 
 def test_a_ragged_pair_still_unpacks(store):

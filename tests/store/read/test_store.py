@@ -68,13 +68,16 @@ def columns(draw):
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(
-    schema=st.lists(columns(), min_size=1, max_size=4).map(lambda cs: Schema({f"c{i}": c for i, c in enumerate(cs)})),
+    schema=st.lists(columns(), min_size=1, max_size=4).map(
+        lambda cs: Schema({f"c{i}": c for i, c in enumerate(cs)})
+    ),
     n_rows=st.integers(0, 12),
     commits=st.integers(1, 4),
     seed=st.integers(0, 100),
 )
 def test_round_trip_over_schemas_and_sizes(tmp_path_factory, schema, n_rows, commits, seed):
-    """Any schema, chunk and shard size, number of commits; read by row, by batch and by zarr-python."""
+    """Any schema, chunk and shard size, number of commits; read by row, by batch and by
+    zarr-python."""
     rows = make_rows(schema, n_rows, seed)
     path = write_store(tmp_path_factory.mktemp("any") / "s.zarr", schema, rows, commits)
     store = TraceStore.open(path)
@@ -91,7 +94,11 @@ def test_zarr_python_reads_every_array(store_path, rows):
     group = zarr.open_group(store_path, mode="r")
     lengths = [len(row["tokens"]) for _, row in rows]
     assert group["_offsets/tokens"][:].tolist() == [0, *np.cumsum(lengths).tolist()]
-    assert group["hidden_states"].metadata.dimension_names == ("tokens_items", "hidden_states_layers", "hidden")
+    assert group["hidden_states"].metadata.dimension_names == (
+        "tokens_items",
+        "hidden_states_layers",
+        "hidden",
+    )
 
 
 def test_tensorstore_reads_every_array(store_path):
@@ -125,10 +132,14 @@ def test_select_reads_layers(store_path, rows):
     wanted = [3, 0, 17, 39]
     for part in [slice(1, 3), slice(0, 1), 2, -1, slice(None, None, 2)]:
         batch = store.read(
-            wanted, ["hidden_states", "label"], {"hidden_states": {"layers": part, "hidden": slice(2, 5)}}
+            wanted,
+            ["hidden_states", "label"],
+            {"hidden_states": {"layers": part, "hidden": slice(2, 5)}},
         )
         keep = [part] if isinstance(part, int) else part
-        expected = [{"hidden_states": rows[row][1]["hidden_states"][:, keep, 2:5]} for row in wanted]
+        expected = [
+            {"hidden_states": rows[row][1]["hidden_states"][:, keep, 2:5]} for row in wanted
+        ]
         assert_batch(batch, expected)
 
 
@@ -198,11 +209,15 @@ def test_an_empty_store_is_a_store(tmp_path):
 
 def test_the_caller_may_reuse_its_memory(tmp_path):
     buffer = np.zeros(4, np.int32)
-    with StoreWriter.create(tmp_path / "s.zarr", Schema({"x": Column("int32", axis="t")})) as writer:
+    with StoreWriter.create(
+        tmp_path / "s.zarr", Schema({"x": Column("int32", axis="t")})
+    ) as writer:
         for i in range(3):
             buffer[:] = i
             writer.append(str(i), {"x": buffer})
-    assert [trace["x"].tolist() for trace in TraceStore.open(tmp_path / "s.zarr")] == [[i] * 4 for i in range(3)]
+    assert [trace["x"].tolist() for trace in TraceStore.open(tmp_path / "s.zarr")] == [
+        [i] * 4 for i in range(3)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -210,9 +225,15 @@ def test_the_caller_may_reuse_its_memory(tmp_path):
     [
         ({"tokens": np.zeros((2, 2), np.int32)}, r"expected shape \(n\), found \(2, 2\)"),
         ({"tokens": np.array([2**40])}, "expected integers from -2147483648 to 2147483647"),
-        ({"tokens": np.zeros(99, np.int32)}, "expected 99 items on axis 'tokens' like column 'tokens', found"),
+        (
+            {"tokens": np.zeros(99, np.int32)},
+            "expected 99 items on axis 'tokens' like column 'tokens', found",
+        ),
         ({"attn_mean": np.zeros((1, 2))}, "expected float32, found float64"),
-        ({"states": np.zeros((2, 3), np.float32)}, "expected a torch.bfloat16 tensor, found float32"),
+        (
+            {"states": np.zeros((2, 3), np.float32)},
+            "expected a torch.bfloat16 tensor, found float32",
+        ),
         ({"states": torch.zeros(3, 2).bfloat16()}, r"expected shape \(2, 3\), found \(3, 2\)"),
         ({"label": 200}, "expected integers from -128 to 127, found 200 to 200"),
         ({"label": 0.5}, "expected int8, found float64"),
@@ -257,7 +278,9 @@ def test_python_numbers_may_be_rounded_arrays_may_not(tmp_path):
     with StoreWriter.create(tmp_path / "s.zarr", schema) as writer:
         writer.append("a", {"score": 0.1, "curve": [0.1, 2]})
         writer.append("b", {"score": 1, "curve": []})
-        with pytest.raises(SchemaError, match="expected numbers that float16 can hold, found up to 70000"):
+        with pytest.raises(
+            SchemaError, match="expected numbers that float16 can hold, found up to 70000"
+        ):
             writer.append("c", {"score": 1, "curve": [70000.0]})
     assert TraceStore.open(tmp_path / "s.zarr")["a"]["score"] == np.float32(0.1)
 
@@ -270,7 +293,9 @@ def test_creating_over_something_is_refused(store_path, tmp_path):
 
 
 def test_an_unknown_id_names_the_closest(store_path):
-    with pytest.raises(NotFoundError, match="one of its 40 trace ids, found 'trace 7'; closest: 'trace 7 é'"):
+    with pytest.raises(
+        NotFoundError, match="one of its 40 trace ids, found 'trace 7'; closest: 'trace 7 é'"
+    ):
         TraceStore.open(store_path)["trace 7"]
     assert closest("zzz", ["abc"]) == ""
 
@@ -290,7 +315,9 @@ def test_rows_and_slices_out_of_range(store_path):
     for part in (slice(0, 4), slice(2, 2), 3, -4):
         with pytest.raises(IndexError, match="expected a selection from 0 to 3"):
             store.read([0], select={"hidden_states": {"layers": part}})
-    with pytest.raises(NotFoundError, match=r"an axis of .*'tokens', 'layers', 'hidden'.*, found 'heads'"):
+    with pytest.raises(
+        NotFoundError, match=r"an axis of .*'tokens', 'layers', 'hidden'.*, found 'heads'"
+    ):
         store.read([0], select={"hidden_states": {"heads": 0}})
     with pytest.raises(NotFoundError, match="found 'labels'; closest: 'label'"):
         store.read([0], ["labels"])
@@ -305,7 +332,9 @@ def test_a_damaged_chunk_names_the_rows_it_holds(broken_path, rows):
     lengths = [len(row["zipped"]) for _, row in rows]
     concerned = [i for i in range(40) if lengths[i] and sum(lengths[:i]) < 4]
     store = TraceStore.open(broken_path)
-    text = f"array 'zipped', shard 0, chunk 0: .*rows? {concerned[0]}" + f" to {concerned[-1]}" * (len(concerned) > 1)
+    text = f"array 'zipped', shard 0, chunk 0: .*rows? {concerned[0]}" + f" to {concerned[-1]}" * (
+        len(concerned) > 1
+    )
     with pytest.raises(CorruptError, match=text):
         store.read(range(40), ["zipped"])
     with pytest.raises(CorruptError, match=text):
@@ -321,7 +350,9 @@ def test_maps_are_bounded_over_all_columns(store_path, monkeypatch):
     for _ in range(2):
         found = store.read(range(40))
     assert torch.equal(found["tokens"].values, expected["tokens"].values)
-    mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if str(store_path) in line]
+    mapped = [
+        line for line in Path("/proc/self/maps").read_text().splitlines() if str(store_path) in line
+    ]
     assert sum(len(array._shards) for array in store._arrays.values()) <= 60
     assert mapped
 
@@ -334,7 +365,9 @@ def test_damage_is_an_error_never_a_crash_or_zeros(broken_path, rows):
         with pytest.raises(CorruptError, match=r"array 'tokens', shard 0: expected .* restore"):
             TraceStore.open(broken_path).read(range(40), ["tokens"])
     shard.unlink()
-    with pytest.raises(CorruptError, match=r"array 'tokens', shard 0: expected .*, found: No such file"):
+    with pytest.raises(
+        CorruptError, match=r"array 'tokens', shard 0: expected .*, found: No such file"
+    ):
         TraceStore.open(broken_path).read(range(40), ["tokens"])
     TraceStore.open(broken_path).read(range(40), ["label"])
 
@@ -355,8 +388,16 @@ def test_offsets_that_lie_are_refused(broken_path):
 @pytest.mark.parametrize(
     "edit, error, message",
     [
-        (lambda text: text.replace('"format_version": 1', '"format_version": 2'), VersionError, "upgrade this package"),
-        (lambda text: text.replace('"n_rows": 40', '"n_rows": 41'), CorruptError, "expected checksum"),
+        (
+            lambda text: text.replace('"format_version": 1', '"format_version": 2'),
+            VersionError,
+            "upgrade this package",
+        ),
+        (
+            lambda text: text.replace('"n_rows": 40', '"n_rows": 41'),
+            CorruptError,
+            "expected checksum",
+        ),
         (lambda text: text[: len(text) // 2], CorruptError, "expected JSON"),
         (lambda text: "[" * 100_000, CorruptError, "expected JSON"),
         (lambda text: "[]", Exception, "expected a Zarr v3 group"),
@@ -372,7 +413,11 @@ def test_a_damaged_or_newer_manifest_is_refused(broken_path, edit, error, messag
 
 def test_no_store_at_the_path(tmp_path):
     (tmp_path / "file").write_text("")
-    for path, found in [("nothing", "no such path"), ("file", "a file"), ("", "no zarr.json in it")]:
+    for path, found in [
+        ("nothing", "no such path"),
+        ("file", "a file"),
+        ("", "no zarr.json in it"),
+    ]:
         with pytest.raises(NotFoundError, match=f"expected a trace store .*found {found}"):
             TraceStore.open(tmp_path / path)
     with pytest.raises(NotFoundError):
@@ -405,7 +450,10 @@ class FailingFiles(Files):
 
 def test_a_row_that_stopped_half_way_is_never_committed(tmp_path):
     """The writer refuses to go on; what was committed stays, and a new writer works."""
-    files, schema = FailingFiles(), Schema({"v": Column("float64", axis="t", chunk_items=4, shard_items=8)})
+    files, schema = (
+        FailingFiles(),
+        Schema({"v": Column("float64", axis="t", chunk_items=4, shard_items=8)}),
+    )
     writer = StoreWriter.create(tmp_path / "s.zarr", schema, files=files)
     writer.append("ok", {"v": np.ones(3)})
     writer.commit()
@@ -424,7 +472,10 @@ def test_a_row_that_stopped_half_way_is_never_committed(tmp_path):
 
 def test_one_writer_at_a_time(tmp_path, rows):
     path = write_store(tmp_path / "s.zarr", SCHEMA, rows[:3])
-    with StoreWriter.open(path), pytest.raises(LockedError, match=rf"found process {os.getpid()} \(.*\) at work"):
+    with (
+        StoreWriter.open(path),
+        pytest.raises(LockedError, match=rf"found process {os.getpid()} \(.*\) at work"),
+    ):
         StoreWriter.open(path)
     StoreWriter.open(path).close()
 
@@ -503,11 +554,19 @@ def test_lengths(store_path, rows):
 
 @pytest.mark.parametrize("lengths", [[5] * 40, [3, 7, 1, 4] * 10, [0, 6, 2] * 13])
 def test_many_short_rows_within_and_across_shards(tmp_path, lengths):
-    """Rows of one length, of several, and empty ones; in one shard, in several, and over a border."""
+    """Rows of one length, of several, and empty ones; in one shard, in several, and over a
+    border."""
     column = Column("int32", (2,), axis="t", chunk_items=16, shard_items=64)
     with StoreWriter.create(tmp_path / "s.zarr", Schema({"x": column})) as writer:
         for i, n in enumerate(lengths):
             writer.append(str(i), {"x": np.full((n, 2), i, np.int32)})
     store = TraceStore.open(tmp_path / "s.zarr")
-    for rows in ([0, 1, 2, 3], [3, 0, 2], list(range(len(lengths)))[::-1], [len(lengths) - 1, 0, 5, 5]):
-        assert_batch(store.read(rows), [{"x": np.full((lengths[row], 2), row, np.int32)} for row in rows])
+    for rows in (
+        [0, 1, 2, 3],
+        [3, 0, 2],
+        list(range(len(lengths)))[::-1],
+        [len(lengths) - 1, 0, 5, 5],
+    ):
+        assert_batch(
+            store.read(rows), [{"x": np.full((lengths[row], 2), row, np.int32)} for row in rows]
+        )

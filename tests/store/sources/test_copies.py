@@ -22,7 +22,10 @@ PARTS = (ROWS[:13], ROWS[13:14], ROWS[14:])
 
 @pytest.fixture
 def parts(tmp_path):
-    return [TraceStore.open(write_store(tmp_path / f"{i}.zarr", SCHEMA, rows)) for i, rows in enumerate(PARTS)]
+    return [
+        TraceStore.open(write_store(tmp_path / f"{i}.zarr", SCHEMA, rows))
+        for i, rows in enumerate(PARTS)
+    ]
 
 
 def assert_holds(store, rows):
@@ -81,7 +84,9 @@ def test_what_is_not_ours_is_not_replaced(tmp_path, parts):
     partial = partial_path(tmp_path / "m.zarr")
     partial.mkdir()
     (partial / "precious.txt").write_text("x")
-    with pytest.raises(SchemaError, match="expected a build that was stopped, found something else"):
+    with pytest.raises(
+        SchemaError, match="expected a build that was stopped, found something else"
+    ):
         merge_stores(tmp_path / "m.zarr", parts, print)
     with pytest.raises(SchemaError, match="expected a new path, found something there"):
         StoreWriter.copy(partial, parts[0])
@@ -109,8 +114,13 @@ def test_stores_that_do_not_fit_are_refused(tmp_path, parts):
     """Another column, or an id in two; nothing is made."""
     other = dict(SCHEMA.columns) | {"label": Column("int16")}
     write_store(tmp_path / "other.zarr", Schema(other), make_rows(Schema(other), 2, 0))
-    with pytest.raises(SchemaError, match=r"expected column 'label' as in .*0\.zarr, int8 \('fixed',\), found int16"):
-        merge_stores(tmp_path / "m.zarr", [parts[0], TraceStore.open(tmp_path / "other.zarr")], print)
+    with pytest.raises(
+        SchemaError,
+        match=r"expected column 'label' as in .*0\.zarr, int8 \('fixed',\), found int16",
+    ):
+        merge_stores(
+            tmp_path / "m.zarr", [parts[0], TraceStore.open(tmp_path / "other.zarr")], print
+        )
     write_store(tmp_path / "twin.zarr", SCHEMA, [("fresh", ROWS[0][1]), ROWS[20]])
     with pytest.raises(SchemaError, match=f"found {ROWS[20][0]!r} in both"):
         merge_stores(tmp_path / "m.zarr", [*parts, TraceStore.open(tmp_path / "twin.zarr")], print)
@@ -137,7 +147,11 @@ def asked(tmp_path):
 @pytest.fixture
 def left_out(tmp_path, parts):
     """A store whose provenance tells what an import left out, and the command."""
-    told = {"source": "import", REMARKS: {"records": 2, "first": ["a"]}, COMMAND: "python -m store import x"}
+    told = {
+        "source": "import",
+        REMARKS: {"records": 2, "first": ["a"]},
+        COMMAND: "python -m store import x",
+    }
     with StoreWriter.create(tmp_path / "i.zarr", SCHEMA, told) as writer:
         for trace_id, row in ROWS:
             writer.append(trace_id, row)
@@ -163,8 +177,11 @@ ROWS_OF = CopySource.rows
 
 @pytest.mark.parametrize("of", ["import", "subset", "merge"])
 @pytest.mark.parametrize("command", ["subset", "merge"])
-def test_copies_of_stores_with_remarks_go_on_and_repeat(tmp_path, parts, left_out, capsys, of, command):
-    """A subset or a merge of an import that left something out, of a subset and of a merge: stopped, or finished."""
+def test_copies_of_stores_with_remarks_go_on_and_repeat(
+    tmp_path, parts, left_out, capsys, of, command
+):
+    """A subset or a merge of an import that left something out, of a subset and of a merge:
+    stopped, or finished."""
     ids = tmp_path / "ids.txt"
     ids.write_text("\n".join(trace_id for trace_id, _ in ROWS[:8]))
     source = left_out
@@ -175,7 +192,11 @@ def test_copies_of_stores_with_remarks_go_on_and_repeat(tmp_path, parts, left_ou
         source = tmp_path / "merged.zarr"
         assert main(["merge", str(source), str(left_out)]) == 0
     out = tmp_path / "o.zarr"
-    other = write_store(tmp_path / "other.zarr", SCHEMA, [(f"other {i}", row) for i, (_, row) in enumerate(ROWS[:5])])
+    other = write_store(
+        tmp_path / "other.zarr",
+        SCHEMA,
+        [(f"other {i}", row) for i, (_, row) in enumerate(ROWS[:5])],
+    )
     ends = {"subset": ["--ids", str(ids)], "merge": [str(other)]}
     arguments = [command, str(out), str(source), *ends[command]]
     for stop in (2, 0, 1):
@@ -196,7 +217,9 @@ def test_copies_of_stores_with_remarks_go_on_and_repeat(tmp_path, parts, left_ou
 def test_a_subset_tells_the_command_of_its_store(tmp_path, left_out):
     """And its own."""
     (tmp_path / "ids.txt").write_text(ROWS[0][0])
-    assert main(["subset", f"{tmp_path}/o.zarr", str(left_out), "--ids", f"{tmp_path}/ids.txt"]) == 0
+    assert (
+        main(["subset", f"{tmp_path}/o.zarr", str(left_out), "--ids", f"{tmp_path}/ids.txt"]) == 0
+    )
     provenance = TraceStore.open(tmp_path / "o.zarr").provenance
     assert provenance["subset"]["of_command"] == "python -m store import x"
     assert provenance[COMMAND].startswith("python -m store subset ")
@@ -214,19 +237,36 @@ def test_the_commands(tmp_path, asked, capsys):
     """Subsets by ids, questions and split; merging them gives the whole; a mistake is one line."""
     (tmp_path / "ids.txt").write_text("t7\nt3\n")
     (tmp_path / "questions.txt").write_text("q0\nq19\n")
-    assert main(["subset", f"{tmp_path}/i.zarr", str(asked.path), "--ids", f"{tmp_path}/ids.txt"]) == 0
+    assert (
+        main(["subset", f"{tmp_path}/i.zarr", str(asked.path), "--ids", f"{tmp_path}/ids.txt"]) == 0
+    )
     assert list(TraceStore.open(tmp_path / "i.zarr").ids) == ["t7", "t3"]
-    assert main(["subset", f"{tmp_path}/a.zarr", str(asked.path), "--questions", f"{tmp_path}/questions.txt"]) == 0
+    assert (
+        main(
+            [
+                "subset",
+                f"{tmp_path}/a.zarr",
+                str(asked.path),
+                "--questions",
+                f"{tmp_path}/questions.txt",
+            ]
+        )
+        == 0
+    )
     assert list(TraceStore.open(tmp_path / "a.zarr").ids) == ["t0", "t1", "t38", "t39"]
     for side in SIDES:
         assert main(["subset", f"{tmp_path}/{side}.zarr", str(asked.path), "--split", side]) == 0
-    assert main(["merge", f"{tmp_path}/m.zarr", *(f"{tmp_path}/{side}.zarr" for side in SIDES)]) == 0
+    assert (
+        main(["merge", f"{tmp_path}/m.zarr", *(f"{tmp_path}/{side}.zarr" for side in SIDES)]) == 0
+    )
     merged = TraceStore.open(tmp_path / "m.zarr")
     assert sorted(merged.ids) == sorted(asked.ids)
     assert all(merged[trace_id]["x"] == int(trace_id[1:]) for trace_id in merged.ids)
     (tmp_path / "ids.txt").write_text("t77\n")
     capsys.readouterr()
-    assert main(["subset", f"{tmp_path}/j.zarr", str(asked.path), "--ids", f"{tmp_path}/ids.txt"]) == 2
+    assert (
+        main(["subset", f"{tmp_path}/j.zarr", str(asked.path), "--ids", f"{tmp_path}/ids.txt"]) == 2
+    )
     assert len(capsys.readouterr().err.splitlines()) == 1
     with pytest.raises(NotFoundError, match="found none of 'q77'"):
         rows_of_questions(asked, ["q77"])
@@ -235,16 +275,27 @@ def test_the_commands(tmp_path, asked, capsys):
 
 def test_traces_of_different_models_are_not_mixed_unasked(tmp_path):
     stores = []
-    for i, told in enumerate([{"weights_sha256": x} for x in "ab"] + [{"weights_sha256": "a", "layers": [1]}]):
-        with StoreWriter.create(tmp_path / f"{i}.zarr", Schema({"x": Column("int32")}), told) as writer:
+    for i, told in enumerate(
+        [{"weights_sha256": x} for x in "ab"] + [{"weights_sha256": "a", "layers": [1]}]
+    ):
+        with StoreWriter.create(
+            tmp_path / f"{i}.zarr", Schema({"x": Column("int32")}), told
+        ) as writer:
             writer.append(f"t{i}", {"x": i})
         stores.append(TraceStore.open(tmp_path / f"{i}.zarr"))
-    with pytest.raises(SchemaError, match=r"1.zarr: expected weights_sha256 as in .*0.zarr, 'a', found 'b'; .*--mixed"):
+    with pytest.raises(
+        SchemaError,
+        match=r"1.zarr: expected weights_sha256 as in .*0.zarr, 'a', found 'b'; .*--mixed",
+    ):
         merge_stores(tmp_path / "m.zarr", stores[:2], print)
     first = merge_stores(tmp_path / "m.zarr", stores[::2], lambda done: None)
-    with pytest.raises(SchemaError, match="expected weights_sha256 as in"):  # a merged store tells its models
+    # a merged store tells its models
+    with pytest.raises(SchemaError, match="expected weights_sha256 as in"):
         merge_stores(tmp_path / "n.zarr", [first, stores[1]], print)
-    assert len(merge_stores(tmp_path / "n.zarr", [first, stores[1]], lambda done: None, mixed=True)) == 3
+    assert (
+        len(merge_stores(tmp_path / "n.zarr", [first, stores[1]], lambda done: None, mixed=True))
+        == 3
+    )
     deep = merge_stores(tmp_path / "deep.zarr", [first], lambda done: None)
     with pytest.raises(SchemaError, match="expected weights_sha256 as in"):
         merge_stores(tmp_path / "o.zarr", [deep, stores[1]], print)
@@ -273,14 +324,19 @@ def test_empty_stores_merge(tmp_path, parts):
 def test_damage_is_not_copied_into_a_store_that_looks_whole(tmp_path, command, capsys):
     """The row is named, and nothing is made."""
     for name in ("good", "bad"):
-        with StoreWriter.create(tmp_path / f"{name}.zarr", Schema({"x": Column("int32")})) as writer:
+        with StoreWriter.create(
+            tmp_path / f"{name}.zarr", Schema({"x": Column("int32")})
+        ) as writer:
             for i in range(100):
                 writer.append(f"{name}{i}", {"x": i})
     shard = bytearray((tmp_path / "bad.zarr/x/c/0").read_bytes())
     shard[10] ^= 1
     (tmp_path / "bad.zarr/x/c/0").write_bytes(shard)
     out, good, bad = (str(tmp_path / f"{name}.zarr") for name in ("out", "good", "bad"))
-    arguments = {"subset": ["subset", out, bad, "--split", "train"], "merge": ["merge", out, good, bad]}
+    arguments = {
+        "subset": ["subset", out, bad, "--split", "train"],
+        "merge": ["merge", out, good, bad],
+    }
     (tmp_path / "ids.txt").write_text("bad0\n")
     arguments["subset"] = ["subset", out, bad, "--ids", str(tmp_path / "ids.txt")]
     assert main(arguments[command]) == 2
@@ -291,9 +347,13 @@ def test_damage_is_not_copied_into_a_store_that_looks_whole(tmp_path, command, c
 def test_traces_of_a_model_are_not_merged_with_those_of_an_unknown_one(tmp_path):
     stores = []
     for i, provenance in enumerate([{"weights_sha256": "a"}, {}]):
-        with StoreWriter.create(tmp_path / f"{i}.zarr", Schema({"x": Column("int32")}), provenance) as writer:
+        with StoreWriter.create(
+            tmp_path / f"{i}.zarr", Schema({"x": Column("int32")}), provenance
+        ) as writer:
             writer.append(f"t{i}", {"x": i})
         stores.append(TraceStore.open(tmp_path / f"{i}.zarr"))
-    with pytest.raises(SchemaError, match=r"1\.zarr: it does not record of which model its traces are"):
+    with pytest.raises(
+        SchemaError, match=r"1\.zarr: it does not record of which model its traces are"
+    ):
         merge_stores(tmp_path / "m.zarr", stores, print)
     assert len(merge_stores(tmp_path / "m.zarr", stores, lambda done: None, mixed=True)) == 2

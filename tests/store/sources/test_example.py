@@ -1,4 +1,5 @@
-"""Tests of the embedded example: questions, weights, traces, and the command that makes the weights again."""
+"""Tests of the embedded example: questions, weights, traces, and the command that makes the weights
+again."""
 
 import numpy as np
 import pytest
@@ -52,7 +53,8 @@ def test_questions_have_the_right_answer(questions):
 
 
 def test_questions_stay_the_same(questions):
-    """Ids keep their questions from version to version, whatever the number drawn; another seed draws others."""
+    """Ids keep their questions from version to version, whatever the number drawn; another seed
+    draws others."""
     assert [question["question"] for question in questions[:3]] == ["3-33", "51+2204", "0*462"]
     assert example_questions(50) != example_questions(50, seed=1)
 
@@ -64,13 +66,16 @@ def test_more_questions_begin_with_the_same_ones(questions, n):
 
 
 def test_the_language_model_never_trains_on_a_question(questions):
-    """Held-out problems are disjoint by construction; here the training batches themselves are decoded and compared."""
+    """Held-out problems are disjoint by construction; here the training batches themselves are
+    decoded and compared."""
     tokenizer = build_tokenizer()
     held_out = {question["question"] for question in questions}
     batches = training_batches(tokenizer, Recipe(batch_size=512))
     seen = set()
     for _, (ids, _) in zip(range(16), batches, strict=False):
-        seen |= {text.split("=")[0] for text in tokenizer.batch_decode(ids, skip_special_tokens=True)}
+        seen |= {
+            text.split("=")[0] for text in tokenizer.batch_decode(ids, skip_special_tokens=True)
+        }
     assert len(seen) > 1000
     assert not seen & held_out
 
@@ -80,12 +85,15 @@ def test_both_sides_are_drawn_from_their_own_problems():
     rng = np.random.default_rng(0)
     assert is_held_out(draw_problems(rng, 1000, held_out=True)).all()
     assert not is_held_out(draw_problems(rng, 1000, held_out=False)).any()
-    grid = np.stack(np.meshgrid(np.arange(100), np.arange(3), np.arange(100)), axis=-1).reshape(-1, 3)
+    grid = np.stack(np.meshgrid(np.arange(100), np.arange(3), np.arange(100)), axis=-1).reshape(
+        -1, 3
+    )
     assert is_held_out(grid).mean() == pytest.approx(0.2, abs=0.01)
 
 
 def test_loss_is_on_answers_only():
-    """A training batch is prompt, answer, end; the labels are the answer and the end, -100 elsewhere."""
+    """A training batch is prompt, answer, end; the labels are the answer and the end, -100
+    elsewhere."""
     tokenizer = build_tokenizer()
     ids, labels = next(training_batches(tokenizer, Recipe(batch_size=32)))
     for row, learnt in zip(ids, labels, strict=True):
@@ -96,7 +104,8 @@ def test_loss_is_on_answers_only():
 
 
 def test_tokenizer_round_trip(questions):
-    """One token per character behind <s>, and back; the one that ships is the one that the recipe builds."""
+    """One token per character behind <s>, and back; the one that ships is the one that the recipe
+    builds."""
     shipped, built = AutoTokenizer.from_pretrained(MODEL_DIR), build_tokenizer()
     assert shipped.get_vocab() == built.get_vocab()
     for question in questions[:200]:
@@ -129,7 +138,8 @@ def test_rows_fit_the_schema(rows):
 
 
 def test_labels_are_the_models_own_errors(rows):
-    """A label says whether the answer is the right number; about four in ten are wrong, of every kind of sum."""
+    """A label says whether the answer is the right number; about four in ten are wrong, of every
+    kind of sum."""
     for row in rows:
         left, operator, right = split_question(row["question"])
         assert row["label"] == (row["answer"] != str(SOLVE[operator](left, right)))
@@ -150,7 +160,8 @@ def test_the_example_has_signal(rows):
 
 
 def test_attention_rows_sum_to_one(rows):
-    """A row of `attn_mean` is a mean of distributions, and all of a prompt token's attention is on the prompt."""
+    """A row of `attn_mean` is a mean of distributions, and all of a prompt token's attention is on
+    the prompt."""
     for row in rows[:20]:
         n_tokens = len(row["tokens"])
         full = np.zeros((n_tokens, n_tokens, 4), np.float32)
@@ -161,7 +172,9 @@ def test_attention_rows_sum_to_one(rows):
 
 def test_two_runs_give_the_same_bits(questions, rows):
     """On one machine the example is deterministic, and a resumed build continues it exactly."""
-    for (_, found), expected in zip(ExampleSource(questions[:384]).rows(start=300), rows[300:], strict=True):
+    for (_, found), expected in zip(
+        ExampleSource(questions[:384]).rows(start=300), rows[300:], strict=True
+    ):
         for name, value in expected.items():
             np.testing.assert_array_equal(found[name], value, err_msg=name)
 
@@ -169,7 +182,9 @@ def test_two_runs_give_the_same_bits(questions, rows):
 def test_a_store_gives_the_traces_back(tmp_path, questions):
     """What the source yields is what a store that was built from it reads."""
     source = ExampleSource(questions[:5])
-    with StoreWriter.create(tmp_path / "traces.zarr", source.schema, provenance=source.provenance) as writer:
+    with StoreWriter.create(
+        tmp_path / "traces.zarr", source.schema, provenance=source.provenance
+    ) as writer:
         for trace_id, row in source.rows():
             writer.append(trace_id, row)
     store = TraceStore.open(tmp_path / "traces.zarr")
@@ -179,12 +194,16 @@ def test_a_store_gives_the_traces_back(tmp_path, questions):
         trace = store[question["question_id"]]
         assert str(trace["answer"]) == expected["answer"]
         np.testing.assert_array_equal(trace["tokens"], expected["tokens"])
-        np.testing.assert_allclose(trace["hidden_states"], expected["hidden_states"], rtol=2e-3, atol=1e-3)
+        np.testing.assert_allclose(
+            trace["hidden_states"], expected["hidden_states"], rtol=2e-3, atol=1e-3
+        )
 
 
 def test_provenance_names_the_weights():
     """Other weights give another name, so a stale store can be told."""
-    assert ExampleSource([]).provenance["model"].startswith("store.sources.example, weights sha256 ")
+    assert (
+        ExampleSource([]).provenance["model"].startswith("store.sources.example, weights sha256 ")
+    )
 
 
 def test_the_recipe_is_deterministic():
@@ -203,7 +222,9 @@ def test_the_recipe_is_deterministic():
 
 def test_the_command_writes_a_model_directory(tmp_path, capsys):
     """What it writes loads with transformers' own classes and answers the example's questions."""
-    assert main(["--output-dir", str(tmp_path / "model"), "--n-steps", "2", "--batch-size", "4"]) == 0
+    assert (
+        main(["--output-dir", str(tmp_path / "model"), "--n-steps", "2", "--batch-size", "4"]) == 0
+    )
     printed = capsys.readouterr()
     assert f"wrote {tmp_path / 'model'}" in printed.out
     assert "step 2/2" in printed.err
@@ -211,7 +232,9 @@ def test_the_command_writes_a_model_directory(tmp_path, capsys):
     assert len(list(ExampleSource(example_questions(3), model_dir=tmp_path / "model").rows())) == 3
 
 
-@pytest.mark.parametrize("argv", [[], ["--output-dir", "x", "--n-steps", "0"], ["--output-dir", "x", "--seed", "a"]])
+@pytest.mark.parametrize(
+    "argv", [[], ["--output-dir", "x", "--n-steps", "0"], ["--output-dir", "x", "--seed", "a"]]
+)
 def test_bad_arguments_exit_with_status_two(argv, capsys):
     """One line says what was expected; nothing is trained or written."""
     with pytest.raises(SystemExit) as stopped:

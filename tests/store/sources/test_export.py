@@ -1,4 +1,5 @@
-"""`store export`: every value in the file as in the store, whole or not at all, and back by `store label`."""
+"""`store export`: every value in the file as in the store, whole or not at all, and back by `store
+label`."""
 
 import csv
 import json
@@ -63,11 +64,16 @@ def read_csv(path):
 
 
 def test_csv_holds_every_value(store, tmp_path):
-    """Texts with quotes, line ends and formulas as they are; numbers in the fewest digits; NaN is an empty cell."""
-    columns = export_table(store, tmp_path / "t.csv", ["answer", "references", "score", "half", "label", "big"])
+    """Texts with quotes, line ends and formulas as they are; numbers in the fewest digits; NaN is
+    an empty cell."""
+    columns = export_table(
+        store, tmp_path / "t.csv", ["answer", "references", "score", "half", "label", "big"]
+    )
     rows = read_csv(tmp_path / "t.csv")
     assert (
-        columns == list(rows[0]) == ["trace_id", "question_id", "answer", "references", "score", "half", "label", "big"]
+        columns
+        == list(rows[0])
+        == ["trace_id", "question_id", "answer", "references", "score", "half", "label", "big"]
     )
     assert [row["answer"] for row in rows] == TEXTS
     assert [row["trace_id"] for row in rows] == store.ids[:]
@@ -81,7 +87,10 @@ def test_csv_holds_every_value(store, tmp_path):
 def test_json_lines_hold_every_value(store, tmp_path):
     """A list of references is a list; NaN is null; infinity as Python's json writes it."""
     export_table(store, tmp_path / "t.jsonl", ["answer", "references", "score", "label"])
-    records = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+    records = [
+        json.loads(line)
+        for line in (tmp_path / "t.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+    ]
     assert [record["answer"] for record in records] == TEXTS
     assert records[1]["references"] == [TEXTS[1], "b"]
     assert records[0]["references"] == "no list"
@@ -122,7 +131,11 @@ def test_blocks_do_not_show(store, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "name, error, message",
     [
-        ("tokens", SchemaError, "'tokens' holds an array in each row.*can be exported: question_id, answer, ref"),
+        (
+            "tokens",
+            SchemaError,
+            "'tokens' holds an array in each row.*can be exported: question_id, answer, ref",
+        ),
         ("hidden", SchemaError, "'hidden' holds an array in each row"),
         ("answr", NotFoundError, "found 'answr'; closest: 'answer'"),
     ],
@@ -200,7 +213,9 @@ def test_parquet_holds_every_value(store, tmp_path):
 def test_export_judge_label(store, tmp_path, ending):
     """The file goes out, somebody adds a column, and it comes back trace by trace."""
     out, judged = tmp_path / f"out.{ending}", tmp_path / f"judged.{ending}"
-    assert main(["export", str(store.path), "--columns", "answer,references", "--to", str(out)]) == 0
+    assert (
+        main(["export", str(store.path), "--columns", "answer,references", "--to", str(out)]) == 0
+    )
     if ending == "csv":
         rows = read_csv(out)
         with judged.open("w", newline="", encoding="utf-8") as file:

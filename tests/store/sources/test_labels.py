@@ -5,7 +5,12 @@ import re
 
 import pytest
 
-from store.sources.labels import exact_match_score, label_from_score, normalize_answer, one_class_warning
+from store.sources.labels import (
+    exact_match_score,
+    label_from_score,
+    normalize_answer,
+    one_class_warning,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +50,8 @@ def test_any_reference_will_do(answer, references, expected):
 
 
 def test_no_reference_is_no_score():
-    """Without references the score is NaN and the label -1: a missing score never becomes a right answer."""
+    """Without references the score is NaN and the label -1: a missing score never becomes a right
+    answer."""
     score = exact_match_score("357", [])
     assert math.isnan(score)
     assert label_from_score(score) == -1
@@ -71,7 +77,12 @@ def test_threshold_can_be_chosen():
             "exact",
             "96% of 3,610 labels are hallucinations: exact match .* --labels f1, or judge the answers",
         ),
-        (109, 3501, "f1", "96% of 3,610 labels are hallucinations: .*store export, then python -m store label"),
+        (
+            109,
+            3501,
+            "f1",
+            "96% of 3,610 labels are hallucinations: .*store export, then python -m store label",
+        ),
         (3501, 109, "exact", "96% of 3,610 labels are right: a detector learns little"),
         (0, 10, None, "100% of 10 labels are hallucinations: check that the right column"),
     ],

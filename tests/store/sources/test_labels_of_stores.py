@@ -67,7 +67,11 @@ def state(path):
 
 
 def files(path):
-    return {file: file.read_bytes() for file in path.parent.rglob("*") if file.is_file() and file.suffix != ".csv"}
+    return {
+        file: file.read_bytes()
+        for file in path.parent.rglob("*")
+        if file.is_file() and file.suffix != ".csv"
+    }
 
 
 BEFORE = ([1.0, 0.0, 1.0, 0.0, None, 0.25], LABELS)
@@ -132,7 +136,10 @@ def test_a_low_score_may_be_the_better_one(path, label):
     """The stored score is turned, so that label = 1 iff score < score_threshold in every store."""
     options = ["--score-column", "ppl", "--lower-is-better", "--score-threshold", "20"]
     status, said = label("question_id,ppl\nq0,30\nq1,4\nq2,20\n", *options)
-    assert (status, state(path)) == (0, ([-30.0, -30.0, -4.0, -4.0, -20.0, -20.0], [1, 1, 0, 0, 0, 0]))
+    assert (status, state(path)) == (
+        0,
+        ([-30.0, -30.0, -4.0, -4.0, -20.0, -20.0], [1, 1, 0, 0, 0, 0]),
+    )
     store = TraceStore.open(path)
     threshold = store.provenance["score_threshold"]
     assert threshold == -20.0
@@ -191,7 +198,9 @@ def test_undo_without_the_file_or_with_another(path, label):
     (path.parent / "elsewhere").mkdir()
     moved = path.parent / "elsewhere" / "moved.zarr"
     path.rename(moved)
-    with pytest.raises(NotFoundError, match=r"s\.zarr\.labels-\w{8}-1\.csv: .*if the store was moved"):
+    with pytest.raises(
+        NotFoundError, match=r"s\.zarr\.labels-\w{8}-1\.csv: .*if the store was moved"
+    ):
         undo_labels(moved)
     shutil.copy(backup, moved.parent)
     undo_labels(moved)
@@ -291,7 +300,9 @@ def test_labelled_stores_merge_with_others(tmp_path, path, label):
     """The labels before are no column that the other lacks."""
     label("question_id,score\nq0,0.25\n")
     other = write(tmp_path / "other.zarr", first=5)
-    merged = merge_stores(tmp_path / "m.zarr", [TraceStore.open(path), TraceStore.open(other)], lambda done: None)
+    merged = merge_stores(
+        tmp_path / "m.zarr", [TraceStore.open(path), TraceStore.open(other)], lambda done: None
+    )
     assert read_labels(merged).labels.tolist() == [1, *LABELS[1:], *LABELS]
 
 
@@ -378,7 +389,12 @@ def test_the_rule_of_labels_that_stay_is_recorded(path):
 
 @pytest.mark.parametrize(
     "column, value, kept",
-    [("int64", 1000, "int64"), ("float32", 1.0, "int8"), ("uint8", 1, "int8"), ("bool", True, "int8")],
+    [
+        ("int64", 1000, "int64"),
+        ("float32", 1.0, "int8"),
+        ("uint8", 1, "int8"),
+        ("bool", True, "int8"),
+    ],
 )
 def test_labels_of_other_dtypes_are_kept(tmp_path, column, value, kept):
     """What a user's own store has for labels, in rows that the file does not list."""
@@ -396,7 +412,9 @@ def test_a_label_column_that_is_none_is_refused(tmp_path):
         writer.append("a", {"label": 0.3})
     with pytest.raises(SchemaError, match=r"trace 'a': expected a whole number, found 0\.3"):
         set_labels(tmp_path / "s.zarr", {"a": 1.0})
-    with StoreWriter.create(tmp_path / "t.zarr", Schema({"score": Column("float32", axis="tokens")})) as writer:
+    with StoreWriter.create(
+        tmp_path / "t.zarr", Schema({"score": Column("float32", axis="tokens")})
+    ) as writer:
         writer.append("a", {"score": [0.3]})
     with pytest.raises(SchemaError, match="column 'score': expected one number in each row"):
         set_labels(tmp_path / "t.zarr", {"a": 1.0})
@@ -406,8 +424,16 @@ def test_a_label_column_that_is_none_is_refused(tmp_path):
     "text, options, message",
     [
         (None, ["--undo", "--replace-all"], "takes --dry-run only"),
-        ("question_id,label\nq0,1\n", ["--score-threshold", "0.4"], "for which --score-threshold means nothing"),
-        ("question_id,label\nq0,1\n", ["--higher-is-better"], "for which no direction can be given"),
+        (
+            "question_id,label\nq0,1\n",
+            ["--score-threshold", "0.4"],
+            "for which --score-threshold means nothing",
+        ),
+        (
+            "question_id,label\nq0,1\n",
+            ["--higher-is-better"],
+            "for which no direction can be given",
+        ),
     ],
 )
 def test_options_without_effect_are_refused(path, label, text, options, message):
@@ -423,9 +449,14 @@ def test_nearly_all_of_one_class_is_warned_of(tmp_path, capsys):
     with StoreWriter.create(tmp_path / "s.zarr", Schema({"question_id": Column("utf8")})) as writer:
         for i in range(30):
             writer.append(f"t{i}", {"question_id": f"q{i}"})
-    (tmp_path / "f.csv").write_text("question_id,score\n" + "".join(f"q{i},{i / 100}\n" for i in range(30)))
+    (tmp_path / "f.csv").write_text(
+        "question_id,score\n" + "".join(f"q{i},{i / 100}\n" for i in range(30))
+    )
     assert main(["label", str(tmp_path / "s.zarr"), "--scores", str(tmp_path / "f.csv")]) == 0
-    assert "warning: 100% of 30 labels are hallucinations: check that the right column" in capsys.readouterr().out
+    assert (
+        "warning: 100% of 30 labels are hallucinations: check that the right column"
+        in capsys.readouterr().out
+    )
 
 
 def test_an_empty_store_is_refused(tmp_path):
@@ -449,13 +480,16 @@ class Counting:
 
 @pytest.mark.parametrize("undone", [False, True])
 def test_a_labelled_store_is_still_what_its_command_made(tmp_path, undone):
-    """A script that makes, labels and trains may run once more; other settings are still refused."""
+    """A script that makes, labels and trains may run once more; other settings are still
+    refused."""
     path = tmp_path / "s.zarr"
     build_store(path, Counting())
     set_labels(path, {"q0": 0.25})
     if undone:
         undo_labels(path)
-    assert read_labels(build_store(path, Counting())).labels.tolist() == ([0, 0, 0] if undone else [1, 0, 0])
+    assert read_labels(build_store(path, Counting())).labels.tolist() == (
+        [0, 0, 0] if undone else [1, 0, 0]
+    )
     other = Counting()
     other.provenance = PROVENANCE | {"model": "other"}
     with pytest.raises(SchemaError, match="model 'm' in place of 'other'"):
@@ -466,12 +500,15 @@ def test_a_store_that_is_not_finished_is_not_labelled(tmp_path, path, label, cap
     """Its build could not go on: rows that are still to come have labels of their own."""
     path.rename(tmp_path / "s.zarr.partial")
     (tmp_path / "f.csv").write_text("question_id,score\nq0,1\n")
-    assert main(["label", str(tmp_path / "s.zarr.partial"), "--scores", str(tmp_path / "f.csv")]) == 2
+    assert (
+        main(["label", str(tmp_path / "s.zarr.partial"), "--scores", str(tmp_path / "f.csv")]) == 2
+    )
     assert "it is not finished" in capsys.readouterr().err
 
 
 def test_labels_of_earlier_changes_are_kept(path, label):
-    """Two changes in a row, a mistake and the attempt to mend it: the first labels are in a file still."""
+    """Two changes in a row, a mistake and the attempt to mend it: the first labels are in a file
+    still."""
     label("question_id,score\nq0,0.25\n")
     first = backup_of(path).read_text()
     label("question_id,score\nq0,0.125\n")
@@ -480,7 +517,9 @@ def test_labels_of_earlier_changes_are_kept(path, label):
     assert first in kept
 
 
-@pytest.mark.parametrize("options", [["--score-threshold", "0.1"], ["--lower-is-better", "--score-threshold", "20"]])
+@pytest.mark.parametrize(
+    "options", [["--score-threshold", "0.1"], ["--lower-is-better", "--score-threshold", "20"]]
+)
 def test_a_column_has_one_scale(path, label, options):
     """Scores that stay were labelled with another threshold: refused, unless all rows are new."""
     before = state(path)
@@ -498,9 +537,12 @@ def test_lines_that_slipped_are_found(path, label):
     assert "trace 'q0#2' is of question 'q0' in the store, and of 'q1' in the file" in said
 
 
-@pytest.mark.parametrize("direction, expected", [("--lower-is-better", [1, 1]), ("--higher-is-better", [0, 0])])
+@pytest.mark.parametrize(
+    "direction, expected", [("--lower-is-better", [1, 1]), ("--higher-is-better", [0, 0])]
+)
 def test_scores_in_a_column_called_like_labels_need_a_direction(path, label, direction, expected):
-    """What is called hallucination is high where the answer is wrong: the message must not lead into its inverse."""
+    """What is called hallucination is high where the answer is wrong: the message must not lead
+    into its inverse."""
     text = "question_id,hallucination\nq0,0.75\n"
     assert "and which way they run, --lower-is-better or --higher-is-better" in label(text)[1]
     assert "say which way they run" in label(text, "--score-column", "hallucination")[1]

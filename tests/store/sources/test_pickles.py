@@ -1,4 +1,5 @@
-"""Tests of reading what nobody vouches for: data comes back whole, and nothing that a file asks for is done."""
+"""Tests of reading what nobody vouches for: data comes back whole, and nothing that a file asks for
+is done."""
 
 import builtins
 import codecs
@@ -27,7 +28,23 @@ from hypothesis import strategies as st
 from store.errors import CorruptError, RefusedError, StoreError
 from store.sources.pickles import kind_of_file, read_pickle, read_torch
 
-DTYPES = ["?", "i1", "u1", "<i2", ">u4", "<i8", "<f2", ">f4", "<f8", "<c8", ">c16", "g", "<U3", ">U2", "S4"]
+DTYPES = [
+    "?",
+    "i1",
+    "u1",
+    "<i2",
+    ">u4",
+    "<i8",
+    "<f2",
+    ">f4",
+    "<f8",
+    "<c8",
+    ">c16",
+    "g",
+    "<U3",
+    ">U2",
+    "S4",
+]
 ATOMS = st.one_of(
     st.none(),
     st.booleans(),
@@ -37,9 +54,13 @@ ATOMS = st.one_of(
     st.binary(max_size=8),
     st.complex_numbers(),
 )
-KEYS = st.one_of(st.text(max_size=4), st.integers(), st.tuples(st.integers(), st.binary(max_size=3)))
+KEYS = st.one_of(
+    st.text(max_size=4), st.integers(), st.tuples(st.integers(), st.binary(max_size=3))
+)
 ARRAYS = st.sampled_from(DTYPES).flatmap(
-    lambda dtype: arrays.arrays(dtype, arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
+    lambda dtype: arrays.arrays(
+        dtype, arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
+    )
 )
 LAYOUTS = [
     lambda a: a,
@@ -83,7 +104,11 @@ def assert_same(a, b):
         assert a.dtype == b.dtype
         assert torch.equal(a, b)
     elif isinstance(a, np.ndarray):
-        assert (a.dtype.str, a.shape, a.flags.f_contiguous) == (b.dtype.str, b.shape, b.flags.f_contiguous)
+        assert (a.dtype.str, a.shape, a.flags.f_contiguous) == (
+            b.dtype.str,
+            b.shape,
+            b.flags.f_contiguous,
+        )
         assert a.tobytes() == b.tobytes()
     else:
         assert repr(a) == repr(b)
@@ -226,20 +251,33 @@ def test_names_as_text(written, canary, text):
 
 
 @pytest.mark.parametrize(
-    "dtype, hidden", [(object, "O8"), ([("a", object)], "V8"), ("M8[s]", "M8"), ([("a", "f4")], "V4")]
+    "dtype, hidden",
+    [(object, "O8"), ([("a", object)], "V8"), ("M8[s]", "M8"), ([("a", "f4")], "V4")],
 )
 def test_arrays_of_more_than_numbers(written, canary, dtype, hidden):
     """A call hidden in an array of objects is not reached; neither fields nor dates are read."""
     array = np.zeros(1, dtype)
     if array.dtype.hasobject:
-        array[0] = Calls(os.system, f"touch {canary}") if dtype is object else (Calls(os.system, f"touch {canary}"),)
+        array[0] = (
+            Calls(os.system, f"touch {canary}")
+            if dtype is object
+            else (Calls(os.system, f"touch {canary}"),)
+        )
     for protocol in (2, 4, 5):
         message = refusal(written(pickle.dumps([array], protocol)))
         assert hidden in message or "posix.system" in message
 
 
 def stack_global(module, name):
-    return b"\x80\x04\x8c" + bytes([len(module)]) + module + b"\x8c" + bytes([len(name)]) + name + b"\x93"
+    return (
+        b"\x80\x04\x8c"
+        + bytes([len(module)])
+        + module
+        + b"\x8c"
+        + bytes([len(name)])
+        + name
+        + b"\x93"
+    )
 
 
 @pytest.mark.parametrize(
@@ -255,7 +293,8 @@ def stack_global(module, name):
     ],
 )
 def test_dotted_names(written, module, name):
-    """A name is looked up whole: a dot leads nowhere, and control characters do not reach the terminal."""
+    """A name is looked up whole: a dot leads nowhere, and control characters do not reach the
+    terminal."""
     message = refusal(written(stack_global(module, name) + b"."))
     assert "\x1b" not in message
 
@@ -273,7 +312,8 @@ def test_dotted_names(written, module, name):
     ],
 )
 def test_opcodes_that_reach_outside(written, data, said):
-    """The extension registry, persistent ids and out-of-band buffers are refused, in a registered case too."""
+    """The extension registry, persistent ids and out-of-band buffers are refused, in a registered
+    case too."""
     copyreg.add_extension("posix", "system", 1)
     try:
         assert said in refusal(written(data))
@@ -305,8 +345,12 @@ def test_no_state_but_an_arrays(written, trick):
 
 
 def test_dtype_keeps_to_itself(written):
-    """A dtype's state is its byte order: flags, sizes and fields from a pickle do not reach NumPy."""
-    data = stack_global(b"numpy", b"dtype") + b"\x8c\x02f4\x89\x88\x87R(K\x03\x8c\x01<)}NJ\xff\xff\xff\xffK\x04K\x3ftb."
+    """A dtype's state is its byte order: flags, sizes and fields from a pickle do not reach
+    NumPy."""
+    data = (
+        stack_global(b"numpy", b"dtype")
+        + b"\x8c\x02f4\x89\x88\x87R(K\x03\x8c\x01<)}NJ\xff\xff\xff\xffK\x04K\x3ftb."
+    )
     assert "dtype with fields" in refusal(written(data))
 
 
@@ -317,13 +361,18 @@ def array_pickle(shape, data, dtype="f4"):
     text = data.decode("latin1").encode()
     start = honest.index(b"X\x0c\x00\x00\x00" + bytes(12))
     payload = b"X" + struct.pack("<I", len(text)) + text
-    shape = b"(" + b"".join(b"\x8a\x09" + n.to_bytes(9, "little", signed=True) for n in shape) + b"t"
-    return (honest[:start] + payload + honest[start + 17 :]).replace(b"K\x01K\x03\x85", b"K\x01" + shape)
+    shape = (
+        b"(" + b"".join(b"\x8a\x09" + n.to_bytes(9, "little", signed=True) for n in shape) + b"t"
+    )
+    return (honest[:start] + payload + honest[start + 17 :]).replace(
+        b"K\x01K\x03\x85", b"K\x01" + shape
+    )
 
 
 @pytest.mark.parametrize("shape", [(4,), (2,), (10**12,), (-3,), (2**62, 2**62), (3, 0), ()])
 def test_shape_and_bytes_agree(written, shape):
-    """An array of more or fewer bytes than its shape says is an error with the numbers, before any is allocated."""
+    """An array of more or fewer bytes than its shape says is an error with the numbers, before any
+    is allocated."""
     assert_same(read_pickle(written(array_pickle((3,), bytes(12)))), [np.zeros(3, "f4")])
     message = refusal(written(array_pickle(shape, bytes(12))), CorruptError)
     assert "found 12" in message or "-3" in message
@@ -359,25 +408,38 @@ def test_huge_announcements(written, opcode, compress):
 def test_calls_with_a_length(written):
     """A number is no length: bytes and bytearray are made of bytes."""
     for kind in (b"bytes", b"bytearray"):
-        data = stack_global(b"builtins", kind) + b"\x8a\x06" + (10**12).to_bytes(6, "little") + b"\x85R."
+        data = (
+            stack_global(b"builtins", kind)
+            + b"\x8a\x06"
+            + (10**12).to_bytes(6, "little")
+            + b"\x85R."
+        )
         assert "1000000000000" in refusal(written(data))
 
 
 def test_copies_are_counted(written):
     """One string copied again and again is refused before the memory is full."""
-    data = stack_global(b"builtins", b"bytearray") + b"q\x00B" + struct.pack("<I", 10**6) + bytes(10**6) + b"q\x01"
+    data = (
+        stack_global(b"builtins", b"bytearray")
+        + b"q\x00B"
+        + struct.pack("<I", 10**6)
+        + bytes(10**6)
+        + b"q\x01"
+    )
     message = refusal(written(data + b"h\x00h\x01\x85R" * 10_000 + b"."))
     assert "copy" in message
 
 
 def test_endless_values(written):
     """A value that would be endless when shown is not shown."""
-    data = stack_global(b"numpy", b"dtype") + b"K\x01" + b"22\x87" * 60  # three times the one before
+    # three times the one before
+    data = stack_global(b"numpy", b"dtype") + b"K\x01" + b"22\x87" * 60
     assert "tuple" in refusal(written(data + b"\x85R."))
 
 
 def test_text_is_text(written):
-    """Code points that Python does not have are an error, in arrays and scalars of either byte order."""
+    """Code points that Python does not have are an error, in arrays and scalars of either byte
+    order."""
     for dtype in ("<U1", ">U1"):
         for value in (np.array(["a"], dtype), np.array(["a"], dtype)[0]):
             for protocol in (4, 5):
@@ -392,7 +454,8 @@ def test_text_is_text(written):
 
 
 def test_gzip_bomb(written):
-    """Decompressed bytes are counted as they come; the message names the cap and how to raise it."""
+    """Decompressed bytes are counted as they come; the message names the cap and how to raise
+    it."""
     data = pickle.dumps(bytes(1 << 24), 4)
     path = written(gzip.compress(data))
     assert path.stat().st_size < 1 << 15
@@ -404,7 +467,12 @@ def test_gzip_bomb(written):
     refusal(written(gzip.compress(b"V" + b"a" * (1 << 22) + b"\n.")), max_bytes=1 << 20)
 
 
-SAMPLE = {"states": [np.arange(6, dtype="f2").reshape(2, 3)], "answer": "x", "text": ["a", "b"], "n": 3}
+SAMPLE = {
+    "states": [np.arange(6, dtype="f2").reshape(2, 3)],
+    "answer": "x",
+    "text": ["a", "b"],
+    "n": 3,
+}
 
 
 @pytest.mark.parametrize("protocol", range(6))
@@ -445,7 +513,19 @@ def admitted(value):
         return all(map(admitted, [*value, *value.values()]))
     if isinstance(value, list | tuple | set | frozenset):
         return all(map(admitted, value))
-    plain = (type(None), bool, int, float, complex, str, bytes, bytearray, np.ndarray, np.generic, torch.Tensor)
+    plain = (
+        type(None),
+        bool,
+        int,
+        float,
+        complex,
+        str,
+        bytes,
+        bytearray,
+        np.ndarray,
+        np.generic,
+        torch.Tensor,
+    )
     return isinstance(value, plain)
 
 
@@ -460,7 +540,9 @@ def flipped(data, rng):
 def test_random_damage(written, protocol):
     """A damaged file gives an error of ours or data, and nothing else."""
     rng = random.Random(protocol)  # noqa: S311 - not for secrets
-    data = pickle.dumps([*SAMPLE.items(), {1}, 1j, bytearray(b"x"), OrderedDict(a=1), np.float32(1)], protocol)
+    data = pickle.dumps(
+        [*SAMPLE.items(), {1}, 1j, bytearray(b"x"), OrderedDict(a=1), np.float32(1)], protocol
+    )
     for _ in range(400):
         damaged = flipped(data, rng)
         with contextlib.suppress(StoreError):
@@ -495,11 +577,17 @@ def save(value, path, is_zip=True):
 def test_tensors_round_trip(tmp_path, is_zip):
     """Tensors of every dtype, views, empty ones and shared storages come back from both forms."""
     base = torch.arange(24.0)
-    value = {"labels": torch.ones(3), "question_ids": ["a", "b"], "blob": b"\xff\x00", "view": base[4:10:2]}
+    value = {
+        "labels": torch.ones(3),
+        "question_ids": ["a", "b"],
+        "blob": b"\xff\x00",
+        "view": base[4:10:2],
+    }
     value["expanded"] = torch.ones(1).expand(5)
     value["more"] = [OrderedDict(a=base.reshape(4, 6).T), (torch.zeros(0, 3), torch.tensor(True))]
     value["dtypes"] = [
-        torch.ones(2, dtype=d) for d in (torch.bfloat16, torch.half, torch.int8, torch.long, torch.cfloat)
+        torch.ones(2, dtype=d)
+        for d in (torch.bfloat16, torch.half, torch.int8, torch.long, torch.cfloat)
     ]
     path = save(value, tmp_path / "file.pt", is_zip)
     assert kind_of_file(path) == "torch"
@@ -518,14 +606,23 @@ def test_graphs_round_trip(tmp_path, is_zip):
         assert type(a) is type(b)
         assert a.to_dict().keys() == b.to_dict().keys()
         assert all(torch.equal(a[key], b[key]) for key in GRAPH_KEYS)
-        assert (a.num_nodes, a.num_possible_edges, a.filter_ratio) == (b.num_nodes, b.num_possible_edges, 0.5)
+        assert (a.num_nodes, a.num_possible_edges, a.filter_ratio) == (
+            b.num_nodes,
+            b.num_possible_edges,
+            0.5,
+        )
 
 
 @FORMS
 def test_views_of_a_few_bytes_count_with_all_that_they_show(tmp_path, is_zip):
-    """One number, shown a million times by each of many tensors, would fill the memory once it is copied."""
-    path = save({"x": [torch.ones(1).expand(1000, 1000) for _ in range(5)]}, tmp_path / "file.pt", is_zip)
-    with pytest.raises(RefusedError, match="expected at most 16000000 bytes, found tensors of 20000000 bytes"):
+    """One number, shown a million times by each of many tensors, would fill the memory once it is
+    copied."""
+    path = save(
+        {"x": [torch.ones(1).expand(1000, 1000) for _ in range(5)]}, tmp_path / "file.pt", is_zip
+    )
+    with pytest.raises(
+        RefusedError, match="expected at most 16000000 bytes, found tensors of 20000000 bytes"
+    ):
         read_torch(path, 16_000_000)
     assert len(read_torch(path, 20_000_000)["x"]) == 5
 
@@ -534,7 +631,11 @@ def test_views_of_a_few_bytes_count_with_all_that_they_show(tmp_path, is_zip):
 def test_hostile_torch_files(tmp_path, canary, is_zip):
     """A torch file that asks for more is refused, and what it asked for is named."""
     path = tmp_path / "file.pt"
-    for function, name in ((os.system, "posix.system"), (builtins.bytearray, "bytearray"), (torch.nn.Linear, "Linear")):
+    for function, name in (
+        (os.system, "posix.system"),
+        (builtins.bytearray, "bytearray"),
+        (torch.nn.Linear, "Linear"),
+    ):
         save({"x": torch.ones(1), "y": Calls(function, f"touch {canary}")}, path, is_zip)
         assert name in refusal(path, read=read_torch)
 
@@ -550,27 +651,45 @@ def repacked(path, change, compression=zipfile.ZIP_STORED):
 
 
 def test_storages_end_where_their_records_do(tmp_path):
-    """A storage or tensor that claims more than its bytes is refused: torch would read what lies behind."""
+    """A storage or tensor that claims more than its bytes is refused: torch would read what lies
+    behind."""
     for old, new in ((b"K\x07t", b"K\x77t"), (b"K\x07\x85", b"K\x77\x85")):
         path = save(torch.ones(7), tmp_path / "file.pt")
         repacked(
             path,
-            lambda r, old=old, new=new: {k: v.replace(old, new) if k.endswith("data.pkl") else v for k, v in r.items()},
+            lambda r, old=old, new=new: {
+                k: v.replace(old, new) if k.endswith("data.pkl") else v for k, v in r.items()
+            },
         )
-        assert "119" in refusal(path, CorruptError, read_torch) or "476" in refusal(path, CorruptError, read_torch)
+        assert "119" in refusal(path, CorruptError, read_torch) or "476" in refusal(
+            path, CorruptError, read_torch
+        )
 
 
 def test_odd_zip_files(tmp_path):
-    """Compressed, missing and doubled records, and a zip file of other things, give one line each."""
+    """Compressed, missing and doubled records, and a zip file of other things, give one line
+    each."""
     path = tmp_path / "file.pt"
-    refusal(repacked(save(torch.ones(999), path), dict, zipfile.ZIP_DEFLATED), RefusedError, read_torch)
     refusal(
-        repacked(save(torch.ones(9), path), lambda r: {k: v for k, v in r.items() if "data/0" not in k}),
+        repacked(save(torch.ones(999), path), dict, zipfile.ZIP_DEFLATED), RefusedError, read_torch
+    )
+    refusal(
+        repacked(
+            save(torch.ones(9), path), lambda r: {k: v for k, v in r.items() if "data/0" not in k}
+        ),
         CorruptError,
         read_torch,
     )
-    refusal(repacked(save(torch.ones(9), path), lambda r: r | {"file/DATA/0": b"x"}), CorruptError, read_torch)
-    refusal(repacked(save(torch.ones(9), path), lambda r: {"file/readme": b"x"}), CorruptError, read_torch)
+    refusal(
+        repacked(save(torch.ones(9), path), lambda r: r | {"file/DATA/0": b"x"}),
+        CorruptError,
+        read_torch,
+    )
+    refusal(
+        repacked(save(torch.ones(9), path), lambda r: {"file/readme": b"x"}),
+        CorruptError,
+        read_torch,
+    )
     refusal(save(torch.ones(999), path), RefusedError, read_torch, max_bytes=1000)
 
 
@@ -593,14 +712,18 @@ def test_other_protocols_of_torch(tmp_path):
 def test_legacy_announcements(tmp_path):
     """The older form allocates what it announces: more than the file holds is refused before."""
     path = save(torch.ones(7), tmp_path / "file.pt", is_zip=False)
-    path.write_bytes(path.read_bytes().replace(b"K\x07N", b"\x8a\x06" + (10**12).to_bytes(6, "little") + b"N"))
+    path.write_bytes(
+        path.read_bytes().replace(b"K\x07N", b"\x8a\x06" + (10**12).to_bytes(6, "little") + b"N")
+    )
     assert str(4 * 10**12) in refusal(path, CorruptError, read_torch)
 
 
 @FORMS
 def test_truncated_torch_files(tmp_path, is_zip):
     """A torch file that ends early is an error, wherever it ends."""
-    data = save({"labels": torch.ones(50), "graphs": graphs()}, tmp_path / "file.pt", is_zip).read_bytes()
+    data = save(
+        {"labels": torch.ones(50), "graphs": graphs()}, tmp_path / "file.pt", is_zip
+    ).read_bytes()
     for n in [*range(20, len(data), len(data) // 40), len(data) - 1]:
         (tmp_path / "file.pt").write_bytes(data[:n])
         refusal(tmp_path / "file.pt", CorruptError, read_torch)

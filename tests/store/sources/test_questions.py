@@ -20,7 +20,9 @@ def as_csv(questions):
     file = io.StringIO(newline="")
     writer = csv.writer(file)
     writer.writerow(["answers", "question_id", "more", "question"])
-    writer.writerows([json.dumps(q["answers"]), q["question_id"], "x", q["question"]] for q in questions)
+    writer.writerows(
+        [json.dumps(q["answers"]), q["question_id"], "x", q["question"]] for q in questions
+    )
     return file.getvalue()
 
 
@@ -51,12 +53,21 @@ def test_every_format_gives_the_same_questions(tmp_path, text):
             {
                 "question": "Q",
                 "question_id": "tc_3",
-                "answer": {"aliases": ["A b", "C"], "normalized_aliases": ["a b", "c"], "value": "C", "type": "x"},
+                "answer": {
+                    "aliases": ["A b", "C"],
+                    "normalized_aliases": ["a b", "c"],
+                    "value": "C",
+                    "type": "x",
+                },
             },
             ("tc_3", ["C", "A b", "a b", "c"]),
         ),
         (
-            {"Question": "Q", "QuestionId": "tc_3", "Answer": {"Aliases": ["A"], "NormalizedAliases": ["a"]}},
+            {
+                "Question": "Q",
+                "QuestionId": "tc_3",
+                "Answer": {"Aliases": ["A"], "NormalizedAliases": ["a"]},
+            },
             ("tc_3", ["A", "a"]),
         ),
         ({"question": "Q", "answer": ["x", "y"]}, ("nq_1", ["x", "y"])),
@@ -76,7 +87,11 @@ def test_questions_without_ids_are_counted(tmp_path):
     records = [{"question": f"Q{i}", "answer": ["x"]} for i in range(3)]
     for text in (json.dumps(records), "\n\n".join(map(json.dumps, records))):
         (tmp_path / "q").write_text(text)
-        assert [q["question_id"] for q in read_questions(tmp_path / "q")] == ["nq_1", "nq_2", "nq_3"]
+        assert [q["question_id"] for q in read_questions(tmp_path / "q")] == [
+            "nq_1",
+            "nq_2",
+            "nq_3",
+        ]
 
 
 def test_triviaqas_own_files(tmp_path):
@@ -84,12 +99,22 @@ def test_triviaqas_own_files(tmp_path):
     data = [{"QuestionId": f"tc_{i}", "Question": "Q", "Answer": {"Value": "v"}} for i in range(3)]
     for indent in (None, 4):
         (tmp_path / "q").write_text(json.dumps({"Data": data, "Domain": "Web"}, indent=indent))
-        assert [question["question_id"] for question in read_questions(tmp_path / "q")] == ["tc_0", "tc_1", "tc_2"]
+        assert [question["question_id"] for question in read_questions(tmp_path / "q")] == [
+            "tc_0",
+            "tc_1",
+            "tc_2",
+        ]
 
 
 def test_cells_of_several_answers(tmp_path):
-    (tmp_path / "q").write_text('question_id,question,answers\na,Q,x| y |\nb,Q,\nc,Q,"[""p|q"", 3]"\n')
-    assert [question["answers"] for question in read_questions(tmp_path / "q")] == [["x", " y "], [], ["p|q", "3"]]
+    (tmp_path / "q").write_text(
+        'question_id,question,answers\na,Q,x| y |\nb,Q,\nc,Q,"[""p|q"", 3]"\n'
+    )
+    assert [question["answers"] for question in read_questions(tmp_path / "q")] == [
+        ["x", " y "],
+        [],
+        ["p|q", "3"],
+    ]
 
 
 GOOD = '{"question_id": "a", "question": "Q", "answers": ["x"]}'
@@ -113,12 +138,27 @@ GOOD = '{"question_id": "a", "question": "Q", "answers": ["x"]}'
         ("question_id,question,question\na,b,c\n", "line 1: expected different columns"),
         ('{"question": "Q", "answers": ["x"]}', "line 1: question_id: expected a text, found none"),
         ('{"question_id": "a"}', "line 1: question: expected a text, found none"),
-        ('{"question_id": true, "question": "Q"}', "line 1: question_id: expected a text, found True"),
+        (
+            '{"question_id": true, "question": "Q"}',
+            "line 1: question_id: expected a text, found True",
+        ),
         ('{"question_id": "a", "question": " "}', "question: expected a text, found ' '"),
-        ('{"question_id": "a", "question": "\\ud800"}', "question: expected text that UTF-8 can hold"),
-        ('{"question_id": "a", "question": "Q", "answers": [["x"]]}', r"answers: expected a text, found \['x'\]"),
-        ('{"question_id": "a", "question": "Q", "answer": {"x": 1}}', r"answer: expected one of .* found \['x'\]"),
-        (f'{{"question_id": "{"a" * 1001}", "question": "Q"}}', "expected at most 1000 bytes, found 1001"),
+        (
+            '{"question_id": "a", "question": "\\ud800"}',
+            "question: expected text that UTF-8 can hold",
+        ),
+        (
+            '{"question_id": "a", "question": "Q", "answers": [["x"]]}',
+            r"answers: expected a text, found \['x'\]",
+        ),
+        (
+            '{"question_id": "a", "question": "Q", "answer": {"x": 1}}',
+            r"answer: expected one of .* found \['x'\]",
+        ),
+        (
+            f'{{"question_id": "{"a" * 1001}", "question": "Q"}}',
+            "expected at most 1000 bytes, found 1001",
+        ),
         ("question_id,question,answers\na,Q\n", "line 2: expected 3 cells, found 2"),
         ('question_id,question\na,"Q\nQ"\nb,Q,x\n', "line 4: expected 2 cells, found 3"),
         ("question_id,question,answers\na,Q,[x\n", "line 2: expected a JSON list"),

@@ -56,10 +56,16 @@ def test_what_is_no_label_names_file_and_line(read, text):
 @pytest.mark.parametrize(
     "header, message",
     [
-        ("question_id,verdict", "no column has a known name .*found verdict; say what to read with --score-column"),
+        (
+            "question_id,verdict",
+            "no column has a known name .*found verdict; say what to read with --score-column",
+        ),
         ("question_id,a,b", "found a, b; say"),
         ("question_id", "found none; say"),
-        ("question_id,score,label", "several columns could be meant, score, label; choose one with --score-column"),
+        (
+            "question_id,score,label",
+            "several columns could be meant, score, label; choose one with --score-column",
+        ),
         ("question_id,bleurt,score", "several columns could be meant, bleurt, score"),
         ("question_id,score,score", "several columns could be meant, score, score"),
         ("question_id,question_id,score", "2 columns are called 'question_id'; rename"),
@@ -86,10 +92,22 @@ def test_columns_can_be_named(read):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"score_column": "wrnog"}, "expected one of its columns correct, wrong, found 'wrnog'; closest: 'wrong'"),
-        ({"label_column": "question_id"}, "expected one of its columns correct, wrong, found 'question_id'"),
-        ({"label_column": "wrong", "lower_is_better": True}, "'wrong' holds labels, .* no direction"),
-        ({"label_column": "wrong", "score_column": "wrong"}, "both a score column and a label column"),
+        (
+            {"score_column": "wrnog"},
+            "expected one of its columns correct, wrong, found 'wrnog'; closest: 'wrong'",
+        ),
+        (
+            {"label_column": "question_id"},
+            "expected one of its columns correct, wrong, found 'question_id'",
+        ),
+        (
+            {"label_column": "wrong", "lower_is_better": True},
+            "'wrong' holds labels, .* no direction",
+        ),
+        (
+            {"label_column": "wrong", "score_column": "wrong"},
+            "both a score column and a label column",
+        ),
     ],
 )
 def test_options_that_contradict_the_file(read, options, message):
@@ -105,19 +123,26 @@ def test_a_trace_id_comes_before_the_question(read):
     assert table.value_of("q1#2", "q1") == 0.1
     assert table.value_of("q1", "q1") == 0.9
     assert table.value_of("q2", "q2") is None
-    with pytest.raises(FormatError, match="line 2: expected a trace_id or a question_id, found none"):
+    with pytest.raises(
+        FormatError, match="line 2: expected a trace_id or a question_id, found none"
+    ):
         read("trace_id,question_id,score\n,,0.1\n")
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 def test_delimiters(read, delimiter):
     """A comma, a semicolon or a tab, by the header; texts may hold the others."""
-    table = read(delimiter.join(["trace_id", "question", "score"]) + "\n" + delimiter.join(["t1", '"a,;\tb"', "1"]))
+    table = read(
+        delimiter.join(["trace_id", "question", "score"])
+        + "\n"
+        + delimiter.join(["t1", '"a,;\tb"', "1"])
+    )
     assert table.by_trace == {"t1": 1.0}
 
 
 def test_a_line_with_other_cells_than_the_header(read):
-    """A text with a bare comma moves the cells behind it: refused, not read from the wrong column."""
+    """A text with a bare comma moves the cells behind it: refused, not read from the wrong
+    column."""
     with pytest.raises(FormatError, match="line 2: expected 3 cells as in the header, found 4"):
         read("question_id,question,score\nq1,3,000 of what?,0.5\n")
 
@@ -149,7 +174,10 @@ def test_a_file_that_is_no_text(tmp_path):
 def test_what_a_value_makes_is_shown():
     """One line with the id, what was given and the label."""
     scores = build_table("s", ["question_id", "score"], [])
-    assert scores.example("question_id q1", 0.31, 0.5) == "question_id q1: score 0.31 -> label 1 (hallucination)"
+    assert (
+        scores.example("question_id q1", 0.31, 0.5)
+        == "question_id q1: score 0.31 -> label 1 (hallucination)"
+    )
     labels = build_table("s", ["question_id", "label"], [])
     assert labels.example("question_id q1", 0.0, 0.5) == "question_id q1: label 0 (right)"
 
@@ -180,7 +208,13 @@ def imported(tmp_path, capsys):
 
     def run(text, *options):
         (tmp_path / "s.csv").write_text(text)
-        arguments = ["import", str(tmp_path / "s.zarr"), str(tmp_path / "t.pkl"), "--scores", str(tmp_path / "s.csv")]
+        arguments = [
+            "import",
+            str(tmp_path / "s.zarr"),
+            str(tmp_path / "t.pkl"),
+            "--scores",
+            str(tmp_path / "s.csv"),
+        ]
         status = main([*arguments, *options])
         said = capsys.readouterr()
         if status == 2:
@@ -235,8 +269,14 @@ def test_import_refuses_a_file_that_could_mean_two_things(imported):
 def test_import_refuses_to_pass_over_a_direction(tmp_path, capsys):
     """Without a file of scores it would mean nothing."""
     (tmp_path / "t.pkl").write_bytes(b"")
-    assert main(["import", str(tmp_path / "s.zarr"), str(tmp_path / "t.pkl"), "--lower-is-better"]) == 2
-    assert "--lower-is-better says how a file of scores is read: give it with --scores" in capsys.readouterr().err
+    assert (
+        main(["import", str(tmp_path / "s.zarr"), str(tmp_path / "t.pkl"), "--lower-is-better"])
+        == 2
+    )
+    assert (
+        "--lower-is-better says how a file of scores is read: give it with --scores"
+        in capsys.readouterr().err
+    )
 
 
 def test_import_of_a_part_refuses_scores_by_trace(imported):

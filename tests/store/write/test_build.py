@@ -7,7 +7,14 @@ import pytest
 
 from store import Column, IncompleteError, Schema, SchemaError, StoreWriter, TraceStore
 from store.cli.main import main
-from store.write.build import build_store, command_line, identity, open_begun, partial_path, unfinished
+from store.write.build import (
+    build_store,
+    command_line,
+    identity,
+    open_begun,
+    partial_path,
+    unfinished,
+)
 from store.write.files import Files
 from store.write.source import COMMAND, REMARKS
 
@@ -27,7 +34,10 @@ class Numbers:
         for i in range(start, N_ROWS):
             if i == self.stop:
                 raise self.error("stopped")
-            yield f"t{i}", {"x": np.random.default_rng(i).random((i + 1, 4)).astype("f4"), "label": i % 2}
+            yield (
+                f"t{i}",
+                {"x": np.random.default_rng(i).random((i + 1, 4)).astype("f4"), "label": i % 2},
+            )
 
 
 def content_of(store):
@@ -42,7 +52,8 @@ def whole(tmp_path_factory):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, SchemaError, OSError])
 @pytest.mark.parametrize("stop", range(N_ROWS))
 def test_what_is_whole_is_kept_whatever_stops_a_build(tmp_path, whole, stop, error):
-    """Every row before the error is committed, the error says so, and the same build goes on to the same store."""
+    """Every row before the error is committed, the error says so, and the same build goes on to the
+    same store."""
     path = tmp_path / "s.zarr"
     with pytest.raises(error) as stopped:
         build_store(path, Numbers(stop, error))
@@ -72,7 +83,8 @@ class Small(Files):
 
 @pytest.mark.parametrize("n_bytes", range(100_000, 2_200_000, 300_000))
 def test_a_full_disk_leaves_what_was_committed(tmp_path, whole, monkeypatch, n_bytes):
-    """The error says how many traces are kept, and with more space the build goes on to the same store."""
+    """The error says how many traces are kept, and with more space the build goes on to the same
+    store."""
     monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 2)
     path = tmp_path / "s.zarr"
     with pytest.raises(OSError, match="No space left") as stopped:
@@ -107,7 +119,10 @@ def test_the_command_line_is_kept_but_decides_nothing(tmp_path, whole):
     "changed, difference",
     [
         ({"decoding": {"beams": 1, "seed": 0}}, "found decoding.beams 4 in place of 1;"),
-        ({"decoding": {"beams": 4, "seed": 0, "stop": "x"}}, "found decoding.stop None in place of 'x';"),
+        (
+            {"decoding": {"beams": 4, "seed": 0, "stop": "x"}},
+            "found decoding.stop None in place of 'x';",
+        ),
         (
             {"decoding": {"beams": 2, "seed": 1}, "a": 1, "b": 2},
             "found decoding.beams 4 in place of 2, decoding.seed 0 in place of 1, a None in place of 1, and 1 more;",
@@ -144,7 +159,9 @@ def test_a_strangers_file_in_an_empty_build_is_kept(tmp_path):
         build_store(path, Numbers(0))
     (partial_path(path) / "notes.txt").write_text("x")
     before = sorted(partial_path(path).rglob("*"))
-    with pytest.raises(SchemaError, match="expected a build that was stopped, found something else; move it away"):
+    with pytest.raises(
+        SchemaError, match="expected a build that was stopped, found something else; move it away"
+    ):
         build_store(path, Numbers(dtype="bfloat16"))
     assert sorted(partial_path(path).rglob("*")) == before
 

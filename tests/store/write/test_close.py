@@ -122,9 +122,7 @@ def test_close_after_a_failed_append_says_how_many_rows_are_lost(path):
     writer.files.is_full = True
     with pytest.raises(OSError, match="No space left"):
         writer.append("long", {"x": [0.5] * 10**6})
-    expected = (
-        r"appending trace 'long' stopped half-way, and 2 rows appended since the last commit are discarded; append"
-    )
+    expected = r"appending trace 'long' stopped half-way, and 2 rows appended since the last commit are discarded; append"
     with pytest.raises(IncompleteError, match=expected):
         writer.close()
     writer.close()
@@ -161,18 +159,28 @@ def test_close_in_a_forked_child_leaves_the_rows_to_its_parent(path):
 
 
 def test_a_writer_that_nobody_closes_says_what_is_lost(path):
-    with pytest.warns(RuntimeWarning, match="the writer was not closed; 1 row appended since the last commit is"):
+    with pytest.warns(
+        RuntimeWarning, match="the writer was not closed; 1 row appended since the last commit is"
+    ):
         append(StoreWriter.open(path), 3)
     assert rows_in(path) == rows(0, 1, 2)
 
 
 def test_a_script_that_ends_without_closing_says_what_is_lost(path):
-    script = "import sys; from store import StoreWriter; writer = StoreWriter.open(sys.argv[1]); " + "".join(
-        f"writer.append('t{row}', {{'x': [{row}] * 5}}); " for row in (3, 4)
+    script = (
+        "import sys; from store import StoreWriter; writer = StoreWriter.open(sys.argv[1]); "
+        + "".join(f"writer.append('t{row}', {{'x': [{row}] * 5}}); " for row in (3, 4))
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True, cwd=ROOT
+        [sys.executable, "-c", script, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
     )
     assert "RuntimeWarning" in done.stderr
-    assert "the writer was not closed; 2 rows appended since the last commit are discarded" in done.stderr
+    assert (
+        "the writer was not closed; 2 rows appended since the last commit are discarded"
+        in done.stderr
+    )
     assert rows_in(path) == rows(0, 1, 2)

@@ -1,4 +1,5 @@
-"""Loaders at length: resumed at every step, every batch held, abandoned a hundred times, forked while they read."""
+"""Loaders at length: resumed at every step, every batch held, abandoned a hundred times, forked
+while they read."""
 
 import gc
 import json
@@ -36,9 +37,13 @@ N_ROWS, SEED, EPOCH = 23, 11, 3
 SMALL = Schema(
     {
         "raw": Column("float16", (2,), axis="tokens", chunk_items=4, shard_items=16),
-        "coded": Column("float32", (3,), axis="tokens", codec="zstd", chunk_items=4, shard_items=16),
+        "coded": Column(
+            "float32", (3,), axis="tokens", codec="zstd", chunk_items=4, shard_items=16
+        ),
         "label": Column("int16", codec="zstd", chunk_items=3, shard_items=6),
-        "layered": Column("int8", (4,), axis_names=("layers",), split=("layers",), chunk_items=4, shard_items=8),
+        "layered": Column(
+            "int8", (4,), axis_names=("layers",), split=("layers",), chunk_items=4, shard_items=8
+        ),
     }
 )
 LARGE = Schema(
@@ -58,7 +63,8 @@ def small_rows():
 
 @pytest.fixture(scope="module")
 def small_path(tmp_path_factory, small_rows):
-    """Twenty-three tiny rows: a prime number, so that no batch size and no number of ranks divides it."""
+    """Twenty-three tiny rows: a prime number, so that no batch size and no number of ranks divides
+    it."""
     path = tmp_path_factory.mktemp("endurance") / "small.zarr"
     return write_store(path, SMALL, [(str(i), row) for i, row in enumerate(small_rows)], commits=2)
 
@@ -79,7 +85,15 @@ def make_ranks(store, column, batch_size, num_workers, world_size, state=None, *
     """The loaders of all ranks, each gone on from `state` if there is one."""
     order = {"shuffle": True, "seed": SEED} | order
     loaders = [
-        TraceLoader(store, [column], batch_size, num_workers=num_workers, rank=rank, world_size=world_size, **order)
+        TraceLoader(
+            store,
+            [column],
+            batch_size,
+            num_workers=num_workers,
+            rank=rank,
+            world_size=world_size,
+            **order,
+        )
         for rank in range(world_size)
     ]
     for loader in loaders if state else ():
@@ -88,7 +102,8 @@ def make_ranks(store, column, batch_size, num_workers, world_size, state=None, *
 
 
 def in_step(loaders):
-    """What all ranks deliver in every step, until the last of them is done: a list of their batches."""
+    """What all ranks deliver in every step, until the last of them is done: a list of their
+    batches."""
     for batches in zip_longest(*loaders):
         yield [batch for batch in batches if batch is not None]
 
@@ -128,7 +143,8 @@ def others(values, value, i):
 def test_a_state_of_any_step_resumes_in_the_global_order(
     small_path, small_rows, batch_size, num_workers, world_size, column
 ):
-    """Another batch size, other workers and ranks deliver exactly what is missing, then the next epoch whole."""
+    """Another batch size, other workers and ranks deliver exactly what is missing, then the next
+    epoch whole."""
     store = TraceStore.open(small_path)
     ranks = make_ranks(store, column, batch_size, num_workers, world_size)
     for loader in ranks:
@@ -145,9 +161,13 @@ def test_a_state_of_any_step_resumes_in_the_global_order(
             state,
         )
         if len(seen) < N_ROWS:
-            rest = [row for batches in in_step(resumed) for row in checked(batches, column, small_rows)]
+            rest = [
+                row for batches in in_step(resumed) for row in checked(batches, column, small_rows)
+            ]
             assert seen + rest == order_of(EPOCH)
-        following = [row for batches in in_step(resumed) for row in checked(batches, column, small_rows)]
+        following = [
+            row for batches in in_step(resumed) for row in checked(batches, column, small_rows)
+        ]
         assert following == order_of(EPOCH + 1)
         assert {loader.epoch for loader in resumed} == {EPOCH + 2}
         batches = next(steps, None)
@@ -161,7 +181,8 @@ def test_a_state_of_any_step_resumes_in_the_global_order(
 @pytest.mark.parametrize("world_size", WORLD_SIZES[1:])
 @pytest.mark.parametrize("batch_size", BATCH_SIZES)
 def test_all_ranks_tell_the_same_state_after_the_same_step(small_path, batch_size, world_size):
-    """Also where some ranks are at their end one batch before the others: whichever state is saved loses no row."""
+    """Also where some ranks are at their end one batch before the others: whichever state is saved
+    loses no row."""
     ranks = make_ranks(TraceStore.open(small_path), "raw", batch_size, 0, world_size)
     for step, _ in enumerate(in_step(ranks), 1):
         position = step * batch_size * world_size
@@ -183,13 +204,17 @@ def test_a_state_taken_after_a_loop_was_left_is_the_same(small_path, stop, num_w
     else:
         del batches
     (resumed,) = make_ranks(small_path, "coded", 7, 4 - num_workers, 1, saved(loader))
-    assert seen + [row for batches in in_step([resumed]) for row in by_turns(batches)] == order_of(0)
+    assert seen + [row for batches in in_step([resumed]) for row in by_turns(batches)] == order_of(
+        0
+    )
 
 
 @pytest.mark.parametrize("column", ["raw", "coded"])
 @pytest.mark.parametrize("rows", [None, [7, 2, 22, 3, 0, 19, 11, 5, 16, 8, 13]])
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_a_chain_of_loaders_that_deliver_one_step_each(small_path, small_rows, column, rows, shuffle):
+def test_a_chain_of_loaders_that_deliver_one_step_each(
+    small_path, small_rows, column, rows, shuffle
+):
     """Two epochs, every step by new loaders of another shape, are the two epochs of one loader."""
     whole = TraceLoader(small_path, [column], 1, shuffle, SEED, rows=rows)
     expected = [int(batch.rows) for _ in range(2) for batch in whole]
@@ -215,13 +240,16 @@ def private_bytes():
 
 
 def page_faults():
-    """Pages that this process had to ask the kernel for: what a fresh buffer costs and a recycled one does not."""
+    """Pages that this process had to ask the kernel for: what a fresh buffer costs and a recycled
+    one does not."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def pooled(batch):
     """The tensors of a batch that hold its values."""
-    return [value.values if isinstance(value, Ragged) else value for value in batch.columns.values()]
+    return [
+        value.values if isinstance(value, Ragged) else value for value in batch.columns.values()
+    ]
 
 
 def assert_large(batches, rows, epoch):
@@ -229,7 +257,9 @@ def assert_large(batches, rows, epoch):
     order = permutation(len(rows), SEED, epoch)
     assert [row for batch in batches for row in batch.rows.tolist()] == order.tolist()
     for batch in batches:
-        assert_batch(batch, [{name: rows[row][name] for name in batch.keys()} for row in batch.rows.tolist()])  # noqa: SIM118
+        assert_batch(
+            batch, [{name: rows[row][name] for name in batch.keys()} for row in batch.rows.tolist()]
+        )  # noqa: SIM118
 
 
 @pytest.mark.parametrize("columns, share", [(["hidden", "coded"], 1 / 4), (None, 3 / 4)])
@@ -239,7 +269,8 @@ def test_all_batches_of_an_epoch_may_be_held_and_their_memory_is_used_again(
 ):
     """Every batch stays right while others are read; two more epochs take the same memory.
 
-    Blocks of one size fit again at once; ragged ones of many sizes may take some more, less than an epoch.
+    Blocks of one size fit again at once; ragged ones of many sizes may take some more, less than an
+    epoch.
     """
     loader = TraceLoader(large_path, columns, 8, True, SEED, num_workers=num_workers)
     before = private_bytes()
@@ -261,9 +292,12 @@ def test_all_batches_of_an_epoch_may_be_held_and_their_memory_is_used_again(
 
 @pytest.mark.parametrize("num_workers", WORKERS)
 def test_a_view_of_one_row_keeps_the_memory_of_its_batch(large_path, large_rows, num_workers):
-    """Rows kept of every batch are right after all batches are gone and two more epochs were read."""
+    """Rows kept of every batch are right after all batches are gone and two more epochs were
+    read."""
     loader = TraceLoader(large_path, None, 8, True, SEED, num_workers=num_workers)
-    kept = [(int(batch.rows[i % len(batch)]), batch[i % len(batch)]) for i, batch in enumerate(loader)]
+    kept = [
+        (int(batch.rows[i % len(batch)]), batch[i % len(batch)]) for i, batch in enumerate(loader)
+    ]
     for _ in range(2):
         for batch in loader:
             for tensor in pooled(batch):
@@ -282,7 +316,8 @@ def resources(path):
 
 @pytest.mark.parametrize("num_workers, cached", [(0, True), (1, False), (4, True)])
 def test_a_hundred_loaders_leave_nothing(small_path, monkeypatch, num_workers, cached):
-    """Half of them abandoned in the middle of an epoch; also where the kernel is asked to read ahead."""
+    """Half of them abandoned in the middle of an epoch; also where the kernel is asked to read
+    ahead."""
     monkeypatch.setattr(TraceStore, "is_cached", lambda *_: cached)
     before = resources(small_path)
     for i in range(100):
@@ -310,7 +345,8 @@ def test_a_hundred_open_stores_leave_nothing(small_path):
 
 
 def test_a_batch_holds_no_map(small_path, small_rows):
-    """Batches are copies: files are let go when the loader is gone, whoever still has its batches."""
+    """Batches are copies: files are let go when the loader is gone, whoever still has its
+    batches."""
     before = resources(small_path)
     batches = list(TraceLoader(small_path, None, 5, num_workers=2))
     assert resources(small_path) == before
@@ -356,9 +392,12 @@ if __name__ == "__main__":
     ids=["loop left", "loader held", "cold loader held", "DataLoader held"],
 )
 def test_a_process_that_ends_in_the_middle_of_an_epoch_ends_in_silence(small_path, code):
-    """Whether the iterator is gone by then or still in hand: no worker hangs, no finalizer complains."""
+    """Whether the iterator is gone by then or still in hand: no worker hangs, no finalizer
+    complains."""
     command = [sys.executable, "-W", "error", "-c", code, str(small_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -366,7 +405,8 @@ def test_a_process_that_ends_in_the_middle_of_an_epoch_ends_in_silence(small_pat
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_workers_start_from_a_store_in_use(small_path, small_rows, method):
-    """Its cache full, its maps open, its threads reading, a lock taken: workers read the same, the parent too."""
+    """Its cache full, its maps open, its threads reading, a lock taken: workers read the same, the
+    parent too."""
     store = TraceStore.open(small_path)
     threads = iter(TraceLoader(store, None, 5, num_workers=2))
     store.read(range(N_ROWS))
@@ -375,12 +415,17 @@ def test_workers_start_from_a_store_in_use(small_path, small_rows, method):
     dataset = TraceDataset(store, ["coded", "label", "raw"])
     sampler = GlobalShuffleSampler(dataset, SEED)
     with store.cache._lock:
-        loader = DataLoader(dataset, 7, sampler=sampler, num_workers=2, multiprocessing_context=method, timeout=60)
+        loader = DataLoader(
+            dataset, 7, sampler=sampler, num_workers=2, multiprocessing_context=method, timeout=60
+        )
         batches = list(loader)
     for i, batch in enumerate(batches):
         assert isinstance(batch, Batch)
         wanted = order_of(0)[7 * i : 7 * i + 7]
-        assert_batch(batch, [{name: small_rows[row][name] for name in ("coded", "label", "raw")} for row in wanted])
+        assert_batch(
+            batch,
+            [{name: small_rows[row][name] for name in ("coded", "label", "raw")} for row in wanted],
+        )
     assert len(batches) == 4
     received += threads
     for i, batch in enumerate(received):
@@ -398,7 +443,10 @@ def test_workers_start_from_a_store_in_use(small_path, small_rows, method):
         ({"seed": -1}, "seed: expected an integer of 0 or more, found -1"),
         ({"rank": -1}, "expected 0 <= rank < world_size, found rank -1 of 1"),
         ({"world_size": 0}, "expected 0 <= rank < world_size, found rank 0 of 0"),
-        ({"cache_bytes": 47}, "cache_bytes: expected 0, or at least one chunk of 48 bytes, found 47"),
+        (
+            {"cache_bytes": 47},
+            "cache_bytes: expected 0, or at least one chunk of 48 bytes, found 47",
+        ),
     ],
 )
 def test_a_wrong_number_is_named_with_what_is_allowed(small_path, arguments, message):
@@ -430,7 +478,9 @@ def test_negative_rows_out_of_range_are_refused_with_the_range(small_path, wrong
         TraceDataset(small_path).__getitems__(wrong)
 
 
-@pytest.mark.parametrize("wrong", [[[0]], [0.5], "0", [True], [0, "0"], ["0", 0], np.array([0], object), 3])
+@pytest.mark.parametrize(
+    "wrong", [[[0]], [0.5], "0", [True], [0, "0"], ["0", 0], np.array([0], object), 3]
+)
 def test_rows_that_are_no_integers_are_refused(small_path, wrong):
     with pytest.raises(TypeError, match=r"rows: expected a sequence of (integers|trace ids)"):
         TraceLoader(small_path, rows=wrong)
@@ -440,14 +490,38 @@ def test_rows_that_are_no_integers_are_refused(small_path, wrong):
 @pytest.mark.parametrize(
     "select, error, message",
     [
-        ({"layered": {"layers": slice(0, 5)}}, IndexError, "'layers': expected a selection from 0 to 4, found 0:5"),
-        ({"layered": {"layers": slice(3, 1)}}, IndexError, "expected a selection from 0 to 4, found 3:1"),
+        (
+            {"layered": {"layers": slice(0, 5)}},
+            IndexError,
+            "'layers': expected a selection from 0 to 4, found 0:5",
+        ),
+        (
+            {"layered": {"layers": slice(3, 1)}},
+            IndexError,
+            "expected a selection from 0 to 4, found 3:1",
+        ),
         ({"layered": {"layers": 4}}, IndexError, "expected a selection from 0 to 4, found 4:5"),
-        ({"layered": {"layers": slice(-5, None)}}, IndexError, "expected a selection from 0 to 4, found -5:None"),
-        ({"layered": {"layers": [0, 1]}}, TypeError, r"expected a slice or an integer, found \[0, 1\]"),
-        ({"layered": {"heads": 0}}, NotFoundError, r"expected an axis of \['layers'\], found 'heads'"),
+        (
+            {"layered": {"layers": slice(-5, None)}},
+            IndexError,
+            "expected a selection from 0 to 4, found -5:None",
+        ),
+        (
+            {"layered": {"layers": [0, 1]}},
+            TypeError,
+            r"expected a slice or an integer, found \[0, 1\]",
+        ),
+        (
+            {"layered": {"heads": 0}},
+            NotFoundError,
+            r"expected an axis of \['layers'\], found 'heads'",
+        ),
         ({"raw": {"words": 0}}, NotFoundError, r"expected an axis of \['.*'\], found 'words'"),
-        ({"lables": {}}, NotFoundError, "select: expected one of the columns read, .* found 'lables'"),
+        (
+            {"lables": {}},
+            NotFoundError,
+            "select: expected one of the columns read, .* found 'lables'",
+        ),
     ],
 )
 def test_a_wrong_selection_fails_before_the_first_batch(small_path, make, select, error, message):
@@ -485,7 +559,9 @@ def test_a_state_that_fits_nothing_is_refused_and_changes_nothing(small_path, ch
 
 
 def test_a_state_of_another_store_with_the_same_rows_is_refused(small_path, small_rows, tmp_path):
-    twin = write_store(tmp_path / "twin.zarr", SMALL, [(str(i), row) for i, row in enumerate(small_rows)])
+    twin = write_store(
+        tmp_path / "twin.zarr", SMALL, [(str(i), row) for i, row in enumerate(small_rows)]
+    )
     state = saved(TraceLoader(twin, rows=[1, 2]))
     with pytest.raises(ValueError, match=f"expected store '.*', found '{state['store']}'"):
         TraceLoader(small_path, rows=[1, 2]).load_state_dict(state)

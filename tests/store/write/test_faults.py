@@ -1,4 +1,5 @@
-"""Nothing lost, nothing half: writers that are killed, disks that fail, power cuts, and readers beside a writer."""
+"""Nothing lost, nothing half: writers that are killed, disks that fail, power cuts, and readers
+beside a writer."""
 
 import errno
 import json
@@ -64,12 +65,17 @@ SCHEMA = Schema(
             chunk_items=2,
             shard_items=6,
         ),
-        "zipped": Column("float32", (2,), axis="tokens", codec="zstd", chunk_items=2, shard_items=4),
+        "zipped": Column(
+            "float32", (2,), axis="tokens", codec="zstd", chunk_items=2, shard_items=4
+        ),
         "label": Column("int8", chunk_items=2, shard_items=4),
         "question": Column("utf8"),
     }
 )
-NEW = {"score": Column("float32", chunk_items=2, shard_items=4), "label": Column("int64", codec="zstd")}
+NEW = {
+    "score": Column("float32", chunk_items=2, shard_items=4),
+    "label": Column("int64", codec="zstd"),
+}
 LENGTHS = (3, 0, 4, 1)  # items of the first rows: tails end within chunks
 
 
@@ -77,7 +83,9 @@ LENGTHS = (3, 0, 4, 1)  # items of the first rows: tails end within chunks
 def row(i: int) -> tuple[str, dict]:
     """Row `i`, always the same."""
     rng = np.random.default_rng([i])
-    return f"trace {i} é", {name: make_value(c, LENGTHS[i % 4], rng) for name, c in SCHEMA.columns.items()}
+    return f"trace {i} é", {
+        name: make_value(c, LENGTHS[i % 4], rng) for name, c in SCHEMA.columns.items()
+    }
 
 
 def rows(*borders: int) -> list[tuple[str, dict]]:
@@ -85,11 +93,15 @@ def rows(*borders: int) -> list[tuple[str, dict]]:
 
 
 def new_values(n: int, version: int = 1) -> list[dict]:
-    return [{"score": np.float32(i + version / 8), "label": np.int64(-i - version)} for i in range(n)]
+    return [
+        {"score": np.float32(i + version / 8), "label": np.int64(-i - version)} for i in range(n)
+    ]
 
 
 def with_new(found: list[tuple[str, dict]], version: int = 1) -> list[tuple[str, dict]]:
-    return [(i, old | new) for (i, old), new in zip(found, new_values(len(found), version), strict=True)]
+    return [
+        (i, old | new) for (i, old), new in zip(found, new_values(len(found), version), strict=True)
+    ]
 
 
 def append(path: Path, new: list[tuple[str, dict]], files: Files | None = None) -> None:
@@ -113,18 +125,25 @@ def shows(store: TraceStore, expected: list[tuple[str, dict]]) -> bool:
         return False
     if any(store.row_of(trace_id) != i for i, (trace_id, _) in enumerate(expected)):
         return False
-    return all(bits(t[name]) == bits(v) for t, (_, old) in zip(store, expected, strict=True) for name, v in old.items())
+    return all(
+        bits(t[name]) == bits(v)
+        for t, (_, old) in zip(store, expected, strict=True)
+        for name, v in old.items()
+    )
 
 
 def state_of(path: Path, states: list) -> list | None:
-    """Which of these states the store is in, read with and without checksums; None: there is no store."""
+    """Which of these states the store is in, read with and without checksums; None: there is no
+    store."""
     try:
         store = TraceStore.open(path)
     except NotFoundError:
         assert None in states
         return None
     found = [state for state in states if state is not None and shows(store, state)]
-    assert len(found) == 1, f"generation {store.generation}, {list(store.ids)}, {list(store.schema.columns)}"
+    assert len(found) == 1, (
+        f"generation {store.generation}, {list(store.ids)}, {list(store.schema.columns)}"
+    )
     assert shows(TraceStore.open(path, check=True), found[0])
     return found[0]
 
@@ -140,7 +159,11 @@ def n_lost_on_closing(writer: StoreWriter) -> int:
     try:
         writer.close()
     except IncompleteError as error:
-        return int(re.search(r"and (\d+) rows? appended since the last commit (is|are) discarded", str(error))[1])
+        return int(
+            re.search(
+                r"and (\d+) rows? appended since the last commit (is|are) discarded", str(error)
+            )[1]
+        )
     return 0
 
 
@@ -166,7 +189,8 @@ STEPS = [97, pytest.param(1, marks=SLOW)]
 
 
 def kill_at_each(tmp_path: Path, step: int, name: str, base: Path | None, work, check) -> None:
-    """Kill `work(path, files)` at each `step`-th operation on a copy of `base`; check what is left."""
+    """Kill `work(path, files)` at each `step`-th operation on a copy of `base`; check what is
+    left."""
     for n in count():
         path = tmp_path / str(n) / "s.zarr"
         path.parent.mkdir()
@@ -193,7 +217,12 @@ def test_kill_while_creating(tmp_path, step):
         assert_goes_on(path, [])
 
     kill_at_each(
-        tmp_path, step, "create", None, lambda path, files: StoreWriter.create(path, SCHEMA, files=files).close(), check
+        tmp_path,
+        step,
+        "create",
+        None,
+        lambda path, files: StoreWriter.create(path, SCHEMA, files=files).close(),
+        check,
     )
 
 
@@ -210,7 +239,14 @@ def test_kill_while_appending(tmp_path, step):
 
     states = [rows(3), rows(6), rows(10)]
     base = create(tmp_path / "base.zarr", 3)
-    kill_at_each(tmp_path, step, "append", base, work, lambda path: assert_goes_on(path, state_of(path, states)))
+    kill_at_each(
+        tmp_path,
+        step,
+        "append",
+        base,
+        work,
+        lambda path: assert_goes_on(path, state_of(path, states)),
+    )
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -265,7 +301,8 @@ def damage(path: Path, inside: str, position: int) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_kill_while_dropping_rows(tmp_path, step):
-    """The path always holds the old store or the repaired one; repairing again ends with the dropped ids listed."""
+    """The path always holds the old store or the repaired one; repairing again ends with the
+    dropped ids listed."""
     base = create(tmp_path / "base.zarr", 8)
     damage(base, "label/c/0", 1)
     ids, uuid = [trace_id for trace_id, _ in rows(2)], TraceStore.open(base).uuid
@@ -277,7 +314,9 @@ def test_kill_while_dropping_rows(tmp_path, step):
         store = TraceStore.open(path)
         if store.uuid == uuid:
             assert list(store.ids) == [trace_id for trace_id, _ in rows(8)]
-            assert [bits(trace["hidden"]) for trace in store] == [bits(old["hidden"]) for _, old in rows(8)]
+            assert [bits(trace["hidden"]) for trace in store] == [
+                bits(old["hidden"]) for _, old in rows(8)
+            ]
         else:
             assert shows(store, rows(2, 8))
         work(path, Quick())
@@ -307,7 +346,9 @@ def test_kill_while_writing_metadata_again(tmp_path, step):
         repair_store(path, plan_repair(path), files=files)
 
     def check(path):
-        assert [bits(t["zipped"]) for t in TraceStore.open(path)] == [bits(old["zipped"]) for _, old in rows(8)]
+        assert [bits(t["zipped"]) for t in TraceStore.open(path)] == [
+            bits(old["zipped"]) for _, old in rows(8)
+        ]
         work(path, Quick())
         assert_goes_on(path, state_of(path, [rows(8)]))
 
@@ -325,7 +366,8 @@ def append_twice(writer: StoreWriter) -> None:
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_disk_that_fails(tmp_path, step, lasting, number):
-    """At any operation: the error is told, the writer refuses more, the store is at a commit; a new writer goes on.
+    """At any operation: the error is told, the writer refuses more, the store is at a commit; a new
+    writer goes on.
 
     Closing it says how many rows are not in the store.
     """
@@ -338,7 +380,10 @@ def test_a_disk_that_fails(tmp_path, step, lasting, number):
         if failed:
             assert failed == number
             for go_on in (writer.commit, partial(writer.append, *row(9))):
-                with pytest.raises(IncompleteError, match="what was committed is safe: go on with a new StoreWriter"):
+                with pytest.raises(
+                    IncompleteError,
+                    match="what was committed is safe: go on with a new StoreWriter",
+                ):
                     go_on()
         n_appended = len(writer)
         n_lost = n_lost_on_closing(writer)
@@ -379,7 +424,10 @@ def small_disk(tmp_path):
     """A file system of eight MiB."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", disk]).returncode:
+    if (
+        os.geteuid()
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", disk]).returncode
+    ):
         pytest.skip("only root can mount")
     yield disk
     subprocess.run(["umount", "--lazy", disk], check=True)
@@ -387,7 +435,8 @@ def small_disk(tmp_path):
 
 @pytest.mark.slow
 def test_a_disk_that_is_full(small_disk):
-    """Whatever room is left: a clear error, the last commit; with room again, the same rows go in."""
+    """Whatever room is left: a clear error, the last commit; with room again, the same rows go
+    in."""
     failed = 0
     for room in range(0, 480_000, 16_000):
         path = create(small_disk / "s.zarr", 3)
@@ -429,7 +478,8 @@ def test_a_read_only_directory(tmp_path):
 
 
 def test_a_quota(tmp_path):
-    """Files may not grow beyond a limit: a clear error, the last commit; without the limit, the same rows go in."""
+    """Files may not grow beyond a limit: a clear error, the last commit; without the limit, the
+    same rows go in."""
     path = create(tmp_path / "s.zarr", 3)
 
     def work():
@@ -488,8 +538,12 @@ def test_power_cut_after_any_operation(tmp_path, life, step):
     base, log = life
     for n in range(0, len(log) + 1, step):
         for kept in (True, False):
-            assert_survives(base, log[:n], tmp_path / "cut", lambda kept=kept: kept, goes_on=n % 5 == 0)
-    print(f"\npower cut: {len(log)} operations, each with all and with only what was durable, survived")
+            assert_survives(
+                base, log[:n], tmp_path / "cut", lambda kept=kept: kept, goes_on=n % 5 == 0
+            )
+    print(
+        f"\npower cut: {len(log)} operations, each with all and with only what was durable, survived"
+    )
 
 
 @pytest.mark.parametrize("n_cuts", [150, pytest.param(2000, marks=SLOW)])
@@ -500,15 +554,22 @@ def test_power_cut_that_loses_anything_not_durable(tmp_path, life, n_cuts):
         rng = random.Random(seed)  # noqa: S311 - to be repeated
         share = rng.random()
         cut = log[: rng.randrange(len(log) + 1)]
-        assert_survives(base, cut, tmp_path / "cut", lambda: rng.random() < share, goes_on=seed % 10 == 0)  # noqa: B023
+        assert_survives(
+            base, cut, tmp_path / "cut", lambda: rng.random() < share, goes_on=seed % 10 == 0
+        )  # noqa: B023
     print(f"\npower cut: {n_cuts} random losses survived")
 
 
 @pytest.mark.parametrize("step", [47, pytest.param(1, marks=SLOW)])
 def test_power_cut_after_a_kill(tmp_path, life, step):
-    """What a writer that was killed before a sync had done is not taken for durable by the next one."""
+    """What a writer that was killed before a sync had done is not taken for durable by the next
+    one."""
     rng, n_cuts = random.Random(0), 0  # noqa: S311
-    stops = [i for i, entry in enumerate(life[1]) if entry[0] == "sync_dir" and life[1][i - 1][0] in ("rename", "make")]
+    stops = [
+        i
+        for i, entry in enumerate(life[1])
+        if entry[0] == "sync_dir" and life[1][i - 1][0] in ("rename", "make")
+    ]
     commits = [i for i in stops if life[1][i - 1][-1] == life[0] / "s.zarr/zarr.json"]
     for stop in [*commits, *stops[::step]]:
         base = tmp_path / str(stop)
@@ -522,9 +583,20 @@ def test_power_cut_after_a_kill(tmp_path, life, step):
             commit(base / "s.zarr", recorder, state, more_rows(state))
             n_next = len(recorder.log) - stop
             for _ in range(8):
-                steps = rng.randrange(40) if stop in commits else int(rng.random() ** 0.1 * (n_next + 1))
-                cut = stop + min(n_next, steps)  # early: a new writer clears leftovers; late: its commit is done
-                assert_survives(base, recorder.log[:cut], tmp_path / "cut", lambda: rng.random() < 0.5, goes_on=False)
+                steps = (
+                    rng.randrange(40)
+                    if stop in commits
+                    else int(rng.random() ** 0.1 * (n_next + 1))
+                )
+                # early: a new writer clears leftovers; late: its commit is done
+                cut = stop + min(n_next, steps)
+                assert_survives(
+                    base,
+                    recorder.log[:cut],
+                    tmp_path / "cut",
+                    lambda: rng.random() < 0.5,
+                    goes_on=False,
+                )
                 n_cuts += 1
         shutil.rmtree(base)
     print(f"\npower cut after a kill: {n_cuts} random losses survived")
@@ -582,7 +654,9 @@ def small_row(i: int) -> dict:
 SMALL = Schema(
     {
         "tokens": Column("int32", axis="tokens", chunk_items=8, shard_items=64),
-        "zipped": Column("float32", (2,), axis="tokens", codec="zstd", chunk_items=8, shard_items=64),
+        "zipped": Column(
+            "float32", (2,), axis="tokens", codec="zstd", chunk_items=8, shard_items=64
+        ),
         "name": Column("utf8"),
     }
 )
@@ -591,7 +665,8 @@ SMALL = Schema(
 def read_until(path: Path, version: int, check: bool, num_workers: int) -> None:
     """Read epoch after epoch of whatever snapshot is there, until columns of this version are seen.
 
-    A snapshot whose column was replaced meanwhile may be refused, with a message that says what to do.
+    A snapshot whose column was replaced meanwhile may be refused, with a message that says what to
+    do.
     """
     store = TraceStore.open(path, check=check)
     while True:
@@ -624,12 +699,16 @@ def children():
 
 @pytest.mark.parametrize("n_commits", [30, pytest.param(100, marks=SLOW)])
 def test_readers_beside_a_writer(tmp_path, children, n_commits):
-    """Four readers, two of which check every chunk, see their snapshots while tails and columns are replaced."""
+    """Four readers, two of which check every chunk, see their snapshots while tails and columns are
+    replaced."""
     path = tmp_path / "s.zarr"
     StoreWriter.create(path, SMALL, files=Quick()).close()
     append(path, [(str(i), small_row(i)) for i in range(10)])
     first = TraceStore.open(path)
-    children += [start(partial(read_until, path, n_commits, check=i % 2 == 0, num_workers=i // 2)) for i in range(4)]
+    children += [
+        start(partial(read_until, path, n_commits, check=i % 2 == 0, num_workers=i // 2))
+        for i in range(4)
+    ]
     with StoreWriter.open(path, Quick()) as writer:
         for n in range(1, n_commits + 1):
             score = {"score": np.float32(len(writer) * 1000 + (n - 1) // 8 * 8)} if n > 8 else {}
@@ -637,7 +716,11 @@ def test_readers_beside_a_writer(tmp_path, children, n_commits):
             writer.commit()
             if n % 8 == 0 or n == n_commits:
                 values = [{"score": np.float32(i * 1000 + n)} for i in range(len(writer))]
-                writer.set_columns({"score": Column("float32", chunk_items=4, shard_items=16)}, values, {"version": n})
+                writer.set_columns(
+                    {"score": Column("float32", chunk_items=4, shard_items=16)},
+                    values,
+                    {"version": n},
+                )
             time.sleep(0.01)
     assert [wait(children.pop()) for _ in range(4)] == [0] * 4
     assert first.refresh().generation > first.generation
@@ -693,7 +776,10 @@ def test_the_lock_ends_with_its_writer_not_with_its_children(tmp_path, children)
 def test_a_clock_that_jumps(tmp_path, monkeypatch):
     """Back, forth, and standing still: no row is lost."""
     rng = random.Random(0)  # noqa: S311
-    monkeypatch.setattr("store.write.writer.time", SimpleNamespace(monotonic=lambda: rng.choice([0, -1e9, 1e9, 5.0])))
+    monkeypatch.setattr(
+        "store.write.writer.time",
+        SimpleNamespace(monotonic=lambda: rng.choice([0, -1e9, 1e9, 5.0])),
+    )
     path = create(tmp_path / "s.zarr")
     append(path, rows(20))
     assert_goes_on(path, rows(20))

@@ -30,7 +30,8 @@ def assert_set(path, rows=ROWS, values=VALUES):
 
 
 def test_columns_are_added_and_replaced_in_one_commit(path):
-    """Everything else stays as it was, also the files; the new columns can be replaced again and appended to."""
+    """Everything else stays as it was, also the files; the new columns can be replaced again and
+    appended to."""
     before = {file: file.stat().st_mtime_ns for file in path.rglob("*/c/*") if file.is_file()}
     generation = TraceStore.open(path).generation
     with StoreWriter.open(path) as writer:
@@ -39,7 +40,9 @@ def test_columns_are_added_and_replaced_in_one_commit(path):
     assert store.generation == generation + 1
     assert not (path / "label").exists()
     after = {file: file.stat().st_mtime_ns for file in before if file.exists()}
-    assert after == {file: time for file, time in before.items() if path / "label" not in file.parents}
+    assert after == {
+        file: time for file, time in before.items() if path / "label" not in file.parents
+    }
     again = [{"score": np.float32(-i), "label": i} for i in range(23)]
     with StoreWriter.open(path) as writer:
         writer.set_columns(NEW, again)
@@ -59,7 +62,11 @@ def test_ragged_columns_and_strings_are_added(path):
     }
 
     def value(i, n):
-        return {"surprisal": np.arange(n, dtype="f4") + i, "spans": np.full((i % 4, 2), i, "i4"), "note": f"né {i}"}
+        return {
+            "surprisal": np.arange(n, dtype="f4") + i,
+            "spans": np.full((i % 4, 2), i, "i4"),
+            "note": f"né {i}",
+        }
 
     values = [value(i, len(row["tokens"])) for i, (_, row) in enumerate(ROWS)]
     with StoreWriter.open(path) as writer:
@@ -67,14 +74,18 @@ def test_ragged_columns_and_strings_are_added(path):
         writer.set_columns(columns, values)
         with pytest.raises(SchemaError, match="column 'note': expected a new column"):
             writer.add_column("note", Column("int8"), [0] * 23)
-        writer.set_columns({"surprisal": columns["surprisal"]}, [{"surprisal": v["surprisal"]} for v in values])
+        writer.set_columns(
+            {"surprisal": columns["surprisal"]}, [{"surprisal": v["surprisal"]} for v in values]
+        )
         row = ROWS[0][1]
         writer.append("more", row | value(99, len(row["tokens"])))
     store = TraceStore.open(path, check=True)
     report = verify_store(path)
     assert report.problems == report.leftovers == []
     expected = [(row, v) for (_, row), v in zip(ROWS, values, strict=True)]
-    for found, (row, v) in zip(store, [*expected, (ROWS[0][1], value(99, len(ROWS[0][1]["tokens"])))], strict=True):
+    for found, (row, v) in zip(
+        store, [*expected, (ROWS[0][1], value(99, len(ROWS[0][1]["tokens"])))], strict=True
+    ):
         assert_same_row(found, row | v)
 
 
@@ -105,22 +116,37 @@ def test_readers_of_the_old_generation_see_the_old_column_or_are_told(path):
         (NEW, VALUES[:-1], "expected values for its 23 rows, found 22"),
         (NEW, [*VALUES, VALUES[0]], "expected values for its 23 rows, found 24"),
         (NEW, [*VALUES[:7], {"score": 1.0, "label": 1.5}], "row 7, column 'label'"),
-        ({"x": Column("int8", axis="tokens")}, [{"x": []}] * 23, "row 0: expected 40 items on axis 'tokens', found 0"),
-        ({"question": Column("utf8")}, [{"question": ""}] * 23, "column 'question': expected .* and no string, in its"),
-        ({"label": Column("int8", axis="t")}, [{"label": []}] * 23, "column 'label': expected a fixed column"),
+        (
+            {"x": Column("int8", axis="tokens")},
+            [{"x": []}] * 23,
+            "row 0: expected 40 items on axis 'tokens', found 0",
+        ),
+        (
+            {"question": Column("utf8")},
+            [{"question": ""}] * 23,
+            "column 'question': expected .* and no string, in its",
+        ),
+        (
+            {"label": Column("int8", axis="t")},
+            [{"label": []}] * 23,
+            "column 'label': expected a fixed column",
+        ),
     ],
 )
 def test_what_does_not_fit_leaves_the_store_as_it_was(path, columns, values, message):
     names = sorted(file for file in path.rglob("*"))
     with StoreWriter.open(path) as writer, pytest.raises(SchemaError, match=message):
         writer.set_columns(columns, values)
-    assert sorted(file for file in path.rglob("*")) == [name for name in names if name.name != "_tmp"]
+    assert sorted(file for file in path.rglob("*")) == [
+        name for name in names if name.name != "_tmp"
+    ]
     for found, (_, row) in zip(TraceStore.open(path), ROWS, strict=True):
         assert_same_row(found, row)
 
 
 def test_a_copy_of_a_store_takes_new_columns_too(path, tmp_path):
-    """Its arrays have numbers ahead of its generation; the new array is never given the name of the old one."""
+    """Its arrays have numbers ahead of its generation; the new array is never given the name of the
+    old one."""
     for _ in range(2):
         with StoreWriter.open(path) as writer:
             writer.set_columns(NEW, VALUES)
@@ -185,7 +211,8 @@ def test_whatever_fails_the_store_has_all_new_columns_or_none(path, n):
 
 
 def test_the_label_command(tmp_path, capsys):
-    """Scores decide; who has none is unlabelled; both sorts of misfits are counted; again with another threshold."""
+    """Scores decide; who has none is unlabelled; both sorts of misfits are counted; again with
+    another threshold."""
     with StoreWriter.create(tmp_path / "s.zarr", Schema({"question_id": Column("utf8")})) as writer:
         for i in range(6):
             writer.append(f"t{i}", {"question_id": f"q{i // 2}"})
@@ -196,7 +223,14 @@ def test_the_label_command(tmp_path, capsys):
     assert "6 traces, 2 hallucinations" in out
     assert "2 without a label" in out
     assert "1 id of the file fits no trace: 'q9'" in out
-    assert [int(trace["label"]) for trace in TraceStore.open(tmp_path / "s.zarr")] == [1, 1, 0, 0, -1, -1]
+    assert [int(trace["label"]) for trace in TraceStore.open(tmp_path / "s.zarr")] == [
+        1,
+        1,
+        0,
+        0,
+        -1,
+        -1,
+    ]
     assert main([*arguments, "--score-threshold", "0.4"]) == 0
     store = TraceStore.open(tmp_path / "s.zarr")
     assert [int(trace["label"]) for trace in store] == [0, 0, 0, 0, -1, -1]

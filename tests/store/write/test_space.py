@@ -7,7 +7,14 @@ from oracle import SCHEMA, make_rows, write_store
 from store import Column, Schema, SchemaError, TraceStore
 from store.cli.main import main
 from store.write.build import build_store, open_begun
-from store.write.space import SpaceCheck, bytes_of_rows, bytes_under, check_space, free_bytes, row_bytes
+from store.write.space import (
+    SpaceCheck,
+    bytes_of_rows,
+    bytes_under,
+    check_space,
+    free_bytes,
+    row_bytes,
+)
 
 N_ROWS, N_FLOATS = 40, 1000
 
@@ -24,7 +31,9 @@ class Zeros:
 def check(path, free, **settings):
     """A check against a disk of so many bytes; it looks after the first and four more rows."""
     said = []
-    space = SpaceCheck(path, lambda n: n / N_ROWS, 4, free=lambda path: free, warn=said.append, **settings)
+    space = SpaceCheck(
+        path, lambda n: n / N_ROWS, 4, free=lambda path: free, warn=said.append, **settings
+    )
     return space, said
 
 
@@ -42,13 +51,17 @@ def test_a_build_that_may_not_fit_is_a_warning(tmp_path):
     """One, from the estimate on; the rows may be shorter than the first."""
     space, said = check(tmp_path, REST - 1)
     assert len(build_store(tmp_path / "s.zarr", Zeros(), space=space)) == N_ROWS
-    assert said == [f"warning: {tmp_path}: the rest will take about 0.1 MB, and 0.1 MB are free on its disk"]
+    assert said == [
+        f"warning: {tmp_path}: the rest will take about 0.1 MB, and 0.1 MB are free on its disk"
+    ]
 
 
 def test_a_build_that_cannot_fit_is_refused_early(tmp_path):
     """After the first rows, which are kept; --ignore-space goes on."""
     space, _ = check(tmp_path, int(REST / 1.5) - 1)
-    with pytest.raises(SchemaError, match=r"will take about 0\.1 MB, and 0\.1 MB are free .*--ignore-space"):
+    with pytest.raises(
+        SchemaError, match=r"will take about 0\.1 MB, and 0\.1 MB are free .*--ignore-space"
+    ):
         build_store(tmp_path / "s.zarr", Zeros(), space=space)
     assert len(open_begun(tmp_path / "s.zarr")) == 5
     space, said = check(tmp_path, 0, ignore=True)
@@ -74,7 +87,9 @@ def test_bytes_of_a_row_are_those_of_its_columns():
 def test_bytes_of_rows_are_their_share_of_the_store(tmp_path):
     """All rows take what the columns take; none take nothing."""
     store = TraceStore.open(write_store(tmp_path / "s.zarr", SCHEMA, make_rows(SCHEMA, 30, seed=1)))
-    columns = sum(bytes_under(store.path / store.schema.layout(name).path) for name in store.schema.stored)
+    columns = sum(
+        bytes_under(store.path / store.schema.layout(name).path) for name in store.schema.stored
+    )
     assert bytes_of_rows(store, range(30)) == pytest.approx(columns, abs=1)
     halves = [bytes_of_rows(store, rows) for rows in (range(10), range(10, 30))]
     assert sum(halves) == pytest.approx(columns, abs=2)
@@ -96,7 +111,9 @@ def test_free_bytes_are_those_of_the_disk_that_a_path_will_be_on(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["merge", "subset"])
-def test_copies_that_do_not_fit_are_refused_before_they_begin(tmp_path, capsys, monkeypatch, command):
+def test_copies_that_do_not_fit_are_refused_before_they_begin(
+    tmp_path, capsys, monkeypatch, command
+):
     """One line with both numbers, and nothing is made; --ignore-space makes it."""
     write_store(tmp_path / "s.zarr", SCHEMA, make_rows(SCHEMA, 6, seed=1))
     ids = tmp_path / "ids.txt"

@@ -1,4 +1,5 @@
-"""The command: every mistake is one line on stderr, exit status 2, and nothing written; Ctrl-C is 130."""
+"""The command: every mistake is one line on stderr, exit status 2, and nothing written; Ctrl-C is
+130."""
 
 import json
 import os
@@ -70,8 +71,12 @@ def test_a_column_that_a_detector_lacks(capsys, tmp_path, make_store, labels):
 @pytest.mark.parametrize("column", ["label", "question_id"])
 def test_a_column_that_the_split_lacks(capsys, tmp_path, make_store, labels, column):
     """Without labels or questions there is nothing to split."""
-    columns = [c for c in ("question_id", "label", "hs_last", "hidden_states", "attn_mean") if c != column]
-    assert f"the split: expected column '{column}'" in fail(capsys, tmp_path, "--store", make_store(labels, columns))
+    columns = [
+        c for c in ("question_id", "label", "hs_last", "hidden_states", "attn_mean") if c != column
+    ]
+    assert f"the split: expected column '{column}'" in fail(
+        capsys, tmp_path, "--store", make_store(labels, columns)
+    )
 
 
 def test_a_store_without_labels(capsys, tmp_path, make_store):
@@ -99,7 +104,9 @@ def test_infinite_states(capsys, tmp_path, make_store, labels):
             row["hs_last"][0, 0] = float("inf")
 
     store = make_store(labels, change=poison)
-    assert main(["--store", str(store), "--output-dir", str(tmp_path / "out"), "--epochs", "1"]) == 2
+    assert (
+        main(["--store", str(store), "--output-dir", str(tmp_path / "out"), "--epochs", "1"]) == 2
+    )
     assert "expected a finite number" in capsys.readouterr().err.splitlines()[-1]
 
 
@@ -142,11 +149,18 @@ def test_interrupt_leaves_whole_files(store_path, tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     foreground = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 - a job in the background ignores it
     with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, preexec_fn=foreground
+        command,
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=foreground,
     ) as process:
         deadline = time.monotonic() + 60
         while (
-            not (out / "lstm_solo-seed0.state.pt").exists() and time.monotonic() < deadline and process.poll() is None
+            not (out / "lstm_solo-seed0.state.pt").exists()
+            and time.monotonic() < deadline
+            and process.poll() is None
         ):
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
@@ -162,14 +176,35 @@ def test_interrupt_leaves_whole_files(store_path, tmp_path):
 @pytest.mark.parametrize(
     "name, column, value, message",
     [
-        ("question_id", Column("int32"), 3, "expected column 'question_id' to be text, found fixed with 0 item axes"),
-        ("label", Column("utf8"), "1", "expected column 'label' to be fixed with 0 item axes, found text"),
-        ("hs_last", Column("float16", (4,)), np.zeros(4, np.float16), "column 'hs_last' to be fixed with 2 item axes"),
-        ("hidden_states", Column("float16", (2, 4)), np.zeros((2, 4), np.float16), "to be ragged with 2 item axes"),
+        (
+            "question_id",
+            Column("int32"),
+            3,
+            "expected column 'question_id' to be text, found fixed with 0 item axes",
+        ),
+        (
+            "label",
+            Column("utf8"),
+            "1",
+            "expected column 'label' to be fixed with 0 item axes, found text",
+        ),
+        (
+            "hs_last",
+            Column("float16", (4,)),
+            np.zeros(4, np.float16),
+            "column 'hs_last' to be fixed with 2 item axes",
+        ),
+        (
+            "hidden_states",
+            Column("float16", (2, 4)),
+            np.zeros((2, 4), np.float16),
+            "to be ragged with 2 item axes",
+        ),
     ],
 )
 def test_a_column_of_another_kind(capsys, tmp_path, name, column, value, message):
-    """A name alone does not make a column: its kind and shape are checked before anything is written."""
+    """A name alone does not make a column: its kind and shape are checked before anything is
+    written."""
     columns = {
         "question_id": Column("utf8"),
         "label": Column("int8"),
@@ -215,16 +250,32 @@ def test_absurdly_large_numbers(capsys, tmp_path, flag):
     assert f"{flag}: expected" in fail(capsys, tmp_path, flag, "9" * 400)
 
 
-@pytest.mark.parametrize("command", [["predict", "--run", "RUN", "--store", "STORE"], ["compare", "RUN", "RUN"]])
+@pytest.mark.parametrize(
+    "command", [["predict", "--run", "RUN", "--store", "STORE"], ["compare", "RUN", "RUN"]]
+)
 def test_a_reader_that_leaves_is_no_error(store_path, tmp_path, command):
     """`... | head -1`: neither a traceback nor a line on stderr."""
     out = tmp_path / "run"
-    assert main(["--store", str(store_path), "--output-dir", str(out), "--models=lstm_solo", "--epochs=1"]) == 0
+    assert (
+        main(
+            [
+                "--store",
+                str(store_path),
+                "--output-dir",
+                str(out),
+                "--models=lstm_solo",
+                "--epochs=1",
+            ]
+        )
+        == 0
+    )
     places = {"RUN": str(out), "STORE": str(store_path)}
     command = [sys.executable, "-m", "train", *(places.get(word, word) for word in command)]
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run(command, cwd=ROOT, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, stdout=write, stderr=subprocess.PIPE, text=True, check=False
+    )
     os.close(write)
     assert "Traceback" not in done.stderr
     assert "Broken" not in done.stderr

@@ -19,7 +19,10 @@ def run_dirs(store_path, tmp_path_factory):
     """Two runs on one split, and one on another: --dropout differs, and --seed."""
     path = tmp_path_factory.mktemp("runs")
     for name, flags in {"a": [], "b": ["--dropout", "0.9"], "other": ["--seed", "5"]}.items():
-        assert main(["--store", str(store_path), "--output-dir", str(path / name), *SMALL, *flags]) == 0
+        assert (
+            main(["--store", str(store_path), "--output-dir", str(path / name), *SMALL, *flags])
+            == 0
+        )
     return path
 
 
@@ -51,7 +54,10 @@ def test_tables_on_the_terminal(run_dirs, capsys):
     """Every run, every name, in 80 columns, nothing cut."""
     status, out, err = compare(capsys, run_dirs / "a", run_dirs / "b")
     assert (status, err) == (0, "")
-    assert all(word in out for word in ("lstm_solo *", "logreg_best", "a - b", "on the test side of every run"))
+    assert all(
+        word in out
+        for word in ("lstm_solo *", "logreg_best", "a - b", "on the test side of every run")
+    )
     assert "…" not in out
     assert max(map(len, out.splitlines())) <= 80
 
@@ -59,7 +65,10 @@ def test_tables_on_the_terminal(run_dirs, capsys):
 def test_other_splits_are_reduced_to_what_is_common(run_dirs, capsys):
     """The rows that both were tested on, and how many were left out."""
     runs = [read_run(run_dirs / name) for name in ("a", "other")]
-    tested = [{i for i, side in zip(run.trace_ids, run.sides, strict=True) if side == "test"} for run in runs]
+    tested = [
+        {i for i, side in zip(run.trace_ids, run.sides, strict=True) if side == "test"}
+        for run in runs
+    ]
     status, out, err = compare(capsys, run_dirs / "a", run_dirs / "other", "--json")
     assert (status, err) == (0, "")
     found = json.loads(out)
@@ -77,11 +86,21 @@ def test_output_files(run_dirs, capsys, tmp_path):
     found = json.loads(compare(capsys, *argv, "--output", tmp_path / "x.csv", "--json")[1])
     with (tmp_path / "x.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
-    areas = {(line["run"], line["name"]): float(line["value"]) for line in lines if line["what"] == "auroc"}
-    assert areas == {
-        (name, model): one["auroc"] for name, run in found["runs"].items() for model, one in run["auroc"].items()
+    areas = {
+        (line["run"], line["name"]): float(line["value"])
+        for line in lines
+        if line["what"] == "auroc"
     }
-    tests = [[float(line[key]) for key in ("value", "low", "high", "p_holm")] for line in lines if line["other_run"]]
+    assert areas == {
+        (name, model): one["auroc"]
+        for name, run in found["runs"].items()
+        for model, one in run["auroc"].items()
+    }
+    tests = [
+        [float(line[key]) for key in ("value", "low", "high", "p_holm")]
+        for line in lines
+        if line["other_run"]
+    ]
     assert tests == [[one["difference"], *one["ci"], one["p_holm"]] for one in found["comparisons"]]
 
 
@@ -90,7 +109,10 @@ def test_output_files(run_dirs, capsys, tmp_path):
     [
         ([], "DIR"),
         (["nowhere"], "nowhere/results.json: expected a file of a finished run"),
-        (["a", "--output", "x.pdf"], "--output: expected a file that ends in .md or .csv, found 'x.pdf'"),
+        (
+            ["a", "--output", "x.pdf"],
+            "--output: expected a file that ends in .md or .csv, found 'x.pdf'",
+        ),
         (["a", "--output", "no/where.md"], "--output: expected a place to write to"),
         (["a", "--flag"], "--flag"),
     ],
@@ -114,7 +136,9 @@ def test_a_model_that_one_run_lacks(run_dirs, capsys, tmp_path):
     with (tmp_path / "less" / "scores.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
     with (tmp_path / "less" / "scores.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, [key for key in lines[0] if key != "logreg_best"], extrasaction="ignore")
+        writer = csv.DictWriter(
+            file, [key for key in lines[0] if key != "logreg_best"], extrasaction="ignore"
+        )
         writer.writeheader()
         writer.writerows(lines)
     found = json.loads(compare(capsys, run_dirs / "a", tmp_path / "less", "--json")[1])

@@ -15,7 +15,11 @@ from store import Column, Schema, StoreWriter, TraceStore
 from train.commands.main import main
 
 SMALL = ["--epochs=1", "--lstm-hidden=8", "--force-cpu", "--batch-size=16"]
-ORIGIN = {"weights_sha256": "a", "prompt_template": "Q: {question}", "trace_convention": "prompt, answer"}
+ORIGIN = {
+    "weights_sha256": "a",
+    "prompt_template": "Q: {question}",
+    "trace_convention": "prompt, answer",
+}
 SIGNAL = 4  # the layer, by its number in the model, that tells right from wrong
 
 
@@ -74,9 +78,22 @@ def predict(capsys, run, store, *flags):
 
 
 def test_results_name_layers_as_the_model_does(stores, folder):
-    """The layer that tells the label has the same name whatever the store keeps, and whatever is read of it."""
-    for name, flags in (("high", []), ("all", []), ("all", ["--layers=2-5"]), ("all", ["--layers", "-3:-1"])):
-        out = train(stores[name], folder / "run", "--models=saplma", f"--saplma-layer={SIGNAL}", "--overwrite", *flags)
+    """The layer that tells the label has the same name whatever the store keeps, and whatever is
+    read of it."""
+    for name, flags in (
+        ("high", []),
+        ("all", []),
+        ("all", ["--layers=2-5"]),
+        ("all", ["--layers", "-3:-1"]),
+    ):
+        out = train(
+            stores[name],
+            folder / "run",
+            "--models=saplma",
+            f"--saplma-layer={SIGNAL}",
+            "--overwrite",
+            *flags,
+        )
         results = json.loads((out / "results.json").read_text())
         assert results["baselines"]["logreg_best"]["layer"] == SIGNAL
         assert results["models"]["saplma"]["runs"][0]["layer"] == SIGNAL
@@ -96,16 +113,27 @@ def test_a_store_without_numbers_counts_from_1_and_says_so(folder, capsys):
     with StoreWriter.open(store) as writer:
         writer.provenance = {}
     out = train(store, folder / "unnumbered", "--models=lstm_solo")
-    assert "does not record which layers of the model it keeps: they are counted from 1" in capsys.readouterr().out
+    assert (
+        "does not record which layers of the model it keeps: they are counted from 1"
+        in capsys.readouterr().out
+    )
     assert json.loads((out / "results.json").read_text())["baselines"]["logreg_best"]["layer"] == 2
-    assert "1-3 (counted from 1: the store does not record their numbers)" in (out / "report.md").read_text()
+    assert (
+        "1-3 (counted from 1: the store does not record their numbers)"
+        in (out / "report.md").read_text()
+    )
 
 
-@pytest.mark.parametrize("flags", [["--layers=6"], ["--layers=0-2"], ["--models=saplma", "--saplma-layer=2"]])
+@pytest.mark.parametrize(
+    "flags", [["--layers=6"], ["--layers=0-2"], ["--models=saplma", "--saplma-layer=2"]]
+)
 def test_layers_that_the_store_does_not_keep_are_refused(stores, folder, capsys, flags):
     """Also where as many would be there, counted from 0."""
     capsys.readouterr()
-    assert main(["--store", str(stores["high"]), "--output-dir", str(folder / "no"), *SMALL, *flags]) == 2
+    assert (
+        main(["--store", str(stores["high"]), "--output-dir", str(folder / "no"), *SMALL, *flags])
+        == 2
+    )
     (line,) = capsys.readouterr().err.splitlines()
     assert "it has layers 3-5, as the model numbers them" in line
 
@@ -137,8 +165,14 @@ def test_the_same_layers_of_a_store_that_keeps_more_are_welcome(stores, folder, 
             {"prompt_template": "{question}"},
             "prompt_template '{question}', where the run was trained on 'Q: {question}'",
         ),
-        ({"chat_prompt": "<user>{question}"}, "chat_template '<user>{question}', where the run was trained on None"),
-        ({"trace_convention": "answer"}, "trace_convention 'answer', where the run was trained on 'prompt, answer'"),
+        (
+            {"chat_prompt": "<user>{question}"},
+            "chat_template '<user>{question}', where the run was trained on None",
+        ),
+        (
+            {"trace_convention": "answer"},
+            "trace_convention 'answer', where the run was trained on 'prompt, answer'",
+        ),
     ],
 )
 def test_traces_of_another_origin_are_refused(low_run, tmp_path, capsys, origin, message):
@@ -211,9 +245,24 @@ def test_an_option_that_is_no_setting_is_one_line(stores, tmp_path, capsys, monk
     """Where to add it is said."""
     monkeypatch.setitem(models.DETECTORS, "wide", Wide)
     capsys.readouterr()
-    assert main(["--store", str(stores["low"]), "--output-dir", str(tmp_path / "o"), "--models=wide", *SMALL]) == 2
+    assert (
+        main(
+            [
+                "--store",
+                str(stores["low"]),
+                "--output-dir",
+                str(tmp_path / "o"),
+                "--models=wide",
+                *SMALL,
+            ]
+        )
+        == 2
+    )
     (line,) = capsys.readouterr().err.splitlines()
-    assert "wide: there is no setting 'width' for its option of that name; add a field to Config" in line
+    assert (
+        "wide: there is no setting 'width' for its option of that name; add a field to Config"
+        in line
+    )
 
 
 def test_few_rows_of_a_class_are_told(tmp_path, capsys):
@@ -223,7 +272,10 @@ def test_few_rows_of_a_class_are_told(tmp_path, capsys):
     captured = capsys.readouterr()
     assert "warning: the test split has" in captured.err
     assert "warning: the test split has" in captured.out
-    assert any("fewer than 20 of a class" in one for one in json.loads((out / "results.json").read_text())["remarks"])
+    assert any(
+        "fewer than 20 of a class" in one
+        for one in json.loads((out / "results.json").read_text())["remarks"]
+    )
     assert "fewer than 20 of a class" in (out / "report.md").read_text()
 
 
@@ -238,13 +290,20 @@ class Layered(LstmSolo):
 def test_a_detector_may_call_a_part_of_it_layer(stores, tmp_path, monkeypatch):
     """What the loop asks of detectors has names of its own."""
     monkeypatch.setitem(DETECTORS, "layered", Layered)
-    results = json.loads((train(stores["low"], tmp_path / "run", "--models=layered") / "results.json").read_text())
+    results = json.loads(
+        (train(stores["low"], tmp_path / "run", "--models=layered") / "results.json").read_text()
+    )
     assert "layer" not in results["models"]["layered"]["runs"][0]
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"layers": {"hs_last": 5}}, {"layers": [1]}, {"layers": {"hs_last": ["1"]}}, {"store": {"origins": [1]}}],
+    [
+        {"layers": {"hs_last": 5}},
+        {"layers": [1]},
+        {"layers": {"hs_last": ["1"]}},
+        {"store": {"origins": [1]}},
+    ],
 )
 def test_a_damaged_record_is_one_line(low_run, stores, tmp_path, capsys, change):
     results = json.loads((low_run / "results.json").read_text())
@@ -261,38 +320,68 @@ def test_a_record_of_other_layers_numbers_nothing(folder, capsys):
         writer.provenance = writer.provenance | {"layers": [8, 16, 24]}
     out = train(store, folder / "odd", "--models=lstm_solo", "--layers=2")
     assert "counted from 1" in capsys.readouterr().out
-    assert "2 (counted from 1: the store does not record their numbers)" in (out / "report.md").read_text()
+    assert (
+        "2 (counted from 1: the store does not record their numbers)"
+        in (out / "report.md").read_text()
+    )
 
 
 def test_a_directory_of_an_older_run_is_not_in_the_way_of_overwrite(stores, folder, capsys):
-    """Its layers were counted from 0, so its settings cannot be compared: what can be done is said."""
+    """Its layers were counted from 0, so its settings cannot be compared: what can be done is
+    said."""
     out = train(stores["low"], folder / "older", "--models=lstm_solo", "--layers=1-2")
     known = json.loads((out / "run.json").read_text())
     del known["layers"]
     (out / "run.json").write_text(json.dumps(known))
-    arguments = ["--store", str(stores["low"]), "--output-dir", str(out), *SMALL, "--models=lstm_solo", "--layers=2"]
+    arguments = [
+        "--store",
+        str(stores["low"]),
+        "--output-dir",
+        str(out),
+        *SMALL,
+        "--models=lstm_solo",
+        "--layers=2",
+    ]
     capsys.readouterr()
     assert main(arguments) == 2
     assert "give --overwrite to lose it" in capsys.readouterr().err
     assert main([*arguments, "--overwrite"]) == 0
 
 
-def test_layers_that_the_store_does_not_record_are_not_taken_for_the_run_s(low_run, stores, tmp_path, capsys):
+def test_layers_that_the_store_does_not_record_are_not_taken_for_the_run_s(
+    low_run, stores, tmp_path, capsys
+):
     """As many of them, without a record: which they are nobody knows."""
     store = write(tmp_path / "silent.zarr", [3, 4, 5])
     with StoreWriter.open(store) as writer:
         writer.provenance = {}
     status, out, (line,) = predict(capsys, low_run, store)
     assert (status, out) == (2, [])
-    assert "does not record which layers it keeps, and the run was trained on layers 1-3 of its model" in line
+    assert (
+        "does not record which layers it keeps, and the run was trained on layers 1-3 of its model"
+        in line
+    )
 
 
 @pytest.mark.parametrize("name", ["entropy", "label", "trace_id", "a/b", "all"])
-def test_names_that_results_could_not_tell_apart_are_refused(stores, tmp_path, capsys, monkeypatch, name):
+def test_names_that_results_could_not_tell_apart_are_refused(
+    stores, tmp_path, capsys, monkeypatch, name
+):
     """A baseline's, a column's, no file's."""
     monkeypatch.setitem(DETECTORS, name, Mine)
     capsys.readouterr()
-    assert main(["--store", str(stores["low"]), "--output-dir", str(tmp_path / "o"), "--models=lstm_solo"]) == 2
+    assert (
+        main(
+            [
+                "--store",
+                str(stores["low"]),
+                "--output-dir",
+                str(tmp_path / "o"),
+                "--models=lstm_solo",
+            ]
+        )
+        == 2
+    )
     (line,) = capsys.readouterr().err.splitlines()
     assert f"called {name!r}" in line
 

@@ -46,7 +46,8 @@ def fail(capsys, *arguments):
 
 
 def test_the_run_s_own_test_side_gets_its_scores_again(run_dir, store_path, capsys):
-    """Every trace has a score, the unlabelled ones too; side and scores agree with the run's scores.csv."""
+    """Every trace has a score, the unlabelled ones too; side and scores agree with the run's
+    scores.csv."""
     capsys.readouterr()
     names = "lstm_solo,gnn_det_lstm,logreg_best,answer_length"
     assert predict(run_dir, store_path, "--models", names) == 0
@@ -64,10 +65,14 @@ def test_as_columns_of_the_store(run_dir, make_store, labels, tmp_path):
     """The scores of the CSV, as float32; a second time replaces them."""
     store = make_store(labels)
     assert predict(run_dir, store, "--output", str(tmp_path / "scores.csv")) == 0
-    expected = [float(line["lstm_solo"]) for line in read((tmp_path / "scores.csv").read_text()).values()]
+    expected = [
+        float(line["lstm_solo"]) for line in read((tmp_path / "scores.csv").read_text()).values()
+    ]
     for _ in range(2):
         assert predict(run_dir, store, "--to-store", "--models", "lstm_solo") == 0
-        found = TraceStore.open(store).read(np.arange(200), columns=["score_lstm_solo"])["score_lstm_solo"]
+        found = TraceStore.open(store).read(np.arange(200), columns=["score_lstm_solo"])[
+            "score_lstm_solo"
+        ]
         np.testing.assert_array_equal(found.numpy(), np.float32(expected))
 
 
@@ -81,17 +86,24 @@ def test_a_store_without_labels_is_enough(run_dir, make_store, labels, capsys):
 
 
 def test_mistakes_are_one_line(run_dir, make_store, labels, store_path, capsys, tmp_path):
-    """No run, an unfinished one, a name it has not, a store of another shape, a setting out of range."""
+    """No run, an unfinished one, a name it has not, a store of another shape, a setting out of
+    range."""
     assert "expected the results.json of a finished run" in fail(capsys, tmp_path, store_path)
     assert "the run has no 'x'; choose from lstm_solo, gnn_det_lstm, majority" in fail(
         capsys, run_dir, store_path, "--models", "x"
     )
-    assert "--batch-size: expected at least 1" in fail(capsys, run_dir, store_path, "--batch-size", "0")
+    assert "--batch-size: expected at least 1" in fail(
+        capsys, run_dir, store_path, "--batch-size", "0"
+    )
     assert "nowhere.zarr" in fail(capsys, run_dir, tmp_path / "nowhere.zarr")
     (tmp_path / "results.json").write_text("[1]")
     assert "expected an object" in fail(capsys, tmp_path, store_path)
-    (tmp_path / "results.json").write_text(json.dumps({"run": "x", "models": {}, "baselines": {}, "config": {"a": 1}}))
-    assert "expected settings of python -m train --help, found 'a'" in fail(capsys, tmp_path, store_path)
+    (tmp_path / "results.json").write_text(
+        json.dumps({"run": "x", "models": {}, "baselines": {}, "config": {"a": 1}})
+    )
+    assert "expected settings of python -m train --help, found 'a'" in fail(
+        capsys, tmp_path, store_path
+    )
 
 
 def test_traces_of_another_model_are_refused(run_dir, store_path, capsys, tmp_path):
@@ -100,7 +112,10 @@ def test_traces_of_another_model_are_refused(run_dir, store_path, capsys, tmp_pa
     with StoreWriter.create(tmp_path / "wide.zarr", schema) as writer:
         writer.append("a", {"hs_last": np.zeros((2, 9), np.float16)})
     line = fail(capsys, run_dir, tmp_path / "wide.zarr", "--models", "lstm_solo")
-    assert "expected rows of shape {'hs_last': (2, 8)}, as in the run, found {'hs_last': (2, 9)}" in line
+    assert (
+        "expected rows of shape {'hs_last': (2, 8)}, as in the run, found {'hs_last': (2, 9)}"
+        in line
+    )
 
 
 def test_a_checkpoint_of_another_run_is_refused(run_dir, store_path, capsys, tmp_path):
@@ -115,23 +130,46 @@ def test_a_checkpoint_of_another_run_is_refused(run_dir, store_path, capsys, tmp
 def test_what_a_run_started_from_is_added(store_path, capsys, tmp_path):
     """A run on top of a baseline predicts with it: the run's own rows get its scores again."""
     out = tmp_path / "out"
-    flags = ["--epochs=1", "--lstm-hidden=8", "--force-cpu", "--models=lstm_solo", "--on-top-of=mean_logprob"]
+    flags = [
+        "--epochs=1",
+        "--lstm-hidden=8",
+        "--force-cpu",
+        "--models=lstm_solo",
+        "--on-top-of=mean_logprob",
+    ]
     assert main(["--store", str(store_path), "--output-dir", str(out), *flags]) == 0
     capsys.readouterr()
     assert predict(out, store_path) == 0
     found, judged = read(capsys.readouterr().out), read((out / "scores.csv").read_text())
     for trace_id, line in judged.items():
         if line["side"] != "train":
-            assert float(found[trace_id]["lstm_solo"]) == pytest.approx(float(line["lstm_solo"]), rel=1e-5)
+            assert float(found[trace_id]["lstm_solo"]) == pytest.approx(
+                float(line["lstm_solo"]), rel=1e-5
+            )
     capsys.readouterr()
-    assert main(["--store", str(store_path), "--output-dir", str(out), "--on-top-of=mean_logprop"]) == 2
-    assert "--on-top-of: there is no baseline 'mean_logprop'; closest: 'mean_logprob'" in capsys.readouterr().err
+    assert (
+        main(["--store", str(store_path), "--output-dir", str(out), "--on-top-of=mean_logprop"])
+        == 2
+    )
+    assert (
+        "--on-top-of: there is no baseline 'mean_logprop'; closest: 'mean_logprob'"
+        in capsys.readouterr().err
+    )
 
 
-def test_a_store_without_what_the_run_started_from(store_path, make_store, labels, capsys, tmp_path):
-    """The baseline and the column are named; so is a place that cannot be written to, before anything is computed."""
+def test_a_store_without_what_the_run_started_from(
+    store_path, make_store, labels, capsys, tmp_path
+):
+    """The baseline and the column are named; so is a place that cannot be written to, before
+    anything is computed."""
     out = tmp_path / "out"
-    flags = ["--epochs=1", "--lstm-hidden=8", "--force-cpu", "--models=lstm_solo", "--on-top-of=mean_logprob"]
+    flags = [
+        "--epochs=1",
+        "--lstm-hidden=8",
+        "--force-cpu",
+        "--models=lstm_solo",
+        "--on-top-of=mean_logprob",
+    ]
     assert main(["--store", str(store_path), "--output-dir", str(out), *flags]) == 0
     line = fail(capsys, out, make_store(labels, columns=["hs_last"]))
     assert "mean_logprob: expected column 'logprob'" in line
@@ -143,4 +181,6 @@ def test_a_store_without_what_the_run_started_from(store_path, make_store, label
     torch.save({**saved, "weights": {"a": torch.zeros(1)}}, checkpoint)
     assert "expected the weights of this detector, found others" in fail(capsys, out, store_path)
     torch.save({"owner": saved["owner"]}, checkpoint)
-    assert "expected the weights of a finished training, found none" in fail(capsys, out, store_path)
+    assert "expected the weights of a finished training, found none" in fail(
+        capsys, out, store_path
+    )

@@ -1,4 +1,5 @@
-"""Runs side by side: the numbers are those of the metrics and the paired tests on the common rows."""
+"""Runs side by side: the numbers are those of the metrics and the paired tests on the common
+rows."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,7 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from train.commands.side_by_side import build_areas, compare_runs, describe_rows, find_common, name_runs
+from train.commands.side_by_side import (
+    build_areas,
+    compare_runs,
+    describe_rows,
+    find_common,
+    name_runs,
+)
 from train.errors import DataError
 from train.evaluate.metrics import auroc, bootstrap_auroc
 from train.evaluate.paired_tests import delong_test, holm, paired_bootstrap
@@ -81,12 +88,16 @@ def test_three_runs_are_compared_in_pairs():
 
 def test_the_best_is_a_detector_if_there_is_one():
     """A baseline that does better on validation is not; without detectors it is."""
-    runs = {"a": make_run({"x": 1, "y": 2}, "y", baselines=["y"]), "b": make_run({"y": 3}, baselines=["y"])}
+    runs = {
+        "a": make_run({"x": 1, "y": 2}, "y", baselines=["y"]),
+        "b": make_run({"y": 3}, baselines=["y"]),
+    }
     assert [run["best"] for run in compare_runs(runs)["runs"].values()] == ["x", "y"]
 
 
 def test_what_ranks_nothing_is_not_tested():
-    """The constant baseline has an AUROC, and no p value, which would make Holm's correction stricter."""
+    """The constant baseline has an AUROC, and no p value, which would make Holm's correction
+    stricter."""
     runs = {name: make_run({"x": seed, "constant": 0}) for seed, name in enumerate("ab")}
     for run in runs.values():
         run.scores["constant"][SIDES != "train"] = 0.5
@@ -96,7 +107,8 @@ def test_what_ranks_nothing_is_not_tested():
 
 
 def test_only_rows_that_all_runs_were_tested_on_count():
-    """In whatever order they are; the others are counted, and those that another run was trained on."""
+    """In whatever order they are; the others are counted, and those that another run was trained
+    on."""
     other = SIDES.copy()
     other[80:90], other[90:94], other[:6] = "train", "val", "test"
     order = np.random.default_rng(1).permutation(N)
@@ -127,13 +139,22 @@ def flipped(values, place):
     "other, message",
     [
         ({"labels": flipped(LABELS, 100)}, "trace 't100': expected one label in all runs, found"),
-        ({"questions": [f"p{i}" for i in range(N)]}, "trace 't80': expected one question in all runs, found q40 in a"),
+        (
+            {"questions": [f"p{i}" for i in range(N)]},
+            "trace 't80': expected one question in all runs, found q40 in a",
+        ),
         (
             {"ids": [f"u{i}" for i in range(N)]},
             "a, b: expected traces on the test side of every run, found none",
         ),
-        ({"sides": SIDES[::-1]}, "found none, but 80 that one run was tested and another trained on"),
-        ({"sides": np.where(np.arange(N) == 100, "test", "val")}, "both classes among the 1 common test traces"),
+        (
+            {"sides": SIDES[::-1]},
+            "found none, but 80 that one run was tested and another trained on",
+        ),
+        (
+            {"sides": np.where(np.arange(N) == 100, "test", "val")},
+            "both classes among the 1 common test traces",
+        ),
         (
             {"sides": np.where(np.arange(N) == 80, "train", SIDES)},
             "b: expected the questions of the common test",
@@ -167,14 +188,19 @@ BASELINES = ("length", "entropy", "logreg")
 def runs_with_equal_baselines():
     """Two runs on one store: other detectors, the same baselines; one baseline differs."""
     runs = {
-        name: make_run({"logreg": seed, "length": 7, "entropy": 8, "lstm": seed + 1}, "lstm", baselines=BASELINES)
+        name: make_run(
+            {"logreg": seed, "length": 7, "entropy": 8, "lstm": seed + 1},
+            "lstm",
+            baselines=BASELINES,
+        )
         for name, seed in (("a", 1), ("b", 3))
     }
     return runs
 
 
 def test_equal_scores_are_no_hypothesis():
-    """A baseline against itself is not tested, and does not make the correction of the others stricter."""
+    """A baseline against itself is not tested, and does not make the correction of the others
+    stricter."""
     found = compare_runs(runs_with_equal_baselines())
     assert [one["a"][1] for one in found["comparisons"]] == ["lstm", "logreg"]
     p_values = {i: one["p_delong"] for i, one in enumerate(found["comparisons"])}
@@ -189,7 +215,12 @@ def test_detectors_are_tested_before_baselines():
         "b": make_run({name: seed + 9 for name, seed in models.items()}, "x", baselines=BASELINES),
     }
     pairs = [(one["what"], one["a"][1], one["b"][1]) for one in compare_runs(runs)["comparisons"]]
-    assert pairs == [("best", "y", "x"), ("same", "x", "x"), ("same", "y", "y"), ("same", "logreg", "logreg")]
+    assert pairs == [
+        ("best", "y", "x"),
+        ("same", "x", "x"),
+        ("same", "y", "y"),
+        ("same", "logreg", "logreg"),
+    ]
 
 
 def test_equal_scores_are_shown_once():
@@ -211,7 +242,12 @@ def test_a_run_beside_its_own_copy():
     run = make_run({"x": 1, "y": 2}, "y")
     found = compare_runs({"a": run, "b": run})
     assert found["comparisons"] == []
-    assert [row[1] for row in build_areas(found).rows] == ["x", "y *", "y *", "(1 with the scores of a)"]
+    assert [row[1] for row in build_areas(found).rows] == [
+        "x",
+        "y *",
+        "y *",
+        "(1 with the scores of a)",
+    ]
 
 
 def test_a_best_that_is_a_copy_is_all_that_is_shown():
@@ -221,7 +257,8 @@ def test_a_best_that_is_a_copy_is_all_that_is_shown():
 
 
 def test_one_hypothesis_is_tested_once():
-    """Scores that rank alike ask the same, whatever their scale; so do two names for one ranking."""
+    """Scores that rank alike ask the same, whatever their scale; so do two names for one
+    ranking."""
     runs = {"a": make_run({"x": 1, "logprob": 2}, "x"), "b": make_run({"x": 3, "logprob": 4}, "x")}
     for run in runs.values():
         run.scores["perplexity"] = np.exp(run.scores["logprob"])
@@ -236,7 +273,10 @@ def test_runs_on_traces_of_different_models_are_said_to_be():
     runs = {name: make_run({"x": seed}) for seed, name in enumerate("abc")}
     found = []
     for origins in ([{"weights_sha256": "a"}], [{"weights_sha256": "b"}], []):
-        pair = {"a": replace(runs["a"], origins=[{"weights_sha256": "a"}]), "b": replace(runs["b"], origins=origins)}
+        pair = {
+            "a": replace(runs["a"], origins=[{"weights_sha256": "a"}]),
+            "b": replace(runs["b"], origins=origins),
+        }
         compared = compare_runs(pair)
         assert ("different models" in describe_rows(compared)) == compared["different_models"]
         found.append(compared["different_models"])

@@ -1,4 +1,5 @@
-"""The split: a pure function of (question_id, seed) over labelled rows, and the batches of its sides."""
+"""The split: a pure function of (question_id, seed) over labelled rows, and the batches of its
+sides."""
 
 import numpy as np
 import pytest
@@ -31,7 +32,9 @@ def test_side_is_pinned():
 def test_every_labelled_row_is_on_one_side():
     """Together the sides hold each row once."""
     split = split_rows(IDS, LABELS, seed=0)
-    assert sorted(np.concatenate([split.train, split.val, split.test]).tolist()) == list(range(3000))
+    assert sorted(np.concatenate([split.train, split.val, split.test]).tolist()) == list(
+        range(3000)
+    )
 
 
 def test_rows_of_a_question_stay_together():
@@ -55,7 +58,10 @@ def test_seeds_give_different_splits():
 
 def test_max_traces_takes_that_many_labelled_rows():
     """The rows are a pure function of the seed, and keep their sides."""
-    split, whole = split_rows(IDS, LABELS, seed=0, max_traces=100), sides_of(split_rows(IDS, LABELS, seed=0))
+    split, whole = (
+        split_rows(IDS, LABELS, seed=0, max_traces=100),
+        sides_of(split_rows(IDS, LABELS, seed=0)),
+    )
     assert len(sides_of(split)) == 100
     assert sides_of(split).items() <= whole.items()
     assert sides_of(split) == sides_of(split_rows(IDS, LABELS, seed=0, max_traces=100))
@@ -79,7 +85,8 @@ def test_score_threshold_labels_again(store_path, labels):
 
 
 def test_batches_of_a_side(store_path):
-    """Unshuffled they follow the split; shuffled they hold the same rows in another order, differing by epoch."""
+    """Unshuffled they follow the split; shuffled they hold the same rows in another order,
+    differing by epoch."""
     store = TraceStore.open(store_path)
     data = TrainingData(store, read_split(store, Config()))
     ordered = data.loader("val", ["hs_last"], Config(batch_size=7), shuffle=False)
@@ -96,7 +103,10 @@ def test_batches_of_a_side(store_path):
         ([-1] * 40, "expected labelled traces, found all 40 unlabelled"),
         ([1] * 40, "train side: expected both classes, found"),
         ([0, 1], "expected both classes"),
-        ([0, 1, 7] * 20, "column 'label', trace 't2': expected 1, 0 or -1, found 7; mend the 20 labels like it"),
+        (
+            [0, 1, 7] * 20,
+            "column 'label', trace 't2': expected 1, 0 or -1, found 7; mend the 20 labels like it",
+        ),
         ([], "expected labelled traces, found all 0 unlabelled"),
     ],
 )
@@ -109,7 +119,8 @@ def test_stores_that_cannot_be_split_are_refused(make_store, labels, message):
 
 
 def test_graphs_of_a_lower_threshold_than_the_stored_are_refused(store_path):
-    """Edges below it were dropped before the traces came into the store; without one, all are there."""
+    """Edges below it were dropped before the traces came into the store; without one, all are
+    there."""
     store = TraceStore.open(store_path)
     check_threshold(store, 0.0)
     store.provenance = {"attn_threshold": 0.25}
@@ -135,7 +146,9 @@ def named(tmp_path):
     rng = np.random.default_rng(0)
     with StoreWriter.create(tmp_path / "named.zarr", NAMED) as writer:
         for i in range(100):
-            states, per_layer = (rng.random(shape).astype(np.float16) for shape in ((4, 8), (1 + i % 3, 4)))
+            states, per_layer = (
+                rng.random(shape).astype(np.float16) for shape in ((4, 8), (1 + i % 3, 4))
+            )
             row = {"states": states, "per_layer": per_layer, "length": 1 + i % 3}
             writer.append(f"t{i}", row | {"question_id": f"q{i}", "label": i % 2})
     return TraceStore.open(tmp_path / "named.zarr")
@@ -162,18 +175,25 @@ def test_batches_have_the_names_and_layers_that_are_asked_for(named):
 def test_layers_that_are_not_there(named, store_path):
     """No such layer, or a column whose axes have no names: the column is named."""
     data = TrainingData(named, read_split(named, Config()), ROLES, "7-9")
-    with pytest.raises(DataError, match="--layers: column 'states': there is no layer 7; it has layers 1-4"):
+    with pytest.raises(
+        DataError, match="--layers: column 'states': there is no layer 7; it has layers 1-4"
+    ):
         check_layers(data, "lstm_solo", ["answer_len", "hs_last"])
     store = TraceStore.open(store_path)
     data = TrainingData(store, read_split(store, Config()), layers="1")
-    with pytest.raises(DataError, match="expected an axis 'layers' in column 'hs_last', found axes without names"):
+    with pytest.raises(
+        DataError, match="expected an axis 'layers' in column 'hs_last', found axes without names"
+    ):
         check_layers(data, "lstm_solo", ["hs_last"])
 
 
 def test_columns_of_another_kind_count_as_missing(named):
     """What takes part by itself is left out where its columns are something else."""
     assert missing_columns(named, {"label": "label", "hs_last": "states"}) == []
-    assert missing_columns(named, {"hs_last": "per_layer", "logprob": "logprob"}) == ["per_layer", "logprob"]
+    assert missing_columns(named, {"hs_last": "per_layer", "logprob": "logprob"}) == [
+        "per_layer",
+        "logprob",
+    ]
 
 
 def test_fewer_rows_than_a_batch(named):
@@ -181,5 +201,8 @@ def test_fewer_rows_than_a_batch(named):
     split = read_split(named, Config())
     n = len(split.train)
     check_batch(split, named, n)
-    with pytest.raises(DataError, match=f"at least one batch of {n + 1} traces, found {n}; lower --batch-size, to {n}"):
+    with pytest.raises(
+        DataError,
+        match=f"at least one batch of {n + 1} traces, found {n}; lower --batch-size, to {n}",
+    ):
         check_batch(split, named, n + 1)

@@ -46,7 +46,8 @@ def test_roc_points_equal_scikit_learn(scores):
 
 @with_and_without_ties
 def test_pr_points_by_their_definition(scores):
-    """Recall and precision of the rows at or above each distinct score; the steps hold the average precision."""
+    """Recall and precision of the rows at or above each distinct score; the steps hold the average
+    precision."""
     recall, precision = pr_points(LABELS, scores)
     expected = []
     for threshold in sorted(set(scores), reverse=True):
@@ -58,7 +59,8 @@ def test_pr_points_by_their_definition(scores):
 
 @pytest.mark.parametrize("threshold", [0.01, 0.3, 0.5, 0.9])
 def test_confidence_is_of_the_odds_against_the_threshold(threshold):
-    """Farther in log-odds from the threshold is surer; at one half it is the distance from one half."""
+    """Farther in log-odds from the threshold is surer; at one half it is the distance from one
+    half."""
     scores = np.linspace(0.001, 0.999, 50)
     log_odds = np.log(scores / (1 - scores)) - np.log(threshold / (1 - threshold))
     assert confidence(scores, threshold) == pytest.approx(np.abs(1 / (1 + np.exp(-log_odds)) - 0.5))
@@ -67,7 +69,8 @@ def test_confidence_is_of_the_odds_against_the_threshold(threshold):
 
 @pytest.mark.parametrize("threshold", [0.0, 1.0])
 def test_confidence_at_the_ends(threshold):
-    """A threshold of 0 or 1 leaves its own score undecided and all others certain, and nothing is NaN."""
+    """A threshold of 0 or 1 leaves its own score undecided and all others certain, and nothing is
+    NaN."""
     found = confidence(np.array([threshold, 0.3, 1 - threshold]), threshold)
     assert found.tolist() == [0, 0.5, 0.5]
 
@@ -98,7 +101,8 @@ def test_risk_coverage_of_the_perfect_and_the_useless():
 
 @pytest.mark.parametrize("threshold", [0.0, 0.3, 0.5, 0.9, 2.0])
 def test_threshold_metrics_equal_scikit_learn(threshold):
-    """F1, Matthews' correlation and accuracy of `score >= threshold`, also where everything falls on one side."""
+    """F1, Matthews' correlation and accuracy of `score >= threshold`, also where everything falls
+    on one side."""
     predicted = threshold <= TIED
     found = threshold_metrics(LABELS, TIED, threshold)
     assert found["f1"] == pytest.approx(reference.f1_score(LABELS, predicted, zero_division=0))
@@ -130,7 +134,10 @@ def test_calibration_error_by_its_definition(scores):
     scores = np.append(scores[:-1], 1.0)
     edges = np.arange(1, 15) / 15
     which = np.array([np.sum(edges <= score) for score in scores])
-    parts = [np.sum(which == b) / 300 * abs(LABELS[which == b].mean() - scores[which == b].mean()) for b in set(which)]
+    parts = [
+        np.sum(which == b) / 300 * abs(LABELS[which == b].mean() - scores[which == b].mean())
+        for b in set(which)
+    ]
     assert expected_calibration_error(LABELS, scores) == pytest.approx(sum(parts))
 
 
@@ -154,7 +161,9 @@ def test_bootstrap_width_is_that_of_the_theory():
     """The interval is about as wide as Hanley and McNeil's formula has it."""
     area, n_pos, n_neg = auroc(LABELS, SMOOTH), LABELS.sum(), 300 - LABELS.sum()
     q1, q2 = area / (2 - area), 2 * area**2 / (1 + area)
-    variance = (area * (1 - area) + (n_pos - 1) * (q1 - area**2) + (n_neg - 1) * (q2 - area**2)) / (n_pos * n_neg)
+    variance = (area * (1 - area) + (n_pos - 1) * (q1 - area**2) + (n_neg - 1) * (q2 - area**2)) / (
+        n_pos * n_neg
+    )
     low, high = bootstrap_auroc(LABELS, SMOOTH, np.arange(300), seed=0)
     assert high - low == pytest.approx(2 * 1.96 * variance**0.5, rel=0.2)
 

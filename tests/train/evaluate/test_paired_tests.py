@@ -1,4 +1,5 @@
-"""Tests of two AUROCs against their definitions, against permutations, and on simulated data whose truth is known."""
+"""Tests of two AUROCs against their definitions, against permutations, and on simulated data whose
+truth is known."""
 
 import math
 
@@ -7,7 +8,13 @@ import pytest
 from scipy.stats import norm
 
 from train.evaluate.metrics import auroc, bootstrap_auroc, mean_auroc
-from train.evaluate.paired_tests import compare_pairs, delong_test, find_verdict, holm, paired_bootstrap
+from train.evaluate.paired_tests import (
+    compare_pairs,
+    delong_test,
+    find_verdict,
+    holm,
+    paired_bootstrap,
+)
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 2, 150)
@@ -17,17 +24,25 @@ FAIR = 0.5 * GOOD + 0.2 * LABELS + RNG.normal(size=150)
 
 smooth_tied_and_mixed = pytest.mark.parametrize(
     "a, b",
-    [(GOOD, FAIR), (np.round(GOOD), np.round(FAIR)), (GOOD, np.round(FAIR)), (FAIR, np.full(150, 0.3))],
+    [
+        (GOOD, FAIR),
+        (np.round(GOOD), np.round(FAIR)),
+        (GOOD, np.round(FAIR)),
+        (FAIR, np.full(150, 0.3)),
+    ],
     ids=["smooth", "tied", "mixed", "constant"],
 )
 
 
 def direct_delong(labels, a, b):
-    """DeLong's test by its definition: every positive against every negative, and the 2 x 2 covariance."""
+    """DeLong's test by its definition: every positive against every negative, and the 2 x 2
+    covariance."""
     gaps = [np.subtract.outer(scores[labels == 1], scores[labels == 0]) for scores in (a, b)]
     kernels = [(gap > 0) + 0.5 * (gap == 0) for gap in gaps]  # (n_positive, n_negative)
     n_positive, n_negative = kernels[0].shape
-    by_positive, by_negative = (np.cov([kernel.mean(axis) for kernel in kernels]) for axis in (1, 0))
+    by_positive, by_negative = (
+        np.cov([kernel.mean(axis) for kernel in kernels]) for axis in (1, 0)
+    )
     covariance = by_positive / n_positive + by_negative / n_negative
     difference = kernels[0].mean() - kernels[1].mean()
     z = difference / math.sqrt(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1])
@@ -35,10 +50,13 @@ def direct_delong(labels, a, b):
 
 
 def two_normals(rng, shifts, n=120):
-    """Labels and two correlated scores, normal in each class, a shift apart: AUROC = Phi(shift / sqrt 2)."""
+    """Labels and two correlated scores, normal in each class, a shift apart: AUROC = Phi(shift /
+    sqrt 2)."""
     labels = rng.integers(0, 2, n)
     common = rng.normal(size=n)
-    return labels, *(shift * labels + math.sqrt(0.5) * (common + rng.normal(size=n)) for shift in shifts)
+    return labels, *(
+        shift * labels + math.sqrt(0.5) * (common + rng.normal(size=n)) for shift in shifts
+    )
 
 
 def true_auroc(shift):
@@ -65,7 +83,10 @@ def test_tests_are_antisymmetric(a, b):
     """Which of the two comes first changes the signs and nothing else."""
     there, back = delong_test(LABELS, a, b), delong_test(LABELS, b, a)
     assert back == pytest.approx((-there.difference, -there.z, there.p))
-    there, back = (paired_bootstrap(LABELS, *pair, QUESTIONS, seed=0, n_resamples=200) for pair in ((a, b), (b, a)))
+    there, back = (
+        paired_bootstrap(LABELS, *pair, QUESTIONS, seed=0, n_resamples=200)
+        for pair in ((a, b), (b, a))
+    )
     assert back == pytest.approx((-there.difference, -there.high, -there.low, there.p))
 
 
@@ -78,7 +99,8 @@ def test_tests_see_ranks_only(a, b):
 
 
 def permutation_p(labels, a, b, n_permutations=1000):
-    """Share of the exchanges of a and b, row by row, that give a difference as large as the one observed."""
+    """Share of the exchanges of a and b, row by row, that give a difference as large as the one
+    observed."""
     rng = np.random.default_rng(0)
     observed = abs(auroc(labels, a) - auroc(labels, b))
     n_as_large = 0
@@ -91,15 +113,19 @@ def permutation_p(labels, a, b, n_permutations=1000):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_p_values_are_about_those_of_permutations(seed):
-    """Of two scores on one scale, DeLong's test and the bootstrap agree with exchanging them at random rows."""
+    """Of two scores on one scale, DeLong's test and the bootstrap agree with exchanging them at
+    random rows."""
     labels, a, b = two_normals(np.random.default_rng(seed), (1.0, 0.8), n=200)
     expected = permutation_p(labels, a, b)
     assert delong_test(labels, a, b).p == pytest.approx(expected, abs=0.03)
-    assert paired_bootstrap(labels, a, b, np.arange(200), seed=0).p == pytest.approx(expected, abs=0.03)
+    assert paired_bootstrap(labels, a, b, np.arange(200), seed=0).p == pytest.approx(
+        expected, abs=0.03
+    )
 
 
 def test_equal_scores_do_not_differ():
-    """Exchanging equals changes nothing, so every permutation is as extreme as the data: p = 1, not NaN."""
+    """Exchanging equals changes nothing, so every permutation is as extreme as the data: p = 1, not
+    NaN."""
     assert permutation_p(LABELS, GOOD, GOOD, n_permutations=20) == 1
     assert delong_test(LABELS, GOOD, GOOD) == (0, 0, 1)
     assert paired_bootstrap(LABELS, GOOD, GOOD, QUESTIONS, seed=0, n_resamples=50) == (0, 0, 0, 1)
@@ -107,20 +133,29 @@ def test_equal_scores_do_not_differ():
 
 def test_delong_where_the_variance_is_nought_or_unknown():
     """Perfect scores against a constant leave no doubt; one positive row leaves every doubt."""
-    assert delong_test(np.array([0, 0, 1, 1]), np.array([1.0, 2, 3, 4]), np.zeros(4)) == (0.5, math.inf, 0)
+    assert delong_test(np.array([0, 0, 1, 1]), np.array([1.0, 2, 3, 4]), np.zeros(4)) == (
+        0.5,
+        math.inf,
+        0,
+    )
     assert delong_test(np.array([0, 0, 0, 1]), np.array([1.0, 2, 3, 4]), np.zeros(4)) == (0.5, 0, 1)
 
 
 @pytest.mark.parametrize(
     "labels, scores, message",
-    [([0, 1], [0.5, np.nan], "expected finite numbers, found 1"), ([1, 1], [0.5, 0.6], r"expected both 0 and 1")],
+    [
+        ([0, 1], [0.5, np.nan], "expected finite numbers, found 1"),
+        ([1, 1], [0.5, 0.6], r"expected both 0 and 1"),
+    ],
 )
 def test_what_cannot_be_ranked_is_refused(labels, scores, message):
     """NaN scores and a single class are errors, not numbers."""
     with pytest.raises(ValueError, match=message):
         delong_test(np.array(labels), np.array([0.1, 0.2]), np.array(scores))
     with pytest.raises(ValueError, match=message):
-        paired_bootstrap(np.array(labels), np.array([0.1, 0.2]), np.array(scores), np.arange(2), seed=0)
+        paired_bootstrap(
+            np.array(labels), np.array([0.1, 0.2]), np.array(scores), np.arange(2), seed=0
+        )
 
 
 @smooth_tied_and_mixed
@@ -137,7 +172,9 @@ def test_paired_bootstrap_resamples_questions_not_rows():
     """Repeating every row within its question makes nothing surer."""
     once = paired_bootstrap(LABELS, GOOD, FAIR, QUESTIONS, seed=0, n_resamples=200)
     rows = np.repeat(np.arange(150), 3)
-    thrice = paired_bootstrap(LABELS[rows], GOOD[rows], FAIR[rows], QUESTIONS[rows], seed=0, n_resamples=200)
+    thrice = paired_bootstrap(
+        LABELS[rows], GOOD[rows], FAIR[rows], QUESTIONS[rows], seed=0, n_resamples=200
+    )
     assert thrice == pytest.approx(once)
 
 
@@ -161,11 +198,14 @@ def test_paired_bootstrap_of_several_runs_is_of_their_mean():
 
 def test_least_p_of_the_bootstrap():
     """Where every resample is on one side of 0, p is 2 / (n_resamples + 1)."""
-    assert paired_bootstrap(LABELS, LABELS * 1.0, -FAIR, QUESTIONS, seed=0, n_resamples=99).p == pytest.approx(0.02)
+    assert paired_bootstrap(
+        LABELS, LABELS * 1.0, -FAIR, QUESTIONS, seed=0, n_resamples=99
+    ).p == pytest.approx(0.02)
 
 
 def test_intervals_cover_the_truth():
-    """Of 120 simulated data sets, about 95% of the intervals hold the known AUROC, and the known difference."""
+    """Of 120 simulated data sets, about 95% of the intervals hold the known AUROC, and the known
+    difference."""
     rng, n_covered = np.random.default_rng(2), np.zeros(2)
     area, difference = true_auroc(1.2), true_auroc(1.2) - true_auroc(0.7)
     for seed in range(120):
@@ -177,7 +217,8 @@ def test_intervals_cover_the_truth():
 
 
 def test_delong_errs_as_often_as_it_says():
-    """Of 1,000 pairs of equally good detectors, about 5% are called different at 0.05 and 20% at 0.2."""
+    """Of 1,000 pairs of equally good detectors, about 5% are called different at 0.05 and 20% at
+    0.2."""
     rng = np.random.default_rng(3)
     p = np.array([delong_test(*two_normals(rng, (0.8, 0.8))).p for _ in range(1000)])
     assert np.mean(p < 0.05) == pytest.approx(0.05, abs=0.02)
@@ -188,7 +229,10 @@ def test_delong_errs_as_often_as_it_says():
     "p_values, corrected",
     [
         ([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),
-        ([0.01, 0.02, 0.03, 0.04, 0.05], [0.05, 0.08, 0.09, 0.09, 0.09]),  # p.adjust(..., "holm") of R
+        (
+            [0.01, 0.02, 0.03, 0.04, 0.05],
+            [0.05, 0.08, 0.09, 0.09, 0.09],
+        ),  # p.adjust(..., "holm") of R
         ([0.5, 0.4, 1.0], [1.0, 1.0, 1.0]),
         ([0.02, 0.02], [0.04, 0.04]),
         ([0.3], [0.3]),
@@ -203,7 +247,8 @@ def test_holm_by_worked_examples(p_values, corrected):
 
 
 def test_pairs_are_compared_as_one_by_one():
-    """The shared resamples give what each test gives alone; DeLong's reads the mean of the runs' scores."""
+    """The shared resamples give what each test gives alone; DeLong's reads the mean of the runs'
+    scores."""
     scores = {"a": np.stack([GOOD, FAIR]), "b": FAIR[None], "c": np.round(FAIR)[None]}
     pairs = [("a", "b"), ("a", "c")]
     found = compare_pairs(LABELS, scores, pairs, QUESTIONS, seed=5)
@@ -214,7 +259,9 @@ def test_pairs_are_compared_as_one_by_one():
         assert (one["difference"], *one["ci"], one["p_bootstrap"]) == alone
         assert one["difference"] == mean_auroc(LABELS, a) - mean_auroc(LABELS, b)
         assert one["p_delong"] == delong_test(LABELS, (GOOD + FAIR) / 2, b[0]).p
-    assert [one["p_holm"] for one in found] == list(holm(dict(enumerate(one["p_delong"] for one in found))).values())
+    assert [one["p_holm"] for one in found] == list(
+        holm(dict(enumerate(one["p_delong"] for one in found))).values()
+    )
 
 
 def test_the_verdict_is_chosen_on_validation():

@@ -51,13 +51,16 @@ def test_precision_on_a_cpu():
     """32 unless asked for; half precision needs a GPU."""
     assert choose_precision(Config(), "cpu") == "32"
     assert choose_precision(Config(precision="bf16-mixed"), "cpu") == "bf16-mixed"
-    with pytest.raises(ConfigError, match="--precision: expected 32 or bf16-mixed on a CPU, found '16-mixed'"):
+    with pytest.raises(
+        ConfigError, match="--precision: expected 32 or bf16-mixed on a CPU, found '16-mixed'"
+    ):
         choose_precision(Config(precision="16-mixed"), "cpu")
 
 
 @pytest.mark.parametrize("name", ["lstm_solo", "gnn_det_lstm", "gvae_lstm"])
 def test_mixed_precision_trains_in_it_and_scores_in_float32(name, store_path):
-    """The weights stay float32, the losses are near those of float32 but not the same, and scores do not tie."""
+    """The weights stay float32, the losses are near those of float32 but not the same, and scores
+    do not tie."""
     full, data = train(store_path, name)
     mixed, _ = train(store_path, name, precision="bf16-mixed")
     assert all(p.dtype == torch.float32 for p in mixed.detector.parameters())
@@ -84,7 +87,10 @@ def test_a_full_memory_says_what_to_lower():
     cpu = "[enforce fail at alloc_cpu.cpp:116] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 b."
     for error in (torch.OutOfMemoryError("CUDA out of memory"), MemoryError(), RuntimeError(cpu)):
         with (
-            pytest.raises(ResourceError, match=r"gnn: expected memory for a batch of 64 .*; lower --batch-size"),
+            pytest.raises(
+                ResourceError,
+                match=r"gnn: expected memory for a batch of 64 .*; lower --batch-size",
+            ),
             memory_enough("gnn", for_a_batch(Config(batch_size=64))),
         ):
             raise error

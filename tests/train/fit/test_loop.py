@@ -74,7 +74,8 @@ def test_an_unknown_detector_learns(data):
 
 
 def test_best_epochs_rise_and_end_at_the_best(data):
-    """on_best is called for the first epoch and for each that beats all before it, with that epoch's weights."""
+    """on_best is called for the first epoch and for each that beats all before it, with that
+    epoch's weights."""
     history, best, detector = run(data, config=Config(epochs=12, lr=0.3, patience=12))
     areas = [epoch.val_auroc for epoch, _ in best]
     assert best[0][0] == history[0]
@@ -148,7 +149,8 @@ def load(buffer):
     "settings", [{}, {"grad_accum": 3}, {"mixup": 0.4, "save_every": "2"}, {"schedule": "constant"}]
 )
 def test_going_on_from_any_saved_state_gives_the_same_bits(data, settings):
-    """Stopped after each step in turn and begun again from the last saved state: weights and history do not differ."""
+    """Stopped after each step in turn and begun again from the last saved state: weights and
+    history do not differ."""
     config = Config(**{"epochs": 3, "lr": 0.05, "batch_size": 32, "save_every": "1"} | settings)
     whole, saver = Noisy(), Saver()
     history, _, _ = run(data, whole, config, saver)
@@ -158,12 +160,16 @@ def test_going_on_from_any_saved_state_gives_the_same_bits(data, settings):
         stopped, resumed = Saver(last), Saver()
         with pytest.raises(Stop):
             run(data, Noisy(), config, stopped)
-        state = (stopped.states and load(stopped.states[-1])) or None  # none was saved yet: begin again
+        # none was saved yet: begin again
+        state = (stopped.states and load(stopped.states[-1])) or None
         detector = Noisy()
         torch.manual_seed(last)  # what was random in between does not matter
         training = fit(FABRIC, detector, data, config, resumed, state)
         assert training.history == history
-        assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), detector.parameters(), strict=True))
+        assert all(
+            torch.equal(a, b)
+            for a, b in zip(whole.parameters(), detector.parameters(), strict=True)
+        )
         seen = {step: loss for step, _, loss, _ in stopped.steps + resumed.steps}
         assert seen == {step: loss for step, _, loss, _ in saver.steps}
         best = max(history, key=lambda epoch: epoch.val_auroc)
@@ -216,7 +222,8 @@ def test_same_seed_same_numbers(data):
 
 
 def test_gradients_are_clipped(data):
-    """A huge loss moves the weights no further than a small one: the gradient's norm is cut to 1."""
+    """A huge loss moves the weights no further than a small one: the gradient's norm is cut to
+    1."""
 
     class Steep(Linear):
         def loss(self, outputs, labels):
@@ -224,7 +231,9 @@ def test_gradients_are_clipped(data):
 
     norms = []
     detector = Steep(8)
-    detector.weights.weight.register_post_accumulate_grad_hook(lambda p: norms.append(p.grad.norm()))
+    detector.weights.weight.register_post_accumulate_grad_hook(
+        lambda p: norms.append(p.grad.norm())
+    )
     optimizer_sees = []
     fabric = Fabric(accelerator="cpu", devices=1)
     clip = fabric.clip_gradients
@@ -249,7 +258,9 @@ def test_loss_that_is_not_finite_names_the_traces(make_store):
     store = TraceStore.open(make_store(np.arange(120) // 2 % 2, change=poison))
     data = TrainingData(store, read_split(store, Config()))
     assert 30 in data.split.train
-    with pytest.raises(DataError, match="training loss of traces 't30': expected a finite number, found nan"):
+    with pytest.raises(
+        DataError, match="training loss of traces 't30': expected a finite number, found nan"
+    ):
         run(data, config=Config(batch_size=200))
 
 
@@ -276,12 +287,15 @@ def test_score_that_is_not_finite_names_the_trace(make_store):
             return Outputs(torch.where(batch.rows == row, torch.nan, logits))
 
     data = TrainingData(store, read_split(store, Config()))
-    with pytest.raises(DataError, match=rf"score of traces 't{row}': expected a finite number, found nan"):
+    with pytest.raises(
+        DataError, match=rf"score of traces 't{row}': expected a finite number, found nan"
+    ):
         predict(FABRIC, Blind(8), data, "val", Config())
 
 
 def test_a_detector_adds_to_what_it_starts_from(data):
-    """Loss and scores are of the sum of both log-odds; with nothing to add the scores are those of the start."""
+    """Loss and scores are of the sum of both log-odds; with nothing to add the scores are those of
+    the start."""
 
     class Silent(Linear):
         def classify(self, features):
@@ -304,7 +318,9 @@ def test_half_precision_scales_clips_and_keeps_its_scale(data):
     config = Config(epochs=4, lr=0.05, precision="16-mixed")
     plugin = MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", growth_interval=3))
     saver = Saver()
-    training = fit(Fabric(accelerator="cpu", devices=1, plugins=plugin), Linear(8), data, config, saver)
+    training = fit(
+        Fabric(accelerator="cpu", devices=1, plugins=plugin), Linear(8), data, config, saver
+    )
     assert training.history[-1].loss < training.history[0].loss
     assert training.best.epoch.val_auroc > 0.8
     assert load(saver.states[-1])["scaler"]["scale"] > 2**16
@@ -321,6 +337,9 @@ def test_weights_that_are_not_finite_are_not_saved(data):
             return loss
 
     saver = Saver()
-    with pytest.raises(DataError, match=r"step 3: expected finite weights, found others in weights.weight; lower --lr"):
+    with pytest.raises(
+        DataError,
+        match=r"step 3: expected finite weights, found others in weights.weight; lower --lr",
+    ):
         run(data, Exploding(8), Config(epochs=1, batch_size=16, save_every="1"), saver)
     assert len(saver.states) == 2

@@ -25,31 +25,48 @@ def make_scored(rng, split, skill, n_runs, **facts):
 
 
 def make_history(rng, seed):
-    epochs = [{"epoch": i, "loss": 1 / (i + 1), "val_auroc": 0.5 + 0.1 * float(rng.random())} for i in range(4)]
+    epochs = [
+        {"epoch": i, "loss": 1 / (i + 1), "val_auroc": 0.5 + 0.1 * float(rng.random())}
+        for i in range(4)
+    ]
     return {"seed": seed, "history": epochs}
 
 
 @pytest.fixture(scope="session")
 def make_evidence():
-    """The function that makes evidence: (models=2, baselines=2, n_runs=1, trace_id=..., texts=...) -> Evidence."""
+    """The function that makes evidence: (models=2, baselines=2, n_runs=1, trace_id=..., texts=...)
+    -> Evidence."""
 
     def make(models=2, baselines=2, n_runs=1, trace_id="trace", **texts):
         rng = np.random.default_rng(0)
         split = make_split(rng)
-        histories = {"parameters": 1000, "runs": [make_history(rng, seed) for seed in range(n_runs)]}
-        scored_models = {
-            f"model_{i}": make_scored(rng, split, 0.4 - i / 50, n_runs, **histories) for i in range(models)
+        histories = {
+            "parameters": 1000,
+            "runs": [make_history(rng, seed) for seed in range(n_runs)],
         }
-        scored_baselines = {f"base_{i}": make_scored(rng, split, 0.2 + i / 50, 1) for i in range(baselines)}
+        scored_models = {
+            f"model_{i}": make_scored(rng, split, 0.4 - i / 50, n_runs, **histories)
+            for i in range(models)
+        }
+        scored_baselines = {
+            f"base_{i}": make_scored(rng, split, 0.2 + i / 50, 1) for i in range(baselines)
+        }
         if baselines:
-            scored_baselines["majority"] = Scored(np.full((1, N), 0.5), np.full((1, N), 0.5), {"seconds": 0.0})
+            scored_baselines["majority"] = Scored(
+                np.full((1, N), 0.5), np.full((1, N), 0.5), {"seconds": 0.0}
+            )
         scored = scored_models | scored_baselines
         rivals = [name for name in scored_baselines if name != "majority"]
         test = {name: one.test for name, one in scored.items()}
         pairs = [(a, b) for a in scored_models for b in rivals]
-        comparisons = compare_pairs(split.labels[split.test], test, pairs, split.questions[split.test], 0)
+        comparisons = compare_pairs(
+            split.labels[split.test], test, pairs, split.questions[split.test], 0
+        )
         judged = {name: judge(one, split) for name, one in scored.items()}
-        areas = [{name: judged[name]["val"]["auroc"] for name in group} for group in (scored_models, rivals)]
+        areas = [
+            {name: judged[name]["val"]["auroc"] for name in group}
+            for group in (scored_models, rivals)
+        ]
         results = {
             "run": "0123",
             "split": split.summary(),
@@ -62,7 +79,10 @@ def make_evidence():
         }
 
         def read_texts(positions):
-            return {name: [f"{text} {position}" for position in positions] for name, text in texts.items()}
+            return {
+                name: [f"{text} {position}" for position in positions]
+                for name, text in texts.items()
+            }
 
         labels = (split.labels[rows] for rows in (split.val, split.test))
         return Evidence(results, *labels, scored, [f"{trace_id}{i}" for i in range(N)], read_texts)

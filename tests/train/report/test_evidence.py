@@ -21,13 +21,17 @@ def test_mistakes_are_the_surest_wrong_rows(make_evidence, n_runs):
         expected = sorted(wrong, key=lambda i: -sure[i])[:7]
         found = find_mistakes(evidence, name, n=7)
         assert [one.position for one in found] == expected
-        assert [(one.label, one.score) for one in found] == [(evidence.test_labels[i], scores[i]) for i in expected]
+        assert [(one.label, one.score) for one in found] == [
+            (evidence.test_labels[i], scores[i]) for i in expected
+        ]
 
 
 def test_no_mistakes(make_evidence):
     """Perfect scores make none, and a threshold that is no number finds none."""
     evidence = make_evidence()
-    evidence.scored["model_0"] = Scored(evidence.val_labels[None] * 1.0, evidence.test_labels[None] * 1.0)
+    evidence.scored["model_0"] = Scored(
+        evidence.val_labels[None] * 1.0, evidence.test_labels[None] * 1.0
+    )
     evidence.entries["model_0"]["test"]["threshold"] = 0.5
     assert find_mistakes(evidence, "model_0") == []
     evidence.entries["base_0"]["test"]["threshold"] = float("nan")
@@ -42,7 +46,8 @@ def test_runs_have_thresholds_of_validation(make_evidence):
 
 
 def test_the_best_is_chosen_on_validation(make_evidence):
-    """Among detectors, and among baselines where there is no detector; what ranks nothing is not drawn."""
+    """Among detectors, and among baselines where there is no detector; what ranks nothing is not
+    drawn."""
     evidence = make_evidence()
     evidence.results["models"]["model_1"]["val"]["auroc"] = 1.0
     assert evidence.best == "model_1"

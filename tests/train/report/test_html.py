@@ -40,7 +40,9 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def page(make_evidence):
     """A page whose trace ids, questions and answers are scripts."""
-    evidence = make_evidence(n_runs=2, trace_id=SCRIPT, question=SCRIPT, answer=f'" onload="{SCRIPT}')
+    evidence = make_evidence(
+        n_runs=2, trace_id=SCRIPT, question=SCRIPT, answer=f'" onload="{SCRIPT}'
+    )
     evidence.results["store"]["path"] = f"/data/{SCRIPT[:8]}.zarr"
     return render_html(f"On {SCRIPT}", build_sections(evidence))
 
@@ -58,7 +60,11 @@ def test_no_text_becomes_an_element(page):
 def test_the_page_is_alone(page):
     """No resource from anywhere; both light and dark are provided for."""
     attributes = Page(page).attributes
-    links = [value for name, value in attributes if name in ("href", "src", "xlink:href", "data", "srcset")]
+    links = [
+        value
+        for name, value in attributes
+        if name in ("href", "src", "xlink:href", "data", "srcset")
+    ]
     assert links
     assert all(link.startswith("#") for link in links)
     assert re.findall(r"url\((?!#)", page) == []

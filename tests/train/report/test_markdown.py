@@ -23,7 +23,16 @@ HOSTILE = [
     "back\\",
     "[.883, .925]",
 ]
-NOT_TEXT = {"link_open", "image", "html_inline", "html_block", "em_open", "strong_open", "s_open", "code_inline"}
+NOT_TEXT = {
+    "link_open",
+    "image",
+    "html_inline",
+    "html_block",
+    "em_open",
+    "strong_open",
+    "s_open",
+    "code_inline",
+}
 
 
 def tokens(text):
@@ -38,7 +47,11 @@ def test_a_cell_shows_its_text(text):
     found = list(tokens(format_table(Table(("x", "y"), [(text, "end")]))))
     kinds = {token.type for token in found}
     assert not kinds & NOT_TEXT
-    shown = ["".join(child.content for child in token.children) for token in found if token.type == "inline"]
+    shown = [
+        "".join(child.content for child in token.children)
+        for token in found
+        if token.type == "inline"
+    ]
     assert shown == ["x", "y", text, "end"]
 
 

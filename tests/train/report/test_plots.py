@@ -32,7 +32,9 @@ def test_styles_differ(make_evidence):
     evidence = make_evidence(9, 5)
     styles = plots.find_styles(evidence)
     assert (
-        len({(one["color"], str(one["linestyle"]), one["linewidth"]) for one in styles.values()}) == len(styles) == 15
+        len({(one["color"], str(one["linestyle"]), one["linewidth"]) for one in styles.values()})
+        == len(styles)
+        == 15
     )
     assert min(styles[f"model_{i}"]["linewidth"] for i in range(9)) > styles["base_0"]["linewidth"]
 
@@ -46,9 +48,12 @@ def test_legends_have_the_numbers(make_evidence):
     evidence = make_evidence(n_runs=2)
     entries = evidence.entries
     names = sorted(evidence.ranking, key=lambda name: -entries[name]["test"]["auroc"])
-    assert texts(plots.draw_roc(evidence)) == [f"{short(entries[name]['test']['auroc'])}  {name}" for name in names]
+    assert texts(plots.draw_roc(evidence)) == [
+        f"{short(entries[name]['test']['auroc'])}  {name}" for name in names
+    ]
     areas = {
-        name: np.mean([aurc(evidence.test_labels, *run) for run in evidence.runs(name)]) for name in evidence.ranking
+        name: np.mean([aurc(evidence.test_labels, *run) for run in evidence.runs(name)])
+        for name in evidence.ranking
     }
     expected = [f"{short(areas[name])}  {name}" for name in sorted(areas, key=areas.__getitem__)]
     assert texts(plots.draw_risk_coverage(evidence)) == expected
@@ -58,7 +63,10 @@ def test_lines_are_those_of_the_metrics(make_evidence):
     """Of the first seed, points as `train.evaluate.metrics` gives them."""
     evidence = make_evidence(models=1, baselines=0, n_runs=2)
     scores, threshold = next(evidence.runs("model_0"))
-    roc, risk = (draw(evidence).axes[0].lines[-1].get_xydata().T for draw in (plots.draw_roc, plots.draw_risk_coverage))
+    roc, risk = (
+        draw(evidence).axes[0].lines[-1].get_xydata().T
+        for draw in (plots.draw_roc, plots.draw_risk_coverage)
+    )
     np.testing.assert_array_equal(roc, roc_points(evidence.test_labels, scores))
     np.testing.assert_array_equal(risk, risk_coverage(evidence.test_labels, scores, threshold))
     assert np.trapezoid(roc[1], roc[0]) == pytest.approx(auroc(evidence.test_labels, scores))

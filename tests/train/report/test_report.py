@@ -34,14 +34,29 @@ ALWAYS = [
 def run_dir(tmp_path_factory):
     """A run on a store whose texts are hostile."""
     path, rng = tmp_path_factory.mktemp("report"), np.random.default_rng(0)
-    columns = {"label": Column("int8"), "score": Column("float32"), "hs_last": Column("float16", item_shape=(2, 8))}
+    columns = {
+        "label": Column("int8"),
+        "score": Column("float32"),
+        "hs_last": Column("float16", item_shape=(2, 8)),
+    }
     texts = ("question_id", "question", "answer", "references")
-    with StoreWriter.create(path / "s.zarr", Schema(columns | {name: Column("utf8") for name in texts})) as writer:
+    with StoreWriter.create(
+        path / "s.zarr", Schema(columns | {name: Column("utf8") for name in texts})
+    ) as writer:
         for i in range(200):
             label = int(rng.integers(0, 2))
             states = (rng.normal(size=(2, 8)) + 0.3 * label).astype(np.float16)
-            row = {"label": label, "score": 0.9 - 0.8 * label, "hs_last": states, "question_id": f"q{i}"}
-            texts = {"question": f"<script>q{i}</script>", "answer": f"a|{i}\nb", "references": "[]"}
+            row = {
+                "label": label,
+                "score": 0.9 - 0.8 * label,
+                "hs_last": states,
+                "question_id": f"q{i}",
+            }
+            texts = {
+                "question": f"<script>q{i}</script>",
+                "answer": f"a|{i}\nb",
+                "references": "[]",
+            }
             writer.append(f"<i>t{i}|</i>", row | texts)
     assert main(["--store", str(path / "s.zarr"), "--output-dir", str(path / "out"), *SMALL]) == 0
     return path / "out"
@@ -108,13 +123,15 @@ def test_numbers_that_are_none_break_nothing(make_evidence, tmp_path):
     """NaN and None among the metrics, the layers and the histories."""
     evidence = make_evidence()
     results = copy.deepcopy(evidence.results)
-    results["models"]["model_1"]["test"] = dict.fromkeys(results["models"]["model_1"]["test"], math.nan) | {
-        "auroc_ci": [None, math.nan]
-    }
+    results["models"]["model_1"]["test"] = dict.fromkeys(
+        results["models"]["model_1"]["test"], math.nan
+    ) | {"auroc_ci": [None, math.nan]}
     results["models"]["model_0"]["layer_val_auroc"] = [None, 0.7, math.nan]
     results["models"]["model_0"]["runs"][0]["history"][1]["loss"] = None
     results["comparisons"][0]["p_holm"] = None
-    results["label_sensitivity"] = [{"threshold": 0.5, "rows": 1, "hallucinations": 1, "auroc": {"model_0": None}}]
+    results["label_sensitivity"] = [
+        {"threshold": 0.5, "rows": 1, "hallucinations": 1, "auroc": {"model_0": None}}
+    ]
     write_pages(dataclasses.replace(evidence, results=results), tmp_path)
     assert "nan" not in (tmp_path / "report.md").read_text()
     assert (tmp_path / "figures" / "layers.png").exists()
@@ -124,7 +141,9 @@ def test_layers_are_shown_where_they_are_known(make_evidence, tmp_path):
     """And an earlier run's picture of them goes where they are not."""
     known = make_evidence()
     known.results["baselines"]["base_1"]["layer_val_auroc"] = [0.5, 0.7, 0.6]
-    assert "Where in the layers the signal lies" in [section.title for section in build_sections(known)]
+    assert "Where in the layers the signal lies" in [
+        section.title for section in build_sections(known)
+    ]
     write_pages(known, tmp_path)
     assert (tmp_path / "figures" / "layers.png").exists()
     write_pages(make_evidence(), tmp_path)

@@ -1,4 +1,5 @@
-"""Tables as texts: numbers as they are in the results, dashes for those that are none, texts cut and cleaned."""
+"""Tables as texts: numbers as they are in the results, dashes for those that are none, texts cut
+and cleaned."""
 
 import copy
 import math
@@ -41,7 +42,9 @@ def test_numbers_are_short(number, text):
     assert short(number) == text
 
 
-@pytest.mark.parametrize("p, text", [(0.0004, "<.001"), (0.0, "<.001"), (0.001, ".001"), (1.0, "1.000"), (None, "–")])
+@pytest.mark.parametrize(
+    "p, text", [(0.0004, "<.001"), (0.0, "<.001"), (0.001, ".001"), (1.0, "1.000"), (None, "–")]
+)
 def test_p_values_are_never_nought(p, text):
     assert short_p(p) == text
 
@@ -69,7 +72,11 @@ def test_metrics_have_a_line_for_everything(make_evidence):
     assert {len(row) for row in table.rows} == {len(table.header)}
     test = results["models"]["model_0"]["test"]
     low, high = map(short, test["auroc_ci"])
-    expected = (f"{short(test['auroc'])} [{low}, {high}]", short(test["auroc_sd"]), short(test["auprc"]))
+    expected = (
+        f"{short(test['auroc'])} [{low}, {high}]",
+        short(test["auroc_sd"]),
+        short(test["auprc"]),
+    )
     assert table.rows[0][1:4] == expected
     assert table.rows[-1][2] == ""
 
@@ -93,7 +100,8 @@ def test_facts_tell_what_is_not_the_default(make_evidence):
     rows = dict(build_facts(make_evidence(n_runs=2).results).rows)
     assert rows["settings that are not the defaults"] == "epochs = 4"
     assert rows["store"] == "/data/traces.zarr"
-    assert rows["training and scoring"] == "9 s"  # 1.5 s for each of two seeds of two models, and two baselines
+    # 1.5 s for each of two seeds of two models, and two baselines
+    assert rows["training and scoring"] == "9 s"
     assert "Python 3" in rows["versions"]
 
 
@@ -110,7 +118,10 @@ def test_split_has_base_rates(make_evidence):
 
 
 def test_sensitivity_has_a_column_per_threshold():
-    cuts = [{"threshold": t, "rows": 9, "hallucinations": 4, "auroc": {"x": t, "y": None}} for t in (0.3, 0.5)]
+    cuts = [
+        {"threshold": t, "rows": 9, "hallucinations": 4, "auroc": {"x": t, "y": None}}
+        for t in (0.3, 0.5)
+    ]
     table = build_sensitivity(cuts)
     assert table.header[1:] == ("0.3", "0.5")
     assert table.rows[2:] == [("x", ".300", ".500"), ("y", "–", "–")]

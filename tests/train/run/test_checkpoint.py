@@ -1,4 +1,5 @@
-"""Checkpoints: whole or not there, read without running code, refused unless of the run that asks."""
+"""Checkpoints: whole or not there, read without running code, refused unless of the run that
+asks."""
 
 import pytest
 import torch
@@ -23,7 +24,9 @@ def test_round_trip(tmp_path):
 def test_damaged_file_is_refused(tmp_path, content):
     """Empty, foreign and cut files are one line."""
     (tmp_path / "a.pt").write_bytes(content)
-    with pytest.raises(CheckpointError, match="expected a checkpoint, found an unreadable file") as caught:
+    with pytest.raises(
+        CheckpointError, match="expected a checkpoint, found an unreadable file"
+    ) as caught:
         load_checkpoint(tmp_path / "a.pt", OWNER)
     assert "\n" not in str(caught.value)
 
@@ -85,6 +88,8 @@ def test_one_flipped_bit_is_found(tmp_path):
 
 def test_weights_of_another_module_are_refused():
     """In one line."""
-    with pytest.raises(CheckpointError, match=r"a.pt: expected the weights of this detector, found others") as caught:
+    with pytest.raises(
+        CheckpointError, match=r"a.pt: expected the weights of this detector, found others"
+    ) as caught:
         load_weights(torch.nn.Linear(2, 1), {"weight": torch.zeros(1, 3)}, "a.pt")
     assert "\n" not in str(caught.value)

@@ -19,14 +19,28 @@ from train.evaluate.paired_tests import delong_test, holm
 from train.report import print_table
 
 DEFAULT = ["lstm_solo", "gnn_det_lstm", "gvae_lstm"]
-SMALL = ["--epochs", "2", "--gnn-hidden", "8", "--latent-dim", "8", "--lstm-hidden", "8", "--force-cpu", "--seed", "1"]
+SMALL = [
+    "--epochs",
+    "2",
+    "--gnn-hidden",
+    "8",
+    "--latent-dim",
+    "8",
+    "--lstm-hidden",
+    "8",
+    "--force-cpu",
+    "--seed",
+    "1",
+]
 
 
 @pytest.fixture(scope="module")
 def run_dir(store_path, tmp_path_factory):
     """Directory of a finished run of two seeds."""
     path = tmp_path_factory.mktemp("run") / "out"
-    assert main(["--store", str(store_path), "--output-dir", str(path), "--seeds", "2", *SMALL]) == 0
+    assert (
+        main(["--store", str(store_path), "--output-dir", str(path), "--seeds", "2", *SMALL]) == 0
+    )
     return path
 
 
@@ -47,12 +61,24 @@ def test_results_have_what_is_promised(results, store_path):
     assert results["baselines"].keys() == BASELINES.keys()
     for entry in (*results["models"].values(), *results["baselines"].values()):
         for side in ("val", "test"):
-            keys = {"auroc", "auprc", "base_rate", "f1", "mcc", "accuracy", "ece", "brier", "threshold"}
+            keys = {
+                "auroc",
+                "auprc",
+                "base_rate",
+                "f1",
+                "mcc",
+                "accuracy",
+                "ece",
+                "brier",
+                "threshold",
+            }
             assert keys <= entry[side].keys()
             assert all(math.isfinite(entry[side][key]) for key in keys)
         low, high = entry["test"]["auroc_ci"]
         assert 0 <= low <= high <= 1
-    assert all(entry["parameters"] > 0 and entry["seconds"] >= 0 for entry in results["models"].values())
+    assert all(
+        entry["parameters"] > 0 and entry["seconds"] >= 0 for entry in results["models"].values()
+    )
     assert results["store"]["path"] == str(store_path)
     assert results["config"]["epochs"] == 2
 
@@ -79,12 +105,15 @@ def test_scores_hold_the_split(run_dir, results, labels):
 def test_written_scores_give_the_written_metric(run_dir, results):
     """The AUROC of a baseline follows from the scores beside it."""
     lines = [line for line in read_scores(run_dir) if line["side"] == "test"]
-    labels, scores = (np.array([float(line[key]) for line in lines]) for key in ("label", "logreg_best"))
+    labels, scores = (
+        np.array([float(line[key]) for line in lines]) for key in ("label", "logreg_best")
+    )
     assert auroc(labels.astype(int), scores) == results["baselines"]["logreg_best"]["test"]["auroc"]
 
 
 def test_comparisons_are_of_the_metrics_beside_them(run_dir, results):
-    """Every pair of detectors, each with each baseline but the constant and what ranks as another; the numbers fit."""
+    """Every pair of detectors, each with each baseline but the constant and what ranks as another;
+    the numbers fit."""
     names = DEFAULT
     rivals = [name for name in BASELINES if name not in ("majority", "perplexity")]
     found = results["comparisons"]
@@ -96,7 +125,10 @@ def test_comparisons_are_of_the_metrics_beside_them(run_dir, results):
     labels = np.array([int(line["label"]) for line in lines])
     entries = results["models"] | results["baselines"]
     for one in found:
-        assert one["difference"] == entries[one["a"]]["test"]["auroc"] - entries[one["b"]]["test"]["auroc"]
+        assert (
+            one["difference"]
+            == entries[one["a"]]["test"]["auroc"] - entries[one["b"]]["test"]["auroc"]
+        )
         assert one["ci"][0] <= one["difference"] <= one["ci"][1]
         means = (np.array([float(line[one[key]]) for line in lines]) for key in ("a", "b"))
         assert one["p_delong"] == delong_test(labels, *means).p
@@ -111,7 +143,9 @@ def test_the_verdict_is_on_the_best_of_validation(results):
         best = max(entry["val"]["auroc"] for entry in results[group].values())
         assert results[group][verdict[key]]["val"]["auroc"] == best
     found = [
-        one for one in results["comparisons"] if (one["a"], one["b"]) == (verdict["detector"], verdict["baseline"])
+        one
+        for one in results["comparisons"]
+        if (one["a"], one["b"]) == (verdict["detector"], verdict["baseline"])
     ]
     assert [{key: value for key, value in verdict.items() if key in found[0]}] == [
         {key: value for key, value in one.items() if key not in ("a", "b")} for one in found
@@ -122,7 +156,10 @@ def test_label_sensitivity_is_of_the_scores_beside_it(results):
     """These traces score 0.1 or 0.9, so every threshold gives the labels as stored."""
     found = results["label_sensitivity"]
     assert [one["threshold"] for one in found] == [0.3, 0.4, 0.5, 0.6, 0.7]
-    areas = {name: entry["test"]["auroc"] for name, entry in (results["models"] | results["baselines"]).items()}
+    areas = {
+        name: entry["test"]["auroc"]
+        for name, entry in (results["models"] | results["baselines"]).items()
+    }
     test = results["split"]["test"]
     for one in found:
         assert one["auroc"] == areas
@@ -133,7 +170,9 @@ def test_label_sensitivity_follows_the_threshold():
     """Labels change with the threshold, NaN is left out, and one class has no AUROC."""
     scored = {"x": Scored(np.zeros((1, 1)), np.array([[0.9, 0.8, 0.1, 0.2], [0.9, 0.1, 0.8, 0.2]]))}
     truth = np.array([0.35, 0.55, 0.65, np.nan], dtype=np.float32)
-    found = {threshold: label_sensitivity(scored, truth, threshold) for threshold in (0.3, 0.4, 0.6, 0.7)}
+    found = {
+        threshold: label_sensitivity(scored, truth, threshold) for threshold in (0.3, 0.4, 0.6, 0.7)
+    }
     assert {threshold: one["auroc"]["x"] for threshold, one in found.items()} == {
         0.3: None,
         0.4: 1,
@@ -145,7 +184,8 @@ def test_label_sensitivity_follows_the_threshold():
 
 
 def test_files_of_a_run(run_dir):
-    """Settings, results, scores, reports, logs, a checkpoint per training and what was fitted, and nothing else."""
+    """Settings, results, scores, reports, logs, a checkpoint per training and what was fitted, and
+    nothing else."""
     checkpoints = {f"{name}-seed{seed}.pt" for name in DEFAULT for seed in (1, 2)}
     checkpoints |= {f"{name}.pt" for name in BASELINES}
     files = {
@@ -162,7 +202,8 @@ def test_files_of_a_run(run_dir):
 
 
 def test_same_seed_same_results(store_path, tmp_path, run_dir, results):
-    """A second run gives the same scores bit for bit; a detector's do not depend on which others run."""
+    """A second run gives the same scores bit for bit; a detector's do not depend on which others
+    run."""
     command = [
         "--store",
         str(store_path),
@@ -221,21 +262,38 @@ def test_table_shows_detectors_and_baselines(store_path, tmp_path, capsys):
 @pytest.mark.parametrize(
     "low, high, words",
     [
-        (-0.9004, -0.0161, "On test the detector is worse: difference -.037 [-.900, -.016], p = .002"),
-        (-0.0104, 0.0161, "On test they cannot be told apart: difference -.037 [-.010, .016], p = .002"),
+        (
+            -0.9004,
+            -0.0161,
+            "On test the detector is worse: difference -.037 [-.900, -.016], p = .002",
+        ),
+        (
+            -0.0104,
+            0.0161,
+            "On test they cannot be told apart: difference -.037 [-.010, .016], p = .002",
+        ),
         (0.0101, 0.0161, "On test the detector is better: difference -.037 [.010, .016], p = .002"),
     ],
 )
 def test_the_verdict_in_words(results, capsys, low, high, words):
     """Beneath the table, in 80 columns, by the side of 0 on which the interval lies."""
-    verdict = {"detector": "gnn_det_lstm", "baseline": "answer_length", "difference": -0.037, "p_bootstrap": 0.002}
+    verdict = {
+        "detector": "gnn_det_lstm",
+        "baseline": "answer_length",
+        "difference": -0.037,
+        "p_bootstrap": 0.002,
+    }
     print_table(results | {"verdict": verdict | {"ci": [low, high]}}, Console(width=80))
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    assert lines[-3:-1] == ["Best on validation: detector gnn_det_lstm, baseline answer_length.", words]
+    assert lines[-3:-1] == [
+        "Best on validation: detector gnn_det_lstm, baseline answer_length.",
+        words,
+    ]
 
 
 def test_a_value_that_is_not_finite_is_found_before_training(make_store, labels, tmp_path, capsys):
-    """NaN on the test side stops a run before its first step; in a baseline that nobody asked for it does not."""
+    """NaN on the test side stops a run before its first step; in a baseline that nobody asked for
+    it does not."""
     store = make_store(labels)
     row = int(read_split(TraceStore.open(store), Config(seed=1)).test[0])
 

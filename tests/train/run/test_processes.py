@@ -38,7 +38,15 @@ FLAGS = [
 
 def torchrun(n_processes, *arguments):
     """Run the command in several processes; give what it ended with."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", n_processes, "-m"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        n_processes,
+        "-m",
+    ]
     return subprocess.run(
         [str(part) for part in (*command, "train", *arguments)],
         cwd=ROOT,
@@ -56,15 +64,27 @@ def weights(path):
 
 @pytest.mark.parametrize("n_processes", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_processes_agree_with_one(n_processes, make_store, tmp_path):
-    """Same global batches, same weights and scores within rounding; also where a last batch leaves one without rows."""
+    """Same global batches, same weights and scores within rounding; also where a last batch leaves
+    one without rows."""
     store = make_store(np.random.default_rng(1).integers(0, 2, 200))
-    command = ["--store", store, *FLAGS, "--max-traces", n_traces(TraceStore.open(store), 12, n_processes)]
+    command = [
+        "--store",
+        store,
+        *FLAGS,
+        "--max-traces",
+        n_traces(TraceStore.open(store), 12, n_processes),
+    ]
     assert main([*map(str, command), "--output-dir", str(tmp_path / "one")]) == 0
     done = torchrun(n_processes, *command, "--output-dir", tmp_path / "several")
     assert done.returncode == 0, done.stderr
     assert_close(weights(tmp_path / "one"), weights(tmp_path / "several"))
-    one, several = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("one", "several"))
-    for a, b in zip(*(found["models"]["lstm_solo"]["runs"][0]["history"] for found in (one, several)), strict=True):
+    one, several = (
+        json.loads((tmp_path / name / "results.json").read_text()) for name in ("one", "several")
+    )
+    for a, b in zip(
+        *(found["models"]["lstm_solo"]["runs"][0]["history"] for found in (one, several)),
+        strict=True,
+    ):
         assert a == pytest.approx(b, rel=1e-4)
     assert one["baselines"]["logreg_best"]["test"] == several["baselines"]["logreg_best"]["test"]
     assert several["machine"]["processes"] == n_processes
@@ -72,7 +92,8 @@ def test_processes_agree_with_one(n_processes, make_store, tmp_path):
 
 
 def n_traces(store, batch_size, n_processes):
-    """How many traces leave a training side whose last batch has fewer rows than there are processes."""
+    """How many traces leave a training side whose last batch has fewer rows than there are
+    processes."""
     sizes = {n: len(read_split(store, Config(max_traces=n)).train) for n in range(100, 200)}
     return next(n for n, n_train in sizes.items() if 0 < n_train % batch_size < n_processes)
 
@@ -112,5 +133,7 @@ def test_an_error_in_one_process_ends_all(make_store, tmp_path):
 def test_a_batch_that_cannot_be_shared(monkeypatch):
     """Every process would need the same number of rows."""
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match=r"--batch-size: expected a multiple of the 2 processes .*, found 15"):
+    with pytest.raises(
+        ConfigError, match=r"--batch-size: expected a multiple of the 2 processes .*, found 15"
+    ):
         build_fabric(Config(batch_size=15, force_cpu=True))

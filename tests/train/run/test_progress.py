@@ -28,7 +28,9 @@ def test_a_line_a_minute():
     """What is trained, how far, how fast, how good, how long still."""
     lines = run_steps(n_steps=50, seconds_a_step=4)
     assert len(lines) == 3
-    assert lines[0] == ("lstm_solo: epoch 2/2, 8% of the rows, 2 rows/s, loss 0.250, val 0.750, at most 0:12 h left")
+    assert lines[0] == (
+        "lstm_solo: epoch 2/2, 8% of the rows, 2 rows/s, loss 0.250, val 0.750, at most 0:12 h left"
+    )
 
 
 def test_a_short_training_says_nothing():

@@ -1,4 +1,5 @@
-"""Reading back a run: what it wrote comes back, and what is not as it wrote it is one line that names the place."""
+"""Reading back a run: what it wrote comes back, and what is not as it wrote it is one line that
+names the place."""
 
 import csv
 import json
@@ -41,7 +42,9 @@ def test_what_was_written_comes_back(finished, labels):
     assert run.questions == [f"q{int(trace_id[1:]) // 2}" for trace_id in run.trace_ids]
     for name, scores in run.scores.items():
         assert np.array_equal(np.isnan(scores), [side == "train" for side in run.sides])
-        assert [str(score) for score in scores if score == score] == [line[name] for line in lines if line[name]]
+        assert [str(score) for score in scores if score == score] == [
+            line[name] for line in lines if line[name]
+        ]
     results = json.loads((finished / "results.json").read_text())
     assert run.val_auroc["models"] == {"lstm_solo": results["models"]["lstm_solo"]["val"]["auroc"]}
     assert run.seed == 0
@@ -85,8 +88,14 @@ def invert_scores(lines):
 
 
 TAMPERED = {
-    "no results": (lambda path: (path / "results.json").unlink(), "results.json: expected a file of a finished run"),
-    "no scores": (lambda path: (path / "scores.csv").unlink(), "scores.csv: expected a file of a finished run"),
+    "no results": (
+        lambda path: (path / "results.json").unlink(),
+        "results.json: expected a file of a finished run",
+    ),
+    "no scores": (
+        lambda path: (path / "scores.csv").unlink(),
+        "scores.csv: expected a file of a finished run",
+    ),
     "a directory": (
         lambda path: ((path / "scores.csv").unlink(), (path / "scores.csv").mkdir()),
         "scores.csv: expected a file of a finished run, found something else",
@@ -96,13 +105,28 @@ TAMPERED = {
     "nested": (write("results.json", b"[" * 100_000), "found no JSON"),
     "a list": (write("results.json", b"[1]"), "with split.seed, found nothing"),
     "NaN": (write("results.json", b'{"split": NaN}'), "NaN is no number"),
-    "a huge number": (write("results.json", b'{"split": {"seed": ' + b"9" * 9999 + b"}}"), "found no JSON"),
+    "a huge number": (
+        write("results.json", b'{"split": {"seed": ' + b"9" * 9999 + b"}}"),
+        "found no JSON",
+    ),
     "no seed": (change_results(lambda r: r["split"].pop("seed")), "with split.seed, found nothing"),
-    "a true seed": (change_results(lambda r: r["split"].update(seed=True)), "with split.seed, found True"),
-    "a negative seed": (change_results(lambda r: r["split"].update(seed=-1)), "a seed of 0 or more, found -1"),
+    "a true seed": (
+        change_results(lambda r: r["split"].update(seed=True)),
+        "with split.seed, found True",
+    ),
+    "a negative seed": (
+        change_results(lambda r: r["split"].update(seed=-1)),
+        "a seed of 0 or more, found -1",
+    ),
     "no models": (change_results(lambda r: r.pop("models")), "with models, found nothing"),
-    "nothing": (change_results(lambda r: r.update(models={}, baselines={})), "a detector or a baseline, found none"),
-    "an entry of text": (change_results(lambda r: r["models"].update(lstm_solo="x")), "models.lstm_solo.val.auroc"),
+    "nothing": (
+        change_results(lambda r: r.update(models={}, baselines={})),
+        "a detector or a baseline, found none",
+    ),
+    "an entry of text": (
+        change_results(lambda r: r["models"].update(lstm_solo="x")),
+        "models.lstm_solo.val.auroc",
+    ),
     "a great AUROC": (
         change_results(lambda r: r["models"]["lstm_solo"]["val"].update(auroc=2)),
         "lstm_solo: an AUROC from 0 to 1, found 2",
@@ -122,7 +146,10 @@ TAMPERED = {
     "a model less": (change_results(lambda r: r["models"].clear()), "found the columns trace_id"),
     "other scores": (change_scores(invert_scores), "as in results.json"),
     "empty scores": (write("scores.csv", b""), "found no column 'trace_id'"),
-    "only a header": (change_scores(lambda lines: lines.__delitem__(slice(1, None))), "both classes on the test side"),
+    "only a header": (
+        change_scores(lambda lines: lines.__delitem__(slice(1, None))),
+        "both classes on the test side",
+    ),
     "a short line": (change_scores(lambda lines: lines[3].pop()), "line 4: 12 values, found 11"),
     "a trace twice": (
         change_scores(lambda lines: lines.insert(2, lines[1])),
@@ -130,7 +157,10 @@ TAMPERED = {
     ),
     "a side": (set_cell(2, 1, "exam"), "a side of train, val, test, found 'exam'"),
     "a label": (set_cell(2, 2, "2"), "a label of 0 or 1, found '2'"),
-    "a train score": (set_cell(1, 4, "0.5"), "column 'lstm_solo', line 2: no score of a row that was trained on"),
+    "a train score": (
+        set_cell(1, 4, "0.5"),
+        "column 'lstm_solo', line 2: no score of a row that was trained on",
+    ),
     "a score of text": (set_cell(-1, 4, "good"), "a number, found 'good'"),
     "an infinite score": (set_cell(-1, 4, "inf"), "a finite number, found 'inf'"),
     "an empty score": (set_cell(-1, 4, ""), "a number, found ''"),

@@ -1,4 +1,5 @@
-"""A run that is killed and resumed ends with the bits of one that never stopped; what does not fit is refused."""
+"""A run that is killed and resumed ends with the bits of one that never stopped; what does not fit
+is refused."""
 
 import json
 import subprocess
@@ -16,7 +17,9 @@ from train.errors import ConfigError
 from train.run.directory import lock_directory
 
 ROOT = Path(__file__).parents[3]
-SMALL = "--gnn-hidden 8 --latent-dim 8 --lstm-hidden 8 --force-cpu --seed 1 --threads 1 --batch-size 16"
+SMALL = (
+    "--gnn-hidden 8 --latent-dim 8 --lstm-hidden 8 --force-cpu --seed 1 --threads 1 --batch-size 16"
+)
 FLAGS = f"{SMALL} --epochs 3 --save-every 2 --mixup 0.3 --seeds 2 --no-run-gnn-det".split()
 TIMES = ("seconds", "wait_seconds")
 
@@ -37,7 +40,11 @@ def content(path, run):
 def without_times(value, run):
     """The value in plain types: no seconds, no name of the run or its directory."""
     if isinstance(value, dict):
-        return {key: without_times(one, run) for key, one in value.items() if key not in (*TIMES, "output_dir")}
+        return {
+            key: without_times(one, run)
+            for key, one in value.items()
+            if key not in (*TIMES, "output_dir")
+        }
     if isinstance(value, list | tuple):
         return [without_times(one, run) for one in value]
     if isinstance(value, torch.Tensor):
@@ -74,19 +81,28 @@ def test_killed_again_and_again(whole, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_killed_at_random_moments(whole, tmp_path):
-    """The command in processes of its own, killed 20 times at random moments: every file is as if it never was."""
+    """The command in processes of its own, killed 20 times at random moments: every file is as if
+    it never was."""
     path, arguments = whole
     rng, n_kills, n_runs = np.random.default_rng(0), 0, 0
     start = time.perf_counter()
     command = [sys.executable, "-m", "train", *arguments, "--resume"]
-    subprocess.run([*command, "--output-dir", str(tmp_path / "timed")], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(
+        [*command, "--output-dir", str(tmp_path / "timed")],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
     seconds = time.perf_counter() - start
     while n_kills < 20:
         out = tmp_path / f"out{n_runs}"
         n_runs += 1
         while True:
             child = subprocess.Popen(
-                [*command, "--output-dir", str(out)], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+                [*command, "--output-dir", str(out)],
+                cwd=ROOT,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
             )
             try:
                 _, stderr = child.communicate(timeout=rng.uniform(0.3, 1.1) * seconds)
@@ -148,7 +164,8 @@ def test_an_unfinished_run_is_not_lost_by_accident(whole, tmp_path, capsys):
 
 
 def test_settings_without_influence_may_change(whole, tmp_path):
-    """Threads that read ahead, the cache and the saving may differ; a finished run is finished again, the same."""
+    """Threads that read ahead, the cache and the saving may differ; a finished run is finished
+    again, the same."""
     path, arguments = whole
     out = stopped_run(tmp_path, arguments)
     command = [*arguments, "--output-dir", str(out), "--resume"]
@@ -179,14 +196,18 @@ def test_a_damaged_state_is_one_line(whole, tmp_path, capsys):
 
 
 def test_a_finished_run_is_not_replaced_by_another(whole, tmp_path, capsys):
-    """The same settings make the same results again; others need --overwrite, which leaves nothing of the old run."""
+    """The same settings make the same results again; others need --overwrite, which leaves nothing
+    of the old run."""
     _, arguments = whole
     out = tmp_path / "out"
     flags = ["--store", arguments[1], *SMALL.split(), "--epochs", "1", "--output-dir", str(out)]
     assert main([*flags, "--models", "saplma"]) == 0
     before = snapshot(out)
     line = fail(capsys, [*flags, "--models", "lstm_solo", "--lr", "0.1"])
-    assert "found those of run.json, which differs in --models 'lstm_solo' (the run: 'saplma'); --lr 0.1" in line
+    assert (
+        "found those of run.json, which differs in --models 'lstm_solo' (the run: 'saplma'); --lr 0.1"
+        in line
+    )
     assert snapshot(out) == before
     assert main([*flags, "--models", "saplma"]) == 0
     assert main([*flags, "--models", "lstm_solo", "--overwrite"]) == 0
@@ -197,7 +218,9 @@ def test_two_runs_do_not_share_a_directory(tmp_path):
     """The second one is refused while the first lives."""
     with (
         lock_directory(tmp_path),
-        pytest.raises(ConfigError, match="expected no other process that trains into it, found one"),
+        pytest.raises(
+            ConfigError, match="expected no other process that trains into it, found one"
+        ),
         lock_directory(tmp_path),
     ):
         pass
@@ -206,7 +229,8 @@ def test_two_runs_do_not_share_a_directory(tmp_path):
 
 
 def test_settings_that_cannot_be_built_cost_nothing(whole, tmp_path, capsys):
-    """What a detector refuses is found before another one is trained, and before anything is written."""
+    """What a detector refuses is found before another one is trained, and before anything is
+    written."""
     _, arguments = whole
     out = tmp_path / "out"
     flags = ["--store", arguments[1], "--force-cpu", "--output-dir", str(out)]
@@ -214,9 +238,15 @@ def test_settings_that_cannot_be_built_cost_nothing(whole, tmp_path, capsys):
     assert "saplma" in line
     assert not list(out.glob("*.pt"))
     for wrong, message in (
-        (["--columns", "hs_lats=hs_last"], "--columns: expected names that these detectors and baselines read"),
+        (
+            ["--columns", "hs_lats=hs_last"],
+            "--columns: expected names that these detectors and baselines read",
+        ),
         (["--columns", "label=score"], "found 'label'"),
-        (["--models", "logreg_pca", "--on-top-of", "mean_logprob"], "--on-top-of: expected a detector"),
+        (
+            ["--models", "logreg_pca", "--on-top-of", "mean_logprob"],
+            "--on-top-of: expected a detector",
+        ),
         (["--models", "all,lstm_solo"], "--models: there is no 'all'"),
         (["--output-dir", "a\0b"], "--output-dir: expected printable characters"),
     ):

@@ -1,4 +1,5 @@
-"""Extraction: five architectures against unpadded single runs, and the command, stopped and resumed."""
+"""Extraction: five architectures against unpadded single runs, and the command, stopped and
+resumed."""
 
 import io
 import json
@@ -57,9 +58,17 @@ CONFIGS = {
     "gpt2": (GPT2Config, GPT2LMHeadModel, {}),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM, {"num_key_value_heads": 1}),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM, {"num_key_value_heads": 1, "head_dim": 8}),
-    "gemma": (GemmaConfig, GemmaForCausalLM, {"num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 32}),
+    "gemma": (
+        GemmaConfig,
+        GemmaForCausalLM,
+        {"num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 32},
+    ),
 }
-WAYS = {"greedy": Decoding(), "beams": Decoding(num_beams=3, num_samples=2), "samples": Decoding(num_samples=2, seed=3)}
+WAYS = {
+    "greedy": Decoding(),
+    "beams": Decoding(num_beams=3, num_samples=2),
+    "samples": Decoding(num_samples=2, seed=3),
+}
 
 
 def build_model(kind, tokenizer, **changes):
@@ -102,7 +111,10 @@ def llama(tokenizer):
 
 def build_source(model, tokenizer, questions=QUESTIONS, **settings):
     return HuggingFaceSource(
-        model, tokenizer, questions, **{"batch_size": 8, "max_new_tokens": 5, "top_k": 4, **settings}
+        model,
+        tokenizer,
+        questions,
+        **{"batch_size": 8, "max_new_tokens": 5, "top_k": 4, **settings},
     )
 
 
@@ -128,15 +140,20 @@ def test_a_batch_of_eight_gives_the_traces_of_eight_single_runs(model, tokenizer
     batched = list(build_source(model, tokenizer, decoding=WAYS[way], batch_size=8 * n).rows())
     assert len(batched) == 8 * n
     for i, question in enumerate(QUESTIONS):
-        single = list(build_source(model, tokenizer, [question], decoding=WAYS[way], batch_size=1).rows())
+        single = list(
+            build_source(model, tokenizer, [question], decoding=WAYS[way], batch_size=1).rows()
+        )
         assert [trace_id for trace_id, _ in single] == [f"q{i}", f"q{i}#2"][:n]
-        for (found_id, found), (trace_id, expected) in zip(batched[i * n : (i + 1) * n], single, strict=True):
+        for (found_id, found), (trace_id, expected) in zip(
+            batched[i * n : (i + 1) * n], single, strict=True
+        ):
             assert found_id == trace_id
             assert_close(found, expected)
 
 
 def test_predictions_are_those_of_an_independent_forward(model, tokenizer):
-    """Log-probabilities, entropies and candidates agree to float32 rounding with an unpadded pass, in float64."""
+    """Log-probabilities, entropies and candidates agree to float32 rounding with an unpadded pass,
+    in float64."""
     for _, row in build_source(model, tokenizer).rows():
         ids = torch.tensor(row["tokens"][None], dtype=torch.int64)
         with torch.no_grad():
@@ -154,10 +171,16 @@ def test_bfloat16_states_are_kept_as_they_are(tokenizer):
     """Both columns hold the model's own bits, and come back through a store."""
     model = build_model("llama", tokenizer).to(torch.bfloat16)
     source = build_source(model, tokenizer, batch_size=1)
-    assert source.schema.columns["hidden_states"].dtype == source.schema.columns["hs_last"].dtype == "bfloat16"
+    assert (
+        source.schema.columns["hidden_states"].dtype
+        == source.schema.columns["hs_last"].dtype
+        == "bfloat16"
+    )
     for _, row in source.rows():
         with torch.no_grad():
-            out = model(torch.tensor(row["tokens"][None], dtype=torch.int64), output_hidden_states=True)
+            out = model(
+                torch.tensor(row["tokens"][None], dtype=torch.int64), output_hidden_states=True
+            )
         states = torch.stack(out.hidden_states[1:], dim=2)[0]
         assert row["hidden_states"].dtype == torch.bfloat16
         assert torch.equal(row["hidden_states"], states)
@@ -165,7 +188,8 @@ def test_bfloat16_states_are_kept_as_they_are(tokenizer):
 
 
 def test_a_model_that_was_changed_anywhere_is_another(llama, tokenizer):
-    """One number in the middle of one matrix: its traces are not taken for those of the model before."""
+    """One number in the middle of one matrix: its traces are not taken for those of the model
+    before."""
     before = build_source(llama, tokenizer).provenance
     weight = llama.model.layers[1].mlp.down_proj.weight
     with torch.no_grad():
@@ -174,7 +198,12 @@ def test_a_model_that_was_changed_anywhere_is_another(llama, tokenizer):
         after = build_source(llama, tokenizer).provenance
         weight[7, 3] = kept
     assert find_difference(origins_of(before), origins_of(after)[0]).key == "weights_crc32c"
-    assert find_difference(origins_of(before), origins_of(build_source(llama, tokenizer).provenance)[0]) is None
+    assert (
+        find_difference(
+            origins_of(before), origins_of(build_source(llama, tokenizer).provenance)[0]
+        )
+        is None
+    )
 
 
 def test_layers_are_chosen(llama, tokenizer):
@@ -183,12 +212,21 @@ def test_layers_are_chosen(llama, tokenizer):
     source = build_source(llama, tokenizer, layers=[1, 3])
     assert source.provenance["layers"] == [1, 3]
     for (_, found), row in zip(source.rows(), whole, strict=True):
-        for name in ("hs_last", "hidden_states", "attn_mean", "attn_diag", "attn_colsum", "attn_pmass"):
+        for name in (
+            "hs_last",
+            "hidden_states",
+            "attn_mean",
+            "attn_diag",
+            "attn_colsum",
+            "attn_pmass",
+        ):
             layers = row[name].ndim - (1 if name == "attn_mean" else 2)
             np.testing.assert_array_equal(found[name], row[name].take([0, 2], layers), err_msg=name)
 
 
-@pytest.mark.parametrize("text, layers", [("-2:", [2, 3]), ("1:3:2", [1, 3]), ("-1", [3]), ("1-2", [1, 2])])
+@pytest.mark.parametrize(
+    "text, layers", [("-2:", [2, 3]), ("1:3:2", [1, 3]), ("-1", [3]), ("1-2", [1, 2])]
+)
 def test_layers_are_written_as_everywhere(extract, text, layers):
     """Also where they count from the last one, which argparse would take for a flag."""
     assert extract("t.zarr", "--columns", "hs_last", "--layers", text) == 0
@@ -199,7 +237,9 @@ def test_layers_are_written_as_everywhere(extract, text, layers):
 
 @pytest.mark.parametrize("layers", [[], [0], [4], [2, 1], [1, 1]])
 def test_layers_that_the_model_has_not_are_refused(llama, tokenizer, layers):
-    with pytest.raises(SchemaError, match="layers: expected different ones from 1 to 3, ascending, found"):
+    with pytest.raises(
+        SchemaError, match="layers: expected different ones from 1 to 3, ascending, found"
+    ):
         build_source(llama, tokenizer, layers=layers)
 
 
@@ -207,12 +247,15 @@ def test_layers_that_the_model_has_not_are_refused(llama, tokenizer, layers):
 def test_a_column_alone_is_what_it_is_among_all(llama, tokenizer, name):
     """Leaving columns out changes nothing in the others."""
     whole = [row for _, row in build_source(llama, tokenizer).rows()]
-    for (_, found), row in zip(build_source(llama, tokenizer, columns=[name]).rows(), whole, strict=True):
+    for (_, found), row in zip(
+        build_source(llama, tokenizer, columns=[name]).rows(), whole, strict=True
+    ):
         assert_same(found, {key: row[key] for key in dict.fromkeys(["question_id", name])})
 
 
 def test_only_what_is_kept_is_computed(tokenizer):
-    """Without attention columns any implementation will do; without columns of the model, none runs."""
+    """Without attention columns any implementation will do; without columns of the model, none
+    runs."""
     model = build_model("llama", tokenizer, attn_implementation="sdpa")
     traces = [[1, 5, 6], [1, 7]]
     out = forward.run_forward(model, traces, ["hs_last"])
@@ -248,7 +291,8 @@ def test_a_sample_depends_on_seed_question_and_number_alone(llama, tokenizer):
 
 
 def test_samples_follow_the_models_distribution(llama):
-    """Of 4,000 first tokens, every one is drawn about as often as softmax(logits / temperature) says."""
+    """Of 4,000 first tokens, every one is drawn about as often as softmax(logits / temperature)
+    says."""
     prompt = [1, 5, 9]
     with torch.no_grad():
         logits = llama(torch.tensor([prompt])).logits[0, -1]
@@ -258,14 +302,22 @@ def test_samples_follow_the_models_distribution(llama):
     np.testing.assert_allclose(counts / 4000, expected, atol=4 * math.sqrt(0.25 / 4000))
     order = np.argsort(-expected)
     kept = order[: int((np.cumsum(expected[order]) < 0.6).sum()) + 1]
-    found = generate_answers(llama, [prompt], 1, Decoding(num_samples=500, temperature=2.0, top_p=0.6))
+    found = generate_answers(
+        llama, [prompt], 1, Decoding(num_samples=500, temperature=2.0, top_p=0.6)
+    )
     assert {answer[0] for answer in found} <= set(kept.tolist())
 
 
 def test_beams_are_the_best_first(llama, tokenizer):
     """The first beam is what beam search alone gives, and the second is another answer."""
-    one = [row["tokens"].tolist() for _, row in build_source(llama, tokenizer, decoding=Decoding(3)).rows()]
-    two = [row["tokens"].tolist() for _, row in build_source(llama, tokenizer, decoding=Decoding(3, 2)).rows()]
+    one = [
+        row["tokens"].tolist()
+        for _, row in build_source(llama, tokenizer, decoding=Decoding(3)).rows()
+    ]
+    two = [
+        row["tokens"].tolist()
+        for _, row in build_source(llama, tokenizer, decoding=Decoding(3, 2)).rows()
+    ]
     assert two[::2] == one
     assert all(first != second for first, second in zip(two[::2], two[1::2], strict=True))
 
@@ -273,8 +325,13 @@ def test_beams_are_the_best_first(llama, tokenizer):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("stop", ["3", "7", "+4"])
 def test_an_answer_ends_before_its_stop(llama, tokenizer, way, stop):
-    """The token that brings the text is left out, unless it is the first; nothing else changes, nor does batching."""
-    settings = {"decoding": WAYS[way], "columns": ["tokens", "prompt_len", "answer_len"], "max_new_tokens": 12}
+    """The token that brings the text is left out, unless it is the first; nothing else changes, nor
+    does batching."""
+    settings = {
+        "decoding": WAYS[way],
+        "columns": ["tokens", "prompt_len", "answer_len"],
+        "max_new_tokens": 12,
+    }
     free = list(build_source(llama, tokenizer, **settings).rows())
     found = list(build_source(llama, tokenizer, stop=stop, **settings).rows())
     single = list(build_source(llama, tokenizer, stop=stop, batch_size=1, **settings).rows())
@@ -308,7 +365,11 @@ def test_decodings_that_mean_nothing_are_refused(settings, message):
 @pytest.fixture(scope="module")
 def sampled(llama, tokenizer):
     """A source of three samples to a question, in batches of six traces, and its rows."""
-    settings = {"decoding": Decoding(num_samples=3), "batch_size": 7, "columns": ["hs_last", "tokens"]}
+    settings = {
+        "decoding": Decoding(num_samples=3),
+        "batch_size": 7,
+        "columns": ["hs_last", "tokens"],
+    }
     source = build_source(llama, tokenizer, **settings)
     return source, list(source.rows())
 
@@ -335,7 +396,9 @@ def test_token_f1():
     """Worked examples: half of the words, the best reference, nothing at all."""
     assert f1_score("The Eiffel tower", ["eiffel tower", "x"]) == 1.0
     assert f1_score("paris france", ["paris"]) == pytest.approx(2 / 3)
-    assert f1_score("a b c c", ["c c c d"]) == pytest.approx(2 * 2 / 7)  # the article "a" is dropped
+    assert f1_score("a b c c", ["c c c d"]) == pytest.approx(
+        2 * 2 / 7
+    )  # the article "a" is dropped
     assert f1_score("x", ["y"]) == 0.0
     assert f1_score("the", [""]) == 1.0
     assert math.isnan(f1_score("x", []))
@@ -361,7 +424,18 @@ def extract(tmp_path, model_dir, monkeypatch):
 
     def run(out, *arguments, model=model_dir, questions="q.jsonl"):
         common = ["--prompt-template", "{question}=", "--max-new-tokens", "5", "--batch-size", "4"]
-        return main(["extract", out, "--model", str(model), "--questions", questions, *common, *map(str, arguments)])
+        return main(
+            [
+                "extract",
+                out,
+                "--model",
+                str(model),
+                "--questions",
+                questions,
+                *common,
+                *map(str, arguments),
+            ]
+        )
 
     return run
 
@@ -449,7 +523,9 @@ def test_a_slow_extraction_commits_by_the_clock(extract, monkeypatch):
         (["--score-threshold", "0.4"], "score_threshold"),
     ],
 )
-def test_other_arguments_on_a_stopped_extraction_are_refused(extract, monkeypatch, capsys, changed, difference):
+def test_other_arguments_on_a_stopped_extraction_are_refused(
+    extract, monkeypatch, capsys, changed, difference
+):
     """One line shows what differs."""
     rows = HuggingFaceSource.rows
 
@@ -460,7 +536,10 @@ def test_other_arguments_on_a_stopped_extraction_are_refused(extract, monkeypatc
     with monkeypatch.context() as patched:
         patched.setattr(HuggingFaceSource, "rows", stopped)
         assert extract("t.zarr", "--num-samples", "2") == 130
-    assert "stopped; 1 trace is kept in t.zarr.partial; the same command goes on" in capsys.readouterr().err
+    assert (
+        "stopped; 1 trace is kept in t.zarr.partial; the same command goes on"
+        in capsys.readouterr().err
+    )
     assert extract("t.zarr", "--num-samples", "2", *changed) == 2
     error = capsys.readouterr().err
     assert len(error.splitlines()) == 1
@@ -485,12 +564,16 @@ def test_parts_make_the_whole(extract):
 def test_a_prompt_that_is_too_long_is_left_out(extract, capsys):
     """One line and status 1; the others go on. All of them: status 2."""
     long = {"question_id": "long", "question": "1" * 60, "answers": ["1"]}
-    strange = {"question_id": "strange", "question": "x", "answers": ["1"]}  # the tokenizer knows no letters
+    # the tokenizer knows no letters
+    strange = {"question_id": "strange", "question": "x", "answers": ["1"]}
     Path("q.jsonl").write_text("\n".join(map(json.dumps, [long, *QUESTIONS, strange])))
     assert extract("t.zarr") == 1
     lines = capsys.readouterr().out.splitlines()
     assert "  2 questions left out" in lines
-    assert "question 'long': the model takes 64 tokens, found 62 of the prompt and up to 5" in lines[-2]
+    assert (
+        "question 'long': the model takes 64 tokens, found 62 of the prompt and up to 5"
+        in lines[-2]
+    )
     assert "question 'strange': expected a prompt that the tokenizer can take" in lines[-1]
     assert list(read("t.zarr")) == [question["question_id"] for question in QUESTIONS]
     assert extract("u.zarr", "--limit", "1") == 2
@@ -541,7 +624,10 @@ def test_the_tokenizers_chat_template(extract, model_dir, tokenizer, tmp_path, c
     "arguments, message",
     [
         (["--layers", "2-9"], "layers: the model: there is no layer 9; it has layers 1-3"),
-        (["--layers", "x"], "argument --layers: expected a form like 8,16,24 or 8-16 or -2, found 'x'"),
+        (
+            ["--layers", "x"],
+            "argument --layers: expected a form like 8,16,24 or 8-16 or -2, found 'x'",
+        ),
         (["--columns", "hs_lats"], "found 'hs_lats'; closest: 'hs_last'"),
         (["--batch-size", "0"], "argument --batch-size: expected a positive integer, found '0'"),
         (["--num-beams", "2", "--temperature", "1"], "found both"),
@@ -555,13 +641,22 @@ def test_the_tokenizers_chat_template(extract, model_dir, tokenizer, tmp_path, c
         (["--model", "."], "model '.': expected a model's directory"),
         (["--model", "untokenized"], "model 'untokenized': expected a tokenizer with it"),
         (["--model", "broken"], "model 'broken': expected a causal language model"),
-        (["--model", "headless"], "model 'headless': expected all weights, found 1 missing, first 'lm_head.weight'"),
+        (
+            ["--model", "headless"],
+            "model 'headless': expected all weights, found 1 missing, first 'lm_head.weight'",
+        ),
     ],
 )
-def test_mistakes_are_one_line_and_status_two(extract, model_dir, llama, capsys, arguments, message):
+def test_mistakes_are_one_line_and_status_two(
+    extract, model_dir, llama, capsys, arguments, message
+):
     """Nothing is written."""
     names = [file.name for file in model_dir.iterdir()]
-    for folder, left_out in (("untokenized", "tokenizer"), ("broken", "model.safe"), ("headless", "model.safe")):
+    for folder, left_out in (
+        ("untokenized", "tokenizer"),
+        ("broken", "model.safe"),
+        ("headless", "model.safe"),
+    ):
         Path(folder).mkdir()
         for name in names:
             if not name.startswith(left_out):
@@ -601,8 +696,14 @@ def test_the_advice_after_an_overflow_works(extract, tokenizer, capsys):
     tokenizer.save_pretrained("large")
     assert extract("t.zarr", model="large") == 2
     error = capsys.readouterr().err
-    assert "none of the first 8 traces fits: trace 'q0': hidden_states: layer 3 has the value " in error
-    assert "beyond float16 (65504); run the model in bfloat16 (--dtype bf16); no trace is kept\n" in error
+    assert (
+        "none of the first 8 traces fits: trace 'q0': hidden_states: layer 3 has the value "
+        in error
+    )
+    assert (
+        "beyond float16 (65504); run the model in bfloat16 (--dtype bf16); no trace is kept\n"
+        in error
+    )
     assert extract("t.zarr", "--dtype", "bf16", model="large") == 0
     assert len(read("t.zarr")) == 8
 
@@ -611,24 +712,33 @@ def test_the_advice_after_an_overflow_works(extract, tokenizer, capsys):
 def overflowing(tokenizer):
     """A model whose last layer is beyond float16 for about half of the questions."""
     model = build_model("llama", tokenizer)
-    largest = [np.abs(row["hidden_states"][:, -1]).max() for _, row in build_source(model, tokenizer).rows()]
+    largest = [
+        np.abs(row["hidden_states"][:, -1]).max()
+        for _, row in build_source(model, tokenizer).rows()
+    ]
     with torch.no_grad():
         model.model.norm.weight.mul_(65504 / float(np.median(largest)))
     return model
 
 
 def test_a_trace_beyond_float16_is_left_out_and_named(extract, overflowing, tokenizer, capsys):
-    """Status 1 and a line with trace, layer, value and what keeps it; the others are as they would be without it."""
+    """Status 1 and a line with trace, layer, value and what keeps it; the others are as they would
+    be without it."""
     overflowing.save_pretrained("some")
     tokenizer.save_pretrained("some")
     assert extract("t.zarr", model="some") == 1
     out = capsys.readouterr().out
     found = read("t.zarr")
     assert 0 < len(found) < 8
-    left_out = [question["question_id"] for question in QUESTIONS if question["question_id"] not in found]
+    left_out = [
+        question["question_id"] for question in QUESTIONS if question["question_id"] not in found
+    ]
     assert f"  {len(left_out)} traces left out" in out
     for trace_id in left_out:
-        assert re.search(rf"trace '{trace_id}': hidden_states: layer 3 has the value \d+\.?\d*, beyond float16", out)
+        assert re.search(
+            rf"trace '{trace_id}': hidden_states: layer 3 has the value \d+\.?\d*, beyond float16",
+            out,
+        )
     assert "  to have all: run the model in bfloat16 (--dtype bf16), into a new store" in out
     assert TraceStore.open("t.zarr").provenance[REMARKS]["traces"] == len(left_out)
     assert extract("t.zarr", model="some") == 1
@@ -652,17 +762,30 @@ class StoppedSource(HuggingFaceSource):
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["interrupted", "killed"])
-def test_what_is_left_out_is_counted_once_wherever_a_build_stops(tmp_path, overflowing, tokenizer, monkeypatch, killed):
-    """Stopped before every row in turn, and at each of them again: the same rows, bit for bit, and the same remarks."""
+def test_what_is_left_out_is_counted_once_wherever_a_build_stops(
+    tmp_path, overflowing, tokenizer, monkeypatch, killed
+):
+    """Stopped before every row in turn, and at each of them again: the same rows, bit for bit, and
+    the same remarks."""
     if killed:  # nothing is committed in the end, but rows were by the clock
         monkeypatch.setattr("store.write.build._stop", lambda writer: writer.discard())
         monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 2)
-    settings = {"batch_size": 4, "decoding": Decoding(num_samples=2), "columns": ["hs_last", "hidden_states", "tokens"]}
+    settings = {
+        "batch_size": 4,
+        "decoding": Decoding(num_samples=2),
+        "columns": ["hs_last", "hidden_states", "tokens"],
+    }
 
     def build(name, stop=None):
         path = tmp_path / name
         source = StoppedSource(
-            overflowing, tokenizer, QUESTIONS, max_new_tokens=3, top_k=4, begun=open_begun(path), **settings
+            overflowing,
+            tokenizer,
+            QUESTIONS,
+            max_new_tokens=3,
+            top_k=4,
+            begun=open_begun(path),
+            **settings,
         )
         source.stop_at = stop
         return build_store(path, source)
@@ -714,7 +837,8 @@ def test_signals_keep_what_is_whole(tmp_path, number, status):
     """Ctrl-C, and what a job scheduler sends before it kills: one line, and the rows are there."""
     code = (
         "import os, signal, sys; from store.__main__ import run; from store.cli import make as cli\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background ignores it
+        # a job in the background ignores it
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from store.write import build\n"
         "from store import Column, Schema\n"
         "class Source:\n"
@@ -742,7 +866,8 @@ def test_signals_keep_what_is_whole(tmp_path, number, status):
 
 
 def test_without_a_network_a_model_of_the_hub_is_one_request(extract, monkeypatch, capsys):
-    """One that is not here is refused at once; one in the cache is taken from there, asking no more."""
+    """One that is not here is refused at once; one in the cache is taken from there, asking no
+    more."""
     asked = []
 
     def unreachable(url):
@@ -758,7 +883,9 @@ def test_without_a_network_a_model_of_the_hub_is_one_request(extract, monkeypatc
     assert "model 'someone/model': " in error
     assert "the Hub cannot be reached: Name or service not known" in error
     assert len(asked) == 1
-    monkeypatch.setattr(extracting, "try_to_load_from_cache", lambda name, file: "/cache/config.json")
+    monkeypatch.setattr(
+        extracting, "try_to_load_from_cache", lambda name, file: "/cache/config.json"
+    )
     assert extracting._must_be_local("someone/model")
     assert extracting._must_be_local(".")
     assert len(asked) == 2
@@ -767,25 +894,44 @@ def test_without_a_network_a_model_of_the_hub_is_one_request(extract, monkeypatc
 def test_a_hub_that_answers_is_asked(monkeypatch):
     """Also where its answer is that there is no such model."""
     monkeypatch.setattr(extracting, "is_offline_mode", lambda: False)
-    monkeypatch.setattr(extracting, "try_to_load_from_cache", lambda name, file: "/cache/config.json")
+    monkeypatch.setattr(
+        extracting, "try_to_load_from_cache", lambda name, file: "/cache/config.json"
+    )
     monkeypatch.setattr(extracting, "get_hf_file_metadata", lambda url: None)
     assert not extracting._must_be_local("someone/model")
     assert not extracting._must_be_local("someone/model")
 
 
 def test_sentences_under_exact_match_are_a_warning(extract, model_dir, tokenizer, tmp_path, capsys):
-    """Chat answers that are longer than their references: the better rule is named; token F1 is not warned of."""
+    """Chat answers that are longer than their references: the better rule is named; token F1 is not
+    warned of."""
     chat = tmp_path / "chat"
     chat.mkdir()
     for file in model_dir.iterdir():
         (chat / file.name).symlink_to(file)
-    (chat / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}=")
+    (chat / "chat_template.jinja").write_text(
+        "{% for m in messages %}{{ m['content'] }}{% endfor %}="
+    )
     questions = [question | {"answers": [""]} for question in QUESTIONS]
     Path("q.jsonl").write_text("\n".join(json.dumps(q | {"answers": ["the"]}) for q in questions))
     assert extract("t.zarr", "--chat-template", "--prompt-template", "{question}", model=chat) == 0
     out = capsys.readouterr().out
-    assert re.search(r"warning: \d+% of the answers are longer than each of their references, .* use --labels f1", out)
-    assert extract("u.zarr", "--chat-template", "--prompt-template", "{question}", "--labels", "f1", model=chat) == 0
+    assert re.search(
+        r"warning: \d+% of the answers are longer than each of their references, .* use --labels f1",
+        out,
+    )
+    assert (
+        extract(
+            "u.zarr",
+            "--chat-template",
+            "--prompt-template",
+            "{question}",
+            "--labels",
+            "f1",
+            model=chat,
+        )
+        == 0
+    )
     assert "longer than" not in capsys.readouterr().out
     assert extract("v.zarr", "--labels", "exact") == 0
     assert "longer than" not in capsys.readouterr().out
@@ -793,7 +939,10 @@ def test_sentences_under_exact_match_are_a_warning(extract, model_dir, tokenizer
 
 def test_labels_of_one_class_are_a_warning(extract, capsys):
     """And counts know one from many."""
-    lines = [json.dumps({"question_id": f"q{i}", "question": "1+1", "answers": ["no number"]}) for i in range(10)]
+    lines = [
+        json.dumps({"question_id": f"q{i}", "question": "1+1", "answers": ["no number"]})
+        for i in range(10)
+    ]
     Path("q.jsonl").write_text(lines[0])
     assert extract("t.zarr") == 0
     assert "t.zarr: 1 trace of 1 question\n" in capsys.readouterr().out
@@ -831,7 +980,9 @@ def test_a_batch_that_is_too_large_is_halved(extract, monkeypatch, largest):
         return limited
 
     for name in ("run_forward", "generate_answers"):
-        monkeypatch.setattr(f"store.sources.huggingface.source.{name}", with_less_memory(getattr(huggingface, name)))
+        monkeypatch.setattr(
+            f"store.sources.huggingface.source.{name}", with_less_memory(getattr(huggingface, name))
+        )
     assert extract("t.zarr", "--num-samples", "2") == 0
     assert max(sizes) == 4
     whole, found = read("whole.zarr"), read("t.zarr")
@@ -846,8 +997,13 @@ def test_a_store_that_is_there_is_not_touched(extract, capsys):
     before = {path: path.read_bytes() for path in Path("t.zarr").rglob("*") if path.is_file()}
     assert extract("t.zarr") == 0
     assert extract("t.zarr", "--limit", "2") == 2
-    assert "or what the same command made, found a store with questions 8 in place of 2" in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in Path("t.zarr").rglob("*") if path.is_file()} == before
+    assert (
+        "or what the same command made, found a store with questions 8 in place of 2"
+        in capsys.readouterr().err
+    )
+    assert {
+        path: path.read_bytes() for path in Path("t.zarr").rglob("*") if path.is_file()
+    } == before
     Path("o.zarr").mkdir()
     assert extract("o.zarr", model="./none") == 2  # said before the model is looked for
     assert "o.zarr: expected a new path" in capsys.readouterr().err
@@ -860,11 +1016,18 @@ def test_without_transformers_the_extra_is_named(extract, tmp_path):
         "sys.exit(main(['extract', 't.zarr', '--model', 'm', '--questions', 'q.jsonl']))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT)}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "the package transformers is not installed; run python -m pip install 'transformers>=" in done.stderr
+    assert (
+        "the package transformers is not installed; run python -m pip install 'transformers>="
+        in done.stderr
+    )
 
 
 def test_help_has_examples(capsys):
@@ -882,11 +1045,23 @@ def test_help_has_examples(capsys):
             [],
             "expected a causal",
         ),
-        (MambaForCausalLM, MambaConfig(hidden_size=16, num_hidden_layers=2), [], "leave out the attn_ columns"),
-        (MambaForCausalLM, MambaConfig(hidden_size=16, num_hidden_layers=2), ["--columns", "hs_last"], None),
+        (
+            MambaForCausalLM,
+            MambaConfig(hidden_size=16, num_hidden_layers=2),
+            [],
+            "leave out the attn_ columns",
+        ),
+        (
+            MambaForCausalLM,
+            MambaConfig(hidden_size=16, num_hidden_layers=2),
+            ["--columns", "hs_last"],
+            None,
+        ),
         (
             OPTForCausalLM,
-            OPTConfig(hidden_size=16, word_embed_proj_dim=8, num_hidden_layers=2, num_attention_heads=2),
+            OPTConfig(
+                hidden_size=16, word_embed_proj_dim=8, num_hidden_layers=2, num_attention_heads=2
+            ),
             [],
             r"expected states of one size, found another in layer 2; leave it out \(--layers\)",
         ),
@@ -899,7 +1074,9 @@ def test_help_has_examples(capsys):
     ],
     ids=["bert", "mamba", "mamba without maps", "opt", "small vocabulary"],
 )
-def test_models_of_other_kinds(extract, tmp_path, tokenizer, capsys, kind, sizes, arguments, message):
+def test_models_of_other_kinds(
+    extract, tmp_path, tokenizer, capsys, kind, sizes, arguments, message
+):
     """What would give wrong traces is refused in one line."""
     torch.manual_seed(0)
     sizes.intermediate_size = sizes.ffn_dim = 32
@@ -920,12 +1097,22 @@ def test_code_that_comes_with_a_model_is_never_run(tmp_path, capsys, monkeypatch
         if file.suffix in (".json", ".safetensors"):
             (tmp_path / file.name).write_bytes(file.read_bytes())
     config = json.loads((tmp_path / "config.json").read_text())
-    config |= {"auto_map": {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}, "model_type": "evil"}
+    config |= {
+        "auto_map": {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"},
+        "model_type": "evil",
+    }
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'canary')!r}, 'w')")
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 9))
     (tmp_path / "q.jsonl").write_text('{"question_id": "a", "question": "1+1", "answers": ["2"]}\n')
-    arguments = ["extract", f"{tmp_path}/o.zarr", "--model", str(tmp_path), "--questions", f"{tmp_path}/q.jsonl"]
+    arguments = [
+        "extract",
+        f"{tmp_path}/o.zarr",
+        "--model",
+        str(tmp_path),
+        "--questions",
+        f"{tmp_path}/q.jsonl",
+    ]
     assert main(arguments) == 2
     out = capsys.readouterr()
     assert (out.out, len(out.err.splitlines())) == ("", 1)
@@ -935,9 +1122,21 @@ def test_code_that_comes_with_a_model_is_never_run(tmp_path, capsys, monkeypatch
 @pytest.mark.slow
 def test_killed_at_random_moments_it_ends_with_the_same_store(tmp_path, model_dir):
     """Twenty SIGKILLs, and then the same command once more."""
-    questions = [{"question_id": f"k{i}", "question": f"{i}+{i * 7}", "answers": [str(i * 8)]} for i in range(600)]
+    questions = [
+        {"question_id": f"k{i}", "question": f"{i}+{i * 7}", "answers": [str(i * 8)]}
+        for i in range(600)
+    ]
     (tmp_path / "q.json").write_text(json.dumps(questions))
-    arguments = ["--model", model_dir, "--questions", "q.json", "--batch-size", "4", "--max-new-tokens", "6"]
+    arguments = [
+        "--model",
+        model_dir,
+        "--questions",
+        "q.json",
+        "--batch-size",
+        "4",
+        "--max-new-tokens",
+        "6",
+    ]
     arguments += ["--prompt-template", "{question}=", "--num-samples", "2"]
     columns = ["--columns", "tokens,hidden_states,attn_mean,answer"]
     modules = ["store.sources.huggingface.load", "store.sources.huggingface.source"]

@@ -16,7 +16,14 @@ from store.write.source import Source
 QUESTIONS = [
     {"question_id": f"q{i}", "question": question, "answers": answers}
     for i, (question, answers) in enumerate(
-        [("1+1", ["2"]), ("1234*99", ["122166"]), ("7-8", ["-1"]), ("12+345", []), ("5", ["5", "05"]), ("98-7", ["91"])]
+        [
+            ("1+1", ["2"]),
+            ("1234*99", ["122166"]),
+            ("7-8", ["-1"]),
+            ("12+345", []),
+            ("5", ["5", "05"]),
+            ("98-7", ["91"]),
+        ]
     )
 ]
 SIZES = {"n_layers": 3, "n_heads": 2, "hidden": 16}
@@ -67,7 +74,10 @@ def build_gpt2(tokenizer) -> GPT2LMHeadModel:
 def build_source(model, tokenizer, questions=QUESTIONS, **settings) -> HuggingFaceSource:
     """Build a source with short answers."""
     return HuggingFaceSource(
-        model, tokenizer, questions, **{"batch_size": 4, "max_new_tokens": 6, "top_k": 5, **settings}
+        model,
+        tokenizer,
+        questions,
+        **{"batch_size": 4, "max_new_tokens": 6, "top_k": 5, **settings},
     )
 
 
@@ -101,7 +111,8 @@ def test_it_is_a_source(source):
 
 
 def test_rows_fit_the_schema(source, rows):
-    """Every value has the dtype and the item shape of its column, and columns of one axis have the same length."""
+    """Every value has the dtype and the item shape of its column, and columns of one axis have the
+    same length."""
     for _, row in rows:
         assert list(row) == list(source.schema.columns)
         n_tokens = row["prompt_len"] + row["answer_len"]
@@ -117,13 +128,18 @@ def test_rows_come_in_the_order_of_the_questions(rows):
     """The id is the question's, and the text columns say what was asked."""
     assert [trace_id for trace_id, _ in rows] == [question["question_id"] for question in QUESTIONS]
     assert [row["question"] for _, row in rows] == [question["question"] for question in QUESTIONS]
-    assert [json.loads(row["references"]) for _, row in rows] == [question["answers"] for question in QUESTIONS]
+    assert [json.loads(row["references"]) for _, row in rows] == [
+        question["answers"] for question in QUESTIONS
+    ]
 
 
 def test_batching_changes_nothing_but_rounding(source, rows):
-    """A trace run alone, without any padding, has the same tokens and, to rounding, the same numbers."""
+    """A trace run alone, without any padding, has the same tokens and, to rounding, the same
+    numbers."""
     for (_, batched), question in zip(rows, QUESTIONS, strict=True):
-        alone_source = build_source(source.model, source.tokenizer, [question], prompt_template="{question}=")
+        alone_source = build_source(
+            source.model, source.tokenizer, [question], prompt_template="{question}="
+        )
         [(_, alone)] = alone_source.rows()
         for name, value in alone.items():
             if isinstance(value, np.ndarray) and value.dtype.kind == "f":
@@ -133,7 +149,8 @@ def test_batching_changes_nothing_but_rounding(source, rows):
 
 
 def test_states_and_attention_are_those_of_one_plain_forward_pass(source, rows):
-    """Layers 1..L, the last token's states and the reductions agree with an unpadded forward pass."""
+    """Layers 1..L, the last token's states and the reductions agree with an unpadded forward
+    pass."""
     for _, row in rows:
         ids = torch.tensor(row["tokens"][None], dtype=torch.int64)
         with torch.no_grad():
@@ -218,7 +235,9 @@ def test_an_answer_ends_before_its_first_end_token(tokenizer):
     for end in {token for answer in free for token in answer}:
         model.generation_config.eos_token_id = [end, tokenizer.eos_token_id]
         for answer, whole in zip(generate_answers(model, prompts, 6), free, strict=True):
-            n_before = min(n for n, token in enumerate([*whole, end]) if token in (end, tokenizer.eos_token_id))
+            n_before = min(
+                n for n, token in enumerate([*whole, end]) if token in (end, tokenizer.eos_token_id)
+            )
             assert answer == whole[: max(n_before, 1)]
 
 
@@ -242,7 +261,10 @@ def test_provenance_tells_models_and_tokenizers_apart(tokenizer):
     assert build_source(other, tokenizer).provenance["config_sha256"] != told["config_sha256"]
     changed = build_tokenizer()
     changed.backend_tokenizer.post_processor = None
-    assert build_source(build_llama(tokenizer), changed).provenance["tokenizer_sha256"] != told["tokenizer_sha256"]
+    assert (
+        build_source(build_llama(tokenizer), changed).provenance["tokenizer_sha256"]
+        != told["tokenizer_sha256"]
+    )
     ends = build_llama(tokenizer)
     ends.generation_config.eos_token_id = 7
     assert build_source(ends, tokenizer).provenance["decoding"]["end_ids"] == [7]

@@ -1,4 +1,5 @@
-"""Import of the older formats: rows against the traces that the files were made of, and what is wrong with files."""
+"""Import of the older formats: rows against the traces that the files were made of, and what is
+wrong with files."""
 
 import gzip
 import json
@@ -62,8 +63,12 @@ class Trace:
             "generated_text": "...",
             "generated_answer": "...",
             "generated_answer_clean": f"answer {self.id} é",
-            "hidden_states": [[beam(self.states[cut, layer]) for cut in cuts] for layer in range(L)],
-            "attentions": [[beam(self.maps[layer, :, cut, : cut.stop]) for cut in cuts] for layer in range(L)],
+            "hidden_states": [
+                [beam(self.states[cut, layer]) for cut in cuts] for layer in range(L)
+            ],
+            "attentions": [
+                [beam(self.maps[layer, :, cut, : cut.stop]) for cut in cuts] for layer in range(L)
+            ],
             "tokens": self.tokens[p:],
             "tokens_full": np.r_[self.tokens, 5],
             "prompt_length": p,
@@ -106,7 +111,11 @@ class Trace:
         assert np.array_equal(found["hs_last"], self.states[-1])
         assert np.allclose(found["attn_mean"], self.mean, atol=1e-3)
         if "attn_diag" in found:
-            assert np.allclose(found["attn_diag"], np.diagonal(maps, axis1=2, axis2=3).transpose(2, 0, 1), atol=1e-3)
+            assert np.allclose(
+                found["attn_diag"],
+                np.diagonal(maps, axis1=2, axis2=3).transpose(2, 0, 1),
+                atol=1e-3,
+            )
             assert np.allclose(found["attn_colsum"], maps.sum(2).transpose(2, 0, 1), atol=3e-3)
 
 
@@ -123,19 +132,29 @@ def write_preprocessed(folder, traces, labels=None, threshold=0.0, stem="a"):
     labels = torch.tensor([float(i % 2) for i in range(len(traces))] if labels is None else labels)
     for kind, key, values in (
         ("gnn", "graphs", [trace.graphs(threshold) for trace in traces]),
-        ("lstm_solo", "sequences", torch.from_numpy(np.stack([trace.states[-1] for trace in traces]))),
+        (
+            "lstm_solo",
+            "sequences",
+            torch.from_numpy(np.stack([trace.states[-1] for trace in traces])),
+        ),
     ):
         (folder / kind).mkdir(parents=True, exist_ok=True)
-        torch.save({key: values, "labels": labels, "question_ids": ids}, folder / kind / f"preprocessed_{stem}.pt")
+        torch.save(
+            {key: values, "labels": labels, "question_ids": ids},
+            folder / kind / f"preprocessed_{stem}.pt",
+        )
 
 
 def imported(out, *sources, scores=None, **options):
-    source = ImportSource(find_files(list(map(str, sources))), scores, begun=open_begun(out), **options)
+    source = ImportSource(
+        find_files(list(map(str, sources))), scores, begun=open_begun(out), **options
+    )
     return build_store(out, source), source.report
 
 
 def test_raw_v3_comes_over_column_by_column(tmp_path):
-    """Plain and gzip files, whatever they are called; tokens, texts, states, reductions, labels from scores."""
+    """Plain and gzip files, whatever they are called; tokens, texts, states, reductions, labels
+    from scores."""
     traces = [Trace(i) for i in range(7)]
     write(tmp_path / "in/b.pkl.gz", [trace.raw_v3() for trace in traces[4:]], packed=True)
     write(tmp_path / "in/a.dat", [trace.raw_v3() for trace in traces[:4]])
@@ -162,19 +181,28 @@ def test_raw_v1_joins_the_steps_of_the_first_beam(tmp_path, dtype, tensor):
         trace.id = trace.id[3:]
         trace.assert_in(found, dtype)
         assert found["hidden_states"].dtype == dtype
-        assert (int(found["prompt_len"]), int(found["answer_len"])) == (trace.prompt_len, trace.n - trace.prompt_len)
+        assert (int(found["prompt_len"]), int(found["answer_len"])) == (
+            trace.prompt_len,
+            trace.n - trace.prompt_len,
+        )
         assert found["tokens"].tolist() == trace.tokens.tolist()
         assert json.loads(found["references"]) == ["a", "b é"]
         mass = trace.maps.astype(np.float32)[..., : trace.prompt_len].sum(-1).transpose(2, 0, 1)
         assert np.allclose(found["attn_pmass"], mass, atol=2e-3)
-        assert np.array_equal(found["attentions"].reshape(trace.n, trace.n, L, H), trace.maps.transpose(2, 3, 0, 1))
+        assert np.array_equal(
+            found["attentions"].reshape(trace.n, trace.n, L, H), trace.maps.transpose(2, 3, 0, 1)
+        )
 
 
 def test_graphs_and_sequences_of_a_trace_are_joined(tmp_path):
     """Sequences without graphs follow, with no tokens; labels that are neither 0 nor 1 are none."""
     traces = [Trace(i) for i in range(6)]
     write_preprocessed(tmp_path / "in", traces[:4], [1.0, 0.0, -1.0, float("nan")])
-    alone = {"sequences": torch.zeros(2, L, D).half(), "labels": torch.ones(2), "question_ids": ["tc_1", "only"]}
+    alone = {
+        "sequences": torch.zeros(2, L, D).half(),
+        "labels": torch.ones(2),
+        "question_ids": ["tc_1", "only"],
+    }
     torch.save(alone, tmp_path / "in/lstm_solo/z.pt")
     store, report = imported(tmp_path / "s.zarr", tmp_path / "in")
     assert list(store.ids) == ["tc_0", "tc_1", "tc_2", "tc_3", "tc_1#2", "only"]
@@ -187,7 +215,8 @@ def test_graphs_and_sequences_of_a_trace_are_joined(tmp_path):
 
 
 def test_a_threshold_is_found_on_the_safe_side(tmp_path):
-    """Edges that were dropped are zeros, and the smallest one kept anywhere is the threshold told."""
+    """Edges that were dropped are zeros, and the smallest one kept anywhere is the threshold
+    told."""
     traces = [Trace(i, n_tokens=6) for i in range(4)]
     write_preprocessed(tmp_path, traces, threshold=0.2)
     store, _ = imported(tmp_path / "s.zarr", tmp_path / "gnn")
@@ -215,9 +244,13 @@ def broken(change):
 
 
 BROKEN = {
-    "states of fewer tokens": lambda r: r.update(hidden_states=[layer[:-1] for layer in r["hidden_states"]]),
+    "states of fewer tokens": lambda r: r.update(
+        hidden_states=[layer[:-1] for layer in r["hidden_states"]]
+    ),
     "one layer shorter": lambda r: r["hidden_states"].__setitem__(1, r["hidden_states"][1][:-1]),
-    "maps of fewer tokens": lambda r: r.update(attentions=[layer[:, :-1, :-1] for layer in r["attentions"]]),
+    "maps of fewer tokens": lambda r: r.update(
+        attentions=[layer[:, :-1, :-1] for layer in r["attentions"]]
+    ),
     "tokens one more": lambda r: r.update(tokens=np.r_[r["tokens"], 1]),
     "texts one less": lambda r: r["tokens_decoded"].pop(),
     "no tokens": lambda r: r.pop("tokens"),
@@ -275,7 +308,9 @@ def test_a_folder_of_several_kinds_is_listed_with_its_commands(tmp_path, monkeyp
         imported(Path("s.zarr"), "in")
     text = str(refused.value)
     names = ", ".join(f"in/old traces/{i}.pkl.gz" for i in range(3))
-    raw = f"5 raw files ({names}, ...): python -m store import OUT-raw.zarr 'in/old traces/*.pkl.gz'"
+    raw = (
+        f"5 raw files ({names}, ...): python -m store import OUT-raw.zarr 'in/old traces/*.pkl.gz'"
+    )
     files = "in/gnn/preprocessed_a.pt", "in/lstm_solo/preprocessed_a.pt"
     command = f"python -m store import OUT-preprocessed.zarr {' '.join(files)}"
     assert f"found {raw} and 2 preprocessed files ({', '.join(files)}): {command}; " in text
@@ -310,7 +345,10 @@ def test_raw_files_of_another_generation_are_one_line_with_their_command(tmp_pat
 def test_why_no_record_is_whole(tmp_path):
     """The first three reasons, with file and record, and how many more there are."""
     for i in range(2):
-        write(tmp_path / f"in/{i}.pkl", [broken(BROKEN["no tokens"]), broken(BROKEN["id of a number"])])
+        write(
+            tmp_path / f"in/{i}.pkl",
+            [broken(BROKEN["no tokens"]), broken(BROKEN["id of a number"])],
+        )
     with pytest.raises(SchemaError) as refused:
         imported(tmp_path / "s.zarr", tmp_path / "in")
     text = str(refused.value)
@@ -321,7 +359,9 @@ def test_why_no_record_is_whole(tmp_path):
     assert text.endswith("; and 1 more")
     assert "\n" not in text
     write(tmp_path / "empty.pkl", [])
-    with pytest.raises(SchemaError, match="expected traces in 1 file, found none: no record is in them"):
+    with pytest.raises(
+        SchemaError, match="expected traces in 1 file, found none: no record is in them"
+    ):
         imported(tmp_path / "s.zarr", tmp_path / "empty.pkl")
 
 
@@ -357,13 +397,16 @@ def test_columns_are_chosen(tmp_path):
 
 def bytes_of(store):
     """Every file but those that hold the store's identity."""
-    files = sorted(file for file in store.path.rglob("*") if file.is_file() and file.parent != store.path)
+    files = sorted(
+        file for file in store.path.rglob("*") if file.is_file() and file.parent != store.path
+    )
     return {file.relative_to(store.path): file.read_bytes() for file in files}
 
 
 @pytest.mark.parametrize("stop", range(0, 12))
 def test_a_stopped_import_goes_on_to_the_same_store(tmp_path, monkeypatch, stop):
-    """Stopped before any row: the rest, and the report of the rows, are those of an undisturbed import."""
+    """Stopped before any row: the rest, and the report of the rows, are those of an undisturbed
+    import."""
     monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 2)
     traces = [Trace(i % 8) for i in range(11)]
     for i in range(4):
@@ -379,7 +422,11 @@ def test_a_stopped_import_goes_on_to_the_same_store(tmp_path, monkeypatch, stop)
     for one, other in zip(store, whole, strict=True):
         assert np.array_equal(one["hidden_states"], other["hidden_states"])
         assert one["source_file"] == other["source_file"]
-    assert (report.rows, report.repeated, report.unlabelled) == (wanted.rows, wanted.repeated, wanted.unlabelled)
+    assert (report.rows, report.repeated, report.unlabelled) == (
+        wanted.rows,
+        wanted.repeated,
+        wanted.unlabelled,
+    )
     assert bytes_of(store) == bytes_of(whole)
 
 
@@ -423,8 +470,14 @@ def test_sources_that_are_not_there(tmp_path):
         ("question_id,score\nq1,x\n", "line 2: expected a finite number as score, found 'x'"),
         ("question_id,score\nq1,1\nq2,nan\n", "line 3: expected a finite number"),
         ("question_id,score\nq1\n", "line 2: expected 2 cells"),
-        ("question_id,score\nq1,1\nq1,2\n", "line 3: expected one score for 'q1', found 1.0 and 2.0"),
-        ("question_id,score\nq1,1e300\n", "line 2: expected a finite number as score, found '1e300'"),
+        (
+            "question_id,score\nq1,1\nq1,2\n",
+            "line 3: expected one score for 'q1', found 1.0 and 2.0",
+        ),
+        (
+            "question_id,score\nq1,1e300\n",
+            "line 2: expected a finite number as score, found '1e300'",
+        ),
         (
             ",f1,question_id\n0,0.1,q0\n",
             "no column has a known name .*, found , f1; say what to read with",
@@ -438,18 +491,23 @@ def test_wrong_scores_name_their_line(tmp_path, text, message):
 
 
 def test_scores_are_read_by_name(tmp_path):
-    (tmp_path / "s.csv").write_text('\ufeffmodel,bleurt_score,question_id\nx,0.25,"a, b"\nx,,c\n\ny,1e0,d\n')
+    (tmp_path / "s.csv").write_text(
+        '\ufeffmodel,bleurt_score,question_id\nx,0.25,"a, b"\nx,,c\n\ny,1e0,d\n'
+    )
     assert read_scores(tmp_path / "s.csv").by_question == {"a, b": 0.25, "d": 1.0}
 
 
 def run(*arguments, cwd):
     command = [sys.executable, "-m", "store", *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, check=False, env=environment
+    )
 
 
 def test_the_command(tmp_path):
-    """Status 0 and a summary; 1 if something was left out; 2 for a user's mistake; parts make the whole."""
+    """Status 0 and a summary; 1 if something was left out; 2 for a user's mistake; parts make the
+    whole."""
     for i in range(3):
         write(tmp_path / f"in/{i}.pkl", [Trace(3 * i + k).raw_v3() for k in range(3)])
     (tmp_path / "scores.csv").write_text("question_id,bleurt_score\ntc_1,0.1\n")
@@ -466,13 +524,18 @@ def test_the_command(tmp_path):
     assert "builtins.eval" in bad.stdout
     (tmp_path / "in/9.pkl").unlink()
     for k in (1, 2):
-        assert run("import", f"part{k}.zarr", "in", "--part", f"{k}/2", cwd=tmp_path).returncode == 0
+        assert (
+            run("import", f"part{k}.zarr", "in", "--part", f"{k}/2", cwd=tmp_path).returncode == 0
+        )
     ids = [set(TraceStore.open(tmp_path / f"part{k}.zarr").ids) for k in (1, 2)]
     assert ids[0] | ids[1] == set(TraceStore.open(tmp_path / "s.zarr").ids)
     assert not ids[0] & ids[1]
     stores = [TraceStore.open(tmp_path / f"part{k}.zarr") for k in (1, 2)]
     assert [store.provenance["command"].split()[-1] for store in stores] == ["1/2", "2/2"]
-    assert run("merge", "m.zarr", "part1.zarr", "part2.zarr", cwd=tmp_path).stdout == "m.zarr: 9 traces of 2 stores\n"
+    assert (
+        run("merge", "m.zarr", "part1.zarr", "part2.zarr", cwd=tmp_path).stdout
+        == "m.zarr: 9 traces of 2 stores\n"
+    )
 
 
 def test_a_file_that_changed_in_between_is_not_mixed_in(tmp_path):
@@ -488,7 +551,8 @@ def test_a_file_that_changed_in_between_is_not_mixed_in(tmp_path):
 
 
 def test_a_file_named_twice_is_read_once(tmp_path, monkeypatch):
-    """By relative and absolute path, by its folder, through a link, by a pattern that matches folders, too."""
+    """By relative and absolute path, by its folder, through a link, by a pattern that matches
+    folders, too."""
     write(tmp_path / "in/sub/a.pkl", [Trace(0).raw_v3()])
     (tmp_path / "link").symlink_to(tmp_path / "in")
     monkeypatch.chdir(tmp_path)
@@ -506,7 +570,8 @@ def test_stores_are_no_old_files(tmp_path):
 
 
 def test_parts_of_preprocessed_files_keep_their_partners(tmp_path):
-    """Each part joins its graphs with their sequences, wherever those are; together they are the whole."""
+    """Each part joins its graphs with their sequences, wherever those are; together they are the
+    whole."""
     for i in range(3):
         write_preprocessed(tmp_path / "in", [Trace(2 * i), Trace(2 * i + 1)], stem=str(i))
     whole, _ = imported(tmp_path / "w.zarr", tmp_path / "in")
@@ -524,7 +589,11 @@ def test_a_sequence_of_other_states_is_not_joined(tmp_path):
     """The k-th graphs and the k-th sequence of a question must agree on the last token's states."""
     write_preprocessed(tmp_path / "in", [Trace(1), Trace(2), Trace(3)])
     swapped = torch.from_numpy(np.stack([Trace(i).states[-1] for i in (2, 1, 3)]))
-    content = {"sequences": swapped, "labels": torch.zeros(3), "question_ids": ["tc_1", "tc_2", "tc_3"]}
+    content = {
+        "sequences": swapped,
+        "labels": torch.zeros(3),
+        "question_ids": ["tc_1", "tc_2", "tc_3"],
+    }
     torch.save(content, tmp_path / "in/lstm_solo/preprocessed_a.pt")
     store, report = imported(tmp_path / "s.zarr", tmp_path / "in")
     assert list(store.ids) == ["tc_3"]
@@ -543,7 +612,11 @@ DAMAGED = {
 
 @pytest.mark.parametrize("change", DAMAGED.values(), ids=list(DAMAGED))
 def test_a_damaged_preprocessed_file_is_left_out(tmp_path, change):
-    whole = {"sequences": torch.zeros(2, L, D).half(), "labels": torch.ones(2), "question_ids": ["a", "b"]}
+    whole = {
+        "sequences": torch.zeros(2, L, D).half(),
+        "labels": torch.ones(2),
+        "question_ids": ["a", "b"],
+    }
     torch.save(whole, tmp_path / "a.pt")
     torch.save(whole | change, tmp_path / "b.pt")
     store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pt", tmp_path / "b.pt")
@@ -567,19 +640,25 @@ def test_what_is_not_ours_is_not_removed(tmp_path):
     write(tmp_path / "a.pkl", [Trace(0).raw_v3()])
     (tmp_path / "s.zarr.partial").mkdir()
     (tmp_path / "s.zarr.partial/precious.txt").write_text("x")
-    with pytest.raises(SchemaError, match="expected a build that was stopped, found something else; move it away"):
+    with pytest.raises(
+        SchemaError, match="expected a build that was stopped, found something else; move it away"
+    ):
         imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
     assert (tmp_path / "s.zarr.partial/precious.txt").exists()
 
 
 @pytest.mark.parametrize("n_parts", [2, 3])
 def test_parts_of_raw_files_are_numbered_when_they_are_merged(tmp_path, n_parts):
-    """A question's traces may lie in several parts: merged, they have the ids of the whole import."""
+    """A question's traces may lie in several parts: merged, they have the ids of the whole
+    import."""
     numbers = [[1, 2], [2, 3], [4, 2], [1], [5, 4, 4]]
     for i, some in enumerate(numbers):
         write(tmp_path / f"in/{i}.pkl", [Trace(n, n_tokens=4 + i).raw_v3() for n in some])
     whole, _ = imported(tmp_path / "w.zarr", tmp_path / "in")
-    parts = [imported(tmp_path / f"{k}.zarr", tmp_path / "in", part=(k, n_parts))[0] for k in range(1, n_parts + 1)]
+    parts = [
+        imported(tmp_path / f"{k}.zarr", tmp_path / "in", part=(k, n_parts))[0]
+        for k in range(1, n_parts + 1)
+    ]
     merged = merge_stores(tmp_path / "m.zarr", parts, lambda done: None)
     assert sorted(merged.ids) == sorted(whole.ids)
     for trace in whole:
@@ -591,12 +670,15 @@ def test_parts_of_raw_files_are_numbered_when_they_are_merged(tmp_path, n_parts)
 
 @pytest.mark.parametrize("form", ["raw_v3", "raw_v1"])
 def test_the_embedding_s_states_are_no_layer(tmp_path, form):
-    """Of a file that has them before the layers, as transformers gives them, layer 1 is the first block's."""
+    """Of a file that has them before the layers, as transformers gives them, layer 1 is the first
+    block's."""
     plain, more = (getattr(Trace(1), form)() for _ in range(2))
     more["hidden_states"] = [more["hidden_states"][-1], *more["hidden_states"]]
     write(tmp_path / "plain/a.pkl", [plain])
     write(tmp_path / "more/a.pkl", [more])
-    found = [imported(tmp_path / f"{name}.zarr", tmp_path / name)[0][0] for name in ("plain", "more")]
+    found = [
+        imported(tmp_path / f"{name}.zarr", tmp_path / name)[0][0] for name in ("plain", "more")
+    ]
     assert np.array_equal(found[0]["hidden_states"], found[1]["hidden_states"])
 
 
@@ -607,7 +689,10 @@ def test_other_numbers_of_layers_are_refused(tmp_path):
     write(tmp_path / "in/a.pkl", [record, Trace(2).raw_v3()])
     _, report = imported(tmp_path / "s.zarr", tmp_path / "in")
     assert report.rows == 1
-    assert "expected states of the 1 layers of attentions, or one more before them" in report.skipped.messages[0]
+    assert (
+        "expected states of the 1 layers of attentions, or one more before them"
+        in report.skipped.messages[0]
+    )
 
 
 def test_parts_may_be_labelled_before_they_are_merged(tmp_path):
@@ -624,13 +709,17 @@ def test_parts_may_be_labelled_before_they_are_merged(tmp_path):
 
 
 def test_a_part_may_hold_partners_only(tmp_path):
-    """Its sequences all stand beside their graphs in another part; its columns are those of the whole."""
+    """Its sequences all stand beside their graphs in another part; its columns are those of the
+    whole."""
     write_preprocessed(tmp_path / "in", [Trace(1), Trace(2)])
     parts = [imported(tmp_path / f"{k}.zarr", tmp_path / "in", part=(k, 2))[0] for k in (1, 2)]
     assert [len(part) for part in parts] == [2, 0]
     assert parts[0].schema == parts[1].schema
     for i, order in enumerate((parts, parts[::-1])):
-        assert list(merge_stores(tmp_path / f"m{i}.zarr", order, lambda done: None).ids) == ["tc_1", "tc_2"]
+        assert list(merge_stores(tmp_path / f"m{i}.zarr", order, lambda done: None).ids) == [
+            "tc_1",
+            "tc_2",
+        ]
 
 
 def test_a_threshold_is_for_graphs(tmp_path):
@@ -647,8 +736,12 @@ def named_again(what):
             "hidden_states": v3["hidden_states"][:1] * 100_000
         }, "hidden_states and attentions: expected at most"
     if what == "steps":
-        return v1 | {"hidden_states": [v1["hidden_states"][0][:1] * 100_000]}, "expected at most 2000000 bytes, found"
-    return v1 | {"ground_truth_answers": ["x" * 1000] * 100_000}, "expected at most 16000000 characters"
+        return v1 | {
+            "hidden_states": [v1["hidden_states"][0][:1] * 100_000]
+        }, "expected at most 2000000 bytes, found"
+    return v1 | {
+        "ground_truth_answers": ["x" * 1000] * 100_000
+    }, "expected at most 16000000 characters"
 
 
 @pytest.mark.parametrize("what", ["layers", "steps", "texts"])
@@ -667,7 +760,9 @@ def test_a_record_twice_in_a_file_is_read_once(tmp_path):
     write(tmp_path / "a.pkl", [record, Trace(2).raw_v3(), record])
     store, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
     assert list(store.ids) == ["tc_1", "tc_2"]
-    assert "record 2: expected a record of its own, found record 0 again" in report.skipped.messages[0]
+    assert (
+        "record 2: expected a record of its own, found record 0 again" in report.skipped.messages[0]
+    )
 
 
 def test_a_finished_import_is_not_done_again(tmp_path):
@@ -677,7 +772,9 @@ def test_a_finished_import_is_not_done_again(tmp_path):
     assert (len(store), report.rows) == (2, 2)
     assert bytes_of(store) == before
     write(tmp_path / "b.pkl", [Trace(3).raw_v3()])
-    with pytest.raises(SchemaError, match="what the same command made, found a store with files 1 in place of 2"):
+    with pytest.raises(
+        SchemaError, match="what the same command made, found a store with files 1 in place of 2"
+    ):
         imported(tmp_path / "s.zarr", tmp_path / "a.pkl", tmp_path / "b.pkl")
 
 
@@ -700,7 +797,12 @@ def test_what_was_left_out_is_told_by_every_run(tmp_path, stop, monkeypatch):
             build_store(tmp_path / "s.zarr", Stopping(ImportSource(files), stop))
     for _ in range(2):
         store, report = imported(tmp_path / "s.zarr", tmp_path / "in")
-        assert (len(store), report.skipped.n, report.not_finite, len(report.refused)) == (5, 6, 1, 1)
+        assert (len(store), report.skipped.n, report.not_finite, len(report.refused)) == (
+            5,
+            6,
+            1,
+            1,
+        )
         assert not report.whole
         assert [text.split(":")[0].split("/")[-1] for text in report.skipped.messages] == [
             *(f"a.pkl, record {i}" for i in (0, 2, 4)),
@@ -725,7 +827,9 @@ def test_odd_files_do_not_stop_the_others(tmp_path):
         nested = (nested,)
     write(tmp_path / "in/a.pkl", {10**5000: 1})
     write(tmp_path / "in/b.pkl", {nested: 1})
-    Path(os.fsdecode(bytes(tmp_path / "in") + b"/c\xff.pkl")).write_bytes(pickle.dumps([Trace(1).raw_v3()]))
+    Path(os.fsdecode(bytes(tmp_path / "in") + b"/c\xff.pkl")).write_bytes(
+        pickle.dumps([Trace(1).raw_v3()])
+    )
     store, report = imported(tmp_path / "s.zarr", tmp_path / "in")
     assert store["tc_1"]["source_file"] == r"c\xff.pkl"
     assert len(report.refused) == 2
@@ -733,9 +837,15 @@ def test_odd_files_do_not_stop_the_others(tmp_path):
 
 def test_a_prompt_length_that_the_first_step_contradicts(tmp_path):
     record = Trace(2).raw_v1()
-    write(tmp_path / "a.pkl", [record | {"prompt_length": record["prompt_length"] - 1}, Trace(5).raw_v1()])
+    write(
+        tmp_path / "a.pkl",
+        [record | {"prompt_length": record["prompt_length"] - 1}, Trace(5).raw_v1()],
+    )
     _, report = imported(tmp_path / "s.zarr", tmp_path / "a.pkl")
-    assert "prompt_length: expected 3 as in the first step of hidden_states, found 2" in report.skipped.messages[0]
+    assert (
+        "prompt_length: expected 3 as in the first step of hidden_states, found 2"
+        in report.skipped.messages[0]
+    )
 
 
 def test_the_sequence_of_damaged_graphs_is_kept(tmp_path):
@@ -768,12 +878,16 @@ def test_merged_parts_have_the_ids_of_the_whole_whatever_the_folders_are_called(
     parts = [imported(tmp_path / f"{k}.zarr", *sources, part=(k, 2))[0] for k in (1, 2)]
     for i, order in enumerate((parts, parts[::-1])):
         merged = merge_stores(tmp_path / f"m{i}.zarr", order, lambda done: None)
-        assert {t.id: t["hs_last"].tobytes() for t in merged} == {t.id: t["hs_last"].tobytes() for t in whole}
+        assert {t.id: t["hs_last"].tobytes() for t in merged} == {
+            t.id: t["hs_last"].tobytes() for t in whole
+        }
 
 
 def test_a_folder_of_ones_own_is_never_taken_for_a_stopped_build(tmp_path):
     write(tmp_path / "traces.partial/batch1/a.pkl", [Trace(1).raw_v3()])
-    with pytest.raises(SchemaError, match="expected a build that was stopped, found something else"):
+    with pytest.raises(
+        SchemaError, match="expected a build that was stopped, found something else"
+    ):
         imported(tmp_path / "traces", tmp_path / "traces.partial")
     assert (tmp_path / "traces.partial/batch1/a.pkl").exists()
     (tmp_path / "link").symlink_to("nowhere")
@@ -785,7 +899,11 @@ def test_a_folder_of_ones_own_is_never_taken_for_a_stopped_build(tmp_path):
 def test_killed_at_random_moments_it_ends_with_the_same_store(tmp_path):
     """Twenty SIGKILLs, and then the same command once more."""
     for i in range(40):
-        write(tmp_path / f"in/{i}.pkl.gz", [Trace(n, n_tokens=40).raw_v3() for n in range(i, i + 8)], packed=True)
+        write(
+            tmp_path / f"in/{i}.pkl.gz",
+            [Trace(n, n_tokens=40).raw_v3() for n in range(i, i + 8)],
+            packed=True,
+        )
     stores = kill_at_random(tmp_path, "import", ["in"], ["store.sources.legacy.imports"], 3, 0.2)
     assert stores
     for path in stores:
