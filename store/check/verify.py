@@ -35,7 +35,7 @@ from store.format.contents import (
 from store.format.manifest import COLUMNS_KEY, GROUP_FILE, KEY, Manifest, read_manifest
 from store.format.ranges import hash_ids
 from store.format.zarr_json import group_json
-from store.read.array import CodedArray, RawArray, open_array
+from store.read.array import CompressedArray, RawArray, open_array
 from store.read.id_table import check_run
 from store.read.shard import RESTORE
 from store.read.store import TraceStore
@@ -388,7 +388,7 @@ class _Verifier:
         return found
 
     def _shard(
-        self, array: StoredArray, reader: RawArray | CodedArray, number: int
+        self, array: StoredArray, reader: RawArray | CompressedArray, number: int
     ) -> list[Problem]:
         """Everything wrong with one shard."""
         fault = self._shard_fault(reader, number)
@@ -414,7 +414,7 @@ class _Verifier:
     def _chunk(
         self,
         array: StoredArray,
-        reader: RawArray | CodedArray,
+        reader: RawArray | CompressedArray,
         number: int,
         fault: DamagedItemsError,
         most_fit: bool,
@@ -435,7 +435,7 @@ class _Verifier:
         text = f"{str(fault).removesuffix(RESTORE)}by its own checksum it is whole: {KEPT}"
         return self._problem("unverifiable", array, number, inside, text, fault.items)
 
-    def _shard_fault(self, reader: RawArray | CodedArray, number: int) -> CorruptError | None:
+    def _shard_fault(self, reader: RawArray | CompressedArray, number: int) -> CorruptError | None:
         """What is wrong with a shard's file, table or size."""
         try:
             shard = reader.shard(number)
@@ -548,7 +548,7 @@ def _shard_items(array: StoredArray, shard: int) -> tuple[int, int]:
     return first, first + array.layout.items_in_shard(shard, array.n_items)
 
 
-def _fetch(reader: RawArray | CodedArray, start: int, stop: int) -> None:
+def _fetch(reader: RawArray | CompressedArray, start: int, stop: int) -> None:
     """Ask the kernel for some chunks, all planes."""
     if start < stop:
         k = reader.layout.chunk_items

@@ -18,7 +18,7 @@ from numcodecs import blosc, gzip, zstd
 
 from store.errors import CorruptError, SchemaError
 
-__all__ = ["Codec", "parse_codec", "split_coded"]
+__all__ = ["Codec", "parse_codec", "split_compressed"]
 
 blosc.use_threads = False  # readers have threads of their own, and Blosc's do not survive a fork
 
@@ -67,7 +67,7 @@ class Codec:
     def decode(self, data: np.ndarray, out: np.ndarray, where: str) -> None:
         """Check `data`, uint8 `(n,)`, and decompress it into `out`, uint8, C-contiguous, of the
         chunk's size."""
-        packed, stated = split_coded(data)
+        packed, stated = split_compressed(data)
         found = crc32c(packed)
         if found != stated:
             raise CorruptError(
@@ -81,7 +81,7 @@ class Codec:
             ) from error
 
 
-def split_coded(data: np.ndarray | bytes) -> tuple[np.ndarray | bytes, int]:
+def split_compressed(data: np.ndarray | bytes) -> tuple[np.ndarray | bytes, int]:
     """A compressed chunk, uint8 `(n,)` or bytes -> what was compressed, and the CRC32C that stands
     behind it."""
     return data[:-CRC_BYTES], int.from_bytes(bytes(data[-CRC_BYTES:]), "little")

@@ -1,4 +1,4 @@
-"""One array over its shards, read: `RawArray` through maps, `CodedArray` through decoded chunks.
+"""One array over its shards, read: `RawArray` through maps, `CompressedArray` through decoded chunks.
 
 They know items and shards, not rows, ids or strings. Every read is checked against the number of
 items that the manifest states, so nothing beyond a commit is ever seen.
@@ -20,9 +20,9 @@ from store.format.ranges import Piece, packed_offsets, plan_pieces
 from store.format.schema import ArrayLayout
 from store.read.chunk_cache import ChunkCache
 from store.read.mapped_file import BufferPool
-from store.read.shard import RESTORE, CodedShard, RawShard
+from store.read.shard import RESTORE, CompressedShard, RawShard
 
-__all__ = ["CodedArray", "Destination", "RawArray", "open_array"]
+__all__ = ["CompressedArray", "Destination", "RawArray", "open_array"]
 
 MAX_MAPS = 1024
 IDLE_CHUNK_BYTES = 8 * 1024 * 1024
@@ -92,7 +92,7 @@ def open_array(
     max_maps: int = MAX_MAPS,
     check: Manifest | None = None,
     inode: int | None = None,
-) -> "RawArray | CodedArray":
+) -> "RawArray | CompressedArray":
     """The reader of an array; nothing is opened until items are asked for.
 
     Parameters
@@ -118,7 +118,7 @@ def open_array(
     return (
         RawArray(*common)
         if array.layout.codec is None
-        else CodedArray(*common, cache or ChunkCache(0))
+        else CompressedArray(*common, cache or ChunkCache(0))
     )
 
 
@@ -185,9 +185,9 @@ class _Array:
     ) -> None:
         self.root, self.layout, self.n_items, self.max_maps = root, layout, n_items, max_maps
         self.sums, self.inode = sums, inode
-        self._shards: dict[int, RawShard | CodedShard] = {}
+        self._shards: dict[int, RawShard | CompressedShard] = {}
 
-    def shard(self, number: int) -> RawShard | CodedShard:
+    def shard(self, number: int) -> RawShard | CompressedShard:
         """A shard, mapped; views of it outlive its being closed here."""
         found = self._shards.get(number)
         if found is None:
@@ -197,7 +197,7 @@ class _Array:
                 self._shards.pop(oldest, None)
         return found
 
-    def _open_shard(self, number: int) -> RawShard | CodedShard:
+    def _open_shard(self, number: int) -> RawShard | CompressedShard:
         n_items, first = (
             self.layout.items_in_shard(number, self.n_items),
             number * self.layout.shard_items,
@@ -431,7 +431,7 @@ class RawArray(_Array):
         return out
 
 
-class CodedArray(_Array):
+class CompressedArray(_Array):
     """A compressed array: only the chunks that a read needs are decoded.
 
     A chunk that lies wholly inside a range goes straight into its place where that is contiguous; a
@@ -443,7 +443,7 @@ class CodedArray(_Array):
         Shared by the arrays of a store.
     """
 
-    shard_type = CodedShard
+    shard_type = CompressedShard
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """What a read gives: rows packed into torch tensors, each ragged column as values and offsets."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, overload
 
 import numpy as np
 import torch
@@ -49,6 +49,12 @@ class Ragged(NamedTuple):
         )
 
 
+ColumnValues = Ragged | Tensor | list[str]
+"""What a batch holds of a column: ragged, fixed, or texts."""
+
+Kind = TypeVar("Kind", Ragged, Tensor, list[str])
+
+
 class Row(dict):
     """One row: column name -> tensor `(n, *item_shape)` or `item_shape`, or string.
 
@@ -84,13 +90,13 @@ class Batch:
         Name -> value, as `batch[name]` gives it.
     """
 
-    def __init__(self, rows: Tensor, columns: dict[str, Ragged | Tensor | list[str]]) -> None:
+    def __init__(self, rows: Tensor, columns: dict[str, ColumnValues]) -> None:
         self.rows, self.columns = rows, columns
 
     @classmethod
     def from_rows(cls, rows: Sequence[Row]) -> "Batch":
         """Pack rows that were read one by one."""
-        columns: dict[str, Ragged | Tensor | list[str]] = {}
+        columns: dict[str, ColumnValues] = {}
         for name in rows[0]:
             values = [row[name] for row in rows]
             if name in rows[0].ragged:
@@ -103,7 +109,13 @@ class Batch:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, key: str | int) -> Ragged | Tensor | list[str] | Row:
+    @overload
+    def __getitem__(self, key: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, key: str) -> ColumnValues: ...
+
+    def __getitem__(self, key: str | int) -> ColumnValues | Row:
         if isinstance(key, int | np.integer):
             return self._row(int(key))
         if key not in self.columns:
@@ -112,6 +124,25 @@ class Batch:
                 f"batch: expected a column of {list(self.columns)}, found {key!r:.200}{like}"
             )
         return self.columns[key]
+
+    def ragged(self, name: str) -> Ragged:
+        """A ragged column; TypeError if it is of another kind."""
+        return self._column(name, Ragged, "a ragged column")
+
+    def fixed(self, name: str) -> Tensor:
+        """A fixed column, `(n_rows, *item_shape)`; TypeError if it is of another kind."""
+        return self._column(name, Tensor, "a fixed column")
+
+    def texts(self, name: str) -> list[str]:
+        """A column of strings, one a row; TypeError if it is of another kind."""
+        return self._column(name, list, "a column of texts")
+
+    def _column(self, name: str, kind: type[Kind], expected: str) -> Kind:
+        values = self[name]
+        if not isinstance(values, kind):
+            found = " of ".join(part for part in _describe(values)[::-1] if part)
+            raise TypeError(f"batch, column {name!r}: expected {expected}, found {found}")
+        return values
 
     def _row(self, i: int) -> Row:
         if not -len(self) <= i < len(self):
@@ -152,9 +183,7 @@ class Batch:
         mask : Tensor
             bool `(n_rows, longest)`, True where there is an item.
         """
-        column = self[name]
-        if not isinstance(column, Ragged):
-            raise TypeError(f"padded: expected a ragged column, found {name!r}, which is fixed")
+        column = self.ragged(name)
         longest = int(column.lengths.max()) if len(self) else 0
         mask = torch.arange(longest, device=column.offsets.device) < column.lengths[:, None]
         padded = column.values.new_full((len(self), longest, *column.values.shape[1:]), value)

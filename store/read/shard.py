@@ -1,6 +1,6 @@
 """The bytes of one committed shard (`schema.py` specifies them).
 
-`RawShard` maps a file and shows its items as one read-only view; `CodedShard` gives its compressed
+`RawShard` maps a file and shows its items as one read-only view; `CompressedShard` gives its compressed
 chunks. Neither knows rows or columns.
 """
 
@@ -11,12 +11,12 @@ import numpy as np
 from crc32c import crc32c
 
 from store.errors import CorruptError
-from store.format.codecs import parse_codec, split_coded
+from store.format.codecs import parse_codec, split_compressed
 from store.format.schema import ArrayLayout
 from store.format.shard_table import ABSENT, CRC_BYTES, ENTRY, raw_entries, table_bytes
 from store.read.mapped_file import MappedFile
 
-__all__ = ["RESTORE", "CodedShard", "RawShard"]
+__all__ = ["RESTORE", "CompressedShard", "RawShard"]
 
 RESTORE = "restore it from a copy, or see python -m store repair"
 
@@ -164,7 +164,7 @@ class RawShard(_Shard):
         ]
 
 
-class CodedShard(_Shard):
+class CompressedShard(_Shard):
     """A compressed shard."""
 
     def checksums(self, start: int, stop: int, plane: int) -> list[int]:
@@ -178,7 +178,7 @@ class CodedShard(_Shard):
 
     def _checksum(self, chunk: int, plane: int) -> int:
         offset, n_bytes = self.entries[chunk, plane].tolist()
-        packed, stated = split_coded(self.data[offset : offset + n_bytes])
+        packed, stated = split_compressed(self.data[offset : offset + n_bytes])
         found = crc32c(packed)
         n_items = self.n_items - chunk * self.layout.chunk_items
         if found == stated and n_items >= self.layout.chunk_items:

@@ -21,7 +21,7 @@ from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.format.ranges import hash_ids, packed_offsets, rows_with_hash
 from store.format.schema import TRACE_ID, Schema
 from store.format.values import decode_texts
-from store.read.array import CodedArray, Destination, NextUse, RawArray, open_array
+from store.read.array import CompressedArray, Destination, NextUse, RawArray, open_array
 from store.read.batch import Batch, Ragged, as_tensor
 from store.read.chunk_cache import ChunkCache
 from store.read.frames import frame_columns, make_frame
@@ -84,7 +84,7 @@ class TraceStore:
         """Hold nothing: no map, no chunk, no memory, no lock of another process."""
         self._pid = os.getpid()
         self.cache, self._pool = ChunkCache(self.cache_bytes), BufferPool()
-        self._arrays: dict[str, RawArray | CodedArray] = {}
+        self._arrays: dict[str, RawArray | CompressedArray] = {}
         self._run_ranges, self._run_sums = self._manifest.runs, self._manifest.run_sums
         self._runs: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
 
@@ -601,7 +601,7 @@ class TraceStore:
         hint = "; of a mask, pass numpy.flatnonzero(mask)" if is_mask else ""
         return TypeError(f"{self.path}: rows: {expected}, found {rows!r:.100}{hint}")
 
-    def _column(self, name: str) -> RawArray | CodedArray:
+    def _column(self, name: str) -> RawArray | CompressedArray:
         array = self._arrays.get(name) if self._pid == os.getpid() else None
         return array or self._open_array(
             name, column_array(self.schema, name, self._manifest.n_items_of(name))
@@ -611,7 +611,7 @@ class TraceStore:
         array = self._arrays.get(f"offsets of {axis}") if self._pid == os.getpid() else None
         return array or self._open_array(f"offsets of {axis}", offsets_array(axis, len(self)))
 
-    def _open_array(self, key: str, array: StoredArray) -> RawArray | CodedArray:
+    def _open_array(self, key: str, array: StoredArray) -> RawArray | CompressedArray:
         # a forked child shares pages through the kernel, never this object's state
         if self._pid != os.getpid():
             self._forget()
@@ -639,8 +639,8 @@ class TraceStore:
 
 def _check_cache_bytes(cache_bytes: int | None, schema: Schema) -> int:
     """The cache's size; raises ValueError if it could not hold one chunk."""
-    coded = [schema.layout(name) for name, column in schema.columns.items() if column.codec]
-    largest = max((layout.chunk_bytes for layout in coded), default=0)
+    compressed = [schema.layout(name) for name, column in schema.columns.items() if column.codec]
+    largest = max((layout.chunk_bytes for layout in compressed), default=0)
     if cache_bytes is None:
         return max(CACHE_BYTES, largest)
     if cache_bytes and cache_bytes < largest:

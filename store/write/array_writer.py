@@ -12,9 +12,9 @@ from store.format.contents import WORKING_DIR, StoredArray
 from store.format.manifest import GROUP_FILE, Manifest
 from store.format.zarr_json import array_json
 from store.read.array import open_array
-from store.read.shard import CodedShard, RawShard
+from store.read.shard import CompressedShard, RawShard
 from store.write.files import Files
-from store.write.shard_builder import CodedBuilder, RawBuilder
+from store.write.shard_builder import CompressedBuilder, RawBuilder
 
 __all__ = ["ArrayWriter", "write_document"]
 
@@ -55,7 +55,7 @@ class ArrayWriter:
         per_buffer = max(1, BUFFER_BYTES // (layout.chunk_items * layout.item_bytes))
         self._buffer = np.empty((layout.chunk_items * per_buffer, *layout.item_shape), layout.dtype)
         self._n_pending = 0  # items in the buffer, not yet written
-        self._builder: RawBuilder | CodedBuilder | None = None
+        self._builder: RawBuilder | CompressedBuilder | None = None
         self._dirty: set[Path] = set()
         self._sums = ArrayWriter(root, files, array.checksums, ArrayInfo()) if manifest else None
         # a tail not yet taken up
@@ -78,13 +78,13 @@ class ArrayWriter:
         )
         if n_chunks:
             self._builder = self._new_builder()
-            tail = (RawShard if layout.codec is None else CodedShard)(
+            tail = (RawShard if layout.codec is None else CompressedShard)(
                 self.root, layout, shard, n_items
             )
             self._builder.adopt(self.root / layout.shard_path(shard), tail, n_chunks)
 
-    def _new_builder(self) -> RawBuilder | CodedBuilder:
-        builder = RawBuilder if self.layout.codec is None else CodedBuilder
+    def _new_builder(self) -> RawBuilder | CompressedBuilder:
+        builder = RawBuilder if self.layout.codec is None else CompressedBuilder
         return builder(self.files, self.layout, self._working)
 
     def append(self, items: np.ndarray) -> None:

@@ -1,6 +1,6 @@
 """The bytes of one shard that is being written (`schema.py` specifies them).
 
-`RawBuilder` and `CodedBuilder` write whole chunks into a working file and publish it, full or as a
+`RawBuilder` and `CompressedBuilder` write whole chunks into a working file and publish it, full or as a
 tail, under its final name. Neither knows rows or columns.
 """
 
@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 from crc32c import crc32c
 
-from store.format.codecs import parse_codec, split_coded
+from store.format.codecs import parse_codec, split_compressed
 from store.format.schema import ArrayLayout
 from store.format.shard_table import ENTRY, encode_table, raw_entries
-from store.read.shard import CodedShard, RawShard
+from store.read.shard import CompressedShard, RawShard
 from store.write.files import Files
 
-__all__ = ["CodedBuilder", "RawBuilder"]
+__all__ = ["CompressedBuilder", "RawBuilder"]
 
 
 class _Builder:
@@ -128,7 +128,7 @@ class RawBuilder(_Builder):
         return _whole_checksums(padded, layout)
 
 
-class CodedBuilder(_Builder):
+class CompressedBuilder(_Builder):
     """Writes compressed chunks, one behind the other."""
 
     def __init__(self, files: Files, layout: ArrayLayout, working: Path) -> None:
@@ -160,10 +160,10 @@ class CodedBuilder(_Builder):
         sizes = np.array([len(data) for data in packed], ENTRY)
         offsets = position + np.cumsum(sizes) - sizes
         shape = (len(cuts), layout.n_planes)
-        sums = np.array([split_coded(data)[1] for data in packed], np.uint32).reshape(shape)
+        sums = np.array([split_compressed(data)[1] for data in packed], np.uint32).reshape(shape)
         return b"".join(packed), np.stack([offsets, sizes], 1).reshape(*shape, 2), sums
 
-    def adopt(self, path: Path, shard: CodedShard, n_chunks: int) -> None:
+    def adopt(self, path: Path, shard: CompressedShard, n_chunks: int) -> None:
         """Start from the first `n_chunks` chunks a plane of the committed shard at `path`."""
         self._entries = shard.entries[:n_chunks].astype(ENTRY)
         self._end = int(self._entries.sum(axis=2).max(initial=0))

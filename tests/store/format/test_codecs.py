@@ -46,7 +46,7 @@ def test_unknown_codecs_are_refused(text):
 
 
 @pytest.fixture(params=["zstd:1", "blosc:lz4:1:shuffle"])
-def coded_path(request, tmp_path):
+def compressed_path(request, tmp_path):
     """Chunks of 8 items shared by several rows of 0 to 5 items."""
     column = Column("float32", (3,), axis="t", codec=request.param, chunk_items=8, shard_items=32)
     with StoreWriter.create(tmp_path / "s.zarr", Schema({"x": column})) as writer:
@@ -55,36 +55,36 @@ def coded_path(request, tmp_path):
     return tmp_path / "s.zarr"
 
 
-def test_a_damaged_chunk_is_named(coded_path):
-    shard = coded_path / "x/c/1/0"
+def test_a_damaged_chunk_is_named(compressed_path):
+    shard = compressed_path / "x/c/1/0"
     data = bytearray(shard.read_bytes())
     data[5] ^= 1
     shard.write_bytes(data)
     with pytest.raises(CorruptError, match="array 'x', shard 1, chunk 0: expected checksum"):
-        TraceStore.open(coded_path).read(range(60))
+        TraceStore.open(compressed_path).read(range(60))
 
 
-def test_hits_follow_from_shared_chunks(coded_path):
+def test_hits_follow_from_shared_chunks(compressed_path):
     """Read in order, each chunk is decoded once; a cache of nothing decodes it for every row."""
-    n_chunks = -(-TraceStore.open(coded_path).n_items("x") // 8)
+    n_chunks = -(-TraceStore.open(compressed_path).n_items("x") // 8)
     for cache_bytes, misses in ((96, n_chunks), (None, n_chunks)):
-        store = TraceStore.open(coded_path, cache_bytes)
+        store = TraceStore.open(compressed_path, cache_bytes)
         for row in range(60):
             assert (store[row]["x"] == row).all()
         assert store.cache.stats.misses == misses
         assert store.cache.stats.hits > 0
-    nothing = TraceStore.open(coded_path, 0)
+    nothing = TraceStore.open(compressed_path, 0)
     for row in range(60):
         assert (nothing[row]["x"] == row).all()
     assert nothing.cache.stats.hits == 0
 
 
 @pytest.mark.parametrize("n_chunks", [1, 3, 8, 30])
-def test_the_known_order_never_hits_less_than_lru(coded_path, n_chunks, monkeypatch):
+def test_the_known_order_never_hits_less_than_lru(compressed_path, n_chunks, monkeypatch):
     """Over three epochs of a global shuffle, at any size; and the values are right."""
 
     def hits():
-        loader = TraceLoader(coded_path, ["x"], 4, shuffle=True, cache_bytes=96 * n_chunks)
+        loader = TraceLoader(compressed_path, ["x"], 4, shuffle=True, cache_bytes=96 * n_chunks)
         for _ in range(3):
             for batch in loader:
                 values = batch["x"].values[:, 0]
@@ -96,11 +96,11 @@ def test_the_known_order_never_hits_less_than_lru(coded_path, n_chunks, monkeypa
     assert known >= hits()
 
 
-def test_a_cache_smaller_than_a_chunk_is_refused(coded_path):
+def test_a_cache_smaller_than_a_chunk_is_refused(compressed_path):
     with pytest.raises(
         ValueError, match="cache_bytes: expected 0, or at least one chunk of 96 bytes, found 95"
     ):
-        TraceLoader(coded_path, cache_bytes=95)
+        TraceLoader(compressed_path, cache_bytes=95)
 
 
 def test_a_chunk_inside_a_row_is_decoded_in_place(tmp_path):

@@ -111,7 +111,7 @@ def test_padding_nothing_and_fixed_columns(store_path):
     empty, mask = store.read([]).padded("hidden_states")
     assert empty.shape == (0, 0, 3, 5)
     assert mask.shape == (0, 0)
-    with pytest.raises(TypeError, match="expected a ragged column, found 'label'"):
+    with pytest.raises(TypeError, match="column 'label': expected a ragged column, found "):
         store.read([0]).padded("label")
 
 
@@ -189,3 +189,15 @@ def test_a_cover_is_the_smallest_slice(positions):
     found = list(range(41))[covering]
     assert [found[i] for i in inside or range(len(found))] == positions
     assert (found[0], found[-1]) == (positions[0], positions[-1])
+
+
+def test_columns_of_a_kind(store_path):
+    """Each accessor gives its kind, and names the other kind it was asked for."""
+    batch = TraceStore.open(store_path).read([0, 1])
+    assert batch.ragged("hidden_states").values is batch["hidden_states"].values
+    assert batch.fixed("label") is batch["label"]
+    assert batch.texts("question") is batch["question"]
+    with pytest.raises(TypeError, match="'question': expected a fixed column, found"):
+        batch.fixed("question")
+    with pytest.raises(TypeError, match="'hidden_states': expected a column of texts, found"):
+        batch.texts("hidden_states")

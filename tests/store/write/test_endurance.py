@@ -37,7 +37,7 @@ N_ROWS, SEED, EPOCH = 23, 11, 3
 SMALL = Schema(
     {
         "raw": Column("float16", (2,), axis="tokens", chunk_items=4, shard_items=16),
-        "coded": Column(
+        "compressed": Column(
             "float32", (3,), axis="tokens", codec="zstd", chunk_items=4, shard_items=16
         ),
         "label": Column("int16", codec="zstd", chunk_items=3, shard_items=6),
@@ -50,7 +50,7 @@ LARGE = Schema(
     {
         "hidden": Column("bfloat16", (16, 4096), chunk_items=4, shard_items=16),
         "tokens": Column("float32", (4096,), axis="tokens", chunk_items=8, shard_items=64),
-        "coded": Column("float16", (8192,), codec="zstd", chunk_items=4, shard_items=16),
+        "compressed": Column("float16", (8192,), codec="zstd", chunk_items=4, shard_items=16),
     }
 )
 BATCH_SIZES, WORKERS, WORLD_SIZES = (1, 3, 7), range(5), (1, 2, 3, 4)
@@ -136,7 +136,7 @@ def others(values, value, i):
     return rest[i % len(rest)]
 
 
-@pytest.mark.parametrize("column", ["raw", "coded"])
+@pytest.mark.parametrize("column", ["raw", "compressed"])
 @pytest.mark.parametrize("world_size", WORLD_SIZES)
 @pytest.mark.parametrize("num_workers", WORKERS)
 @pytest.mark.parametrize("batch_size", BATCH_SIZES)
@@ -196,20 +196,20 @@ def test_all_ranks_tell_the_same_state_after_the_same_step(small_path, batch_siz
 @pytest.mark.parametrize("stop", range(0, 23, 3))
 def test_a_state_taken_after_a_loop_was_left_is_the_same(small_path, stop, num_workers, abandon):
     """Whatever was read ahead counts for nothing."""
-    loader = TraceLoader(small_path, ["coded"], 1, True, SEED, num_workers=num_workers)
+    loader = TraceLoader(small_path, ["compressed"], 1, True, SEED, num_workers=num_workers)
     batches = iter(loader)
     seen = [int(next(batches).rows) for _ in range(stop)]
     if abandon == "close":
         batches.close()
     else:
         del batches
-    (resumed,) = make_ranks(small_path, "coded", 7, 4 - num_workers, 1, saved(loader))
+    (resumed,) = make_ranks(small_path, "compressed", 7, 4 - num_workers, 1, saved(loader))
     assert seen + [row for batches in in_step([resumed]) for row in by_turns(batches)] == order_of(
         0
     )
 
 
-@pytest.mark.parametrize("column", ["raw", "coded"])
+@pytest.mark.parametrize("column", ["raw", "compressed"])
 @pytest.mark.parametrize("rows", [None, [7, 2, 22, 3, 0, 19, 11, 5, 16, 8, 13]])
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_a_chain_of_loaders_that_deliver_one_step_each(
@@ -262,7 +262,7 @@ def assert_large(batches, rows, epoch):
         )  # noqa: SIM118
 
 
-@pytest.mark.parametrize("columns, share", [(["hidden", "coded"], 1 / 4), (None, 3 / 4)])
+@pytest.mark.parametrize("columns, share", [(["hidden", "compressed"], 1 / 4), (None, 3 / 4)])
 @pytest.mark.parametrize("num_workers", WORKERS)
 def test_all_batches_of_an_epoch_may_be_held_and_their_memory_is_used_again(
     large_path, large_rows, num_workers, columns, share
@@ -412,7 +412,7 @@ def test_workers_start_from_a_store_in_use(small_path, small_rows, method):
     store.read(range(N_ROWS))
     received = [next(threads)]
     assert store.cache.stats.bytes > 0
-    dataset = TraceDataset(store, ["coded", "label", "raw"])
+    dataset = TraceDataset(store, ["compressed", "label", "raw"])
     sampler = GlobalShuffleSampler(dataset, SEED)
     with store.cache._lock:
         loader = DataLoader(
@@ -424,7 +424,10 @@ def test_workers_start_from_a_store_in_use(small_path, small_rows, method):
         wanted = order_of(0)[7 * i : 7 * i + 7]
         assert_batch(
             batch,
-            [{name: small_rows[row][name] for name in ("coded", "label", "raw")} for row in wanted],
+            [
+                {name: small_rows[row][name] for name in ("compressed", "label", "raw")}
+                for row in wanted
+            ],
         )
     assert len(batches) == 4
     received += threads
