@@ -1,5 +1,7 @@
-"""What does it cost to check every chunk at every read? Rows of 1 MB and of 1 KB, warm, with and
-without."""
+"""What does it cost to check every chunk at every read?
+
+Rows of 1 MB and of 1 KB, warm, with and without.
+"""
 
 from argparse import Namespace
 

@@ -1,10 +1,9 @@
-"""Does reading a compressed column cost more than numcodecs alone? Rows of about 1 MB of real
-hidden states.
+"""Does reading a compressed column cost more than numcodecs alone?
 
-The anchors decode the same chunks in the same order with numcodecs, one behind the other into a
-batch that is used again, on as many threads: bare, and with the CRC32C that stands behind each
-chunk checked. The loader checks it too, and copies the parts of chunks that rows share; it keeps no
-chunk.
+Rows are about 1 MB of real hidden states. The anchors decode the same chunks in the same order with
+numcodecs, one after the other into a batch that is reused, on as many threads: bare, and with the
+CRC32C after each chunk checked. The loader checks it as well, copies the parts of chunks that rows
+share, and keeps no chunk.
 """
 
 from argparse import Namespace

@@ -1,5 +1,4 @@
-"""How fast does a graph detector train on all layers in one batch, against graph by graph and layer
-by layer?
+"""How fast does a graph detector train on all layers in one batch, against layer by layer?
 
 A step of gnn_det_lstm (forward, loss, backward, clipping, AdamW) three ways that give the same loss
 and gradients, which is checked first: layer by layer, as the code that this project replaces did,
@@ -18,10 +17,9 @@ Tried and left out, each as the ratio to layer by layer, where slices of complet
 - every block through gather and `index_add_`: 2.6 to 3.0
 - square tiles of sources and targets, summed by `bmm` with a mask: 3.1 to 3.3; a tile on the
   diagonal is half waste
-- blocks of 1 MB and of 2 MB, in place of 512 KB: 3.5, 3.2
+- blocks of 1 MB and of 2 MB, instead of 512 KB: 3.5, 3.2
 - for the sum, `segment_reduce` is 5 times slower than `index_add_`; `vector_norm(ord=1)`, ReLU and
-  sum in one,
-  9 times and more
+  sum in one, 9 times and more
 """
 
 import copy

@@ -1,11 +1,10 @@
-"""What the benchmarks share: the command line, data, alternating timing, and results as a table and
-a CSV.
+"""What the benchmarks share: command line, data, alternating timing, results as table and CSV.
 
 Contenders take turns within one run, so that a noisy neighbour hurts all alike; ratios are of the
 best epoch of each, medians stand beside them. Every byte that is counted is copied by the
 contender, and what it delivers is compared once with the rows that were written.
 
-A run leaves nothing behind unless it is asked to: its test data is removed in the end, and the
+A run leaves no file unless it is asked to: its test data is removed in the end, and the
 table is only printed.
 """
 
@@ -158,11 +157,13 @@ def open_results(args: Namespace) -> Path | None:
     """The directory for the table and its picture, made now; None if nothing is to be written."""
     if args.save and find_checkout() is None:
         fail(
-            f"--save: {RESULTS.parent} is an installed copy and has no committed results to replace; use --output DIR"
+            f"--save: {RESULTS.parent} is an installed copy and has no committed results to "
+            "replace; use --output DIR"
         )
     if args.output is not None and args.output.resolve() == RESULTS.resolve():
         fail(
-            f"--output: {args.output} holds the committed results; use --save to replace them, or another directory"
+            f"--output: {args.output} holds the committed results; use --save to replace them, "
+            "or another directory"
         )
     results = RESULTS if args.save else args.output
     if results is not None:
@@ -540,18 +541,21 @@ def machine() -> str:
         (line.split(":")[1].strip() for line in lines if "model name" in line), platform.machine()
     )
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release().split('-')[0]}"
+    kernel = platform.release().split("-")[0]
+    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, Linux {kernel}"
 
 
 def private_bytes() -> int:
-    """Memory of this process that no file backs and nobody shares (RssAnon)."""
+    """Memory of this process that no file backs and no process shares (RssAnon)."""
     text = Path("/proc/self/status").read_text()
     return int(text.split("RssAnon:")[1].split()[0]) * 1024
 
 
 def drop_caches(paths: Sequence[Path]) -> None:
-    """Put these files out of the page cache, so that the next read comes from the disk; nobody may
-    have them mapped."""
+    """Drop these files from the page cache, so that the next read comes from the disk.
+
+    No process may have them mapped.
+    """
     gc.collect()
     for root in paths:
         for path in [root] if root.is_file() else root.rglob("*"):

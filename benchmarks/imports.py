@@ -1,9 +1,8 @@
-"""How fast do pickled traces become a store, in how much memory? Against unpickling them and
-np.save of the arrays.
+"""How fast do pickled traces become a store, in how much memory?
 
-Raw traces of a 7-billion-parameter model at question-answering lengths, 11 MB each; ours reduces
-the attention maps and syncs what it writes. Each contender runs in a process of its own, on files
-that are in the page cache.
+Against unpickling them and np.save of the arrays. Raw traces of a 7-billion-parameter model at
+question-answering lengths, 11 MB each; ours reduces the attention maps and syncs what it writes.
+Each contender runs in a process of its own, on files that are in the page cache.
 """
 
 import multiprocessing

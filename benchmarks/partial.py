@@ -1,8 +1,7 @@
-"""Does one layer of 32 cost one layer? Bytes that come from the disk, and speed, with and without
-`split`.
+"""Does one layer of 32 cost one layer?
 
-Files are put out of the page cache first; the bytes are those that the kernel read for this
-process.
+Bytes that come from the disk, and speed, with and without `split`. Files are put out of the page
+cache first; the bytes are those that the kernel read for this process.
 """
 
 import time

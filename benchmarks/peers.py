@@ -1,8 +1,7 @@
-"""How fast is a packed batch of randomly chosen 1 MB traces, against the memory's own speed and
-other formats?
+"""How fast is a packed batch of random 1 MB traces, against memory's speed and other formats?
 
 Ragged float16 rows under a global shuffle, batches of 32, warm page cache. Every contender delivers
-the same packed batch (values, one row behind the other). The ceiling is a memcpy of the same bytes
+the same packed batch (values, row after row). The ceiling is a memcpy of the same bytes
 from a flat map into one buffer. Peers that are not installed are named: pip install '.[peers]'.
 """
 

@@ -1,10 +1,10 @@
-"""Does speed or memory change with the size of the store? From 0.5 GB up, one epoch of 1 MB rows
-each.
+"""Does speed or memory change with the size of the store?
 
-Each size runs in a process of its own: rows/s of the best epoch, the most private memory (RssAnon)
-beyond what the process had before, and what the process has mapped, which is the kernel's page
-cache and no leak. With `--limit-mb`, only the largest size runs, cold, inside a memory control
-group of that size (needs root), against pread and a plain map of the same ranges in the same group.
+From 0.5 GB up, one epoch of 1 MB rows each. Each size runs in a process of its own: rows/s of the
+best epoch, the most private memory (RssAnon) beyond what the process had before, and what the
+process has mapped, which is the kernel's page cache and no leak. With `--limit-mb`, only the
+largest size runs, cold, inside a memory control group of that size (needs root), against pread and
+a plain map of the same ranges in the same group.
 """
 
 import multiprocessing

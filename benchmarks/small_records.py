@@ -1,8 +1,7 @@
-"""What do small rows cost? 1 KB ragged rows in batches of 256, against NumPy's fancy indexing in
-memory.
+"""What do small rows cost, against NumPy's fancy indexing in memory?
 
-The anchor indexes one in-memory array of equal-length rows, which knows no offsets and packs
-nothing.
+1 KB ragged rows in batches of 256. The anchor indexes one in-memory array of equal-length rows,
+which knows no offsets and packs nothing.
 """
 
 from argparse import Namespace

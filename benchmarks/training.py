@@ -1,5 +1,4 @@
-"""How fast do detectors train in each arithmetic, compiled and not, and how much of an epoch do
-they wait for data?
+"""How fast do detectors train in each precision, compiled and not, and do they wait for data?
 
 An epoch is that of `python -m train`, validation included, over random traces of L = 32 layers:
 `hs_last` of d = 4096 for lstm_solo, graphs of about 50 tokens and --hidden-size for the others. The

@@ -1,7 +1,7 @@
-"""What do workers bring? Threads of TraceLoader, and processes of torch's DataLoader over the same
-1 MB rows.
+"""What do workers bring?
 
-The anchor for processes is the same DataLoader over np.memmap rows packed with torch.cat.
+Threads of TraceLoader, and processes of torch's DataLoader over the same 1 MB rows. The anchor for
+processes is the same DataLoader over np.memmap rows packed with torch.cat.
 """
 
 from argparse import Namespace

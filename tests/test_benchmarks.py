@@ -242,5 +242,6 @@ def test_help_says_where_data_and_results_go(benchmark, capsys):
 def test_a_mistake_on_the_command_line_is_one_line(benchmark, capsys):
     assert benchmark(measure, "--sise-mb", 1) == 2
     assert capsys.readouterr().err == (
-        "python -m benchmarks.speed: unrecognized arguments: --sise-mb 1; see python -m benchmarks.speed --help\n"
+        "python -m benchmarks.speed: unrecognized arguments: --sise-mb 1; "
+        "see python -m benchmarks.speed --help\n"
     )
