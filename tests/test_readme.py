@@ -1,4 +1,5 @@
-"""The README's code runs as it stands."""
+"""The code of the README and of the other documents runs as it stands, and their links lead
+somewhere."""
 
 import os
 import re
@@ -6,32 +7,37 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
+README = ROOT / "README.md"
+DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+WRITTEN_ELSEWHERE = {ROOT / "docs" / "cli.md"}  # made from the commands' --help
 
 
 # when torch-geometric 2.8 is imported
 PYG = "ignore:`torch.jit.script` is deprecated:DeprecationWarning"
 
 
-def blocks(language):
-    found = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+def blocks(document, language):
+    """The code blocks of a document in one language."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```", document.read_text(), re.DOTALL | re.MULTILINE)
     return [code for name, code in found if name == language]
 
 
-def test_python_blocks_run(tmp_path):
-    """One after the other, in an empty folder."""
-    code = "\n".join(blocks("python"))
+def name_of(document):
+    return str(document.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/guide.md", "docs/detectors.md"])
+def test_python_blocks_run(tmp_path, name):
+    """One after the other, in an empty folder; those of the guide after those of the README."""
+    documents = [ROOT / name] if name != "docs/guide.md" else [README, ROOT / name]
+    code = "\n".join(code for document in documents for code in blocks(document, "python"))
+    script = tmp_path / "blocks.py"
+    script.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}")
     done = subprocess.run(
-        [
-            sys.executable,
-            "-W",
-            "error",
-            "-W",
-            PYG,
-            "-c",
-            f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}",
-        ],
+        [sys.executable, "-W", "error", "-W", PYG, script],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -40,11 +46,19 @@ def test_python_blocks_run(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_no_python_block_is_left_out():
+    """Documents that are not run have none."""
+    with_python = {name_of(document) for document in DOCUMENTS if blocks(document, "python")}
+    assert with_python == {"README.md", "docs/guide.md", "docs/detectors.md"}
+
+
 def test_bash_blocks_run(tmp_path):
     """As a user runs them in a checkout, but leaving nothing there."""
     (tmp_path / "store").symlink_to(ROOT / "store")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    for code in blocks("bash"):
+    codes = [code for document in DOCUMENTS for code in blocks(document, "bash")]
+    assert codes
+    for code in codes:
         done = subprocess.run(
             ["bash", "-euc", code],
             cwd=tmp_path,
@@ -58,31 +72,57 @@ def test_bash_blocks_run(tmp_path):
 
 
 def test_commands_exist():
-    """Each `make` target and each `python -m` command that the README names answers."""
-    text = "\n".join(blocks("sh"))
+    """Each `make` target and each `python -m` command that a document names answers."""
+    text = "\n".join(code for document in DOCUMENTS for code in blocks(document, "sh"))
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert set(re.findall(r"make ([a-z-]+)", text)) <= set(targets)
-    for command in re.findall(r"python -m (store \w+|train)", text):
+    commands = set(re.findall(r"python -m (store \w+|train (?:compare|predict)|train)", text))
+    assert {"store extract", "train", "train predict"} <= commands
+    for command in sorted(commands):
         arguments = [sys.executable, "-m", *command.split(), "--help"]
         subprocess.run(arguments, cwd=ROOT, capture_output=True, check=True)
 
 
-def test_the_tree_names_files_that_exist():
-    """Folders, and in them the files that a line speaks of."""
-    tree = next(block for block in blocks("") if block.startswith("store/"))
-    section = folder = ""
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_links_lead_to_files(document):
+    """Links and pictures, and the headings that they name."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
+        if target.startswith("https://"):
+            continue
+        path, _, heading = target.partition("#")
+        linked = (document.parent / path).resolve() if path else document
+        assert linked.exists() or linked in WRITTEN_ELSEWHERE, target
+        assert not heading or heading in headings(linked), target
+
+
+def headings(document):
+    """The anchors of a document's headings, as GitHub makes them."""
+    lines = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
+    kept = (re.sub(r"[^\w\- ]", "", line.lower()) for line in lines)
+    return {line.replace(" ", "-") for line in kept}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_benchmarks_that_are_cited_exist(document):
+    """Scripts, and tables of results."""
+    text = document.read_text().replace("my_question", "peers")  # of a recipe
+    for name in re.findall(r"python -m benchmarks\.([a-z_]+)", text):
+        assert (ROOT / "benchmarks" / f"{name}.py").exists(), name
+    for name in re.findall(r"\b([a-z_]+\.(?:csv|png))\b", " ".join(re.findall("`(.*?)`", text))):
+        if name not in ("scores.csv", "judged.csv", "ground_truth_scores.csv", "answers.csv"):
+            assert (ROOT / "benchmarks" / "results" / name).exists(), name
+
+
+def test_the_readme_is_short():
+    assert README.read_text().count("\n") <= 150
+
+
+def test_the_map_names_folders_that_exist():
+    """Each folder of the map in CONTRIBUTING.md, below the one that it is indented under."""
+    document = ROOT / "CONTRIBUTING.md"
+    tree = next(block for block in blocks(document, "") if block.startswith("store/"))
+    parents = {}
     for line in tree.splitlines():
-        if not line.startswith(" "):
-            section = folder = line.split()[0]
-        elif re.match(r"  \w+/", line):
-            folder = f"{section}{line.split()[0]}"
-        for name in re.findall(r"\b\w+/", line.removeprefix(section)):
-            assert any((ROOT / place / name).is_dir() for place in ("", section, folder)), name
-        for name in re.findall(r"\b\w+\.py\b", line):
-            assert any((ROOT / place / name).exists() for place in (section, folder)), name
-
-
-def test_pictures_exist_and_it_is_short():
-    for picture in re.findall(r"!\[.*?\]\((.*?)\)", README):
-        assert (ROOT / picture).exists(), picture
-    assert README.count("\n") <= 260
+        indent = len(line) - len(line.lstrip())
+        parents[indent] = parents.get(indent - 2, ROOT) / line.split()[0]
+        assert parents[indent].is_dir(), line

@@ -1,0 +1,120 @@
+"""The examples run as their docstrings say, on a small store of the embedded example."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
+N_TRACES = 192
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with `data/example.zarr`, as `make train` makes it, but smaller."""
+    from store.sources.example import ExampleSource, example_questions
+    from store.write.build import build_store
+
+    folder = tmp_path_factory.mktemp("examples")
+    (folder / "data").mkdir()
+    build_store(folder / "data" / "example.zarr", ExampleSource(example_questions(N_TRACES)))
+    return folder
+
+
+def run(folder, *arguments):
+    """What a Python script prints; a warning is an error."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *map(str, arguments)],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_example_is_tried():
+    assert {path.name for path in SCRIPTS} == {"custom_loop.py", "lookup.py", "write_store.py"}
+    assert {path.name for path in NOTEBOOKS} == {"first_look.ipynb"}
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_is_short_and_says_how_to_run_it(script):
+    text = script.read_text()
+    assert len(text.splitlines()) < 50
+    assert f"python examples/{script.name} " in ast.get_docstring(ast.parse(text))
+
+
+def test_a_trace_is_looked_up(folder):
+    ids = run(folder, EXAMPLES / "lookup.py", "data/example.zarr").split()
+    assert len(ids) == 10
+    text = run(folder, EXAMPLES / "lookup.py", "data/example.zarr", ids[3])
+    assert text.startswith("question: ")
+    assert "log-probability" in text
+
+
+def test_an_id_that_is_not_there_is_an_error(folder):
+    command = [sys.executable, EXAMPLES / "lookup.py", "data/example.zarr", "nothing"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_stopped_loop_goes_on_exactly(folder):
+    """A run that ends in the middle of an epoch, and one that goes on, give the weights of one."""
+    import torch
+
+    script = EXAMPLES / "custom_loop.py"
+    text = run(folder, script, "data/example.zarr", "whole.pt")
+    assert text.count("loss") == 3
+    stopped = folder / "stopped.py"
+    code = script.read_text().replace("SAVE_EVERY = 3, 20", "SAVE_EVERY = 3, 2")
+    stopped.write_text(code.replace("optimizer.step()", "optimizer.step() if step < 4 else exit()"))
+    assert run(folder, stopped, "data/example.zarr", "parts.pt") == ""
+    parts = torch.load(folder / "parts.pt", weights_only=True)
+    assert (parts["loader"]["epoch"], parts["loader"]["position"]) == (0, 2 * 32)
+    run(folder, script, "data/example.zarr", "parts.pt")
+    whole = torch.load(folder / "whole.pt", weights_only=True)
+    parts = torch.load(folder / "parts.pt", weights_only=True)
+    assert whole["loader"] == parts["loader"]
+    assert torch.equal(whole["model"]["weight"], parts["model"]["weight"])
+
+
+def test_traces_are_written(folder):
+    from store import TraceStore
+    from store.check.verify import verify_store
+
+    assert "hidden_states" in run(folder, EXAMPLES / "write_store.py", "mine.zarr")
+    store = TraceStore.open(folder / "mine.zarr")
+    assert (len(store), "label" in store.schema.columns) == (100, True)
+    assert verify_store(folder / "mine.zarr").problems == []
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(folder, notebook):
+    """Its code cells in order, in one namespace, without Jupyter."""
+    cells = json.loads(notebook.read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert code
+    script = folder / f"{notebook.stem}.py"
+    script.write_text("\n\n".join(code))
+    run(folder, script)
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_kept_without_outputs(notebook):
+    for cell in json.loads(notebook.read_text())["cells"]:
+        assert not cell.get("outputs")
+        assert cell.get("execution_count") is None
