@@ -23,14 +23,18 @@ __all__ = ["Terminated", "main"]
 MAKING = ("extract", "import", "merge", "subset")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit status."""
+def main(argv: Sequence[str] | None = None, program: str = "python -m store") -> int:
+    """Run one command; return its exit status.
+
+    `program` is how the user calls it: messages and the command recorded in a store begin with it.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names of files may be anything
     typed = sys.argv[1:] if argv is None else list(argv)
-    args = build_parser().parse_args(attach_layers(typed))
-    args.typed = shlex.join(["python", "-m", "store", *typed])
+    args = build_parser(program).parse_args(attach_layers(typed))
+    args.typed = f"{program} {shlex.join(typed)}"
+    args.program = program
     try:
         _check_finished(args)
         status = _run(args)
@@ -67,7 +71,7 @@ def _complain(args: argparse.Namespace, text: str, error: BaseException) -> None
     """One line on stderr: what is wrong, and what the error's notes say of a build that it
     stopped."""
     line = "; ".join([text, *getattr(error, "__notes__", ())])
-    print(f"python -m store {args.command}: {line}", file=sys.stderr)
+    print(f"{args.program} {args.command}: {line}", file=sys.stderr)
 
 
 def _check_finished(args: argparse.Namespace) -> None:

@@ -152,11 +152,11 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(program: str = "python -m store") -> argparse.ArgumentParser:
     """The parser of `python -m store`; `run` of what it gives is "module:function" of this room."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = Parser(
-        "python -m store",
+        program,
         description="Make trace stores and look into them.",
         epilog=EXAMPLES,
         formatter_class=raw,
