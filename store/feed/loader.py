@@ -157,7 +157,7 @@ class TraceLoader:
                 found = state.get(key)
                 raise ValueError(f"state_dict: expected {key} {expected!r}, found {found!r}")
         for key, most in (("position", self._n), ("epoch", MAX_EPOCH)):
-            value = state.get(key)
+            value: Any = state.get(key)
             if not is_integer(value) or not 0 <= value <= most:
                 raise ValueError(f"state_dict: expected {key} from 0 to {most}, found {value!r}")
         self._move_to(state["epoch"], state["position"])
