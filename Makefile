@@ -22,7 +22,7 @@ train: $(VENV)/installed
 	$(RUN) -m train $(ARGS)
 
 check: lint
-	$(RUN) -m pytest -q -m 'not slow and not heavy' $(ARGS)
+	$(RUN) -m pytest -q -n auto --quick $(ARGS)
 
 test: lint
 	$(RUN) -m pytest -n auto $(ARGS)

@@ -64,8 +64,8 @@ def add_import(commands: Commands) -> None:
         "--scores",
         metavar="FILE",
         type=path,
-        help="scores or labels by question_id or trace_id, which alone decide the labels; python -m "
-        "store label --help describes the file (default: the labels in the traces)",
+        help="scores or labels by question_id or trace_id, which alone decide the labels; see "
+        "python -m store label --help (default: the labels in the traces)",
     )
     add_score_columns(parser)
     add_score_threshold(parser)

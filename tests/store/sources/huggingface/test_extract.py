@@ -961,7 +961,7 @@ def test_too_little_memory_names_the_batch_size(extract, monkeypatch, capsys):
     assert extract("t.zarr") == 2
     error = capsys.readouterr().err
     assert len(error.splitlines()) == 1
-    assert "expected memory for one trace, found too little on cpu; what is done is kept" in error
+    assert "out of memory: one trace does not fit on cpu; what is done is kept" in error
 
 
 @pytest.mark.parametrize("largest", [1, 2, 3])
