@@ -36,7 +36,7 @@ lint: $(VENV)/installed
 	$(RUN) -m mypy
 
 docs: $(VENV)/installed
-	$(RUN) tests/cli_document.py
+	$(RUN) -m tests.cli_document
 
 $(VENV)/installed: constraints.txt setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "expected Python 3.11 or newer, found " + sys.version.split()[0] + "; set PYTHON=")'
