@@ -51,8 +51,7 @@ def test_the_keyed_permutation_visits_every_row_once(n, seed):
 
 @pytest.mark.parametrize("n", [10**8, 10**12, 2**62])
 def test_the_keyed_permutation_of_many_rows_needs_no_list(n):
-    """A few positions anywhere, each in range, all different, and the same whether asked for
-    together or alone."""
+    """Positions anywhere: rows in range, all different, and the same together or alone."""
     positions = np.unique(np.random.default_rng(0).integers(0, n, 10_000))
     rows = keyed_rows(positions, n, KEYS)
     assert rows.min() >= 0
