@@ -181,7 +181,7 @@ def test_a_block_is_reused_when_neither_process_holds_it():
     assert arena.send(torch.from_numpy(first)) is None
 
     def given(n):
-        """Addresses of n arrays at once: more than other blocks, so that a free one is among them."""
+        """Addresses of n arrays at once, more than other blocks: a free one is among them."""
         return {array.ctypes.data for array in [arena.empty(size, kind) for _ in range(n)]}
 
     arena.sent[place.block] = 0  # the parent releases it first
