@@ -16,14 +16,17 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 TESTS = Path(__file__).parent
 HEAVY = (  # whole trainings, models that generate, a fault at every step: not in a quick run
+    "models/test_probe.py",
     "store/check/test_damage.py",
     "store/check/test_fuzz.py",
+    "store/check/test_repair.py",
     "store/feed/test_worker_memory.py",
     "store/sources/huggingface",
     "store/sources/legacy",
     "store/sources/test_copies.py",
     "store/sources/test_labels_of_stores.py",
     "store/test_promises.py",
+    "store/write/test_build.py",
     "store/write/test_close.py",
     "store/write/test_endurance.py",
     "store/write/test_faults.py",
