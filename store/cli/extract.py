@@ -29,7 +29,7 @@ def run_extract(args: argparse.Namespace) -> int:
     k, n = args.part
     questions = read_questions(args.questions)[: args.limit][k - 1 :: n]
     if not questions:
-        raise SchemaError(f"{args.questions}: no questions in this part; ask for fewer parts")
+        raise SchemaError(f"{args.questions}: part {k}/{n} has no question; choose fewer parts")
     source, report = _load_source(args, questions)
     from torch import OutOfMemoryError
 
