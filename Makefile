@@ -1,15 +1,28 @@
-# make train: everything from nothing to a table of results.  make test: the whole suite.
-# Needs Python 3.11 or newer and make; the rest goes into .venv, at the versions of constraints.txt.
+# make train      from nothing to a table of results: install, build the example store, train
+# make check      the quick answer, under a minute: lint, types, tests that start no process
+# make test       lint, types, and all tests but the slow ones
+# make test-slow  the slow tests alone: long faults, scale
+# make lint       ruff and mypy
+# make docs       write docs/cli.md from the --help of every command
+# make clean      remove .venv, data/ and runs/
+#
+# ARGS=... is passed on: make train ARGS='--seeds 3', make test ARGS=tests/store
+# Needs Python 3.11 or newer (PYTHON=...) and make; the rest goes into .venv, at the versions of
+# constraints.txt.
 
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: train test test-slow lint clean
+.PHONY: train check test test-slow lint docs clean
 .DELETE_ON_ERROR:
 
 train: $(VENV)/installed
+	@echo 'make: training; without ARGS on the example store, in a minute or two'
 	$(RUN) -m train $(ARGS)
+
+check: lint
+	$(RUN) -m pytest -q -n auto --quick $(ARGS)
 
 test: lint
 	$(RUN) -m pytest -n auto $(ARGS)
@@ -20,11 +33,16 @@ test-slow: $(VENV)/installed
 lint: $(VENV)/installed
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+docs: $(VENV)/installed
+	$(RUN) -m tests.cli_document
 
 $(VENV)/installed: constraints.txt setup.cfg pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "expected Python 3.11 or newer, found " + sys.version.split()[0] + "; set PYTHON=")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "expected Python 3.11 or newer, found " + sys.version.split()[0] + "; set PYTHON=")'
+	@echo 'make: installing into $(VENV), once: a minute or two, some 2 GB (most of it torch)'
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[extract,train,test]'
+	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[extract,test]'
 	touch $@
 
 clean:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     )
     from store.feed.dataset import TraceDataset
     from store.feed.loader import TraceLoader
-    from store.feed.order import GlobalShuffleSampler, permutation
+    from store.feed.order import permutation
+    from store.feed.sampler import GlobalShuffleSampler
     from store.format.schema import Column, Schema
     from store.read.batch import Batch, Ragged, Row
     from store.read.store import TraceStore
@@ -58,7 +59,7 @@ __all__ = [
 _WHERE = {
     "Batch": "store.read.batch",
     "Column": "store.format.schema",
-    "GlobalShuffleSampler": "store.feed.order",
+    "GlobalShuffleSampler": "store.feed.sampler",
     "Ragged": "store.read.batch",
     "Row": "store.read.batch",
     "Schema": "store.format.schema",

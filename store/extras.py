@@ -22,7 +22,7 @@ MODULES = {  # of packages whose module has another name
 }
 
 
-def missing_package(error: ModuleNotFoundError, extra: str) -> str | None:
+def missing_package(error: ModuleNotFoundError, extra: str | None = None) -> str | None:
     """Say which package is not installed, and the command that installs it.
 
     Parameters
@@ -30,14 +30,15 @@ def missing_package(error: ModuleNotFoundError, extra: str) -> str | None:
     error
         What the import raised.
     extra
-        Name of the extra whose packages were imported, for example "train".
+        Name of the extra whose packages were imported, for example "extract"; None where what was
+        imported needs no extra.
 
     Returns
     -------
     str or None
-        One line. The command names every package of the extra that is not installed. None where the
-        module is one of our own, or of a package that is not required: a bug, whose traceback
-        should be seen.
+        One line. The command names every requirement that is not installed, the extra's included.
+        None where the module is one of our own, or of a package that is not required: a bug, whose
+        traceback should be seen.
     """
     if error.name is None:  # raised by hand, without the module
         return None
@@ -67,12 +68,12 @@ def version_text() -> str:
     return f"{DISTRIBUTION} {installed.version} (format {FORMAT_VERSION})"
 
 
-def _requirements(extra: str) -> dict[str, str]:
+def _requirements(extra: str | None) -> dict[str, str]:
     """Module -> requirement, of the core and the extra; empty where the extra has no metadata."""
     installed = _distribution(DISTRIBUTION)
     requires = (installed.requires or []) if installed is not None else []
-    of_extra = re.compile(rf"extra == ['\"]{re.escape(extra)}['\"]")
-    if not any(of_extra.search(line) for line in requires):
+    of_extra = re.compile(rf"extra == ['\"]{extra}['\"]")
+    if extra is not None and not any(of_extra.search(line) for line in requires):
         return {}
     needed = [line for line in requires if "extra ==" not in line or of_extra.search(line)]
     # Markers about Python and the system are not evaluated: that takes a package of its own.
@@ -89,10 +90,12 @@ def _missing(module: str, requirements: dict[str, str]) -> list[str]:
     ]
 
 
-def _without_metadata(module: str, extra: str) -> str:
+def _without_metadata(module: str, extra: str | None) -> str:
     """What to install where this code is not installed: the checkout, else the package alone."""
     checkout = find_checkout()
-    return module.replace("_", "-") if checkout is None else f"{checkout}[{extra}]"
+    if checkout is None:
+        return module.replace("_", "-")
+    return str(checkout) if extra is None else f"{checkout}[{extra}]"
 
 
 def _advice(module: str, targets: list[str]) -> str:

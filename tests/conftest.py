@@ -1,6 +1,9 @@
-"""What the tests of all packages share."""
+"""What the tests of all packages share, and the quick run of `make check`."""
 
 import os
+import sys
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -8,10 +11,83 @@ import torch
 
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, print_blob=False)
 hypothesis.settings.load_profile("default")
+hypothesis.settings.register_profile("quick", hypothesis.settings.default, max_examples=20)
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+TESTS = Path(__file__).parent
+HEAVY = (  # whole trainings, models that generate, a fault at every step: not in a quick run
+    "models/test_probe.py",
+    "store/check/test_damage.py",
+    "store/check/test_fuzz.py",
+    "store/check/test_repair.py",
+    "store/feed/test_worker_memory.py",
+    "store/sources/huggingface",
+    "store/sources/legacy",
+    "store/sources/test_copies.py",
+    "store/sources/test_labels_of_stores.py",
+    "store/test_promises.py",
+    "store/write/test_build.py",
+    "store/write/test_close.py",
+    "store/write/test_endurance.py",
+    "store/write/test_faults.py",
+    "store/write/test_set_columns.py",
+    "train/commands",
+    "train/fit/test_loop.py",
+    "train/report/test_plots.py",
+    "train/report/test_report.py",
+    "train/run",
+    "train/test_imported.py",
+    "train/test_old_defects.py",
+)
+PROCESS_EVENTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
 
 
 @pytest.fixture(autouse=True)
 def one_thread():
     """Two test processes on two cores: more threads only wait for each other."""
     torch.set_num_threads(1)
+
+
+def pytest_addoption(parser):
+    """`pytest --quick` leaves out what is heavy, and skips a test that starts a process."""
+    parser.addoption("--quick", action="store_true", help="no heavy tests, no processes")
+
+
+def pytest_configure(config):
+    """Check that a quick run leaves out what exists: a file may have been renamed."""
+    if config.getoption("quick"):
+        missing = [name for name in HEAVY if not (TESTS / name).exists()]
+        if missing:
+            raise pytest.UsageError(f"HEAVY of tests/conftest.py: not found: {', '.join(missing)}")
+        hypothesis.settings.load_profile("quick")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leave the heavy files and folders out of a quick run."""
+    if config.getoption("quick") and collection_path in {TESTS / name for name in HEAVY}:
+        return True
+    return None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_processes(pytestconfig):
+    """Skip a test of a quick run when it is about to start a process."""
+    if not pytestconfig.getoption("quick"):
+        yield
+        return
+    start_process = BaseProcess.start
+    is_active = True
+
+    def refuse(event, _arguments):
+        if is_active and event in PROCESS_EVENTS:
+            pytest.skip(f"starts a process ({event})")
+
+    def start(process):
+        refuse("os.fork", ())  # a spawned process of multiprocessing raises no audit event
+        start_process(process)
+
+    BaseProcess.start = start
+    sys.addaudithook(refuse)  # there is no way to remove it
+    yield
+    BaseProcess.start = start_process
+    is_active = False

@@ -1,15 +1,24 @@
-"""Entry point of `python -m train`."""
+"""Where `python -m train` and the console command `trace-train` begin."""
 
 import os
 import sys
 
 from train.commands.main import main
 
-status = main()
-if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-    # Threads of torch's process group can outlive it; an interpreter that ends in its own time may
-    # be aborted by them.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
-sys.exit(status)
+__all__ = ["command"]
+
+
+def command() -> int:
+    """Run the command line and return its exit status."""
+    status = main()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        # Threads of torch's process group can outlive it, and abort an interpreter that ends in
+        # the usual way.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(command())

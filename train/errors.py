@@ -55,7 +55,7 @@ def store_errors() -> Iterator[None]:
 
 
 def missing_package_message(error: ModuleNotFoundError) -> str | None:
-    """One line for a package of the extra `train` that is not installed; None for a bug."""
+    """One line for a required package that is not installed; None for a bug."""
     from store.extras import missing_package
 
-    return missing_package(error, "train")
+    return missing_package(error)

@@ -1,20 +1,27 @@
-"""Arguments that several commands take, and kinds of arguments."""
+"""What the parsers of several commands share: arguments, and types of arguments."""
 
 import argparse
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TypeAlias
 
 from store.errors import SchemaError
 from store.format.layers import parse_layers
 
 __all__ = [
+    "Commands",
+    "Group",
+    "Parser",
     "Version",
     "add_columns",
     "add_ignore_space",
+    "add_json",
+    "add_out",
     "add_part",
+    "add_score_columns",
     "add_score_threshold",
+    "add_store",
     "expand",
     "finite",
     "layers",
@@ -23,7 +30,21 @@ __all__ = [
     "positive",
 ]
 
-Parser = argparse.ArgumentParser | argparse._ArgumentGroup
+
+class Parser(argparse.ArgumentParser):
+    """Arguments of a command; a mistake is one line, and examples are printed as written."""
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        formatter = argparse.RawDescriptionHelpFormatter
+        super().__init__(prog, formatter_class=formatter, **options)
+
+    def error(self, message: str) -> NoReturn:
+        """One line instead of argparse's usage and message."""
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
+Group = argparse._ActionsContainer  # a parser, or a group of its arguments
 
 
 class Version(argparse.Action):
@@ -36,43 +57,94 @@ class Version(argparse.Action):
         parser.exit()
 
 
-def add_score_threshold(parser: Parser) -> None:
-    """`--score-threshold`."""
-    parser.add_argument(
-        "--score-threshold",
-        type=finite,
-        default=0.5,
-        help="label 1 (hallucination) below it (default %(default)s)",
+def add_store(parser: Parser) -> None:
+    """`STORE`, a store that exists."""
+    parser.add_argument("store", metavar="STORE", type=path, help="path of the store")
+
+
+def add_out(parser: Parser) -> None:
+    """`OUT`, a store to make."""
+    parser.add_argument("store", metavar="OUT", type=path, help="path of the store to make")
+
+
+def add_json(parser: Parser, text: str) -> None:
+    """`--json`."""
+    parser.add_argument("--json", action="store_true", help=text)
+
+
+def add_score_columns(parser: Parser) -> None:
+    """`--score-column`, `--label-column`, `--higher-is-better` and `--lower-is-better`."""
+    column = parser.add_mutually_exclusive_group()
+    column.add_argument(
+        "--score-column",
+        metavar="NAME",
+        help="column of FILE to read as scores (default: by known names)",
+    )
+    column.add_argument(
+        "--label-column",
+        metavar="NAME",
+        help="column of FILE to read as labels, 1 = hallucination (default: by known names)",
+    )
+    direction = parser.add_mutually_exclusive_group()
+    direction.add_argument(
+        "--higher-is-better",
+        dest="lower_is_better",
+        action="store_false",
+        default=None,
+        help="high scores are right answers (default)",
+    )
+    direction.add_argument(
+        "--lower-is-better",
+        dest="lower_is_better",
+        action="store_true",
+        default=None,
+        help="low scores are right answers",
     )
 
 
-def add_columns(parser: Parser, remark: str = "") -> None:
+def add_score_threshold(parser: Group) -> None:
+    """`--score-threshold`."""
+    parser.add_argument(
+        "--score-threshold",
+        metavar="S",
+        type=finite,
+        default=0.5,
+        help="label 1 (hallucination) below this score (default: %(default)s)",
+    )
+
+
+def add_columns(parser: Group) -> None:
     """`--columns`."""
-    parser.add_argument("--columns", type=names, help=f"only these, e.g. hs_last,label{remark}")
+    parser.add_argument(
+        "--columns",
+        metavar="NAMES",
+        type=names,
+        help="columns to keep, separated by commas, e.g. hs_last,label (default: all)",
+    )
 
 
-def add_ignore_space(parser: Parser) -> None:
+def add_ignore_space(parser: Group) -> None:
     """`--ignore-space`."""
     parser.add_argument(
         "--ignore-space",
         action="store_true",
-        help="go on where the disk seems too small for the store",
+        help="continue even if the disk seems too small for the store (default: stop)",
     )
 
 
-def add_part(parser: Parser, of: str) -> None:
+def add_part(parser: Group, of: str) -> None:
     """`--part`."""
     parser.add_argument(
         "--part",
         metavar="K/N",
         type=_part,
         default=(1, 1),
-        help=f"only every N-th {of}, beginning with the K-th",
+        help=f"take every N-th {of} only, from the K-th on, e.g. 1/4 (default: all)",
     )
 
 
 def finite(text: str) -> float:
-    """A number that is neither infinite nor none."""
+    """A number that is neither infinite nor NaN."""
     try:
         value = float(text)
     except ValueError:
@@ -88,15 +160,13 @@ def names(text: str) -> list[str]:
 
 
 def path(text: str) -> Path:
-    """A path of the command line with `~` expanded, which shells leave in quotes and after
-    `--flag=`."""
+    """A path with `~` expanded, which shells do not do in quotes and after `--flag=`."""
     return Path(expand(text))
 
 
 def expand(text: str) -> str:
     """The same for what need not be a path: a pattern of files, the name of a model on the Hub."""
-    # Path.expanduser raises for the name of an unknown user; shells leave that as it is, and so
-    # does this.
+    # unlike Path.expanduser, and like a shell, this leaves the name of an unknown user unchanged
     return os.path.expanduser(text)  # noqa: PTH111
 
 
@@ -114,7 +184,7 @@ def positive(text: str) -> int:
 
 
 def layers(text: str) -> str:
-    """Layers in the syntax of `store.format.layers`; which there are says the model."""
+    """Layers in the syntax of `store.format.layers`; only the model knows which exist."""
     try:
         parse_layers(text)
     except SchemaError as error:

@@ -11,29 +11,30 @@ __all__ = ["run_repair", "run_verify"]
 
 
 def run_verify(args: argparse.Namespace) -> int:
-    """Verify; 1 if something is wrong."""
+    """Verify a store; return 1 if it has a problem."""
     with Progress(_share, _gigabytes) as progress:
         report = verify_store(args.store, quick=args.quick, progress=lambda *done: progress(done))
     if args.json:
         print(json.dumps({"store": str(args.store)} | report.to_json(), indent=1))
         return int(bool(report.problems))
-    checked = (
-        "quick: chunks were not read" if args.quick else f"{report.bytes / 1e9:.2f} GB checked"
-    )
-    writer = (
-        "; a writer is at work, what it has not committed was not judged" if report.writer else ""
-    )
-    print(f"{args.store}: {report.headline()} ({report.rows:,} traces, {checked}{writer})")
-    for line in report.all_lines() if args.verbose else report.lines():
+    checked = f"{report.bytes / 1e9:.2f} GB checked"
+    if args.quick:
+        checked = "quick: chunks were not read"
+    remarks = [f"{report.rows:,} traces, {checked}"]
+    if report.writer:
+        remarks.append("a writer is at work, what it has not committed was not judged")
+    print(f"{args.store}: {report.headline()} ({'; '.join(remarks)})")
+    lines = report.all_lines() if args.verbose else report.lines()
+    for line in lines:
         print(line)
     return int(bool(report.problems))
 
 
 def run_repair(args: argparse.Namespace) -> int:
-    """Repair, or tell what that would do; 1 if there is something to do."""
+    """Repair a store, or print the plan and return 1 if there is something to do."""
     with Progress(_share, _gigabytes) as progress:
         plan = plan_repair(args.store, lambda *done: progress(done), args.drop_columns)
-    print("\n".join([f"{args.store}: {plan.headline()}", *plan.lines(args.store)]))
+    print(f"{args.store}: {plan.headline()}", *plan.lines(args.store), sep="\n")
     if not args.yes:
         return int(plan.has_work)
     with Progress(lambda done: done / max(1, plan.report.rows)) as progress:

@@ -21,20 +21,19 @@ __all__ = ["run_extract"]
 
 
 def run_extract(args: argparse.Namespace) -> int:
-    """Ask a model; 1 if a question or a trace was left out."""
+    """Ask a model; return 1 if a question or a trace was left out."""
     from store.sources.questions import read_questions
     from store.write.build import build_store, check_new
 
     check_new(args.store)  # before a model is loaded for nothing
-    questions = read_questions(args.questions)[: args.limit]
     k, n = args.part
-    questions = questions[k - 1 :: n]
+    questions = read_questions(args.questions)[: args.limit][k - 1 :: n]
     if not questions:
-        raise SchemaError(f"{args.questions}: expected questions in this part, found none")
-    source, report = _extract_source(args, questions)
-    import torch
+        raise SchemaError(f"{args.questions}: part {k}/{n} has no question; choose fewer parts")
+    source, report = _load_source(args, questions)
+    from torch import OutOfMemoryError
 
-    there = args.store.exists()
+    is_there = args.store.exists()
 
     def share(n_rows: int) -> float:
         return (n_rows + source.left_out.n) / max(1, len(source))
@@ -43,21 +42,21 @@ def run_extract(args: argparse.Namespace) -> int:
     try:
         with Progress(share) as progress:
             store = build_store(args.store, source, progress, command=args.typed, space=space)
-    except torch.OutOfMemoryError as error:
+    except OutOfMemoryError as error:
         raise SchemaError(
-            f"expected memory for one trace, found too little on {source.model.device}; what is done is kept; free "
-            "memory and repeat the command"
+            f"out of memory: one trace does not fit on {source.model.device}; what is done is "
+            "kept; free memory and repeat the command"
         ) from error
     print(report.summary(args.store, store, source))
-    if there:
+    if is_there:
         print(NOTHING_TO_DO)
     return int(report.skipped.n > 0 or source.left_out.n > 0)
 
 
-def _extract_source(
+def _load_source(
     args: argparse.Namespace, questions: "list[Question]"
 ) -> "tuple[HuggingFaceSource, ExtractReport]":
-    """Load the model; raises SchemaError for arguments that do not fit it or one another."""
+    """Load the model; raise SchemaError for arguments that contradict it or one another."""
     try:
         from store.sources.huggingface import load
         from store.sources.huggingface.prompts import Prompts, check_prompt_template
@@ -68,10 +67,9 @@ def _extract_source(
         if message is None:
             raise
         raise NotFoundError(message) from error
-    template = args.prompt_template or (
-        "{question}" if args.chat_template else r"Question: {question}\nAnswer:"
-    )
-    template = template.replace(r"\n", "\n")
+    default_template = "{question}" if args.chat_template else "Question: {question}\nAnswer:"
+    template = (args.prompt_template or default_template).replace(r"\n", "\n")
+    stop = args.stop.replace(r"\n", "\n") if args.stop else None
     try:
         decoding = Decoding(
             args.num_beams, args.num_samples, args.temperature, args.top_p, args.seed
@@ -90,7 +88,7 @@ def _extract_source(
             batch_size=args.batch_size,
             max_new_tokens=args.max_new_tokens,
             decoding=decoding,
-            stop=(args.stop or "").replace(r"\n", "\n") or None,
+            stop=stop,
             prompt_template=template,
             chat_template=args.chat_template,
             layers=args.layers,

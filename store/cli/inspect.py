@@ -3,7 +3,9 @@
 import argparse
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
+from textwrap import indent
 
 import numpy as np
 import torch
@@ -25,18 +27,16 @@ def run_info(args: argparse.Namespace) -> int:
 
 
 def describe(store: TraceStore) -> dict:
-    """What `info` shows, as JSON."""
-    columns = {
-        name: _describe_column(store, name, column) for name, column in store.schema.stored.items()
-    }
-    unfinished = {"unfinished": command_line(store)} if is_partial(store.path) else {}
-    return unfinished | {
+    """Return what `info` shows, as JSON."""
+    info = {"unfinished": command_line(store)} if is_partial(store.path) else {}
+    columns = store.schema.stored.items()
+    return info | {
         "path": str(store.path),
         "rows": len(store),
         "bytes": _bytes_under(store.path),
         "generation": store.generation,
         "uuid": store.uuid,
-        "columns": columns,
+        "columns": {name: _describe_column(store, name, column) for name, column in columns},
         "provenance": store.provenance,
     }
 
@@ -60,39 +60,39 @@ def _bytes_under(path: Path) -> int:
 
 
 def _info_text(info: dict) -> str:
-    rows = [("column", "dtype", "shape of a row", "items", "on disk", "codec")]
-    for name, c in info["columns"].items():
-        rows.append(
-            (
-                name,
-                c["dtype"],
-                _shape_text(c),
-                f"{c['items']:,}",
-                _size_text(c["bytes"]),
-                c["codec"],
-            )
-        )
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    table = (
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
-    size = f"{count(info['rows'], 'trace')}, {_size_text(info['bytes'])}, generation {info['generation']}"
-    head = f"{info['path']}: {size}"
+    traces = count(info["rows"], "trace")
+    size = _size_text(info["bytes"])
+    lines = [f"{info['path']}: {traces}, {size}, generation {info['generation']}"]
     if "unfinished" in info:
-        head += f"\nunfinished; go on with: {info['unfinished']}"
+        lines.append(f"unfinished; go on with: {info['unfinished']}")
     provenance = [f"{key}: {_one_line(value)}" for key, value in info["provenance"].items()]
-    return "\n".join([head, "", *table, "", "provenance", *(provenance or ["(none)"])])
+    lines += ["", *_table(info["columns"]), "", "provenance", *(provenance or ["(none)"])]
+    return "\n".join(lines)
+
+
+def _table(columns: dict) -> Iterator[str]:
+    """A line for each column, with a head, aligned."""
+    rows = [("column", "dtype", "shape of a row", "items", "on disk", "codec")]
+    for name, column in columns.items():
+        items = f"{column['items']:,}"
+        size = _size_text(column["bytes"])
+        rows.append((name, column["dtype"], _shape_text(column), items, size, column["codec"]))
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    for row in rows:
+        cells = map(str.ljust, row, widths)
+        yield "  ".join(cells).rstrip()
 
 
 def _shape_text(column: dict) -> str:
     if column["dtype"] == "utf8":
         return "text"
-    item = [
-        f"{n} {name}" for n, name in zip(column["item_shape"], column["axis_names"], strict=False)
-    ]
-    parts = [column["axis"], *(item or map(str, column["item_shape"]))]
-    return " x ".join(filter(None, parts)) or "one number"
+    parts = [column["axis"]] if column["axis"] else []
+    if column["axis_names"]:
+        sizes = zip(column["item_shape"], column["axis_names"], strict=True)
+        parts += [f"{n} {name}" for n, name in sizes]
+    else:
+        parts += map(str, column["item_shape"])
+    return " x ".join(parts) or "one number"
 
 
 def _size_text(n_bytes: int) -> str:
@@ -114,20 +114,13 @@ def run_get(args: argparse.Namespace) -> int:
         values = {name: _json_value(trace[name]) for name in names}
         print(json.dumps({"trace_id": trace.id, "row": trace.row} | values))
     else:
-        print(
-            "\n".join(
-                [
-                    f"trace_id: {trace.id}",
-                    f"row: {trace.row}",
-                    *(_value_text(trace, name) for name in names),
-                ]
-            )
-        )
+        texts = [_value_text(trace, name) for name in names]
+        print(f"trace_id: {trace.id}", f"row: {trace.row}", *texts, sep="\n")
     return 0
 
 
 def _json_value(value: np.ndarray | torch.Tensor | str) -> object:
-    """Plain numbers, exact when read back; NaN and infinity as Python's json writes them."""
+    """Plain numbers, exact when read back; json writes NaN and infinity as Python does."""
     return value if isinstance(value, str) else value.tolist()
 
 
@@ -138,8 +131,7 @@ def _value_text(trace: Trace, name: str) -> str:
     if not value.ndim:
         return f"{name}: {value.item()}"
     array = value.float().numpy() if isinstance(value, torch.Tensor) else value
+    dtype = trace.store.schema.columns[name].dtype
     shape = " x ".join(map(str, array.shape))
     text = np.array2string(array, threshold=24, edgeitems=2, precision=4, separator=", ")
-    return f"{name}: {trace.store.schema.columns[name].dtype} {shape}\n    " + text.replace(
-        "\n", "\n    "
-    )
+    return f"{name}: {dtype} {shape}\n{indent(text, '    ')}"

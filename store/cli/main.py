@@ -19,27 +19,32 @@ from store.format.layers import attach_layers
 
 __all__ = ["Terminated", "main"]
 
-# the commands whose first argument is a store to make
+# commands whose argument `store` is a store to make
 MAKING = ("extract", "import", "merge", "subset")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit status."""
+def main(argv: Sequence[str] | None = None, program: str = "python -m store") -> int:
+    """Run one command; return its exit status.
+
+    `program` is how the user calls it: messages and the command recorded in a store begin with it.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # names of files may be anything
+            stream.reconfigure(errors="backslashreplace")  # names of files may be any bytes
     typed = sys.argv[1:] if argv is None else list(argv)
-    args = build_parser().parse_args(attach_layers(typed))
-    args.typed = shlex.join(["python", "-m", "store", *typed])
+    args = build_parser(program).parse_args(attach_layers(typed))
+    args.typed = f"{program} {shlex.join(typed)}"
+    args.program = program
     try:
         _check_finished(args)
-        status = _run(args)
+        module, _, function = args.run.partition(":")
+        status = getattr(import_module(f"store.cli.{module}"), function)(args)
         print(end="", flush=True)
     except StoreError as error:
         _complain(args, str(error), error)
         return 2
     except OSError as error:
-        # what is buffered has nowhere to go
+        # what is still buffered cannot be written
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):  # the reader of our output has left, e.g. `| head`
             return 0
@@ -52,33 +57,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _run(args: argparse.Namespace) -> int:
-    """Import what the command needs, and do it."""
-    module, _, function = args.run.partition(":")
-    return getattr(import_module(f"store.cli.{module}"), function)(args)
-
-
 class Terminated(KeyboardInterrupt):
-    """The process was asked to end, by the signal of that number: a job's time is up, or its node
-    goes down."""
+    """The process was asked to end by the signal of this number, e.g. as a job's time is up."""
 
 
 def _complain(args: argparse.Namespace, text: str, error: BaseException) -> None:
-    """One line on stderr: what is wrong, and what the error's notes say of a build that it
-    stopped."""
+    """Print one line: what is wrong, and the error's notes on a build that it stopped."""
     line = "; ".join([text, *getattr(error, "__notes__", ())])
-    print(f"python -m store {args.command}: {line}", file=sys.stderr)
+    print(f"{args.program} {args.command}: {line}", file=sys.stderr)
 
 
 def _check_finished(args: argparse.Namespace) -> None:
-    """Raise IncompleteError where a store is to be read that a build has not finished."""
-    # which takes torch: what was typed is known to be good by now
+    """Raise IncompleteError if a store to read is one that a build has not finished."""
+    # imports torch, which takes seconds: not before the arguments are known to be good
     from store.write.build import unfinished
 
-    read = [getattr(args, "source", None), *getattr(args, "sources", ())]
+    places = [getattr(args, "source", None), *getattr(args, "sources", ())]
     if args.command not in MAKING:
-        read.append(getattr(args, "store", None))
-    for place in read:
-        found = unfinished(place) if isinstance(place, Path) else None
-        if found:
-            raise IncompleteError(found)
+        places.append(args.store)
+    for place in places:
+        # the sources of an import are texts: files and patterns
+        message = unfinished(place) if isinstance(place, Path) else None
+        if message is not None:
+            raise IncompleteError(message)

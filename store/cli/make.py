@@ -1,4 +1,4 @@
-"""`python -m store import`, `merge` and `subset`: stores made of files, and of stores."""
+"""`python -m store import`, `merge` and `subset`: stores made from files and from stores."""
 
 import argparse
 import hashlib
@@ -23,11 +23,11 @@ from store.write.space import SpaceCheck, bytes_of_rows, bytes_under, check_spac
 
 __all__ = ["run_import", "run_merge", "run_subset"]
 
-LOOK_AFTER = 32  # rows of an import, to see whether its disk can hold all of them
+LOOK_AFTER = 32  # rows of an import after which the space for all of them is estimated
 
 
 def run_import(args: argparse.Namespace) -> int:
-    """Import; 1 if something was left out."""
+    """Import traces; return 1 if some were left out."""
     files = find_files(args.sources)
     scores = label.read_given_scores(args)
     if scores is not None:
@@ -44,7 +44,7 @@ def run_import(args: argparse.Namespace) -> int:
         max_bytes=int(args.max_file_gb * 1e9),
     )
     report = source.report
-    there = args.store.exists()
+    is_there = args.store.exists()
 
     def share(n_rows: int) -> float:
         return report.bytes_done / max(1, report.bytes_all)
@@ -55,52 +55,52 @@ def run_import(args: argparse.Namespace) -> int:
     print(report.summary(args.store))
     if scores is not None:
         print("\n".join(label.outcome_lines(TraceStore.open(args.store))))
-    if there:
+    if is_there:
         print(NOTHING_TO_DO)
     return int(not report.whole)
 
 
 def run_merge(args: argparse.Namespace) -> int:
-    """Merge."""
+    """Make one store of several."""
     # a copy would hide what is damaged
     stores = [TraceStore.open(path, check=True) for path in args.sources]
     n_rows = sum(map(len, stores))
-    there = args.store.exists()
-    if not there:
-        needed = sum(bytes_under(store.path) for store in stores) - bytes_under(
-            partial_path(args.store)
-        )
-        check_space(args.store, needed, ignore=args.ignore_space)
+    is_there = args.store.exists()
+    if not is_there:
+        needed = sum(bytes_under(store.path) for store in stores)
+        present = bytes_under(partial_path(args.store))
+        check_space(args.store, needed - present, ignore=args.ignore_space)
     with Progress(lambda done: done / max(1, n_rows)) as progress:
-        made = merge_stores(args.store, stores, progress, mixed=args.mixed, command=args.typed)
-    print(f"{args.store}: {count(len(made), 'trace')} of {count(len(stores), 'store')}")
-    if there:
+        store = merge_stores(args.store, stores, progress, mixed=args.mixed, command=args.typed)
+    print(f"{args.store}: {count(len(store), 'trace')} of {count(len(stores), 'store')}")
+    if is_there:
         print(NOTHING_TO_DO)
     return 0
 
 
 def run_subset(args: argparse.Namespace) -> int:
-    """Choose traces."""
+    """Make a store of some traces of another."""
     store = TraceStore.open(args.source, check=True)  # a copy would hide what is damaged
+    chosen: dict[str, object]
     if args.ids:
-        rows, chosen = rows_of_ids(store, read_ids(args.ids)), {"by": "ids"}
+        rows = rows_of_ids(store, read_ids(args.ids))
+        chosen = {"by": "ids"}
     elif args.questions:
-        rows, chosen = rows_of_questions(store, read_ids(args.questions)), {"by": "questions"}
+        rows = rows_of_questions(store, read_ids(args.questions))
+        chosen = {"by": "questions"}
     else:
-        rows, chosen = (
-            rows_of_side(store, args.split, args.seed),
-            {"by": "split", "side": args.split, "seed": args.seed},
-        )
+        rows = rows_of_side(store, args.split, args.seed)
+        chosen = {"by": "split", "side": args.split, "seed": args.seed}
     digest = hashlib.sha256(repr(rows).encode()).hexdigest()
     chosen |= {"rows": len(rows), "rows_sha256": digest}
     source = CopySource([(store, rows)], subset_provenance(store, chosen))
-    there = args.store.exists()
-    if not there:
+    is_there = args.store.exists()
+    if not is_there:
         needed = bytes_of_rows(store, rows) - bytes_under(partial_path(args.store))
         check_space(args.store, needed, ignore=args.ignore_space)
     with Progress(lambda done: done / max(1, len(rows))) as progress:
         build_store(args.store, source, progress, command=args.typed)
     print(f"{args.store}: {len(rows):,} of {count(len(store), 'trace')}")
-    if there:
+    if is_there:
         print(NOTHING_TO_DO)
     return 0

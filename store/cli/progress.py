@@ -1,33 +1,42 @@
-"""How far a long command is: a line that changes on a terminal, a line a minute in a log."""
+"""How far a long command is: one changing line on a terminal, a line a minute in a log."""
 
 import sys
 import time
-from collections.abc import Callable
-from typing import Any, TextIO
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TextIO
 
 __all__ = ["Progress"]
 
-TERMINAL_S = 0.2  # between two changes of the line
-LOG_S = 60.0  # between two lines
+TERMINAL_S = 0.2  # between two changes of the line on a terminal
+LOG_S = 60.0  # between two lines of a log
+
+
+class _Sample(NamedTuple):
+    """How far the work was at a time."""
+
+    time_s: float
+    share: float
+    amount: float
 
 
 class Progress:
-    """Lines on stderr: how far, how long still.
+    """Lines on stderr: how much is done, and how long the rest takes.
 
-    On a terminal it is one line, which changes a few times a second and is cleared in the end.
-    Without one (nohup, a batch job's log) a line is printed each minute, the first after a minute,
-    with the speed: that of this process alone, whatever a run before it has done.
+    On a terminal it is one line, which changes a few times a second and is cleared at the end.
+    Otherwise (nohup, the log of a batch job) a line is printed each minute, the first after a
+    minute, with the speed: that of this process alone, without what an earlier run did.
 
     Parameters
     ----------
     share
-        What is done -> how much of the work that is, 0 to 1.
+        Maps what is done to the share of the work that it is, 0 to 1.
     text
-        What is done -> how to call it. It is a number of traces, or `(bytes done, bytes in all)`.
+        Maps what is done to its description. What is done is a number of traces, or
+        `(bytes done, bytes in all)`.
     stream
         Where to write; stderr if None.
     clock
-        Gives seconds.
+        Returns seconds.
     """
 
     def __init__(
@@ -38,55 +47,50 @@ class Progress:
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.share, self.text = share, text
+        self.share = share
+        self.text = text
         self._stream = sys.stderr if stream is None else stream
         self._clock = clock
         self._interactive = self._stream.isatty()
-        self._shown = clock()
-        self._changed = False
-        # seconds, share, amount: when the first was done
-        self._first: tuple[float, float, float] | None = None
+        self._shown_s = clock()
+        self._has_line = False
+        self._first: _Sample | None = None
 
     def __call__(self, done: Any) -> None:
-        """Show it, if it is time."""
-        now = self._clock()
+        """Show what is done, unless a line was shown a moment ago."""
+        now_s = self._clock()
         if self._first is None:
-            self._first = now, self.share(done), _amount(done)[0]
-        if now - self._shown < (TERMINAL_S if self._interactive else LOG_S):
+            amount, _ = _amount(done)
+            self._first = _Sample(now_s, self.share(done), amount)
+        interval_s = TERMINAL_S if self._interactive else LOG_S
+        if now_s - self._shown_s < interval_s:
             return
-        self._shown = now
+        self._shown_s = now_s
+        line = ", ".join([self.text(done), *self._rates(done, now_s, self._first)])
         if self._interactive:
-            line = ", ".join([self.text(done), *self._how_far(done, now)])
-            self._changed = True
+            self._has_line = True
             print(f"\r\033[K{line}", end="", file=self._stream, flush=True)
         else:
-            line = ", ".join([self.text(done), *self._speed(done, now), *self._how_far(done, now)])
             print(line, file=self._stream, flush=True)
 
-    def _how_far(self, done: Any, now: float) -> list[str]:
-        """Per cent, and the time that is left."""
-        began, first_share, _ = self._first
-        share = self.share(done)
-        gained = share - first_share
-        if gained <= 0:
-            return [f"{share:.0%}"]
-        left_s = (now - began) * (1 - share) / gained
-        return [f"{share:.0%}", f"{_clock(left_s)} left"]
-
-    def _speed(self, done: Any, now: float) -> list[str]:
-        """Traces or megabytes a second since the first that this process did."""
-        began, _, first_amount = self._first
+    def _rates(self, done: Any, now_s: float, first: _Sample) -> Iterator[str]:
+        """The speed (in a log), the percentage, and the time left."""
+        seconds = now_s - first.time_s
         amount, unit = _amount(done)
-        if now <= began or amount <= first_amount:
-            return []
-        return [f"{(amount - first_amount) / (now - began):,.1f} {unit}/s"]
+        if not self._interactive and seconds > 0 and amount > first.amount:
+            yield f"{(amount - first.amount) / seconds:,.1f} {unit}/s"
+        share = self.share(done)
+        yield f"{share:.0%}"
+        if share > first.share:
+            left_s = seconds * (1 - share) / (share - first.share)
+            yield f"{_clock_text(left_s)} left"
 
     def __enter__(self) -> "Progress":
         return self
 
     def __exit__(self, *_: object) -> None:
         """Clear the line."""
-        if self._changed:
+        if self._has_line:
             print("\r\033[K", end="", file=self._stream, flush=True)
 
 
@@ -97,6 +101,6 @@ def _amount(done: Any) -> tuple[float, str]:
     return float(done), "traces"
 
 
-def _clock(seconds: float) -> str:
+def _clock_text(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"

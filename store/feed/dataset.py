@@ -1,17 +1,14 @@
 """A map-style dataset over a store, for torch's own DataLoader.
 
 Works with every start method of worker processes: it pickles as the store's path, and workers share
-the page cache. The DataLoader's default collate function gives packed batches, with no argument of
-ours.
+the page cache. The DataLoader's default collate function gives packed batches.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from torch.utils.data import Dataset, get_worker_info
-
-# torch's documented place to extend it
-from torch.utils.data._utils.collate import default_collate_fn_map
+from torch.utils.data._utils.collate import default_collate_fn_map  # documented as extensible
 
 from store.feed.worker_memory import worker_arena
 from store.read.array import Destination
@@ -39,7 +36,8 @@ class TraceDataset(Dataset):
     Examples
     --------
     >>> dataset = TraceDataset("traces.zarr", ["tokens", "label"])  # doctest: +SKIP
-    >>> DataLoader(dataset, 32, sampler=GlobalShuffleSampler(dataset), num_workers=2)  # doctest: +SKIP
+    >>> sampler = GlobalShuffleSampler(dataset)  # doctest: +SKIP
+    >>> DataLoader(dataset, 32, sampler=sampler, num_workers=2)  # doctest: +SKIP
     """
 
     def __init__(
@@ -62,15 +60,12 @@ class TraceDataset(Dataset):
     def __getitems__(self, rows: Sequence[int]) -> Batch:
         """Rows as one packed batch, in the order given."""
         arena = worker_arena() if get_worker_info() else None
-        return self.store.read_batch(
-            self._plan,
-            self.store.check_rows(rows),
-            into=arena and Destination(arena.empty, only=True),
-        )
+        into = None if arena is None else Destination(arena.empty, only=True)
+        return self.store.read_batch(self._plan, self.store.check_rows(rows), into=into)
 
 
 def collate(rows: Batch | Sequence[Row], *, collate_fn_map: dict | None = None) -> Batch:
-    """Pack rows into a batch; one that came packed from `__getitems__` passes as it is."""
+    """Pack rows into a batch; a batch of `__getitems__` is returned unchanged."""
     return rows if isinstance(rows, Batch) else Batch.from_rows(rows)
 
 

@@ -1,8 +1,8 @@
 """`TraceLoader`: packed batches of a store in a known order, read ahead by threads.
 
-The order is that of `order.py`; threads only change when a batch is read, never which or in what
-order it is delivered. The position counts rows delivered, so a loader resumes exactly, with any
-other batch size, number of threads or ranks.
+The order is that of `order.py`; threads change when a batch is read, never which rows it holds nor
+the order of delivery. The position counts rows delivered, so a loader resumes exactly, with any
+batch size, number of threads or ranks.
 """
 
 import hashlib
@@ -15,12 +15,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from store.feed.order import Batches, EpochOrder, n_batches, rank_positions
-from store.feed.prefetch import Readahead, VisitTimes, row_bytes
+from store.feed.prefetch import Readahead, row_bytes
+from store.feed.visit_times import VisitTimes
 from store.format.values import is_integer
 from store.read.array import Destination
 from store.read.batch import Batch
@@ -30,7 +32,7 @@ from store.read.store import TraceStore
 __all__ = ["TraceLoader"]
 
 PREFETCH_FACTOR = 2  # batches read ahead for each thread
-# beyond it the cache goes by least recent use: 16 bytes a row are too much
+# with more rows the cache evicts the least recently used: 16 bytes a row would be too much
 MAX_TIMED_ROWS = 10_000_000
 MAX_EPOCH = 2**29  # visits are counted over all epochs, exactly in float64
 
@@ -39,7 +41,7 @@ class TraceLoader:
     """Iterate over packed batches, one epoch an iteration.
 
     A completed iteration moves on to the next epoch, so that a plain loop never repeats an order;
-    `set_epoch` chooses one.
+    `set_epoch` chooses the epoch.
 
     Parameters
     ----------
@@ -50,28 +52,26 @@ class TraceLoader:
     batch_size
         Rows a batch; the last one may be smaller unless `drop_last`.
     shuffle
-        Visit the rows in a global random order, another one each epoch; else in the order of
+        Visit the rows in a global random order, different in each epoch; else in the order of
         `rows`.
     seed
         Same seed, same orders.
     rows
-        Row numbers to visit, e.g. a split; all rows if None.
+        Row numbers to visit, for example of a split; all rows if None.
     num_workers
-        Threads that read ahead; 0 reads a batch when it is asked for, with all cores if it is
-        large.
+        Threads that read ahead; 0 reads each batch on demand, with all cores if it is large.
     drop_last
         Leave out a last batch that is not full.
     select
         Slices of item axes, see `TraceStore.read`.
     cache_bytes
-        Decoded chunks of compressed columns to keep; see `TraceStore.open`.
-        `loader.store.cache.stats` counts.
+        Decoded chunks of compressed columns to keep, see `TraceStore.open`;
+        `loader.store.cache.stats` counts hits and misses.
     prefetch_bytes
         How far ahead of the batches the kernel is asked for data that is not in memory, and how
-        much threads read ahead; 0 asks for nothing.
+        much the threads read ahead; 0 asks for nothing.
     pin_memory
-        Read into page-locked memory, for copies to a GPU that do not wait; without CUDA this
-        changes nothing.
+        Read into page-locked memory, for asynchronous copies to a GPU; no effect without CUDA.
     rank, world_size
         This process and how many there are; each delivers its share of the one global order.
     """
@@ -105,17 +105,19 @@ class TraceLoader:
         self.store = TraceStore.open(store, cache_bytes)
         self.prefetch_bytes = prefetch_bytes
         self.pin_memory = pin_memory and torch.cuda.is_available()
-        self.batch_size, self.shuffle, self.seed, self.drop_last = (
-            batch_size,
-            shuffle,
-            seed,
-            drop_last,
-        )
-        self.num_workers, self.rank, self.world_size = num_workers, rank, world_size
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.seed = seed
+        self.drop_last = drop_last
+        self.num_workers = num_workers
+        self.rank = rank
+        self.world_size = world_size
         self._rows = None if rows is None else self.store.check_rows(rows)
         self._n = len(self.store) if self._rows is None else len(self._rows)
-        self.epoch, self._start = 0, 0  # where the next iteration begins
-        # epoch, and its rows delivered on all ranks together: what a state tells
+        # where the next iteration begins, and what a state records: the epoch, and the rows of it
+        # that all ranks together have delivered
+        self.epoch = 0
+        self._start = 0
         self._delivered = (0, 0)
         rank_positions(self._n, 0, rank, world_size)  # refuses a rank that is out of range
         self._plan = self.store.plan(columns, select)  # a wrong name fails here, not in a thread
@@ -129,42 +131,42 @@ class TraceLoader:
         return n_batches(n_rows, self.batch_size, self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration; choosing the one of a loaded state keeps its
-        position."""
+        """Choose the epoch of the next iteration; that of a loaded state keeps its position."""
         if not is_integer(epoch) or not 0 <= epoch <= MAX_EPOCH:
             raise ValueError(f"epoch: expected an integer from 0 to {MAX_EPOCH}, found {epoch!r}")
         if epoch != self.epoch:
-            self.epoch, self._start, self._delivered = epoch, 0, (epoch, 0)
+            self._move_to(epoch, 0)
+
+    def _move_to(self, epoch: int, position: int) -> None:
+        self.epoch = epoch
+        self._start = position
+        self._delivered = (epoch, position)
 
     def state_dict(self) -> dict[str, int | str]:
-        """Where this loader is, for `load_state_dict`; JSON-able. The same on all ranks after the
-        same step."""
+        """Return the position for `load_state_dict`: JSON, equal on all ranks after a step."""
         epoch, position = self._delivered
         return {"epoch": epoch, "position": position} | self._identity()
 
-    def load_state_dict(self, state: dict[str, int | str]) -> None:
-        """Go on where another loader was: the next iteration begins behind the rows that one
-        delivered.
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where another loader was: after the rows that it delivered.
 
         Batch size, threads and ranks may differ; store, rows, seed and shuffle may not.
         """
-        for key, value in self._identity().items():
-            if state.get(key) != value:
-                raise ValueError(f"state_dict: expected {key} {value!r}, found {state.get(key)!r}")
+        for key, expected in self._identity().items():
+            if state.get(key) != expected:
+                found = state.get(key)
+                raise ValueError(f"state_dict: expected {key} {expected!r}, found {found!r}")
         for key, most in (("position", self._n), ("epoch", MAX_EPOCH)):
-            if not is_integer(state.get(key)) or not 0 <= state[key] <= most:
-                raise ValueError(
-                    f"state_dict: expected {key} from 0 to {most}, found {state.get(key)!r}"
-                )
-        self.epoch, self._start = self._delivered = state["epoch"], state["position"]
+            value: Any = state.get(key)
+            if not is_integer(value) or not 0 <= value <= most:
+                raise ValueError(f"state_dict: expected {key} from 0 to {most}, found {value!r}")
+        self._move_to(state["epoch"], state["position"])
 
     def _identity(self) -> dict[str, int | str]:
         """What must be equal for two loaders to visit the same global order."""
-        rows = (
-            "all"
-            if self._rows is None
-            else hashlib.blake2b(self._rows.tobytes(), digest_size=8).hexdigest()
-        )
+        rows = "all"
+        if self._rows is not None:
+            rows = hashlib.blake2b(self._rows.tobytes(), digest_size=8).hexdigest()
         return {
             "store": self.store.uuid,
             "n_rows": self._n,
@@ -180,26 +182,30 @@ class TraceLoader:
         return Batches(order, positions, self.batch_size, self.drop_last, self._rows)
 
     def _visit_times(self, batches: Batches) -> VisitTimes | None:
-        """What the cache needs to know; nothing without compressed columns, or where it would cost
-        too much memory."""
-        if len(self.store) > MAX_TIMED_ROWS or not any(
-            part.column.codec for part in self._plan.parts
-        ):
+        """The schedule of the cache; None if it has no use or would cost too much memory."""
+        has_compressed = any(part.column.codec for part in self._plan.parts)
+        if not has_compressed or len(self.store) > MAX_TIMED_ROWS:
             return None
-        now, after = batches.visits(), self._batches(self.epoch + 1, 0).visits()
+        now = batches.visits()
+        after = self._batches(self.epoch + 1, 0).visits()
         end = (self.epoch + 1) * len(after)
         return VisitTimes([(end - len(now), now), (end, after)], len(self.store))
 
     def __iter__(self) -> Iterator[Batch]:
-        epoch, start, self._start = self.epoch, self._start, 0
+        epoch = self.epoch
+        start = self._start
+        self._start = 0
         self._delivered = (epoch, start)
         batches = self._batches(epoch, start)
         n_steps = self._n_batches(start, rank=0)  # no rank has more
-        for i, batch in enumerate(self._read_ahead(batches, self._visit_times(batches))):
-            done = (i + 1) * self.batch_size * self.world_size
-            self._delivered = (epoch, start + done) if i + 1 < n_steps else (epoch + 1, 0)
-            # also for those who take the last batch and do not ask for another
-            if i + 1 == len(batches):
+        rows_per_step = self.batch_size * self.world_size
+        times = self._visit_times(batches)
+        for done, batch in enumerate(self._read_ahead(batches, times), start=1):
+            if done < n_steps:
+                self._delivered = (epoch, start + done * rows_per_step)
+            else:
+                self._delivered = (epoch + 1, 0)
+            if done == len(batches):  # before the last batch is out: more may never be asked for
                 self.epoch += 1
             yield batch
         if not len(batches):
@@ -207,56 +213,52 @@ class TraceLoader:
         self._delivered = (self.epoch, 0)
 
     def _read_ahead(self, batches: Batches, times: VisitTimes | None) -> Iterator[Batch]:
-        """The batches in order, a bounded number of them read ahead; stops cleanly when
-        abandoned."""
+        """Yield the batches in order, a bounded number read ahead; stop cleanly when abandoned."""
         readahead = Readahead(self.store, self._plan, batches, self.prefetch_bytes)
         pool = ThreadPoolExecutor(self.num_workers or n_cores(), thread_name_prefix="store-loader")
         into = self._destination(pool)
 
         def read(i: int) -> Batch:
             readahead.wait(i)
-            next_use = times and times.after(i * self.batch_size)
+            next_use = None if times is None else times.after(i * self.batch_size)
             batch = self.store.read_batch(self._plan, batches[i], next_use, into)
-            # offsets; what lies there already stays
+            # copies offsets alone: the values are in page-locked memory already
             return batch.pin_memory() if self.pin_memory else batch
 
         ahead: deque[Future[Batch]] = deque()
-        # Not in `finally` alone: a generator in hand when the interpreter ends is closed too late
-        # to stop threads.
-        stops = (
-            weakref.finalize(ahead, pool.shutdown, cancel_futures=True),
-            weakref.finalize(ahead, readahead.close),
-        )
+        # Not in `finally` alone: a generator that lives until the interpreter ends is closed too
+        # late to stop threads.
+        stop_pool = weakref.finalize(ahead, pool.shutdown, cancel_futures=True)
+        stop_readahead = weakref.finalize(ahead, readahead.close)
         n_ahead = self._n_ahead()
         try:
             for i in range(len(batches)):
-                while len(ahead) < min(n_ahead, len(batches) - i):
-                    readahead.before(i + len(ahead))
-                    ahead.append(pool.submit(read, i + len(ahead)))
-                readahead.before(i)
+                for later in range(i + len(ahead), min(i + n_ahead, len(batches))):
+                    readahead.advance(later)
+                    ahead.append(pool.submit(read, later))
+                readahead.advance(i)
                 yield ahead.popleft().result() if ahead else read(i)
         finally:
-            for stop in stops:
-                stop()
+            stop_pool()
+            stop_readahead()
 
     def _destination(self, pool: ThreadPoolExecutor) -> Destination:
-        """Where to read: into recycled or page-locked memory; without workers the cores share one
-        batch's work."""
+        """Where to read: into recycled or page-locked memory.
+
+        Without workers, the cores share the work of one batch.
+        """
         into = Destination(_pinned, only=True) if self.pin_memory else self.store.recycled()
         return into if self.num_workers else into._replace(share=partial(_share, pool, n_cores()))
 
     def _n_ahead(self) -> int:
-        """Batches in the hands of threads: two each, fewer if they are large, at least one each."""
+        """Batches read ahead: two for each thread, or fewer large ones, but one for each."""
         batch_bytes = max(1.0, row_bytes(self.store, self._plan) * self.batch_size)
-        return max(
-            self.num_workers,
-            min(PREFETCH_FACTOR * self.num_workers, int(self.prefetch_bytes / batch_bytes)),
-        )
+        in_budget = int(self.prefetch_bytes / batch_bytes)
+        return max(self.num_workers, min(PREFETCH_FACTOR * self.num_workers, in_budget))
 
 
 def n_cores() -> int:
-    """Cores to read with: those that this process may use, at most 4, which are enough for any
-    memory."""
+    """Cores to read with: those of this process, at most 4, which saturate any memory."""
     return min(4, len(os.sched_getaffinity(0)))
 
 
@@ -264,13 +266,13 @@ def _share(pool: ThreadPoolExecutor, n: int, work: Callable[[list], None], items
     """Do the work in `n` threads of a pool, and wait for them."""
     # neighbours stay together: they may share a chunk
     cuts = [len(items) * i // n for i in range(n + 1)]
-    for future in [pool.submit(work, items[a:b]) for a, b in pairwise(cuts)]:
+    futures = [pool.submit(work, items[a:b]) for a, b in pairwise(cuts)]
+    for future in futures:
         future.result()
 
 
 def _pinned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Page-locked memory; torch's allocator recycles it, and waits for copies under way."""
+    """Page-locked memory; torch's allocator recycles it, and waits for pending copies."""
     n_bytes = math.prod(shape) * dtype.itemsize
-    return (
-        torch.empty(n_bytes, dtype=torch.uint8, pin_memory=True).numpy().view(dtype).reshape(shape)
-    )
+    memory = torch.empty(n_bytes, dtype=torch.uint8, pin_memory=True)
+    return memory.numpy().view(dtype).reshape(shape)

@@ -1,14 +1,14 @@
 """Memory that a worker process fills and its parent uses: batches cross without being copied.
 
 torch moves a tensor between processes through fresh shared memory: one more copy, and a page fault
-for every 4 KiB on both sides. Here each worker has one anonymous file, its arena, that both
+for every 4 KiB in both processes. Here each worker has one anonymous file, its arena, that both
 processes map. The worker reads rows straight into a block of it and sends the place instead of the
-bytes. A block is used again when the worker's and the parent's last tensors over it are both gone.
-The file has no name and needs no /dev/shm.
+bytes. A block is reused when the last tensors over it are gone from the worker and the parent. The
+file has no name and needs no /dev/shm.
 
-Only what multiprocessing sends is treated so; plain pickling and copying of a batch copy its bytes.
-A process that the parent forks sees its batches only as long as the parent holds them: copy there
-what shall last.
+Only multiprocessing's own transport is replaced: plain pickling and copying of a batch copy its
+bytes. A process that the parent forks sees a batch only while the parent holds it: copy there what
+must last.
 """
 
 import ctypes
@@ -34,13 +34,13 @@ from store.read.mapped_file import HUGE_PAGE, SMALL_BYTES, block_bytes
 
 __all__ = ["worker_arena"]
 
-ARENA_BYTES = 1 << 40  # addresses; memory is used where something was written
+ARENA_BYTES = 1 << 40  # of addresses; memory is used only where something was written
 MAX_BLOCKS = 1 << 16
 MAX_IDLE_BYTES = 128 * 1024 * 1024
 
 
 class ArenaKey(NamedTuple):
-    """A worker's process, its file's descriptor there, and a number that no other arena has."""
+    """A worker's process, the descriptor of its file there, and a number unique to the arena."""
 
     pid: int
     fd: int
@@ -58,7 +58,7 @@ class Place(NamedTuple):
 
 
 class Inline(NamedTuple):
-    """A small tensor, sent as it is: cheaper than any memory that is shared."""
+    """A small tensor, sent by value: cheaper than any shared memory."""
 
     data: bytearray
     shape: tuple[int, ...]
@@ -67,8 +67,7 @@ class Inline(NamedTuple):
 
 @dataclass
 class Block:
-    """A range of an arena; `n_bytes` are whole pages. A trimmed one has no memory until it is
-    written again."""
+    """A range of an arena, of whole pages; once trimmed it has no memory until it is written."""
 
     number: int
     n_bytes: int
@@ -76,10 +75,10 @@ class Block:
 
 
 class WorkerArena:
-    """The worker's side: gives out blocks, and takes again those that nobody holds.
+    """The arena in its worker: hands out blocks, and reuses those that neither process holds.
 
-    The file begins with a byte for each block: whether the parent holds it. Who of the worker holds
-    it is known here.
+    The file begins with one byte a block: whether the parent holds it. What the worker itself holds
+    is recorded in this object.
 
     Raises
     ------
@@ -100,7 +99,7 @@ class WorkerArena:
         self.sent = np.frombuffer(self.memory, np.uint8, MAX_BLOCKS)
         self._held: set[int] = set()  # numbers of blocks under arrays of this process
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        self._blocks: dict[int, Block] = {}  # by offset; the latest used is last
+        self._blocks: dict[int, Block] = {}  # by offset, the least recently used first
         self._end = HUGE_PAGE
         Finalize(self, self._trim, (0,), exitpriority=0)
 
@@ -116,47 +115,52 @@ class WorkerArena:
 
     def _take(self, n_bytes: int) -> int | None:
         """Offset of a free block of fitting size, or of a new one; None if there is no room."""
-        fits = (
-            at
-            for at in reversed(self._blocks)
-            if n_bytes <= self._blocks[at].n_bytes <= 2 * n_bytes
-        )
-        offset = next((at for at in fits if self._is_free(self._blocks[at])), None)
-        if offset is not None:
-            block = self._blocks.pop(offset)
-        else:
-            self._trim(MAX_IDLE_BYTES)
-            if len(self._blocks) == MAX_BLOCKS or self._end + n_bytes > ARENA_BYTES:
-                return None
-            offset, block = self._end, Block(len(self._blocks), n_bytes)
-            self._end += -(-n_bytes // HUGE_PAGE) * HUGE_PAGE
+        offset = self._find_free(n_bytes)
+        if offset is None:
+            offset = self._add_block(n_bytes)
+        if offset is None:
+            return None
+        block = self._blocks.pop(offset)
+        self._blocks[offset] = block  # as the most recently used
         block.is_trimmed = False
-        self._blocks[offset] = block
         self._held.add(block.number)
+        return offset
+
+    def _find_free(self, n_bytes: int) -> int | None:
+        for offset, block in reversed(self._blocks.items()):
+            if n_bytes <= block.n_bytes <= 2 * n_bytes and self._is_free(block):
+                return offset
+        return None
+
+    def _add_block(self, n_bytes: int) -> int | None:
+        self._trim(MAX_IDLE_BYTES)
+        offset = self._end
+        if len(self._blocks) == MAX_BLOCKS or offset + n_bytes > ARENA_BYTES:
+            return None
+        self._blocks[offset] = Block(len(self._blocks), n_bytes)
+        self._end += _round_up(n_bytes, HUGE_PAGE)
         return offset
 
     def _is_free(self, block: Block) -> bool:
         return block.number not in self._held and not self.sent[block.number]
 
     def _trim(self, max_idle_bytes: int) -> None:
-        """Return the memory of free blocks beyond a number of bytes, those not used for longest
-        first."""
+        """Return the memory of free blocks, the least recently used first, down to a limit."""
         idle = [
-            (at, block)
-            for at, block in self._blocks.items()
+            (offset, block)
+            for offset, block in self._blocks.items()
             if not block.is_trimmed and self._is_free(block)
         ]
         n_bytes = sum(block.n_bytes for _, block in idle)
-        for at, block in idle:
+        for offset, block in idle:
             if n_bytes <= max_idle_bytes:
                 break
-            self.memory.madvise(mmap.MADV_REMOVE, at, block.n_bytes)
+            self.memory.madvise(mmap.MADV_REMOVE, offset, block.n_bytes)
             block.is_trimmed = True
             n_bytes -= block.n_bytes
 
     def send(self, tensor: Tensor) -> Place | None:
-        """Share a block with the parent: the place of a tensor that begins one, or None if this
-        tensor does not."""
+        """Share the block that a tensor begins: its place; None if the tensor begins none."""
         offset = tensor.data_ptr() - self._address
         block = self._blocks.get(offset)
         if block is None or self.sent[block.number] or not tensor.is_contiguous():
@@ -166,11 +170,12 @@ class WorkerArena:
 
 
 class AttachedArena:
-    """The parent's side: the same file, mapped until its worker has ended and no tensor is left
-    over it."""
+    """A worker's arena in its parent: mapped until the worker has ended and no tensor is left."""
 
     def __init__(self, key: ArenaKey) -> None:
-        self.key, self.pid, self.n_tensors = key, os.getpid(), 0
+        self.key = key
+        self.pid = os.getpid()
+        self.n_tensors = 0
         fd = os.open(f"/proc/{key.pid}/fd/{key.fd}", os.O_RDWR | os.O_CLOEXEC)
         try:
             self.memory = mmap.mmap(fd, ARENA_BYTES)
@@ -181,11 +186,11 @@ class AttachedArena:
         weakref.finalize(self, os.close, self._worker).atexit = False
 
     def has_ended(self) -> bool:
-        """Whether the worker has, so that nobody uses its blocks again."""
+        """Whether the worker has ended, after which its blocks are not reused."""
         return bool(select.select([self._worker], [], [], 0)[0])
 
     def tensor(self, place: Place) -> Tensor:
-        """The tensor in a place; its block goes back when the last that looks at it is gone."""
+        """The tensor in a place; its block is released with the last tensor over it."""
         n_bytes = math.prod(place.shape) * place.dtype.itemsize
         array = np.ndarray((n_bytes,), np.uint8, self.memory, place.offset)
         weakref.finalize(array, self._release, place.block, place.offset, n_bytes).atexit = False
@@ -193,34 +198,36 @@ class AttachedArena:
         return torch.from_numpy(array).view(place.dtype).view(place.shape)
 
     def _release(self, block: int, offset: int, n_bytes: int) -> None:
-        # a forked child lets go of what it inherited; the parent still holds it
-        if os.getpid() != self.pid:
+        if os.getpid() != self.pid:  # a forked child drops its copies; the parent still holds its
             return
         self.n_tensors -= 1
         if self.has_ended():
-            self.memory.madvise(
-                mmap.MADV_REMOVE, offset, -(-n_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
-            )
+            self.memory.madvise(mmap.MADV_REMOVE, offset, _round_up(n_bytes, mmap.PAGESIZE))
             if not self.n_tensors:
                 _attached.pop(self.key, None)
         self.sent[block] = 0
 
 
-_own: dict[int, WorkerArena | None] = {}  # by process; one inherited by fork is not ours
+def _round_up(n_bytes: int, unit: int) -> int:
+    return -(-n_bytes // unit) * unit
+
+
+_own: dict[int, WorkerArena | None] = {}  # by process id: one inherited by fork is not ours
 _attached: dict[ArenaKey, AttachedArena] = {}
 
 
 def worker_arena() -> WorkerArena | None:
-    """This worker process's arena, made when first asked for; None where it cannot be had."""
-    if os.getpid() not in _own:
+    """Return this process's arena, created on first use; None where the system refuses it."""
+    pid = os.getpid()
+    if pid not in _own:
         _own.clear()
-        _own[os.getpid()] = _new_arena()
-    return _own[os.getpid()]
+        _own[pid] = _new_arena()
+    return _own[pid]
 
 
 def _new_arena() -> WorkerArena | None:
-    limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
-    if limited or not _parent_reads_us():
+    addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if addresses != resource.RLIM_INFINITY or not _parent_reads_us():
         return None
     try:
         return WorkerArena()
@@ -229,19 +236,18 @@ def _new_arena() -> WorkerArena | None:
 
 
 def _parent_reads_us() -> bool:
-    """Whether processes of this user may open each other's files: the same rule holds in both
-    directions."""
+    """Whether this process may open files of its parent: the rule holds in both directions."""
     parent = parent_process()
+    if parent is None:
+        return False
     try:
-        return (
-            parent is not None and next(Path(f"/proc/{parent.pid}/fd").iterdir(), None) is not None
-        )
+        return any(Path(f"/proc/{parent.pid}/fd").iterdir())
     except OSError:
         return False
 
 
 def _attach(key: ArenaKey) -> AttachedArena:
-    """The map of a worker's file; those that nobody needs any more are let go."""
+    """Return the arena of a worker; on its first use, drop those that are no longer needed."""
     if key not in _attached:
         for other, arena in list(_attached.items()):
             if not arena.n_tensors and arena.has_ended():
@@ -251,13 +257,14 @@ def _attach(key: ArenaKey) -> AttachedArena:
 
 
 def _send(batch: Batch) -> tuple:
-    """How multiprocessing pickles a batch."""
+    """Reduce a batch for multiprocessing: its tensors by place, by value, or as torch does it."""
     arena = _own.get(os.getpid())
 
     def send(tensor: Tensor) -> Place | Inline | Tensor:
         if tensor.nbytes < SMALL_BYTES and tensor.device.type == "cpu":
             return _inline(tensor)
-        return (arena and arena.send(tensor)) or tensor
+        place = None if arena is None else arena.send(tensor)
+        return tensor if place is None else place
 
     return _receive, (send(batch.rows), map_columns(batch.columns, send))
 
@@ -268,21 +275,18 @@ def _inline(tensor: Tensor) -> Inline:
 
 
 def _receive(rows: Inline | Place | Tensor, columns: dict) -> Batch:
-    """The batch that a worker sent."""
+    """Build the batch that a worker sent."""
     return Batch(_tensor(rows), map_columns(columns, _tensor))
 
 
 def _tensor(sent: Inline | Place | Tensor) -> Tensor:
     if isinstance(sent, Tensor):
         return sent
-    if isinstance(sent, Inline):
-        data = (
-            torch.frombuffer(sent.data, dtype=sent.dtype)
-            if sent.data
-            else torch.empty(0, dtype=sent.dtype)
-        )
-        return data.view(sent.shape)
-    return _attach(sent.arena).tensor(sent)
+    if isinstance(sent, Place):
+        return _attach(sent.arena).tensor(sent)
+    if not sent.data:  # frombuffer refuses it
+        return torch.empty(sent.shape, dtype=sent.dtype)
+    return torch.frombuffer(sent.data, dtype=sent.dtype).view(sent.shape)
 
 
 ForkingPickler.register(Batch, _send)

@@ -1,7 +1,7 @@
 """What a read gives: rows packed into torch tensors, each ragged column as values and offsets."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, overload
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 import numpy as np
 import torch
@@ -260,9 +260,7 @@ def _describe(value: Ragged | Tensor | list[str]) -> tuple[str, str]:
     return dtype, f"{shape} ragged" if isinstance(value, Ragged) else shape
 
 
-def map_columns(
-    columns: dict[str, object], change: Callable[[object], object]
-) -> dict[str, object]:
+def map_columns(columns: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
     """The columns with every tensor, or what stands for one, changed; texts stay."""
     changed: dict[int, object] = {}  # offsets that columns share change once, and stay shared
 

@@ -17,12 +17,12 @@ from store.extras import find_checkout, missing_package, version_text
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = {
-    "train": ("train.commands.main", ["--store", "none.zarr"], "train", "rich"),
-    "compare": ("train.commands.main", ["compare", "none"], "train", "rich"),
+    "train": ("train.commands.main", ["--store", "none.zarr"], None, "rich"),
+    "compare": ("train.commands.main", ["compare", "none"], None, "rich"),
     "predict": (
         "train.commands.main",
         ["predict", "--run", "none", "--store", "none.zarr"],
-        "train",
+        None,
         "lightning_fabric",
     ),
     "extract": (
@@ -35,9 +35,11 @@ COMMANDS = {
 
 
 def requirements_of(extra):
-    """What setup.cfg says."""
+    """What setup.cfg says of an extra; None for what needs none."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
+    if extra is None:
+        return config["options"]["install_requires"].split()
     return config["options.extras_require"][extra].split()
 
 
@@ -49,8 +51,8 @@ def advised(line):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_without_its_extra_says_what_to_install(name, tmp_path):
-    """One line, exit status 2, and a requirement of the extra."""
+def test_a_command_without_its_packages_says_what_to_install(name, tmp_path):
+    """One line, exit status 2, and a requirement of what it needs."""
     package, arguments, extra, module = COMMANDS[name]
     (tmp_path / "q.jsonl").write_text('{"question_id": "q", "question": "1+1", "answers": ["2"]}\n')
     code = f"import sys; sys.modules[{module!r}] = None; from {package} import main; sys.exit(main({arguments!r}))"
@@ -99,8 +101,8 @@ def installed(monkeypatch):
 
 OURS = Installed(
     "numpy>=2.0",
-    'jinja2>=3.1; extra == "train"',
-    "rich[all]>=13.9 ; extra == 'train'",
+    'jinja2>=3.1; extra == "extract"',
+    "rich[all]>=13.9 ; extra == 'extract'",
     'pylance>=0.20; python_version >= "3.10" and extra == "peers"',
 )
 
@@ -108,12 +110,12 @@ OURS = Installed(
 def test_everything_that_is_missing_is_installed_at_once(installed):
     """Requirements of the extra and of the core, and none that is there."""
     installed(trace_store=OURS, numpy=Installed())
-    line = missing_package(ModuleNotFoundError("x", name="rich.console"), "train")
+    line = missing_package(ModuleNotFoundError("x", name="rich.console"), "extract")
     assert line == (
         "the package rich is not installed; run python -m pip install 'jinja2>=3.1' 'rich[all]>=13.9'"
     )
     installed(trace_store=OURS, jinja2=Installed(), rich=Installed())
-    assert advised(missing_package(ModuleNotFoundError("x", name="numpy"), "train")) == [
+    assert advised(missing_package(ModuleNotFoundError("x", name="numpy"), "extract")) == [
         "numpy>=2.0"
     ]
     assert "lance is not installed" in missing_package(
@@ -125,6 +127,17 @@ def test_everything_that_is_missing_is_installed_at_once(installed):
     )
 
 
+def test_without_an_extra_only_the_core_is_named(installed):
+    """What needs no extra is a requirement of the core; packages of an extra are bugs there."""
+    installed(trace_store=OURS)
+    line = missing_package(ModuleNotFoundError("x", name="numpy"))
+    assert line == "the package numpy is not installed; run python -m pip install 'numpy>=2.0'"
+    assert missing_package(ModuleNotFoundError("x", name="rich")) is None
+    installed()
+    line = missing_package(ModuleNotFoundError("x", name="rich"))
+    assert advised(line) == [str(ROOT)]
+
+
 @pytest.mark.parametrize(
     "name", ["train.reprot", "store", "models.mine", "benchmarks.x", "markupsafe", None]
 )
@@ -132,20 +145,20 @@ def test_other_imports_are_bugs(installed, name):
     """Of our own modules, and of packages that are none of ours to install: their traceback
     stays."""
     installed(trace_store=OURS)
-    assert missing_package(ModuleNotFoundError("x", name=name), "train") is None
+    assert missing_package(ModuleNotFoundError("x", name=name), "extract") is None
 
 
 def test_a_checkout_that_is_not_installed_is_named_by_its_path(installed, monkeypatch):
     """The same where another distribution has the name."""
     for distributions in ({}, {"trace_store": Installed("requests")}):
         installed(**distributions)
-        line = missing_package(ModuleNotFoundError("x", name="rich"), "train")
-        assert advised(line) == [f"{ROOT}[train]"]
-        assert missing_package(ModuleNotFoundError("x", name="train.reprot"), "train") is None
-        assert missing_package(ModuleNotFoundError("x"), "train") is None
+        line = missing_package(ModuleNotFoundError("x", name="rich"), "extract")
+        assert advised(line) == [f"{ROOT}[extract]"]
+        assert missing_package(ModuleNotFoundError("x", name="train.reprot"), "extract") is None
+        assert missing_package(ModuleNotFoundError("x"), "extract") is None
     assert "'" in line  # a shell would take the brackets for a pattern
     monkeypatch.setattr(extras, "find_checkout", lambda: None)
-    line = missing_package(ModuleNotFoundError("x", name="lightning_fabric"), "train")
+    line = missing_package(ModuleNotFoundError("x", name="lightning_fabric"), "extract")
     assert advised(line) == ["lightning-fabric"]
 
 

@@ -18,29 +18,29 @@ from train.errors import ConfigError, TrainError, missing_package_message, store
 
 __all__ = ["main", "train"]
 
-COMMANDS = ("compare", "predict")  # each a module whose main takes the arguments behind its name
+COMMANDS = ("compare", "predict")  # modules whose main takes the arguments after their name
 EXAMPLE_STORE = Path("data/example.zarr")
 
-# Nothing above imports torch, and nothing below does before the settings are known to be good: it
-# takes seconds.
+# torch takes seconds to import: nothing above does it, nor anything below before the settings are
+# known to be good.
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; give the exit status."""
+    """Run the command line; return the exit status."""
     argv = sys.argv[1:] if argv is None else argv
-    named = argv[:1] and argv[0] in COMMANDS
-    program = f"python -m train {argv[0]}" if named else "python -m train"
+    command = next((name for name in COMMANDS if argv[:1] == [name]), None)
+    program = "python -m train" if command is None else f"python -m train {command}"
     try:
-        if named:
-            import_module(f"train.commands.{argv[0]}").main(argv[1:])
-        else:
+        if command is None:
             train(parse_arguments(argv))
+        else:
+            import_module(f"train.commands.{command}").main(argv[1:])
         sys.stdout.flush()
     except TrainError as error:
         _say(error, program)
         return 2
     except BrokenPipeError:  # the reader of our output has left, e.g. `| head`
-        # what is buffered has nowhere to go
+        # what is still buffered cannot be written
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except ModuleNotFoundError as error:
@@ -50,17 +50,14 @@ def main(argv: list[str] | None = None) -> int:
         _say(message, program)
         return 2
     except KeyboardInterrupt:
-        _say(
-            "interrupted; every file written so far is whole"
-            + ("" if named else "; --resume goes on"),
-            program,
-        )
+        advice = "; --resume continues" if command is None else ""
+        _say(f"interrupted; every file written so far is whole{advice}", program)
         return 130
     return 0
 
 
 def train(arguments: Arguments) -> None:
-    """Check, train, write and print; mistakes come out as TrainError."""
+    """Check, train, write the results and print them; raise TrainError for a mistake."""
     from train.data.requirements import open_data
     from train.files import make_directory
     from train.fit.device import launched
@@ -71,9 +68,9 @@ def train(arguments: Arguments) -> None:
 
     config = arguments.config
     path = EXAMPLE_STORE if config.store is None else Path(config.store)
-    output_dir = (
-        Path("runs") / path.resolve().stem if config.output_dir is None else Path(config.output_dir)
-    )
+    output_dir = Path("runs") / path.resolve().stem
+    if config.output_dir is not None:
+        output_dir = Path(config.output_dir)
     with launched(config) as fabric, store_errors():
         if config.store is None and fabric.is_global_zero:
             build_example_once(EXAMPLE_STORE)
@@ -84,7 +81,8 @@ def train(arguments: Arguments) -> None:
                 f"--output-dir: expected a directory outside the store {path}, found {output_dir}"
             )
         make_directory(output_dir)
-        with lock_directory(output_dir) if fabric.is_global_zero else nullcontext():
+        lock = lock_directory(output_dir) if fabric.is_global_zero else nullcontext()
+        with lock:
             experiment = run_experiment(arguments, fabric, data, output_dir)
             if experiment is None:  # the first process writes for all
                 return
@@ -125,4 +123,5 @@ def build_example(path: Path) -> None:
 
 def _say(message: object, program: str = "python -m train") -> None:
     rank = os.environ.get("RANK", "0")  # torchrun's number of this process
-    print(f"{program}: {'' if rank == '0' else f'process {rank}: '}{message}", file=sys.stderr)
+    process = "" if rank == "0" else f"process {rank}: "
+    print(f"{program}: {process}{message}", file=sys.stderr)

@@ -49,7 +49,7 @@ def test_get_as_text_shows_chosen_columns(store_path, capsys):
     ]
 
 
-def test_info_tells_what_is_there(store_path, capsys):
+def test_info_prints_what_a_store_holds(store_path, capsys):
     status, out, _ = run(capsys, "info", store_path)
     assert status == 0
     assert "40 traces" in out

@@ -1,5 +1,4 @@
-"""TraceLoader and TraceDataset: order, workers of every kind, exact resume, errors in the
-caller."""
+"""TraceLoader and TraceDataset: order, workers, exact resume, errors in the caller."""
 
 import json
 import threading
@@ -120,8 +119,7 @@ def test_an_error_in_a_worker_is_raised_in_the_caller(broken_path, num_workers):
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_batches_before_the_damage_arrive(broken_path, rows, num_workers):
-    """Reading ahead of a missing shard raises nothing; the read that needs it names the rows that
-    are lost."""
+    """Reading ahead of a missing shard raises nothing; the read that needs it names the rows."""
     (broken_path / "tokens/c/1").unlink()
     lengths = np.cumsum([len(row["tokens"]) for _, row in rows])
     # rows that lie in the first shard of 16 items
@@ -182,8 +180,8 @@ def test_a_batch_is_indexed_by_name_and_by_position(store_path):
         batch["token"]
 
 
-def test_who_takes_exactly_every_batch_is_in_the_next_epoch(store_path):
-    """Also a state saved while the last batch is in hand."""
+def test_taking_exactly_every_batch_moves_to_the_next_epoch(store_path):
+    """Also for a state saved before the loop asks for more."""
     loader = TraceLoader(store_path, ["label"], 8, shuffle=True)
     first = [batch.rows.tolist() for _, batch in zip(range(len(loader)), loader, strict=False)]
     assert loader.state_dict()["epoch"] == 1

@@ -31,26 +31,6 @@ def test_it_is_a_global_shuffle():
     assert firsts.max() < 150
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-def test_ranks_share_one_order(world_size):
-    """All ranks together visit each row once, in the order that one process would, turn by turn."""
-    shares = [list(GlobalShuffleSampler(23, 1, rank, world_size)) for rank in range(world_size)]
-    turns = [share[i] for i in range(23) for share in shares if i < len(share)]
-    assert turns == permutation(23, 1, 0).tolist()
-    assert [len(GlobalShuffleSampler(23, 1, r, world_size)) for r in range(world_size)] == list(
-        map(len, shares)
-    )
-
-
-def test_sampler_changes_with_the_epoch():
-    sampler = GlobalShuffleSampler(range(50), seed=3)
-    first = list(sampler)
-    assert list(sampler) == first
-    sampler.set_epoch(1)
-    assert list(sampler) != first
-    assert sorted(sampler) == sorted(first)
-
-
 def test_wrong_arguments():
     for arguments in [(-1, 0, 0), (3, -1, 0), (3, 0, -1)]:
         with pytest.raises(ValueError, match=">= 0"):
@@ -71,8 +51,7 @@ def test_the_keyed_permutation_visits_every_row_once(n, seed):
 
 @pytest.mark.parametrize("n", [10**8, 10**12, 2**62])
 def test_the_keyed_permutation_of_many_rows_needs_no_list(n):
-    """A few positions anywhere, each in range, all different, and the same whether asked for
-    together or alone."""
+    """Positions anywhere: rows in range, all different, and the same together or alone."""
     positions = np.unique(np.random.default_rng(0).integers(0, n, 10_000))
     rows = keyed_rows(positions, n, KEYS)
     assert rows.min() >= 0
@@ -103,8 +82,7 @@ def test_the_keyed_permutation_is_a_global_shuffle():
 
 
 def test_many_rows_are_ordered_without_a_list(monkeypatch):
-    """Beyond the limit, loaders and samplers use the keyed permutation; below it, the drawn
-    list."""
+    """Beyond the limit, loaders and samplers use the keyed permutation; below it, the list."""
     listed = permutation(300, 5, 2)
     monkeypatch.setattr(order_module, "LISTED_ROWS", 299)
     keyed = permutation(300, 5, 2)

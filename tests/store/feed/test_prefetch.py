@@ -3,7 +3,7 @@ import math
 import numpy as np
 
 from store import TraceStore
-from store.feed.prefetch import Readahead, VisitTimes, row_bytes
+from store.feed.prefetch import Readahead, row_bytes
 
 
 class Recorder:
@@ -35,7 +35,7 @@ def test_cold_rows_are_asked_for_once_and_in_order(store_path):
     recorder = Recorder(store)
     readahead = Readahead(recorder, plan, batches(), budget_bytes=1)
     for i in range(10):
-        readahead.before(i)
+        readahead.advance(i)
     readahead.close()
     assert recorder.asked == sorted(recorder.asked)
     assert len(set(recorder.asked)) == len(recorder.asked)
@@ -47,7 +47,7 @@ def test_nothing_is_asked_for_what_is_cached_or_without_budget(store_path):
         recorder = Recorder(store, cached)
         readahead = Readahead(recorder, store.plan(), batches(), budget)
         for i in range(10):
-            readahead.before(i)
+            readahead.advance(i)
         readahead.close()
         assert recorder.asked == []
 
@@ -65,11 +65,3 @@ def test_row_bytes_counts_what_is_read(store_path):
     assert whole == store.n_items("hidden_states") * 30 / 40
     part = row_bytes(store, store.plan(["hidden_states"], {"hidden_states": {"layers": 1}}))
     assert math.isclose(part, whole / 3)
-
-
-def test_visit_times_reach_into_the_next_epoch():
-    times = VisitTimes([(10, np.array([2, 0, 1])), (13, np.array([0, 2, 1]))], n_rows=4)
-    first, last = np.array([2, 0, 0, 3]), np.array([2, 1, 0, 3])
-    # Row 2 was the first of this epoch, and is the second of the next; row 3 is visited in neither.
-    assert times.after(0)(np.array([0, 0, 1, 0]), first, last).tolist() == [14, 11, 13, math.inf]
-    assert times.after(0)(first[:0], first[:0], first[:0]).tolist() == []

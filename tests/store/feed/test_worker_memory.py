@@ -1,4 +1,4 @@
-"""Batches from worker processes, in memory that is used again."""
+"""Batches from worker processes, in memory that is reused."""
 
 import copy
 import gc
@@ -84,13 +84,12 @@ def test_held_batches_keep_their_bytes(large_path, large_rows, method):
     assert arenas_mapped()
     assert_whole(first, large_rows)
     assert_whole(second, large_rows)
-    first[0]["x"].values.zero_()  # writable, and nobody else's
+    first[0]["x"].values.zero_()  # writable, and shared with no other batch
     assert_whole(second, large_rows)
 
 
-def test_memory_is_used_again_when_the_last_tensor_is_gone(large_path):
-    """A slice keeps its batch's memory; later batches take the places of those that were
-    dropped."""
+def test_memory_is_reused_when_the_last_tensor_is_gone(large_path):
+    """A slice keeps its batch's memory; later batches reuse that of dropped ones."""
     loader = loader_of(large_path, 1, persistent_workers=True)
     places = set()
     kept = next(iter(loader))["x"].values[3:5]
@@ -124,10 +123,10 @@ def only_x(batch):
 
 def test_a_collate_function_of_ones_own(large_path, large_rows):
     """Tensors outside a batch travel as torch sends them; a batch may be sent twice."""
-    for i, made in enumerate(loader_of(large_path, collate_fn=only_x)):
+    for i, collated in enumerate(loader_of(large_path, collate_fn=only_x)):
         expected = np.concatenate([row["x"] for row in large_rows[BATCH_SIZE * i :][:BATCH_SIZE]])
-        assert bits(made["x"]) == expected.tobytes()
-        for batch in made["twice"]:
+        assert bits(collated["x"]) == expected.tobytes()
+        for batch in collated["twice"]:
             assert bits(batch["x"].values) == expected.tobytes()
 
 
@@ -172,8 +171,8 @@ def test_a_full_arena_falls_back_to_ordinary_memory(monkeypatch):
     ] * 3
 
 
-def test_a_block_is_given_out_again_when_neither_side_holds_it():
-    """Whoever lets go last; what was sent once is not sent again."""
+def test_a_block_is_reused_when_neither_process_holds_it():
+    """Whichever releases it last; what was sent once is not sent again."""
     arena = shared.WorkerArena()
     size, kind = (2**20,), np.dtype(np.uint8)
     first = arena.empty(size, kind)
@@ -182,18 +181,17 @@ def test_a_block_is_given_out_again_when_neither_side_holds_it():
     assert arena.send(torch.from_numpy(first)) is None
 
     def given(n):
-        """Addresses of n arrays at once: more than there are other blocks, where a free one must be
-        among them."""
+        """Addresses of n arrays at once, more than other blocks: a free one is among them."""
         return {array.ctypes.data for array in [arena.empty(size, kind) for _ in range(n)]}
 
-    arena.sent[place.block] = 0  # the parent let go first
+    arena.sent[place.block] = 0  # the parent releases it first
     assert address not in given(2)
     del first
     assert address in given(3)
     again = arena.empty(size, kind)
     place = arena.send(torch.from_numpy(again))
     address = again.ctypes.data
-    del again  # the worker let go first
+    del again  # the worker releases it first
     assert address not in given(3)
     arena.sent[place.block] = 0
     assert address in given(4)
@@ -203,7 +201,7 @@ def memory_of(arena):
     return os.fstat(arena.key.fd).st_blocks * 512
 
 
-def test_idle_memory_is_returned_and_addresses_are_used_again():
+def test_idle_memory_is_returned_and_addresses_are_reused():
     arena = shared.WorkerArena()
     for _ in range(20):
         for size in range(1, 30):
@@ -251,7 +249,7 @@ def test_a_forked_child_that_lets_go_takes_nothing_from_its_parent(large_path, l
 
 
 def test_batches_that_outlive_their_worker_give_their_memory_back(large_path):
-    """When the last tensor is gone, the arena is, too."""
+    """With the last tensor, its arena is gone."""
     shared._attached.clear()
     held = list(loader_of(large_path, 1))
     assert len(shared._attached) == 1

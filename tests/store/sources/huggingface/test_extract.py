@@ -634,7 +634,7 @@ def test_the_tokenizers_chat_template(extract, model_dir, tokenizer, tmp_path, c
         (["--temperature", "0"], "temperature: expected more than 0"),
         (["--prompt-template", "Q"], "expected a format string with {question}, found 'Q'"),
         (["--prompt-template", "{question} {x}"], "expected {question} and no other braces"),
-        (["--part", "9/9"], "expected questions in this part, found none"),
+        (["--part", "9/9"], "q.jsonl: part 9/9 has no question; choose fewer parts"),
         (["--device", "nothing"], "device: expected one like cpu or cuda:0, found 'nothing'"),
         (["--questions", "none.csv"], "none.csv: expected a file of questions"),
         (["--model", "./none"], "model './none': expected a model's directory"),
@@ -961,7 +961,7 @@ def test_too_little_memory_names_the_batch_size(extract, monkeypatch, capsys):
     assert extract("t.zarr") == 2
     error = capsys.readouterr().err
     assert len(error.splitlines()) == 1
-    assert "expected memory for one trace, found too little on cpu; what is done is kept" in error
+    assert "out of memory: one trace does not fit on cpu; what is done is kept" in error
 
 
 @pytest.mark.parametrize("largest", [1, 2, 3])

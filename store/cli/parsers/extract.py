@@ -1,0 +1,191 @@
+"""Arguments of `python -m store extract`."""
+
+from store.cli.arguments import (
+    Commands,
+    Group,
+    add_columns,
+    add_ignore_space,
+    add_out,
+    add_part,
+    add_score_threshold,
+    expand,
+    finite,
+    layers,
+    path,
+    positive,
+)
+
+__all__ = ["add_extract"]
+
+EXAMPLES = """\
+FILE of --questions is JSON lines, a JSON array or CSV with question_id, question and answers (a
+list or one text; in CSV a JSON list, or texts separated by |); the forms of TriviaQA and NQ-open
+are understood. --limit counts before --part. With --num-samples, the answers to question Q are the
+traces Q, Q#2, Q#3, ...
+
+columns (T tokens of prompt and answer, L layers, H heads, d = hidden size, k = --top-k):
+  question_id, question, answer, references, score, label, prompt_len, answer_len
+  tokens (T)                      token ids of prompt and answer
+  hs_last (L x d)                 hidden states of the last token
+  hidden_states (T x L x d)       hidden states of every token
+  attn_mean (T(T+1)/2 x L)        attention between tokens, mean over the heads
+  attn_diag (T x L x H)           attention of each token to itself
+  attn_colsum (T x L x H)         attention that each token receives
+  attn_pmass (T x L x H)          attention of each token to the prompt
+  logprob, entropy (T)            of the model's prediction of each token
+  topk_logprob, topk_id (T x k)   the most probable candidates for each token
+Without any attn_ column, no attention maps are computed.
+
+Stopped, the same command continues where it stopped. A trace with a hidden state beyond float16 is
+left out and named; --dtype bf16 keeps it. Exit status 0: all is done; 1: some questions or traces
+were left out.
+
+examples:
+  python -m store extract traces.zarr --model meta-llama/Llama-2-7b-chat-hf \\
+      --questions triviaqa.jsonl --chat-template
+  python -m store extract probes.zarr --model ./model --questions nq.jsonl --layers 8,16,24 \\
+      --columns hs_last,label
+  python -m store extract base.zarr --model gpt2 --questions nq.jsonl --stop '\\n'
+  python -m store extract samples.zarr --model ./model --questions q.csv --num-samples 10 \\
+      --temperature 0.7
+  python -m store extract part1.zarr --model ./model --questions q.csv --part 1/4
+"""
+
+
+def add_extract(commands: Commands) -> None:
+    """`extract`."""
+    parser = commands.add_parser(
+        "extract",
+        help="make a store of a model's answers",
+        description="Ask a causal language model of transformers, and store the traces of its "
+        "answers.",
+        epilog=EXAMPLES,
+    )
+    add_out(parser)
+    parser.add_argument(
+        "--model",
+        metavar="NAME_OR_PATH",
+        type=expand,
+        required=True,
+        help="directory of a model, or its name on the Hugging Face Hub",
+    )
+    parser.add_argument(
+        "--questions", metavar="FILE", type=path, required=True, help="questions to ask, see below"
+    )
+    parser.add_argument(
+        "--limit", metavar="N", type=positive, help="ask only the first N questions (default: all)"
+    )
+    add_part(parser, "question")
+    _add_prompt(parser.add_argument_group("prompt"))
+    _add_model(parser.add_argument_group("model"))
+    _add_answers(parser.add_argument_group("answers"))
+    _add_kept(parser.add_argument_group("what is kept"))
+    parser.set_defaults(run="extract:run_extract")
+
+
+def _add_prompt(group: Group) -> None:
+    group.add_argument(
+        "--prompt-template",
+        metavar="TEXT",
+        help=r"text with {question} in it, where \n is a new line (default: 'Question: "
+        r"{question}\nAnswer:', or {question} with --chat-template)",
+    )
+    group.add_argument(
+        "--chat-template", action="store_true", help="ask in the tokenizer's own chat template"
+    )
+
+
+def _add_model(group: Group) -> None:
+    group.add_argument(
+        "--dtype",
+        choices=("bf16", "fp16", "fp32", "auto"),
+        default="auto",
+        help="dtype of the weights; auto: as in the checkpoint (default: %(default)s)",
+    )
+    group.add_argument(
+        "--device", help="torch device, e.g. cuda:1 (default: cuda if there is one, else cpu)"
+    )
+    group.add_argument(
+        "--batch-size",
+        metavar="N",
+        type=positive,
+        default=16,
+        help="traces in one forward pass (default: %(default)s)",
+    )
+
+
+def _add_answers(group: Group) -> None:
+    group.add_argument(
+        "--max-new-tokens",
+        metavar="N",
+        type=positive,
+        default=64,
+        help="longest answer, in tokens (default: %(default)s)",
+    )
+    group.add_argument(
+        "--stop",
+        metavar="TEXT",
+        help=r"text that ends an answer, e.g. '\n' for a base model (default: the end-of-sequence "
+        "token alone)",
+    )
+    group.add_argument(
+        "--num-beams",
+        metavar="N",
+        type=positive,
+        default=1,
+        help="beams of beam search; 1: greedy, or samples (default: %(default)s)",
+    )
+    group.add_argument(
+        "--num-samples",
+        metavar="K",
+        type=positive,
+        default=1,
+        help="answers per question: samples, or the K best beams (default: %(default)s)",
+    )
+    group.add_argument(
+        "--temperature",
+        metavar="T",
+        type=finite,
+        help="softmax temperature for sampling (default: 1)",
+    )
+    group.add_argument(
+        "--top-p",
+        metavar="P",
+        type=finite,
+        default=1.0,
+        help="sample from the most probable tokens that together have probability P "
+        "(default: %(default)s)",
+    )
+    group.add_argument(
+        "--seed",
+        metavar="N",
+        type=int,
+        default=0,
+        help="seed of the samples (default: %(default)s)",
+    )
+
+
+def _add_kept(group: Group) -> None:
+    group.add_argument(
+        "--layers",
+        type=layers,
+        help="layers to keep, as the model numbers them from 1: 8,16,24 or 8-16; -1 is the last "
+        "(default: all)",
+    )
+    add_columns(group)
+    group.add_argument(
+        "--top-k",
+        metavar="K",
+        type=positive,
+        default=10,
+        help="most probable candidates to keep for each token (default: %(default)s)",
+    )
+    group.add_argument(
+        "--labels",
+        choices=("exact", "f1", "none"),
+        default="exact",
+        help="score of an answer: exact match with a reference, token F1, or none "
+        "(default: %(default)s)",
+    )
+    add_score_threshold(group)
+    add_ignore_space(group)

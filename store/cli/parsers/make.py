@@ -1,0 +1,140 @@
+"""Arguments of `python -m store import`, `merge` and `subset`."""
+
+from store.cli.arguments import (
+    Commands,
+    add_columns,
+    add_ignore_space,
+    add_out,
+    add_part,
+    add_score_columns,
+    add_score_threshold,
+    expand,
+    finite,
+    path,
+)
+from store.sources.split import SIDES
+
+__all__ = ["add_import", "add_merge", "add_subset"]
+
+IMPORT_EXAMPLES = """\
+The kind of each file is recognised from its content: raw traces (.pkl, .pkl.gz), or preprocessed
+ones (.pt, for the LSTM and for graphs; files of both kinds are joined).
+
+Stopped, the same command continues where it stopped. Exit status 0: all read; 1: some files or
+records were left out.
+
+examples:
+  python -m store import traces.zarr traces/ --scores ground_truth_scores.csv
+  python -m store import graphs.zarr preprocessed_data/gnn preprocessed_data/lstm_solo
+  python -m store import part1.zarr 'traces/*.pkl.gz' --part 1/4
+"""
+
+MERGE_EXAMPLES = """\
+The stores must have the same columns, and no trace id twice. Stopped, the same command continues
+where it stopped.
+
+examples:
+  python -m store merge traces.zarr part1.zarr part2.zarr part3.zarr
+"""
+
+SUBSET_EXAMPLES = """\
+The splits are those of python -m train with the same seed; unlabelled traces come along. Stopped,
+the same command continues where it stopped.
+
+examples:
+  python -m store subset few.zarr traces.zarr --ids ids.txt
+  python -m store subset test.zarr traces.zarr --split test --seed 0
+  python -m store subset asked.zarr traces.zarr --questions questions.txt
+"""
+
+
+def add_import(commands: Commands) -> None:
+    """`import`."""
+    parser = commands.add_parser(
+        "import",
+        help="make a store of pickled or preprocessed traces",
+        description="Make a store of pickled or preprocessed traces.",
+        epilog=IMPORT_EXAMPLES,
+    )
+    add_out(parser)
+    parser.add_argument(
+        "sources", metavar="SOURCE", nargs="+", type=expand, help="files, folders or patterns"
+    )
+    parser.add_argument(
+        "--scores",
+        metavar="FILE",
+        type=path,
+        help="scores or labels by question_id or trace_id, which alone decide the labels; see "
+        "python -m store label --help (default: the labels in the traces)",
+    )
+    add_score_columns(parser)
+    add_score_threshold(parser)
+    add_columns(parser)
+    parser.add_argument(
+        "--keep-attention",
+        action="store_true",
+        help="keep the full attention maps (large) beside their reductions",
+    )
+    parser.add_argument(
+        "--attn-threshold",
+        metavar="A",
+        type=finite,
+        help="attention from which on the graphs were given an edge (default: read from the "
+        "smallest edges in the files)",
+    )
+    add_part(parser, "file")
+    parser.add_argument(
+        "--max-file-gb",
+        metavar="GB",
+        type=finite,
+        default=16,
+        help="refuse files that unpack to more gigabytes (default: %(default)s)",
+    )
+    add_ignore_space(parser)
+    parser.set_defaults(run="make:run_import")
+
+
+def add_merge(commands: Commands) -> None:
+    """`merge`."""
+    parser = commands.add_parser(
+        "merge",
+        help="make one store of several",
+        description="Make one store of several.",
+        epilog=MERGE_EXAMPLES,
+    )
+    add_out(parser)
+    parser.add_argument("sources", metavar="STORE", nargs="+", type=path, help="stores to merge")
+    parser.add_argument(
+        "--mixed",
+        action="store_true",
+        help="allow traces of different models, layers or prompts (default: refuse)",
+    )
+    add_ignore_space(parser)
+    parser.set_defaults(run="make:run_merge")
+
+
+def add_subset(commands: Commands) -> None:
+    """`subset`."""
+    parser = commands.add_parser(
+        "subset",
+        help="make a store of some traces of another",
+        description="Make a store of some traces of another.",
+        epilog=SUBSET_EXAMPLES,
+    )
+    add_out(parser)
+    parser.add_argument("source", metavar="STORE", type=path, help="the store to choose from")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "--ids", metavar="FILE", type=path, help="trace ids, one a line, in the order wanted"
+    )
+    which.add_argument(
+        "--questions", metavar="FILE", type=path, help="question ids, one a line: all their traces"
+    )
+    which.add_argument(
+        "--split", choices=SIDES, help=f"the questions of a split: {', '.join(SIDES)}"
+    )
+    parser.add_argument(
+        "--seed", metavar="N", type=int, default=0, help="seed of --split (default: %(default)s)"
+    )
+    add_ignore_space(parser)
+    parser.set_defaults(run="make:run_subset")
