@@ -29,7 +29,7 @@ from store.write.build import build_store, partial_path
 from store.write.copy import CopySource
 from store.write.files import Files
 from store.write.id_table import write_run
-from store.write.leftovers import clear_leftovers
+from store.write.orphans import clear_orphans
 from store.write.lock import WriterLock
 
 __all__ = ["Plan", "plan_repair", "repair_store"]
@@ -238,7 +238,7 @@ def repair_store(
             raise LockedError(
                 f"{root}: expected no commit since it was verified, found one; repair it again"
             )
-        clear_leftovers(root, manifest, files)
+        clear_orphans(root, manifest, files)
         if plan.columns:
             manifest = _drop_columns(root, manifest, plan.columns, files)
         if plan.copies:
@@ -260,7 +260,7 @@ def _drop_columns(root: Path, manifest: Manifest, names: Sequence[str], files: F
     )
     smaller = with_schema(manifest, schema)
     write_document(root, files, "", group_json(smaller.to_attributes()))
-    clear_leftovers(root, smaller, files)
+    clear_orphans(root, smaller, files)
     return smaller
 
 
@@ -278,7 +278,7 @@ def _write_metadata(root: Path, manifest: Manifest, plan: Plan, files: Files) ->
         manifest = manifest.next(runs=(run,), run_sums={run_name(run): checksum})
     if plan.count("index") or GROUP_FILE in wrong:
         write_document(root, files, "", group_json(manifest.to_attributes()))
-        clear_leftovers(root, manifest, files)
+        clear_orphans(root, manifest, files)
 
 
 def _drop_rows(root: Path, plan: Plan, progress: Callable[[int], None], files: Files) -> None:

@@ -40,7 +40,7 @@ from store.read.id_table import check_run
 from store.read.shard import RESTORE
 from store.read.store import TraceStore
 from store.reports import count
-from store.write.leftovers import foreign_arrays
+from store.write.orphans import foreign_arrays
 from store.write.lock import has_writer
 
 __all__ = ["Problem", "Report", "verify_store"]

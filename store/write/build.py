@@ -18,8 +18,8 @@ from store.format.manifest import GROUP_FILE
 from store.read.store import TraceStore
 from store.reports import count
 from store.write.files import Files
-from store.write.leftovers import clear_unborn, is_unborn
 from store.write.lock import WriterLock
+from store.write.orphans import clear_uninitialised, is_uninitialised
 from store.write.signals import HeldSignals
 from store.write.source import ADDED_LATER, COMMAND, LABEL_KEYS, LABELS_BEFORE, REMARKS, Source
 from store.write.space import SpaceCheck, row_bytes
@@ -241,8 +241,8 @@ def _clear_empty(partial: Path, files: Files) -> None:
         if foreign or len(TraceStore.open(partial)):
             return
         files.remove(partial / GROUP_FILE)
-        if is_unborn(partial):
-            clear_unborn(partial, files)
+        if is_uninitialised(partial):
+            clear_uninitialised(partial, files)
     finally:
         lock.release()
 
@@ -250,7 +250,7 @@ def _clear_empty(partial: Path, files: Files) -> None:
 def check_partial(partial: Path) -> None:
     """Raise SchemaError unless nothing is there, or what a crash left before the first commit: a
     writer clears it."""
-    if partial.exists() and not is_unborn(partial):
+    if partial.exists() and not is_uninitialised(partial):
         raise SchemaError(
             f"{partial}: expected a build that was stopped, found something else; move it away"
         )

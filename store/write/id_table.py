@@ -1,5 +1,6 @@
-"""The id table: a run of it, written; `store.read.id_table` reads it."""
+"""The id table: its runs, written; `store.read.id_table` reads them."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -7,14 +8,50 @@ from crc32c import crc32c
 
 from store.format.array_info import RUN_INFO
 from store.format.contents import run_arrays, run_name
-from store.format.ranges import build_run
+from store.format.manifest import Manifest
+from store.format.ranges import build_run, hash_ids
 from store.format.zarr_json import group_json
+from store.read.id_table import check_run
+from store.read.store import TraceStore
 from store.write.array_writer import ArrayWriter, write_document
 from store.write.files import Files
 
-__all__ = ["write_run"]
+__all__ = ["merge_runs", "write_run"]
 
 Run = tuple[int, int]
+
+
+def merge_runs(
+    store: TraceStore, manifest: Manifest, files: Files, run: Run, new_ids: Iterable[str]
+) -> int:
+    """Write a run that contains committed runs and the ids of new rows; return its checksum.
+
+    Parameters
+    ----------
+    store, manifest
+        What is committed.
+    run
+        Its first row, which is that of a committed run or a new row, and the end of all rows.
+    new_ids
+        Of the rows that are not committed.
+
+    Raises
+    ------
+    CorruptError
+        A committed run is damaged: a copy of it would get a new checksum.
+    """
+    first, n_rows = run
+    hashes: list[np.ndarray] = []
+    rows: list[np.ndarray] = []
+    for old in manifest.runs:
+        if old[0] >= first:
+            old_hashes, old_rows = store.id_run(old)
+            check_run(old, old_hashes, old_rows, manifest.run_sums)
+            hashes.append(old_hashes)
+            rows.append(old_rows)
+    hashes.append(hash_ids(new_ids))
+    rows.append(np.arange(manifest.n_rows, n_rows))
+    return write_run(store.path, files, run, np.concatenate(hashes), np.concatenate(rows))
 
 
 def write_run(root: Path, files: Files, run: Run, hashes: np.ndarray, rows: np.ndarray) -> int:
@@ -26,5 +63,5 @@ def write_run(root: Path, files: Files, run: Run, hashes: np.ndarray, rows: np.n
         writer.append(values)
         writer.commit()
         writer.close()
-        checksum = crc32c(values, checksum)
+        checksum = crc32c(values.data, checksum)
     return checksum
