@@ -9,7 +9,8 @@ from damage import files_in, flip
 from oracle import ROWS, SCHEMA, make_rows, write_store
 
 from store import Column, Schema, StoreWriter
-from store.check.verify import KINDS, Problem, Report, verify_store
+from store.check.report import KINDS
+from store.check.verify import verify_store
 from store.cli.main import main
 from store.format.schema import DTYPES
 from store.write.files import Files
@@ -312,38 +313,6 @@ def test_a_writer_that_is_closed_leaves_nothing(path):
         writer.discard()
         assert problems(path) == []
         assert not (path / "_tmp").exists()
-
-
-def test_equal_problems_are_one_line_with_their_count():
-    """They differ in numbers, checksums and rows only; other columns and other kinds are lines of
-    their own."""
-    sums = ["0a1b2c3d", "ffffffff", "12345678"]
-    found = [
-        Problem(
-            "damaged",
-            f"{name}/c/{i}",
-            f"array {name!r}, shard {i}, chunk 0: expected checksum {sums[i]}, found 00000000",
-            name,
-            i,
-            0,
-            (i, i + 1),
-        )
-        for name in ("layer_1", "layer_2")
-        for i in range(3)
-    ]
-    strange = [
-        Problem("leftover", f"{name}.txt", f"{name}.txt: expected no file, found one")
-        for name in "abc"
-    ]
-    alone = Problem(
-        "document", "label/zarr.json", "label/zarr.json: expected an object, found list"
-    )
-    assert Report(1, 9, [*found, alone, *strange]).lines() == [
-        f"{found[0]} (and 2 like it, rows 0 to 3 in all)",
-        f"{found[3]} (and 2 like it, rows 0 to 3 in all)",
-        str(alone),
-        f"{strange[0]} (and 2 like it)",
-    ]
 
 
 def test_damage_that_zarr_python_would_not_tell(path):

@@ -1,0 +1,128 @@
+"""Files and Zarr metadata of a store against what was committed; no chunk is read."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from store.check.report import INTERRUPTED, Problem
+from store.format.array_info import earlier_infos
+from store.format.contents import WORKING_DIR, could_be_ours, documents_of, files_of
+from store.format.manifest import COLUMNS_KEY, GROUP_FILE, KEY, Manifest
+from store.format.zarr_json import group_json
+from store.write.orphans import foreign_arrays
+
+__all__ = ["MetadataCheck"]
+
+MAX_METADATA_BYTES = 64 * 1024 * 1024
+# of an array's metadata: these follow from all columns of a store
+INFO_KEYS = ("dimension_names", "attributes")
+EMPTY: tuple[object, ...] = (None, [], {})  # what a key that says nothing may hold
+
+
+class MetadataCheck:
+    """Compares the files of a store, and the metadata of its groups and arrays, with its manifest.
+
+    Parameters
+    ----------
+    root, manifest
+        The store, and what is committed.
+    has_writer
+        Whether a writer is at work, whose uncommitted files are no problem.
+    """
+
+    def __init__(self, root: Path, manifest: Manifest, has_writer: Callable[[], bool]) -> None:
+        self.root = root
+        self.manifest = manifest
+        self.has_writer = has_writer
+
+    def file_problems(self) -> Iterator[Problem]:
+        """Links, and files that are not committed; missing ones are found when they are read."""
+        belonging = files_of(self.manifest)
+        foreign = foreign_arrays(self.root, self.manifest)
+        for path, is_file in self._entries():
+            name = path.relative_to(self.root).as_posix()
+            if path.is_symlink():
+                text = f"{name}: expected files and directories only, found a link"
+                yield Problem("leftover", name, text)
+            elif name in belonging or not is_file:
+                continue
+            elif not could_be_ours(name) or name.partition("/")[0] in foreign:
+                text = f"{name}: expected no file that does not belong, found one"
+                yield Problem("leftover", name, text)
+            elif not self.has_writer():
+                yield Problem("interrupted", name, f"{name}: {INTERRUPTED}")
+
+    def _entries(self) -> Iterator[tuple[Path, bool]]:
+        """Everything below the store, and whether it is a file."""
+        for folder, directories, names in os.walk(self.root):
+            files = set(names)
+            for name in sorted([*directories, *names]):
+                yield Path(folder, name), name in files
+
+    def metadata_problems(self) -> Iterator[Problem]:
+        """Metadata that other Zarr clients would misread."""
+        earlier = earlier_infos(self.manifest.schema)
+        for path, text in {"": group_json(), **documents_of(self.manifest)}.items():
+            allowed: dict[str, Any] = {}
+            if path in earlier:
+                allowed["dimension_names"] = list(earlier[path].names)
+                allowed["attributes"] = earlier[path].attributes
+            yield from self._compare(f"{path}/{GROUP_FILE}".lstrip("/"), json.loads(text), allowed)
+
+    def _compare(
+        self, file: str, expected: dict[str, Any], earlier: dict[str, Any]
+    ) -> Iterator[Problem]:
+        """One file; `earlier` is what an earlier version of this package wrote in some keys."""
+        try:
+            with (self.root / file).open("rb") as opened:
+                found = json.loads(opened.read(MAX_METADATA_BYTES))
+        except (OSError, ValueError, RecursionError) as error:
+            yield Problem("document", file, f"{file}: expected Zarr metadata, found: {error}")
+            return
+        if not isinstance(found, dict):
+            text = f"{file}: expected an object, found {type(found).__name__}"
+            yield Problem("document", file, text)
+            return
+        if file == GROUP_FILE:
+            yield from self._group_attributes(found.pop("attributes", None))
+            del expected["attributes"]
+        for key in sorted(expected.keys() | found.keys()):
+            wanted = expected.get(key)
+            value = found.get(key)
+            says_nothing = key in expected and wanted in EMPTY and value in EMPTY
+            is_earlier = key in earlier and value == earlier[key]
+            if value == wanted or says_nothing or is_earlier:
+                continue
+            text = f"{file}: expected {key} {wanted!r:.80}, found {value!r:.80}"
+            is_array = expected["node_type"] == "array"
+            if not (is_array and self._may_be_ahead(key, wanted, value)):
+                yield Problem("document", file, text)
+            elif not self.has_writer():
+                yield Problem("interrupted", file, text)
+
+    def _group_attributes(self, attributes: object) -> Iterator[Problem]:
+        """Where other Zarr clients find the columns; the first stores did not say that."""
+        found = attributes if isinstance(attributes, dict) else {}
+        columns = found.get(COLUMNS_KEY)
+        expected = self.manifest.to_attributes()[COLUMNS_KEY]
+        is_of_a_first_store = found.keys() == {KEY}
+        if columns != expected and not is_of_a_first_store:
+            text = f"attribute {COLUMNS_KEY} {expected!r:.80}, found {columns!r:.80}"
+            yield Problem("document", GROUP_FILE, f"{GROUP_FILE}: expected {text}")
+
+    def _may_be_ahead(self, key: str, wanted: object, value: object) -> bool:
+        """Whether a writer may have written this of an array for a commit that is not done."""
+        if not (self.root / WORKING_DIR).is_dir():
+            return False
+        return key in INFO_KEYS or (key == "shape" and _is_longer(value, wanted))
+
+
+def _is_longer(found: object, committed: object) -> bool:
+    """Whether a shape is that of an array which a commit, not yet done, has made longer."""
+    if not (isinstance(found, list) and isinstance(committed, list) and found):
+        return False
+    if not isinstance(found[0], int):
+        return False
+    return found[1:] == committed[1:] and found[0] > committed[0]
