@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from store.check.report import INTERRUPTED, Problem
-from store.format.array_info import earlier_infos
+from store.format.array_info import column_paths, earlier_infos
 from store.format.contents import WORKING_DIR, could_be_ours, documents_of, files_of
 from store.format.manifest import COLUMNS_KEY, GROUP_FILE, KEY, Manifest
 from store.format.zarr_json import group_json
@@ -18,6 +18,7 @@ __all__ = ["MetadataCheck"]
 MAX_METADATA_BYTES = 64 * 1024 * 1024
 # of an array's metadata: these follow from all columns of a store
 INFO_KEYS = ("dimension_names", "attributes")
+Fault = tuple[str, str, str]  # file, kind, text
 EMPTY: tuple[object, ...] = (None, [], {})  # what a key that says nothing may hold
 
 
@@ -37,80 +38,79 @@ class MetadataCheck:
         self.manifest = manifest
         self.has_writer = has_writer
 
-    def file_problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[Problem]:
+        """Everything wrong with files and metadata, and what an interrupted write left."""
+        for name, kind, text in (*self._files(), *self._metadata()):
+            is_orphan = kind == "interrupted"
+            if not (is_orphan and self.has_writer()):
+                yield Problem(kind, name, f"{name}: {text}")
+
+    def _files(self) -> Iterator[Fault]:
         """Links, and files that are not committed; missing ones are found when they are read."""
         belonging = files_of(self.manifest)
         foreign = foreign_arrays(self.root, self.manifest)
-        for path, is_file in self._entries():
-            name = path.relative_to(self.root).as_posix()
-            if path.is_symlink():
-                text = f"{name}: expected files and directories only, found a link"
-                yield Problem("leftover", name, text)
-            elif name in belonging or not is_file:
-                continue
-            elif not could_be_ours(name) or name.partition("/")[0] in foreign:
-                text = f"{name}: expected no file that does not belong, found one"
-                yield Problem("leftover", name, text)
-            elif not self.has_writer():
-                yield Problem("interrupted", name, f"{name}: {INTERRUPTED}")
-
-    def _entries(self) -> Iterator[tuple[Path, bool]]:
-        """Everything below the store, and whether it is a file."""
         for folder, directories, names in os.walk(self.root):
             files = set(names)
             for name in sorted([*directories, *names]):
-                yield Path(folder, name), name in files
+                path = Path(folder, name)
+                inside = path.relative_to(self.root).as_posix()
+                if path.is_symlink():
+                    yield inside, "leftover", "expected files and directories only, found a link"
+                elif name in files and inside not in belonging:
+                    is_foreign = inside.partition("/")[0] in foreign
+                    if could_be_ours(inside) and not is_foreign:
+                        yield inside, "interrupted", INTERRUPTED
+                    else:
+                        yield inside, "leftover", "expected no file that does not belong, found one"
 
-    def metadata_problems(self) -> Iterator[Problem]:
+    def _metadata(self) -> Iterator[Fault]:
         """Metadata that other Zarr clients would misread."""
         earlier = earlier_infos(self.manifest.schema)
         for path, text in {"": group_json(), **documents_of(self.manifest)}.items():
+            file = f"{path}/{GROUP_FILE}".lstrip("/")
             allowed: dict[str, Any] = {}
             if path in earlier:
                 allowed["dimension_names"] = list(earlier[path].names)
                 allowed["attributes"] = earlier[path].attributes
-            yield from self._compare(f"{path}/{GROUP_FILE}".lstrip("/"), json.loads(text), allowed)
+            for kind, fault in self._compare(file, json.loads(text), allowed):
+                yield file, kind, fault
 
     def _compare(
         self, file: str, expected: dict[str, Any], earlier: dict[str, Any]
-    ) -> Iterator[Problem]:
+    ) -> Iterator[tuple[str, str]]:
         """One file; `earlier` is what an earlier version of this package wrote in some keys."""
         try:
             with (self.root / file).open("rb") as opened:
                 found = json.loads(opened.read(MAX_METADATA_BYTES))
         except (OSError, ValueError, RecursionError) as error:
-            yield Problem("document", file, f"{file}: expected Zarr metadata, found: {error}")
+            yield "document", f"expected Zarr metadata, found: {error}"
             return
         if not isinstance(found, dict):
-            text = f"{file}: expected an object, found {type(found).__name__}"
-            yield Problem("document", file, text)
+            yield "document", f"expected an object, found {type(found).__name__}"
             return
         if file == GROUP_FILE:
-            yield from self._group_attributes(found.pop("attributes", None))
+            yield from self._compare_columns(found.pop("attributes", None))
             del expected["attributes"]
+        is_array = expected["node_type"] == "array"
         for key in sorted(expected.keys() | found.keys()):
             wanted = expected.get(key)
             value = found.get(key)
             says_nothing = key in expected and wanted in EMPTY and value in EMPTY
             is_earlier = key in earlier and value == earlier[key]
-            if value == wanted or says_nothing or is_earlier:
-                continue
-            text = f"{file}: expected {key} {wanted!r:.80}, found {value!r:.80}"
-            is_array = expected["node_type"] == "array"
-            if not (is_array and self._may_be_ahead(key, wanted, value)):
-                yield Problem("document", file, text)
-            elif not self.has_writer():
-                yield Problem("interrupted", file, text)
+            if value != wanted and not says_nothing and not is_earlier:
+                is_ahead = is_array and self._may_be_ahead(key, wanted, value)
+                kind = "interrupted" if is_ahead else "document"
+                yield kind, f"expected {key} {wanted!r:.80}, found {value!r:.80}"
 
-    def _group_attributes(self, attributes: object) -> Iterator[Problem]:
+    def _compare_columns(self, attributes: object) -> Iterator[tuple[str, str]]:
         """Where other Zarr clients find the columns; the first stores did not say that."""
         found = attributes if isinstance(attributes, dict) else {}
         columns = found.get(COLUMNS_KEY)
-        expected = self.manifest.to_attributes()[COLUMNS_KEY]
+        expected = column_paths(self.manifest.schema)
         is_of_a_first_store = found.keys() == {KEY}
         if columns != expected and not is_of_a_first_store:
-            text = f"attribute {COLUMNS_KEY} {expected!r:.80}, found {columns!r:.80}"
-            yield Problem("document", GROUP_FILE, f"{GROUP_FILE}: expected {text}")
+            what = f"attribute {COLUMNS_KEY}"
+            yield "document", f"expected {what} {expected!r:.80}, found {columns!r:.80}"
 
     def _may_be_ahead(self, key: str, wanted: object, value: object) -> bool:
         """Whether a writer may have written this of an array for a commit that is not done."""

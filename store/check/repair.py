@@ -36,12 +36,16 @@ __all__ = ["Plan", "damaged_path", "dropped_path", "plan_repair", "repair_store"
 
 UNREADABLE = "?"  # replaces an id that is damaged itself
 SHOWN_IDS = 5
-# kind of problem -> what is counted, and what becomes of it
+# kind of problem -> what is counted, and what is done about it
 REMEDIES = {
-    "interrupted": ("file", "of an interrupted write to remove or to set back"),
-    "leftover": ("file", "that no writer of a store makes, to be left alone: move away by hand"),
-    "document": ("file", "of metadata to write again"),
-    "index": ("run", "of the id table damaged: it is built again"),
+    "interrupted": ("file", "{} of an interrupted write to remove or to set back"),
+    "leftover": ("file", "{} that no writer of a store makes, to be left alone: move away by hand"),
+    "document": ("file", "{} of metadata to write again"),
+    "index": ("run", "{} of the id table damaged: it is built again"),
+    "unverifiable": (
+        "file",
+        "checksums lost for {}; what they hold is taken as it is, into a new store",
+    ),
 }
 
 
@@ -97,14 +101,11 @@ class Plan:
         for kind, (noun, remedy) in REMEDIES.items():
             n = self.count(kind)
             if n:
-                lines.append(f"  {count(n, noun)} {remedy}")
-        n = self.count("unverifiable")
-        if n:
-            taken = "what they hold is taken as it is, into a new store"
-            lines.append(f"  checksums lost for {n:,} files; {taken}")
+                lines.append("  " + remedy.format(count(n, noun)))
         if self.rows:
-            more = ", ..." if len(self.ids) > SHOWN_IDS else ""
-            ids = ", ".join(self.ids[:SHOWN_IDS]) + more
+            ids = ", ".join(self.ids[:SHOWN_IDS])
+            if len(self.ids) > SHOWN_IDS:
+                ids += ", ..."
             dropped = f"{len(self.rows):,} of {self.report.rows:,} traces to drop ({ids})"
             lines.append(f"  {dropped}, to be listed in {dropped_path(path)}")
         for name, n in self.by_column.items():
@@ -145,25 +146,24 @@ def plan_repair(
         if name not in store.schema.columns:
             raise NotFoundError(f"{store.path}: expected a column to drop, found {name!r:.200}")
     plan = Plan(verify_store(path, progress=progress), columns=list(drop_columns))
-    damaged: set[int] = set()
     by_column: dict[str, set[int]] = {}
     for problem in plan.report.problems:
         if problem.kind != "damaged" or problem.column in drop_columns:
             continue
         if problem.rows:
             first, last = problem.rows
-            concerned = range(first, last + 1)
-            damaged.update(concerned)
-            if problem.column in store.schema.columns:
-                by_column.setdefault(problem.column, set()).update(concerned)
+            rows = by_column.setdefault(problem.column or "", set())
+            rows.update(range(first, last + 1))
         elif len(store):
             plan.hopeless = (
                 f"{problem.text}; which rows that concerns is not known; restore it from a copy"
             )
-    plan.rows = sorted(damaged)
-    plan.by_column = {name: len(rows) for name, rows in by_column.items()}
+    plan.rows = sorted(set().union(*by_column.values()))
     plan.ids = [_readable_id(store, row) for row in plan.rows]
-    if damaged and len(damaged) == len(store):
+    plan.by_column = {
+        name: len(rows) for name, rows in by_column.items() if name in store.schema.columns
+    }
+    if plan.rows and len(plan.rows) == len(store):
         plan.hopeless = f"{store.path}: every row is damaged; restore it from a copy"
     return plan
 
@@ -270,33 +270,35 @@ def _write_metadata(root: Path, manifest: Manifest, plan: Plan, files: Files) ->
     for path, text in sorted(documents_of(manifest).items()):
         if f"{path}/{GROUP_FILE}" in wrong:
             write_document(root, files, path, text)
-    has_damaged_index = plan.count("index") > 0
-    if has_damaged_index:
-        n_rows = manifest.n_rows
-        run = (0, n_rows)
-        ids = TraceStore(root, manifest, check=True).ids[:]
-        checksum = write_run(root, files, run, hash_ids(ids), np.arange(n_rows))
-        manifest = manifest.next(runs=(run,), run_sums={run_name(run): checksum})
-    if has_damaged_index or GROUP_FILE in wrong:
+    if plan.count("index"):
+        _publish(root, _with_new_index(root, manifest, files), files)
+    elif GROUP_FILE in wrong:
         _publish(root, manifest, files)
+
+
+def _with_new_index(root: Path, manifest: Manifest, files: Files) -> Manifest:
+    """The next state, after writing a new id table."""
+    ids = TraceStore(root, manifest, check=True).ids[:]
+    run = (0, len(ids))
+    checksum = write_run(root, files, run, hash_ids(ids), np.arange(len(ids)))
+    return manifest.next(runs=(run,), run_sums={run_name(run): checksum})
 
 
 def _drop_rows(root: Path, plan: Plan, progress: Callable[[int], None], files: Files) -> None:
     """Make a store of the other rows, and swap it with this one."""
     repaired = _repaired_path(root)
     store = TraceStore.open(root, check=not plan.count("unverifiable"))
-    dropped = set(plan.rows)
-    rows = [row for row in range(len(store)) if row not in dropped]
+    kept = np.delete(np.arange(len(store)), plan.rows)
     record = {
         "of": store.uuid,
         "generation": store.generation,
         "rows": len(store),
-        "dropped": len(dropped),
+        "dropped": len(plan.rows),
         "dropped_sha256": hashlib.sha256(repr(plan.rows).encode()).hexdigest(),
     }
     for stale in (repaired, partial_path(repaired)):
         _remove_stale(stale, record, files)
-    source = CopySource([(store, rows)], store.provenance | {"repaired": record})
+    source = CopySource([(store, kept.tolist())], store.provenance | {"repaired": record})
     build_store(repaired, source, progress, files)
     if plan.rows:
         _list_dropped(dropped_path(root), plan, store, files)
@@ -316,13 +318,14 @@ def _remove_stale(path: Path, record: dict[str, Any], files: Files) -> None:
 def _list_dropped(path: Path, plan: Plan, store: TraceStore, files: Files) -> None:
     """Append rows and ids, as JSON, to the list of earlier repairs."""
     n_dropped = f"{len(plan.rows)} of {len(store)} traces"
-    lines = [f"# {n_dropped} of {store.uuid}, generation {store.generation}: row, id\n"]
+    text = f"# {n_dropped} of {store.uuid}, generation {store.generation}: row, id\n"
     for row, trace_id in zip(plan.rows, plan.ids, strict=True):
-        lines.append(f"{row}\t{json.dumps(trace_id, ensure_ascii=False)}\n")
-    text = "".join(lines).encode()
+        quoted = json.dumps(trace_id, ensure_ascii=False)
+        text += f"{row}\t{quoted}\n"
+    new = text.encode()
     before = path.read_bytes() if path.exists() else b""
-    if not before.endswith(text):  # it does if a repair was stopped right after this
-        files.replace_text(path, before + text)
+    if not before.endswith(new):  # it does if a repair was stopped right after this
+        files.replace_text(path, before + new)
 
 
 def _finish_exchange(root: Path, files: Files) -> None:

@@ -146,8 +146,7 @@ class _Verifier:
         """Check everything."""
         metadata = MetadataCheck(self.root, self.manifest, self._has_writer)
         found = [
-            *metadata.file_problems(),
-            *metadata.metadata_problems(),
+            *metadata.problems(),
             *self._checksum_tables(),
             *self._offsets(),
             *self._chunks(),
@@ -303,37 +302,31 @@ class _Verifier:
         return self._untrusted[axis]
 
     def _id_table(self) -> Iterator[Problem]:
+        """The runs: their checksums, each row once, and the hashes of the stored ids."""
         for run in self.manifest.runs:
-            yield from self._run_problems(run)
-
-    def _run_problems(self, run: tuple[int, int]) -> Iterator[Problem]:
-        """A run of the id table: its checksum, every row once, and the hashes of the stored ids."""
-        first, stop = run
-        name = f"_index/{run_name(run)}"
-        try:
-            hashes, rows = map(self._read_whole, run_arrays(run))
-            check_run(run, hashes, rows, self.manifest.run_sums)
-        except CorruptError as error:
-            yield Problem("index", name, str(error), rows=(first, stop - 1))
-            return
-        has_each_row = np.array_equal(np.sort(rows), np.arange(first, stop))
-        if not has_each_row or (hashes[1:] < hashes[:-1]).any():
-            text = f"{name}: expected each row once, in the order of the hashes, found otherwise"
-            yield Problem("index", name, text, rows=(first, stop - 1))
-            return
-        if self.quick:
-            return
-        by_row = hashes[np.argsort(rows)]
-        for start in range(first, stop, IDS_AT_ONCE):
-            end = min(stop, start + IDS_AT_ONCE)
+            first, stop = run
+            name = f"_index/{run_name(run)}"
             try:
-                found = hash_ids(self.store.ids[start:end])
-            except CorruptError:  # reported with the chunks
+                hashes = self._hashes_by_row(run)
+            except CorruptError as error:
+                yield Problem("index", name, str(error), rows=(first, stop - 1))
                 continue
-            differs = found != by_row[start - first : end - first]
-            for row in (start + np.flatnonzero(differs)).tolist():
-                text = f"{name}: expected the hash of the id of row {row}, found another"
-                yield Problem("index", name, text, rows=(row, row))
+            if not self.quick:
+                for row in self._rows_with_other_ids(first, hashes):
+                    text = f"{name}: expected the hash of the id of row {row}, found another"
+                    yield Problem("index", name, text, rows=(row, row))
+
+    def _hashes_by_row(self, run: Rows) -> np.ndarray:
+        """The hashes in a run, uint64, in the order of its rows; raises CorruptError."""
+        hashes, rows = map(self._read_whole, run_arrays(run))
+        check_run(run, hashes, rows, self.manifest.run_sums)
+        has_each_row = np.array_equal(np.sort(rows), np.arange(*run))
+        if not has_each_row or (hashes[1:] < hashes[:-1]).any():
+            raise CorruptError(
+                f"_index/{run_name(run)}: expected each row once, in the order of the hashes, "
+                "found otherwise"
+            )
+        return hashes[np.argsort(rows)]
 
     def _read_whole(self, array: StoredArray) -> np.ndarray:
         """All items of an array of one shard; raises CorruptError."""
@@ -342,3 +335,15 @@ class _Verifier:
         if fault:
             raise fault
         return shard.reader.read(0, array.n_items)
+
+    def _rows_with_other_ids(self, first: int, hashes: np.ndarray) -> Iterator[int]:
+        """Of the rows from `first` on, those whose ids have other hashes."""
+        for start in range(0, len(hashes), IDS_AT_ONCE):
+            expected = hashes[start : start + IDS_AT_ONCE]
+            begin = first + start
+            try:
+                ids = self.store.ids[begin : begin + len(expected)]
+            except CorruptError:  # reported with the chunks
+                continue
+            differs = hash_ids(ids) != expected
+            yield from (begin + np.flatnonzero(differs)).tolist()

@@ -97,7 +97,7 @@ class Files:
         self.sync_dir(target.parent)
 
     def remove(self, path: Path) -> None:
-        """Remove a file that no commit needs; if a power cut restores it, a writer does it again."""
+        """Remove a file that no commit needs; if a power cut restores it, a writer repeats it."""
         path.unlink(missing_ok=True)
 
     def remove_if_empty(self, path: Path) -> bool:

@@ -11,7 +11,6 @@ from store.format.contents import run_arrays, run_name
 from store.format.manifest import Manifest
 from store.format.ranges import build_run, hash_ids
 from store.format.zarr_json import group_json
-from store.read.id_table import check_run
 from store.read.store import TraceStore
 from store.write.array_writer import ArrayWriter, write_document
 from store.write.files import Files
@@ -22,13 +21,13 @@ Run = tuple[int, int]
 
 
 def merge_runs(
-    store: TraceStore, manifest: Manifest, files: Files, run: Run, new_ids: Iterable[str]
+    root: Path, files: Files, manifest: Manifest, run: Run, new_ids: Iterable[str]
 ) -> int:
     """Write a run that contains committed runs and the ids of new rows; return its checksum.
 
     Parameters
     ----------
-    store, manifest
+    manifest
         What is committed.
     run
         Its first row, which is that of a committed run or a new row, and the end of all rows.
@@ -41,17 +40,11 @@ def merge_runs(
         A committed run is damaged: a copy of it would get a new checksum.
     """
     first, n_rows = run
-    hashes: list[np.ndarray] = []
-    rows: list[np.ndarray] = []
-    for old in manifest.runs:
-        if old[0] >= first:
-            old_hashes, old_rows = store.id_run(old)
-            check_run(old, old_hashes, old_rows, manifest.run_sums)
-            hashes.append(old_hashes)
-            rows.append(old_rows)
-    hashes.append(hash_ids(new_ids))
-    rows.append(np.arange(manifest.n_rows, n_rows))
-    return write_run(store.path, files, run, np.concatenate(hashes), np.concatenate(rows))
+    store = TraceStore(root, manifest, check=True)
+    runs = [store.id_run(old) for old in manifest.runs if old[0] >= first]
+    runs.append((hash_ids(new_ids), np.arange(manifest.n_rows, n_rows)))
+    hashes, rows = map(np.concatenate, zip(*runs, strict=True))
+    return write_run(root, files, run, hashes, rows)
 
 
 def write_run(root: Path, files: Files, run: Run, hashes: np.ndarray, rows: np.ndarray) -> int:

@@ -47,57 +47,6 @@ class _Builder:
             os.close(self._fd)
             self._fd = -1
 
-    def write(self, items: np.ndarray) -> np.ndarray:
-        """Write whole chunks; return their checksums.
-
-        Parameters
-        ----------
-        items
-            `(n * chunk_items, *item_shape)`, C-contiguous, with `n <= free_chunks`.
-
-        Returns
-        -------
-        uint32 `(n, n_planes)`
-        """
-        raise NotImplementedError
-
-    def adopt(self, root: Path, number: int, n_items: int, n_chunks: int) -> None:
-        """Begin with the first `n_chunks` chunks a plane of a committed shard of `n_items` items.
-
-        Raises
-        ------
-        CorruptError
-            The shard's file is damaged.
-        """
-        raise NotImplementedError
-
-    def publish_full(self, target: Path) -> None:
-        """Finish a full shard and put the working file itself at `target`."""
-        raise NotImplementedError
-
-    def publish_tail(self, target: Path, rest: np.ndarray) -> np.ndarray:
-        """Put a copy of what is written, and of `rest` as one more padded chunk, at `target`.
-
-        Parameters
-        ----------
-        rest
-            `(n, *item_shape)` with `n < chunk_items`: the items that do not fill a chunk yet.
-
-        Returns
-        -------
-        The padded chunk's checksums: uint32 `(1, n_planes)`, or `(0, n_planes)` without a rest.
-        """
-        raise NotImplementedError
-
-    def _copy_in(self, path: Path, ranges: list[tuple[int, int, int]]) -> None:
-        """Copy ranges (position there, position here, bytes) of a file into the working file."""
-        source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            for start, position, n_bytes in ranges:
-                self.files.copy(source, start, self._fd, position, n_bytes)
-        finally:
-            os.close(source)
-
     def _finish(self, fd: int, entries: np.ndarray, position: int) -> None:
         self.files.write(fd, encode_table(self.layout, entries), position)
         self.files.sync(fd)
@@ -130,7 +79,17 @@ class RawBuilder(_Builder):
         return self.layout.shard_chunks * self.layout.chunk_bytes
 
     def write(self, items: np.ndarray) -> np.ndarray:
-        """See `_Builder`."""
+        """Write whole chunks; return their checksums.
+
+        Parameters
+        ----------
+        items
+            `(n * chunk_items, *item_shape)`, C-contiguous, with `n <= free_chunks`.
+
+        Returns
+        -------
+        uint32 `(n, n_planes)`
+        """
         planes = _planes(items, self.layout)
         position = self.n_chunks * self.layout.chunk_bytes
         for plane in planes:
@@ -141,36 +100,54 @@ class RawBuilder(_Builder):
         return _checksums(planes, self.layout)
 
     def adopt(self, root: Path, number: int, n_items: int, n_chunks: int) -> None:
-        """See `_Builder`."""
+        """Begin with the first `n_chunks` chunks a plane of a committed shard of `n_items` items.
+
+        Raises
+        ------
+        CorruptError
+            The shard's file is damaged.
+        """
         shard = RawShard(root, self.layout, number, n_items)
         n_bytes = n_chunks * self.layout.chunk_bytes
-        ranges = [
-            (offset, plane * self._plane_bytes, n_bytes)
-            for plane, offset in enumerate(shard.plane_offsets.tolist())
-        ]
-        self._copy_in(root / self.layout.shard_path(number), ranges)
+        position = 0
+        with _opened(root / self.layout.shard_path(number)) as source:
+            for offset in shard.plane_offsets.tolist():
+                self.files.copy(source, offset, self._fd, position, n_bytes)
+                position += self._plane_bytes
         self.n_chunks = n_chunks
 
     def publish_full(self, target: Path) -> None:
-        """See `_Builder`."""
+        """Finish a full shard and put the working file itself at `target`."""
         entries = raw_entries(self.layout, self.n_chunks, self._plane_bytes)
         self._finish(self._fd, entries, self.layout.n_planes * self._plane_bytes)
         self._publish(target)
 
     def publish_tail(self, target: Path, rest: np.ndarray) -> np.ndarray:
-        """See `_Builder`; the copy is compact, its planes without gaps."""
-        layout = self.layout
-        padded = _planes(_pad_chunk(rest, layout), layout)
-        written = self.n_chunks * layout.chunk_bytes
+        """Put a copy of what is written, and of `rest` as one more padded chunk, at `target`.
+
+        Parameters
+        ----------
+        rest
+            `(n, *item_shape)` with `n < chunk_items`: the items that do not fill a chunk yet.
+
+        Returns
+        -------
+        The padded chunk's checksums: uint32 `(1, n_planes)`, or `(0, n_planes)` without a rest.
+        """
+        padded = _planes(_pad_chunk(rest, self.layout), self.layout)
+        written = self.n_chunks * self.layout.chunk_bytes
         stride = written + len(padded[0])
+        source = 0
+        position = 0
         with self._copy_at(target) as fd:
-            for number, plane in enumerate(padded):
-                position = number * stride
-                self.files.copy(self._fd, number * self._plane_bytes, fd, position, written)
+            for plane in padded:
+                self.files.copy(self._fd, source, fd, position, written)
                 self.files.write(fd, plane.data, position + written)
-            entries = raw_entries(layout, stride // layout.chunk_bytes, stride)
-            self._finish(fd, entries, layout.n_planes * stride)
-        return _checksums(padded, layout)
+                source += self._plane_bytes
+                position += stride
+            n_chunks = stride // self.layout.chunk_bytes
+            self._finish(fd, raw_entries(self.layout, n_chunks, stride), position)
+        return _checksums(padded, self.layout)
 
 
 class CompressedBuilder(_Builder):
@@ -182,80 +159,95 @@ class CompressedBuilder(_Builder):
         self._end = 0
 
     def write(self, items: np.ndarray) -> np.ndarray:
-        """See `_Builder`."""
-        data, entries, sums = self._encode(items)
+        """See `RawBuilder`."""
+        packed = self._compress(items)
+        self._entries = self._entries_with(packed)
+        data = b"".join(packed)
         self.files.write(self._fd, data, self._end)
         self.files.start_sync(self._fd, self._end, len(data))
         self._end += len(data)
-        self._entries = np.concatenate([self._entries, entries])
         self.n_chunks = len(self._entries)
-        return sums
+        sums = [stated for _, stated in map(split_compressed, packed)]
+        return _by_plane(sums, self.layout)
 
-    def _encode(self, items: np.ndarray) -> tuple[bytes, np.ndarray, np.ndarray]:
-        """Compressed chunks one after the other, their entries in the table, their checksums."""
-        layout = self.layout
-        codec = parse_codec(layout.codec)
-        planes = _planes(items, layout)
-        starts = range(0, len(planes[0]), layout.chunk_bytes)
-        packed = [
-            codec.encode(plane[start : start + layout.chunk_bytes], layout.dtype.itemsize)
-            for start in starts
-            for plane in planes
-        ]
-        shape = (len(starts), layout.n_planes)
+    def _compress(self, items: np.ndarray) -> list[bytes]:
+        """The chunks of some items."""
+        codec = parse_codec(self.layout.codec)
+        chunks = _chunks(_planes(items, self.layout), self.layout)
+        return [codec.encode(chunk, self.layout.dtype.itemsize) for chunk in chunks]
+
+    def _entries_with(self, packed: list[bytes]) -> np.ndarray:
+        """The entries of the shard's table, with those of more chunks after its last one."""
         sizes = np.array([len(data) for data in packed], ENTRY)
         offsets = self._end + np.cumsum(sizes) - sizes
-        entries = np.stack([offsets, sizes], 1).reshape(*shape, 2)
-        sums = np.array([split_compressed(data)[1] for data in packed], np.uint32)
-        return b"".join(packed), entries, sums.reshape(shape)
+        entries = np.stack([offsets, sizes], axis=1)
+        by_plane = entries.reshape(-1, self.layout.n_planes, 2)
+        return np.concatenate([self._entries, by_plane])
 
     def adopt(self, root: Path, number: int, n_items: int, n_chunks: int) -> None:
-        """See `_Builder`."""
+        """See `RawBuilder`."""
         shard = CompressedShard(root, self.layout, number, n_items)
         self._entries = shard.entries[:n_chunks].astype(ENTRY)
-        self._end = int(self._entries.sum(axis=2).max(initial=0))
-        self._copy_in(root / self.layout.shard_path(number), [(0, 0, self._end)])
+        ends = self._entries.sum(axis=2)
+        self._end = int(ends.max(initial=0))
+        with _opened(root / self.layout.shard_path(number)) as source:
+            self.files.copy(source, 0, self._fd, 0, self._end)
         self.n_chunks = n_chunks
 
     def publish_full(self, target: Path) -> None:
-        """See `_Builder`."""
+        """See `RawBuilder`."""
         self._finish(self._fd, self._entries, self._end)
         self._publish(target)
 
     def publish_tail(self, target: Path, rest: np.ndarray) -> np.ndarray:
-        """See `_Builder`."""
+        """See `RawBuilder`."""
         padded = _pad_chunk(rest, self.layout)
-        data, entries, _ = self._encode(padded)
+        packed = self._compress(padded)
+        data = b"".join(packed)
         with self._copy_at(target) as fd:
             self.files.copy(self._fd, 0, fd, 0, self._end)
             self.files.write(fd, data, self._end)
-            self._finish(fd, np.concatenate([self._entries, entries]), self._end + len(data))
+            self._finish(fd, self._entries_with(packed), self._end + len(data))
         return _checksums(_planes(padded, self.layout), self.layout)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _pad_chunk(items: np.ndarray, layout: ArrayLayout) -> np.ndarray:
     """Fewer items than a chunk holds, followed by zeros; no items stay none."""
-    padded = np.zeros((layout.chunk_items if len(items) else 0, *layout.item_shape), layout.dtype)
+    n_items = layout.chunk_items if len(items) else 0
+    padded = np.zeros((n_items, *layout.item_shape), layout.dtype)
     padded[: len(items)] = items
     return padded
 
 
 def _checksums(planes: list[np.ndarray], layout: ArrayLayout) -> np.ndarray:
     """CRC32C of every chunk: uint32 `(n, n_planes)`."""
-    starts = range(0, len(planes[0]), layout.chunk_bytes)
-    sums = [
-        [crc32c(plane.data[start : start + layout.chunk_bytes]) for plane in planes]
-        for start in starts
-    ]
-    return np.array(sums, np.uint32).reshape(len(starts), layout.n_planes)
+    return _by_plane([crc32c(chunk.data) for chunk in _chunks(planes, layout)], layout)
+
+
+def _by_plane(sums: list[int], layout: ArrayLayout) -> np.ndarray:
+    return np.array(sums, np.uint32).reshape(-1, layout.n_planes)
+
+
+def _chunks(planes: list[np.ndarray], layout: ArrayLayout) -> list[np.ndarray]:
+    """The bytes of every chunk: the first of each plane, then the second of each plane, ..."""
+    n_bytes = layout.chunk_bytes
+    starts = range(0, len(planes[0]), n_bytes)
+    return [plane[start : start + n_bytes] for start in starts for plane in planes]
 
 
 def _planes(items: np.ndarray, layout: ArrayLayout) -> list[np.ndarray]:
     """The bytes of every plane of `items`, uint8, plane after plane."""
-    if layout.n_planes == 1:
-        return [np.ascontiguousarray(items).reshape(-1).view(np.uint8)]
-    n_split = len(layout.split_axes)
-    first = np.moveaxis(items, [axis + 1 for axis in layout.split_axes], range(n_split))
-    plane_size = math.prod(first.shape[n_split:])
-    planes = np.ascontiguousarray(first).reshape(layout.n_planes, plane_size)
+    axes = [axis + 1 for axis in layout.split_axes]
+    split_first = np.moveaxis(items, axes, range(len(axes)))
+    plane_shape = split_first.shape[len(axes) :]
+    planes = np.ascontiguousarray(split_first).reshape(layout.n_planes, math.prod(plane_shape))
     return list(planes.view(np.uint8))

@@ -364,9 +364,9 @@ class StoreWriter:
         """Commit with these runs of the id table and a new one of all rows from `first` on."""
         old = self._manifest
         new = (first, len(self))
-        checksum = merge_runs(self._committed, old, self.files, new, self._new_ids)
-        kept_names = {run_name(run) for run in kept}
-        sums = {name: known for name, known in old.run_sums.items() if name in kept_names}
+        checksum = merge_runs(self.root, self.files, old, new, self._new_ids)
+        merged = [run_name(run) for run in old.runs if run not in kept]
+        sums = {name: known for name, known in old.run_sums.items() if name not in merged}
         manifest = old.next(
             n_rows=len(self),
             n_items=dict(self._arrays.n_items),
@@ -377,9 +377,9 @@ class StoreWriter:
         )
         self._publish(manifest)
         # readers of an older generation find these ids in the run that contains them now
-        for run in set(old.runs) - set(kept):
+        for name in merged:
             with suppress(OSError):  # the next writer removes what remains
-                self.files.remove_tree(self.root / "_index" / run_name(run))
+                self.files.remove_tree(self.root / "_index" / name)
 
     def close(self) -> None:
         """Commit what was appended, as closing a file does, and release the files and the lock.

@@ -251,10 +251,9 @@ def test_what_a_killed_writer_left_is_no_problem(killed, capsys):
     assert n_files > 3
     status, out, _ = run(capsys, killed)
     assert (status, out.count("\n")) == (0, 1)
-    found = f"whole; {n_files} files of an interrupted write that the next writer removes"
-    assert out.startswith(
-        f"{killed}: {found}; metadata of {len(ahead)} arrays that the next writer sets back (17 traces, "
-    )
+    removed = f"{n_files} files of an interrupted write that the next writer removes"
+    rewritten = f"metadata of {len(ahead)} arrays that the next writer sets back"
+    assert out.startswith(f"{killed}: whole; {removed}; {rewritten} (17 traces, ")
     status, out, _ = run(capsys, killed, "--verbose")
     assert (status, out.splitlines()[1:]) == (0, list(map(str, report.leftovers)))
     status, out, _ = run(capsys, killed, "--json")

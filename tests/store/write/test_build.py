@@ -104,8 +104,9 @@ def test_the_command_line_is_kept_but_decides_nothing(tmp_path, whole):
         build_store(path, Numbers(5), command="python -m store one")
     begun = TraceStore.open(partial_path(path))
     assert command_line(begun) == "python -m store one"
+    held = f"{partial_path(path)} holds 5 traces of it"
     assert unfinished(path) == (
-        f"{path}: expected a store, found that it is not finished: {partial_path(path)} holds 5 traces of it. "
+        f"{path}: expected a store, found that it is not finished: {held}. "
         "Go on with: python -m store one"
     )
     store = build_store(path, Numbers(), command="python -m store two")
@@ -125,7 +126,8 @@ def test_the_command_line_is_kept_but_decides_nothing(tmp_path, whole):
         ),
         (
             {"decoding": {"beams": 2, "seed": 1}, "a": 1, "b": 2},
-            "found decoding.beams 4 in place of 2, decoding.seed 0 in place of 1, a None in place of 1, and 1 more;",
+            "found decoding.beams 4 in place of 2, decoding.seed 0 in place of 1, "
+            "a None in place of 1, and 1 more;",
         ),
     ],
 )

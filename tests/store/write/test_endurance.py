@@ -257,9 +257,8 @@ def assert_large(batches, rows, epoch):
     order = permutation(len(rows), SEED, epoch)
     assert [row for batch in batches for row in batch.rows.tolist()] == order.tolist()
     for batch in batches:
-        assert_batch(
-            batch, [{name: rows[row][name] for name in batch.keys()} for row in batch.rows.tolist()]
-        )
+        expected = [rows[row] for row in batch.rows.tolist()]
+        assert_batch(batch, [{name: row[name] for name in batch.columns} for row in expected])
 
 
 @pytest.mark.parametrize("columns, share", [(["hidden", "compressed"], 1 / 4), (None, 3 / 4)])
