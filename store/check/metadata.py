@@ -65,20 +65,21 @@ class MetadataCheck:
 
     def _metadata(self) -> Iterator[Fault]:
         """Metadata that other Zarr clients would misread."""
-        earlier = earlier_infos(self.manifest.schema)
+        earlier_of = earlier_infos(self.manifest.schema)
         for path, text in {"": group_json(), **documents_of(self.manifest)}.items():
             file = f"{path}/{GROUP_FILE}".lstrip("/")
-            allowed: dict[str, Any] = {}
-            if path in earlier:
-                allowed["dimension_names"] = list(earlier[path].names)
-                allowed["attributes"] = earlier[path].attributes
-            for kind, fault in self._compare(file, json.loads(text), allowed):
+            expected = json.loads(text)
+            earlier = dict(expected)  # as earlier versions of this package wrote it
+            if path in earlier_of:
+                earlier["dimension_names"] = list(earlier_of[path].names)
+                earlier["attributes"] = earlier_of[path].attributes
+            for kind, fault in self._compare(file, expected, earlier):
                 yield file, kind, fault
 
     def _compare(
         self, file: str, expected: dict[str, Any], earlier: dict[str, Any]
     ) -> Iterator[tuple[str, str]]:
-        """One file; `earlier` is what an earlier version of this package wrote in some keys."""
+        """One file, which is as expected or as earlier versions wrote it."""
         try:
             with (self.root / file).open("rb") as opened:
                 found = json.loads(opened.read(MAX_METADATA_BYTES))
@@ -96,8 +97,7 @@ class MetadataCheck:
             wanted = expected.get(key)
             value = found.get(key)
             says_nothing = key in expected and wanted in EMPTY and value in EMPTY
-            is_earlier = key in earlier and value == earlier[key]
-            if value != wanted and not says_nothing and not is_earlier:
+            if value not in (wanted, earlier.get(key)) and not says_nothing:
                 is_ahead = is_array and self._may_be_ahead(key, wanted, value)
                 kind = "interrupted" if is_ahead else "document"
                 yield kind, f"expected {key} {wanted!r:.80}, found {value!r:.80}"

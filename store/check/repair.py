@@ -7,7 +7,7 @@ until somebody removes it.
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from store.check.report import Report
-from store.check.verify import verify_store
+from store.check.verify import BytesProgress, verify_store
 from store.errors import LockedError, NotFoundError, SchemaError, StoreError
 from store.format.contents import WORKING_DIR, documents_of, run_name, with_schema
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
@@ -26,7 +26,7 @@ from store.read.store import TraceStore
 from store.reports import count
 from store.write.array_writer import write_document
 from store.write.build import build_store, partial_path
-from store.write.copy import CopySource
+from store.write.copy import CopySource, Progress
 from store.write.files import Files
 from store.write.id_table import write_run
 from store.write.lock import WriterLock
@@ -106,11 +106,12 @@ class Plan:
             ids = ", ".join(self.ids[:SHOWN_IDS])
             if len(self.ids) > SHOWN_IDS:
                 ids += ", ..."
-            dropped = f"{len(self.rows):,} of {self.report.rows:,} traces to drop ({ids})"
-            lines.append(f"  {dropped}, to be listed in {dropped_path(path)}")
-        for name, n in self.by_column.items():
+            n_dropped = f"{len(self.rows):,} of {self.report.rows:,} traces"
+            list_path = dropped_path(path)
+            lines.append(f"  {n_dropped} to drop ({ids}), to be listed in {list_path}")
+        for name, n_rows in self.by_column.items():
             option = f"--drop-columns {name} drops that one instead"
-            lines.append(f"    {n:,} of them because of column {name!r} ({option})")
+            lines.append(f"    {n_rows:,} of them because of column {name!r} ({option})")
         return lines + [f"  column {name!r} to drop" for name in self.columns]
 
     def count(self, kind: str) -> int:
@@ -121,7 +122,7 @@ class Plan:
 
 def plan_repair(
     path: str | Path,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: BytesProgress = lambda done, total: None,
     drop_columns: Sequence[str] = (),
 ) -> Plan:
     """Verify a store and say what a repair would do; changes nothing.
@@ -201,7 +202,7 @@ def _beside(path: Path, suffix: str) -> Path:
 def repair_store(
     path: str | Path,
     plan: Plan,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Progress = lambda done: None,
     files: Files | None = None,
 ) -> TraceStore:
     """Carry out a plan; stopped, it may be run again.
@@ -284,7 +285,7 @@ def _with_new_index(root: Path, manifest: Manifest, files: Files) -> Manifest:
     return manifest.next(runs=(run,), run_sums={run_name(run): checksum})
 
 
-def _drop_rows(root: Path, plan: Plan, progress: Callable[[int], None], files: Files) -> None:
+def _drop_rows(root: Path, plan: Plan, progress: Progress, files: Files) -> None:
     """Make a store of the other rows, and swap it with this one."""
     repaired = _repaired_path(root)
     store = TraceStore.open(root, check=not plan.count("unverifiable"))

@@ -120,6 +120,7 @@ def _line_of(problems: list[Problem]) -> str:
     like_it = f"and {len(others):,} like it"
     rows = [problem.rows for problem in problems if problem.rows]
     if rows:
+        first_row, _ = min(rows)
         last_row = max(last for _, last in rows)
-        like_it += f", rows {min(rows)[0]} to {last_row} in all"
+        like_it += f", rows {first_row} to {last_row} in all"
     return f"{first} ({like_it})"

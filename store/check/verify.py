@@ -30,21 +30,22 @@ from store.read.shard import RESTORE
 from store.read.store import TraceStore
 from store.write.lock import has_writer
 
-__all__ = ["verify_store"]
+__all__ = ["BytesProgress", "verify_store"]
 
 STEP_BYTES = 8 * 1024 * 1024  # checked in one go, while the next ones are fetched
 THREADS = 4  # two for each core of a small machine: one waits for the disk
 IDS_AT_ONCE = 65_536
 ATTEMPTS = 3  # with a writer at work
 KEPT = "python -m store repair keeps its rows, and records the checksum again"
-Rows = tuple[int, int]
+Rows = tuple[int, int]  # first, last
+BytesProgress = Callable[[int, int], None]  # bytes checked, and all of them
 
 
 def verify_store(
     path: str | Path,
     *,
     quick: bool = False,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: BytesProgress = lambda done, total: None,
     n_threads: int = THREADS,
 ) -> Report:
     """Check a store.
@@ -130,7 +131,7 @@ class _Verifier:
         root: Path,
         manifest: Manifest,
         quick: bool,
-        progress: Callable[[int, int], None],
+        progress: BytesProgress,
         n_threads: int,
     ) -> None:
         self.root = root
@@ -184,11 +185,14 @@ class _Verifier:
                 offsets = self.store.offsets(axis)
             except CorruptError:  # reported with the chunks
                 continue
-            for i, expected in {0: 0, n_rows: self.manifest.n_items.get(axis, 0)}.items():
+            ends = {0: 0, n_rows: self.manifest.n_items.get(axis, 0)}
+            for i, expected in ends.items():
                 if offsets[i] != expected:
                     text = f"axis {axis!r}: expected {expected} as offset {i}, found {offsets[i]}"
-                    yield Problem("damaged", file, text, rows=self._rows_of_offsets(i, i))
-            for row in np.flatnonzero(np.diff(offsets) < 0).tolist():
+                    rows = self._rows_of_offsets(i, i)
+                    yield Problem("damaged", file, text, rows=rows)
+            falls = np.diff(offsets) < 0
+            for row in np.flatnonzero(falls).tolist():
                 both = f"{offsets[row]} and then {offsets[row + 1]}"
                 text = f"axis {axis!r}: expected offsets that never fall, found {both}"
                 yield Problem("damaged", file, text, rows=(row, row))
@@ -225,7 +229,8 @@ class _Verifier:
         layout = shard.array.layout
         first = shard.number * layout.shard_chunks
         stop = first + shard.n_chunks
-        step = max(1, STEP_BYTES // (layout.chunk_bytes * layout.n_planes))
+        bytes_of_all_planes = layout.chunk_bytes * layout.n_planes
+        step = max(1, STEP_BYTES // bytes_of_all_planes)
         faults: list[DamagedItemsError] = []
         problems: list[Problem] = []
         try:
@@ -237,7 +242,8 @@ class _Verifier:
             problems.append(self._problem("damaged", shard, str(error)))
         except CorruptError as error:  # of the checksums
             problems.append(self._problem("unverifiable", shard, str(error)))
-        most_fit = not problems and 2 * len(faults) < shard.n_chunks * layout.n_planes
+        n_chunks = shard.n_chunks * layout.n_planes
+        most_fit = not problems and 2 * len(faults) < n_chunks
         return [self._chunk_problem(shard, fault, most_fit) for fault in faults] + problems
 
     def _chunk_problem(self, shard: _Shard, fault: DamagedItemsError, most_fit: bool) -> Problem:
@@ -250,12 +256,14 @@ class _Verifier:
         layout = shard.array.layout
         chunk = fault.items[0] // layout.chunk_items
         inside = chunk - shard.number * layout.shard_chunks
+        kind = "damaged"
+        text = str(fault)
         # the sums of the last chunk are in the manifest, which has a checksum itself
         is_recorded = chunk < shard.array.checksums.n_items
         if most_fit and is_recorded and shard.reader.shard(shard.number).is_sound(inside):
-            text = f"{str(fault).removesuffix(RESTORE)}by its own checksum it is whole: {KEPT}"
-            return self._problem("unverifiable", shard, text, inside, fault.items)
-        return self._problem("damaged", shard, str(fault), inside, fault.items)
+            kind = "unverifiable"
+            text = f"{text.removesuffix(RESTORE)}by its own checksum it is whole: {KEPT}"
+        return self._problem(kind, shard, text, inside, fault.items)
 
     def _problem(
         self,
@@ -286,7 +294,9 @@ class _Verifier:
         concerned = np.flatnonzero(has_items & ~untrusted)
         if not len(concerned):
             concerned = np.flatnonzero(untrusted)
-        return (int(concerned[0]), int(concerned[-1])) if len(concerned) else None
+        if not len(concerned):
+            return None
+        return int(concerned[0]), int(concerned[-1])
 
     def _untrusted_rows(self, axis: str) -> np.ndarray:
         """Which rows have damaged offsets: bool `(n_rows,)`; raises CorruptError."""

@@ -6,19 +6,19 @@ once more. A build that is stopped by an error or a signal first commits every w
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from store.errors import SchemaError, StoreError
-from store.format.contents import could_be_ours
 from store.format.manifest import GROUP_FILE
 from store.read.store import TraceStore
 from store.reports import count
+from store.write.copy import Progress
 from store.write.files import Files
 from store.write.lock import WriterLock
-from store.write.orphans import clear_uninitialised, is_uninitialised
+from store.write.orphans import clear_directory, has_only_our_files, is_uninitialised
 from store.write.signals import HeldSignals
 from store.write.source import ADDED_LATER, COMMAND, LABEL_KEYS, LABELS_BEFORE, REMARKS, Source
 from store.write.space import SpaceCheck, row_bytes
@@ -42,8 +42,6 @@ SHOWN_DIFFERENCES = 3
 # characters of a command that are kept: merged stores keep those of all their parts
 LONGEST_COMMAND = 16_000
 SHOWN_COMMAND = 1000  # characters of a command: a shell may have put thousands of files into it
-
-Progress = Callable[[int], None]
 
 
 def build_store(
@@ -228,15 +226,9 @@ def _open_partial(
 def _clear_empty(partial: Path, files: Files) -> None:
     """Remove a store without rows, under its lock, unless a file is there that is not a store's."""
     with WriterLock(partial):
-        if len(TraceStore.open(partial)):
-            return
-        for path in partial.rglob("*"):
-            name = str(path.relative_to(partial))
-            if not path.is_dir() and name != GROUP_FILE and not could_be_ours(name):
-                return
-        files.remove(partial / GROUP_FILE)
-        if is_uninitialised(partial):
-            clear_uninitialised(partial, files)
+        if not len(TraceStore.open(partial)) and has_only_our_files(partial):
+            files.remove(partial / GROUP_FILE)
+            clear_directory(partial, files)
 
 
 def check_partial(partial: Path) -> None:
@@ -289,6 +281,7 @@ def _flat(value: Any, name: str = "") -> dict[str, Any]:
     if not isinstance(value, Mapping):
         return {name: value}
     flat: dict[str, Any] = {}
+    prefix = f"{name}." if name else ""
     for key, part in value.items():
-        flat |= _flat(part, f"{name}.{key}" if name else str(key))
+        flat |= _flat(part, f"{prefix}{key}")
     return flat

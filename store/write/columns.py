@@ -8,7 +8,7 @@ from store.errors import SchemaError
 from store.format.manifest import Manifest
 from store.format.schema import Column, Schema
 from store.read.store import TraceStore
-from store.write.rows import RowArrays, axis_lengths, encode_values
+from store.write.rows import Row, RowArrays, axis_lengths, encode_values
 
 __all__ = ["append_to_all", "schema_with"]
 
@@ -53,7 +53,7 @@ def append_to_all(
     arrays: RowArrays,
     schema: Schema,
     names: Iterable[str],
-    rows: Iterable[Mapping[str, object]],
+    rows: Iterable[Row],
     store: TraceStore,
 ) -> None:
     """Append the values of all rows of a store to the arrays of new columns.

@@ -10,7 +10,9 @@ from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.read.store import TraceStore
 from store.write.files import Files
 
-__all__ = ["CopySource", "copy_files"]
+__all__ = ["CopySource", "Progress", "copy_files"]
+
+Progress = Callable[[int], None]
 
 
 class CopySource:
@@ -47,13 +49,12 @@ class CopySource:
         for part, (store, rows) in enumerate(self.parts):
             for row in map(int, rows[start:]):
                 trace = store[row]
-                yield self.renamed.get((part, row), trace.id), dict(trace)
+                trace_id = self.renamed.get((part, row), trace.id)
+                yield trace_id, dict(trace)
             start = max(0, start - len(rows))
 
 
-def copy_files(
-    store: TraceStore, root: Path, files: Files, progress: Callable[[int], None]
-) -> Manifest:
+def copy_files(store: TraceStore, root: Path, files: Files, progress: Progress) -> Manifest:
     """Copy all files of a store to `root`, durably, except the one with its manifest.
 
     Parameters
@@ -86,7 +87,7 @@ def copy_files(
 
 
 def _copy_each(
-    store: TraceStore, names: list[str], root: Path, files: Files, progress: Callable[[int], None]
+    store: TraceStore, names: list[str], root: Path, files: Files, progress: Progress
 ) -> None:
     sizes = [(store.path / name).stat().st_size for name in names]
     total = max(1, sum(sizes))

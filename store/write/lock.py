@@ -114,12 +114,11 @@ def _holder(root: Path) -> str:
     """
     inode = str(root.stat().st_ino)
     # no such file system, or the process is gone
-    with suppress(OSError, IndexError, ValueError):
+    with suppress(OSError, ValueError):
         for line in Path("/proc/locks").read_text().splitlines():
-            fields = line.split()
-            is_write_lock = fields[1] == "FLOCK" and fields[3] == "WRITE"
-            if is_write_lock and fields[5].endswith(f":{inode}"):
-                pid = int(fields[4])
-                command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
-                return f"process {pid} ({command.decode(errors='replace').strip():.80})"
+            _, kind, _, access, pid, file, *_ = line.split()
+            if kind == "FLOCK" and access == "WRITE" and file.endswith(f":{inode}"):
+                arguments = Path(f"/proc/{pid}/cmdline").read_bytes()
+                command = arguments.replace(b"\0", b" ").decode(errors="replace")
+                return f"process {pid} ({command.strip():.80})"
     return "one"

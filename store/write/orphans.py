@@ -18,7 +18,13 @@ from store.format.zarr_json import array_json
 from store.write.array_writer import write_document
 from store.write.files import Files
 
-__all__ = ["clear_orphans", "clear_uninitialised", "foreign_arrays", "is_uninitialised"]
+__all__ = [
+    "clear_directory",
+    "clear_orphans",
+    "foreign_arrays",
+    "has_only_our_files",
+    "is_uninitialised",
+]
 
 
 def clear_orphans(root: Path, manifest: Manifest, files: Files) -> None:
@@ -33,17 +39,19 @@ def clear_orphans(root: Path, manifest: Manifest, files: Files) -> None:
     belonging = files_of(manifest)
     foreign = foreign_arrays(root, manifest)
     for path in _paths_in(root):
-        is_foreign = path.partition("/")[0] in foreign
-        if path not in belonging and could_be_ours(path) and not is_foreign:
+        top, _, _ = path.partition("/")
+        if path not in belonging and top not in foreign and could_be_ours(path):
             files.remove(root / path)
             _remove_empty_parents(root, path, files)
     files.make_dirs(root / WORKING_DIR)
     infos = infos_of(manifest)
     for array in arrays_of(manifest):
         path = array.layout.path
+        info = infos[path]
         file = root / path / GROUP_FILE
-        if file.is_file() and not _is_current(file, array, infos[path]):
-            write_document(root, files, path, array_json(array.layout, array.n_items, infos[path]))
+        if file.is_file() and not _is_current(file, array, info):
+            text = array_json(array.layout, array.n_items, info)
+            write_document(root, files, path, text)
 
 
 def _remove_empty_parents(root: Path, path: str, files: Files) -> None:
@@ -78,21 +86,20 @@ def _names_its_column(folder: Path) -> bool:
 
 def is_uninitialised(root: Path) -> bool:
     """Whether a directory is empty, or holds only what a writer left that died creating a store."""
-    if not root.is_dir() or (root / GROUP_FILE).exists():
-        return False
-    if any(_is_foreign_directory(path) for path in root.iterdir()):
-        return False
-    return all(map(could_be_ours, _paths_in(root)))
+    return root.is_dir() and not (root / GROUP_FILE).exists() and has_only_our_files(root)
 
 
-def _is_foreign_directory(path: Path) -> bool:
-    """Whether this is an empty directory with a name that no writer gives."""
-    has_our_name = could_be_ours(f"{path.name}/{GROUP_FILE}")
-    return path.is_dir() and not has_our_name and not any(path.iterdir())
+def has_only_our_files(root: Path) -> bool:
+    """Whether every file, and every empty directory of the top level, has a name of a writer's."""
+    for folder in root.iterdir():
+        is_empty = folder.is_dir() and not any(folder.iterdir())
+        if is_empty and not could_be_ours(f"{folder.name}/{GROUP_FILE}"):
+            return False
+    return all(path == GROUP_FILE or could_be_ours(path) for path in _paths_in(root))
 
 
-def clear_uninitialised(root: Path, files: Files) -> None:
-    """Empty a directory for which `is_uninitialised` holds; under the lock."""
+def clear_directory(root: Path, files: Files) -> None:
+    """Remove everything in a directory; under its lock."""
     for path in sorted(root.iterdir()):
         if path.is_dir():
             files.remove_tree(path)
@@ -103,7 +110,10 @@ def clear_uninitialised(root: Path, files: Files) -> None:
 def _paths_in(root: Path) -> list[str]:
     """Every file below a directory, relative to it."""
     top = len(str(root)) + 1
-    return [f"{folder}/{name}"[top:] for folder, _, names in os.walk(root) for name in names]
+    paths: list[str] = []
+    for folder, _, names in os.walk(root):
+        paths += [f"{folder}/{name}"[top:] for name in names]
+    return paths
 
 
 def _is_current(file: Path, array: StoredArray, info: ArrayInfo) -> bool:

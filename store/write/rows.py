@@ -15,9 +15,10 @@ from store.format.values import encode_text, encode_value
 from store.write.array_writer import ArrayWriter
 from store.write.files import Files
 
-__all__ = ["RowArrays", "axis_lengths", "encode_id", "encode_row", "encode_values"]
+__all__ = ["Row", "RowArrays", "axis_lengths", "encode_id", "encode_row", "encode_values"]
 
 MAX_ID_BYTES = 1024
+Row = Mapping[str, object]
 Items = dict[str, np.ndarray]
 
 
@@ -32,7 +33,7 @@ def encode_id(trace_id: object) -> np.ndarray:
     )
 
 
-def encode_row(row: Mapping[str, object], columns: Mapping[str, Column], where: str) -> Items:
+def encode_row(row: Row, columns: Mapping[str, Column], where: str) -> Items:
     """The items of every column, `(n, *item_shape)`; raises SchemaError if a value does not fit."""
     unknown = [name for name in row if name not in columns]
     if unknown:
@@ -46,7 +47,7 @@ def encode_row(row: Mapping[str, object], columns: Mapping[str, Column], where: 
     return encode_values(row, columns, where)
 
 
-def encode_values(row: Mapping[str, object], columns: Mapping[str, Column], where: str) -> Items:
+def encode_values(row: Row, columns: Mapping[str, Column], where: str) -> Items:
     """The items of every column, as `encode_row`, of a row that has them all."""
     return {
         name: encode_value(row[name], column, f"{where}, column {name!r}")

@@ -17,7 +17,7 @@ invisible to readers; the next writer removes it before it does anything else.
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
@@ -33,12 +33,12 @@ from store.read.store import TraceStore
 from store.reports import count
 from store.write.array_writer import write_document
 from store.write.columns import append_to_all, schema_with
-from store.write.copy import copy_files
+from store.write.copy import Progress, copy_files
 from store.write.files import Files
 from store.write.id_table import merge_runs
 from store.write.lock import WriterLock
-from store.write.orphans import clear_orphans, clear_uninitialised, is_uninitialised
-from store.write.rows import RowArrays, axis_lengths, encode_id, encode_row
+from store.write.orphans import clear_directory, clear_orphans, is_uninitialised
+from store.write.rows import Row, RowArrays, axis_lengths, encode_id, encode_row
 
 __all__ = ["StoreWriter"]
 
@@ -153,7 +153,7 @@ class StoreWriter:
         store: TraceStore,
         provenance: Mapping | None = None,
         files: Files | None = None,
-        progress: Callable[[int], None] = lambda done: None,
+        progress: Progress = lambda done: None,
     ) -> "StoreWriter":
         """Create a store with all rows of another, whose files are copied byte for byte.
 
@@ -218,7 +218,7 @@ class StoreWriter:
         """Rows, the uncommitted ones included."""
         return self._manifest.n_rows + len(self._new_ids)
 
-    def append(self, trace_id: str, row: Mapping[str, object]) -> None:
+    def append(self, trace_id: str, row: Row) -> None:
         """Add one row, or nothing if anything about it is wrong; it may commit (see the class).
 
         Parameters
@@ -266,7 +266,7 @@ class StoreWriter:
     def set_columns(
         self,
         columns: Mapping[str, Column],
-        rows: Iterable[Mapping[str, object]],
+        rows: Iterable[Row],
         provenance: Mapping | None = None,
     ) -> None:
         """Add columns, or replace some, in all committed rows; durable and visible when it returns.
@@ -490,4 +490,4 @@ def _check_new(root: Path) -> None:
 def _clear_new(root: Path, files: Files) -> None:
     """Check again, now under the lock, and remove what a writer left that died."""
     _check_new(root)
-    clear_uninitialised(root, files)
+    clear_directory(root, files)
