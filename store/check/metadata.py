@@ -40,77 +40,88 @@ class MetadataCheck:
 
     def problems(self) -> Iterator[Problem]:
         """Everything wrong with files and metadata, and what an interrupted write left."""
-        for name, kind, text in (*self._files(), *self._metadata()):
-            is_orphan = kind == "interrupted"
-            if not (is_orphan and self.has_writer()):
-                yield Problem(kind, name, f"{name}: {text}")
+        for file, kind, text in (*self._files(), *self._metadata()):
+            if kind != "interrupted" or not self.has_writer():
+                yield Problem(kind, file, f"{file}: {text}")
 
     def _files(self) -> Iterator[Fault]:
         """Links, and files that are not committed; missing ones are found when they are read."""
         belonging = files_of(self.manifest)
         foreign = foreign_arrays(self.root, self.manifest)
+        for path, is_file in self._entries():
+            name = path.relative_to(self.root).as_posix()
+            top, _, _ = name.partition("/")
+            if path.is_symlink():
+                yield name, "leftover", "expected files and directories only, found a link"
+            elif name in belonging or not is_file:
+                continue
+            elif could_be_ours(name) and top not in foreign:
+                yield name, "interrupted", INTERRUPTED
+            else:
+                yield name, "leftover", "expected no file that does not belong, found one"
+
+    def _entries(self) -> Iterator[tuple[Path, bool]]:
+        """Everything below the store, and whether it is a file."""
         for folder, directories, names in os.walk(self.root):
             files = set(names)
             for name in sorted([*directories, *names]):
-                path = Path(folder, name)
-                inside = path.relative_to(self.root).as_posix()
-                if path.is_symlink():
-                    yield inside, "leftover", "expected files and directories only, found a link"
-                elif name in files and inside not in belonging:
-                    is_foreign = inside.partition("/")[0] in foreign
-                    if could_be_ours(inside) and not is_foreign:
-                        yield inside, "interrupted", INTERRUPTED
-                    else:
-                        yield inside, "leftover", "expected no file that does not belong, found one"
+                yield Path(folder, name), name in files
 
     def _metadata(self) -> Iterator[Fault]:
         """Metadata that other Zarr clients would misread."""
         earlier_of = earlier_infos(self.manifest.schema)
-        for path, text in {"": group_json(), **documents_of(self.manifest)}.items():
-            file = f"{path}/{GROUP_FILE}".lstrip("/")
+        texts = {"": group_json(), **documents_of(self.manifest)}
+        for path, text in texts.items():
             expected = json.loads(text)
             earlier = dict(expected)  # as earlier versions of this package wrote it
-            if path in earlier_of:
-                earlier["dimension_names"] = list(earlier_of[path].names)
-                earlier["attributes"] = earlier_of[path].attributes
-            for kind, fault in self._compare(file, expected, earlier):
-                yield file, kind, fault
+            info = earlier_of.get(path)
+            if info:
+                earlier["dimension_names"] = list(info.names)
+                earlier["attributes"] = info.attributes
+            file = f"{path}/{GROUP_FILE}".lstrip("/")
+            yield from self._compare(file, expected, earlier)
 
     def _compare(
         self, file: str, expected: dict[str, Any], earlier: dict[str, Any]
-    ) -> Iterator[tuple[str, str]]:
+    ) -> Iterator[Fault]:
         """One file, which is as expected or as earlier versions wrote it."""
         try:
             with (self.root / file).open("rb") as opened:
-                found = json.loads(opened.read(MAX_METADATA_BYTES))
+                text = opened.read(MAX_METADATA_BYTES)
+            found = json.loads(text)
         except (OSError, ValueError, RecursionError) as error:
-            yield "document", f"expected Zarr metadata, found: {error}"
+            yield file, "document", f"expected Zarr metadata, found: {error}"
             return
         if not isinstance(found, dict):
-            yield "document", f"expected an object, found {type(found).__name__}"
+            kind = type(found).__name__
+            yield file, "document", f"expected an object, found {kind}"
             return
         if file == GROUP_FILE:
-            yield from self._compare_columns(found.pop("attributes", None))
             del expected["attributes"]
+            attributes = found.pop("attributes", None)
+            yield from self._compare_columns(attributes)
         is_array = expected["node_type"] == "array"
         for key in sorted(expected.keys() | found.keys()):
             wanted = expected.get(key)
             value = found.get(key)
             says_nothing = key in expected and wanted in EMPTY and value in EMPTY
-            if value not in (wanted, earlier.get(key)) and not says_nothing:
-                is_ahead = is_array and self._may_be_ahead(key, wanted, value)
-                kind = "interrupted" if is_ahead else "document"
-                yield kind, f"expected {key} {wanted!r:.80}, found {value!r:.80}"
+            if says_nothing or value in (wanted, earlier.get(key)):
+                continue
+            is_ahead = is_array and self._may_be_ahead(key, wanted, value)
+            kind = "interrupted" if is_ahead else "document"
+            yield file, kind, f"expected {key} {wanted!r:.80}, found {value!r:.80}"
 
-    def _compare_columns(self, attributes: object) -> Iterator[tuple[str, str]]:
+    def _compare_columns(self, attributes: object) -> Iterator[Fault]:
         """Where other Zarr clients find the columns; the first stores did not say that."""
-        found = attributes if isinstance(attributes, dict) else {}
-        columns = found.get(COLUMNS_KEY)
+        if not isinstance(attributes, dict):
+            attributes = {}
+        if attributes.keys() == {KEY}:  # a first store
+            return
+        columns = attributes.get(COLUMNS_KEY)
         expected = column_paths(self.manifest.schema)
-        is_of_a_first_store = found.keys() == {KEY}
-        if columns != expected and not is_of_a_first_store:
-            what = f"attribute {COLUMNS_KEY}"
-            yield "document", f"expected {what} {expected!r:.80}, found {columns!r:.80}"
+        if columns != expected:
+            wanted = f"attribute {COLUMNS_KEY} {expected!r:.80}"
+            yield GROUP_FILE, "document", f"expected {wanted}, found {columns!r:.80}"
 
     def _may_be_ahead(self, key: str, wanted: object, value: object) -> bool:
         """Whether a writer may have written this of an array for a commit that is not done."""
@@ -123,6 +134,7 @@ def _is_longer(found: object, committed: object) -> bool:
     """Whether a shape is that of an array which a commit, not yet done, has made longer."""
     if not (isinstance(found, list) and isinstance(committed, list) and found):
         return False
-    if not isinstance(found[0], int):
-        return False
-    return found[1:] == committed[1:] and found[0] > committed[0]
+    n_items, *item_shape = found
+    n_committed, *committed_shape = committed
+    is_count = isinstance(n_items, int)
+    return is_count and item_shape == committed_shape and n_items > n_committed

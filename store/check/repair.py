@@ -2,7 +2,7 @@
 
 Nothing is ever lost silently. Rows are dropped by making a new store of the others beside the old
 one; when it is whole, the two are swapped in one step, and the old one stays, under another name,
-until somebody removes it.
+until the user removes it.
 """
 
 import hashlib
@@ -149,11 +149,12 @@ def plan_repair(
     plan = Plan(verify_store(path, progress=progress), columns=list(drop_columns))
     by_column: dict[str, set[int]] = {}
     for problem in plan.report.problems:
-        if problem.kind != "damaged" or problem.column in drop_columns:
+        column = problem.column or ""
+        if problem.kind != "damaged" or column in drop_columns:
             continue
         if problem.rows:
             first, last = problem.rows
-            rows = by_column.setdefault(problem.column or "", set())
+            rows = by_column.setdefault(column, set())
             rows.update(range(first, last + 1))
         elif len(store):
             plan.hopeless = (
@@ -267,9 +268,11 @@ def _publish(root: Path, manifest: Manifest, files: Files) -> Manifest:
 
 def _write_metadata(root: Path, manifest: Manifest, plan: Plan, files: Files) -> None:
     """Write damaged metadata again, and the id table if it is damaged."""
-    wrong = {problem.file for problem in plan.report.problems if problem.kind == "document"}
+    problems = plan.report.problems
+    wrong = {problem.file for problem in problems if problem.kind == "document"}
     for path, text in sorted(documents_of(manifest).items()):
-        if f"{path}/{GROUP_FILE}" in wrong:
+        file = f"{path}/{GROUP_FILE}"
+        if file in wrong:
             write_document(root, files, path, text)
     if plan.count("index"):
         _publish(root, _with_new_index(root, manifest, files), files)
@@ -280,9 +283,11 @@ def _write_metadata(root: Path, manifest: Manifest, plan: Plan, files: Files) ->
 def _with_new_index(root: Path, manifest: Manifest, files: Files) -> Manifest:
     """The next state, after writing a new id table."""
     ids = TraceStore(root, manifest, check=True).ids[:]
-    run = (0, len(ids))
-    checksum = write_run(root, files, run, hash_ids(ids), np.arange(len(ids)))
-    return manifest.next(runs=(run,), run_sums={run_name(run): checksum})
+    n_rows = len(ids)
+    run = (0, n_rows)
+    checksum = write_run(root, files, run, hash_ids(ids), np.arange(n_rows))
+    sums = {run_name(run): checksum}
+    return manifest.next(runs=(run,), run_sums=sums)
 
 
 def _drop_rows(root: Path, plan: Plan, progress: Progress, files: Files) -> None:
@@ -324,7 +329,9 @@ def _list_dropped(path: Path, plan: Plan, store: TraceStore, files: Files) -> No
         quoted = json.dumps(trace_id, ensure_ascii=False)
         text += f"{row}\t{quoted}\n"
     new = text.encode()
-    before = path.read_bytes() if path.exists() else b""
+    before = b""
+    if path.exists():
+        before = path.read_bytes()
     if not before.endswith(new):  # it does if a repair was stopped right after this
         files.replace_text(path, before + new)
 

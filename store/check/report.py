@@ -47,7 +47,9 @@ class Problem:
         if self.rows is None:
             return text
         first, last = self.rows
-        return f"{text}; row {first}" if first == last else f"{text}; rows {first} to {last}"
+        if first == last:
+            return f"{text}; row {first}"
+        return f"{text}; rows {first} to {last}"
 
 
 @dataclass
@@ -82,21 +84,25 @@ class Report:
 
     def headline(self) -> str:
         """Whether the store is whole, and what an interrupted write left in it."""
-        n_files = sum(leftover.text.endswith(INTERRUPTED) for leftover in self.leftovers)
-        n_arrays = len({leftover.file for leftover in self.leftovers}) - n_files
-        text = count(len(self.problems), "problem") if self.problems else "whole"
+        n_files = sum(orphan.text.endswith(INTERRUPTED) for orphan in self.leftovers)
+        n_arrays = len({orphan.file for orphan in self.leftovers}) - n_files
+        text = "whole"
+        if self.problems:
+            text = count(len(self.problems), "problem")
         if n_files:
             files = count(n_files, "file")
             text += f"; {files} of an interrupted write that the next writer removes"
         if n_arrays:
-            text += f"; metadata of {count(n_arrays, 'array')} that the next writer sets back"
+            arrays = count(n_arrays, "array")
+            text += f"; metadata of {arrays} that the next writer sets back"
         return text
 
     def lines(self) -> list[str]:
         """The problems, a line each; those that differ in numbers only share one, with a count."""
         alike: dict[tuple[str, ...], list[Problem]] = {}
         for problem in self.problems:
-            alike.setdefault(_without_numbers(problem), []).append(problem)
+            group = alike.setdefault(_without_numbers(problem), [])
+            group.append(problem)
         return [_line_of(problems) for problems in alike.values()]
 
     def all_lines(self) -> list[str]:
@@ -108,7 +114,7 @@ def _without_numbers(problem: Problem) -> tuple[str, ...]:
     """What problems share that differ in numbers only (in names: files that do not belong)."""
     if problem.kind == "leftover":
         return problem.kind, problem.text.removeprefix(problem.file)
-    array = problem.file.split("/c/")[0]
+    array, _, _ = problem.file.partition("/c/")
     return problem.kind, array, NUMBER.sub("#", problem.text)
 
 

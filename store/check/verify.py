@@ -88,7 +88,8 @@ class _Shard(NamedTuple):
         """The first of its items, and the first after them."""
         layout = self.array.layout
         first = self.number * layout.shard_items
-        return first, first + layout.items_in_shard(self.number, self.array.n_items)
+        n_items = layout.items_in_shard(self.number, self.array.n_items)
+        return first, first + n_items
 
     @property
     def n_chunks(self) -> int:
@@ -99,7 +100,8 @@ class _Shard(NamedTuple):
     @property
     def n_bytes(self) -> int:
         layout = self.array.layout
-        return self.n_chunks * layout.n_planes * layout.chunk_bytes
+        n_chunks = self.n_chunks * layout.n_planes
+        return n_chunks * layout.chunk_bytes
 
     def fault(self) -> CorruptError | None:
         """What is wrong with the file, its table or its size."""
@@ -173,34 +175,39 @@ class _Verifier:
             for shard in self._shards(array.checksums):
                 fault = shard.fault()
                 if fault:
-                    file = shard.array.layout.shard_path(shard.number)
-                    yield Problem("unverifiable", file, str(fault), array.column, shard.number)
+                    number = shard.number
+                    file = shard.array.layout.shard_path(number)
+                    yield Problem("unverifiable", file, str(fault), array.column, number)
 
     def _offsets(self) -> Iterator[Problem]:
         """Offsets start at 0, never fall, and end at the number of items."""
         n_rows = self.manifest.n_rows
         for axis in sorted(self.manifest.schema.axes):
-            file = f"_offsets/{axis}"
             try:
                 offsets = self.store.offsets(axis)
             except CorruptError:  # reported with the chunks
                 continue
+            file = f"_offsets/{axis}"
+            where = f"axis {axis!r}"
             ends = {0: 0, n_rows: self.manifest.n_items.get(axis, 0)}
             for i, expected in ends.items():
                 if offsets[i] != expected:
-                    text = f"axis {axis!r}: expected {expected} as offset {i}, found {offsets[i]}"
                     rows = self._rows_of_offsets(i, i)
+                    text = f"{where}: expected {expected} as offset {i}, found {offsets[i]}"
                     yield Problem("damaged", file, text, rows=rows)
             falls = np.diff(offsets) < 0
             for row in np.flatnonzero(falls).tolist():
-                both = f"{offsets[row]} and then {offsets[row + 1]}"
-                text = f"axis {axis!r}: expected offsets that never fall, found {both}"
+                start, stop = offsets[row : row + 2]
+                fall = f"{start} and then {stop}"
+                text = f"{where}: expected offsets that never fall, found {fall}"
                 yield Problem("damaged", file, text, rows=(row, row))
 
     def _rows_of_offsets(self, first: int, last: int) -> Rows | None:
         """The rows that offsets belong to: each to the row before it and to the row after it."""
         n_rows = self.manifest.n_rows
-        return (max(0, first - 1), min(n_rows - 1, last)) if n_rows else None
+        if not n_rows:
+            return None
+        return max(0, first - 1), min(n_rows - 1, last)
 
     def _chunks(self) -> list[Problem]:
         """Tables and chunks of columns and offsets, in threads."""
@@ -290,26 +297,30 @@ class _Verifier:
             untrusted = self._untrusted_rows(array.axis)
         except CorruptError:
             return None
-        has_items = (offsets[:-1] < stop) & (offsets[1:] > first)
-        concerned = np.flatnonzero(has_items & ~untrusted)
-        if not len(concerned):
-            concerned = np.flatnonzero(untrusted)
-        if not len(concerned):
+        starts = offsets[:-1]
+        stops = offsets[1:]
+        concerned = (starts < stop) & (stops > first) & ~untrusted
+        if not concerned.any():
+            concerned = untrusted
+        if not concerned.any():
             return None
-        return int(concerned[0]), int(concerned[-1])
+        rows = np.flatnonzero(concerned)
+        return int(rows[0]), int(rows[-1])
 
     def _untrusted_rows(self, axis: str) -> np.ndarray:
         """Which rows have damaged offsets: bool `(n_rows,)`; raises CorruptError."""
-        if axis not in self._untrusted:
-            untrusted = np.diff(self.store.offsets(axis)) < 0
-            if not self.quick:
-                array = offsets_array(axis, self.manifest.n_rows)
-                reader = open_array(self.root, array, check=self.manifest)
-                for fault in reader.faults(0, array.layout.n_chunks(array.n_items)):
-                    first, stop = fault.items
-                    untrusted[max(0, first - 1) : stop] = True
-            self._untrusted[axis] = untrusted
-        return self._untrusted[axis]
+        if axis in self._untrusted:
+            return self._untrusted[axis]
+        untrusted = np.diff(self.store.offsets(axis)) < 0
+        if not self.quick:
+            array = offsets_array(axis, self.manifest.n_rows)
+            n_chunks = array.layout.n_chunks(array.n_items)
+            reader = open_array(self.root, array, check=self.manifest)
+            for fault in reader.faults(0, n_chunks):
+                first, stop = fault.items
+                untrusted[max(0, first - 1) : stop] = True
+        self._untrusted[axis] = untrusted
+        return untrusted
 
     def _id_table(self) -> Iterator[Problem]:
         """The runs: their checksums, each row once, and the hashes of the stored ids."""
@@ -331,7 +342,8 @@ class _Verifier:
         hashes, rows = map(self._read_whole, run_arrays(run))
         check_run(run, hashes, rows, self.manifest.run_sums)
         has_each_row = np.array_equal(np.sort(rows), np.arange(*run))
-        if not has_each_row or (hashes[1:] < hashes[:-1]).any():
+        falls = hashes[1:] < hashes[:-1]
+        if not has_each_row or falls.any():
             raise CorruptError(
                 f"_index/{run_name(run)}: expected each row once, in the order of the hashes, "
                 "found otherwise"

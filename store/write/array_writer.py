@@ -1,4 +1,4 @@
-"""One array that grows: gathers items, writes whole chunks, publishes shards when it commits.
+"""An array that grows: gathers items, writes whole chunks, publishes shards when it commits.
 
 It knows items and shards, not rows, ids or strings.
 """
@@ -22,7 +22,7 @@ BUFFER_BYTES = 1024 * 1024
 
 
 class ArrayWriter:
-    """One array that grows: gathers items, writes whole chunks, publishes shards when it commits.
+    """An array that grows: gathers items, writes whole chunks, publishes shards when it commits.
 
     Parameters
     ----------
@@ -46,15 +46,18 @@ class ArrayWriter:
         manifest: Manifest | None = None,
     ) -> None:
         layout = array.layout
+        name = layout.path.replace("/", ".")
         self.root = root
         self.files = files
         self.layout = layout
         self.info = info
-        self._working = root / WORKING_DIR / f"{layout.path.replace('/', '.')}.shard"
+        self._working = root / WORKING_DIR / f"{name}.shard"
         self._n_items = array.n_items
         self._n_committed = array.n_items or None  # None: not even an empty array is committed
-        per_buffer = max(1, BUFFER_BYTES // (layout.chunk_items * layout.item_bytes))
-        self._buffer = np.empty((layout.chunk_items * per_buffer, *layout.item_shape), layout.dtype)
+        chunk_bytes = layout.chunk_items * layout.item_bytes
+        n_chunks = max(1, BUFFER_BYTES // chunk_bytes)
+        n_items = n_chunks * layout.chunk_items
+        self._buffer = np.empty((n_items, *layout.item_shape), layout.dtype)
         self._n_pending = 0  # items in the buffer, not yet written
         self._builder: RawBuilder | CompressedBuilder | None = None
         self._dirty: set[Path] = set()
@@ -64,7 +67,7 @@ class ArrayWriter:
             self._sums = ArrayWriter(root, files, array.checksums, ArrayInfo())
             self._tail_sums = manifest.tails.get(layout.path, [])
         has_tail = array.n_items % layout.shard_items != 0
-        # its items are read when the first new one comes
+        # its items are read when the first new item comes
         self._committed_tail = (array, manifest) if has_tail else None
 
     @property
@@ -79,8 +82,7 @@ class ArrayWriter:
         n_items = layout.items_in_shard(number, self._n_items)
         n_chunks, self._n_pending = divmod(n_items, layout.chunk_items)
         committed = open_array(self.root, array, check=manifest)
-        pending = committed.read(self._n_written, self._n_items)
-        self._buffer[: self._n_pending] = pending
+        self._buffer[: self._n_pending] = committed.read(self._n_written, self._n_items)
         if n_chunks:
             self._open_builder().adopt(self.root, number, n_items, n_chunks)
 
@@ -105,12 +107,13 @@ class ArrayWriter:
         self.layout.check_size(self._n_items + len(items))
         start = 0
         while start < len(items):
-            n = min(len(items) - start, len(self._buffer) - self._n_pending)
-            self._buffer[self._n_pending : self._n_pending + n] = items[start : start + n]
-            self._n_pending += n
-            self._n_items += n
-            start += n
-            if self._n_pending == len(self._buffer):
+            free = self._buffer[self._n_pending :]
+            some = items[start : start + len(free)]
+            free[: len(some)] = some
+            self._n_pending += len(some)
+            self._n_items += len(some)
+            start += len(some)
+            if len(some) == len(free):
                 self._write_chunks()
 
     def _write_chunks(self) -> None:
@@ -129,7 +132,8 @@ class ArrayWriter:
                 self._builder = None
             self._n_pending -= stop - start
             start = stop
-        self._buffer[: self._n_pending] = self._buffer[start : start + self._n_pending].copy()
+        rest = self._buffer[start : start + self._n_pending]
+        self._buffer[: self._n_pending] = rest.copy()
 
     def _target(self) -> Path:
         """The final path of the shard that is being built."""

@@ -255,7 +255,7 @@ def _difference(begun: TraceStore, source: Source) -> str | None:
     for key in ignored:
         old.pop(key, None)
         new.pop(key, None)
-    columns = f"columns {list(begun.schema.columns)} in place of {list(source.schema.columns)}"
+    columns = f"columns {list(begun.schema.columns)} instead of {list(source.schema.columns)}"
     if begun.schema.columns.keys() != source.schema.columns.keys():
         return columns
     if old == new and begun.schema == source.schema:
@@ -266,7 +266,7 @@ def _difference(begun: TraceStore, source: Source) -> str | None:
     if not keys:
         return f"{columns}, or of other shapes"
     shown = [
-        f"{key} {old.get(key)!r:.200} in place of {new.get(key)!r:.200}"
+        f"{key} {old.get(key)!r:.200} instead of {new.get(key)!r:.200}"
         for key in keys[:SHOWN_DIFFERENCES]
     ]
     if len(keys) > SHOWN_DIFFERENCES:

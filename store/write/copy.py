@@ -1,5 +1,6 @@
 """Rows of existing stores, passed on bit for bit: row by row as a source, or as whole files."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,8 +73,9 @@ def copy_files(store: TraceStore, root: Path, files: Files, progress: Progress) 
         The store was appended to meanwhile.
     """
     manifest = read_manifest(store.path)
+    names = files_of(manifest) - {GROUP_FILE}
     try:
-        _copy_each(store, sorted(files_of(manifest) - {GROUP_FILE}), root, files, progress)
+        _copy_each(store, sorted(names), root, files, progress)
     except FileNotFoundError as error:
         if read_manifest(store.path).generation == store.generation:
             raise CorruptError(
@@ -81,8 +83,8 @@ def copy_files(store: TraceStore, root: Path, files: Files, progress: Progress) 
             ) from error
     if not manifest.generation == store.generation == read_manifest(store.path).generation:
         raise LockedError(f"{store.path}: a commit changed it while it was copied; copy it again")
-    for directory in [root, *(path for path in root.rglob("*") if path.is_dir())]:
-        files.sync_dir(directory)
+    for folder, _, _ in os.walk(root):
+        files.sync_dir(Path(folder))
     return manifest
 
 

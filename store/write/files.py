@@ -1,6 +1,6 @@
 """The few file operations that a commit consists of; nothing here knows what the bytes mean.
 
-They are one class, so that a test can pass another one that fails, stops or records at any of them.
+They are one class, so that a test can pass a class that fails, stops or records at any of them.
 """
 
 import ctypes
@@ -119,12 +119,12 @@ class Files:
                 self.remove(entry)
         path.rmdir()
 
-    def exchange(self, one: Path, other: Path) -> None:
+    def exchange(self, first: Path, second: Path) -> None:
         """Swap two directories atomically; raises OSError where the file system cannot."""
-        paths = (_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other))
+        paths = (_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second))
         if _libc.renameat2(*paths, _RENAME_EXCHANGE):
             number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(other))
+            raise OSError(number, os.strerror(number), str(second))
 
     def replace_text(self, path: Path, text: bytes, temporary: Path | None = None) -> None:
         """Write `text` to `path` so that a crash leaves either the old file or the new one.

@@ -126,8 +126,9 @@ class RowArrays:
     def append(self, items: Items, lengths: Mapping[str, int]) -> None:
         """Add a row: the items of every column, and how many they are on every axis."""
         for axis, offsets in self._offsets.items():
-            self.n_items[axis] += lengths[axis]
-            offsets.append(np.array([self.n_items[axis]], np.int64))
+            end = self.n_items[axis] + lengths[axis]
+            self.n_items[axis] = end
+            offsets.append(np.array([end], np.int64))
         for name, value in items.items():
             self._columns[name].append(value)
 

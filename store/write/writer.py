@@ -352,7 +352,7 @@ class StoreWriter:
     def merge_runs(self) -> None:
         """Commit, and make one run of the id table.
 
-        It is the fastest to look up, and the same bytes however often one committed before.
+        It is the fastest to look up, and has the same bytes however many commits came before.
         """
         self.commit()
         if len(self._manifest.runs) > 1:
@@ -366,7 +366,7 @@ class StoreWriter:
         new = (first, len(self))
         checksum = merge_runs(self.root, self.files, old, new, self._new_ids)
         merged = [run_name(run) for run in old.runs if run not in kept]
-        sums = {name: known for name, known in old.run_sums.items() if name not in merged}
+        sums = {name: crc for name, crc in old.run_sums.items() if name not in merged}
         manifest = old.next(
             n_rows=len(self),
             n_items=dict(self._arrays.n_items),

@@ -202,7 +202,7 @@ def test_no_store_is_status_2(path, tmp_path, capsys):
 
 
 def test_what_a_writer_has_not_committed_is_not_judged(path, capsys):
-    """Full shards in their place, working files; damage of what is committed is still told."""
+    """Full shards in their place, working files; damage of what is committed is still reported."""
     with StoreWriter.open(path) as writer:
         for trace_id, row in make_rows(SCHEMA, 60, seed=7):
             writer.append(f"new {trace_id}", row)
@@ -236,7 +236,8 @@ def killed(path):
     writer.files = Dies()
     with pytest.raises(OSError, match="died"):
         writer.commit()
-    killed = shutil.copytree(path, path.with_name("killed.zarr"))  # nobody holds the copy's lock
+    # no process holds the copy's lock
+    killed = shutil.copytree(path, path.with_name("killed.zarr"))
     writer.discard()
     return killed
 
@@ -328,7 +329,7 @@ def test_damage_that_zarr_python_would_not_tell(path):
 @pytest.mark.parametrize("column", ["zipped", "planes"])
 def test_a_lost_checksum_of_a_compressed_chunk_is_no_damage_of_it(path, column):
     """Its own checksum is right, and most in its shard have the recorded ones; of a raw chunk
-    nobody can tell."""
+    this cannot be said."""
     flip(path / f"_checksums/{column}/c/0/0")
     (problem,) = problems(path)
     assert where(problem) == ("unverifiable", column, 0, 0)
@@ -341,7 +342,7 @@ def test_a_lost_checksum_of_a_compressed_chunk_is_no_damage_of_it(path, column):
 
 
 def test_a_compressed_shard_in_the_place_of_another_is_damage(path):
-    """Its chunks are whole by their own checksums, too."""
+    """Its chunks are whole by their own checksums as well."""
     one, other = path / "zipped/c/0/0", path / "zipped/c/1/0"
     shutil.copy(one, other)
     assert {(p.kind, p.column, p.shard) for p in problems(path)} == {("damaged", "zipped", 1)}
