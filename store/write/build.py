@@ -124,10 +124,9 @@ def _drain(
 
 def _kept(partial: Path) -> str:
     """How much a build that stopped has committed."""
-    try:
+    n_rows = 0
+    with suppress(StoreError, OSError):
         n_rows = len(TraceStore.open(partial))
-    except (StoreError, OSError):
-        n_rows = 0
     if not n_rows:
         return "no trace is kept"
     verb = "is" if n_rows == 1 else "are"
@@ -164,8 +163,10 @@ def open_begun(path: Path) -> TraceStore | None:
 
 def unfinished(path: Path) -> str | None:
     """That a store is not finished, and the command that continues; None if it is, or not begun."""
+    if path.exists():
+        return None
     partial = partial_path(path)
-    if path.exists() or not (partial / GROUP_FILE).is_file():
+    if not (partial / GROUP_FILE).is_file():
         return None
     begun = TraceStore.open(partial)
     return (

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
 
-__all__ = ["Files", "replacing"]
+__all__ = ["Files", "opened", "replacing"]
 
 _COPY_BYTES = 8 * 1024 * 1024
 # constants of the kernel
@@ -37,6 +37,16 @@ class Files:
     def create(self, path: Path) -> int:
         """Return the descriptor of a new, empty file, for reading and writing."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+
+    @contextmanager
+    def created(self, path: Path) -> Iterator[int]:
+        """Give the descriptor of a new file, which is synced if the block succeeds."""
+        fd = self.create(path)
+        try:
+            yield fd
+            self.sync(fd)
+        finally:
+            os.close(fd)
 
     def write(self, fd: int, data: memoryview | bytes, position: int) -> None:
         """Write all of `data` at `position`."""
@@ -66,14 +76,8 @@ class Files:
 
     def copy_file(self, source: Path, target: Path) -> None:
         """Copy a whole file durably."""
-        source_fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-        fd = self.create(target)
-        try:
+        with opened(source) as source_fd, self.created(target) as fd:
             self.copy(source_fd, 0, fd, 0, os.fstat(source_fd).st_size)
-            self.sync(fd)
-        finally:
-            os.close(source_fd)
-            os.close(fd)
 
     def sync(self, fd: int) -> None:
         """Wait until a file's bytes would survive a power cut."""
@@ -81,11 +85,8 @@ class Files:
 
     def sync_dir(self, path: Path) -> None:
         """Wait until a directory's entries would survive a power cut."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with opened(path) as fd:
             os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def rename(self, source: Path, target: Path) -> None:
         """Rename a file or directory; a file at `target` is replaced atomically."""
@@ -132,12 +133,8 @@ class Files:
         It is written to `temporary` first, by default a file beside `path` that ends in `.new`.
         """
         temporary = temporary or path.with_name(f"{path.name}.new")
-        fd = self.create(temporary)
-        try:
+        with self.created(temporary) as fd:
             self.write(fd, text, 0)
-            self.sync(fd)
-        finally:
-            os.close(fd)
         self.rename_durably(temporary, path)
 
 
@@ -148,12 +145,22 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
-        with temporary.open("rb") as file:
-            files.sync(file.fileno())
+        with opened(temporary) as fd:
+            files.sync(fd)
         files.rename_durably(temporary, path)
     finally:
         # also after Ctrl-C; after the rename there is nothing to remove
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """Give the descriptor of a file or directory, for reading."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _is_fresh(path: Path) -> bool:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from store.errors import LockedError
+from store.write.files import opened
 
 __all__ = ["WriterLock", "has_writer"]
 
@@ -47,7 +48,7 @@ class WriterLock:
         )
 
     def _try(self, root: Path) -> bool:
-        self._fd = _open(root)
+        self._fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -93,18 +94,12 @@ os.register_at_fork(after_in_child=_release_all)
 
 def has_writer(root: Path) -> bool:
     """Whether a writer holds the lock now."""
-    fd = _open(root)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
+    with opened(root) as fd:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
     return False
-
-
-def _open(root: Path) -> int:
-    return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def _holder(root: Path) -> str:

@@ -17,7 +17,7 @@ from store.format.codecs import parse_codec, split_compressed
 from store.format.schema import ArrayLayout
 from store.format.shard_table import ENTRY, encode_table, raw_entries
 from store.read.shard import CompressedShard, RawShard
-from store.write.files import Files
+from store.write.files import Files, opened
 
 __all__ = ["CompressedBuilder", "RawBuilder"]
 
@@ -47,23 +47,19 @@ class _Builder:
             os.close(self._fd)
             self._fd = -1
 
-    def _finish(self, fd: int, entries: np.ndarray, position: int) -> None:
-        self.files.write(fd, encode_table(self.layout, entries), position)
-        self.files.sync(fd)
-
-    def _publish(self, target: Path) -> None:
+    def _publish(self, target: Path, entries: np.ndarray, position: int) -> None:
+        """Write the table at `position`, and put the working file at `target`."""
+        self.files.write(self._fd, encode_table(self.layout, entries), position)
+        self.files.sync(self._fd)
         self.close()
         self.files.rename(self.working, target)
 
     @contextmanager
     def _copy_at(self, target: Path) -> Iterator[int]:
-        """The descriptor of a new file, which is put at `target` when the block has ended."""
+        """Give the descriptor of a new file, which is put at `target` when the block has ended."""
         copy = self.working.with_suffix(".tail")
-        fd = self.files.create(copy)
-        try:
+        with self.files.created(copy) as fd:
             yield fd
-        finally:
-            os.close(fd)
         self.files.rename(copy, target)
 
 
@@ -110,7 +106,7 @@ class RawBuilder(_Builder):
         shard = RawShard(root, self.layout, number, n_items)
         n_bytes = n_chunks * self.layout.chunk_bytes
         position = 0
-        with _opened(root / self.layout.shard_path(number)) as source:
+        with opened(root / self.layout.shard_path(number)) as source:
             for offset in shard.plane_offsets.tolist():
                 self.files.copy(source, offset, self._fd, position, n_bytes)
                 position += self._plane_bytes
@@ -119,8 +115,7 @@ class RawBuilder(_Builder):
     def publish_full(self, target: Path) -> None:
         """Finish a full shard and put the working file itself at `target`."""
         entries = raw_entries(self.layout, self.n_chunks, self._plane_bytes)
-        self._finish(self._fd, entries, self.layout.n_planes * self._plane_bytes)
-        self._publish(target)
+        self._publish(target, entries, self.layout.n_planes * self._plane_bytes)
 
     def publish_tail(self, target: Path, rest: np.ndarray) -> np.ndarray:
         """Put a copy of what is written, and of `rest` as one more padded chunk, at `target`.
@@ -146,7 +141,8 @@ class RawBuilder(_Builder):
                 source += self._plane_bytes
                 position += stride
             n_chunks = stride // self.layout.chunk_bytes
-            self._finish(fd, raw_entries(self.layout, n_chunks, stride), position)
+            table = encode_table(self.layout, raw_entries(self.layout, n_chunks, stride))
+            self.files.write(fd, table, position)
         return _checksums(padded, self.layout)
 
 
@@ -190,14 +186,13 @@ class CompressedBuilder(_Builder):
         self._entries = shard.entries[:n_chunks].astype(ENTRY)
         ends = self._entries.sum(axis=2)
         self._end = int(ends.max(initial=0))
-        with _opened(root / self.layout.shard_path(number)) as source:
+        with opened(root / self.layout.shard_path(number)) as source:
             self.files.copy(source, 0, self._fd, 0, self._end)
         self.n_chunks = n_chunks
 
     def publish_full(self, target: Path) -> None:
         """See `RawBuilder`."""
-        self._finish(self._fd, self._entries, self._end)
-        self._publish(target)
+        self._publish(target, self._entries, self._end)
 
     def publish_tail(self, target: Path, rest: np.ndarray) -> np.ndarray:
         """See `RawBuilder`."""
@@ -207,17 +202,9 @@ class CompressedBuilder(_Builder):
         with self._copy_at(target) as fd:
             self.files.copy(self._fd, 0, fd, 0, self._end)
             self.files.write(fd, data, self._end)
-            self._finish(fd, self._entries_with(packed), self._end + len(data))
+            table = encode_table(self.layout, self._entries_with(packed))
+            self.files.write(fd, table, self._end + len(data))
         return _checksums(_planes(padded, self.layout), self.layout)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def _pad_chunk(items: np.ndarray, layout: ArrayLayout) -> np.ndarray:
