@@ -84,10 +84,10 @@ class Plan:
     @property
     def copies(self) -> bool:
         """Whether the rows have to be copied: some are dropped, or checksums are lost."""
-        return bool(self.rows) or any(
-            problem.kind == "unverifiable" and problem.column not in self.columns
-            for problem in self.report.problems
-        )
+        for problem in self.report.problems:
+            if problem.kind == "unverifiable" and problem.column not in self.columns:
+                return True
+        return bool(self.rows)
 
     def headline(self) -> str:
         """How many problems there are."""
@@ -174,10 +174,12 @@ def _readable_id(store: TraceStore, row: int) -> str:
     """The id of a row, if the id table knows the row under this id."""
     try:
         trace_id = store[row].id
-        is_known = row in store.rows_with_hash(hash_ids([trace_id])[0])
+        (hashed,) = hash_ids([trace_id])
+        if row in store.rows_with_hash(hashed):
+            return trace_id
     except StoreError:
-        return UNREADABLE
-    return trace_id if is_known else UNREADABLE
+        pass
+    return UNREADABLE
 
 
 def dropped_path(path: Path) -> Path:
@@ -251,12 +253,13 @@ def repair_store(
 
 def _drop_columns(root: Path, manifest: Manifest, names: Sequence[str], files: Files) -> Manifest:
     """Commit a state without some columns, and remove their files."""
-    old = manifest.schema
-    schema = Schema(
-        {name: column for name, column in old.columns.items() if name not in names},
-        {name: array for name, array in old.arrays.items() if name not in names},
-    )
-    return _publish(root, with_schema(manifest, schema), files)
+    columns = dict(manifest.schema.columns)
+    arrays = dict(manifest.schema.arrays)
+    for name in names:
+        columns.pop(name, None)
+        arrays.pop(name, None)
+    smaller = with_schema(manifest, Schema(columns, arrays))
+    return _publish(root, smaller, files)
 
 
 def _publish(root: Path, manifest: Manifest, files: Files) -> Manifest:
@@ -315,10 +318,11 @@ def _drop_rows(root: Path, plan: Plan, progress: Progress, files: Files) -> None
 
 def _remove_stale(path: Path, record: dict[str, Any], files: Files) -> None:
     """Remove what an earlier repair began, if it would have dropped other rows."""
-    if (path / GROUP_FILE).is_file():
-        begun = TraceStore.open(path).provenance.get("repaired", record)
-        if begun["of"] == record["of"] and begun != record:
-            files.remove_tree(path)
+    if not (path / GROUP_FILE).is_file():
+        return
+    begun = TraceStore.open(path).provenance.get("repaired", record)
+    if begun["of"] == record["of"] and begun != record:
+        files.remove_tree(path)
 
 
 def _list_dropped(path: Path, plan: Plan, store: TraceStore, files: Files) -> None:
@@ -342,5 +346,6 @@ def _finish_exchange(root: Path, files: Files) -> None:
     if not (old / GROUP_FILE).exists():
         return
     record = TraceStore.open(root).provenance.get("repaired", {})
-    if record.get("of") == TraceStore.open(old).uuid:
+    old_uuid = TraceStore.open(old).uuid
+    if record.get("of") == old_uuid:
         files.rename_durably(old, damaged_path(root))

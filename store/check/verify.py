@@ -119,10 +119,10 @@ class _Shard(NamedTuple):
     def fetch(self, start: int, stop: int) -> None:
         """Ask the kernel for some chunks of the array, all planes."""
         if start < stop:
-            k = self.array.layout.chunk_items
-            starts = np.array([start * k])
-            stops = np.array([min(stop * k, self.array.n_items)])
-            self.reader.advise(starts, stops, ())
+            chunk_items = self.array.layout.chunk_items
+            first = start * chunk_items
+            end = min(stop * chunk_items, self.array.n_items)
+            self.reader.advise(np.array([first]), np.array([end]), ())
 
 
 class _Verifier:
@@ -166,8 +166,8 @@ class _Verifier:
 
     def _shards(self, array: StoredArray, check: Manifest | None = None) -> list[_Shard]:
         reader = open_array(self.root, array, check=check)
-        n_shards = array.layout.n_shards(array.n_items)
-        return [_Shard(array, reader, number) for number in range(n_shards)]
+        numbers = range(array.layout.n_shards(array.n_items))
+        return [_Shard(array, reader, number) for number in numbers]
 
     def _checksum_tables(self) -> Iterator[Problem]:
         """The shards of the checksums; what they say is compared with the chunks."""
@@ -175,9 +175,13 @@ class _Verifier:
             for shard in self._shards(array.checksums):
                 fault = shard.fault()
                 if fault:
-                    number = shard.number
-                    file = shard.array.layout.shard_path(number)
-                    yield Problem("unverifiable", file, str(fault), array.column, number)
+                    yield Problem(
+                        "unverifiable",
+                        shard.array.layout.shard_path(shard.number),
+                        str(fault),
+                        column=array.column,
+                        shard=shard.number,
+                    )
 
     def _offsets(self) -> Iterator[Problem]:
         """Offsets start at 0, never fall, and end at the number of items."""
@@ -282,9 +286,16 @@ class _Verifier:
     ) -> Problem:
         """A problem of a shard, with the rows of its items; of all, if they are not given."""
         array = shard.array
-        rows = self._rows(array, *(items or shard.items))
-        file = array.layout.shard_path(shard.number)
-        return Problem(kind, file, text, array.column, shard.number, chunk, rows)
+        first, stop = items or shard.items
+        return Problem(
+            kind,
+            array.layout.shard_path(shard.number),
+            text,
+            column=array.column,
+            shard=shard.number,
+            chunk=chunk,
+            rows=self._rows(array, first, stop),
+        )
 
     def _rows(self, array: StoredArray, first: int, stop: int) -> Rows | None:
         """The rows that the items `first:stop` belong to."""
@@ -368,4 +379,5 @@ class _Verifier:
             except CorruptError:  # reported with the chunks
                 continue
             differs = hash_ids(ids) != expected
-            yield from (begin + np.flatnonzero(differs)).tolist()
+            rows = begin + np.flatnonzero(differs)
+            yield from rows.tolist()
