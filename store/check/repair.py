@@ -1,21 +1,21 @@
-"""Make a damaged store whole: clear what a crash left, write metadata again, leave out damaged rows
-or columns.
+"""Make a damaged store whole: remove orphans, write metadata again, drop damaged rows or columns.
 
 Nothing is ever lost silently. Rows are dropped by making a new store of the others beside the old
-one; when it is whole, the two change places in one step, and the old one stays, under another name,
-until somebody removes it.
+one; when it is whole, the two are swapped in one step, and the old one stays, under another name,
+until the user removes it.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from store.check.verify import Report, verify_store
+from store.check.report import Report
+from store.check.verify import BytesProgress, verify_store
 from store.errors import LockedError, NotFoundError, SchemaError, StoreError
 from store.format.contents import WORKING_DIR, documents_of, run_name, with_schema
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
@@ -26,15 +26,27 @@ from store.read.store import TraceStore
 from store.reports import count
 from store.write.array_writer import write_document
 from store.write.build import build_store, partial_path
-from store.write.copy import CopySource
+from store.write.copy import CopySource, Progress
 from store.write.files import Files
 from store.write.id_table import write_run
-from store.write.leftovers import clear_leftovers
 from store.write.lock import WriterLock
+from store.write.orphans import clear_orphans
 
-__all__ = ["Plan", "plan_repair", "repair_store"]
+__all__ = ["Plan", "damaged_path", "dropped_path", "plan_repair", "repair_store"]
 
-UNREADABLE = "?"  # in place of an id that is damaged itself
+UNREADABLE = "?"  # replaces an id that is damaged itself
+SHOWN_IDS = 5
+# kind of problem -> what is counted, and what is done about it
+REMEDIES = {
+    "interrupted": ("file", "{} of an interrupted write to remove or to set back"),
+    "leftover": ("file", "{} that no writer of a store makes, to be left alone: move away by hand"),
+    "document": ("file", "{} of metadata to write again"),
+    "index": ("run", "{} of the id table damaged: it is built again"),
+    "unverifiable": (
+        "file",
+        "checksums lost for {}; what they hold is taken as it is, into a new store",
+    ),
+}
 
 
 @dataclass
@@ -71,14 +83,11 @@ class Plan:
 
     @property
     def copies(self) -> bool:
-        """Whether the rows have to be copied into a new store: some are dropped, or checksums are
-        lost."""
-        lost = (
-            p
-            for p in self.report.problems
-            if p.kind == "unverifiable" and p.column not in self.columns
-        )
-        return bool(self.rows or any(lost))
+        """Whether the rows have to be copied: some are dropped, or checksums are lost."""
+        for problem in self.report.problems:
+            if problem.kind == "unverifiable" and problem.column not in self.columns:
+                return True
+        return bool(self.rows)
 
     def headline(self) -> str:
         """How many problems there are."""
@@ -88,42 +97,32 @@ class Plan:
         """What will be done, a line each."""
         if self.hopeless:
             return [f"  nothing can be done: {self.hopeless}"]
-        counts = {
-            "interrupted": ("file", "of an interrupted write to remove or to set back"),
-            "leftover": (
-                "file",
-                "that no writer of a store makes, to be left alone: move away by hand",
-            ),
-            "document": ("file", "of metadata to write again"),
-            "index": ("run", "of the id table damaged: it is built again"),
-        }
         lines = []
-        for kind, (what, text) in counts.items():
-            if n := self.count(kind):
-                lines.append(f"  {count(n, what)} {text}")
-        if n := self.count("unverifiable"):
-            lines.append(
-                f"  checksums lost for {n:,} files; what they hold is taken as it is, into a new store"
-            )
+        for kind, (noun, remedy) in REMEDIES.items():
+            n = self.count(kind)
+            if n:
+                lines.append("  " + remedy.format(count(n, noun)))
         if self.rows:
-            known = ", ".join(self.ids[:5]) + ", ..." * (len(self.ids) > 5)
-            dropped = f"{len(self.rows):,} of {self.report.rows:,} traces to drop ({known})"
-            lines += [f"  {dropped}, to be listed in {dropped_path(path)}"]
-        for name, n in self.by_column.items():
-            lines += [
-                f"    {n:,} of them because of column {name!r} (--drop-columns {name} drops that one instead)"
-            ]
+            ids = ", ".join(self.ids[:SHOWN_IDS])
+            if len(self.ids) > SHOWN_IDS:
+                ids += ", ..."
+            n_dropped = f"{len(self.rows):,} of {self.report.rows:,} traces"
+            list_path = dropped_path(path)
+            lines.append(f"  {n_dropped} to drop ({ids}), to be listed in {list_path}")
+        for name, n_rows in self.by_column.items():
+            option = f"--drop-columns {name} drops that one instead"
+            lines.append(f"    {n_rows:,} of them because of column {name!r} ({option})")
         return lines + [f"  column {name!r} to drop" for name in self.columns]
 
     def count(self, kind: str) -> int:
-        """Files that have problems, or are leftovers, of one kind."""
+        """Files that have problems, or are orphans, of one kind."""
         found = (*self.report.problems, *self.report.leftovers)
         return len({problem.file for problem in found if problem.kind == kind})
 
 
 def plan_repair(
     path: str | Path,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: BytesProgress = lambda done, total: None,
     drop_columns: Sequence[str] = (),
 ) -> Plan:
     """Verify a store and say what a repair would do; changes nothing.
@@ -147,61 +146,66 @@ def plan_repair(
     for name in drop_columns:
         if name not in store.schema.columns:
             raise NotFoundError(f"{store.path}: expected a column to drop, found {name!r:.200}")
-    report = verify_store(path, progress=progress)
-    plan = Plan(report, columns=list(drop_columns))
-    rows: set[int] = set()
+    plan = Plan(verify_store(path, progress=progress), columns=list(drop_columns))
     by_column: dict[str, set[int]] = {}
-    for problem in report.problems:
-        if problem.column in drop_columns:
+    for problem in plan.report.problems:
+        column = problem.column or ""
+        if problem.kind != "damaged" or column in drop_columns:
             continue
-        if problem.kind == "damaged" and problem.rows is None and len(store):
+        if problem.rows:
+            first, last = problem.rows
+            rows = by_column.setdefault(column, set())
+            rows.update(range(first, last + 1))
+        elif len(store):
             plan.hopeless = (
                 f"{problem.text}; which rows that concerns is not known; restore it from a copy"
             )
-        elif problem.kind == "damaged" and problem.rows:
-            concerned = range(problem.rows[0], problem.rows[1] + 1)
-            rows |= set(concerned)
-            if problem.column in store.schema.columns:
-                by_column.setdefault(problem.column, set()).update(concerned)
-    plan.rows, plan.by_column = (
-        sorted(rows),
-        {name: len(found) for name, found in by_column.items()},
-    )
+    plan.rows = sorted(set().union(*by_column.values()))
     plan.ids = [_readable_id(store, row) for row in plan.rows]
-    if rows and len(rows) == len(store):
+    plan.by_column = {
+        name: len(rows) for name, rows in by_column.items() if name in store.schema.columns
+    }
+    if plan.rows and len(plan.rows) == len(store):
         plan.hopeless = f"{store.path}: every row is damaged; restore it from a copy"
     return plan
 
 
 def _readable_id(store: TraceStore, row: int) -> str:
-    """The id of a row, if the id table knows it under this id."""
+    """The id of a row, if the id table knows the row under this id."""
     try:
-        trace_id = store.ids[row]
-        return trace_id if row in set(store.rows_with_hash(hash_ids([trace_id])[0])) else UNREADABLE
+        trace_id = store[row].id
+        (hashed,) = hash_ids([trace_id])
+        if row in store.rows_with_hash(hashed):
+            return trace_id
     except StoreError:
-        return UNREADABLE
+        pass
+    return UNREADABLE
 
 
 def dropped_path(path: Path) -> Path:
     """The file that lists the dropped rows."""
-    path = path.absolute()
-    return path.with_name(path.name + ".dropped.txt")
-
-
-def repaired_path(path: Path) -> Path:
-    """Where the new store is made."""
-    return path.with_name(path.name + ".repaired")
+    return _beside(path, ".dropped.txt")
 
 
 def damaged_path(path: Path) -> Path:
     """Where the old store is kept after rows were dropped."""
-    return path.with_name(path.name + ".damaged")
+    return _beside(path, ".damaged")
+
+
+def _repaired_path(path: Path) -> Path:
+    """Where the new store is made."""
+    return _beside(path, ".repaired")
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    path = path.absolute()
+    return path.with_name(path.name + suffix)
 
 
 def repair_store(
     path: str | Path,
     plan: Plan,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Progress = lambda done: None,
     files: Files | None = None,
 ) -> TraceStore:
     """Carry out a plan; stopped, it may be run again.
@@ -211,7 +215,7 @@ def repair_store(
     path
         The store.
     plan
-        What `plan_repair` gave for it.
+        What `plan_repair` returned for it.
     progress
         Called with the number of traces copied, if rows are dropped.
 
@@ -222,7 +226,8 @@ def repair_store(
     SchemaError
         Nothing can be done, or the store of an earlier repair is in the way.
     """
-    root, files = Path(path).absolute(), files or Files()
+    root = Path(path).absolute()
+    files = files or Files()
     if plan.hopeless:
         raise SchemaError(plan.hopeless)
     _finish_exchange(root, files)
@@ -231,14 +236,11 @@ def repair_store(
         raise SchemaError(
             f"{kept}: expected a new path for the damaged store, found something; move it away"
         )
-    lock = WriterLock(root)
-    try:
+    with WriterLock(root):
         manifest = read_manifest(root)
         if manifest.generation != plan.report.generation:
-            raise LockedError(
-                f"{root}: expected no commit since it was verified, found one; repair it again"
-            )
-        clear_leftovers(root, manifest, files)
+            raise LockedError(f"{root}: a commit changed it since it was verified; repair it again")
+        clear_orphans(root, manifest, files)
         if plan.columns:
             manifest = _drop_columns(root, manifest, plan.columns, files)
         if plan.copies:
@@ -246,93 +248,104 @@ def repair_store(
         else:
             _write_metadata(root, manifest, plan, files)
         files.remove_tree(root / WORKING_DIR)
-    finally:
-        lock.release()
     return TraceStore.open(root)
 
 
 def _drop_columns(root: Path, manifest: Manifest, names: Sequence[str], files: Files) -> Manifest:
-    """Commit a state without some columns, and remove what they leave."""
-    old = manifest.schema
-    schema = Schema(
-        {name: column for name, column in old.columns.items() if name not in names},
-        {name: array for name, array in old.arrays.items() if name not in names},
-    )
-    smaller = with_schema(manifest, schema)
-    write_document(root, files, "", group_json(smaller.to_attributes()))
-    clear_leftovers(root, smaller, files)
-    return smaller
+    """Commit a state without some columns, and remove their files."""
+    columns = dict(manifest.schema.columns)
+    arrays = dict(manifest.schema.arrays)
+    for name in names:
+        columns.pop(name, None)
+        arrays.pop(name, None)
+    smaller = with_schema(manifest, Schema(columns, arrays))
+    return _publish(root, smaller, files)
+
+
+def _publish(root: Path, manifest: Manifest, files: Files) -> Manifest:
+    """Commit a state, and remove the files that do not belong to it."""
+    write_document(root, files, "", group_json(manifest.to_attributes()))
+    clear_orphans(root, manifest, files)
+    return manifest
 
 
 def _write_metadata(root: Path, manifest: Manifest, plan: Plan, files: Files) -> None:
-    """Write the documents again, and the id table if it is damaged."""
-    wrong = {problem.file for problem in plan.report.problems if problem.kind == "document"}
-    texts = documents_of(manifest)
-    for path in sorted(path for path in texts if f"{path}/{GROUP_FILE}" in wrong):
-        write_document(root, files, path, texts[path])
+    """Write damaged metadata again, and the id table if it is damaged."""
+    problems = plan.report.problems
+    wrong = {problem.file for problem in problems if problem.kind == "document"}
+    for path, text in sorted(documents_of(manifest).items()):
+        file = f"{path}/{GROUP_FILE}"
+        if file in wrong:
+            write_document(root, files, path, text)
     if plan.count("index"):
-        n_rows = manifest.n_rows
-        run = (0, n_rows)
-        ids = TraceStore(root, manifest, check=True).ids[:]
-        checksum = write_run(root, files, run, hash_ids(ids), np.arange(n_rows))
-        manifest = manifest.next(runs=(run,), run_sums={run_name(run): checksum})
-    if plan.count("index") or GROUP_FILE in wrong:
-        write_document(root, files, "", group_json(manifest.to_attributes()))
-        clear_leftovers(root, manifest, files)
+        _publish(root, _with_new_index(root, manifest, files), files)
+    elif GROUP_FILE in wrong:
+        _publish(root, manifest, files)
 
 
-def _drop_rows(root: Path, plan: Plan, progress: Callable[[int], None], files: Files) -> None:
-    """Make a store of the other rows, and let it take this one's place."""
-    made = repaired_path(root)
+def _with_new_index(root: Path, manifest: Manifest, files: Files) -> Manifest:
+    """The next state, after writing a new id table."""
+    ids = TraceStore(root, manifest, check=True).ids[:]
+    n_rows = len(ids)
+    run = (0, n_rows)
+    checksum = write_run(root, files, run, hash_ids(ids), np.arange(n_rows))
+    sums = {run_name(run): checksum}
+    return manifest.next(runs=(run,), run_sums=sums)
+
+
+def _drop_rows(root: Path, plan: Plan, progress: Progress, files: Files) -> None:
+    """Make a store of the other rows, and swap it with this one."""
+    repaired = _repaired_path(root)
     store = TraceStore.open(root, check=not plan.count("unverifiable"))
-    dropped = set(plan.rows)
-    rows = [row for row in range(len(store)) if row not in dropped]
-    told = {
+    kept = np.delete(np.arange(len(store)), plan.rows)
+    record = {
         "of": store.uuid,
         "generation": store.generation,
         "rows": len(store),
-        "dropped": len(dropped),
+        "dropped": len(plan.rows),
+        "dropped_sha256": hashlib.sha256(repr(plan.rows).encode()).hexdigest(),
     }
-    told["dropped_sha256"] = hashlib.sha256(repr(plan.rows).encode()).hexdigest()
-    for stale in (made, partial_path(made)):
-        _remove_stale(stale, told, files)
-    build_store(
-        made, CopySource([(store, rows)], store.provenance | {"repaired": told}), progress, files
-    )
+    for stale in (repaired, partial_path(repaired)):
+        _remove_stale(stale, record, files)
+    source = CopySource([(store, kept.tolist())], store.provenance | {"repaired": record})
+    build_store(repaired, source, progress, files)
     if plan.rows:
         _list_dropped(dropped_path(root), plan, store, files)
-    files.exchange(made, root)
+    files.exchange(repaired, root)
     files.sync_dir(root.parent)
     _finish_exchange(root, files)
 
 
-def _remove_stale(path: Path, told: dict[str, Any], files: Files) -> None:
-    """Remove what an earlier repair began, which would have dropped other rows."""
-    if (path / GROUP_FILE).is_file():
-        begun = TraceStore.open(path).provenance.get("repaired", told)
-        if begun["of"] == told["of"] and begun != told:
-            files.remove_tree(path)
+def _remove_stale(path: Path, record: dict[str, Any], files: Files) -> None:
+    """Remove what an earlier repair began, if it would have dropped other rows."""
+    if not (path / GROUP_FILE).is_file():
+        return
+    begun = TraceStore.open(path).provenance.get("repaired", record)
+    if begun["of"] == record["of"] and begun != record:
+        files.remove_tree(path)
 
 
 def _list_dropped(path: Path, plan: Plan, store: TraceStore, files: Files) -> None:
-    """Add rows and ids, as JSON, to the list, behind those of earlier repairs."""
-    lines = [
-        f"# {len(plan.rows)} of {len(store)} traces of {store.uuid}, generation {store.generation}: row, id\n"
-    ]
+    """Append rows and ids, as JSON, to the list of earlier repairs."""
+    n_dropped = f"{len(plan.rows)} of {len(store)} traces"
+    text = f"# {n_dropped} of {store.uuid}, generation {store.generation}: row, id\n"
     for row, trace_id in zip(plan.rows, plan.ids, strict=True):
-        lines.append(f"{row}\t{json.dumps(trace_id, ensure_ascii=False)}\n")
-    text, before = "".join(lines).encode(), path.read_bytes() if path.exists() else b""
-    if not before.endswith(text):  # it does if a repair was stopped right after this
-        files.replace_text(path, before + text, path.with_name(path.name + ".new"))
+        quoted = json.dumps(trace_id, ensure_ascii=False)
+        text += f"{row}\t{quoted}\n"
+    new = text.encode()
+    before = b""
+    if path.exists():
+        before = path.read_bytes()
+    if not before.endswith(new):  # it does if a repair was stopped right after this
+        files.replace_text(path, before + new)
 
 
 def _finish_exchange(root: Path, files: Files) -> None:
-    """Give the old store, if a repair has left it under the new one's name, the name where it is
-    kept."""
-    made = repaired_path(root)
-    if not (made / GROUP_FILE).exists():
+    """Move the old store to where it is kept, if a repair stopped after swapping the stores."""
+    old = _repaired_path(root)
+    if not (old / GROUP_FILE).exists():
         return
-    told = TraceStore.open(root).provenance.get("repaired", {})
-    if told.get("of") == TraceStore.open(made).uuid:
-        files.rename(made, damaged_path(root))
-        files.sync_dir(root.parent)
+    record = TraceStore.open(root).provenance.get("repaired", {})
+    old_uuid = TraceStore.open(old).uuid
+    if record.get("of") == old_uuid:
+        files.rename_durably(old, damaged_path(root))

@@ -1,25 +1,24 @@
-"""Drain a source into a store: committed as it goes, resumed where it stopped, visible only when
-whole.
+"""Drain a source into a store: committed on the way, resumable, visible only when whole.
 
-The store grows at `<path>.partial` and is renamed to its name at the end, so whoever finds a store
-at `path` finds all of it. What is built already is not built again: a script that was stopped may
-simply run once more. A build that is stopped by an error or a signal first commits every whole row.
+The store grows at `<path>.partial` and is renamed to its name at the end, so a store at `path` is
+always complete. What is built already is not built again: a script that was stopped may simply run
+once more. A build that is stopped by an error or a signal first commits every whole row.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from store.errors import SchemaError, StoreError
-from store.format.contents import could_be_ours
 from store.format.manifest import GROUP_FILE
 from store.read.store import TraceStore
 from store.reports import count
+from store.write.copy import Progress
 from store.write.files import Files
-from store.write.leftovers import clear_unborn, is_unborn
 from store.write.lock import WriterLock
+from store.write.orphans import clear_directory, has_only_our_files, is_uninitialised
 from store.write.signals import HeldSignals
 from store.write.source import ADDED_LATER, COMMAND, LABEL_KEYS, LABELS_BEFORE, REMARKS, Source
 from store.write.space import SpaceCheck, row_bytes
@@ -43,8 +42,6 @@ SHOWN_DIFFERENCES = 3
 # characters of a command that are kept: merged stores keep those of all their parts
 LONGEST_COMMAND = 16_000
 SHOWN_COMMAND = 1000  # characters of a command: a shell may have put thousands of files into it
-
-Progress = Callable[[int], None]
 
 
 def build_store(
@@ -83,59 +80,53 @@ def build_store(
     SchemaError
         Something else is at `path`, or a stopped build of another source is beside it.
     """
-    path, files = Path(path), files or Files()
+    path = Path(path)
+    files = files or Files()
     check_new(path)
     if path.exists():
         return _finished(path, source)
     partial = partial_path(path)
-    remembered = {COMMAND: command[:LONGEST_COMMAND]} if command else {}
-    writer = _open_partial(path, source, files, remembered)
+    command_key = {COMMAND: command[:LONGEST_COMMAND]} if command else {}
+    writer = _open_partial(path, source, files, command_key)
     try:
-        _drain(source, writer, remembered, progress, space)
+        _drain(source, writer, command_key, progress, space)
     except BaseException as error:
-        _stop(writer)
+        # the disk may be full, or the writer have stopped half-way
+        with suppress(StoreError, OSError):
+            writer.commit()
+        writer.discard()
         error.add_note(_kept(partial))
         raise
     writer.close()
-    files.rename(partial, path)
-    files.sync_dir(path.parent)
+    files.rename_durably(partial, path)
     return TraceStore.open(path)
 
 
 def _drain(
     source: Source,
     writer: StoreWriter,
-    remembered: Mapping[str, str],
+    command_key: dict[str, str],
     progress: Progress,
     space: SpaceCheck | None,
 ) -> None:
     """Append and commit all rows that the store does not have."""
     with HeldSignals() as signals:
         for trace_id, row in source.rows(start=len(writer)):
-            writer.provenance = source.provenance | source.remarks | remembered
+            writer.provenance = source.provenance | source.remarks | command_key
             with signals.held():
                 writer.append(trace_id, row)
             progress(len(writer))
             if space is not None and not space.has_looked:
                 space(len(writer), row_bytes(row, source.schema))
-    writer.provenance = source.provenance | source.remarks | remembered
+    writer.provenance = source.provenance | source.remarks | command_key
     writer.merge_runs()
 
 
-def _stop(writer: StoreWriter) -> None:
-    """Commit the rows that are whole, and close; what cannot be committed is lost, as the note on
-    the error says."""
-    with suppress(StoreError, OSError):  # the disk may be full, or the writer have stopped half-way
-        writer.commit()
-    writer.discard()
-
-
 def _kept(partial: Path) -> str:
-    """What a build that stopped has left."""
-    try:
+    """How much a build that stopped has committed."""
+    n_rows = 0
+    with suppress(StoreError, OSError):
         n_rows = len(TraceStore.open(partial))
-    except (StoreError, OSError):
-        n_rows = 0
     if not n_rows:
         return "no trace is kept"
     verb = "is" if n_rows == 1 else "are"
@@ -143,7 +134,7 @@ def _kept(partial: Path) -> str:
 
 
 def check_new(path: Path) -> None:
-    """Raise SchemaError if something that is no store is where one shall be built."""
+    """Raise SchemaError if something that is no store is where one is to be built."""
     if (path.exists() or path.is_symlink()) and not (path / GROUP_FILE).is_file():
         raise SchemaError(
             f"{path}: expected a new path, found something there; remove it or choose another"
@@ -151,17 +142,17 @@ def check_new(path: Path) -> None:
 
 
 def partial_path(path: Path) -> Path:
-    """Where the store at `path` is until it is whole."""
+    """Where the store at `path` grows until it is whole."""
     return path.with_name(path.name + SUFFIX)
 
 
 def is_partial(path: Path) -> bool:
-    """Whether a path is where a build keeps a store until it is whole."""
+    """Whether a path is where a store grows until it is whole."""
     return path.name.endswith(SUFFIX)
 
 
 def open_begun(path: Path) -> TraceStore | None:
-    """What a build of the store at `path` has committed, stopped or finished; None if nothing."""
+    """What a build of the store at `path` has committed, finished or not; None if nothing."""
     if path.exists():
         return TraceStore.open(path)
     try:
@@ -171,20 +162,21 @@ def open_begun(path: Path) -> TraceStore | None:
 
 
 def unfinished(path: Path) -> str | None:
-    """What is beside `path` in place of a store: one that is being made, and the command that goes
-    on; None if not."""
+    """That a store is not finished, and the command that continues; None if it is, or not begun."""
     if path.exists():
         return None
     partial = partial_path(path)
     if not (partial / GROUP_FILE).is_file():
         return None
     begun = TraceStore.open(partial)
-    held = f"{partial} holds {count(len(begun), 'trace')} of it"
-    return f"{path}: expected a store, found that it is not finished: {held}. Go on with: {command_line(begun)}"
+    return (
+        f"{path}: expected a store, found that it is not finished: {partial} holds "
+        f"{count(len(begun), 'trace')} of it. Go on with: {command_line(begun)}"
+    )
 
 
 def command_line(begun: TraceStore) -> str:
-    """The command that goes on with a build, as far as the store knows it."""
+    """The command that continues a build, as far as the store knows it."""
     command = begun.provenance.get(COMMAND)
     if not isinstance(command, str):
         return "the command that began it"
@@ -196,104 +188,86 @@ def command_line(begun: TraceStore) -> str:
 def _finished(path: Path, source: Source) -> TraceStore:
     """The store at `path`, if it is what the source makes."""
     store = TraceStore.open(path)
-    if not _is_begun(store, source):
+    difference = _difference(store, source)
+    if difference:
         raise SchemaError(
-            f"{path}: expected a new path, or what the same command made, found a store with "
-            f"{_difference(store, source)}; remove it or choose another"
+            f"{path}: expected a new path, or what the same command made, "
+            f"found a store with {difference}; remove it or choose another"
         )
     for trace_id, _ in source.rows(start=len(store)):
         raise SchemaError(
-            f"{path}: expected all traces of the source, found none of {trace_id!r}; choose another path"
+            f"{path}: expected all traces of the source, found none of {trace_id!r}; "
+            "choose another path"
         )
     return store
 
 
 def _open_partial(
-    path: Path, source: Source, files: Files, remembered: Mapping[str, str]
+    path: Path, source: Source, files: Files, command_key: dict[str, str]
 ) -> StoreWriter:
     """The writer of a build that was stopped, or of a new one."""
     partial = partial_path(path)
     begun = open_begun(path)
-    if begun is not None and not len(begun) and not _is_begun(begun, source):
+    difference = None if begun is None else _difference(begun, source)
+    if begun is not None and difference and not len(begun):
         # it holds no trace, only the settings of an attempt that failed
         _clear_empty(partial, files)
         begun = None
     if begun is None:
         check_partial(partial)
-        return StoreWriter.create(partial, source.schema, source.provenance | remembered, files)
-    if not _is_begun(begun, source):
+        return StoreWriter.create(partial, source.schema, source.provenance | command_key, files)
+    if difference:
         raise SchemaError(
-            f"{partial}: expected what the same command began, found {_difference(begun, source)}; "
+            f"{partial}: expected what the same command began, found {difference}; "
             "repeat that command, or remove this"
         )
     return StoreWriter.open(partial, files)
 
 
 def _clear_empty(partial: Path, files: Files) -> None:
-    """Remove a store without rows, under its lock; nothing happens if a file is there that is none
-    of a store's."""
-    lock = WriterLock(partial)
-    try:
-        inside = (file.relative_to(partial) for file in partial.rglob("*") if not file.is_dir())
-        foreign = [
-            file for file in inside if str(file) != GROUP_FILE and not could_be_ours(str(file))
-        ]
-        if foreign or len(TraceStore.open(partial)):
-            return
-        files.remove(partial / GROUP_FILE)
-        if is_unborn(partial):
-            clear_unborn(partial, files)
-    finally:
-        lock.release()
+    """Remove a store without rows, under its lock, unless a file is there that is not a store's."""
+    with WriterLock(partial):
+        if not len(TraceStore.open(partial)) and has_only_our_files(partial):
+            files.remove(partial / GROUP_FILE)
+            clear_directory(partial, files)
 
 
 def check_partial(partial: Path) -> None:
-    """Raise SchemaError unless nothing is there, or what a crash left before the first commit: a
-    writer clears it."""
-    if partial.exists() and not is_unborn(partial):
+    """Raise SchemaError unless nothing is there, or orphans that a writer clears."""
+    if partial.exists() and not is_uninitialised(partial):
         raise SchemaError(
             f"{partial}: expected a build that was stopped, found something else; move it away"
         )
 
 
-def _is_begun(begun: TraceStore, source: Source) -> bool:
-    """Whether a store holds what the source makes, or its beginning."""
-    old, new = _compared(begun, source)
-    return begun.schema == source.schema and old == new
-
-
-def _compared(begun: TraceStore, source: Source) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What decides the rows, of a store and of a source; without the rule of labels that were given
-    anew since."""
-    both = identity(begun.provenance), identity(source.provenance)
-    for key in ADDED_LATER:
-        if key not in both[0]:
-            both[1].pop(key, None)
-    if LABELS_BEFORE in begun.provenance:
-        for one in both:
-            for key in (*LABEL_KEYS, LABELS_BEFORE):
-                one.pop(key, None)
-    return both
-
-
 def identity(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Provenance without what does not decide the rows: remarks on how it went, and the command
-    that was typed."""
+    """What of the provenance decides the rows: not the remarks, nor the command that was typed."""
     kept = {key: value for key, value in provenance.items() if key not in (REMARKS, COMMAND)}
     return json.loads(json.dumps(kept))  # as a store gives it back
 
 
-def _difference(begun: TraceStore, source: Source) -> str:
-    """The first few things in which a stopped build differs from a source."""
-    columns = f"columns {list(begun.schema.columns)} in place of {list(source.schema.columns)}"
+def _difference(begun: TraceStore, source: Source) -> str | None:
+    """The first few things in which a store differs from what a source makes; None if equal."""
+    old = identity(begun.provenance)
+    new = identity(source.provenance)
+    ignored = [key for key in ADDED_LATER if key not in old]
+    if LABELS_BEFORE in old:  # it was labelled again since
+        ignored += [*LABEL_KEYS, LABELS_BEFORE]
+    for key in ignored:
+        old.pop(key, None)
+        new.pop(key, None)
+    columns = f"columns {list(begun.schema.columns)} instead of {list(source.schema.columns)}"
     if begun.schema.columns.keys() != source.schema.columns.keys():
         return columns
-    old, new = (_flat(one) for one in _compared(begun, source))
-    keys = [key for key in dict.fromkeys([*new, *old]) if old.get(key) != new.get(key)]
+    if old == new and begun.schema == source.schema:
+        return None
+    old = _flat(old)
+    new = _flat(new)
+    keys = [key for key in {**new, **old} if old.get(key) != new.get(key)]
     if not keys:
         return f"{columns}, or of other shapes"
     shown = [
-        f"{key} {_value(old.get(key))} in place of {_value(new.get(key))}"
+        f"{key} {old.get(key)!r:.200} instead of {new.get(key)!r:.200}"
         for key in keys[:SHOWN_DIFFERENCES]
     ]
     if len(keys) > SHOWN_DIFFERENCES:
@@ -302,19 +276,13 @@ def _difference(begun: TraceStore, source: Source) -> str:
 
 
 def _flat(value: Any, name: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}, "c": [{"d": 2}]} -> {"a.b": 1, "c.0.d": 2}: so that only what differs is
-    shown."""
-    if isinstance(value, Mapping):
-        parts = value.items()
-    elif isinstance(value, list) and any(isinstance(part, Mapping) for part in value):
-        parts = enumerate(value)
-    else:
+    """{"a": {"b": 1}, "c": [{"d": 2}]} -> {"a.b": 1, "c.0.d": 2}, to show only what differs."""
+    if isinstance(value, list) and any(isinstance(part, Mapping) for part in value):
+        value = dict(enumerate(value))
+    if not isinstance(value, Mapping):
         return {name: value}
     flat: dict[str, Any] = {}
-    for key, part in parts:
-        flat |= _flat(part, f"{name}.{key}" if name else str(key))
+    prefix = f"{name}." if name else ""
+    for key, part in value.items():
+        flat |= _flat(part, f"{prefix}{key}")
     return flat
-
-
-def _value(value: Any) -> str:
-    return f"{value!r:.200}"

@@ -1,11 +1,19 @@
-"""Rows of stores that are there, passed on bit for bit: a source whose rows another store has."""
+"""Rows of existing stores, passed on bit for bit: row by row as a source, or as whole files."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from store.errors import CorruptError, LockedError
+from store.format.contents import files_of
+from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.read.store import TraceStore
+from store.write.files import Files
 
-__all__ = ["CopySource"]
+__all__ = ["CopySource", "Progress", "copy_files"]
+
+Progress = Callable[[int], None]
 
 
 class CopySource:
@@ -14,11 +22,11 @@ class CopySource:
     Parameters
     ----------
     parts
-        Stores of the same columns, each with its row numbers in the order to copy them.
+        Stores with the same columns, each with its row numbers in the order to copy them.
     provenance
         Where the rows come from.
     renamed
-        (part, row of its store) -> the id in the copy, where it is another.
+        (part, row of its store) -> the id in the copy, where it differs.
     """
 
     def __init__(
@@ -27,9 +35,12 @@ class CopySource:
         provenance: dict[str, Any],
         renamed: Mapping[tuple[int, int], str] | None = None,
     ) -> None:
-        self.parts, self.provenance, self.renamed = parts, provenance, renamed or {}
+        self.parts = parts
+        self.provenance = provenance
+        self.renamed = renamed or {}
         self.remarks: dict[str, Any] = {}
-        self.schema = parts[0][0].schema
+        first_store, _ = parts[0]
+        self.schema = first_store.schema
 
     def __len__(self) -> int:
         return sum(len(rows) for _, rows in self.parts)
@@ -37,7 +48,55 @@ class CopySource:
     def rows(self, start: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield `(trace_id, row)` from row number `start` of the copy on."""
         for part, (store, rows) in enumerate(self.parts):
-            for row in rows[start:]:
-                trace = store[int(row)]
-                yield self.renamed.get((part, int(row)), trace.id), dict(trace)
+            for row in map(int, rows[start:]):
+                trace = store[row]
+                trace_id = self.renamed.get((part, row), trace.id)
+                yield trace_id, dict(trace)
             start = max(0, start - len(rows))
+
+
+def copy_files(store: TraceStore, root: Path, files: Files, progress: Progress) -> Manifest:
+    """Copy all files of a store to `root`, durably, except the one with its manifest.
+
+    Parameters
+    ----------
+    progress
+        Called after each file with the rows that the bytes copied so far amount to.
+
+    Returns
+    -------
+    The manifest of what was copied.
+
+    Raises
+    ------
+    LockedError
+        The store was appended to meanwhile.
+    """
+    manifest = read_manifest(store.path)
+    names = files_of(manifest) - {GROUP_FILE}
+    try:
+        _copy_each(store, sorted(names), root, files, progress)
+    except FileNotFoundError as error:
+        if read_manifest(store.path).generation == store.generation:
+            raise CorruptError(
+                f"{error.filename}: expected a file of the store, found none"
+            ) from error
+    if not manifest.generation == store.generation == read_manifest(store.path).generation:
+        raise LockedError(f"{store.path}: a commit changed it while it was copied; copy it again")
+    for folder, _, _ in os.walk(root):
+        files.sync_dir(Path(folder))
+    return manifest
+
+
+def _copy_each(
+    store: TraceStore, names: list[str], root: Path, files: Files, progress: Progress
+) -> None:
+    sizes = [(store.path / name).stat().st_size for name in names]
+    total = max(1, sum(sizes))
+    done = 0
+    for name, size in zip(names, sizes, strict=True):
+        target = root / name
+        files.make_dirs(target.parent)
+        files.copy_file(store.path / name, target)
+        done += size
+        progress(len(store) * done // total)

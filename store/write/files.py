@@ -1,6 +1,6 @@
-"""The few file operations a commit is made of; nothing here knows what the bytes mean.
+"""The few file operations that a commit consists of; nothing here knows what the bytes mean.
 
-They are one class so that a test can pass another that fails, stops or records at any of them.
+They are one class, so that a test can pass a class that fails, stops or records at any of them.
 """
 
 import ctypes
@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
 
-__all__ = ["Files", "replacing"]
+__all__ = ["Files", "opened", "replacing"]
 
 _COPY_BYTES = 8 * 1024 * 1024
+# constants of the kernel
 _SYNC_FILE_RANGE_WRITE = 2
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
 
@@ -29,50 +31,53 @@ class Files:
             self.sync_dir(directory.parent)
 
     def make_dir(self, path: Path) -> None:
-        """Create a directory unless it is there."""
+        """Create a directory unless it exists."""
         path.mkdir(exist_ok=True)
 
     def create(self, path: Path) -> int:
-        """A new, empty file's descriptor, for reading and writing."""
+        """Return the descriptor of a new, empty file, for reading and writing."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+
+    @contextmanager
+    def created(self, path: Path) -> Iterator[int]:
+        """Give the descriptor of a new file, which is synced if the block succeeds."""
+        fd = self.create(path)
+        try:
+            yield fd
+            self.sync(fd)
+        finally:
+            os.close(fd)
 
     def write(self, fd: int, data: memoryview | bytes, position: int) -> None:
         """Write all of `data` at `position`."""
         view = memoryview(data).cast("B")
         while view:
             n_written = os.pwrite(fd, view, position)
-            view, position = view[n_written:], position + n_written
+            view = view[n_written:]
+            position += n_written
 
     def start_sync(self, fd: int, position: int, n_bytes: int) -> None:
-        """Begin to write a range to the disk without waiting, so that `sync` finds little left to
-        do."""
+        """Begin to write a range to the disk without waiting, so that `sync` has little to do."""
         _libc.sync_file_range(fd, position, n_bytes, _SYNC_FILE_RANGE_WRITE)
 
     def copy(self, source_fd: int, source: int, fd: int, position: int, n_bytes: int) -> None:
         """Copy a byte range from one file to another."""
-        while n_bytes:
-            data = os.pread(source_fd, min(n_bytes, _COPY_BYTES), source)
+        end = source + n_bytes
+        while source < end:
+            data = os.pread(source_fd, min(end - source, _COPY_BYTES), source)
             if not data:
                 raise OSError(
-                    f"expected {n_bytes} more bytes at position {source}, found the end of the file"
+                    f"expected {end - source} more bytes at position {source}, "
+                    "found the end of the file"
                 )
             self.write(fd, data, position)
-            source, position, n_bytes = (
-                source + len(data),
-                position + len(data),
-                n_bytes - len(data),
-            )
+            source += len(data)
+            position += len(data)
 
     def copy_file(self, source: Path, target: Path) -> None:
         """Copy a whole file durably."""
-        source_fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-        fd = self.create(target)
-        try:
+        with opened(source) as source_fd, self.created(target) as fd:
             self.copy(source_fd, 0, fd, 0, os.fstat(source_fd).st_size)
-            self.sync(fd)
-        finally:
-            os.close(source_fd)
-            os.close(fd)
 
     def sync(self, fd: int) -> None:
         """Wait until a file's bytes would survive a power cut."""
@@ -80,23 +85,24 @@ class Files:
 
     def sync_dir(self, path: Path) -> None:
         """Wait until a directory's entries would survive a power cut."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with opened(path) as fd:
             os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Put a file in another's place, atomically."""
+        """Rename a file or directory; a file at `target` is replaced atomically."""
         source.replace(target)
 
+    def rename_durably(self, source: Path, target: Path) -> None:
+        """Rename, and wait until the new name would survive a power cut."""
+        self.rename(source, target)
+        self.sync_dir(target.parent)
+
     def remove(self, path: Path) -> None:
-        """Remove a file that nothing committed needs; if a power cut brings it back, it is removed
-        again."""
+        """Remove a file that no commit needs; if a power cut restores it, a writer repeats it."""
         path.unlink(missing_ok=True)
 
     def remove_if_empty(self, path: Path) -> bool:
-        """Remove a directory if nothing is in it; whether it is gone."""
+        """Remove a directory if it is empty; return whether it is gone."""
         try:
             path.rmdir()
         except OSError:
@@ -104,7 +110,7 @@ class Files:
         return True
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory and what is in it, file by file; see `remove`."""
+        """Remove a directory and its content, file by file; see `remove`."""
         if not path.is_dir() or path.is_symlink():
             return
         for entry in sorted(path.iterdir()):
@@ -114,47 +120,51 @@ class Files:
                 self.remove(entry)
         path.rmdir()
 
-    def exchange(self, one: Path, other: Path) -> None:
-        """Let two directories change places in one step; raises OSError where the file system
-        cannot."""
-        if _libc.renameat2(
-            _AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE
-        ):
+    def exchange(self, first: Path, second: Path) -> None:
+        """Swap two directories atomically; raises OSError where the file system cannot."""
+        paths = (_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second))
+        if _libc.renameat2(*paths, _RENAME_EXCHANGE):
             number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(other))
+            raise OSError(number, os.strerror(number), str(second))
 
-    def replace_text(self, path: Path, text: bytes, temporary: Path) -> None:
-        """Put `text` at `path` so that a crash leaves either the old file or the new one."""
-        fd = self.create(temporary)
-        try:
+    def replace_text(self, path: Path, text: bytes, temporary: Path | None = None) -> None:
+        """Write `text` to `path` so that a crash leaves either the old file or the new one.
+
+        It is written to `temporary` first, by default a file beside `path` that ends in `.new`.
+        """
+        temporary = temporary or path.with_name(f"{path.name}.new")
+        with self.created(temporary) as fd:
             self.write(fd, text, 0)
-            self.sync(fd)
-        finally:
-            os.close(fd)
-        self.rename(temporary, path)
-        self.sync_dir(path.parent)
+        self.rename_durably(temporary, path)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path to write to; it takes the place of `path` durably if the block ends
-    well, else it goes."""
+    """Give a temporary path to write to, which replaces `path` durably if the block succeeds."""
     files = Files()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
-        with temporary.open("rb") as file:
-            files.sync(file.fileno())
-        files.rename(temporary, path)
-        files.sync_dir(path.parent)
+        with opened(temporary) as fd:
+            files.sync(fd)
+        files.rename_durably(temporary, path)
     finally:
         # also after Ctrl-C; after the rename there is nothing to remove
         temporary.unlink(missing_ok=True)
 
 
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """Give the descriptor of a file or directory, for reading."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def _is_fresh(path: Path) -> bool:
-    """Whether a directory is missing, or empty: who made it may have died before its entry was
-    durable."""
+    """Whether a directory is missing or empty: its creator may have died before it was durable."""
     try:
         with os.scandir(path) as entries:
             return next(entries, None) is None

@@ -1,5 +1,6 @@
-"""The id table: a run of it, written; `store.read.id_table` reads it."""
+"""The id table: its runs, written; `store.read.id_table` reads them."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -7,14 +8,43 @@ from crc32c import crc32c
 
 from store.format.array_info import RUN_INFO
 from store.format.contents import run_arrays, run_name
-from store.format.ranges import build_run
+from store.format.manifest import Manifest
+from store.format.ranges import build_run, hash_ids
 from store.format.zarr_json import group_json
+from store.read.store import TraceStore
 from store.write.array_writer import ArrayWriter, write_document
 from store.write.files import Files
 
-__all__ = ["write_run"]
+__all__ = ["merge_runs", "write_run"]
 
 Run = tuple[int, int]
+
+
+def merge_runs(
+    root: Path, files: Files, manifest: Manifest, run: Run, new_ids: Iterable[str]
+) -> int:
+    """Write a run that contains committed runs and the ids of new rows; return its checksum.
+
+    Parameters
+    ----------
+    manifest
+        What is committed.
+    run
+        Its first row, which is that of a committed run or a new row, and the end of all rows.
+    new_ids
+        Of the rows that are not committed.
+
+    Raises
+    ------
+    CorruptError
+        A committed run is damaged: a copy of it would get a new checksum.
+    """
+    first, n_rows = run
+    store = TraceStore(root, manifest, check=True)
+    runs = [store.id_run(old) for old in manifest.runs if old[0] >= first]
+    runs.append((hash_ids(new_ids), np.arange(manifest.n_rows, n_rows)))
+    hashes, rows = map(np.concatenate, zip(*runs, strict=True))
+    return write_run(root, files, run, hashes, rows)
 
 
 def write_run(root: Path, files: Files, run: Run, hashes: np.ndarray, rows: np.ndarray) -> int:
@@ -26,5 +56,5 @@ def write_run(root: Path, files: Files, run: Run, hashes: np.ndarray, rows: np.n
         writer.append(values)
         writer.commit()
         writer.close()
-        checksum = crc32c(values, checksum)
+        checksum = crc32c(values.data, checksum)
     return checksum

@@ -1,5 +1,4 @@
-"""Ctrl-C and SIGTERM wait while a row is written: an append that is cut in two loses the rows
-before it, too."""
+"""Ctrl-C and SIGTERM wait while a row is written: an append cut in two loses the rows before it."""
 
 import signal
 import threading
@@ -14,11 +13,10 @@ Handler = Callable[[int, FrameType | None], object]
 
 
 class HeldSignals:
-    """A context in which signals can be held back for a while; they are handled as before, but
-    later.
+    """A context in which signals can be held back for a while; their handlers run later.
 
-    Only in the main thread, which alone gets signals, and only those that Python handles: what ends
-    the process at once still does.
+    Only in the main thread, which alone gets signals, and only signals that Python handles: what
+    ends the process at once still does.
     """
 
     def __init__(self) -> None:
@@ -47,12 +45,13 @@ class HeldSignals:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold signals back until the block has ended; the last one is handled then."""
+        """Hold signals back until the block has ended; then the last one is handled."""
         self._is_held = True
         try:
             yield
         finally:
             self._is_held = False
-            number, self._waiting = self._waiting, None
+            number = self._waiting
+            self._waiting = None
             if number is not None:
                 self._handlers[number](number, None)

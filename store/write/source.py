@@ -1,14 +1,13 @@
-"""Where traces come from: one file per kind of source, all behind the one small interface `Source`.
+"""Where traces come from: the small interface that every kind of source has.
 
 A source knows its columns (`schema`), where its numbers come from (`provenance`, JSON-able: model,
 layer convention, prompt template, thresholds, decoding settings, package versions) and how to make
 its traces (`rows`). The order of the rows is deterministic, and `rows(start)` begins at trace
-number `start`, so a build that was interrupted after n committed rows goes on with `rows(n)` and
-gives the same store as one that was not.
+number `start`, so a build that was interrupted after n committed rows continues with `rows(n)` and
+gives the same store as an uninterrupted one.
 
-A source never writes a file of the store. This module imports neither torch nor transformers; those
-that need them (`huggingface` with `generation`, `forward`, `prompts` and `extract`; `reductions`,
-`example`) do.
+A source never writes a file of the store. This module imports neither torch nor transformers; the
+sources that need them do.
 """
 
 from collections.abc import Iterator
@@ -18,14 +17,16 @@ from store.format.schema import Schema
 
 __all__ = ["ADDED_LATER", "COMMAND", "LABELS_BEFORE", "LABEL_KEYS", "REMARKS", "Source"]
 
-REMARKS = "left_out"  # the key in the provenance of what a source could not use
-# keys that a build begun by an earlier version lacks, and goes on all the same
+# Keys of the provenance:
+# what a source could not use
+REMARKS = "left_out"
+# missing from a build that an earlier version began; such a build can still be continued
 ADDED_LATER = ("weights_crc32c",)
-# the key in the provenance of the command line that made the store, or goes on making it
+# the command line that made the store, or that continues making it
 COMMAND = "command"
-# the keys of how labels came about
+# how labels came about
 LABEL_KEYS = ("label_rule", "label_rule_before", "score_threshold")
-# the key of the labels that were replaced last, once the store was labelled anew
+# the labels that were replaced last, once a store was labelled again
 LABELS_BEFORE = "labels_before"
 
 
@@ -47,8 +48,7 @@ class Source(Protocol):
 
     @property
     def remarks(self) -> dict[str, Any]:
-        """What to say of the traces so far, `{REMARKS: ...}` or nothing; it is committed with them,
-        as provenance."""
+        """Remarks on the traces so far, `{REMARKS: ...}` or empty; committed as provenance."""
         return {}
 
     def rows(self, start: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:

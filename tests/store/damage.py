@@ -13,7 +13,8 @@ from crc32c import crc32c
 from oracle import bits, make_rows, write_store
 
 from store import Column, NotFoundError, Schema, StoreError, TraceStore
-from store.check.verify import Report, verify_store
+from store.check.report import Report
+from store.check.verify import verify_store
 from store.format import schema
 from store.format.schema import TRACE_ID
 

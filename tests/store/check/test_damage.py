@@ -46,7 +46,7 @@ def flip_bytes(path: Path, patterns: tuple[int, ...], stride: int = 1) -> Counte
 
 
 def test_some_bytes_flipped(small_store):
-    """Verify reports every flipped byte, or nobody uses it; no checked read gives a wrong value."""
+    """Verify reports every flipped byte, or no reader uses it; no checked read is ever wrong."""
     assert in_child(lambda: flip_bytes(small_store, PATTERNS, 211))["reported"] > 200
 
 
@@ -91,7 +91,7 @@ def faults_of(file: Path, elsewhere: Path) -> Iterator[tuple[str, Callable[[Path
         yield "truncated", lambda file, n=n: os.truncate(file, n)
     for junk in (b"\0", b"{}", bytes(range(256)), data):
         yield "extended", lambda file, junk=junk: file.write_bytes(data + junk)
-    yield "put behind junk", lambda file: file.write_bytes(b"\0" * 8 + data)
+    yield "put after junk", lambda file: file.write_bytes(b"\0" * 8 + data)
     yield "filled with zeros", lambda file: file.write_bytes(bytes(len(data)))
     yield "made a directory", as_directory
     same = elsewhere / "same"

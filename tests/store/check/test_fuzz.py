@@ -1,5 +1,4 @@
-"""The truth about a store, mutated at random: an error that says so or the same content, whoever
-wrote it."""
+"""The record of a store, mutated at random: an error that says so, or the same content."""
 
 import copy
 import json

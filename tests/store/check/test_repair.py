@@ -92,13 +92,13 @@ def test_without_yes_nothing_changes(path, capsys, damage):
 
 @pytest.mark.parametrize("fault", MENDED)
 def test_what_no_row_is_lost_for(path, capsys, fault):
-    """Leftovers are cleared, metadata and the id table written again; nothing is put beside the
+    """Orphans are cleared, metadata and the id table written again; nothing is put beside the
     store."""
-    damage, told = MENDED[fault]
+    damage, line = MENDED[fault]
     damage(path)
     report = verify_store(path)
     assert report.problems or report.leftovers
-    assert told in repair(capsys, path)[1]
+    assert line in repair(capsys, path)[1]
     status, out, _ = repair(capsys, path, "--yes")
     assert (status, out.splitlines()[-1]) == (0, f"{path}: repaired, 17 traces")
     assert_rows(path, range(17))
@@ -144,9 +144,9 @@ def test_damaged_rows_are_dropped_and_listed(path, capsys):
     now = content(kept.path)
     assert all(now[file] == before[file] for file in now if not file.endswith("zarr.json"))
     new = TraceStore.open(path)
-    told = {"of": old.uuid, "generation": old.generation, "rows": 17, "dropped": 8}
+    record = {"of": old.uuid, "generation": old.generation, "rows": 17, "dropped": 8}
     assert new.provenance.items() >= old.provenance.items()
-    assert new.provenance["repaired"].items() >= told.items()
+    assert new.provenance["repaired"].items() >= record.items()
     assert new.uuid != old.uuid
     assert sorted(e.name for e in path.parent.iterdir()) == [
         "s.zarr",

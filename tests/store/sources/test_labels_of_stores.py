@@ -492,7 +492,7 @@ def test_a_labelled_store_is_still_what_its_command_made(tmp_path, undone):
     )
     other = Counting()
     other.provenance = PROVENANCE | {"model": "other"}
-    with pytest.raises(SchemaError, match="model 'm' in place of 'other'"):
+    with pytest.raises(SchemaError, match="model 'm' instead of 'other'"):
         build_store(path, other)
 
 

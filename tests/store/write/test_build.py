@@ -104,8 +104,9 @@ def test_the_command_line_is_kept_but_decides_nothing(tmp_path, whole):
         build_store(path, Numbers(5), command="python -m store one")
     begun = TraceStore.open(partial_path(path))
     assert command_line(begun) == "python -m store one"
+    held = f"{partial_path(path)} holds 5 traces of it"
     assert unfinished(path) == (
-        f"{path}: expected a store, found that it is not finished: {partial_path(path)} holds 5 traces of it. "
+        f"{path}: expected a store, found that it is not finished: {held}. "
         "Go on with: python -m store one"
     )
     store = build_store(path, Numbers(), command="python -m store two")
@@ -118,14 +119,15 @@ def test_the_command_line_is_kept_but_decides_nothing(tmp_path, whole):
 @pytest.mark.parametrize(
     "changed, difference",
     [
-        ({"decoding": {"beams": 1, "seed": 0}}, "found decoding.beams 4 in place of 1;"),
+        ({"decoding": {"beams": 1, "seed": 0}}, "found decoding.beams 4 instead of 1;"),
         (
             {"decoding": {"beams": 4, "seed": 0, "stop": "x"}},
-            "found decoding.stop None in place of 'x';",
+            "found decoding.stop None instead of 'x';",
         ),
         (
             {"decoding": {"beams": 2, "seed": 1}, "a": 1, "b": 2},
-            "found decoding.beams 4 in place of 2, decoding.seed 0 in place of 1, a None in place of 1, and 1 more;",
+            "found decoding.beams 4 instead of 2, decoding.seed 0 instead of 1, "
+            "a None instead of 1, and 1 more;",
         ),
     ],
 )
@@ -148,7 +150,7 @@ def test_a_build_that_holds_no_trace_gives_way_to_other_settings(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         build_store(path, other)
     assert open_begun(path).provenance["dtype"] == "bfloat16"
-    with pytest.raises(SchemaError, match=r"found columns|found dtype 'bfloat16' in place of None"):
+    with pytest.raises(SchemaError, match=r"found columns|found dtype 'bfloat16' instead of None"):
         build_store(path, Numbers())
 
 

@@ -122,7 +122,8 @@ def test_close_after_a_failed_append_says_how_many_rows_are_lost(path):
     writer.files.is_full = True
     with pytest.raises(OSError, match="No space left"):
         writer.append("long", {"x": [0.5] * 10**6})
-    expected = r"appending trace 'long' stopped half-way, and 2 rows appended since the last commit are discarded; append"
+    discarded = "2 rows appended since the last commit are discarded"
+    expected = f"appending trace 'long' stopped half-way, and {discarded}; append"
     with pytest.raises(IncompleteError, match=expected):
         writer.close()
     writer.close()

@@ -187,8 +187,8 @@ def test_all_ranks_tell_the_same_state_after_the_same_step(small_path, batch_siz
     for step, _ in enumerate(in_step(ranks), 1):
         position = step * batch_size * world_size
         expected = (0, position) if position < N_ROWS else (1, 0)
-        told = [(state["epoch"], state["position"]) for state in map(saved, ranks)]
-        assert told == [expected] * world_size, f"after step {step}"
+        found = [(state["epoch"], state["position"]) for state in map(saved, ranks)]
+        assert found == [expected] * world_size, f"after step {step}"
 
 
 @pytest.mark.parametrize("abandon", ["del", "close"])
@@ -234,7 +234,7 @@ def test_a_chain_of_loaders_that_deliver_one_step_each(
 
 
 def private_bytes():
-    """Memory of this process that no file backs and nobody shares."""
+    """Memory of this process that no file backs and no other process shares."""
     text = Path("/proc/self/status").read_text()
     return int(text.split("RssAnon:")[1].split()[0]) * 1024
 
@@ -257,9 +257,8 @@ def assert_large(batches, rows, epoch):
     order = permutation(len(rows), SEED, epoch)
     assert [row for batch in batches for row in batch.rows.tolist()] == order.tolist()
     for batch in batches:
-        assert_batch(
-            batch, [{name: rows[row][name] for name in batch.keys()} for row in batch.rows.tolist()]
-        )  # noqa: SIM118
+        expected = [rows[row] for row in batch.rows.tolist()]
+        assert_batch(batch, [{name: row[name] for name in batch.columns} for row in expected])
 
 
 @pytest.mark.parametrize("columns, share", [(["hidden", "compressed"], 1 / 4), (None, 3 / 4)])
@@ -345,8 +344,7 @@ def test_a_hundred_open_stores_leave_nothing(small_path):
 
 
 def test_a_batch_holds_no_map(small_path, small_rows):
-    """Batches are copies: files are let go when the loader is gone, whoever still has its
-    batches."""
+    """Batches are copies: files are closed with the loader, even if its batches are kept."""
     before = resources(small_path)
     batches = list(TraceLoader(small_path, None, 5, num_workers=2))
     assert resources(small_path) == before

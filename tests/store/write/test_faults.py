@@ -88,8 +88,8 @@ def row(i: int) -> tuple[str, dict]:
     }
 
 
-def rows(*borders: int) -> list[tuple[str, dict]]:
-    return [row(i) for i in range(*borders)]
+def rows(*bounds: int) -> list[tuple[str, dict]]:
+    return [row(i) for i in range(*bounds)]
 
 
 def new_values(n: int, version: int = 1) -> list[dict]:
@@ -356,8 +356,8 @@ def test_kill_while_writing_metadata_again(tmp_path, step):
 
 
 def append_twice(writer: StoreWriter) -> None:
-    for borders in ((3, 6), (6, 9)):
-        for one in rows(*borders):
+    for bounds in ((3, 6), (6, 9)):
+        for one in rows(*bounds):
             writer.append(*one)
         writer.commit()
 
@@ -366,10 +366,9 @@ def append_twice(writer: StoreWriter) -> None:
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_disk_that_fails(tmp_path, step, lasting, number):
-    """At any operation: the error is told, the writer refuses more, the store is at a commit; a new
-    writer goes on.
+    """At any operation: the error is raised, the writer refuses more, the store is at a commit.
 
-    Closing it says how many rows are not in the store.
+    A new writer goes on. Closing it says how many rows are not in the store.
     """
     base, states = create(tmp_path / "base.zarr", 3), [rows(3), rows(6), rows(9)]
     for n in count():
@@ -382,7 +381,7 @@ def test_a_disk_that_fails(tmp_path, step, lasting, number):
             for go_on in (writer.commit, partial(writer.append, *row(9))):
                 with pytest.raises(
                     IncompleteError,
-                    match="what was committed is safe: go on with a new StoreWriter",
+                    match="committed rows are safe: reopen the store with StoreWriter",
                 ):
                     go_on()
         n_appended = len(writer)
@@ -499,8 +498,8 @@ def live(path: Path, files: Recorder) -> None:
     log.append(("may", []))
     StoreWriter.create(path, SCHEMA, files=files).close()
     log.append(("done", []))
-    for borders in ((0, 2), (2, 5), (5, 7)):
-        commit(path, files, rows(borders[0]), rows(*borders))
+    for bounds in ((0, 2), (2, 5), (5, 7)):
+        commit(path, files, rows(bounds[0]), rows(*bounds))
     log.append(("may", with_new(rows(7))))
     with StoreWriter.open(path, files) as writer:
         writer.set_columns(NEW, new_values(7))
@@ -541,9 +540,7 @@ def test_power_cut_after_any_operation(tmp_path, life, step):
             assert_survives(
                 base, log[:n], tmp_path / "cut", lambda kept=kept: kept, goes_on=n % 5 == 0
             )
-    print(
-        f"\npower cut: {len(log)} operations, each with all and with only what was durable, survived"
-    )
+    print(f"\npower cut: {len(log)} operations, with all and with only what was durable, survived")
 
 
 @pytest.mark.parametrize("n_cuts", [150, pytest.param(2000, marks=SLOW)])
@@ -554,9 +551,11 @@ def test_power_cut_that_loses_anything_not_durable(tmp_path, life, n_cuts):
         rng = random.Random(seed)  # noqa: S311 - to be repeated
         share = rng.random()
         cut = log[: rng.randrange(len(log) + 1)]
-        assert_survives(
-            base, cut, tmp_path / "cut", lambda: rng.random() < share, goes_on=seed % 10 == 0
-        )  # noqa: B023
+
+        def keeps(rng: random.Random = rng, share: float = share) -> bool:
+            return rng.random() < share
+
+        assert_survives(base, cut, tmp_path / "cut", keeps, goes_on=seed % 10 == 0)
     print(f"\npower cut: {n_cuts} random losses survived")
 
 
@@ -588,7 +587,7 @@ def test_power_cut_after_a_kill(tmp_path, life, step):
                     if stop in commits
                     else int(rng.random() ** 0.1 * (n_next + 1))
                 )
-                # early: a new writer clears leftovers; late: its commit is done
+                # early: a new writer clears orphans; late: its commit is done
                 cut = stop + min(n_next, steps)
                 assert_survives(
                     base,
@@ -632,11 +631,11 @@ def test_kill_at_random(tmp_path, n_kills):
             time.sleep(rng.random() * 0.2)
             os.kill(child, signal.SIGKILL)
             assert wait(child) == -signal.SIGKILL
-            told = [tuple(map(int, line.split())) for line in reports.read().splitlines()]
+            reported = [tuple(map(int, line.split())) for line in reports.read().splitlines()]
         store = TraceStore.open(path, check=True)
         n_rows, has_new = len(store), "score" in store.schema.columns
-        assert n_rows >= max([0, *(told_rows for told_rows, _ in told)])
-        assert has_new or not any(told_new for _, told_new in told)
+        assert n_rows >= max([0, *(reported_rows for reported_rows, _ in reported)])
+        assert has_new or not any(reported_new for _, reported_new in reported)
         assert shows(store, with_new(rows(n_rows)) if has_new else rows(n_rows))
         kept += n_rows
     print(f"\n{n_kills} random kills survived, {kept} rows read back")
@@ -670,19 +669,21 @@ def read_until(path: Path, version: int, check: bool, num_workers: int) -> None:
     """
     store = TraceStore.open(path, check=check)
     while True:
-        told = store.provenance.get("version")
+        seen_version = store.provenance.get("version")
         try:
             seen = []
             for batch in TraceLoader(store, batch_size=16, shuffle=True, num_workers=num_workers):
                 for i, found in zip(batch.rows.tolist(), batch, strict=True):
-                    new = {} if told is None else {"score": np.float32(i * 1000 + told)}
+                    new = {}
+                    if seen_version is not None:
+                        new["score"] = np.float32(i * 1000 + seen_version)
                     assert_same_row(found, small_row(i) | new)
                     seen.append(i)
             assert sorted(seen) == list(range(len(store)))
         except CorruptError as error:
             assert "it was changed meanwhile: open the store again" in str(error)  # noqa: PT017
             assert store.refresh().generation > store.generation
-        if told == version:
+        if seen_version == version:
             return
         store = store.refresh()
 
@@ -730,7 +731,7 @@ def test_readers_beside_a_writer(tmp_path, children, n_commits):
 
 
 def test_two_writers(tmp_path, children):
-    """The second is told in one line; a writer that was killed holds nothing."""
+    """The second gets an error of one line; a writer that was killed holds nothing."""
     path = create(tmp_path / "s.zarr", 3)
     ours, theirs = os.pipe()
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from store import Column, Schema
+from store.write import writer
 from store.write.build import build_store, open_begun
 from store.write.signals import HeldSignals
-from store.write.writer import StoreWriter
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def test_a_signal_waits_until_the_block_ends():
             with signals.held():
                 os.kill(os.getpid(), signal.SIGINT)
                 done.append("the block")
-            done.append("behind it")
+            done.append("after it")
 
     with pytest.raises(KeyboardInterrupt):
         work()
@@ -46,7 +46,7 @@ def test_a_signal_between_blocks_comes_at_once():
 
 
 def test_handlers_are_as_before():
-    """Also behind an error, and where a signal ends the process at once."""
+    """Also after an error, and where a signal ends the process at once."""
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with suppress(ZeroDivisionError), HeldSignals():
         assert signal.getsignal(signal.SIGTERM) == before[1]
@@ -82,15 +82,15 @@ class Rows:
 def test_ctrl_c_in_the_middle_of_an_append_loses_no_row(tmp_path, monkeypatch, row):
     """The row is finished, all of them are committed, and the same build goes on."""
     path = tmp_path / "s.zarr"
-    write = StoreWriter._encode
+    encode = writer.encode_row
 
-    def interrupted(self, trace_id, name, value):
-        if trace_id == f"t{row}":
+    def interrupted(values, columns, where):
+        if where == f"trace 't{row}'":
             os.kill(os.getpid(), signal.SIGINT)
-        return write(self, trace_id, name, value)
+        return encode(values, columns, where)
 
     with monkeypatch.context() as patch:
-        patch.setattr(StoreWriter, "_encode", interrupted)
+        patch.setattr(writer, "encode_row", interrupted)
         with pytest.raises(KeyboardInterrupt) as stopped:
             build_store(path, Rows())
     n_kept = row + 1

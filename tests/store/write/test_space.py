@@ -1,5 +1,7 @@
 """Space on the disk: estimates against what is written, and what is refused."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from oracle import SCHEMA, make_rows, write_store
@@ -28,55 +30,60 @@ class Zeros:
             yield f"t{i}", {"x": np.zeros(N_FLOATS, "f4"), "text": "é" * 10}
 
 
-def check(path, free, **settings):
-    """A check against a disk of so many bytes; it looks after the first and four more rows."""
-    said = []
-    space = SpaceCheck(
-        path, lambda n: n / N_ROWS, 4, free=lambda path: free, warn=said.append, **settings
-    )
-    return space, said
+@pytest.fixture
+def disk(monkeypatch):
+    """Set how many bytes are free on the disk."""
+
+    def set_free(n_bytes):
+        monkeypatch.setattr("store.write.space.free_bytes", lambda path: n_bytes)
+
+    return set_free
+
+
+def check(path, **settings):
+    """A check that looks after the first and four more rows."""
+    return SpaceCheck(path, lambda n: n / N_ROWS, 4, **settings)
 
 
 ROW = 4 * N_FLOATS + 20
 REST = 35 * ROW  # of 40, when it has looked
 
 
-def test_a_build_that_fits_says_nothing(tmp_path):
-    space, said = check(tmp_path, REST)
-    assert len(build_store(tmp_path / "s.zarr", Zeros(), space=space)) == N_ROWS
-    assert said == []
+def test_a_build_that_fits_says_nothing(tmp_path, disk, capsys):
+    disk(REST)
+    assert len(build_store(tmp_path / "s.zarr", Zeros(), space=check(tmp_path))) == N_ROWS
+    assert capsys.readouterr().err == ""
 
 
-def test_a_build_that_may_not_fit_is_a_warning(tmp_path):
+def test_a_build_that_may_not_fit_is_a_warning(tmp_path, disk, capsys):
     """One, from the estimate on; the rows may be shorter than the first."""
-    space, said = check(tmp_path, REST - 1)
-    assert len(build_store(tmp_path / "s.zarr", Zeros(), space=space)) == N_ROWS
-    assert said == [
-        f"warning: {tmp_path}: the rest will take about 0.1 MB, and 0.1 MB are free on its disk"
-    ]
+    disk(REST - 1)
+    assert len(build_store(tmp_path / "s.zarr", Zeros(), space=check(tmp_path))) == N_ROWS
+    about = "the rest will take about 0.1 MB, and 0.1 MB are free on its disk"
+    assert capsys.readouterr().err == f"warning: {tmp_path}: {about}\n"
 
 
-def test_a_build_that_cannot_fit_is_refused_early(tmp_path):
+def test_a_build_that_cannot_fit_is_refused_early(tmp_path, disk, capsys):
     """After the first rows, which are kept; --ignore-space goes on."""
-    space, _ = check(tmp_path, int(REST / 1.5) - 1)
-    with pytest.raises(
-        SchemaError, match=r"will take about 0\.1 MB, and 0\.1 MB are free .*--ignore-space"
-    ):
-        build_store(tmp_path / "s.zarr", Zeros(), space=space)
+    disk(int(REST / 1.5) - 1)
+    refused = r"will take about 0\.1 MB, and 0\.1 MB are free .*--ignore-space"
+    with pytest.raises(SchemaError, match=refused):
+        build_store(tmp_path / "s.zarr", Zeros(), space=check(tmp_path))
     assert len(open_begun(tmp_path / "s.zarr")) == 5
-    space, said = check(tmp_path, 0, ignore=True)
+    disk(0)
+    space = check(tmp_path, ignore=True)
     assert len(build_store(tmp_path / "s.zarr", Zeros(), space=space)) == N_ROWS
-    assert len(said) == 1
+    assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_the_estimate_is_of_what_is_left(tmp_path):
+def test_the_estimate_is_of_what_is_left(tmp_path, disk, capsys):
     """A build that goes on needs the space of the other rows only."""
-    space, _ = check(tmp_path, 0)
+    disk(0)
     with pytest.raises(SchemaError):
-        build_store(tmp_path / "s.zarr", Zeros(), space=space)
-    space, said = check(tmp_path, 30 * ROW)
-    assert len(build_store(tmp_path / "s.zarr", Zeros(), space=space)) == N_ROWS
-    assert said == []
+        build_store(tmp_path / "s.zarr", Zeros(), space=check(tmp_path))
+    disk(30 * ROW)
+    assert len(build_store(tmp_path / "s.zarr", Zeros(), space=check(tmp_path))) == N_ROWS
+    assert capsys.readouterr().err == ""
 
 
 def test_bytes_of_a_row_are_those_of_its_columns():
@@ -96,29 +103,29 @@ def test_bytes_of_rows_are_their_share_of_the_store(tmp_path):
     assert bytes_of_rows(store, []) == 0
 
 
-def test_free_bytes_are_those_of_the_disk_that_a_path_will_be_on(tmp_path):
-    """Also if its folders are not there yet."""
-
-    class Usage:
-        free = 7
-
+def test_free_bytes_are_those_of_the_disk_that_a_path_will_be_on(tmp_path, monkeypatch):
+    """Also if its folders do not exist yet."""
     asked = []
-    assert free_bytes(tmp_path / "a/b/s.zarr", lambda path: asked.append(path) or Usage) == 7
+
+    def disk_usage(path):
+        asked.append(path)
+        return SimpleNamespace(free=7)
+
+    monkeypatch.setattr("store.write.space.shutil.disk_usage", disk_usage)
+    assert free_bytes(tmp_path / "a/b/s.zarr") == 7
     assert asked == [tmp_path]
-    check_space(tmp_path, 7, free=lambda path: 7)
+    check_space(tmp_path, 7)
     with pytest.raises(SchemaError, match="it will take"):
-        check_space(tmp_path, 8, free=lambda path: 7)
+        check_space(tmp_path, 8)
 
 
 @pytest.mark.parametrize("command", ["merge", "subset"])
-def test_copies_that_do_not_fit_are_refused_before_they_begin(
-    tmp_path, capsys, monkeypatch, command
-):
+def test_copies_that_do_not_fit_are_refused_before_they_begin(tmp_path, capsys, disk, command):
     """One line with both numbers, and nothing is made; --ignore-space makes it."""
     write_store(tmp_path / "s.zarr", SCHEMA, make_rows(SCHEMA, 6, seed=1))
     ids = tmp_path / "ids.txt"
     ids.write_text("\n".join(TraceStore.open(tmp_path / "s.zarr").ids))
-    monkeypatch.setattr("store.write.space.free_bytes", lambda path: 100)
+    disk(100)
     arguments = [command, f"{tmp_path}/o.zarr", f"{tmp_path}/s.zarr"]
     arguments += ["--ids", str(ids)] if command == "subset" else []
     assert main(arguments) == 2

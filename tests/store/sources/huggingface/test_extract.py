@@ -509,16 +509,16 @@ def test_a_slow_extraction_commits_by_the_clock(extract, monkeypatch):
 @pytest.mark.parametrize(
     "changed, difference",
     [
-        (["--seed", "1"], "decoding.seed 0 in place of 1;"),
-        (["--temperature", "0.5"], r"decoding.temperature 1.0 in place of 0.5;"),
-        (["--max-new-tokens", "6"], "decoding.max_new_tokens 5 in place of 6;"),
-        (["--stop", "x"], "decoding.stop None in place of 'x';"),
-        (["--batch-size", "2"], "batch_size 4 in place of 2"),
-        (["--limit", "7"], "questions 8 in place of 7"),
-        (["--layers", "1-2"], r"layers \[1, 2, 3\] in place of \[1, 2\]"),
-        (["--columns", "hs_last"], r"columns \[.*\] in place of \['question_id', 'hs_last'\]"),
+        (["--seed", "1"], "decoding.seed 0 instead of 1;"),
+        (["--temperature", "0.5"], r"decoding.temperature 1.0 instead of 0.5;"),
+        (["--max-new-tokens", "6"], "decoding.max_new_tokens 5 instead of 6;"),
+        (["--stop", "x"], "decoding.stop None instead of 'x';"),
+        (["--batch-size", "2"], "batch_size 4 instead of 2"),
+        (["--limit", "7"], "questions 8 instead of 7"),
+        (["--layers", "1-2"], r"layers \[1, 2, 3\] instead of \[1, 2\]"),
+        (["--columns", "hs_last"], r"columns \[.*\] instead of \['question_id', 'hs_last'\]"),
         (["--labels", "f1"], "label_rule"),
-        (["--dtype", "bf16"], "dtype 'float32' in place of 'bfloat16'"),
+        (["--dtype", "bf16"], "dtype 'float32' instead of 'bfloat16'"),
         (["--prompt-template", "{question}"], "prompt_template"),
         (["--score-threshold", "0.4"], "score_threshold"),
     ],
@@ -998,7 +998,7 @@ def test_a_store_that_is_there_is_not_touched(extract, capsys):
     assert extract("t.zarr") == 0
     assert extract("t.zarr", "--limit", "2") == 2
     assert (
-        "or what the same command made, found a store with questions 8 in place of 2"
+        "or what the same command made, found a store with questions 8 instead of 2"
         in capsys.readouterr().err
     )
     assert {

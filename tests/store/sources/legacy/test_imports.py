@@ -453,7 +453,7 @@ def test_other_arguments_on_a_stopped_import_are_refused(tmp_path):
     write(tmp_path / "a.pkl", [Trace(i).raw_v3() for i in range(4)])
     with pytest.raises(KeyboardInterrupt):
         build_store(tmp_path / "s.zarr", Stopping(ImportSource([tmp_path / "a.pkl"]), 2))
-    with pytest.raises(SchemaError, match=r"found score_threshold 0\.5 in place of 0\.6"):
+    with pytest.raises(SchemaError, match=r"found score_threshold 0\.5 instead of 0\.6"):
         imported(tmp_path / "s.zarr", tmp_path / "a.pkl", score_threshold=0.6)
 
 
@@ -773,7 +773,7 @@ def test_a_finished_import_is_not_done_again(tmp_path):
     assert bytes_of(store) == before
     write(tmp_path / "b.pkl", [Trace(3).raw_v3()])
     with pytest.raises(
-        SchemaError, match="what the same command made, found a store with files 1 in place of 2"
+        SchemaError, match="what the same command made, found a store with files 1 instead of 2"
     ):
         imported(tmp_path / "s.zarr", tmp_path / "a.pkl", tmp_path / "b.pkl")
 

@@ -124,7 +124,7 @@ def test_readers_of_the_old_generation_see_the_old_column_or_are_told(path):
         (
             {"question": Column("utf8")},
             [{"question": ""}] * 23,
-            "column 'question': expected .* and no string, in its",
+            "column 'question': expected .* and no string, to replace it",
         ),
         (
             {"label": Column("int8", axis="t")},

@@ -1,0 +1,95 @@
+"""Columns that are added to the rows of a store, or replaced in all of them."""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from store.errors import SchemaError
+from store.format.manifest import Manifest
+from store.format.schema import Column, Schema
+from store.read.store import TraceStore
+from store.write.rows import Row, RowArrays, axis_lengths, encode_values
+
+__all__ = ["append_to_all", "schema_with"]
+
+
+def schema_with(manifest: Manifest, columns: Mapping[str, Column]) -> Schema:
+    """The schema of a store once columns are added or replaced.
+
+    A replaced column gets a new array, so that readers of an older generation never see a mixture.
+
+    Raises
+    ------
+    SchemaError
+        A replacement does not keep the offsets: it is a string, or on another axis.
+    """
+    old = manifest.schema
+    arrays = dict(old.arrays)
+    for name, column in columns.items():
+        if name in old.columns:
+            _check_replacement(name, column, old.axis_of(name))
+            arrays[name] = _next_array(manifest, name)
+    return Schema({**old.columns, **columns}, arrays)
+
+
+def _check_replacement(name: str, column: Column, axis: str | None) -> None:
+    if column.is_text or column.axis != axis:
+        expected = f"a column of axis {axis!r}" if axis else "a fixed column"
+        raise SchemaError(
+            f"column {name!r}: expected {expected}, and no string, to replace it, found {column}; "
+            "use another name"
+        )
+
+
+def _next_array(manifest: Manifest, name: str) -> str:
+    """A name for the array that replaces a column's, which none of its arrays has had."""
+    _, _, number = manifest.schema.layout(name).path.partition("@")
+    # a copied store has numbers ahead of its generation
+    last = max(manifest.generation, int(number or 0))
+    return f"{name}@{last + 1}"
+
+
+def append_to_all(
+    arrays: RowArrays,
+    schema: Schema,
+    names: Iterable[str],
+    rows: Iterable[Row],
+    store: TraceStore,
+) -> None:
+    """Append the values of all rows of a store to the arrays of new columns.
+
+    Parameters
+    ----------
+    arrays
+        Of the new columns, with the offsets of the axes that the store does not have.
+    schema, names
+        The schema with the new columns, and which they are.
+    rows
+        A value of each of them for every row of the store.
+
+    Raises
+    ------
+    SchemaError
+        A value does not fit, or there are more or fewer rows.
+    """
+    columns = {name: schema.columns[name] for name in names}
+    axes = {column.axis for column in columns.values() if column.axis} & set(store.schema.axes)
+    stored_lengths = {axis: np.diff(store.offsets(axis)) for axis in axes}
+    n_rows = 0
+    for row in rows:
+        where = f"row {n_rows}"
+        items = encode_values(row, columns, where)
+        lengths = axis_lengths(items, schema, where)
+        if n_rows < len(store):
+            for axis, expected in stored_lengths.items():
+                if lengths[axis] != expected[n_rows]:
+                    raise SchemaError(
+                        f"{where}: expected {expected[n_rows]} items on axis {axis!r}, "
+                        f"found {lengths[axis]}"
+                    )
+        arrays.append(items, lengths)
+        n_rows += 1
+    if n_rows != len(store):
+        raise SchemaError(
+            f"{store.path}: expected values for its {len(store)} rows, found {n_rows}"
+        )

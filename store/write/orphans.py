@@ -1,0 +1,127 @@
+"""Orphans: what a crash leaves in a store, and its removal; nothing of it was ever committed."""
+
+import json
+import os
+from pathlib import Path
+
+from store.format.array_info import ArrayInfo
+from store.format.contents import (
+    WORKING_DIR,
+    StoredArray,
+    arrays_of,
+    could_be_ours,
+    files_of,
+    infos_of,
+)
+from store.format.manifest import GROUP_FILE, Manifest
+from store.format.zarr_json import array_json
+from store.write.array_writer import write_document
+from store.write.files import Files
+
+__all__ = [
+    "clear_directory",
+    "clear_orphans",
+    "foreign_arrays",
+    "has_only_our_files",
+    "is_uninitialised",
+]
+
+
+def clear_orphans(root: Path, manifest: Manifest, files: Files) -> None:
+    """Remove what a crash left in a store, and make its working directory; under the store's lock.
+
+    Array metadata that differs from the committed state is written again: it may be ahead, or of an
+    earlier version of this package. Only files with names that a writer gives are touched.
+    """
+    # the last writer may have died before its manifest's rename was durable, and orphans go now
+    files.sync_dir(root)
+    files.remove_tree(root / WORKING_DIR)
+    belonging = files_of(manifest)
+    foreign = foreign_arrays(root, manifest)
+    for path in _paths_in(root):
+        top, _, _ = path.partition("/")
+        if path not in belonging and top not in foreign and could_be_ours(path):
+            files.remove(root / path)
+            _remove_empty_parents(root, path, files)
+    files.make_dirs(root / WORKING_DIR)
+    infos = infos_of(manifest)
+    for array in arrays_of(manifest):
+        path = array.layout.path
+        info = infos[path]
+        file = root / path / GROUP_FILE
+        if file.is_file() and not _is_current(file, array, info):
+            text = array_json(array.layout, array.n_items, info)
+            write_document(root, files, path, text)
+
+
+def _remove_empty_parents(root: Path, path: str, files: Files) -> None:
+    for folder in Path(path).parents[:-1]:
+        if not files.remove_if_empty(root / folder):
+            return
+
+
+def foreign_arrays(root: Path, manifest: Manifest) -> set[str]:
+    """Names of arrays in a store's directory that no writer of ours made.
+
+    A writer records the column of an array in its metadata (or in '@' in its path), and metadata is
+    written last: another Zarr client added an array with metadata that does not name its column.
+    """
+    belonging = {path.partition("/")[0] for path in files_of(manifest)}
+    foreign = set()
+    for folder in root.iterdir():
+        name = folder.name
+        is_ours = name in belonging or name.startswith("_") or "@" in name
+        if not is_ours and (folder / GROUP_FILE).is_file() and not _names_its_column(folder):
+            foreign.add(name)
+    return foreign
+
+
+def _names_its_column(folder: Path) -> bool:
+    try:
+        metadata = json.loads((folder / GROUP_FILE).read_bytes())
+        return metadata["attributes"]["column"] == folder.name
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def is_uninitialised(root: Path) -> bool:
+    """Whether a directory is empty, or holds only what a writer left that died creating a store."""
+    return root.is_dir() and not (root / GROUP_FILE).exists() and has_only_our_files(root)
+
+
+def has_only_our_files(root: Path) -> bool:
+    """Whether every file, and every empty directory of the top level, has a name of a writer's."""
+    for folder in root.iterdir():
+        is_empty = folder.is_dir() and not any(folder.iterdir())
+        if is_empty and not could_be_ours(f"{folder.name}/{GROUP_FILE}"):
+            return False
+    return all(path == GROUP_FILE or could_be_ours(path) for path in _paths_in(root))
+
+
+def clear_directory(root: Path, files: Files) -> None:
+    """Remove everything in a directory; under its lock."""
+    for path in sorted(root.iterdir()):
+        if path.is_dir():
+            files.remove_tree(path)
+        else:
+            files.remove(path)
+
+
+def _paths_in(root: Path) -> list[str]:
+    """Every file below a directory, relative to it."""
+    top = len(str(root)) + 1
+    paths: list[str] = []
+    for folder, _, names in os.walk(root):
+        paths += [f"{folder}/{name}"[top:] for name in names]
+    return paths
+
+
+def _is_current(file: Path, array: StoredArray, info: ArrayInfo) -> bool:
+    """Whether an array's metadata has what a writer writes, of the keys that ever change."""
+    try:
+        metadata = json.loads(file.read_bytes())
+        found = [metadata.get(key) for key in ("shape", "dimension_names", "attributes")]
+    except (ValueError, AttributeError):
+        return False
+    shape = [array.n_items, *array.layout.item_shape]
+    return found == [shape, list(info.names) or None, info.attributes]

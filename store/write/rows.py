@@ -1,0 +1,163 @@
+"""Rows: checked against the schema, encoded, and appended to the arrays of their columns."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from store.errors import SchemaError, closest
+from store.format.array_info import array_infos
+from store.format.contents import StoredArray, column_array, offsets_array
+from store.format.manifest import Manifest
+from store.format.schema import Column, Schema
+from store.format.values import encode_text, encode_value
+from store.write.array_writer import ArrayWriter
+from store.write.files import Files
+
+__all__ = ["Row", "RowArrays", "axis_lengths", "encode_id", "encode_row", "encode_values"]
+
+MAX_ID_BYTES = 1024
+Row = Mapping[str, object]
+Items = dict[str, np.ndarray]
+
+
+def encode_id(trace_id: object) -> np.ndarray:
+    """A trace id as UTF-8, uint8 `(n_bytes,)`; raises SchemaError if it cannot be one."""
+    if isinstance(trace_id, str):
+        encoded = encode_text(trace_id, "trace_id")
+        if 0 < len(encoded) <= MAX_ID_BYTES:
+            return encoded
+    raise SchemaError(
+        f"trace_id: expected a string of 1 to {MAX_ID_BYTES} bytes, found {trace_id!r:.200}"
+    )
+
+
+def encode_row(row: Row, columns: Mapping[str, Column], where: str) -> Items:
+    """The items of every column, `(n, *item_shape)`; raises SchemaError if a value does not fit."""
+    unknown = [name for name in row if name not in columns]
+    if unknown:
+        hint = closest(str(unknown[0]), columns)
+        raise SchemaError(
+            f"{where}: expected columns of the schema, found {unknown[0]!r:.200}{hint}"
+        )
+    missing = [name for name in columns if name not in row]
+    if missing:
+        raise SchemaError(f"{where}: expected a value for every column, found none for {missing}")
+    return encode_values(row, columns, where)
+
+
+def encode_values(row: Row, columns: Mapping[str, Column], where: str) -> Items:
+    """The items of every column, as `encode_row`, of a row that has them all."""
+    return {
+        name: encode_value(row[name], column, f"{where}, column {name!r}")
+        for name, column in columns.items()
+    }
+
+
+def axis_lengths(items: Items, schema: Schema, where: str) -> dict[str, int]:
+    """Items of a row on every ragged axis; raises SchemaError if columns of one axis disagree."""
+    lengths: dict[str, int] = {}
+    first: dict[str, str] = {}  # axis -> the first column on it
+    for name, value in items.items():
+        axis = schema.axis_of(name)
+        if axis is None:
+            continue
+        first.setdefault(axis, name)
+        n = lengths.setdefault(axis, len(value))
+        if n != len(value):
+            raise SchemaError(
+                f"{where}, column {name!r}: expected {n} items on axis {axis!r} "
+                f"like column {first[axis]!r}, found {len(value)}"
+            )
+    return lengths
+
+
+class RowArrays:
+    """Arrays that grow by rows: columns, and the offsets of ragged axes.
+
+    Parameters
+    ----------
+    root, files
+        The store, and the file operations to use.
+    manifest
+        The schema, and what is committed; the arrays continue where it says that they end.
+    columns, axes
+        Which of its columns, and the offsets of which of its axes.
+    new
+        Whether not even an empty array is committed yet.
+
+    Attributes
+    ----------
+    n_items : dict
+        Axis -> items so far.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        files: Files,
+        manifest: Manifest,
+        columns: Iterable[str],
+        axes: Iterable[str],
+        *,
+        new: bool,
+    ) -> None:
+        schema = manifest.schema
+        infos = array_infos(schema)
+
+        def writer(array: StoredArray) -> ArrayWriter:
+            return ArrayWriter(root, files, array, infos[array.layout.path], manifest)
+
+        self._columns = {
+            name: writer(column_array(schema, name, manifest.n_items_of(name))) for name in columns
+        }
+        n_rows = -1 if new else manifest.n_rows  # there is one offset more than rows
+        self._offsets = {axis: writer(offsets_array(axis, n_rows)) for axis in axes}
+        if new:
+            for offsets in self._offsets.values():
+                offsets.append(np.zeros(1, np.int64))
+        self.n_items = {axis: manifest.n_items.get(axis, 0) for axis in self._offsets}
+
+    @property
+    def _all(self) -> list[ArrayWriter]:
+        return [*self._columns.values(), *self._offsets.values()]
+
+    def append(self, items: Items, lengths: Mapping[str, int]) -> None:
+        """Add a row: the items of every column, and how many they are on every axis."""
+        for axis, offsets in self._offsets.items():
+            end = self.n_items[axis] + lengths[axis]
+            self.n_items[axis] = end
+            offsets.append(np.array([end], np.int64))
+        for name, value in items.items():
+            self._columns[name].append(value)
+
+    def commit(self) -> dict[str, list[int]]:
+        """Publish every array's items; return the checksums of their padded last chunks."""
+        tails = {array.layout.path: array.commit() for array in self._all}
+        return {path: sums for path, sums in tails.items() if sums}
+
+    def take_over(self, other: "RowArrays") -> list[ArrayWriter]:
+        """Continue with the arrays of another as well; return the arrays that they replace."""
+        replaced = [self._columns[name] for name in other._columns if name in self._columns]
+        self._columns |= other._columns
+        self._offsets |= other._offsets
+        self.n_items |= other.n_items
+        return replaced
+
+    def describe(self, schema: Schema) -> None:
+        """Write for other Zarr clients what a changed schema says of the arrays."""
+        infos = array_infos(schema)
+        for array in self._all:
+            with suppress(OSError):  # the next writer writes what is missing
+                array.describe(infos[array.layout.path])
+
+    def close(self) -> None:
+        """Release the working files; what was not committed is lost."""
+        for array in self._all:
+            array.close()
+
+    def remove(self) -> None:
+        """Remove the arrays, committed or not."""
+        for array in self._all:
+            array.remove()
