@@ -18,8 +18,8 @@ import numpy as np
 from store.check.verify import Report, verify_store
 from store.errors import LockedError, NotFoundError, SchemaError, StoreError
 from store.format.contents import WORKING_DIR, documents_of, run_name, with_schema
+from store.format.ids import hash_ids
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
-from store.format.ranges import hash_ids
 from store.format.schema import Schema
 from store.format.zarr_json import group_json
 from store.read.store import TraceStore

@@ -32,11 +32,13 @@ from store.format.contents import (
     run_arrays,
     run_name,
 )
+from store.format.ids import hash_ids
 from store.format.manifest import COLUMNS_KEY, GROUP_FILE, KEY, Manifest, read_manifest
-from store.format.ranges import hash_ids
 from store.format.zarr_json import group_json
-from store.read.array import CompressedArray, RawArray, open_array
+from store.read.compressed_array import CompressedArray
 from store.read.id_table import check_run
+from store.read.open_array import open_array
+from store.read.raw_array import RawArray
 from store.read.shard import RESTORE
 from store.read.store import TraceStore
 from store.reports import count

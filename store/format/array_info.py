@@ -8,7 +8,8 @@ has one size in all columns.
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from store.format.schema import Column, Schema, offsets_layout
+from store.format.layout import offsets_layout
+from store.format.schema import Column, Schema
 
 __all__ = ["RUN_INFO", "ArrayInfo", "array_infos", "column_paths", "earlier_infos"]
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from store.format.array_info import RUN_INFO, ArrayInfo, array_infos
+from store.format.layout import ArrayLayout, checksums_layout, index_layouts, offsets_layout
 from store.format.manifest import GROUP_FILE, Manifest
-from store.format.schema import ArrayLayout, Schema, checksums_layout, index_layouts, offsets_layout
+from store.format.schema import Schema
 from store.format.zarr_json import array_json, group_json
 
 __all__ = [

@@ -16,7 +16,8 @@ from crc32c import crc32c
 
 from store.errors import CorruptError, FormatError, NotFoundError, SchemaError, VersionError
 from store.format.array_info import column_paths
-from store.format.schema import TRACE_ID, Schema, offsets_layout
+from store.format.layout import offsets_layout
+from store.format.schema import TRACE_ID, Schema
 
 __all__ = ["COLUMNS_KEY", "FORMAT_VERSION", "GROUP_FILE", "KEY", "Manifest", "read_manifest"]
 

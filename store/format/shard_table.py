@@ -4,7 +4,7 @@ codec). Pure."""
 import numpy as np
 from crc32c import crc32c
 
-from store.format.schema import ArrayLayout
+from store.format.layout import ArrayLayout
 
 __all__ = ["ABSENT", "CRC_BYTES", "ENTRY", "encode_table", "raw_entries", "table_bytes"]
 

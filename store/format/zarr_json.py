@@ -10,7 +10,7 @@ from functools import cache
 
 from store.format.array_info import ArrayInfo
 from store.format.codecs import parse_codec
-from store.format.schema import ArrayLayout
+from store.format.layout import ArrayLayout
 
 __all__ = ["array_json", "group_json"]
 

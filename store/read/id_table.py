@@ -8,7 +8,7 @@ from crc32c import crc32c
 
 from store.errors import CorruptError
 from store.format.contents import run_arrays, run_name
-from store.read.array import open_array
+from store.read.open_array import open_array
 from store.read.shard import RESTORE
 
 __all__ = ["check_run", "read_run"]

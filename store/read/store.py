@@ -16,18 +16,22 @@ import torch
 
 from store.errors import CorruptError, DamagedItemsError, NotFoundError, SchemaError, closest
 from store.format.contents import StoredArray, column_array, offsets_array
+from store.format.ids import hash_ids, rows_with_hash
 from store.format.layers import LAYERS_AXIS, layer_numbers
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
-from store.format.ranges import hash_ids, packed_offsets, rows_with_hash
+from store.format.ranges import packed_offsets
 from store.format.schema import TRACE_ID, Schema
 from store.format.values import decode_texts
-from store.read.array import CompressedArray, Destination, NextUse, RawArray, open_array
+from store.read.array import Destination, NextUse
 from store.read.batch import Batch, Ragged, as_tensor
+from store.read.buffers import BufferPool
 from store.read.chunk_cache import ChunkCache
+from store.read.compressed_array import CompressedArray
 from store.read.frames import frame_columns, make_frame
 from store.read.id_table import check_run, read_run
-from store.read.mapped_file import BufferPool
+from store.read.open_array import open_array
 from store.read.plan import ColumnPart, ReadPlan, Select, Span, plan_read, slice_ranges
+from store.read.raw_array import RawArray
 from store.read.shard import RESTORE
 from store.read.summary import column_lines, shape_text
 from store.read.trace import Trace, TraceIds

@@ -11,7 +11,7 @@ from store.format.array_info import ArrayInfo
 from store.format.contents import WORKING_DIR, StoredArray
 from store.format.manifest import GROUP_FILE, Manifest
 from store.format.zarr_json import array_json
-from store.read.array import open_array
+from store.read.open_array import open_array
 from store.read.shard import CompressedShard, RawShard
 from store.write.files import Files
 from store.write.shard_builder import CompressedBuilder, RawBuilder

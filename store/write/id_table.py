@@ -7,7 +7,7 @@ from crc32c import crc32c
 
 from store.format.array_info import RUN_INFO
 from store.format.contents import run_arrays, run_name
-from store.format.ranges import build_run
+from store.format.ids import build_run
 from store.format.zarr_json import group_json
 from store.write.array_writer import ArrayWriter, write_document
 from store.write.files import Files

@@ -44,9 +44,10 @@ from store.format.contents import (
     run_name,
     with_schema,
 )
+from store.format.ids import hash_ids, plan_runs
+from store.format.layout import ArrayLayout, checksums_layout
 from store.format.manifest import GROUP_FILE, MAX_FILE_BYTES, Manifest, read_manifest
-from store.format.ranges import hash_ids, plan_runs
-from store.format.schema import TRACE_ID, ArrayLayout, Column, Schema, checksums_layout
+from store.format.schema import TRACE_ID, Column, Schema
 from store.format.values import encode_text, encode_value
 from store.format.zarr_json import group_json
 from store.read.id_table import check_run

@@ -30,7 +30,7 @@ from store import (
     TraceStore,
     permutation,
 )
-from store.read.mapped_file import SMALL_BYTES
+from store.read.buffers import SMALL_BYTES
 
 ROOT = Path(__file__).parents[3]
 N_ROWS, SEED, EPOCH = 23, 11, 3
@@ -259,7 +259,7 @@ def assert_large(batches, rows, epoch):
     for batch in batches:
         assert_batch(
             batch, [{name: rows[row][name] for name in batch.keys()} for row in batch.rows.tolist()]
-        )  # noqa: SIM118
+        )
 
 
 @pytest.mark.parametrize("columns, share", [(["hidden", "compressed"], 1 / 4), (None, 3 / 4)])

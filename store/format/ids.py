@@ -1,0 +1,54 @@
+"""Trace ids -> rows: hashes of ids, and the runs of the id table. Pure.
+
+The id table is a short list of *runs*. A run covers a range of rows and holds their 64-bit id
+hashes in ascending order beside the rows. A commit adds one run and merges it with its neighbours
+while they are less than twice its size, as a log-structured merge tree does: at most log2(n) runs,
+and every id is written O(log n) times however often one commits.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+__all__ = ["build_run", "hash_ids", "plan_runs", "rows_with_hash"]
+
+
+def hash_ids(ids: Iterable[str]) -> np.ndarray:
+    """64-bit BLAKE2b of every id's UTF-8 bytes: uint64 `(n,)`."""
+    digests = b"".join(
+        hashlib.blake2b(i.encode(errors="surrogatepass"), digest_size=8).digest() for i in ids
+    )
+    return np.frombuffer(digests, "<u8")
+
+
+def build_run(hashes: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sort a run: (hashes ascending, their rows), equal hashes in row order."""
+    order = np.lexsort((rows, hashes))
+    return hashes[order], rows[order]
+
+
+def rows_with_hash(hashes: np.ndarray, rows: np.ndarray, wanted: np.uint64) -> Sequence[int]:
+    """Rows of a run whose id has this hash (almost always none or one)."""
+    start = int(np.searchsorted(hashes, wanted))
+    stop = start
+    while stop < len(hashes) and hashes[stop] == wanted:
+        stop += 1
+    return rows[start:stop].tolist()
+
+
+def plan_runs(
+    runs: Sequence[tuple[int, int]], n_rows: int
+) -> tuple[tuple[tuple[int, int], ...], int]:
+    """Which runs to keep when rows were added, and the first row of the run to build.
+
+    Returns
+    -------
+    kept, first
+        The new run covers rows `first:n_rows`; it takes in every old run that is not kept.
+    """
+    kept = list(runs)
+    first = kept[-1][1] if kept else 0
+    while kept and kept[-1][1] - kept[-1][0] < 2 * (n_rows - first):
+        first = kept.pop()[0]
+    return tuple(kept), first
