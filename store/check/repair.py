@@ -17,14 +17,14 @@ import numpy as np
 
 from store.check.verify import Report, verify_store
 from store.errors import LockedError, NotFoundError, SchemaError, StoreError
-from store.format.contents import WORKING_DIR, documents_of, run_name, with_schema
+from store.format.contents import WORKING_DIR, metadata_of, run_name, with_schema
 from store.format.ids import hash_ids
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.format.schema import Schema
 from store.format.zarr_json import group_json
 from store.read.store import TraceStore
 from store.reports import count
-from store.write.array_writer import write_document
+from store.write.array_writer import write_metadata
 from store.write.build import build_store, partial_path
 from store.write.copy import CopySource
 from store.write.files import Files
@@ -259,7 +259,7 @@ def _drop_columns(root: Path, manifest: Manifest, names: Sequence[str], files: F
         {name: array for name, array in old.arrays.items() if name not in names},
     )
     smaller = with_schema(manifest, schema)
-    write_document(root, files, "", group_json(smaller.to_attributes()))
+    write_metadata(root, files, "", group_json(smaller.to_attributes()))
     clear_leftovers(root, smaller, files)
     return smaller
 
@@ -267,9 +267,9 @@ def _drop_columns(root: Path, manifest: Manifest, names: Sequence[str], files: F
 def _write_metadata(root: Path, manifest: Manifest, plan: Plan, files: Files) -> None:
     """Write the documents again, and the id table if it is damaged."""
     wrong = {problem.file for problem in plan.report.problems if problem.kind == "document"}
-    texts = documents_of(manifest)
+    texts = metadata_of(manifest)
     for path in sorted(path for path in texts if f"{path}/{GROUP_FILE}" in wrong):
-        write_document(root, files, path, texts[path])
+        write_metadata(root, files, path, texts[path])
     if plan.count("index"):
         n_rows = manifest.n_rows
         run = (0, n_rows)
@@ -277,7 +277,7 @@ def _write_metadata(root: Path, manifest: Manifest, plan: Plan, files: Files) ->
         checksum = write_run(root, files, run, hash_ids(ids), np.arange(n_rows))
         manifest = manifest.next(runs=(run,), run_sums={run_name(run): checksum})
     if plan.count("index") or GROUP_FILE in wrong:
-        write_document(root, files, "", group_json(manifest.to_attributes()))
+        write_metadata(root, files, "", group_json(manifest.to_attributes()))
         clear_leftovers(root, manifest, files)
 
 

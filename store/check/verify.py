@@ -26,8 +26,8 @@ from store.format.contents import (
     StoredArray,
     checked_arrays,
     could_be_ours,
-    documents_of,
     files_of,
+    metadata_of,
     offsets_array,
     run_arrays,
     run_name,
@@ -269,7 +269,7 @@ class _Verifier:
 
     def _documents(self) -> Iterator[Problem]:
         """The metadata of groups and arrays."""
-        for path, text in ({"": group_json()} | documents_of(self.manifest)).items():
+        for path, text in ({"": group_json()} | metadata_of(self.manifest)).items():
             yield from self._document(path, text)
 
     def _has_writer(self) -> bool:

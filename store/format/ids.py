@@ -11,14 +11,16 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-__all__ = ["build_run", "hash_ids", "plan_runs", "rows_with_hash"]
+__all__ = ["Run", "build_run", "hash_ids", "plan_runs", "rows_with_hash"]
+
+Run = tuple[int, int]
+"""The rows that a run of the id table covers: the first, and the one after the last."""
 
 
 def hash_ids(ids: Iterable[str]) -> np.ndarray:
     """64-bit BLAKE2b of every id's UTF-8 bytes: uint64 `(n,)`."""
-    digests = b"".join(
-        hashlib.blake2b(i.encode(errors="surrogatepass"), digest_size=8).digest() for i in ids
-    )
+    texts = (trace_id.encode(errors="surrogatepass") for trace_id in ids)
+    digests = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts)
     return np.frombuffer(digests, "<u8")
 
 
@@ -28,7 +30,7 @@ def build_run(hashes: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndar
     return hashes[order], rows[order]
 
 
-def rows_with_hash(hashes: np.ndarray, rows: np.ndarray, wanted: np.uint64) -> Sequence[int]:
+def rows_with_hash(hashes: np.ndarray, rows: np.ndarray, wanted: np.uint64) -> list[int]:
     """Rows of a run whose id has this hash (almost always none or one)."""
     start = int(np.searchsorted(hashes, wanted))
     stop = start
@@ -37,9 +39,7 @@ def rows_with_hash(hashes: np.ndarray, rows: np.ndarray, wanted: np.uint64) -> S
     return rows[start:stop].tolist()
 
 
-def plan_runs(
-    runs: Sequence[tuple[int, int]], n_rows: int
-) -> tuple[tuple[tuple[int, int], ...], int]:
+def plan_runs(runs: Sequence[Run], n_rows: int) -> tuple[tuple[Run, ...], int]:
     """Which runs to keep when rows were added, and the first row of the run to build.
 
     Returns

@@ -10,15 +10,10 @@ from store.errors import SchemaError
 
 __all__ = ["ArrayLayout", "checksums_layout", "index_layouts", "offsets_layout"]
 
-
 CHUNK_BYTES = 64 * 1024  # a checksum's grain: small enough to check one row, 16 bytes of index each
-
-
 SHARD_BYTES = 128 * 1024 * 1024  # 4,000 files for 500 GB; the most that an append writes again
-
-
-# of an array: 16 TiB in shards of the usual size; a bound on what has to be looked for
-MAX_SHARDS = 2**17
+SMALL_CHUNK_BYTES = 4 * 1024  # of offsets and checksums: the padding of a tail
+MAX_SHARDS = 2**17  # of an array: 16 TiB of usual shards; a bound on what has to be looked for
 
 
 @dataclass(frozen=True)
@@ -50,11 +45,12 @@ class ArrayLayout:
     @cached_property
     def plane_grid(self) -> tuple[int, ...]:
         """Planes along each split axis; its product is the number of planes."""
-        return tuple(self.item_shape[i] for i in self.split_axes)
+        return tuple(self.item_shape[axis] for axis in self.split_axes)
 
     @cached_property
     def plane_item_shape(self) -> tuple[int, ...]:
-        return tuple(n for i, n in enumerate(self.item_shape) if i not in self.split_axes)
+        sizes = enumerate(self.item_shape)
+        return tuple(size for axis, size in sizes if axis not in self.split_axes)
 
     @cached_property
     def n_planes(self) -> int:
@@ -79,7 +75,8 @@ class ArrayLayout:
 
     @cached_property
     def zarr_chunk_shape(self) -> tuple[int, ...]:
-        cell = tuple(1 if i in self.split_axes else n for i, n in enumerate(self.item_shape))
+        sizes = enumerate(self.item_shape)
+        cell = tuple(1 if axis in self.split_axes else size for axis, size in sizes)
         return (self.chunk_items, *cell)
 
     @cached_property
@@ -92,9 +89,9 @@ class ArrayLayout:
     def check_size(self, n_items: int) -> None:
         """Raise SchemaError if so many items are too many shards."""
         if self.n_shards(n_items) > MAX_SHARDS:
-            found = f"{n_items} items, {self.shard_items} a shard"
             raise SchemaError(
-                f"array {self.path!r}: expected at most {MAX_SHARDS} shards, found {found}; choose larger ones"
+                f"array {self.path!r}: expected at most {MAX_SHARDS} shards, found {n_items} items, "
+                f"{self.shard_items} a shard; choose larger ones"
             )
 
     def items_in_shard(self, shard: int, n_items: int) -> int:
@@ -111,46 +108,41 @@ class ArrayLayout:
 
     def planes_as_items(self, planes: np.ndarray) -> np.ndarray:
         """View `(*plane_grid, n, *plane_item_shape)` as `(n, *item_shape)` without a copy."""
-        n_split = len(self.split_axes)
-        rest = iter(range(n_split + 1, planes.ndim))
-        cut = iter(range(n_split))
-        axes = [
-            next(cut) if i in self.split_axes else next(rest) for i in range(len(self.item_shape))
-        ]
-        return planes.transpose(n_split, *axes)
+        destinations = [axis + 1 for axis in self.split_axes]
+        return np.moveaxis(planes, range(len(destinations)), destinations)
+
+    def items_as_planes(self, items: np.ndarray) -> np.ndarray:
+        """View `(n, *item_shape)` as `(*plane_grid, n, *plane_item_shape)` without a copy."""
+        sources = [axis + 1 for axis in self.split_axes]
+        return np.moveaxis(items, sources, range(len(sources)))
 
 
 def offsets_layout(axis: str) -> ArrayLayout:
     """The offsets of a ragged axis: int64 `(n_rows + 1,)`."""
-    return _plain_layout(f"_offsets/{axis}", "<i8", ())
+    return _small_layout(f"_offsets/{axis}", "<i8", ())
 
 
 def checksums_layout(checked: ArrayLayout) -> ArrayLayout:
-    """The checksums of a raw array: uint32 `(n_chunks, n_planes)`."""
-    return _plain_layout(
-        f"_checksums/{checked.path.removeprefix('_').replace('/', '.')}", "<u4", (checked.n_planes,)
-    )
+    """The checksums of an array: uint32 `(n_chunks, n_planes)`."""
+    name = checked.path.removeprefix("_").replace("/", ".")
+    return _small_layout(f"_checksums/{name}", "<u4", (checked.n_planes,))
 
 
 def index_layouts(run: str, n_rows: int) -> tuple[ArrayLayout, ArrayLayout]:
     """The two arrays of one run of the id table; each is a single shard, so that it is one map."""
     chunk_items = CHUNK_BYTES // 8
-    shard_items = max(1, -(-n_rows // chunk_items)) * chunk_items
-    return tuple(
-        ArrayLayout(f"_index/{run}/{name}", np.dtype(dtype), (), (), chunk_items, shard_items)
-        for name, dtype in (("hash", "<u8"), ("row", "<i8"))
-    )
+    n_chunks = max(1, -(-n_rows // chunk_items))
+
+    def layout(name: str, dtype: str) -> ArrayLayout:
+        path = f"_index/{run}/{name}"
+        return ArrayLayout(path, np.dtype(dtype), (), (), chunk_items, n_chunks * chunk_items)
+
+    return layout("hash", "<u8"), layout("row", "<i8")
 
 
-def _plain_layout(path: str, dtype: str, item_shape: tuple[int, ...]) -> ArrayLayout:
-    item_bytes = np.dtype(dtype).itemsize * math.prod(item_shape)
-    # small arrays: 4 KiB, the padding of a tail
-    chunk_items = max(1, CHUNK_BYTES // 16 // item_bytes)
-    return ArrayLayout(
-        path,
-        np.dtype(dtype),
-        item_shape,
-        (),
-        chunk_items,
-        chunk_items * (SHARD_BYTES // CHUNK_BYTES),
-    )
+def _small_layout(path: str, dtype_name: str, item_shape: tuple[int, ...]) -> ArrayLayout:
+    dtype = np.dtype(dtype_name)
+    item_bytes = dtype.itemsize * math.prod(item_shape)
+    chunk_items = max(1, SMALL_CHUNK_BYTES // item_bytes)
+    shard_items = chunk_items * (SHARD_BYTES // CHUNK_BYTES)
+    return ArrayLayout(path, dtype, item_shape, (), chunk_items, shard_items)

@@ -17,15 +17,14 @@ class Piece(NamedTuple):
 
 
 def packed_offsets(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-    """Offsets of a packed batch: int64 `(n + 1,)`, from the item ranges `starts`, `stops` int64
-    `(n,)`."""
+    """Offsets of a packed batch: int64 `(n + 1,)`, from the item ranges `starts`, `stops`."""
     offsets = np.zeros(len(starts) + 1, np.int64)
     np.cumsum(stops - starts, out=offsets[1:])
     return offsets
 
 
 def plan_pieces(starts: np.ndarray, stops: np.ndarray, shard_items: int) -> list[Piece]:
-    """The pieces that, copied in turn, put the ranges `starts:stops` one behind the other.
+    """The pieces that, copied in turn, put the ranges `starts:stops` one after the other.
 
     Ranges that touch are joined, empty ones vanish, and a range is cut where a shard ends.
 
@@ -37,19 +36,20 @@ def plan_pieces(starts: np.ndarray, stops: np.ndarray, shard_items: int) -> list
         Items a shard.
     """
     filled = stops > starts
-    starts, stops = starts[filled], stops[filled]
+    starts = starts[filled]
+    stops = stops[filled]
     if not len(starts):
         return []
-    # where the next range does not touch the last
-    border = np.flatnonzero(starts[1:] != stops[:-1]) + 1
-    starts = starts[np.r_[0, border]]
-    stops = stops[np.r_[border - 1, len(stops) - 1]]
-    first, last = starts // shard_items, (stops - 1) // shard_items
-    owner = np.repeat(np.arange(len(starts)), last - first + 1)
+    gaps = np.flatnonzero(starts[1:] != stops[:-1]) + 1  # ranges that do not touch the one before
+    starts = starts[np.r_[0, gaps]]
+    stops = stops[np.r_[gaps - 1, len(stops) - 1]]
+    first = starts // shard_items
+    last = (stops - 1) // shard_items
+    owner = np.repeat(np.arange(len(starts)), last - first + 1)  # range of each piece
     shard = first[owner] + np.arange(len(owner)) - np.searchsorted(owner, owner)
-    begin = np.maximum(starts[owner], shard * shard_items)
-    end = np.minimum(stops[owner], (shard + 1) * shard_items)
-    out = packed_offsets(begin, end)[:-1]
     base = shard * shard_items
-    columns = (shard.tolist(), (begin - base).tolist(), (end - base).tolist(), out.tolist())
-    return [Piece(*values) for values in zip(*columns, strict=True)]
+    begin = np.maximum(starts[owner], base)
+    end = np.minimum(stops[owner], base + shard_items)
+    out = packed_offsets(begin, end)[:-1]
+    fields = (shard, begin - base, end - base, out)
+    return list(map(Piece, *(field.tolist() for field in fields)))

@@ -5,47 +5,52 @@ A store is a directory that is a Zarr v3 group; any Zarr v3 client reads every a
     traces.zarr/
       zarr.json                 the group; attributes["trace_store"] is the truth (`manifest.py`)
       <column>/                 one array a column; trace_id is the column every store has
-      <column>@<n>/             in its place, where generation n replaced a column (`arrays` in the truth says so)
+      <column>@<n>/             or here, where generation n replaced a column (`arrays` says so)
       _offsets/<axis>/          int64 (n_rows + 1,): row r owns items offsets[r] : offsets[r + 1]
-      _checksums/<array>/       uint32 (n_chunks, n_planes): CRC32C of every chunk of a column or of offsets
+      _checksums/<array>/       uint32 (n_chunks, n_planes): CRC32C of every chunk of a column or of
+                                offsets
       _index/<first>-<stop>/    the ids of rows first:stop, as two arrays: `hash` (sorted) and `row`
       _tmp/                     what a writer has not yet committed; readers never look there
 
-**Row** = one trace, **column** = one named array over the rows. A *fixed* column has one item a row:
-`(n_rows, *item_shape)`. A *ragged* column has any number: `(n_items, *item_shape)`; it names its
-**axis**, and all columns of one axis share its offsets. A string column is ragged uint8 (UTF-8) on an
-axis of its own, named like the column. bfloat16 is stored as uint16. All bytes are little-endian.
+**Row** = one trace, **column** = one named array over the rows. A *fixed* column has one item a
+row: `(n_rows, *item_shape)`. A *ragged* column has any number: `(n_items, *item_shape)`; it names
+its **axis**, and all columns of one axis share its offsets. A string column is ragged uint8 (UTF-8)
+on an axis of its own, named like the column. bfloat16 is stored as uint16. All bytes are
+little-endian.
 
-**Shard** = one file `c/<shard>/0/…` of at most `shard_items` items, immutable once committed: a tail
-shard that grows is a new file renamed into its place. **Chunk** = the smallest unit with a checksum:
-`chunk_items` items, the last one of an array padded with zeros. A shard is Zarr's `sharding_indexed`
-codec: chunks, then per chunk (offset, size) as uint64 and the CRC32C of that table.
+**Shard** = one file `c/<shard>/0/…` of at most `shard_items` items, immutable once committed: a
+tail shard that grows is a new file renamed into its place. **Chunk** = the smallest unit with a
+checksum: `chunk_items` items, the last one of an array padded with zeros. A shard is Zarr's
+`sharding_indexed` codec: chunks, then per chunk (offset, size) as uint64 and the CRC32C of that
+table.
 
 **Plane**: `split` names item axes that the chunk grid cuts into single indices, so that reading one
-layer of 32 touches 1/32 of the bytes. Inside a raw shard the chunks of one plane are contiguous and in
-order, and plane follows plane (C order over the split axes). A column without `split` is one plane.
-So a row of a raw column is one strided view of the mapped file.
+layer of 32 touches 1/32 of the bytes. Inside a raw shard the chunks of one plane are contiguous and
+in order, and plane follows plane (C order over the split axes). A column without `split` is one
+plane. So a row of a raw column is one strided view of the mapped file.
 
-**Codecs**: a raw column's chunks are bare. The chunks of a column with a `codec` are compressed one by one and
-end in their CRC32C (Zarr's `crc32c` codec); they lie in the shard in the order they were written, item chunk
-by item chunk, plane by plane.
+**Codecs**: a raw column's chunks are bare. The chunks of a column with a `codec` are compressed one
+by one and end in their CRC32C (Zarr's `crc32c` codec); they lie in the shard in the order they were
+written, item chunk by item chunk, plane by plane.
 
-**Checksums** of all chunks, as they lie on the disk, are in `_checksums/` (those of a padded last chunk in the
-manifest, and decoded, for it is compressed again when the array grows): four bytes behind every raw chunk would
-break contiguity and alignment, and what a compressed chunk carries itself does not tell it from another chunk in
-its place. The manifest also holds the CRC32C of every
+**Checksums** of all chunks, as they lie on the disk, are in `_checksums/` (those of a padded last
+chunk in the manifest, and decoded, for it is compressed again when the array grows): four bytes
+after every raw chunk would break contiguity and alignment, and what a compressed chunk carries
+itself does not tell it from another chunk in its place. The manifest also holds the CRC32C of every
 run of the id table, and its own; with the tables of the shards that is every byte that readers use.
 
 **Ids** are hashed with BLAKE2b to 64 bits; equal hashes are told apart by comparing the id itself.
 
-**Other clients** find every column's array in the group's attributes: `columns` maps its name to the array's path,
-`label` to `label@4` after it was replaced. An array's own attributes are `column`, its column; `dtype`, the column's
-dtype where that is not the stored one (`utf8`, `bfloat16`); `offsets`, the path of its offsets if it is ragged.
-Dimensions are called `rows`; `<axis>_items`; `<column>_bytes` of a text; item axes by their names where all columns
-that have one agree in its size, else `<column>_<axis>`, and `<column>_axis<i>` without a name. Underscores follow a
-name that a column or another dimension has: no dimension is called like an array, and a name has one size in all
-arrays of the group, as xarray demands. `array_info.py` computes all of it from the columns. The first stores had other
-dimension names and no such attributes; they are whole, and the next writer brings them up to date.
+**Other clients** find every column's array in the group's attributes: `columns` maps its name to
+the array's path, `label` to `label@4` after it was replaced. An array's own attributes are
+`column`, its column; `dtype`, the column's dtype where that is not the stored one (`utf8`,
+`bfloat16`); `offsets`, the path of its offsets if it is ragged. Dimensions are called `rows`;
+`<axis>_items`; `<column>_bytes` of a text; item axes by their names where all columns that have one
+agree in its size, else `<column>_<axis>`, and `<column>_axis<i>` without a name. Underscores follow
+a name that a column or another dimension has: no dimension is called like an array, and a name has
+one size in all arrays of the group, as xarray demands. `array_info.py` computes all of it from the
+columns. The first stores had other dimension names and no such attributes; they are whole, and the
+next writer brings them up to date.
 """
 
 import math
@@ -63,7 +68,7 @@ from store.format.layout import CHUNK_BYTES, SHARD_BYTES, ArrayLayout
 __all__ = ["TRACE_ID", "Column", "Schema"]
 
 TRACE_ID = "trace_id"
-CODED_CHUNK_BYTES = 256 * 1024  # a decoder's grain
+COMPRESSED_CHUNK_BYTES = 256 * 1024  # a decoder's grain
 MAX_COLUMNS = 1024
 MAX_ITEM_BYTES = 2**31  # and of a compressed chunk, which is decoded whole
 MAX_ITEM_AXES = 32  # NumPy has 64, and views need some for themselves
@@ -102,29 +107,29 @@ class Column:
     axis_names: tuple[str, ...] = ()
     split: tuple[str, ...] = ()
     codec: str | None = None
-    chunk_items: int | None = None
-    shard_items: int | None = None
+    # None only as an argument: `__post_init__` chooses
+    chunk_items: int = None  # type: ignore[assignment]
+    shard_items: int = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         for name in ("item_shape", "axis_names", "split"):
             value = getattr(self, name)
-            object.__setattr__(
-                self, name, (value,) if isinstance(value, str | int) else tuple(value)
-            )
+            values = (value,) if isinstance(value, str | int) else tuple(value)
+            object.__setattr__(self, name, values)
         _check_column(self)
-        chunk_bytes = CODED_CHUNK_BYTES if self.codec else CHUNK_BYTES
+        chunk_bytes = COMPRESSED_CHUNK_BYTES if self.codec else CHUNK_BYTES
         chunk_items = self.chunk_items or max(1, chunk_bytes // self.plane_item_bytes)
         n_chunks = max(1, SHARD_BYTES // (chunk_items * self.item_bytes))
-        object.__setattr__(self, "chunk_items", chunk_items)
-        object.__setattr__(self, "shard_items", self.shard_items or chunk_items * n_chunks)
+        shard_items = self.shard_items or chunk_items * n_chunks
         if self.codec and chunk_items * self.plane_item_bytes > MAX_ITEM_BYTES:
+            expected = f"compressed chunks of at most {MAX_ITEM_BYTES} bytes"
+            raise SchemaError(f"chunk_items: expected {expected}, found more")
+        if shard_items % chunk_items:
             raise SchemaError(
-                f"chunk_items: expected compressed chunks of at most {MAX_ITEM_BYTES} bytes, found more"
+                f"shard_items: expected a multiple of {chunk_items=}, found {shard_items}"
             )
-        if self.shard_items % chunk_items:
-            raise SchemaError(
-                f"shard_items: expected a multiple of {chunk_items=}, found {self.shard_items}"
-            )
+        object.__setattr__(self, "chunk_items", chunk_items)
+        object.__setattr__(self, "shard_items", shard_items)
 
     @property
     def is_text(self) -> bool:
@@ -155,18 +160,16 @@ class Column:
         return self.item_bytes // math.prod(self.item_shape[i] for i in self.split_axes)
 
     def to_json(self) -> dict:
-        return {
-            key: list(value) if isinstance(value, tuple) else value
-            for key, value in asdict(self).items()
-        }
+        values = asdict(self)
+        return {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
 
     @classmethod
     def from_json(cls, data: object) -> "Column":
         """The column that `to_json` gave; raises SchemaError for anything else."""
-        known = {field.name for field in fields(cls)}
-        if not isinstance(data, dict) or set(data) != known:
+        keys = {field.name for field in fields(cls)}
+        if not isinstance(data, dict) or set(data) != keys:
             raise SchemaError(
-                f"a column's description: expected the keys {sorted(known)}, found {data!r:.200}"
+                f"a column's description: expected the keys {sorted(keys)}, found {data!r:.200}"
             )
         return cls(**data)
 
@@ -175,36 +178,10 @@ def _check_column(column: Column) -> None:
     """All invariants of one column."""
     if column.dtype not in DTYPES:
         raise SchemaError(f"dtype: expected one of {', '.join(DTYPES)}, found {column.dtype!r}")
-    if len(column.item_shape) > MAX_ITEM_AXES:
-        raise SchemaError(
-            f"item_shape: expected at most {MAX_ITEM_AXES} axes, found {len(column.item_shape)}"
-        )
-    if not all(_is_count(n) for n in column.item_shape):
-        raise SchemaError(
-            f"item_shape: expected positive integers, found {column.item_shape!r:.200}"
-        )
-    if column.item_bytes > MAX_ITEM_BYTES:
-        raise SchemaError(
-            f"item_shape: expected an item of at most {MAX_ITEM_BYTES} bytes, found {column.item_bytes}"
-        )
-    if column.is_text and (column.item_shape or column.axis is not None):
-        raise SchemaError("a utf8 column is one string a row: leave item_shape and axis out")
+    _check_item(column)
+    _check_axes(column)
     if column.codec is not None:
         parse_codec(column.codec)
-    if column.axis is not None:
-        check_name(column.axis, "axis")
-    if column.axis_names and len(column.axis_names) != len(column.item_shape):
-        raise SchemaError(
-            f"axis_names: expected {len(column.item_shape)} names, found {column.axis_names!r:.200}"
-        )
-    for name in column.axis_names:
-        check_name(name, "axis_names")
-    if len(set(column.axis_names)) != len(column.axis_names):
-        raise SchemaError(f"axis_names: expected different names, found {list(column.axis_names)}")
-    if not set(column.split) <= set(column.axis_names):
-        raise SchemaError(
-            f"split: expected some of {column.axis_names}, found {column.split!r:.200}"
-        )
     for name in ("chunk_items", "shard_items"):
         value = getattr(column, name)
         if value is not None and not _is_count(value):
@@ -213,16 +190,45 @@ def _check_column(column: Column) -> None:
             )
 
 
+def _check_item(column: Column) -> None:
+    """The shape of an item is sound, and its bytes are few enough."""
+    shape = column.item_shape
+    if len(shape) > MAX_ITEM_AXES:
+        raise SchemaError(f"item_shape: expected at most {MAX_ITEM_AXES} axes, found {len(shape)}")
+    if not all(_is_count(size) for size in shape):
+        raise SchemaError(f"item_shape: expected positive integers, found {shape!r:.200}")
+    if column.item_bytes > MAX_ITEM_BYTES:
+        expected = f"an item of at most {MAX_ITEM_BYTES} bytes"
+        raise SchemaError(f"item_shape: expected {expected}, found {column.item_bytes}")
+    if column.is_text and (shape or column.axis is not None):
+        raise SchemaError("a utf8 column is one string a row: leave item_shape and axis out")
+
+
+def _check_axes(column: Column) -> None:
+    """Names of axes are names, each item axis has one or none has, and `split` names some."""
+    names = column.axis_names
+    n_axes = len(column.item_shape)
+    if column.axis is not None:
+        check_name(column.axis, "axis")
+    if names and len(names) != n_axes:
+        raise SchemaError(f"axis_names: expected {n_axes} names, found {names!r:.200}")
+    for name in names:
+        check_name(name, "axis_names")
+    if len(set(names)) != len(names):
+        raise SchemaError(f"axis_names: expected different names, found {list(names)}")
+    if not set(column.split) <= set(names):
+        raise SchemaError(f"split: expected some of {names}, found {column.split!r:.200}")
+
+
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**40
 
 
 def check_name(name: object, what: str) -> None:
-    """Names become directories: refuse whatever could leave the store or hide in it."""
+    """Names become directories: refuse those that could leave the store or hide in it."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise SchemaError(
-            f"{what}: expected a letter, then at most 63 letters, digits or '_', found {name!r:.200}"
-        )
+        expected = "a letter, then at most 63 letters, digits or '_'"
+        raise SchemaError(f"{what}: expected {expected}, found {name!r:.200}")
 
 
 class Schema:
@@ -252,18 +258,18 @@ class Schema:
         for name, array in self.arrays.items():
             version = array.removeprefix(name) if isinstance(array, str) else ""
             if name not in self.columns or not _VERSION.fullmatch(version):
-                raise SchemaError(
-                    f"arrays: expected a column's name, '@' and a number, found {name!r}: {array!r:.200}"
-                )
+                expected = "a column's name, '@' and a number"
+                raise SchemaError(f"arrays: expected {expected}, found {name!r}: {array!r:.200}")
         if TRACE_ID in self.columns:
             raise SchemaError(
                 f"column {TRACE_ID!r}: every store has it; leave it out of the schema"
             )
-        shared = {c.axis for c in self.columns.values()} & {TRACE_ID, *self.text_columns}
-        if shared:
-            raise SchemaError(
-                f"axis {sorted(shared)[0]!r}: a utf8 column of that name owns it; choose another name"
-            )
+        owned = {TRACE_ID, *self.text_columns}
+        for axis in sorted(column.axis for column in self.columns.values() if column.axis):
+            if axis in owned:
+                raise SchemaError(
+                    f"axis {axis!r}: a utf8 column of that name owns it; choose another name"
+                )
 
     @cached_property
     def text_columns(self) -> list[str]:
@@ -277,7 +283,8 @@ class Schema:
     @cached_property
     def axes(self) -> list[str]:
         """Every ragged axis, each once."""
-        return list(dict.fromkeys(axis for name in self.stored if (axis := self.axis_of(name))))
+        axes = dict.fromkeys(self.axis_of(name) for name in self.stored)
+        return [axis for axis in axes if axis is not None]
 
     def axis_of(self, name: str) -> str | None:
         """The ragged axis of a column; None for a fixed one."""
@@ -288,8 +295,9 @@ class Schema:
         """The column called `name`; raises NotFoundError that names the closest ones."""
         columns = self.stored
         if name not in columns:
+            like = closest(str(name), columns)
             raise NotFoundError(
-                f"{where}: expected a column, found {name!r:.200}{closest(str(name), columns)}; "
+                f"{where}: expected a column, found {name!r:.200}{like}; "
                 f"the columns are {', '.join(columns)}"
             )
         return columns[name]
@@ -312,15 +320,18 @@ class Schema:
 
     @classmethod
     def from_json(cls, data: object, arrays: object = None) -> "Schema":
-        for name, value in (("schema", data), ("arrays", arrays or {})):
-            if not isinstance(value, dict):
-                raise SchemaError(f"{name}: expected an object, found {value!r:.200}")
+        """The schema that `to_json` gave, with its `arrays`; raises SchemaError."""
+        arrays = arrays or {}
+        if not isinstance(data, dict):
+            raise SchemaError(f"schema: expected an object, found {data!r:.200}")
+        if not isinstance(arrays, dict):
+            raise SchemaError(f"arrays: expected an object, found {arrays!r:.200}")
         return cls({name: Column.from_json(column) for name, column in data.items()}, arrays)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schema) and self.columns == other.columns
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]  # how Python marks what has no hash
 
     def __repr__(self) -> str:
         return f"Schema({self.columns!r})"

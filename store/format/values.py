@@ -1,8 +1,8 @@
 """Python values -> items as stored, and back. Pure.
 
 What does not fit is a SchemaError: nothing is truncated or wrapped, and no array or tensor is ever
-rounded. Only Python's own floats, which have a precision nobody chose, are rounded to a floating
-column's.
+rounded. Only Python's own floats, whose precision was not chosen, are rounded to that of a floating
+column.
 """
 
 from itertools import pairwise
@@ -31,11 +31,10 @@ def encode_text(text: object, where: str) -> np.ndarray:
 
 
 def decode_texts(values: np.ndarray, offsets: np.ndarray, where: str) -> list[str]:
-    """The strings packed in `values` uint8, at the borders `offsets` `(n + 1,)`; raises
-    CorruptError."""
-    data, borders = values.tobytes(), offsets.tolist()
+    """The strings packed in `values` uint8, cut at `offsets` `(n + 1,)`; raises CorruptError."""
+    data = values.tobytes()
     try:
-        return [data[a:b].decode() for a, b in pairwise(borders)]
+        return [data[start:stop].decode() for start, stop in pairwise(offsets.tolist())]
     except UnicodeDecodeError as error:
         raise CorruptError(
             f"{where}: expected UTF-8, found {error}; restore it from a copy"

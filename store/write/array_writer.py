@@ -16,7 +16,7 @@ from store.read.shard import CompressedShard, RawShard
 from store.write.files import Files
 from store.write.shard_builder import CompressedBuilder, RawBuilder
 
-__all__ = ["ArrayWriter", "write_document"]
+__all__ = ["ArrayWriter", "write_metadata"]
 
 # items gathered before they are written: still in the processor's cache then
 BUFFER_BYTES = 1024 * 1024
@@ -165,7 +165,7 @@ class ArrayWriter:
 
     def _write_metadata(self) -> None:
         text = array_json(self.layout, self._n_items, self.info)
-        write_document(self.root, self.files, self.layout.path, text)
+        write_metadata(self.root, self.files, self.layout.path, text)
 
     def describe(self, info: ArrayInfo) -> None:
         """Tell other Zarr clients something else of the array, which has no uncommitted items."""
@@ -180,7 +180,7 @@ class ArrayWriter:
                 part.close()
 
 
-def write_document(root: Path, files: Files, path: str, text: bytes) -> None:
+def write_metadata(root: Path, files: Files, path: str, text: bytes) -> None:
     """Put the metadata of a group or an array in its place, durably."""
     files.make_dirs(root / path)
     files.replace_text(root / path / GROUP_FILE, text, root / WORKING_DIR / GROUP_FILE)

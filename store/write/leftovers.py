@@ -15,7 +15,7 @@ from store.format.contents import (
 )
 from store.format.manifest import GROUP_FILE, Manifest
 from store.format.zarr_json import array_json
-from store.write.array_writer import write_document
+from store.write.array_writer import write_metadata
 from store.write.files import Files
 
 __all__ = ["clear_leftovers", "clear_unborn", "foreign_arrays", "is_unborn"]
@@ -46,7 +46,7 @@ def clear_leftovers(root: Path, manifest: Manifest, files: Files) -> None:
         path = array.layout.path
         file = root / path / GROUP_FILE
         if file.is_file() and not _is_current(file, array, infos[path]):
-            write_document(root, files, path, array_json(array.layout, array.n_items, infos[path]))
+            write_metadata(root, files, path, array_json(array.layout, array.n_items, infos[path]))
 
 
 def foreign_arrays(root: Path, manifest: Manifest) -> set[str]:

@@ -52,7 +52,7 @@ from store.format.values import encode_text, encode_value
 from store.format.zarr_json import group_json
 from store.read.id_table import check_run
 from store.read.store import TraceStore
-from store.write.array_writer import ArrayWriter, write_document
+from store.write.array_writer import ArrayWriter, write_metadata
 from store.write.files import Files
 from store.write.id_table import write_run
 from store.write.leftovers import clear_leftovers, clear_unborn, is_unborn
@@ -150,7 +150,7 @@ class StoreWriter:
         writer = cls(root, manifest, files)
         try:
             for group in GROUPS:
-                write_document(root, files, group, group_json())
+                write_metadata(root, files, group, group_json())
             writer._publish(replace(manifest, tails=writer._commit_arrays()))
         except BaseException:
             writer.discard()
@@ -252,7 +252,7 @@ class StoreWriter:
         """The moment of the commit."""
         text = group_json(manifest.to_attributes())
         _check_size(self.root, text)
-        write_document(self.root, self.files, "", text)
+        write_metadata(self.root, self.files, "", text)
         self._adopt(manifest)
 
     def _commit_arrays(self) -> dict[str, list[int]]:
