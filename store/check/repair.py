@@ -22,6 +22,7 @@ from store.format.ids import hash_ids
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.format.schema import Schema
 from store.format.zarr_json import group_json
+from store.read.directory import StoreDirectory
 from store.read.store import TraceStore
 from store.reports import count
 from store.write.array_writer import write_metadata
@@ -177,7 +178,11 @@ def _readable_id(store: TraceStore, row: int) -> str:
     """The id of a row, if the id table knows it under this id."""
     try:
         trace_id = store.ids[row]
-        return trace_id if row in set(store.rows_with_hash(hash_ids([trace_id])[0])) else UNREADABLE
+        return (
+            trace_id
+            if row in set(store.id_table.rows_with_hash(hash_ids([trace_id])[0]))
+            else UNREADABLE
+        )
     except StoreError:
         return UNREADABLE
 
@@ -273,7 +278,7 @@ def _write_metadata(root: Path, manifest: Manifest, plan: Plan, files: Files) ->
     if plan.count("index"):
         n_rows = manifest.n_rows
         run = (0, n_rows)
-        ids = TraceStore(root, manifest, check=True).ids[:]
+        ids = TraceStore(StoreDirectory.at(root), manifest, check=True).ids[:]
         checksum = write_run(root, files, run, hash_ids(ids), np.arange(n_rows))
         manifest = manifest.next(runs=(run,), run_sums={run_name(run): checksum})
     if plan.count("index") or GROUP_FILE in wrong:

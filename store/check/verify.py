@@ -36,6 +36,7 @@ from store.format.ids import hash_ids
 from store.format.manifest import COLUMNS_KEY, GROUP_FILE, KEY, Manifest, read_manifest
 from store.format.zarr_json import group_json
 from store.read.compressed_array import CompressedArray
+from store.read.directory import StoreDirectory
 from store.read.id_table import check_run
 from store.read.open_array import open_array
 from store.read.raw_array import RawArray
@@ -219,7 +220,7 @@ class _Verifier:
     ) -> None:
         self.root, self.manifest, self.quick = root, manifest, quick
         self.progress, self.n_threads = progress, n_threads
-        self.store = TraceStore(root, manifest)
+        self.store = TraceStore(StoreDirectory.at(root), manifest)
         self._foreign = foreign_arrays(root, manifest)
         self._wrong: dict[str, np.ndarray] = {}  # axis -> rows whose borders cannot be trusted
         self._earlier = {
@@ -331,7 +332,7 @@ class _Verifier:
         """The shards of the checksums; what they say is compared with the chunks."""
         for checked in checked_arrays(self.manifest):
             array = checked.checksums
-            reader = open_array(self.root, array)
+            reader = open_array(self.store.directory, array)
             for shard in range(array.layout.n_shards(array.n_items)):
                 fault = self._shard_fault(reader, shard)
                 if fault:
@@ -370,7 +371,7 @@ class _Verifier:
         """Tables and chunks of columns and offsets, in threads."""
         work, found = [], []
         for array in checked_arrays(self.manifest):
-            reader = open_array(self.root, array, check=self.manifest)
+            reader = open_array(self.store.directory, array, check=self.manifest)
             layout = array.layout
             for shard in range(layout.n_shards(array.n_items)):
                 n_bytes = (
@@ -488,7 +489,7 @@ class _Verifier:
         if axis not in self._wrong:
             array = offsets_array(axis, self.manifest.n_rows)
             wrong = np.diff(self.store.offsets(axis)) < 0
-            reader = open_array(self.root, array, check=self.manifest)
+            reader = open_array(self.store.directory, array, check=self.manifest)
             for fault in (
                 () if self.quick else reader.faults(0, array.layout.n_chunks(array.n_items))
             ):
@@ -526,7 +527,7 @@ class _Verifier:
                 yield Problem("index", name, text, rows=(start + row, start + row))
 
     def _whole(self, array: StoredArray) -> np.ndarray:
-        reader = open_array(self.root, array)
+        reader = open_array(self.store.directory, array)
         fault = self._shard_fault(reader, 0)
         if fault:
             raise fault

@@ -22,7 +22,7 @@ import torch
 from store.feed.order import Batches, EpochOrder, n_batches, rank_positions
 from store.feed.prefetch import Readahead, VisitTimes, row_bytes
 from store.format.values import is_integer
-from store.read.array import Destination
+from store.read.array import ReadOptions
 from store.read.batch import Batch
 from store.read.plan import Select
 from store.read.store import TraceStore
@@ -211,12 +211,13 @@ class TraceLoader:
         abandoned."""
         readahead = Readahead(self.store, self._plan, batches, self.prefetch_bytes)
         pool = ThreadPoolExecutor(self.num_workers or n_cores(), thread_name_prefix="store-loader")
-        into = self._destination(pool)
+        options = self._read_options(pool)
 
         def read(i: int) -> Batch:
             readahead.wait(i)
-            next_use = times and times.after(i * self.batch_size)
-            batch = self.store.read_batch(self._plan, batches[i], next_use, into)
+            next_use = None if times is None else times.after(i * self.batch_size)
+            timed = options._replace(next_use=next_use)
+            batch = self.store.read_batch(self._plan, batches[i], timed)
             # offsets; what lies there already stays
             return batch.pin_memory() if self.pin_memory else batch
 
@@ -239,11 +240,14 @@ class TraceLoader:
             for stop in stops:
                 stop()
 
-    def _destination(self, pool: ThreadPoolExecutor) -> Destination:
+    def _read_options(self, pool: ThreadPoolExecutor) -> ReadOptions:
         """Where to read: into recycled or page-locked memory; without workers the cores share one
         batch's work."""
-        into = Destination(_pinned, only=True) if self.pin_memory else self.store.recycled()
-        return into if self.num_workers else into._replace(share=partial(_share, pool, n_cores()))
+        recycled = self.store.recycled()
+        options = ReadOptions(_pinned, required=True) if self.pin_memory else recycled
+        if self.num_workers:
+            return options
+        return options._replace(share=partial(_share, pool, n_cores()))
 
     def _n_ahead(self) -> int:
         """Batches in the hands of threads: two each, fewer if they are large, at least one each."""

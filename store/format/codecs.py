@@ -106,7 +106,7 @@ def _decompress(name: str, packed: bytes | memoryview, out: np.ndarray) -> None:
 
 
 @cache
-def parse_codec(text: str) -> Codec:
+def parse_codec(text: str | None) -> Codec:
     """The codec that a text names; raises SchemaError with what is possible."""
     name, *options = text.split(":") if isinstance(text, str) else [""]
     defaults = _DEFAULTS.get(name, [])

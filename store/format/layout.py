@@ -89,9 +89,10 @@ class ArrayLayout:
     def check_size(self, n_items: int) -> None:
         """Raise SchemaError if so many items are too many shards."""
         if self.n_shards(n_items) > MAX_SHARDS:
+            found = f"{n_items} items, {self.shard_items} a shard"
             raise SchemaError(
-                f"array {self.path!r}: expected at most {MAX_SHARDS} shards, found {n_items} items, "
-                f"{self.shard_items} a shard; choose larger ones"
+                f"array {self.path!r}: expected at most {MAX_SHARDS} shards, found {found}; "
+                "choose larger ones"
             )
 
     def items_in_shard(self, shard: int, n_items: int) -> int:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Piece", "packed_offsets", "plan_pieces"]
+__all__ = ["Piece", "packed_offsets", "plan_pieces", "split_ranges"]
 
 
 class Piece(NamedTuple):
@@ -35,11 +35,19 @@ def plan_pieces(starts: np.ndarray, stops: np.ndarray, shard_items: int) -> list
     shard_items
         Items a shard.
     """
+    fields = split_ranges(starts, stops, shard_items)
+    return list(map(Piece, *(field.tolist() for field in fields)))
+
+
+def split_ranges(
+    starts: np.ndarray, stops: np.ndarray, shard_items: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The fields of the pieces of `plan_pieces`, each int64 `(n_pieces,)`."""
     filled = stops > starts
     starts = starts[filled]
     stops = stops[filled]
     if not len(starts):
-        return []
+        return starts, starts, starts, starts
     gaps = np.flatnonzero(starts[1:] != stops[:-1]) + 1  # ranges that do not touch the one before
     starts = starts[np.r_[0, gaps]]
     stops = stops[np.r_[gaps - 1, len(stops) - 1]]
@@ -50,6 +58,4 @@ def plan_pieces(starts: np.ndarray, stops: np.ndarray, shard_items: int) -> list
     base = shard * shard_items
     begin = np.maximum(starts[owner], base)
     end = np.minimum(stops[owner], base + shard_items)
-    out = packed_offsets(begin, end)[:-1]
-    fields = (shard, begin - base, end - base, out)
-    return list(map(Piece, *(field.tolist() for field in fields)))
+    return shard, begin - base, end - base, packed_offsets(begin, end)[:-1]

@@ -6,6 +6,7 @@ column.
 """
 
 from itertools import pairwise
+from typing import TypeGuard
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from store.format.schema import Column
 __all__ = ["decode_texts", "encode_text", "encode_value", "is_integer"]
 
 
-def is_integer(value: object) -> bool:
+def is_integer(value: object) -> TypeGuard[int]:
     """Whether it is a whole number, Python's or NumPy's, and no truth value."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 

@@ -16,11 +16,7 @@ import numpy as np
 __all__ = ["HUGE_PAGE", "SMALL_BYTES", "BufferPool", "block_bytes"]
 
 PAGE = mmap.PAGESIZE
-
-
 HUGE_PAGE = 2 * 1024 * 1024
-
-
 SMALL_BYTES = 64 * 1024  # below it, malloc recycles memory itself
 
 
@@ -30,7 +26,7 @@ class BufferPool:
     Parameters
     ----------
     max_idle_bytes
-        Blocks kept for reuse; what is handed out is bounded by those who hold it.
+        Blocks kept for reuse; those in use are not counted.
     """
 
     def __init__(self, max_idle_bytes: int = 128 * 1024 * 1024) -> None:
@@ -40,14 +36,13 @@ class BufferPool:
         self._leases: dict[int, weakref.ref] = {}
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """An uninitialised, writable array; its memory returns when nothing refers to it any
-        more."""
+        """An uninitialised, writable array; its memory returns with the last reference to it."""
         n_bytes = math.prod(shape) * dtype.itemsize
         if n_bytes < SMALL_BYTES:
             return np.empty(shape, dtype)
         block = self._take(block_bytes(n_bytes))
-        # Arrays made of this one, and tensors, refer to it and not to the block: its end is the end
-        # of them all.
+        # Arrays made of this one, and tensors, refer to it and not to the block: the
+        # lease ends with the last of them.
         array = np.ndarray(shape, dtype, block)
         key = id(block)
         self._leases[key] = weakref.ref(array, lambda _: self._give_back(key, block))
@@ -71,11 +66,10 @@ class BufferPool:
     def _give_back(self, key: int, block: mmap.mmap) -> None:
         self._leases.pop(key, None)
         self._idle.append(block)
-        idle = list(self._idle)  # a copy: other threads go on
-        while idle and sum(map(len, idle)) > self.max_idle_bytes:
-            idle.pop(0)
-            with suppress(IndexError):  # another thread took it
-                self._idle.popleft()  # the one that waited longest; unmapped here
+        surplus = sum(map(len, list(self._idle))) - self.max_idle_bytes  # a copy: threads go on
+        with suppress(IndexError):  # another thread took the last
+            while surplus > 0:
+                surplus -= len(self._idle.popleft())  # the one that waited longest; unmapped here
 
 
 def block_bytes(n_bytes: int) -> int:

@@ -9,6 +9,7 @@ import errno
 import mmap
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,7 @@ class MappedFile:
     """
 
     def __init__(self, path: Path, tail_bytes: int = 0) -> None:
-        self._address = None
+        self._address = 0  # nothing is mapped
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             status = os.fstat(fd)
@@ -66,10 +67,9 @@ class MappedFile:
                 raise OSError(errno.EINVAL, "not a regular file", str(path))
             self.n_bytes = status.st_size
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
-            self.tail = os.pread(
-                fd, min(tail_bytes, self.n_bytes), max(0, self.n_bytes - tail_bytes)
-            )
-            # the map goes on with this descriptor's settings
+            tail_start = max(0, self.n_bytes - tail_bytes)
+            self.tail = os.pread(fd, self.n_bytes - tail_start, tail_start)
+            # the map keeps this descriptor's settings
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_NORMAL)
             self._may_ask = os.access(path, os.W_OK)
             if self.n_bytes:
@@ -100,20 +100,19 @@ class MappedFile:
         return np.asarray(self) if self._address else np.empty(0, np.uint8)
 
     def advise(self, start: int, stop: int, advice: int) -> None:
-        """Tell the kernel about the bytes `start:stop`, e.g. `mmap.MADV_WILLNEED`; it may ignore
-        it."""
+        """Advise the kernel on the bytes `start:stop`, e.g. `mmap.MADV_WILLNEED`."""
         first = start // PAGE * PAGE
         _libc.madvise(self._address + first, stop - first, advice)
 
     def is_cached(self, position: int) -> bool:
         """Whether the page with this byte is in the page cache.
 
-        The kernel tells only those who may write the file, and says yes to others; they get no.
+        The kernel answers only users who may write the file, and says yes to others; they get no.
         """
         flag = ctypes.create_string_buffer(1)
         _libc.mincore(self._address + position // PAGE * PAGE, 1, flag)
         return self._may_ask and bool(flag.raw[0] & 1)
 
-    def __del__(self, munmap: object = _libc.munmap) -> None:
+    def __del__(self, munmap: Callable[[int, int], int] = _libc.munmap) -> None:
         if self._address:
             munmap(self._address, self.n_bytes)

@@ -11,6 +11,7 @@ from store.format.array_info import ArrayInfo
 from store.format.contents import WORKING_DIR, StoredArray
 from store.format.manifest import GROUP_FILE, Manifest
 from store.format.zarr_json import array_json
+from store.read.directory import StoreDirectory
 from store.read.open_array import open_array
 from store.read.shard import CompressedShard, RawShard
 from store.write.files import Files
@@ -72,7 +73,7 @@ class ArrayWriter:
         layout, shard = self.layout, self._n_items // self.layout.shard_items
         n_items = layout.items_in_shard(shard, self._n_items)
         n_chunks, self._n_pending = divmod(n_items, layout.chunk_items)
-        committed = open_array(self.root, array, check=manifest)
+        committed = open_array(StoreDirectory.at(self.root), array, check=manifest)
         self._buffer[: self._n_pending] = committed.read(
             self._n_items - self._n_pending, self._n_items
         )

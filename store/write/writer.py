@@ -50,6 +50,7 @@ from store.format.manifest import GROUP_FILE, MAX_FILE_BYTES, Manifest, read_man
 from store.format.schema import TRACE_ID, Column, Schema
 from store.format.values import encode_text, encode_value
 from store.format.zarr_json import group_json
+from store.read.directory import StoreDirectory
 from store.read.id_table import check_run
 from store.read.store import TraceStore
 from store.write.array_writer import ArrayWriter, write_metadata
@@ -246,7 +247,10 @@ class StoreWriter:
         return cls(root, None, files or Files())
 
     def _adopt(self, manifest: Manifest) -> None:
-        self._manifest, self._committed = manifest, TraceStore(self.root, manifest)
+        self._manifest, self._committed = (
+            manifest,
+            TraceStore(StoreDirectory.at(self.root), manifest),
+        )
 
     def _publish(self, manifest: Manifest) -> None:
         """The moment of the commit."""
@@ -559,7 +563,7 @@ class StoreWriter:
         """Build the id table's run for rows `first:n_rows` from the runs it takes in and the new
         ids; its checksum."""
         taken = [run for run in self._manifest.runs if run[0] >= first]
-        old = [self._committed.id_run(run) for run in taken]
+        old = [self._committed.id_table.run(run) for run in taken]
         # damage must not get a new checksum
         for run, (hashes, rows) in zip(taken, old, strict=True):
             check_run(run, hashes, rows, self._manifest.run_sums)
