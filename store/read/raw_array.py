@@ -112,10 +112,13 @@ class RawArray(Array[RawShard]):
         memories = {number: self.shard(number).memory for number in set(numbers)}
         first_bytes = (begins * layout.item_bytes).tolist()
         last_bytes = (ends * layout.item_bytes).tolist()
-        parts = [
-            memories[number][first:last]
-            for number, first, last in zip(numbers, first_bytes, last_bytes, strict=True)
-        ]
+        if len(memories) == 1:  # the usual case, without a look-up for each range
+            (memory,) = memories.values()
+            pairs = zip(first_bytes, last_bytes, strict=True)
+            parts = [memory[first:last] for first, last in pairs]
+        else:
+            triples = zip(numbers, first_bytes, last_bytes, strict=True)
+            parts = [memories[number][first:last] for number, first, last in triples]
         return np.frombuffer(bytearray().join(parts), layout.dtype).reshape(-1, *layout.item_shape)
 
     def _gather_windows(self, number: int, starts: np.ndarray, length: int) -> np.ndarray:
