@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from store.format.layout import offsets_layout
-from store.format.schema import Column, Schema
+from store.format.schema import Schema
 
 __all__ = ["RUN_INFO", "ArrayInfo", "array_infos", "column_paths", "earlier_infos"]
 
@@ -81,14 +81,14 @@ def _dimension_names(schema: Schema) -> dict[str, tuple[str, ...]]:
         first_names[axis] = new_name(_items_name(schema, axis))
     shared = {axis: new_name(axis) for axis in _shared_axes(schema)}
 
-    def item_axes(name: str, column: Column) -> list[str]:
-        if column.axis_names:
-            return [shared.get(axis) or new_name(f"{name}_{axis}") for axis in column.axis_names]
-        return [new_name(f"{name}_axis{i}") for i in range(len(column.item_shape))]
-
     names = {}
     for name, column in schema.stored.items():
-        names[name] = (first_names[schema.axis_of(name)], *item_axes(name, column))
+        own = [first_names[schema.axis_of(name)]]
+        for i in range(len(column.item_shape)):
+            axis = column.axis_names[i] if column.axis_names else f"axis{i}"
+            is_shared = column.axis_names and axis in shared
+            own.append(shared[axis] if is_shared else new_name(f"{name}_{axis}"))
+        names[name] = tuple(own)
     return names
 
 

@@ -47,8 +47,11 @@ def plan_runs(runs: Sequence[Run], n_rows: int) -> tuple[tuple[Run, ...], int]:
     kept, first
         The new run covers rows `first:n_rows`; it takes in every old run that is not kept.
     """
-    kept = list(runs)
-    first = kept[-1][1] if kept else 0
-    while kept and kept[-1][1] - kept[-1][0] < 2 * (n_rows - first):
-        first = kept.pop()[0]
-    return tuple(kept), first
+    _, first = runs[-1] if runs else (0, 0)
+    n_kept = len(runs)
+    for start, stop in reversed(runs):
+        if stop - start >= 2 * (n_rows - first):
+            break
+        first = start
+        n_kept -= 1
+    return tuple(runs[:n_kept]), first

@@ -18,7 +18,6 @@ One syntax chooses layers: numbers and ranges between commas, both ends of a ran
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from store.errors import NotFoundError, SchemaError
@@ -184,17 +183,18 @@ def recorded_layers(provenance: Mapping[str, Any]) -> list[int] | None:
     None where it records none, or something else than different rising numbers, or where the stores
     that it was merged from do not agree.
     """
-    first, *others = (_numbers_in(record) for record in records_of(provenance))
-    return first if all(numbers == first for numbers in others) else None
+    first, *others = map(_numbers_in, records_of(provenance))
+    agree = all(numbers == first for numbers in others)
+    return first if agree else None
 
 
 def _numbers_in(record: Mapping[str, Any]) -> list[int] | None:
     """The layers of one record; None unless they are rising numbers."""
     layers = record.get("layers")
-    if not isinstance(layers, list) or not all(map(_is_number, layers)):
+    if not isinstance(layers, list) or not layers or not all(map(_is_number, layers)):
         return None
-    is_rising = all(number < following for number, following in pairwise(layers))
-    return list(layers) if layers and is_rising else None
+    is_rising = layers == sorted(set(layers))
+    return list(layers) if is_rising else None
 
 
 def _is_number(layer: object) -> bool:

@@ -219,7 +219,8 @@ def _check_counts(manifest: Manifest) -> None:
     """Generation, rows, items and the rows of runs are whole numbers below `MAX_ITEMS`."""
     counts = [("generation", manifest.generation), ("n_rows", manifest.n_rows)]
     counts += manifest.n_items.items()
-    counts += [(f"runs[{i}]", row) for i, run in enumerate(manifest.runs) for row in run]
+    for i, (first, stop) in enumerate(manifest.runs):
+        counts += [(f"runs[{i}]", first), (f"runs[{i}]", stop)]
     for name, count in counts:
         if not is_integer(count) or not 0 <= count < MAX_ITEMS:
             raise ValueError(f"{name}: expected a count, found {count!r:.40}")
@@ -253,9 +254,16 @@ def _check_runs(manifest: Manifest) -> None:
 
 def _check_checksums(manifest: Manifest) -> None:
     """Checksums are lists of unsigned 32-bit numbers."""
-    for key, sums in [*manifest.tails.items(), ("run_sums", list(manifest.run_sums.values()))]:
-        if not isinstance(sums, list) or not all(is_integer(n) and 0 <= n < 2**32 for n in sums):
-            raise ValueError(f"{key}: expected checksums, found {sums!r:.40}")
+    for path, sums in manifest.tails.items():
+        if not isinstance(sums, list) or not _are_checksums(sums):
+            raise ValueError(f"{path}: expected checksums, found {sums!r:.40}")
+    run_sums = list(manifest.run_sums.values())
+    if not _are_checksums(run_sums):
+        raise ValueError(f"run_sums: expected checksums, found {run_sums!r:.40}")
+
+
+def _are_checksums(values: list) -> bool:
+    return all(is_integer(value) and 0 <= value < 2**32 for value in values)
 
 
 def _check_sizes(manifest: Manifest) -> None:

@@ -100,14 +100,18 @@ class Batch:
     def from_rows(cls, rows: Sequence[Row]) -> "Batch":
         """Pack rows that were read one by one."""
         columns: dict[str, ColumnValues] = {}
-        for name in rows[0]:
+        first = rows[0]
+        for name in first:
             values = [row[name] for row in rows]
-            if name in rows[0].ragged:
-                lengths = torch.tensor([0, *(len(value) for value in values)])
+            if name in first.ragged:
+                lengths = torch.tensor([0, *map(len, values)])
                 columns[name] = Ragged(torch.cat(values), lengths.cumsum(0))
+            elif isinstance(first[name], str):
+                columns[name] = values
             else:
-                columns[name] = values if isinstance(values[0], str) else torch.stack(values)
-        return cls(torch.tensor([row.number for row in rows]), columns)
+                columns[name] = torch.stack(values)
+        numbers = torch.tensor([row.number for row in rows])
+        return cls(numbers, columns)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -191,11 +195,13 @@ class Batch:
         mask : Tensor
             bool `(n_rows, longest)`, True where there is an item.
         """
-        column = self.ragged(name)
-        longest = int(column.lengths.max()) if len(self) else 0
-        mask = torch.arange(longest, device=column.offsets.device) < column.lengths[:, None]
-        padded = column.values.new_full((len(self), longest, *column.values.shape[1:]), value)
-        padded[mask] = column.values
+        values, offsets = self.ragged(name)
+        lengths = offsets.diff()
+        longest = int(lengths.max()) if len(self) else 0
+        mask = torch.arange(longest, device=offsets.device) < lengths[:, None]
+        shape = (len(self), longest, *values.shape[1:])
+        padded = values.new_full(shape, value)
+        padded[mask] = values
         return padded, mask
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> "pandas.DataFrame":

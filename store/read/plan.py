@@ -144,11 +144,13 @@ def cover(positions: Sequence[int]) -> tuple[slice, tuple[int, ...]]:
         Where in the slice they are; empty: they are all of it.
     """
     first = positions[0]
-    step = math.gcd(*(position - first for position in positions)) or 1
-    inside = tuple((position - first) // step for position in positions)
-    covering = slice(first, positions[-1] + 1, step)
-    is_all = len(inside) == inside[-1] + 1
-    return covering, () if is_all else inside
+    last = positions[-1]
+    distances = [position - first for position in positions]
+    step = math.gcd(*distances) or 1
+    covering = slice(first, last + 1, step)
+    if len(distances) == distances[-1] // step + 1:
+        return covering, ()
+    return covering, tuple(distance // step for distance in distances)
 
 
 def slice_ranges(
@@ -184,8 +186,8 @@ def _as_span(part: AxisPart, where: str) -> tuple[int | None, int | None]:
 def _as_slice(part: AxisPart, n: int, where: str) -> slice:
     """A selection of an axis of length n as a non-empty slice inside it."""
     part = _slice_of(part, where)
-    ends = [end for end in (part.start, part.stop) if end is not None]
-    if any(not -n <= end <= n for end in ends) or not len(range(n)[part]):
+    is_inside = all(end is None or -n <= end <= n for end in (part.start, part.stop))
+    if not is_inside or not range(n)[part]:
         found = f"{part.start}:{part.stop}:{part.step}"
         raise IndexError(f"{where}: expected a selection from 0 to {n}, found {found}")
     return part

@@ -46,13 +46,19 @@ def row_numbers(rows: Rows, n_rows: int, row_of: Callable[[str], int], where: st
         return numbers
     lowest = array.min()
     if lowest < -n_rows or array.max() >= n_rows:
-        wrong = array[(array < -n_rows) | (array >= n_rows)][0]
-        first = 0 if wrong > 0 else -n_rows
-        expected = f"a row from {first} to {n_rows - 1}" if n_rows else "no row, the store is empty"
-        raise IndexError(f"{where}: expected {expected}, found {wrong}")
+        outside = array[(array < -n_rows) | (array >= n_rows)]
+        raise _out_of_range(outside[0], n_rows, where)
     if lowest < 0:
         numbers[numbers < 0] += n_rows
     return numbers
+
+
+def _out_of_range(row: int, n_rows: int, where: str) -> IndexError:
+    expected = "no row, the store is empty"
+    if n_rows:
+        first = 0 if row > 0 else -n_rows
+        expected = f"a row from {first} to {n_rows - 1}"
+    return IndexError(f"{where}: expected {expected}, found {row}")
 
 
 def _rows_of_ids(ids: Sequence, row_of: Callable[[str], int], where: str) -> np.ndarray:

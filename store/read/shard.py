@@ -155,15 +155,16 @@ class RawShard(_Shard):
 
     def _view(self) -> np.ndarray:
         layout = self.layout
-        plane_shape = (self.n_items, *layout.plane_item_shape)
-        strides = (
-            *_c_strides(layout.plane_grid, self.plane_stride),
-            *_c_strides(plane_shape, layout.dtype.itemsize),
+        plane_numbers = self.n_items * math.prod(layout.plane_item_shape)
+        planes = np.ndarray(
+            (layout.n_planes, plane_numbers),
+            layout.dtype,
+            self.data,
+            offset=int(self.plane_offsets[0]),
+            strides=(self.plane_stride, layout.dtype.itemsize),
         )
-        shape = (*layout.plane_grid, *plane_shape)
-        offset = int(self.plane_offsets[0])
-        planes = np.ndarray(shape, layout.dtype, self.data, offset, strides)
-        items = layout.planes_as_items(planes)
+        shape = (*layout.plane_grid, self.n_items, *layout.plane_item_shape)
+        items = layout.planes_as_items(planes.reshape(shape))  # cuts axes, which takes no copy
         items.flags.writeable = False
         return items
 
@@ -246,9 +247,5 @@ class CompressedShard(_Shard):
         chunk_items = self.layout.chunk_items
         first = start // chunk_items
         last = (stop - 1) // chunk_items
-        entries = self.entries[first : last + 1, planes].reshape(-1, 2)
-        return [(offset, offset + n_bytes) for offset, n_bytes in entries.tolist()]
-
-
-def _c_strides(shape: tuple[int, ...], item_bytes: int) -> tuple[int, ...]:
-    return tuple(math.prod(shape[i + 1 :]) * item_bytes for i in range(len(shape)))
+        entries = self.entries[first : last + 1, planes].reshape(-1, 2).tolist()
+        return [(offset, offset + n_bytes) for offset, n_bytes in entries]

@@ -221,13 +221,18 @@ class TraceStore:
         """One column of one row; see `Trace`."""
         column = self.schema.column(name, str(self.path))
         axis = self.schema.axis_of(name)
-        start, stop = (row, row + 1) if axis is None else self._offsets(axis).item_range(row)
+        if axis is None:
+            start, stop = row, row + 1
+        else:
+            start, stop = self._offsets(axis).item_range(row)
         try:
             items = self._column(name).read(start, stop)
         except CorruptError as error:
             raise self.explain(error, axis) from error
         if column.is_text:
-            return decode_texts(items, np.array([0, len(items)]), f"column {name!r}, row {row}")[0]
+            offsets = np.array([0, len(items)])
+            (text,) = decode_texts(items, offsets, f"column {name!r}, row {row}")
+            return text
         value = items if column.axis else items[0]
         if column.dtype == "bfloat16":
             return as_tensor(np.array(value), "bfloat16")
