@@ -2,7 +2,7 @@
 
 A message is one line that says where, what was expected, what was found and what to do.
 Bad arguments are plain `ValueError`, `TypeError` and `IndexError`. All errors survive pickling,
-so they cross process borders whole.
+so they pass between processes whole.
 """
 
 import difflib
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class StoreError(Exception):
-    """Anything wrong with a store or with what is asked of it."""
+    """Anything wrong with a store or with a request to it."""
 
 
 class NotFoundError(StoreError, KeyError):
@@ -59,12 +59,12 @@ class CorruptError(FormatError):
 
 
 class DamagedItemsError(CorruptError):
-    """Items of one array are damaged; who knows rows says which.
+    """Items of one array are damaged; a caller who knows rows says which rows.
 
     Attributes
     ----------
     items
-        (first, behind the last) of them.
+        The range of them: the first, and the one after the last.
     """
 
     def __init__(self, message: str, items: tuple[int, int]) -> None:

@@ -1,7 +1,7 @@
-"""What of this distribution is installed: its version, and the packages of its extras.
+"""What is installed: the version of this distribution, and the packages of its extras.
 
-The distribution is in no package index, so no message advises to install it by its name, but the
-packages that are missing, or the path of the checkout.
+The distribution is in no package index, so messages advise to install the missing packages, or the
+path of the checkout, and never the distribution by its name.
 """
 
 import re
@@ -71,14 +71,19 @@ def version_text() -> str:
 def _requirements(extra: str | None) -> dict[str, str]:
     """Module -> requirement, of the core and the extra; empty where the extra has no metadata."""
     installed = _distribution(DISTRIBUTION)
-    requires = (installed.requires or []) if installed is not None else []
-    of_extra = re.compile(rf"extra == ['\"]{extra}['\"]")
-    if extra is not None and not any(of_extra.search(line) for line in requires):
+    if installed is None:
         return {}
-    needed = [line for line in requires if "extra ==" not in line or of_extra.search(line)]
-    # Markers about Python and the system are not evaluated: that takes a package of its own.
-    requirements = [line.partition(";")[0].strip() for line in needed]
-    return {_module_of(_name_of(requirement)): requirement for requirement in requirements}
+    lines = installed.requires or []
+    of_extra = re.compile(rf"extra == ['\"]{extra}['\"]")
+    if extra is not None and not any(map(of_extra.search, lines)):
+        return {}
+    requirements = {}
+    for line in lines:
+        # Markers about Python and the system are not evaluated: that takes a package of its own.
+        if "extra ==" not in line or of_extra.search(line):
+            requirement = line.partition(";")[0].strip()
+            requirements[_module_of(_name_of(requirement))] = requirement
+    return requirements
 
 
 def _missing(module: str, requirements: dict[str, str]) -> list[str]:

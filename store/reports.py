@@ -1,5 +1,4 @@
-"""What became of a long command, as lines for people: how many of each sort, and the first of what
-was left out."""
+"""The outcome of a long command, as lines for people: counts, and what was left out."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -7,7 +6,7 @@ from dataclasses import dataclass, field
 __all__ = ["NOTHING_TO_DO", "LeftOut", "count", "count_lines"]
 
 NOTHING_TO_DO = "  it was there already, made by the same command: nothing to do"
-SHOWN = 20  # messages that are kept
+MAX_MESSAGES = 20
 
 
 @dataclass
@@ -19,7 +18,7 @@ class LeftOut:
     n
         How many.
     messages
-        One line for each, the first of them.
+        One line for each of the first ones.
     """
 
     n: int = 0
@@ -28,17 +27,23 @@ class LeftOut:
     def add(self, message: str) -> None:
         """Count one."""
         self.n += 1
-        self.messages += [message] * (len(self.messages) < SHOWN)
+        if self.n <= MAX_MESSAGES:
+            self.messages.append(message)
 
     def lines(self) -> list[str]:
         """The messages, and how many more there are."""
-        return [*self.messages, *([f"  ... and {self.n - SHOWN} more"] * (self.n > SHOWN))]
+        lines = list(self.messages)
+        n_more = self.n - len(lines)
+        if n_more:
+            lines.append(f"  ... and {n_more} more")
+        return lines
 
 
 def count(n: int, noun: str, plural: str | None = None) -> str:
     """'1 trace', '1,204 traces'; `plural` where it is not the noun and an s."""
-    many = f"{noun}s" if plural is None else plural
-    return f"{n:,} {noun if n == 1 else many}"
+    if n == 1:
+        return f"1 {noun}"
+    return f"{n:,} {plural or noun + 's'}"
 
 
 def count_lines(counts: Iterable[tuple[int, str]]) -> list[str]:

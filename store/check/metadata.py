@@ -8,7 +8,7 @@ from typing import Any
 
 from store.check.report import INTERRUPTED, Problem
 from store.format.array_info import column_paths, earlier_infos
-from store.format.contents import WORKING_DIR, could_be_ours, documents_of, files_of
+from store.format.contents import WORKING_DIR, could_be_ours, files_of, metadata_of
 from store.format.manifest import COLUMNS_KEY, GROUP_FILE, KEY, Manifest
 from store.format.zarr_json import group_json
 from store.write.orphans import foreign_arrays
@@ -70,7 +70,7 @@ class MetadataCheck:
     def _metadata(self) -> Iterator[Fault]:
         """Metadata that other Zarr clients would misread."""
         earlier_of = earlier_infos(self.manifest.schema)
-        texts = {"": group_json(), **documents_of(self.manifest)}
+        texts = {"": group_json(), **metadata_of(self.manifest)}
         for path, text in texts.items():
             expected = json.loads(text)
             earlier = dict(expected)  # as earlier versions of this package wrote it

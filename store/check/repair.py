@@ -17,14 +17,15 @@ import numpy as np
 from store.check.report import Report
 from store.check.verify import BytesProgress, verify_store
 from store.errors import LockedError, NotFoundError, SchemaError, StoreError
-from store.format.contents import WORKING_DIR, documents_of, run_name, with_schema
+from store.format.contents import WORKING_DIR, metadata_of, run_name, with_schema
+from store.format.ids import hash_ids
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
-from store.format.ranges import hash_ids
 from store.format.schema import Schema
 from store.format.zarr_json import group_json
+from store.read.directory import StoreDirectory
 from store.read.store import TraceStore
 from store.reports import count
-from store.write.array_writer import write_document
+from store.write.array_writer import write_metadata
 from store.write.build import build_store, partial_path
 from store.write.copy import CopySource, Progress
 from store.write.files import Files
@@ -175,7 +176,7 @@ def _readable_id(store: TraceStore, row: int) -> str:
     try:
         trace_id = store[row].id
         (hashed,) = hash_ids([trace_id])
-        if row in store.rows_with_hash(hashed):
+        if row in store.id_table.rows_with_hash(hashed):
             return trace_id
     except StoreError:
         pass
@@ -264,7 +265,7 @@ def _drop_columns(root: Path, manifest: Manifest, names: Sequence[str], files: F
 
 def _publish(root: Path, manifest: Manifest, files: Files) -> Manifest:
     """Commit a state, and remove the files that do not belong to it."""
-    write_document(root, files, "", group_json(manifest.to_attributes()))
+    write_metadata(root, files, "", group_json(manifest.to_attributes()))
     clear_orphans(root, manifest, files)
     return manifest
 
@@ -273,10 +274,10 @@ def _write_metadata(root: Path, manifest: Manifest, plan: Plan, files: Files) ->
     """Write damaged metadata again, and the id table if it is damaged."""
     problems = plan.report.problems
     wrong = {problem.file for problem in problems if problem.kind == "document"}
-    for path, text in sorted(documents_of(manifest).items()):
+    for path, text in sorted(metadata_of(manifest).items()):
         file = f"{path}/{GROUP_FILE}"
         if file in wrong:
-            write_document(root, files, path, text)
+            write_metadata(root, files, path, text)
     if plan.count("index"):
         _publish(root, _with_new_index(root, manifest, files), files)
     elif GROUP_FILE in wrong:
@@ -285,7 +286,7 @@ def _write_metadata(root: Path, manifest: Manifest, plan: Plan, files: Files) ->
 
 def _with_new_index(root: Path, manifest: Manifest, files: Files) -> Manifest:
     """The next state, after writing a new id table."""
-    ids = TraceStore(root, manifest, check=True).ids[:]
+    ids = TraceStore(StoreDirectory.at(root), manifest, check=True).ids[:]
     n_rows = len(ids)
     run = (0, n_rows)
     checksum = write_run(root, files, run, hash_ids(ids), np.arange(n_rows))

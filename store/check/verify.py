@@ -22,10 +22,13 @@ from store.format.contents import (
     run_arrays,
     run_name,
 )
+from store.format.ids import hash_ids
 from store.format.manifest import Manifest, read_manifest
-from store.format.ranges import hash_ids
-from store.read.array import CompressedArray, RawArray, open_array
+from store.read.compressed_array import CompressedArray
+from store.read.directory import StoreDirectory
 from store.read.id_table import check_run
+from store.read.open_array import open_array
+from store.read.raw_array import RawArray
 from store.read.shard import RESTORE
 from store.read.store import TraceStore
 from store.write.lock import has_writer
@@ -141,7 +144,7 @@ class _Verifier:
         self.quick = quick
         self.progress = progress
         self.n_threads = n_threads
-        self.store = TraceStore(root, manifest)
+        self.store = TraceStore(StoreDirectory.at(root), manifest)
         self.report = Report(manifest.generation, manifest.n_rows, writer=has_writer(root))
         self._untrusted: dict[str, np.ndarray] = {}  # see `_untrusted_rows`
 
@@ -165,7 +168,7 @@ class _Verifier:
         return self.report.writer
 
     def _shards(self, array: StoredArray, check: Manifest | None = None) -> list[_Shard]:
-        reader = open_array(self.root, array, check=check)
+        reader = open_array(self.store.directory, array, check=check)
         numbers = range(array.layout.n_shards(array.n_items))
         return [_Shard(array, reader, number) for number in numbers]
 
@@ -326,7 +329,7 @@ class _Verifier:
         if not self.quick:
             array = offsets_array(axis, self.manifest.n_rows)
             n_chunks = array.layout.n_chunks(array.n_items)
-            reader = open_array(self.root, array, check=self.manifest)
+            reader = open_array(self.store.directory, array, check=self.manifest)
             for fault in reader.faults(0, n_chunks):
                 first, stop = fault.items
                 untrusted[max(0, first - 1) : stop] = True

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset, get_worker_info
 from torch.utils.data._utils.collate import default_collate_fn_map  # documented as extensible
 
 from store.feed.worker_memory import worker_arena
-from store.read.array import Destination
+from store.read.array import ReadOptions
 from store.read.batch import Batch, Row
 from store.read.plan import Select
 from store.read.store import TraceStore
@@ -60,8 +60,8 @@ class TraceDataset(Dataset):
     def __getitems__(self, rows: Sequence[int]) -> Batch:
         """Rows as one packed batch, in the order given."""
         arena = worker_arena() if get_worker_info() else None
-        into = None if arena is None else Destination(arena.empty, only=True)
-        return self.store.read_batch(self._plan, self.store.check_rows(rows), into=into)
+        options = None if arena is None else ReadOptions(arena.empty, required=True)
+        return self.store.read_batch(self._plan, self.store.check_rows(rows), options)
 
 
 def collate(rows: Batch | Sequence[Row], *, collate_fn_map: dict | None = None) -> Batch:

@@ -24,7 +24,7 @@ from store.feed.order import Batches, EpochOrder, n_batches, rank_positions
 from store.feed.prefetch import Readahead, row_bytes
 from store.feed.visit_times import VisitTimes
 from store.format.values import is_integer
-from store.read.array import Destination
+from store.read.array import ReadOptions
 from store.read.batch import Batch
 from store.read.plan import Select
 from store.read.store import TraceStore
@@ -216,12 +216,13 @@ class TraceLoader:
         """Yield the batches in order, a bounded number read ahead; stop cleanly when abandoned."""
         readahead = Readahead(self.store, self._plan, batches, self.prefetch_bytes)
         pool = ThreadPoolExecutor(self.num_workers or n_cores(), thread_name_prefix="store-loader")
-        into = self._destination(pool)
+        options = self._read_options(pool)
 
         def read(i: int) -> Batch:
             readahead.wait(i)
             next_use = None if times is None else times.after(i * self.batch_size)
-            batch = self.store.read_batch(self._plan, batches[i], next_use, into)
+            timed = options._replace(next_use=next_use)
+            batch = self.store.read_batch(self._plan, batches[i], timed)
             # copies offsets alone: the values are in page-locked memory already
             return batch.pin_memory() if self.pin_memory else batch
 
@@ -242,13 +243,16 @@ class TraceLoader:
             stop_pool()
             stop_readahead()
 
-    def _destination(self, pool: ThreadPoolExecutor) -> Destination:
+    def _read_options(self, pool: ThreadPoolExecutor) -> ReadOptions:
         """Where to read: into recycled or page-locked memory.
 
         Without workers, the cores share the work of one batch.
         """
-        into = Destination(_pinned, only=True) if self.pin_memory else self.store.recycled()
-        return into if self.num_workers else into._replace(share=partial(_share, pool, n_cores()))
+        pinned = ReadOptions(_pinned, required=True)
+        options = pinned if self.pin_memory else self.store.recycled()
+        if self.num_workers:
+            return options
+        return options._replace(share=partial(_share, pool, n_cores()))
 
     def _n_ahead(self) -> int:
         """Batches read ahead: two for each thread, or fewer large ones, but one for each."""

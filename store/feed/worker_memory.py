@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from store.read.batch import Batch, map_columns
-from store.read.mapped_file import HUGE_PAGE, SMALL_BYTES, block_bytes
+from store.read.buffers import HUGE_PAGE, SMALL_BYTES, block_bytes
 
 __all__ = ["worker_arena"]
 

@@ -1,14 +1,15 @@
-"""What other Zarr clients are told of an array: names of its dimensions, and attributes. Pure.
+"""What other Zarr clients read of an array: dimension names and attributes. Pure.
 
-No reader of ours looks here. The names are chosen so that xarray opens a store: a dimension is
-never called like a column, or xarray would take that column's values for coordinates; and one name
+Our own readers need neither. The names are chosen so that xarray opens a store: a dimension never
+has the name of a column, or xarray would take that column's values for coordinates; and one name
 has one size in all columns.
 """
 
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from store.format.schema import Column, Schema, offsets_layout
+from store.format.layout import offsets_layout
+from store.format.schema import Schema
 
 __all__ = ["RUN_INFO", "ArrayInfo", "array_infos", "column_paths", "earlier_infos"]
 
@@ -37,19 +38,22 @@ def column_paths(schema: Schema) -> dict[str, str]:
 
 
 def array_infos(schema: Schema) -> dict[str, ArrayInfo]:
-    """Path of an array -> what is told of it, for all columns and offsets."""
+    """Path of an array -> its names and attributes, for all columns and offsets."""
     names = _dimension_names(schema)
     infos = {}
     for name, path in column_paths(schema).items():
         infos[path] = ArrayInfo(names[name], _attributes(schema, name))
-    offsets = _unlike("offsets", set(schema.axes))
-    return infos | {_offsets_path(axis): ArrayInfo((offsets,)) for axis in schema.axes}
+    offsets_name = _unlike("offsets", set(schema.axes))
+    for axis in schema.axes:
+        infos[_offsets_path(axis)] = ArrayInfo((offsets_name,))
+    return infos
 
 
 def _attributes(schema: Schema, name: str) -> dict[str, str]:
     """The column's name; its dtype, where that is not the stored one; where its offsets are."""
+    column = schema.stored[name]
+    axis = schema.axis_of(name)
     attributes = {"column": name}
-    column, axis = schema.stored[name], schema.axis_of(name)
     if column.dtype != column.storage_dtype.name:
         attributes["dtype"] = column.dtype
     if axis is not None:
@@ -62,8 +66,8 @@ def _dimension_names(schema: Schema) -> dict[str, tuple[str, ...]]:
 
     Rows are `rows`; items of a ragged axis `<axis>_items`, of a text `<column>_bytes`. A named item
     axis keeps its name where all columns that have it agree in its size, else it is
-    `<column>_<axis>`; an unnamed one is `<column>_axis<i>`. A name that a column or another
-    dimension has gets underscores behind it.
+    `<column>_<axis>`; an unnamed one is `<column>_axis<i>`. Underscores are appended to a name that
+    a column or another dimension has.
     """
     taken = set(schema.stored)
 
@@ -72,19 +76,19 @@ def _dimension_names(schema: Schema) -> dict[str, tuple[str, ...]]:
         taken.add(name)
         return name
 
-    rows = new_name("rows")
-    items = {axis: new_name(_items_name(schema, axis)) for axis in schema.axes}
+    first_names: dict[str | None, str] = {None: new_name("rows")}  # by ragged axis
+    for axis in schema.axes:
+        first_names[axis] = new_name(_items_name(schema, axis))
     shared = {axis: new_name(axis) for axis in _shared_axes(schema)}
-
-    def item_axes(name: str, column: Column) -> list[str]:
-        if column.axis_names:
-            return [shared.get(axis) or new_name(f"{name}_{axis}") for axis in column.axis_names]
-        return [new_name(f"{name}_axis{i}") for i in range(len(column.item_shape))]
 
     names = {}
     for name, column in schema.stored.items():
-        first = items.get(schema.axis_of(name), rows)
-        names[name] = (first, *item_axes(name, column))
+        own = [first_names[schema.axis_of(name)]]
+        for i in range(len(column.item_shape)):
+            axis = column.axis_names[i] if column.axis_names else f"axis{i}"
+            is_shared = column.axis_names and axis in shared
+            own.append(shared[axis] if is_shared else new_name(f"{name}_{axis}"))
+        names[name] = tuple(own)
     return names
 
 
@@ -100,11 +104,11 @@ def _shared_axes(schema: Schema) -> Iterator[str]:
     for column in schema.columns.values():
         for axis, size in zip(column.axis_names, column.item_shape, strict=False):
             sizes.setdefault(axis, set()).add(size)
-    return (axis for axis, found in sizes.items() if len(found) == 1)
+    return (axis for axis, sizes_of_axis in sizes.items() if len(sizes_of_axis) == 1)
 
 
 def _unlike(wanted: str, taken: Collection[str]) -> str:
-    """A name that is not taken: `wanted`, or with underscores behind it."""
+    """A name that is not taken: `wanted`, with underscores appended if need be."""
     name = wanted
     while name in taken:
         name += "_"
@@ -116,9 +120,10 @@ def _offsets_path(axis: str) -> str:
 
 
 def earlier_infos(schema: Schema) -> dict[str, ArrayInfo]:
-    """Path -> what the first stores of format 1 told of columns and offsets; they are whole."""
+    """Path -> names of the columns and offsets of the first stores of format 1; they are whole."""
     infos = {_offsets_path(axis): ArrayInfo(("borders",)) for axis in schema.axes}
     for name, column in schema.stored.items():
-        own = column.axis_names or [None] * len(column.item_shape)
-        infos[schema.layout(name).path] = ArrayInfo((schema.axis_of(name) or "rows", *own))
+        item_axes = column.axis_names or [None] * len(column.item_shape)
+        first = schema.axis_of(name) or "rows"
+        infos[schema.layout(name).path] = ArrayInfo((first, *item_axes))
     return infos

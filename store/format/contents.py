@@ -1,6 +1,6 @@
 """What a committed state consists of: every array of a store, and every file. Pure.
 
-The writer clears what does not belong, `verify` reports it; both take from here what does.
+The writer removes other files, `verify` reports them; both take the list from here.
 """
 
 import re
@@ -9,8 +9,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from store.format.array_info import RUN_INFO, ArrayInfo, array_infos
+from store.format.ids import Run
+from store.format.layout import ArrayLayout, checksums_layout, index_layouts, offsets_layout
 from store.format.manifest import GROUP_FILE, Manifest
-from store.format.schema import ArrayLayout, Schema, checksums_layout, index_layouts, offsets_layout
+from store.format.schema import Schema
 from store.format.zarr_json import array_json, group_json
 
 __all__ = [
@@ -21,10 +23,10 @@ __all__ = [
     "checked_arrays",
     "column_array",
     "could_be_ours",
-    "documents_of",
     "files_of",
     "groups_of",
     "infos_of",
+    "metadata_of",
     "offsets_array",
     "run_arrays",
     "run_name",
@@ -34,11 +36,12 @@ __all__ = [
 WORKING_DIR = "_tmp"
 GROUPS = ("_offsets", "_checksums", "_index")
 _NAME = r"[A-Za-z][A-Za-z0-9_]{0,63}"
-_ARRAY = rf"{_NAME}(@\d+)?|_offsets/{_NAME}|_checksums/(offsets\.)?{_NAME}(@\d+)?|_index/\d+-\d+/(hash|row)"
-_GROUP = r"_offsets|_checksums|_index(/\d+-\d+)?"
-_OURS = re.compile(
-    rf"({_ARRAY})/(zarr\.json|c/\d+(/0)*)|({_GROUP})/zarr\.json|{WORKING_DIR}/[^/]+|zarr\.json\.new"
-)
+_COLUMN = rf"{_NAME}(@\d+)?"
+_RUN = r"_index/\d+-\d+"
+_ARRAYS = (_COLUMN, f"_offsets/{_NAME}", rf"_checksums/(offsets\.)?{_COLUMN}", f"{_RUN}/(hash|row)")
+_ARRAY_FILE = rf"({'|'.join(_ARRAYS)})/(zarr\.json|c/\d+(/0)*)"
+_GROUP_FILE = rf"(_offsets|_checksums|_index|{_RUN})/zarr\.json"
+_OURS = re.compile(rf"{_ARRAY_FILE}|{_GROUP_FILE}|{WORKING_DIR}/[^/]+|zarr\.json\.new")
 
 
 class StoredArray(NamedTuple):
@@ -77,15 +80,17 @@ def offsets_array(axis: str, n_rows: int) -> StoredArray:
     return StoredArray(offsets_layout(axis), n_rows + 1, axis=axis)
 
 
-def run_name(run: tuple[int, int]) -> str:
-    """What a run of the id table is called: the first of its rows, and the first behind them."""
+def run_name(run: Run) -> str:
+    """The name of a run of the id table: its first row, and the one after its last."""
     return f"{run[0]}-{run[1]}"
 
 
-def run_arrays(run: tuple[int, int]) -> tuple[StoredArray, ...]:
-    """The two arrays of a run of the id table."""
-    n_rows = run[1] - run[0]
-    return tuple(StoredArray(layout, n_rows) for layout in index_layouts(run_name(run), n_rows))
+def run_arrays(run: Run) -> tuple[StoredArray, StoredArray]:
+    """The two arrays of a run of the id table: hashes, and their rows."""
+    first, stop = run
+    n_rows = stop - first
+    hashes, rows = index_layouts(run_name(run), n_rows)
+    return StoredArray(hashes, n_rows), StoredArray(rows, n_rows)
 
 
 def checked_arrays(manifest: Manifest) -> Iterator[StoredArray]:
@@ -101,24 +106,26 @@ def with_schema(
     schema: Schema,
     n_items: Mapping[str, int] | None = None,
     tails: Mapping[str, list[int]] | None = None,
-    **changes: object,
+    provenance: dict | None = None,
 ) -> Manifest:
-    """The record of the next generation, with other columns.
+    """The manifest of the next generation, with other columns.
 
     Parameters
     ----------
     manifest
-        The record now; what it says of axes and arrays that the schema still has is kept.
+        The manifest now; what it says of axes and arrays that the schema still has is kept.
     schema
         The columns from now on.
     n_items, tails
         Of the axes and arrays that are new.
-    **changes
-        Other fields that change.
+    provenance
+        The new one, if it changes.
     """
-    known = manifest.n_items | dict(n_items or {})
+    counts = manifest.n_items | dict(n_items or {})
     changed = manifest.next(
-        schema=schema, n_items={axis: known.get(axis, 0) for axis in schema.axes}, **changes
+        schema=schema,
+        n_items={axis: counts.get(axis, 0) for axis in schema.axes},
+        provenance=manifest.provenance if provenance is None else provenance,
     )
     paths = {array.layout.path for array in checked_arrays(changed)}
     kept = {path: sums for path, sums in manifest.tails.items() if path in paths}
@@ -138,18 +145,21 @@ def groups_of(manifest: Manifest) -> list[str]:
     return [*GROUPS, *(f"_index/{run_name(run)}" for run in manifest.runs)]
 
 
-def documents_of(manifest: Manifest) -> dict[str, bytes]:
-    """Group or array below the store itself -> the text of its metadata, which only other clients
-    read."""
-    documents, infos = dict.fromkeys(groups_of(manifest), group_json()), infos_of(manifest)
+def metadata_of(manifest: Manifest) -> dict[str, bytes]:
+    """Path of every group and array inside the store -> the text of its `zarr.json`.
+
+    Only other clients read it.
+    """
+    texts = dict.fromkeys(groups_of(manifest), group_json())
+    infos = infos_of(manifest)
     for array in arrays_of(manifest):
         path = array.layout.path
-        documents[path] = array_json(array.layout, array.n_items, infos[path])
-    return documents
+        texts[path] = array_json(array.layout, array.n_items, infos[path])
+    return texts
 
 
 def infos_of(manifest: Manifest) -> dict[str, ArrayInfo]:
-    """Path of every array of a committed state -> what other Zarr clients are told of it."""
+    """Path of every array of a committed state -> its dimension names and attributes."""
     infos = array_infos(manifest.schema)
     for array in checked_arrays(manifest):
         infos[array.checksums.layout.path] = ArrayInfo()
@@ -160,11 +170,12 @@ def infos_of(manifest: Manifest) -> dict[str, ArrayInfo]:
 
 def files_of(manifest: Manifest) -> set[str]:
     """Every file of a committed state, relative to the store."""
-    found = {GROUP_FILE, *(f"{group}/{GROUP_FILE}" for group in groups_of(manifest))}
+    files = {GROUP_FILE, *(f"{group}/{GROUP_FILE}" for group in groups_of(manifest))}
     for array in arrays_of(manifest):
-        found.add(f"{array.layout.path}/{GROUP_FILE}")
-        found |= {array.layout.shard_path(i) for i in range(array.layout.n_shards(array.n_items))}
-    return found
+        layout = array.layout
+        files.add(f"{layout.path}/{GROUP_FILE}")
+        files.update(layout.shard_path(i) for i in range(layout.n_shards(array.n_items)))
+    return files
 
 
 def could_be_ours(path: str) -> bool:

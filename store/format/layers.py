@@ -1,11 +1,11 @@
-"""Which layers of a model: how they are numbered, and how one says which are meant. Pure.
+"""Layers of a model: how they are numbered, and the syntax that chooses some. Pure.
 
 Layers are numbered as the model numbers them, from 1 (the first block) to L; the embedding is no
 layer. A store that keeps some of them records their numbers (`layers` in its provenance), so layer
 16 is layer 16 everywhere: when traces are made, read, trained on and reported. A store without that
 record counts its layers from 1.
 
-One syntax says which are meant: numbers and ranges between commas, both ends of a range included.
+One syntax chooses layers: numbers and ranges between commas, both ends of a range included.
 
 ============  ====================================================
 ``8,16,24``   these three
@@ -18,7 +18,6 @@ One syntax says which are meant: numbers and ranges between commas, both ends of
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from store.errors import NotFoundError, SchemaError
@@ -35,7 +34,7 @@ __all__ = [
     "recorded_layers",
 ]
 
-LAYERS_AXIS = "layers"  # what columns call the item axis that counts layers
+LAYERS_AXIS = "layers"  # name of the item axis that counts layers
 FORM = "8,16,24 or 8-16 or -2"
 MAX_LAYER = 1_000_000
 
@@ -64,7 +63,7 @@ class LayerRange(NamedTuple):
 
 
 def attach_layers(argv: Sequence[str]) -> list[str]:
-    """Write `--layers -2:` as `--layers=-2:`, which argparse does not take for another flag."""
+    """Write `--layers -2:` as `--layers=-2:`, which argparse does not mistake for a flag."""
     attached: list[str] = []
     for argument in argv:
         if attached and attached[-1] == "--layers" and _MINUS.match(argument):
@@ -84,33 +83,34 @@ def _parse_range(piece: str, text: str) -> LayerRange:
         return LayerRange(int(piece), int(piece))
     dash = _DASH.fullmatch(piece)
     if dash:
-        return _in_order(LayerRange(int(dash[1]), int(dash[2])), text)
+        return _rising(LayerRange(int(dash[1]), int(dash[2])), text)
     colon = _COLON.fullmatch(piece)
     if colon:
         first, last, step = (int(part) if part else None for part in colon.groups())
         if step != 0:
-            return _in_order(LayerRange(first, last, step or 1), text)
+            return _rising(LayerRange(first, last, step or 1), text)
     raise SchemaError(f"layers: expected a form like {FORM}, found {text!r:.80}")
 
 
-def _in_order(found: LayerRange, text: str) -> LayerRange:
-    ends = (found.first, found.last)
-    if None not in ends and min(ends) >= 0 and found.first > found.last:
+def _rising(layers: LayerRange, text: str) -> LayerRange:
+    """The range, unless its ends are known to fall; raises SchemaError."""
+    first, last, _ = layers
+    if first is not None and last is not None and first > last >= 0:
         raise SchemaError(f"layers: expected a range that rises, found {text!r:.80}")
-    return found
+    return layers
 
 
 def choose_layers(text: str, numbers: Sequence[int], where: str) -> list[int]:
-    """Find the layers that a text means.
+    """Find the layers that a text chooses.
 
     Parameters
     ----------
     text
         See the module's docstring.
     numbers
-        The layers that there are, as the model numbers them, ascending.
+        The layers to choose from, as the model numbers them, ascending.
     where
-        What has these layers, for messages.
+        What has these layers; messages begin with it.
 
     Returns
     -------
@@ -133,14 +133,14 @@ def choose_layers(text: str, numbers: Sequence[int], where: str) -> list[int]:
 def _positions(wanted: LayerRange, numbers: Sequence[int], where: str) -> list[int]:
     first = _end_of_range(wanted.first, numbers, where, default=0)
     last = _end_of_range(wanted.last, numbers, where, default=-1)
-    found = [
+    positions = [
         position
         for position, number in enumerate(numbers)
         if first <= number <= last and (number - first) % wanted.step == 0
     ]
-    if not found:
+    if not positions:
         raise _no_layer(f"{first}" if first == last else f"{first} to {last}", numbers, where)
-    return found
+    return positions
 
 
 def _end_of_range(end: int | None, numbers: Sequence[int], where: str, default: int) -> int:
@@ -154,9 +154,9 @@ def _end_of_range(end: int | None, numbers: Sequence[int], where: str, default: 
     raise _no_layer(str(end), numbers, where)
 
 
-def _no_layer(found: str, numbers: Sequence[int], where: str) -> NotFoundError:
+def _no_layer(layer: str, numbers: Sequence[int], where: str) -> NotFoundError:
     known = f"layers {format_layers(numbers)}, as the model numbers them"
-    return NotFoundError(f"{where}: there is no layer {found}; it has {known}")
+    return NotFoundError(f"{where}: there is no layer {layer}; it has {known}")
 
 
 def format_layers(numbers: Sequence[int]) -> str:
@@ -173,7 +173,8 @@ def format_layers(numbers: Sequence[int]) -> str:
 def _format_run(run: Sequence[int]) -> str:
     if len(run) == 1:
         return str(run[0])
-    return f"{run[0]}{',' if len(run) == 2 else '-'}{run[-1]}"
+    separator = "," if len(run) == 2 else "-"
+    return f"{run[0]}{separator}{run[-1]}"
 
 
 def recorded_layers(provenance: Mapping[str, Any]) -> list[int] | None:
@@ -182,18 +183,18 @@ def recorded_layers(provenance: Mapping[str, Any]) -> list[int] | None:
     None where it records none, or something else than different rising numbers, or where the stores
     that it was merged from do not agree.
     """
-    recorded = [_numbers_in(record) for record in records_of(provenance)]
-    agree = all(one == recorded[0] for one in recorded)
-    return recorded[0] if agree else None
+    first, *others = map(_numbers_in, records_of(provenance))
+    agree = all(numbers == first for numbers in others)
+    return first if agree else None
 
 
 def _numbers_in(record: Mapping[str, Any]) -> list[int] | None:
-    """The numbers that one record has."""
+    """The layers of one record; None unless they are rising numbers."""
     layers = record.get("layers")
-    if not isinstance(layers, list) or not all(_is_number(layer) for layer in layers):
+    if not isinstance(layers, list) or not layers or not all(map(_is_number, layers)):
         return None
-    rising = all(one < other for one, other in pairwise(layers))
-    return list(layers) if layers and rising else None
+    is_rising = layers == sorted(set(layers))
+    return list(layers) if is_rising else None
 
 
 def _is_number(layer: object) -> bool:
@@ -201,7 +202,7 @@ def _is_number(layer: object) -> bool:
 
 
 def layer_numbers(provenance: Mapping[str, Any], n_layers: int) -> list[int]:
-    """Number the layers of a column: as its store records them if they are so many, else from 1."""
+    """The numbers of a column's `n_layers` layers: as recorded if so many are, else from 1."""
     recorded = recorded_layers(provenance)
     if recorded is not None and len(recorded) == n_layers:
         return recorded

@@ -1,9 +1,8 @@
-"""The truth about a store: one small record in the group's attributes, replaced whole at every
-commit.
+"""The manifest: one small record in the group's attributes, replaced whole at every commit.
 
 Readers take everything from here (schema, rows, items, id runs) and never from the arrays' own
 metadata, so a crash between two files of a commit cannot show half of it. The record carries its
-own CRC32C. All invariants are in one function, `_check`.
+own CRC32C. Its invariants are at the end of this file, `_check_counts` to `_check_sizes`.
 """
 
 import json
@@ -11,12 +10,15 @@ import os
 import uuid as uuid_module
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from crc32c import crc32c
 
 from store.errors import CorruptError, FormatError, NotFoundError, SchemaError, VersionError
 from store.format.array_info import column_paths
-from store.format.schema import TRACE_ID, Schema, offsets_layout
+from store.format.layout import offsets_layout
+from store.format.schema import TRACE_ID, Schema
+from store.format.values import is_integer
 
 __all__ = ["COLUMNS_KEY", "FORMAT_VERSION", "GROUP_FILE", "KEY", "Manifest", "read_manifest"]
 
@@ -66,7 +68,7 @@ class Manifest:
     provenance: dict = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # As it will be read: keys are texts, tuples are lists; and nobody else holds it.
+        # As it will be read: keys are texts, tuples are lists. And a copy, which no caller changes.
         object.__setattr__(self, "provenance", json.loads(json.dumps(self.provenance)))
 
     def n_items_of(self, name: str) -> int:
@@ -74,13 +76,12 @@ class Manifest:
         axis = self.schema.axis_of(name)
         return self.n_rows if axis is None else self.n_items.get(axis, 0)
 
-    def next(self, **changes: object) -> "Manifest":
-        """The record of the next generation."""
+    def next(self, **changes: Any) -> "Manifest":
+        """The manifest of the next generation, with other values of some fields."""
         return replace(self, generation=self.generation + 1, **changes)
 
     def to_attributes(self) -> dict:
-        """The group's attributes: the record with its checksum, and where columns are, for other
-        Zarr clients."""
+        """The group's attributes: the record with its checksum, and the columns' paths."""
         record = {
             "format_version": FORMAT_VERSION,
             "uuid": self.uuid,
@@ -102,86 +103,29 @@ class Manifest:
         record = attributes.get(KEY)
         if not isinstance(record, dict):
             raise FormatError(
-                f"{where}: expected a trace store, found a Zarr group without {KEY!r} in its attributes"
+                f"{where}: expected a trace store, found a Zarr group without {KEY!r} "
+                "in its attributes"
             )
         version = record.get("format_version")
         if isinstance(version, int) and version > FORMAT_VERSION:
             raise VersionError(
-                f"{where}: expected format version {FORMAT_VERSION} or older, found {version}; upgrade this package"
+                f"{where}: expected format version {FORMAT_VERSION} or older, found {version}; "
+                "upgrade this package"
             )
-        stated = record.get("crc32c")
         body = {key: value for key, value in record.items() if key != "crc32c"}
-        if stated != _checksum(body):
+        stated = record.get("crc32c")
+        checksum = _checksum(body)
+        if stated != checksum:
             raise CorruptError(
-                f"{where}: expected checksum {_checksum(body)}, found {stated!r:.40}; restore it from a copy"
+                f"{where}: expected checksum {checksum}, found {stated!r:.40}; "
+                "restore it from a copy"
             )
         try:
-            return _check(body)
+            return _parse(body)
         except (KeyError, TypeError, ValueError, SchemaError) as error:
             raise CorruptError(
                 f"{where}: expected a store's attributes, found a fault: {error}"
             ) from error
-
-
-def _check(record: dict) -> Manifest:
-    """The record as a Manifest, if it keeps every invariant."""
-    record = {"run_sums": {}, **record}  # the first stores had none
-    if record["format_version"] != FORMAT_VERSION:
-        raise ValueError(f"format_version {record['format_version']!r}")
-    for key, kind in (
-        ("uuid", str),
-        ("n_items", dict),
-        ("tails", dict),
-        ("run_sums", dict),
-        ("provenance", dict),
-    ):
-        if not isinstance(record[key], kind):
-            raise ValueError(f"{key}: expected a {kind.__name__}, found {record[key]!r:.40}")
-    schema = Schema.from_json(record["schema"], record["arrays"])
-    runs = tuple((first, stop) for first, stop in record["runs"])
-    counts = [
-        ("generation", record["generation"]),
-        ("n_rows", record["n_rows"]),
-        *record["n_items"].items(),
-    ]
-    for name, count in (
-        *counts,
-        *((f"runs[{i}]", row) for i, run in enumerate(runs) for row in run),
-    ):
-        if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count < MAX_ITEMS:
-            raise ValueError(f"{name}: expected a count, found {count!r:.40}")
-    if (record["n_rows"] or record["n_items"]) and set(record["n_items"]) != set(schema.axes):
-        raise ValueError(
-            f"n_items: expected the axes {schema.axes}, found {sorted(record['n_items'])}"
-        )
-    if not record["n_rows"] and any(record["n_items"].values()):
-        raise ValueError(f"n_items: expected none without rows, found {record['n_items']!r:.100}")
-    if record["n_items"].get(TRACE_ID, 0) < record["n_rows"]:
-        raise ValueError(f"n_items: expected ids of at least {record['n_rows']} bytes")
-    borders = [0, *(stop for _, stop in runs)]
-    if any(
-        run != (first, run[1]) or run[1] <= first for run, first in zip(runs, borders, strict=False)
-    ):
-        raise ValueError(f"runs: expected row ranges without gaps, found {runs!r:.100}")
-    if borders[-1] != record["n_rows"]:
-        raise ValueError(
-            f"runs: expected them to end at row {record['n_rows']}, found {borders[-1]}"
-        )
-    for key, sums in (*record["tails"].items(), ("run_sums", list(record["run_sums"].values()))):
-        if not isinstance(sums, list) or not all(
-            isinstance(n, int) and 0 <= n < 2**32 for n in sums
-        ):
-            raise ValueError(f"{key}: expected checksums, found {sums!r:.40}")
-    same = {
-        key: record[key]
-        for key in ("uuid", "generation", "n_rows", "n_items", "run_sums", "tails", "provenance")
-    }
-    manifest = Manifest(schema, runs=runs, **same)
-    for axis in schema.axes:
-        offsets_layout(axis).check_size(manifest.n_rows + 1)
-    for name in schema.stored:
-        schema.layout(name).check_size(manifest.n_items_of(name))
-    return manifest
 
 
 def _checksum(record: dict) -> str:
@@ -226,16 +170,105 @@ def read_manifest(root: str | Path) -> Manifest:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open without waiting for whoever may be at the other end of a pipe."""
+    """Open without waiting for the other end of a pipe."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _nothing_there(root: Path) -> str:
-    found = (
-        "no such path"
-        if not root.exists()
-        else "a file"
-        if root.is_file()
-        else f"no {GROUP_FILE} in it"
+    if not root.exists():
+        found = "no such path"
+    elif root.is_file():
+        found = "a file"
+    else:
+        found = f"no {GROUP_FILE} in it"
+    expected = f"a trace store (a directory with {GROUP_FILE})"
+    return f"{root}: expected {expected}, found {found}; check the path"
+
+
+def _parse(record: dict) -> Manifest:
+    """The record as a Manifest, if it keeps every invariant; raises ValueError and others."""
+    record = {"run_sums": {}, **record}  # the first stores had none
+    if record["format_version"] != FORMAT_VERSION:
+        raise ValueError(f"format_version {record['format_version']!r}")
+    for key, kind in _KINDS.items():
+        if not isinstance(record[key], kind):
+            raise ValueError(f"{key}: expected a {kind.__name__}, found {record[key]!r:.40}")
+    manifest = Manifest(
+        schema=Schema.from_json(record["schema"], record["arrays"]),
+        uuid=record["uuid"],
+        generation=record["generation"],
+        n_rows=record["n_rows"],
+        n_items=record["n_items"],
+        runs=tuple((first, stop) for first, stop in record["runs"]),
+        run_sums=record["run_sums"],
+        tails=record["tails"],
+        provenance=record["provenance"],
     )
-    return f"{root}: expected a trace store (a directory with {GROUP_FILE}), found {found}; check the path"
+    _check_counts(manifest)
+    _check_items(manifest)
+    _check_runs(manifest)
+    _check_checksums(manifest)
+    _check_sizes(manifest)
+    return manifest
+
+
+_KINDS = {"uuid": str, "n_items": dict, "tails": dict, "run_sums": dict, "provenance": dict}
+
+
+def _check_counts(manifest: Manifest) -> None:
+    """Generation, rows, items and the rows of runs are whole numbers below `MAX_ITEMS`."""
+    counts = [("generation", manifest.generation), ("n_rows", manifest.n_rows)]
+    counts += manifest.n_items.items()
+    for i, (first, stop) in enumerate(manifest.runs):
+        counts += [(f"runs[{i}]", first), (f"runs[{i}]", stop)]
+    for name, count in counts:
+        if not is_integer(count) or not 0 <= count < MAX_ITEMS:
+            raise ValueError(f"{name}: expected a count, found {count!r:.40}")
+
+
+def _check_items(manifest: Manifest) -> None:
+    """Every axis has its items, none without rows; and an id has a byte at least."""
+    n_rows = manifest.n_rows
+    n_items = manifest.n_items
+    axes = manifest.schema.axes
+    if (n_rows or n_items) and set(n_items) != set(axes):
+        raise ValueError(f"n_items: expected the axes {axes}, found {sorted(n_items)}")
+    if not n_rows and any(n_items.values()):
+        raise ValueError(f"n_items: expected none without rows, found {n_items!r:.100}")
+    if n_items.get(TRACE_ID, 0) < n_rows:
+        raise ValueError(f"n_items: expected ids of at least {n_rows} bytes")
+
+
+def _check_runs(manifest: Manifest) -> None:
+    """The runs of the id table cover all rows, one after the other."""
+    end = 0
+    for first, stop in manifest.runs:
+        if first != end or stop <= first:
+            raise ValueError(
+                f"runs: expected row ranges without gaps, found {manifest.runs!r:.100}"
+            )
+        end = stop
+    if end != manifest.n_rows:
+        raise ValueError(f"runs: expected them to end at row {manifest.n_rows}, found {end}")
+
+
+def _check_checksums(manifest: Manifest) -> None:
+    """Checksums are lists of unsigned 32-bit numbers."""
+    for path, sums in manifest.tails.items():
+        if not isinstance(sums, list) or not _are_checksums(sums):
+            raise ValueError(f"{path}: expected checksums, found {sums!r:.40}")
+    run_sums = list(manifest.run_sums.values())
+    if not _are_checksums(run_sums):
+        raise ValueError(f"run_sums: expected checksums, found {run_sums!r:.40}")
+
+
+def _are_checksums(values: list) -> bool:
+    return all(is_integer(value) and 0 <= value < 2**32 for value in values)
+
+
+def _check_sizes(manifest: Manifest) -> None:
+    """No array has more shards than could be looked for."""
+    for axis in manifest.schema.axes:
+        offsets_layout(axis).check_size(manifest.n_rows + 1)
+    for name in manifest.schema.stored:
+        manifest.schema.layout(name).check_size(manifest.n_items_of(name))

@@ -1,9 +1,8 @@
-"""Are traces of two stores comparable? What their provenance says of the model, its layers and the
-prompts. Pure.
+"""Are traces of two stores comparable? Their provenance names model, layers and prompts. Pure.
 
 Traces of other weights, other layers or other prompts are other data: a detector that was trained
-on the ones says nothing about the others, though the shapes may fit. Only what both sides record is
-compared.
+on the ones says nothing about the others, though the shapes may fit. Only keys that both stores
+record are compared.
 """
 
 import re
@@ -25,13 +24,13 @@ ORIGIN_KEYS = (
     "prompt_template",
     CHAT,
 )
-_DAY = re.compile(
-    r"\d+|(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mon|tue|wed|thu|fri|sat|sun)[a-z]*", re.I
-)
+_MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
+_WEEKDAYS = "mon|tue|wed|thu|fri|sat|sun"
+_DAY = re.compile(rf"\d+|({_MONTHS}|{_WEEKDAYS})[a-z]*", re.IGNORECASE)
 
 
 class Difference(NamedTuple):
-    """What two origins do not agree on."""
+    """A key on which two origins differ, and both values."""
 
     key: str
     expected: Any
@@ -39,42 +38,39 @@ class Difference(NamedTuple):
 
 
 def origins_of(provenance: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What a store records of where its traces come from: an entry for each origin, through all
-    merges, each once.
+    """The distinct origins of a store's traces, through all merges.
 
     Returns
     -------
     list of dict
-        Those of `ORIGIN_KEYS` that are recorded; of a store that records none one empty entry.
+        Of each origin those of `ORIGIN_KEYS` that are recorded; of a store that records none one
+        empty entry.
     """
-    found: list[dict[str, Any]] = []
+    origins: list[dict[str, Any]] = []
     for record in records_of(provenance):
         origin = {key: record[key] for key in ORIGIN_KEYS if key in record}
         if "prompt_template" in record:
-            chat = record.get("chat_prompt")
-            # which may name the day
-            origin[CHAT] = _DAY.sub("", chat) if isinstance(chat, str) else None
-        if origin not in found:
-            found.append(origin)
-    return found
+            prompt = record.get("chat_prompt")  # it may name the day
+            origin[CHAT] = _DAY.sub("", prompt) if isinstance(prompt, str) else None
+        if origin not in origins:
+            origins.append(origin)
+    return origins
 
 
 def records_of(provenance: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The provenance of a store, or of each store that it was merged from, through all merges."""
-    parts = provenance.get("stores")
-    is_merged = provenance.get("source") == "merge" and isinstance(parts, list) and bool(parts)
-    if not is_merged or not all(isinstance(part, dict) for part in parts):
+    parts = provenance.get("stores") if provenance.get("source") == "merge" else None
+    if isinstance(parts, list) and parts and all(isinstance(part, dict) for part in parts):
+        for part in parts:
+            yield from records_of(part)
+    else:
         yield provenance
-        return
-    for part in parts:
-        yield from records_of(part)
 
 
 def find_difference(
     known: Iterable[Mapping[str, Any]], origin: Mapping[str, Any], without: Iterable[str] = ()
 ) -> Difference | None:
-    """The first thing in which an origin differs from the known one that is most like it; None if
-    one agrees.
+    """The first difference between an origin and the known one that is most like it.
 
     Parameters
     ----------
@@ -84,16 +80,23 @@ def find_difference(
         Another entry.
     without
         Keys that may differ.
+
+    Returns
+    -------
+    Difference or None
+        None if one agrees, or none is known.
     """
-    differences = [_differences(one, origin, set(without)) for one in known]
-    closest = min(differences, key=len, default=[])
+    ignored = set(without)
+    closest = min((_differences(other, origin, ignored) for other in known), key=len, default=[])
     return closest[0] if closest else None
 
 
 def _differences(
-    expected: Mapping[str, Any], found: Mapping[str, Any], without: set[str]
+    expected: Mapping[str, Any], found: Mapping[str, Any], ignored: set[str]
 ) -> list[Difference]:
-    both = [key for key in ORIGIN_KEYS if key in expected and key in found and key not in without]
-    return [
-        Difference(key, expected[key], found[key]) for key in both if expected[key] != found[key]
-    ]
+    differences = []
+    for key in ORIGIN_KEYS:
+        is_compared = key in expected and key in found and key not in ignored
+        if is_compared and expected[key] != found[key]:
+            differences.append(Difference(key, expected[key], found[key]))
+    return differences

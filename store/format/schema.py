@@ -5,47 +5,52 @@ A store is a directory that is a Zarr v3 group; any Zarr v3 client reads every a
     traces.zarr/
       zarr.json                 the group; attributes["trace_store"] is the truth (`manifest.py`)
       <column>/                 one array a column; trace_id is the column every store has
-      <column>@<n>/             in its place, where generation n replaced a column (`arrays` in the truth says so)
+      <column>@<n>/             or here, where generation n replaced a column (`arrays` says so)
       _offsets/<axis>/          int64 (n_rows + 1,): row r owns items offsets[r] : offsets[r + 1]
-      _checksums/<array>/       uint32 (n_chunks, n_planes): CRC32C of every chunk of a column or of offsets
+      _checksums/<array>/       uint32 (n_chunks, n_planes): CRC32C of every chunk of a column or of
+                                offsets
       _index/<first>-<stop>/    the ids of rows first:stop, as two arrays: `hash` (sorted) and `row`
       _tmp/                     what a writer has not yet committed; readers never look there
 
-**Row** = one trace, **column** = one named array over the rows. A *fixed* column has one item a row:
-`(n_rows, *item_shape)`. A *ragged* column has any number: `(n_items, *item_shape)`; it names its
-**axis**, and all columns of one axis share its offsets. A string column is ragged uint8 (UTF-8) on an
-axis of its own, named like the column. bfloat16 is stored as uint16. All bytes are little-endian.
+**Row** = one trace, **column** = one named array over the rows. A *fixed* column has one item a
+row: `(n_rows, *item_shape)`. A *ragged* column has any number: `(n_items, *item_shape)`; it names
+its **axis**, and all columns of one axis share its offsets. A string column is ragged uint8 (UTF-8)
+on an axis of its own, named like the column. bfloat16 is stored as uint16. All bytes are
+little-endian.
 
-**Shard** = one file `c/<shard>/0/…` of at most `shard_items` items, immutable once committed: a tail
-shard that grows is a new file renamed into its place. **Chunk** = the smallest unit with a checksum:
-`chunk_items` items, the last one of an array padded with zeros. A shard is Zarr's `sharding_indexed`
-codec: chunks, then per chunk (offset, size) as uint64 and the CRC32C of that table.
+**Shard** = one file `c/<shard>/0/…` of at most `shard_items` items, immutable once committed: a
+tail shard that grows is a new file renamed into its place. **Chunk** = the smallest unit with a
+checksum: `chunk_items` items, the last one of an array padded with zeros. A shard is Zarr's
+`sharding_indexed` codec: chunks, then per chunk (offset, size) as uint64 and the CRC32C of that
+table.
 
 **Plane**: `split` names item axes that the chunk grid cuts into single indices, so that reading one
-layer of 32 touches 1/32 of the bytes. Inside a raw shard the chunks of one plane are contiguous and in
-order, and plane follows plane (C order over the split axes). A column without `split` is one plane.
-So a row of a raw column is one strided view of the mapped file.
+layer of 32 touches 1/32 of the bytes. Inside a raw shard the chunks of one plane are contiguous and
+in order, and plane follows plane (C order over the split axes). A column without `split` is one
+plane. So a row of a raw column is one strided view of the mapped file.
 
-**Codecs**: a raw column's chunks are bare. The chunks of a column with a `codec` are compressed one by one and
-end in their CRC32C (Zarr's `crc32c` codec); they lie in the shard in the order they were written, item chunk
-by item chunk, plane by plane.
+**Codecs**: a raw column's chunks are bare. The chunks of a column with a `codec` are compressed one
+by one and end in their CRC32C (Zarr's `crc32c` codec); they lie in the shard in the order they were
+written, item chunk by item chunk, plane by plane.
 
-**Checksums** of all chunks, as they lie on the disk, are in `_checksums/` (those of a padded last chunk in the
-manifest, and decoded, for it is compressed again when the array grows): four bytes behind every raw chunk would
-break contiguity and alignment, and what a compressed chunk carries itself does not tell it from another chunk in
-its place. The manifest also holds the CRC32C of every
+**Checksums** of all chunks, as they lie on the disk, are in `_checksums/` (those of a padded last
+chunk in the manifest, and decoded, for it is compressed again when the array grows): four bytes
+after every raw chunk would break contiguity and alignment, and what a compressed chunk carries
+itself does not tell it from another chunk in its place. The manifest also holds the CRC32C of every
 run of the id table, and its own; with the tables of the shards that is every byte that readers use.
 
 **Ids** are hashed with BLAKE2b to 64 bits; equal hashes are told apart by comparing the id itself.
 
-**Other clients** find every column's array in the group's attributes: `columns` maps its name to the array's path,
-`label` to `label@4` after it was replaced. An array's own attributes are `column`, its column; `dtype`, the column's
-dtype where that is not the stored one (`utf8`, `bfloat16`); `offsets`, the path of its offsets if it is ragged.
-Dimensions are called `rows`; `<axis>_items`; `<column>_bytes` of a text; item axes by their names where all columns
-that have one agree in its size, else `<column>_<axis>`, and `<column>_axis<i>` without a name. Underscores follow a
-name that a column or another dimension has: no dimension is called like an array, and a name has one size in all
-arrays of the group, as xarray demands. `array_info.py` computes all of it from the columns. The first stores had other
-dimension names and no such attributes; they are whole, and the next writer brings them up to date.
+**Other clients** find every column's array in the group's attributes: `columns` maps its name to
+the array's path, `label` to `label@4` after it was replaced. An array's own attributes are
+`column`, its column; `dtype`, the column's dtype where that is not the stored one (`utf8`,
+`bfloat16`); `offsets`, the path of its offsets if it is ragged. Dimensions are called `rows`;
+`<axis>_items`; `<column>_bytes` of a text; item axes by their names where all columns that have one
+agree in its size, else `<column>_<axis>`, and `<column>_axis<i>` without a name. Underscores follow
+a name that a column or another dimension has: no dimension is called like an array, and a name has
+one size in all arrays of the group, as xarray demands. `array_info.py` computes all of it from the
+columns. The first stores had other dimension names and no such attributes; they are whole, and the
+next writer brings them up to date.
 """
 
 import math
@@ -58,18 +63,15 @@ import numpy as np
 
 from store.errors import NotFoundError, SchemaError, closest
 from store.format.codecs import parse_codec
+from store.format.layout import CHUNK_BYTES, SHARD_BYTES, ArrayLayout
 
-__all__ = ["TRACE_ID", "ArrayLayout", "Column", "Schema"]
+__all__ = ["TRACE_ID", "Column", "Schema"]
 
 TRACE_ID = "trace_id"
-CHUNK_BYTES = 64 * 1024  # a checksum's grain: small enough to check one row, 16 bytes of index each
-CODED_CHUNK_BYTES = 256 * 1024  # a decoder's grain
-SHARD_BYTES = 128 * 1024 * 1024  # 4,000 files for 500 GB; the most that an append writes again
+COMPRESSED_CHUNK_BYTES = 256 * 1024  # a decoder's grain
 MAX_COLUMNS = 1024
 MAX_ITEM_BYTES = 2**31  # and of a compressed chunk, which is decoded whole
 MAX_ITEM_AXES = 32  # NumPy has 64, and views need some for themselves
-# of an array: 16 TiB in shards of the usual size; a bound on what has to be looked for
-MAX_SHARDS = 2**17
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 DTYPES = ("bool", *_INTEGERS, "float16", "float32", "float64", "bfloat16", "utf8")
@@ -105,29 +107,29 @@ class Column:
     axis_names: tuple[str, ...] = ()
     split: tuple[str, ...] = ()
     codec: str | None = None
-    chunk_items: int | None = None
-    shard_items: int | None = None
+    # None only as an argument: `__post_init__` chooses
+    chunk_items: int = None  # type: ignore[assignment]
+    shard_items: int = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         for name in ("item_shape", "axis_names", "split"):
             value = getattr(self, name)
-            object.__setattr__(
-                self, name, (value,) if isinstance(value, str | int) else tuple(value)
-            )
+            values = (value,) if isinstance(value, str | int) else tuple(value)
+            object.__setattr__(self, name, values)
         _check_column(self)
-        chunk_bytes = CODED_CHUNK_BYTES if self.codec else CHUNK_BYTES
+        chunk_bytes = COMPRESSED_CHUNK_BYTES if self.codec else CHUNK_BYTES
         chunk_items = self.chunk_items or max(1, chunk_bytes // self.plane_item_bytes)
         n_chunks = max(1, SHARD_BYTES // (chunk_items * self.item_bytes))
-        object.__setattr__(self, "chunk_items", chunk_items)
-        object.__setattr__(self, "shard_items", self.shard_items or chunk_items * n_chunks)
+        shard_items = self.shard_items or chunk_items * n_chunks
         if self.codec and chunk_items * self.plane_item_bytes > MAX_ITEM_BYTES:
+            expected = f"compressed chunks of at most {MAX_ITEM_BYTES} bytes"
+            raise SchemaError(f"chunk_items: expected {expected}, found more")
+        if shard_items % chunk_items:
             raise SchemaError(
-                f"chunk_items: expected compressed chunks of at most {MAX_ITEM_BYTES} bytes, found more"
+                f"shard_items: expected a multiple of {chunk_items=}, found {shard_items}"
             )
-        if self.shard_items % chunk_items:
-            raise SchemaError(
-                f"shard_items: expected a multiple of {chunk_items=}, found {self.shard_items}"
-            )
+        object.__setattr__(self, "chunk_items", chunk_items)
+        object.__setattr__(self, "shard_items", shard_items)
 
     @property
     def is_text(self) -> bool:
@@ -158,18 +160,16 @@ class Column:
         return self.item_bytes // math.prod(self.item_shape[i] for i in self.split_axes)
 
     def to_json(self) -> dict:
-        return {
-            key: list(value) if isinstance(value, tuple) else value
-            for key, value in asdict(self).items()
-        }
+        values = asdict(self)
+        return {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
 
     @classmethod
     def from_json(cls, data: object) -> "Column":
         """The column that `to_json` gave; raises SchemaError for anything else."""
-        known = {field.name for field in fields(cls)}
-        if not isinstance(data, dict) or set(data) != known:
+        keys = {field.name for field in fields(cls)}
+        if not isinstance(data, dict) or set(data) != keys:
             raise SchemaError(
-                f"a column's description: expected the keys {sorted(known)}, found {data!r:.200}"
+                f"a column's description: expected the keys {sorted(keys)}, found {data!r:.200}"
             )
         return cls(**data)
 
@@ -178,36 +178,10 @@ def _check_column(column: Column) -> None:
     """All invariants of one column."""
     if column.dtype not in DTYPES:
         raise SchemaError(f"dtype: expected one of {', '.join(DTYPES)}, found {column.dtype!r}")
-    if len(column.item_shape) > MAX_ITEM_AXES:
-        raise SchemaError(
-            f"item_shape: expected at most {MAX_ITEM_AXES} axes, found {len(column.item_shape)}"
-        )
-    if not all(_is_count(n) for n in column.item_shape):
-        raise SchemaError(
-            f"item_shape: expected positive integers, found {column.item_shape!r:.200}"
-        )
-    if column.item_bytes > MAX_ITEM_BYTES:
-        raise SchemaError(
-            f"item_shape: expected an item of at most {MAX_ITEM_BYTES} bytes, found {column.item_bytes}"
-        )
-    if column.is_text and (column.item_shape or column.axis is not None):
-        raise SchemaError("a utf8 column is one string a row: leave item_shape and axis out")
+    _check_item(column)
+    _check_axes(column)
     if column.codec is not None:
         parse_codec(column.codec)
-    if column.axis is not None:
-        check_name(column.axis, "axis")
-    if column.axis_names and len(column.axis_names) != len(column.item_shape):
-        raise SchemaError(
-            f"axis_names: expected {len(column.item_shape)} names, found {column.axis_names!r:.200}"
-        )
-    for name in column.axis_names:
-        check_name(name, "axis_names")
-    if len(set(column.axis_names)) != len(column.axis_names):
-        raise SchemaError(f"axis_names: expected different names, found {list(column.axis_names)}")
-    if not set(column.split) <= set(column.axis_names):
-        raise SchemaError(
-            f"split: expected some of {column.axis_names}, found {column.split!r:.200}"
-        )
     for name in ("chunk_items", "shard_items"):
         value = getattr(column, name)
         if value is not None and not _is_count(value):
@@ -216,16 +190,45 @@ def _check_column(column: Column) -> None:
             )
 
 
+def _check_item(column: Column) -> None:
+    """The shape of an item is sound, and its bytes are few enough."""
+    shape = column.item_shape
+    if len(shape) > MAX_ITEM_AXES:
+        raise SchemaError(f"item_shape: expected at most {MAX_ITEM_AXES} axes, found {len(shape)}")
+    if not all(_is_count(size) for size in shape):
+        raise SchemaError(f"item_shape: expected positive integers, found {shape!r:.200}")
+    if column.item_bytes > MAX_ITEM_BYTES:
+        expected = f"an item of at most {MAX_ITEM_BYTES} bytes"
+        raise SchemaError(f"item_shape: expected {expected}, found {column.item_bytes}")
+    if column.is_text and (shape or column.axis is not None):
+        raise SchemaError("a utf8 column is one string a row: leave item_shape and axis out")
+
+
+def _check_axes(column: Column) -> None:
+    """Names of axes are names, each item axis has one or none has, and `split` names some."""
+    names = column.axis_names
+    n_axes = len(column.item_shape)
+    if column.axis is not None:
+        check_name(column.axis, "axis")
+    if names and len(names) != n_axes:
+        raise SchemaError(f"axis_names: expected {n_axes} names, found {names!r:.200}")
+    for name in names:
+        check_name(name, "axis_names")
+    if len(set(names)) != len(names):
+        raise SchemaError(f"axis_names: expected different names, found {list(names)}")
+    if not set(column.split) <= set(names):
+        raise SchemaError(f"split: expected some of {names}, found {column.split!r:.200}")
+
+
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**40
 
 
 def check_name(name: object, what: str) -> None:
-    """Names become directories: refuse whatever could leave the store or hide in it."""
+    """Names become directories: refuse those that could leave the store or hide in it."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise SchemaError(
-            f"{what}: expected a letter, then at most 63 letters, digits or '_', found {name!r:.200}"
-        )
+        expected = "a letter, then at most 63 letters, digits or '_'"
+        raise SchemaError(f"{what}: expected {expected}, found {name!r:.200}")
 
 
 class Schema:
@@ -255,18 +258,18 @@ class Schema:
         for name, array in self.arrays.items():
             version = array.removeprefix(name) if isinstance(array, str) else ""
             if name not in self.columns or not _VERSION.fullmatch(version):
-                raise SchemaError(
-                    f"arrays: expected a column's name, '@' and a number, found {name!r}: {array!r:.200}"
-                )
+                expected = "a column's name, '@' and a number"
+                raise SchemaError(f"arrays: expected {expected}, found {name!r}: {array!r:.200}")
         if TRACE_ID in self.columns:
             raise SchemaError(
                 f"column {TRACE_ID!r}: every store has it; leave it out of the schema"
             )
-        shared = {c.axis for c in self.columns.values()} & {TRACE_ID, *self.text_columns}
-        if shared:
-            raise SchemaError(
-                f"axis {sorted(shared)[0]!r}: a utf8 column of that name owns it; choose another name"
-            )
+        owned = {TRACE_ID, *self.text_columns}
+        for axis in sorted(column.axis for column in self.columns.values() if column.axis):
+            if axis in owned:
+                raise SchemaError(
+                    f"axis {axis!r}: a utf8 column of that name owns it; choose another name"
+                )
 
     @cached_property
     def text_columns(self) -> list[str]:
@@ -280,7 +283,8 @@ class Schema:
     @cached_property
     def axes(self) -> list[str]:
         """Every ragged axis, each once."""
-        return list(dict.fromkeys(axis for name in self.stored if (axis := self.axis_of(name))))
+        axes = dict.fromkeys(self.axis_of(name) for name in self.stored)
+        return [axis for axis in axes if axis is not None]
 
     def axis_of(self, name: str) -> str | None:
         """The ragged axis of a column; None for a fixed one."""
@@ -291,13 +295,14 @@ class Schema:
         """The column called `name`; raises NotFoundError that names the closest ones."""
         columns = self.stored
         if name not in columns:
+            like = closest(str(name), columns)
             raise NotFoundError(
-                f"{where}: expected a column, found {name!r:.200}{closest(str(name), columns)}; "
+                f"{where}: expected a column, found {name!r:.200}{like}; "
                 f"the columns are {', '.join(columns)}"
             )
         return columns[name]
 
-    def layout(self, name: str) -> "ArrayLayout":
+    def layout(self, name: str) -> ArrayLayout:
         """How the bytes of a column lie on disk."""
         column = self.stored[name]
         return ArrayLayout(
@@ -315,150 +320,18 @@ class Schema:
 
     @classmethod
     def from_json(cls, data: object, arrays: object = None) -> "Schema":
-        for name, value in (("schema", data), ("arrays", arrays or {})):
-            if not isinstance(value, dict):
-                raise SchemaError(f"{name}: expected an object, found {value!r:.200}")
+        """The schema that `to_json` gave, with its `arrays`; raises SchemaError."""
+        arrays = arrays or {}
+        if not isinstance(data, dict):
+            raise SchemaError(f"schema: expected an object, found {data!r:.200}")
+        if not isinstance(arrays, dict):
+            raise SchemaError(f"arrays: expected an object, found {arrays!r:.200}")
         return cls({name: Column.from_json(column) for name, column in data.items()}, arrays)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schema) and self.columns == other.columns
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]  # how Python marks what has no hash
 
     def __repr__(self) -> str:
         return f"Schema({self.columns!r})"
-
-
-@dataclass(frozen=True)
-class ArrayLayout:
-    """The bytes of one array: which shard, plane and chunk an item lies in. Pure arithmetic.
-
-    Parameters
-    ----------
-    path
-        Path of the array inside the store.
-    dtype, item_shape
-        Of one item, as stored.
-    split_axes
-        Item axes stored plane by plane.
-    chunk_items, shard_items
-        Items a chunk and a shard.
-    codec
-        Compression, or None for a raw array.
-    """
-
-    path: str
-    dtype: np.dtype
-    item_shape: tuple[int, ...]
-    split_axes: tuple[int, ...]
-    chunk_items: int
-    shard_items: int
-    codec: str | None = None
-
-    @cached_property
-    def plane_grid(self) -> tuple[int, ...]:
-        """Planes along each split axis; its product is the number of planes."""
-        return tuple(self.item_shape[i] for i in self.split_axes)
-
-    @cached_property
-    def plane_item_shape(self) -> tuple[int, ...]:
-        return tuple(n for i, n in enumerate(self.item_shape) if i not in self.split_axes)
-
-    @cached_property
-    def n_planes(self) -> int:
-        return math.prod(self.plane_grid)
-
-    @cached_property
-    def item_bytes(self) -> int:
-        return self.dtype.itemsize * math.prod(self.item_shape)
-
-    @cached_property
-    def plane_item_bytes(self) -> int:
-        return self.item_bytes // self.n_planes
-
-    @cached_property
-    def chunk_bytes(self) -> int:
-        return self.chunk_items * self.plane_item_bytes
-
-    @cached_property
-    def shard_chunks(self) -> int:
-        """Chunks a full shard holds in each plane."""
-        return self.shard_items // self.chunk_items
-
-    @cached_property
-    def zarr_chunk_shape(self) -> tuple[int, ...]:
-        cell = tuple(1 if i in self.split_axes else n for i, n in enumerate(self.item_shape))
-        return (self.chunk_items, *cell)
-
-    @cached_property
-    def zarr_shard_shape(self) -> tuple[int, ...]:
-        return (self.shard_items, *self.item_shape)
-
-    def n_shards(self, n_items: int) -> int:
-        return -(-n_items // self.shard_items)
-
-    def check_size(self, n_items: int) -> None:
-        """Raise SchemaError if so many items are too many shards."""
-        if self.n_shards(n_items) > MAX_SHARDS:
-            found = f"{n_items} items, {self.shard_items} a shard"
-            raise SchemaError(
-                f"array {self.path!r}: expected at most {MAX_SHARDS} shards, found {found}; choose larger ones"
-            )
-
-    def items_in_shard(self, shard: int, n_items: int) -> int:
-        """Items of an array of `n_items` that lie in one of its shards."""
-        return min(self.shard_items, n_items - shard * self.shard_items)
-
-    def n_chunks(self, n_items: int) -> int:
-        """Chunks along the items, the padded last one included, in each plane."""
-        return -(-n_items // self.chunk_items)
-
-    def shard_path(self, shard: int) -> str:
-        """Path of a shard's file inside the store (Zarr's default chunk keys)."""
-        return "/".join((self.path, "c", str(shard), *("0" for _ in self.item_shape)))
-
-    def planes_as_items(self, planes: np.ndarray) -> np.ndarray:
-        """View `(*plane_grid, n, *plane_item_shape)` as `(n, *item_shape)` without a copy."""
-        n_split = len(self.split_axes)
-        rest = iter(range(n_split + 1, planes.ndim))
-        cut = iter(range(n_split))
-        axes = [
-            next(cut) if i in self.split_axes else next(rest) for i in range(len(self.item_shape))
-        ]
-        return planes.transpose(n_split, *axes)
-
-
-def offsets_layout(axis: str) -> ArrayLayout:
-    """The offsets of a ragged axis: int64 `(n_rows + 1,)`."""
-    return _plain_layout(f"_offsets/{axis}", "<i8", ())
-
-
-def checksums_layout(checked: ArrayLayout) -> ArrayLayout:
-    """The checksums of a raw array: uint32 `(n_chunks, n_planes)`."""
-    return _plain_layout(
-        f"_checksums/{checked.path.removeprefix('_').replace('/', '.')}", "<u4", (checked.n_planes,)
-    )
-
-
-def index_layouts(run: str, n_rows: int) -> tuple[ArrayLayout, ArrayLayout]:
-    """The two arrays of one run of the id table; each is a single shard, so that it is one map."""
-    chunk_items = CHUNK_BYTES // 8
-    shard_items = max(1, -(-n_rows // chunk_items)) * chunk_items
-    return tuple(
-        ArrayLayout(f"_index/{run}/{name}", np.dtype(dtype), (), (), chunk_items, shard_items)
-        for name, dtype in (("hash", "<u8"), ("row", "<i8"))
-    )
-
-
-def _plain_layout(path: str, dtype: str, item_shape: tuple[int, ...]) -> ArrayLayout:
-    item_bytes = np.dtype(dtype).itemsize * math.prod(item_shape)
-    # small arrays: 4 KiB, the padding of a tail
-    chunk_items = max(1, CHUNK_BYTES // 16 // item_bytes)
-    return ArrayLayout(
-        path,
-        np.dtype(dtype),
-        item_shape,
-        (),
-        chunk_items,
-        chunk_items * (SHARD_BYTES // CHUNK_BYTES),
-    )

@@ -1,10 +1,9 @@
-"""The table behind the chunks of a shard: where each of them lies (Zarr's `sharding_indexed`
-codec). Pure."""
+"""The table at the end of a shard: where its chunks lie (Zarr's `sharding_indexed` codec). Pure."""
 
 import numpy as np
 from crc32c import crc32c
 
-from store.format.schema import ArrayLayout
+from store.format.layout import ArrayLayout
 
 __all__ = ["ABSENT", "CRC_BYTES", "ENTRY", "encode_table", "raw_entries", "table_bytes"]
 
@@ -14,14 +13,21 @@ CRC_BYTES = 4
 
 
 def table_bytes(layout: ArrayLayout) -> int:
-    """Size of the table behind the chunks: (offset, size) of every chunk of a full shard, and a
-    CRC32C."""
-    return layout.shard_chunks * layout.n_planes * 2 * ENTRY.itemsize + CRC_BYTES
+    """Size of the table: (offset, size) of every chunk of a full shard, and a CRC32C."""
+    n_chunks = layout.shard_chunks * layout.n_planes
+    return n_chunks * 2 * ENTRY.itemsize + CRC_BYTES
 
 
 def encode_table(layout: ArrayLayout, entries: np.ndarray) -> bytes:
-    """The table of a shard whose first chunks have these (offset, size): uint64 `(n_chunks,
-    n_planes, 2)`."""
+    """The table of a shard.
+
+    Parameters
+    ----------
+    layout
+        The shard's array.
+    entries
+        (offset, size) of its first chunks: uint64 `(n_chunks, n_planes, 2)`.
+    """
     table = np.full((layout.shard_chunks, layout.n_planes, 2), ABSENT, ENTRY)
     table[: len(entries)] = entries
     data = table.tobytes()
@@ -30,10 +36,9 @@ def encode_table(layout: ArrayLayout, entries: np.ndarray) -> bytes:
 
 def raw_entries(layout: ArrayLayout, n_chunks: int, plane_stride: int) -> np.ndarray:
     """(offset, size) of the chunks of a raw shard with planes `plane_stride` bytes apart."""
+    chunk_offsets = np.arange(n_chunks) * layout.chunk_bytes
+    plane_offsets = np.arange(layout.n_planes) * plane_stride
     entries = np.empty((n_chunks, layout.n_planes, 2), ENTRY)
-    entries[:, :, 0] = (
-        np.arange(n_chunks)[:, None] * layout.chunk_bytes
-        + np.arange(layout.n_planes) * plane_stride
-    )
+    entries[:, :, 0] = chunk_offsets[:, None] + plane_offsets
     entries[:, :, 1] = layout.chunk_bytes
     return entries

@@ -1,11 +1,12 @@
 """Python values -> items as stored, and back. Pure.
 
 What does not fit is a SchemaError: nothing is truncated or wrapped, and no array or tensor is ever
-rounded. Only Python's own floats, which have a precision nobody chose, are rounded to a floating
-column's.
+rounded. Only Python's own floats, whose precision was not chosen, are rounded to that of a floating
+column.
 """
 
 from itertools import pairwise
+from typing import TypeGuard
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from store.format.schema import Column
 __all__ = ["decode_texts", "encode_text", "encode_value", "is_integer"]
 
 
-def is_integer(value: object) -> bool:
+def is_integer(value: object) -> TypeGuard[int]:
     """Whether it is a whole number, Python's or NumPy's, and no truth value."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
@@ -31,11 +32,10 @@ def encode_text(text: object, where: str) -> np.ndarray:
 
 
 def decode_texts(values: np.ndarray, offsets: np.ndarray, where: str) -> list[str]:
-    """The strings packed in `values` uint8, at the borders `offsets` `(n + 1,)`; raises
-    CorruptError."""
-    data, borders = values.tobytes(), offsets.tolist()
+    """The strings packed in `values` uint8, cut at `offsets` `(n + 1,)`; raises CorruptError."""
+    data = values.tobytes()
     try:
-        return [data[a:b].decode() for a, b in pairwise(borders)]
+        return [data[start:stop].decode() for start, stop in pairwise(offsets.tolist())]
     except UnicodeDecodeError as error:
         raise CorruptError(
             f"{where}: expected UTF-8, found {error}; restore it from a copy"
@@ -61,11 +61,12 @@ def encode_value(value: object, column: Column, where: str) -> np.ndarray:
     if column.axis is None:
         array = array[None]
     if array.shape[1:] != column.item_shape or array.ndim != 1 + len(column.item_shape):
-        expected = ("n", *column.item_shape) if column.axis else column.item_shape
-        found = array.shape if column.axis else array.shape[1:]
-        raise SchemaError(
-            f"{where}: expected shape ({', '.join(map(str, expected))}), found {found}"
-        )
+        sizes = list(map(str, column.item_shape))
+        found = array.shape[1:]
+        if column.axis:
+            sizes.insert(0, "n")
+            found = array.shape
+        raise SchemaError(f"{where}: expected shape ({', '.join(sizes)}), found {found}")
     return array
 
 
@@ -93,28 +94,40 @@ def _as_array(value: object, column: Column, where: str) -> np.ndarray:
     return _convert(array, column.storage_dtype, where, _is_literal(value))
 
 
-def _convert(array: np.ndarray, dtype: np.dtype, where: str, literal: bool) -> np.ndarray:
+def _convert(array: np.ndarray, dtype: np.dtype, where: str, is_literal: bool) -> np.ndarray:
     """Convert where that loses nothing; Python's own numbers may be rounded to a floating dtype."""
-    if array.dtype.kind in "iu" and dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        if array.size and (int(array.min()) < limits.min or int(array.max()) > limits.max):
-            found = f"{array.min()} to {array.max()}"
-            raise SchemaError(
-                f"{where}: expected integers from {limits.min} to {limits.max}, found {found}"
-            )
-        return array.astype(dtype)
-    if np.can_cast(array.dtype, dtype, "safe"):
-        return array.astype(dtype)
-    if literal and array.dtype.kind in "iuf" and dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            converted = array.astype(dtype)
-        if np.array_equal(np.isfinite(converted), np.isfinite(array)):
-            return converted
-        largest = np.nanmax(np.abs(array))
+    kinds = array.dtype.kind + dtype.kind
+    if kinds in ("ii", "iu", "ui", "uu"):
+        _check_limits(array, dtype, where)
+    elif is_literal and kinds in ("if", "uf", "ff"):
+        return _round(array, dtype, where)
+    elif not np.can_cast(array.dtype, dtype, "safe"):
+        found = array.dtype.name
+        raise SchemaError(f"{where}: expected {dtype.name}, found {found}; convert it first")
+    return array.astype(dtype)
+
+
+def _check_limits(integers: np.ndarray, dtype: np.dtype, where: str) -> None:
+    if not integers.size:
+        return
+    limits = np.iinfo(dtype)
+    least = int(integers.min())
+    most = int(integers.max())
+    if least < limits.min or most > limits.max:
+        expected = f"integers from {limits.min} to {limits.max}"
+        raise SchemaError(f"{where}: expected {expected}, found {least} to {most}")
+
+
+def _round(numbers: np.ndarray, dtype: np.dtype, where: str) -> np.ndarray:
+    """To a floating dtype; raises SchemaError where a finite number becomes infinite."""
+    with np.errstate(over="ignore"):
+        rounded = numbers.astype(dtype)
+    if not np.array_equal(np.isfinite(rounded), np.isfinite(numbers)):
+        largest = np.nanmax(np.abs(numbers))
         raise SchemaError(
             f"{where}: expected numbers that {dtype.name} can hold, found up to {largest}"
         )
-    raise SchemaError(f"{where}: expected {dtype.name}, found {array.dtype.name}; convert it first")
+    return rounded
 
 
 def _is_literal(value: object) -> bool:

@@ -15,12 +15,13 @@ from store.read.summary import column_lines, shape_text
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["Batch", "Ragged", "Row"]
+__all__ = ["Batch", "ColumnValues", "Ragged", "Row", "as_tensor", "map_columns"]
 
 
 class Ragged(NamedTuple):
-    """Rows of different lengths, one behind the other; row i is `values[offsets[i] : offsets[i +
-    1]]`.
+    """Rows of different lengths, one after the other.
+
+    Row i is `values[offsets[i] : offsets[i + 1]]`.
 
     Attributes
     ----------
@@ -43,7 +44,7 @@ class Ragged(NamedTuple):
         return self.values[self.offsets[i] : self.offsets[i + 1]]
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
-        """Refused: the pair of values and offsets would be taken for two rows."""
+        """Refused: NumPy would take the pair of values and offsets for two rows."""
         raise TypeError(
             "a ragged column is no array: use its .values and .offsets, or batch.padded(name)"
         )
@@ -70,7 +71,8 @@ class Row(dict):
         self, values: dict[str, Tensor | str], number: int, ragged: frozenset[str]
     ) -> None:
         super().__init__(values)
-        self.number, self.ragged = number, ragged
+        self.number = number
+        self.ragged = ragged
 
     def __reduce__(self) -> tuple:
         return Row, (dict(self), self.number, self.ragged)
@@ -91,20 +93,25 @@ class Batch:
     """
 
     def __init__(self, rows: Tensor, columns: dict[str, ColumnValues]) -> None:
-        self.rows, self.columns = rows, columns
+        self.rows = rows
+        self.columns = columns
 
     @classmethod
     def from_rows(cls, rows: Sequence[Row]) -> "Batch":
         """Pack rows that were read one by one."""
         columns: dict[str, ColumnValues] = {}
-        for name in rows[0]:
+        first = rows[0]
+        for name in first:
             values = [row[name] for row in rows]
-            if name in rows[0].ragged:
-                lengths = torch.tensor([0, *(len(value) for value in values)])
+            if name in first.ragged:
+                lengths = torch.tensor([0, *map(len, values)])
                 columns[name] = Ragged(torch.cat(values), lengths.cumsum(0))
+            elif isinstance(first[name], str):
+                columns[name] = values
             else:
-                columns[name] = values if isinstance(values[0], str) else torch.stack(values)
-        return cls(torch.tensor([row.number for row in rows]), columns)
+                columns[name] = torch.stack(values)
+        numbers = torch.tensor([row.number for row in rows])
+        return cls(numbers, columns)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -140,7 +147,8 @@ class Batch:
     def _column(self, name: str, kind: type[Kind], expected: str) -> Kind:
         values = self[name]
         if not isinstance(values, kind):
-            found = " of ".join(part for part in _describe(values)[::-1] if part)
+            dtype, shape = _describe(values)
+            found = f"{shape} of {dtype}" if shape else dtype
             raise TypeError(f"batch, column {name!r}: expected {expected}, found {found}")
         return values
 
@@ -151,11 +159,15 @@ class Batch:
                 f"batch: expected a position from {first} to {len(self) - 1}, found {i}"
             )
         i %= len(self)
-        values = {
-            name: v.row(i) if isinstance(v, Ragged) else v[i] for name, v in self.columns.items()
-        }
-        ragged = frozenset(name for name, v in self.columns.items() if isinstance(v, Ragged))
-        return Row(values, int(self.rows[i]), ragged)
+        row: dict[str, Tensor | str] = {}
+        ragged = []
+        for name, values in self.columns.items():
+            if isinstance(values, Ragged):
+                row[name] = values.row(i)
+                ragged.append(name)
+            else:
+                row[name] = values[i]
+        return Row(row, int(self.rows[i]), frozenset(ragged))
 
     def __contains__(self, name: str) -> bool:
         return name in self.columns
@@ -174,7 +186,7 @@ class Batch:
         name
             The column.
         value
-            What fills the places behind a row's end.
+            What fills the places after a row's end.
 
         Returns
         -------
@@ -183,11 +195,13 @@ class Batch:
         mask : Tensor
             bool `(n_rows, longest)`, True where there is an item.
         """
-        column = self.ragged(name)
-        longest = int(column.lengths.max()) if len(self) else 0
-        mask = torch.arange(longest, device=column.offsets.device) < column.lengths[:, None]
-        padded = column.values.new_full((len(self), longest, *column.values.shape[1:]), value)
-        padded[mask] = column.values
+        values, offsets = self.ragged(name)
+        lengths = offsets.diff()
+        longest = int(lengths.max()) if len(self) else 0
+        mask = torch.arange(longest, device=offsets.device) < lengths[:, None]
+        shape = (len(self), longest, *values.shape[1:])
+        padded = values.new_full(shape, value)
+        padded[mask] = values
         return padded, mask
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> "pandas.DataFrame":
@@ -211,22 +225,22 @@ class Batch:
             A named column is ragged, or has an array a row.
         """
         for name in columns or ():
-            self[name]
-        has_one_value = {
-            name: isinstance(v, list) or _is_scalars(v) for name, v in self.columns.items()
-        }
-        names = frame_columns(has_one_value, columns, "batch")
-        # which is the index
-        values = {name: self.columns[name] for name in names if name != TRACE_ID}
+            self[name]  # raises
+        has_one_value = {name: _is_single(values) for name, values in self.columns.items()}
+        chosen = {}
+        for name in frame_columns(has_one_value, columns, "batch"):
+            values = self.columns[name]
+            if name != TRACE_ID and not isinstance(values, Ragged):
+                chosen[name] = values
         if TRACE_ID in self.columns:
-            return make_frame(values, self.columns[TRACE_ID], TRACE_ID)
-        return make_frame(values, self.rows.tolist(), "row")
+            return make_frame(chosen, self.texts(TRACE_ID), TRACE_ID)
+        return make_frame(chosen, self.rows.tolist(), "row")
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
-        """Refused: `pandas.DataFrame(batch)` would make objects of the tensors, which compare as no
-        numbers do."""
+        """Refused: `pandas.DataFrame(batch)` would hold tensors as objects, not as numbers."""
         raise TypeError(
-            "a batch is no array: use batch.to_pandas() for scalars and texts, batch[name] for one column"
+            "a batch is no array: use batch.to_pandas() for scalars and texts, "
+            "batch[name] for one column"
         )
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
@@ -234,47 +248,51 @@ class Batch:
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self, device: str | None = None) -> "Batch":
-        """The batch in page-locked memory, as torch's DataLoader asks for; `rows` and strings
-        stay."""
+        """The batch in page-locked memory, for torch's DataLoader; `rows` and strings stay."""
         return self._map(lambda tensor: tensor.pin_memory())
 
-    def _map(self, move: Callable[[Tensor], Tensor]) -> "Batch":
-        return Batch(self.rows, map_columns(self.columns, move))
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        return Batch(self.rows, map_columns(self.columns, change))
 
     def __repr__(self) -> str:
-        described = {name: _describe(value) for name, value in self.columns.items()}
+        described = {name: _describe(values) for name, values in self.columns.items()}
         return "\n".join([f"Batch: {len(self):,} rows", *column_lines(described)])
 
 
-def _is_scalars(value: Ragged | Tensor) -> bool:
-    return isinstance(value, Tensor) and value.ndim == 1
+def _is_single(values: ColumnValues) -> bool:
+    """Whether a row has one number or one text of the column."""
+    return isinstance(values, list) or (isinstance(values, Tensor) and values.ndim == 1)
 
 
-def _describe(value: Ragged | Tensor | list[str]) -> tuple[str, str]:
+def _describe(values: ColumnValues) -> tuple[str, str]:
     """Dtype and shape of a column, for `repr`; of a ragged one, the shape of its values."""
-    if isinstance(value, list):
+    if isinstance(values, list):
         return "utf8", ""
-    tensor = value.values if isinstance(value, Ragged) else value
+    tensor = values.values if isinstance(values, Ragged) else values
     shape = shape_text(tensor.shape[0], tensor.shape[1:])
     dtype = str(tensor.dtype).removeprefix("torch.")
-    return dtype, f"{shape} ragged" if isinstance(value, Ragged) else shape
+    return dtype, f"{shape} ragged" if isinstance(values, Ragged) else shape
 
 
 def map_columns(columns: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """The columns with every tensor, or what stands for one, changed; texts stay."""
-    changed: dict[int, object] = {}  # offsets that columns share change once, and stay shared
+    """The columns with every tensor, or what stands for one, changed; texts stay.
 
-    def once(part: object) -> object:
+    Offsets that columns share change once, and stay shared.
+    """
+    changed: dict[int, Any] = {}
+
+    def change_once(part: Any) -> Any:
         if id(part) not in changed:
             changed[id(part)] = change(part)
         return changed[id(part)]
 
-    def value(v: object) -> object:
-        if isinstance(v, Ragged):
-            return Ragged(once(v.values), once(v.offsets))
-        return v if isinstance(v, list) else once(v)
-
-    return {name: value(v) for name, v in columns.items()}
+    mapped: dict[str, Any] = {}
+    for name, values in columns.items():
+        if isinstance(values, Ragged):
+            mapped[name] = Ragged(change_once(values.values), change_once(values.offsets))
+        else:
+            mapped[name] = values if isinstance(values, list) else change_once(values)
+    return mapped
 
 
 def as_tensor(array: np.ndarray, dtype: str) -> Tensor:

@@ -2,9 +2,8 @@
 
 Every entry carries when it will be needed again; the one needed last goes first. Under a known
 order that time is exact, and this is Belady's optimum (IBM Systems Journal 5, 1966); a chunk that
-would be needed later than all that are cached is not taken in at all. Without one, least recently
-used is the guess: what was not needed for long is not needed soon; and it is needed later than
-anything of which the time is known.
+would be needed later than all that are cached is not taken in at all. Without a known order, the
+least recently used chunk counts as the one needed last, and later than any whose time is known.
 """
 
 import heapq
@@ -44,7 +43,7 @@ class CacheStats:
 
     @property
     def hit_rate(self) -> float:
-        """Share of the chunks asked for that were there; 0 if none was asked for."""
+        """Hits as a fraction of all requests; 0 without any."""
         return self.hits / max(1, self.hits + self.misses)
 
     def to_json(self) -> dict[str, float]:
@@ -74,18 +73,18 @@ class ChunkCache:
     def get(self, key: Hashable, next_use: float | None = None) -> np.ndarray | None:
         """The chunk, or None; `next_use` is when it will be needed after this (None: not known)."""
         with self._lock:
-            found = self._chunks.get(key)
-            if found is None:
+            if key not in self._chunks:
                 self.stats.misses += 1
                 return None
             self.stats.hits += 1
-            self._hold(key, found[0], next_use)
-            return found[0]
+            chunk, _ = self._chunks[key]
+            self._hold(key, chunk, next_use)
+            return chunk
 
     def put(self, key: Hashable, chunk: np.ndarray, next_use: float | None = None) -> None:
-        """Take a chunk in, if it is worth more than what would have to go."""
+        """Take a chunk in, unless those that would have to go are needed sooner."""
         with self._lock:
-            if key in self._chunks:  # another thread decoded it too
+            if key in self._chunks:  # another thread decoded it as well
                 return
             if next_use is not None and not self._worth(chunk.nbytes, next_use):
                 self.stats.bypasses += 1
@@ -108,17 +107,18 @@ class ChunkCache:
         when = _UNKNOWN - tick if next_use is None else next_use
         self._chunks[key] = (chunk, when)
         heapq.heappush(self._farthest, (-when, tick, key))
-        if len(self._farthest) > 4 * len(self._chunks) + 64:  # mostly out of date: build it anew
-            self._farthest = [(-w, i, k) for i, (k, (_, w)) in enumerate(self._chunks.items())]
+        if len(self._farthest) > 4 * len(self._chunks) + 64:  # mostly out of date: build it again
+            entries = enumerate(self._chunks.items())
+            self._farthest = [(-when, tie, key) for tie, (key, (_, when)) in entries]
             heapq.heapify(self._farthest)
 
     def _worth(self, n_bytes: int, next_use: float) -> bool:
         """Whether there is room, or something cached is needed later than `next_use`."""
-        return self.stats.bytes + n_bytes <= self.capacity_bytes or self._last_needed() > next_use
+        has_room = self.stats.bytes + n_bytes <= self.capacity_bytes
+        return has_room or self._last_needed() > next_use
 
     def _last_needed(self) -> float:
-        """When the chunk that is needed last is needed; drops entries that are out of date on the
-        way."""
+        """When the chunk that is needed last is needed; drops entries that are out of date."""
         while self._farthest:
             when, _, key = self._farthest[0]
             held = self._chunks.get(key)

@@ -1,32 +1,87 @@
-"""The id table on disk: its runs, read and checked; `ranges.py` knows what is in them."""
+"""The id table on disk: its runs, mapped and checked; `ids.py` knows what is in them."""
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from crc32c import crc32c
 
 from store.errors import CorruptError
 from store.format.contents import run_arrays, run_name
-from store.read.array import open_array
+from store.format.ids import Run, rows_with_hash
+from store.format.manifest import Manifest, read_manifest
+from store.read.directory import StoreDirectory
+from store.read.open_array import open_array
 from store.read.shard import RESTORE
 
-__all__ = ["check_run", "read_run"]
-
-Run = tuple[int, int]
+__all__ = ["IdTable", "check_run"]
 
 
-def read_run(root: Path, run: Run, inode: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """A run's hashes, uint64 ascending, and their rows, int64; mapped. Raises CorruptError."""
-    return tuple(
-        open_array(root, array, inode=inode).read(0, array.n_items) for array in run_arrays(run)
-    )
+class IdTable:
+    """The hashes of a store's trace ids and their rows, in runs that are mapped when first needed.
+
+    Parameters
+    ----------
+    directory, manifest
+        The store, and what is committed.
+    check
+        Whether every run is compared with its checksum.
+    """
+
+    def __init__(self, directory: StoreDirectory, manifest: Manifest, check: bool) -> None:
+        self.directory = directory
+        self.check = check
+        self._manifest = manifest  # the newest one whose runs hold our ids
+        self._n_rows = manifest.n_rows
+        self._runs: dict[Run, tuple[np.ndarray, np.ndarray]] = {}
+
+    def run(self, run: Run) -> tuple[np.ndarray, np.ndarray]:
+        """A run: hashes uint64 ascending, and their rows int64; raises CorruptError."""
+        if run not in self._runs:
+            hashes, rows = (
+                open_array(self.directory, array).read(0, array.n_items)
+                for array in run_arrays(run)
+            )
+            if self.check:
+                check_run(run, hashes, rows, self._manifest.run_sums)
+            self._runs[run] = hashes, rows
+        return self._runs[run]
+
+    def hashes(self) -> list[np.ndarray]:
+        """The hashes of each run: uint64, ascending; with those of rows committed since."""
+        return [self.run(run)[0] for run in self._manifest.runs]
+
+    def rows_with_hash(self, wanted: np.uint64) -> Iterator[int]:
+        """Rows whose id has this hash, almost always none or one."""
+        for run in reversed(self._manifest.runs):
+            for row in rows_with_hash(*self.run(run), wanted):
+                if 0 <= row < self._n_rows:
+                    yield row
+
+    def follow_merges(self) -> bool:
+        """After a commit merged runs: take the new ones, which hold our ids as well.
+
+        Returns
+        -------
+        bool
+            False if the runs are the same, or those of another store.
+        """
+        now = read_manifest(self.directory.path)
+        if now.uuid != self._manifest.uuid or now.runs == self._manifest.runs:
+            return False
+        self._manifest = now
+        return True
 
 
 def check_run(run: Run, hashes: np.ndarray, rows: np.ndarray, sums: Mapping[str, int]) -> None:
-    """Compare a run with its checksum, if it has one (the first stores had none); raises
-    CorruptError."""
-    name, found = run_name(run), crc32c(rows, crc32c(hashes))
+    """Compare a run with its checksum, if it has one (the first stores had none).
+
+    Raises
+    ------
+    CorruptError
+        The checksum is another one.
+    """
+    name = run_name(run)
+    found = crc32c(rows.data, crc32c(hashes.data))
     expected = sums.get(name, found)
     if found != expected:
         raise CorruptError(

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,12 +14,13 @@ from store.format.values import is_integer
 
 __all__ = ["ColumnPart", "ReadPlan", "Select", "Span", "cover", "plan_read", "slice_ranges"]
 
-Select = Mapping[str, Mapping[str, slice | int | str]]
+AxisPart = slice | int | str
+Select = Mapping[str, Mapping[str, AxisPart]]
+"""Column -> axis -> what is read of it: a slice, an index, or layers as the model numbers them."""
 
 
 class Span(NamedTuple):
-    """Which items of each row are read: those of `row[start:stop]` on a ragged axis; None: of fixed
-    columns."""
+    """Which items of each row are read: `row[start:stop]`; the axis of fixed columns is None."""
 
     axis: str | None
     start: int | None = None
@@ -37,10 +37,10 @@ class ColumnPart(NamedTuple):
     span
         Which items of a row.
     select
-        A slice an item axis; empty: whole items.
+        A slice for each item axis; empty: whole items.
     picked
-        (item axis, positions in its slice) of what is kept of an axis whose slice holds more than
-        was asked for.
+        (item axis, positions in its slice) where the slice holds more than was asked for: what is
+        kept.
     """
 
     name: str
@@ -59,15 +59,14 @@ class ColumnPart(NamedTuple):
         """Bytes that are read of a row of so many items."""
         n = max(1, round(mean_items))
         items = mean_items * len(range(n)[self.span.start : self.span.stop]) / n
-        axes = zip(self.select, self.column.item_shape, strict=False)
-        return (
-            items * self.column.item_bytes * math.prod(len(range(n)[part]) / n for part, n in axes)
-        )
+        fraction = 1.0
+        for part, size in zip(self.select, self.column.item_shape, strict=False):
+            fraction *= len(range(size)[part]) / size
+        return items * self.column.item_bytes * fraction
 
 
 class ReadPlan(NamedTuple):
-    """What is read of a row, checked against the schema: the columns, and the spans they need, each
-    once."""
+    """What is read of a row, checked against the schema: columns, and their distinct spans."""
 
     parts: tuple[ColumnPart, ...]
     spans: tuple[Span, ...]
@@ -93,17 +92,12 @@ def plan_read(
             raise NotFoundError(
                 f"select: expected one of the columns read, {names}, found {name!r:.200}"
             )
-    number = partial(layer_numbers, provenance or {})
-    parts = [
-        _part(
-            name,
-            schema.column(name, where),
-            schema.axis_of(name),
-            dict(select.get(name) or {}),
-            number,
-        )
-        for name in names
-    ]
+    numbers_of = partial(layer_numbers, provenance or {})
+    parts = []
+    for name in names:
+        column = schema.column(name, where)
+        wanted = dict(select.get(name) or {})
+        parts.append(_part(name, column, schema.axis_of(name), wanted, numbers_of))
     return ReadPlan(tuple(parts), tuple(dict.fromkeys(part.span for part in parts)))
 
 
@@ -111,47 +105,75 @@ def _part(
     name: str,
     column: Column,
     axis: str | None,
-    select: dict[str, slice | int | str],
-    number: Callable[[int], list[int]],
+    select: dict[str, AxisPart],
+    numbers_of: Callable[[int], list[int]],
 ) -> ColumnPart:
-    """A slice for every item axis, nothing if whole items are read; and the span of the ragged
-    axis."""
-    for wanted in select:
-        known = [*filter(None, [column.axis]), *column.axis_names]
-        if wanted not in known:
+    """What is read of one column; `numbers_of` numbers its layers."""
+    axes = [*filter(None, [column.axis]), *column.axis_names]
+    for key in select:
+        if key not in axes:
             raise NotFoundError(
-                f"column {name!r}: expected an axis of {known or 'none'}, found {wanted!r:.200}"
+                f"column {name!r}: expected an axis of {axes or 'none'}, found {key!r:.200}"
             )
-    where = f"column {name!r}, axis"
     span = Span(axis)
-    if column.axis in select:
-        span = Span(axis, *_as_span(select.pop(column.axis), f"{where} {column.axis!r}"))
+    if column.axis is not None and column.axis in select:
+        where = f"column {name!r}, axis {column.axis!r}"
+        span = Span(axis, *_as_span(select.pop(column.axis), where))
     if not select:
         return ColumnPart(name, column, span, ())
     slices: list[slice] = []
     picked: list[tuple[int, tuple[int, ...]]] = []
-    for i, (key, n) in enumerate(zip(column.axis_names, column.item_shape, strict=True)):
+    for i, (key, size) in enumerate(zip(column.axis_names, column.item_shape, strict=True)):
         part = select.get(key, slice(None))
         if isinstance(part, str) and key == LAYERS_AXIS:
-            covering, positions = cover(choose_layers(part, number(n), f"column {name!r}"))
+            covering, positions = cover(choose_layers(part, numbers_of(size), f"column {name!r}"))
             slices.append(covering)
-            picked += [(i, positions)] if positions else []
+            if positions:
+                picked.append((i, positions))
         else:
-            slices.append(_as_slice(part, n, f"{where} {key!r}"))
+            slices.append(_as_slice(part, size, f"column {name!r}, axis {key!r}"))
     return ColumnPart(name, column, span, tuple(slices), tuple(picked))
 
 
 def cover(positions: Sequence[int]) -> tuple[slice, tuple[int, ...]]:
-    """The smallest slice that holds some rising positions, and where in it they are (empty: they
-    are all of it)."""
-    step = math.gcd(*(other - one for one, other in pairwise(positions))) or 1
-    covering = slice(positions[0], positions[-1] + 1, step)
-    inside = tuple((position - positions[0]) // step for position in positions)
-    is_all = len(inside) == inside[-1] + 1
-    return covering, () if is_all else inside
+    """The smallest slice that holds some rising positions.
+
+    Returns
+    -------
+    slice, positions
+        Where in the slice they are; empty: they are all of it.
+    """
+    first = positions[0]
+    last = positions[-1]
+    distances = [position - first for position in positions]
+    step = math.gcd(*distances) or 1
+    covering = slice(first, last + 1, step)
+    if len(distances) == distances[-1] // step + 1:
+        return covering, ()
+    return covering, tuple(distance // step for distance in distances)
 
 
-def _as_span(part: slice | int, where: str) -> tuple[int | None, int | None]:
+def slice_ranges(
+    starts: np.ndarray, stops: np.ndarray, span: Span
+) -> tuple[np.ndarray, np.ndarray]:
+    """The part of each item range that a span reads, as Python slices a list.
+
+    `starts` and `stops` are int64 `(n,)`, as are those returned.
+    """
+    if span.start is None and span.stop is None:
+        return starts, stops
+    lengths = stops - starts
+    first = np.zeros_like(lengths) if span.start is None else _end(span.start, lengths)
+    last = lengths if span.stop is None else _end(span.stop, lengths)
+    return starts + first, starts + np.maximum(first, last)
+
+
+def _end(end: int, lengths: np.ndarray) -> np.ndarray:
+    """An end of a slice inside rows of these lengths; negative: from the rows' ends."""
+    return np.clip(end if end >= 0 else lengths + end, 0, lengths)
+
+
+def _as_span(part: AxisPart, where: str) -> tuple[int | None, int | None]:
     """A selection of a ragged axis: (start, stop), applied to each row as Python's slicing does."""
     part = _slice_of(part, where)
     if part.step not in (None, 1):
@@ -161,47 +183,29 @@ def _as_span(part: slice | int, where: str) -> tuple[int | None, int | None]:
     return part.start, part.stop
 
 
-def slice_ranges(
-    starts: np.ndarray, stops: np.ndarray, span: Span
-) -> tuple[np.ndarray, np.ndarray]:
-    """The part of each item range `starts:stops`, int64 `(n,)`, that a span reads, as Python slices
-    a list."""
-    if span.start is None and span.stop is None:
-        return starts, stops
-    n = stops - starts
-    first, last = (
-        _border(border, n, default) for border, default in ((span.start, 0), (span.stop, n))
-    )
-    return starts + first, starts + np.maximum(first, last)
-
-
-def _border(border: int | None, n: np.ndarray, default: np.ndarray | int) -> np.ndarray | int:
-    if border is None:
-        return default
-    return np.clip(border if border >= 0 else n + border, 0, n)
-
-
-def _as_slice(part: slice | int, n: int, where: str) -> slice:
+def _as_slice(part: AxisPart, n: int, where: str) -> slice:
     """A selection of an axis of length n as a non-empty slice inside it."""
     part = _slice_of(part, where)
-    borders = [border for border in (part.start, part.stop) if border is not None]
-    if any(not -n <= border <= n for border in borders) or not len(range(n)[part]):
-        raise IndexError(
-            f"{where}: expected a selection from 0 to {n}, found {part.start}:{part.stop}:{part.step}"
-        )
+    is_inside = all(end is None or -n <= end <= n for end in (part.start, part.stop))
+    if not is_inside or not range(n)[part]:
+        found = f"{part.start}:{part.stop}:{part.step}"
+        raise IndexError(f"{where}: expected a selection from 0 to {n}, found {found}")
     return part
 
 
-def _slice_of(part: slice | int | str, where: str) -> slice:
-    """A slice with whole numbers as borders; an index becomes one of length one."""
+def _slice_of(part: AxisPart, where: str) -> slice:
+    """A slice of whole numbers; an index becomes one of length one."""
     if is_integer(part):
-        part = slice(int(part), int(part) + 1 if part != -1 else None)
+        index = int(part)
+        return slice(index, index + 1 if index != -1 else None)
     if not isinstance(part, slice):
-        hint = "; only layers can be named by a text, as '8,16,24'"
-        raise TypeError(f"{where}: expected a slice or an integer, found {part!r:.100}{hint}")
-    for border in (part.start, part.stop, part.step):
-        if border is not None and not isinstance(border, int | np.integer):
+        raise TypeError(
+            f"{where}: expected a slice or an integer, found {part!r:.100}; "
+            "only layers can be named by a text, as '8,16,24'"
+        )
+    for number in (part.start, part.stop, part.step):
+        if number is not None and not isinstance(number, int | np.integer):
             raise TypeError(
-                f"{where}: expected whole numbers as borders of a slice, found {border!r:.100}"
+                f"{where}: expected whole numbers as ends of a slice, found {number!r:.100}"
             )
     return part

@@ -1,6 +1,6 @@
 """The bytes of one committed shard (`schema.py` specifies them).
 
-`RawShard` maps a file and shows its items as one read-only view; `CompressedShard` gives its compressed
+`RawShard` maps a file and shows its items as one read-only view; `CompressedShard` decodes its
 chunks. Neither knows rows or columns.
 """
 
@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from store.errors import CorruptError
 from store.format.codecs import parse_codec, split_compressed
-from store.format.schema import ArrayLayout
+from store.format.layout import ArrayLayout
 from store.format.shard_table import ABSENT, CRC_BYTES, ENTRY, raw_entries, table_bytes
 from store.read.mapped_file import MappedFile
 
@@ -36,6 +36,10 @@ class _Shard:
 
     Attributes
     ----------
+    data
+        The file's bytes.
+    entries
+        (offset, size) of every chunk that holds items: int64 `(n_chunks, n_planes, 2)`.
     n_data, end
         Bytes before the table, and where the last chunk ends; they are equal unless something was
         put between.
@@ -49,46 +53,66 @@ class _Shard:
 
     def __init__(self, root: Path, layout: ArrayLayout, number: int, n_items: int) -> None:
         self.where = f"array {layout.path!r}, shard {number}"
-        self.layout, self.n_items, self.n_chunks = layout, n_items, layout.n_chunks(n_items)
+        self.layout = layout
+        self.n_items = n_items
+        self.n_chunks = layout.n_chunks(n_items)
         path = root / layout.shard_path(number)
+        n_table = table_bytes(layout)
         try:
-            self.file = MappedFile(path, table_bytes(layout))
+            self.file = MappedFile(path, n_table)
         except OSError as error:
             raise CorruptError(
                 f"{self.where}: expected {path}, found: {error.strerror}; {RESTORE}"
             ) from error
-        self.data = self.file.bytes
-        self.entries = self._read_table()
+        self.data = self.file.bytes.data
+        self.n_data = len(self.data) - n_table
+        if self.n_data <= 0:
+            raise CorruptError(
+                f"{self.where}: expected more than {n_table} bytes, found {len(self.data)}; "
+                f"{RESTORE}"
+            )
+        table = self._read_table()
+        filled = table[table[:, 0, 0] != ABSENT]  # by a later commit as well
+        self.end = int(filled.sum(axis=2).max(initial=0))
+        self.entries = self._check_entries(table[: self.n_chunks])
 
     def _read_table(self) -> np.ndarray:
-        """(offset, size) of every chunk that holds items: int64 `(n_chunks, n_planes, 2)`."""
-        layout, n_table = self.layout, table_bytes(self.layout)
-        n_data = len(self.data) - n_table
-        if n_data <= 0:
-            raise CorruptError(
-                f"{self.where}: expected more than {n_table} bytes, found {len(self.data)}; {RESTORE}"
-            )
+        """(offset, size) of every chunk of a full shard: uint64 `(shard_chunks, n_planes, 2)`."""
         table = self.file.tail[:-CRC_BYTES]
-        stated, found = int.from_bytes(self.file.tail[-CRC_BYTES:], "little"), crc32c(table)
+        stated = int.from_bytes(self.file.tail[-CRC_BYTES:], "little")
+        found = crc32c(table)
         if found != stated:
             raise CorruptError(
-                f"{self.where}: expected a table of checksum {stated:08x}, found {found:08x}; {RESTORE}"
+                f"{self.where}: expected a table of checksum {stated:08x}, found {found:08x}; "
+                f"{RESTORE}"
             )
-        entries = np.frombuffer(table, ENTRY).reshape(layout.shard_chunks, layout.n_planes, 2)
-        present = entries[: self.n_chunks]
-        self.n_data = n_data
-        filled = entries[entries[:, 0, 0] != ABSENT]  # by a commit since, too
-        self.end = int(filled.sum(axis=2).max(initial=0))
-        if (present > n_data).any() or (present.sum(axis=2) > n_data).any():
+        entries = np.frombuffer(table, ENTRY)
+        return entries.reshape(self.layout.shard_chunks, self.layout.n_planes, 2)
+
+    def _check_entries(self, entries: np.ndarray) -> np.ndarray:
+        """The entries as int64, if all of them lie before the table."""
+        # one by one first: a sum of larger numbers could wrap
+        if (entries > self.n_data).any() or (entries.sum(axis=2) > self.n_data).any():
             raise CorruptError(
-                f"{self.where}: expected {self.n_chunks} chunks a plane within {n_data} bytes, "
-                f"found a table that points elsewhere; {RESTORE}"
+                f"{self.where}: expected {self.n_chunks} chunks a plane within {self.n_data} "
+                f"bytes, found a table that points elsewhere; {RESTORE}"
             )
-        return present.astype(np.int64)
+        return entries.astype(np.int64)
+
+    def where_of(self, chunk: int, plane: int) -> str:
+        """A chunk's place, as error messages name it."""
+        where = f"{self.where}, chunk {chunk}"
+        return f"{where}, plane {plane}" if self.layout.n_planes > 1 else where
 
     def checksums(self, start: int, stop: int, plane: int) -> list[int]:
-        """CRC32C of the chunks `start:stop` as found; what is behind the items of the manifest
-        counts as zeros."""
+        """CRC32C of the chunks `start:stop` as found.
+
+        Bytes after the items of the manifest count as zeros.
+        """
+        raise NotImplementedError
+
+    def byte_ranges(self, start: int, stop: int, planes: np.ndarray) -> list[tuple[int, int]]:
+        """Where the items `start:stop` of some planes lie in the file."""
         raise NotImplementedError
 
     def is_sound(self, chunk: int) -> bool:
@@ -102,74 +126,76 @@ class RawShard(_Shard):
     Attributes
     ----------
     items
-        Read-only view `(n_items, *item_shape)` of the map, strided if the column is split. Whoever
-        holds a view of it keeps the map alive.
+        Read-only view `(n_items, *item_shape)` of the map, strided if the column is split. A view
+        of it keeps the map alive.
     memory
         The bytes of the items of the first plane, which is all of them unless the column is split.
     """
 
     def __init__(self, root: Path, layout: ArrayLayout, number: int, n_items: int) -> None:
         super().__init__(root, layout, number, n_items)
-        self.plane_offsets = self._check_planes()
+        self.plane_offsets = self.entries[0, :, 0]
+        self.plane_stride = 0
+        if layout.n_planes > 1:
+            self.plane_stride = int(self.plane_offsets[1] - self.plane_offsets[0])
+        self._check_planes()
         self.items = self._view()
         start = int(self.plane_offsets[0])
-        self.memory = memoryview(self.data)[start : start + n_items * layout.plane_item_bytes]
+        self.memory = self.data[start : start + n_items * layout.plane_item_bytes]
 
-    def _check_planes(self) -> np.ndarray:
-        """Byte offset of every plane; raises unless chunks follow each other, planes at equal
-        distances."""
-        offsets = self.entries[0, :, 0]
-        stride = int(offsets[1] - offsets[0]) if len(offsets) > 1 else 0
-        expected = raw_entries(self.layout, self.n_chunks, stride).astype(np.int64)
-        expected[:, :, 0] += offsets[0]
-        if not np.array_equal(self.entries, expected) or offsets[0] % self.layout.dtype.itemsize:
+    def _check_planes(self) -> None:
+        """Raise unless chunks follow each other, planes at equal distances."""
+        first = self.plane_offsets[0]
+        expected = raw_entries(self.layout, self.n_chunks, self.plane_stride).astype(np.int64)
+        expected[:, :, 0] += first
+        if not np.array_equal(self.entries, expected) or first % self.layout.dtype.itemsize:
             raise CorruptError(
                 f"{self.where}: expected chunks in order, found another table; {RESTORE}"
             )
-        return offsets
 
     def _view(self) -> np.ndarray:
-        layout, offsets = self.layout, self.plane_offsets
-        plane_stride = int(offsets[1] - offsets[0]) if len(offsets) > 1 else 0
-        shape = (*layout.plane_grid, self.n_items, *layout.plane_item_shape)
-        strides = (
-            *_c_strides(layout.plane_grid, plane_stride),
-            *_c_strides((self.n_items, *layout.plane_item_shape), layout.dtype.itemsize),
+        layout = self.layout
+        plane_numbers = self.n_items * math.prod(layout.plane_item_shape)
+        planes = np.ndarray(
+            (layout.n_planes, plane_numbers),
+            layout.dtype,
+            self.data,
+            offset=int(self.plane_offsets[0]),
+            strides=(self.plane_stride, layout.dtype.itemsize),
         )
-        planes = np.ndarray(shape, layout.dtype, self.data, int(offsets[0]), strides)
-        items = layout.planes_as_items(planes)
+        shape = (*layout.plane_grid, self.n_items, *layout.plane_item_shape)
+        items = layout.planes_as_items(planes.reshape(shape))  # cuts axes, which takes no copy
         items.flags.writeable = False
         return items
 
     def checksums(self, start: int, stop: int, plane: int) -> list[int]:
         """See `_Shard`: a tail that has grown since still has the checksum that it had."""
-        layout, n_bytes = self.layout, self.layout.chunk_bytes
-        memory, first = memoryview(self.data), int(self.plane_offsets[plane])
-        whole = min(stop, self.n_items // layout.chunk_items)
-        sums = [
-            crc32c(memory[i : i + n_bytes])
-            for i in range(first + start * n_bytes, first + whole * n_bytes, n_bytes)
-        ]
-        if whole < stop:
-            rest = memory[first + whole * n_bytes : first + self.n_items * layout.plane_item_bytes]
-            sums.append(crc32c(bytes(n_bytes - len(rest)), crc32c(rest)))
+        layout = self.layout
+        n_bytes = layout.chunk_bytes
+        first = int(self.plane_offsets[plane])
+        n_whole = min(stop, self.n_items // layout.chunk_items)
+        end = first + n_whole * n_bytes
+        offsets = range(first + start * n_bytes, end, n_bytes)
+        sums = [crc32c(self.data[offset : offset + n_bytes]) for offset in offsets]
+        if n_whole < stop:
+            rest = self.data[end : first + self.n_items * layout.plane_item_bytes]
+            padding = bytes(n_bytes - len(rest))
+            sums.append(crc32c(padding, crc32c(rest)))
         return sums
 
     def byte_ranges(self, start: int, stop: int, planes: np.ndarray) -> list[tuple[int, int]]:
-        """Where the items `start:stop` of some planes lie in the file."""
-        n = self.layout.plane_item_bytes
-        return [
-            (offset + start * n, offset + stop * n)
-            for offset in self.plane_offsets[planes].tolist()
-        ]
+        """See `_Shard`."""
+        first = start * self.layout.plane_item_bytes
+        last = stop * self.layout.plane_item_bytes
+        offsets = self.plane_offsets[planes].tolist()
+        return [(offset + first, offset + last) for offset in offsets]
 
 
 class CompressedShard(_Shard):
     """A compressed shard."""
 
     def checksums(self, start: int, stop: int, plane: int) -> list[int]:
-        """See `_Shard`: of the compressed bytes; another number if what stands behind them says
-        otherwise.
+        """See `_Shard`: of the compressed bytes; another number if their own checksum differs.
 
         Of a last chunk that is not whole, that of its decoded items: it may have been compressed
         again since, with more items, by a commit or by one that did not come to its end.
@@ -177,8 +203,7 @@ class CompressedShard(_Shard):
         return [self._checksum(chunk, plane) for chunk in range(start, stop)]
 
     def _checksum(self, chunk: int, plane: int) -> int:
-        offset, n_bytes = self.entries[chunk, plane].tolist()
-        packed, stated = split_compressed(self.data[offset : offset + n_bytes])
+        packed, stated = split_compressed(self._compressed(chunk, plane))
         found = crc32c(packed)
         n_items = self.n_items - chunk * self.layout.chunk_items
         if found == stated and n_items >= self.layout.chunk_items:
@@ -189,7 +214,7 @@ class CompressedShard(_Shard):
         except CorruptError:
             return found ^ 0xFFFFFFFF
         items[n_items * self.layout.plane_item_bytes :] = 0
-        return crc32c(items)
+        return crc32c(items.data)
 
     def is_sound(self, chunk: int) -> bool:
         """See `_Shard`."""
@@ -202,20 +227,25 @@ class CompressedShard(_Shard):
         return True
 
     def read_chunk(self, chunk: int, plane: int, out: np.ndarray) -> None:
-        """Decode one chunk into `out`, uint8 `(chunk_bytes,)`; raises CorruptError if its bytes are
-        damaged."""
+        """Decode one chunk into `out`, uint8 `(chunk_bytes,)`.
+
+        Raises
+        ------
+        CorruptError
+            Its bytes are damaged.
+        """
+        codec = parse_codec(self.layout.codec)
+        codec.decode(self._compressed(chunk, plane), out, self.where_of(chunk, plane))
+
+    def _compressed(self, chunk: int, plane: int) -> memoryview:
+        """The bytes of a chunk, its own checksum included."""
         offset, n_bytes = self.entries[chunk, plane].tolist()
-        where = f"{self.where}, chunk {chunk}" + (
-            f", plane {plane}" if self.layout.n_planes > 1 else ""
-        )
-        parse_codec(self.layout.codec).decode(self.data[offset : offset + n_bytes], out, where)
+        return self.data[offset : offset + n_bytes]
 
     def byte_ranges(self, start: int, stop: int, planes: np.ndarray) -> list[tuple[int, int]]:
-        """Where the chunks with the items `start:stop` of some planes lie in the file."""
-        k = self.layout.chunk_items
-        entries = self.entries[start // k : (stop - 1) // k + 1, planes].reshape(-1, 2)
-        return [(offset, offset + n) for offset, n in entries.tolist()]
-
-
-def _c_strides(shape: tuple[int, ...], item_bytes: int) -> tuple[int, ...]:
-    return tuple(math.prod(shape[i + 1 :]) * item_bytes for i in range(len(shape)))
+        """See `_Shard`: of the chunks that hold the items."""
+        chunk_items = self.layout.chunk_items
+        first = start // chunk_items
+        last = (stop - 1) // chunk_items
+        entries = self.entries[first : last + 1, planes].reshape(-1, 2).tolist()
+        return [(offset, offset + n_bytes) for offset, n_bytes in entries]

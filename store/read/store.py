@@ -1,34 +1,38 @@
 """Read a store: rows by number, traces by id, packed batches. Never writes, never decides an order.
 
 Opening reads one small file. Shards are mapped when first needed; processes share the page cache. A
-store pickles as its path and its manifest, never an array, so that a worker process sees the same
-rows.
+store pickles as its directory and its manifest, never an array, so that a worker process sees the
+same rows.
 """
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
 import torch
 
-from store.errors import CorruptError, DamagedItemsError, NotFoundError, SchemaError, closest
+from store.errors import CorruptError, DamagedItemsError, SchemaError
 from store.format.contents import StoredArray, column_array, offsets_array
 from store.format.layers import LAYERS_AXIS, layer_numbers
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
-from store.format.ranges import hash_ids, packed_offsets, rows_with_hash
-from store.format.schema import TRACE_ID, Schema
+from store.format.ranges import packed_offsets
+from store.format.schema import TRACE_ID, Column, Schema
 from store.format.values import decode_texts
-from store.read.array import CompressedArray, Destination, NextUse, RawArray, open_array
-from store.read.batch import Batch, Ragged, as_tensor
+from store.read.array import ReadOptions
+from store.read.batch import Batch, ColumnValues, Ragged, as_tensor
+from store.read.buffers import BufferPool
 from store.read.chunk_cache import ChunkCache
+from store.read.compressed_array import CompressedArray
+from store.read.directory import StoreDirectory
 from store.read.frames import frame_columns, make_frame
-from store.read.id_table import check_run, read_run
-from store.read.mapped_file import BufferPool
+from store.read.id_table import IdTable
+from store.read.offsets import Offsets
+from store.read.open_array import open_array
 from store.read.plan import ColumnPart, ReadPlan, Select, Span, plan_read, slice_ranges
-from store.read.shard import RESTORE
+from store.read.raw_array import RawArray
+from store.read.rows import Rows, row_numbers
 from store.read.summary import column_lines, shape_text
 from store.read.trace import Trace, TraceIds
 
@@ -36,8 +40,6 @@ if TYPE_CHECKING:
     import pandas
 
 __all__ = ["Rows", "TraceStore"]
-
-Rows = Sequence[int] | np.ndarray | slice | Sequence[str]  # rows by number, or by trace id
 
 MAX_MAPS = 32_768  # of a store, shared by its arrays; the kernel allows a process 65,530
 CACHE_BYTES = 64 * 1024 * 1024
@@ -48,7 +50,7 @@ class TraceStore:
 
     Attributes
     ----------
-    path
+    directory, path
         Where it is.
     schema
         Its columns.
@@ -60,33 +62,40 @@ class TraceStore:
         Where its traces come from.
     check
         Whether every chunk is checked against its checksum before it is used.
+    cache
+        Decoded chunks of compressed columns.
+    id_table
+        Hashes of the trace ids.
     """
 
     def __init__(
         self,
-        path: Path,
+        directory: StoreDirectory,
         manifest: Manifest,
         cache_bytes: int | None = None,
         check: bool = False,
-        inode: int | None = None,
     ) -> None:
-        self.path, self._manifest, self.check = Path(path).absolute(), manifest, check
-        self.schema, self.uuid = manifest.schema, manifest.uuid
-        self.generation, self.provenance = manifest.generation, manifest.provenance
+        self.directory = directory
+        self.path = directory.path
+        self._manifest = manifest
+        self.check = check
+        self.schema = manifest.schema
+        self.uuid = manifest.uuid
+        self.generation = manifest.generation
+        self.provenance = manifest.provenance
         self.cache_bytes = _check_cache_bytes(cache_bytes, manifest.schema)
-        # when the manifest was written that was read last, and whether it is another
+        # when the manifest that was read last was written, and whether it is another one
         self._looked_at = (0, False)
-        # a repair puts another directory here
-        self._inode = self.path.stat().st_ino if inode is None else inode
         self._forget()
 
     def _forget(self) -> None:
         """Hold nothing: no map, no chunk, no memory, no lock of another process."""
         self._pid = os.getpid()
-        self.cache, self._pool = ChunkCache(self.cache_bytes), BufferPool()
+        self.cache = ChunkCache(self.cache_bytes)
+        self.id_table = IdTable(self.directory, self._manifest, self.check)
+        self._pool = BufferPool()
         self._arrays: dict[str, RawArray | CompressedArray] = {}
-        self._run_ranges, self._run_sums = self._manifest.runs, self._manifest.run_sums
-        self._runs: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+        self._axes: dict[str, Offsets] = {}
 
     @classmethod
     def open(
@@ -95,8 +104,9 @@ class TraceStore:
         cache_bytes: int | None = None,
         check: bool | None = None,
     ) -> "TraceStore":
-        """Open the store at `path` (an open store is returned as it is, unless something shall be
-        otherwise).
+        """Open the store at `path`.
+
+        An already open store is returned unchanged unless `cache_bytes` or `check` differ.
 
         Parameters
         ----------
@@ -118,23 +128,24 @@ class TraceStore:
             What is there is no store, is damaged, or is of a newer format.
         """
         if not isinstance(path, TraceStore):
-            return cls(Path(path), read_manifest(path), cache_bytes, bool(check))
-        if cache_bytes in (None, path.cache_bytes) and check in (None, path.check):
-            return path
-        kept = path.cache_bytes if cache_bytes is None else cache_bytes
-        return cls(
-            path.path, path._manifest, kept, path.check if check is None else check, path._inode
-        )
+            manifest = read_manifest(path)
+            return cls(StoreDirectory.at(path), manifest, cache_bytes, bool(check))
+        store = path
+        cache_bytes = store.cache_bytes if cache_bytes is None else cache_bytes
+        check = store.check if check is None else check
+        if (cache_bytes, check) == (store.cache_bytes, store.check):
+            return store
+        return cls(store.directory, store._manifest, cache_bytes, check)
 
     def refresh(self) -> "TraceStore":
-        """The store as it is now: this one if nothing was committed since it was opened, else a new
-        one.
+        """The store as it is now: this object if nothing was committed since, else a new one.
 
-        Whoever goes on with this one goes on seeing what it saw.
+        This object keeps its snapshot.
         """
         now = read_manifest(self.path)
-        same = (now.uuid, now.generation) == (self.uuid, self.generation)
-        return self if same else TraceStore(self.path, now, self.cache_bytes, self.check)
+        if (now.uuid, now.generation) == (self.uuid, self.generation):
+            return self
+        return TraceStore(StoreDirectory.at(self.path), now, self.cache_bytes, self.check)
 
     def __len__(self) -> int:
         return self._manifest.n_rows
@@ -160,11 +171,11 @@ class TraceStore:
         return layer_numbers(self.provenance, n_layers)
 
     def offsets(self, axis: str) -> np.ndarray:
-        """The borders of the rows on a ragged axis, int64 `(n_rows + 1,)`."""
-        return self._offsets(axis).read(0, len(self) + 1)
+        """The offsets of the rows on a ragged axis, int64 `(n_rows + 1,)`, as they are on disk."""
+        return self._offsets(axis).read()
 
     @property
-    def ids(self) -> "TraceIds":
+    def ids(self) -> TraceIds:
         """The trace ids, by row; reads what is asked for."""
         return TraceIds(self)
 
@@ -176,73 +187,21 @@ class TraceStore:
         NotFoundError
             There is no such trace; the message names ids like it.
         """
-        row = self._find(trace_id)
-        if row is None:
-            # enough to find a slip of the pen, at any size
-            known = self.ids[: min(len(self), 20_000)]
-            raise NotFoundError(
-                f"{self.path}: expected one of its {len(self)} trace ids, "
-                f"found {trace_id!r:.200}{closest(str(trace_id), known)}"
-            )
-        return row
+        return self.ids.row_of(trace_id)
 
-    def _find(self, trace_id: str) -> int | None:
-        if not isinstance(trace_id, str):
-            return None
-        try:
-            rows = self.rows_with_hash(hash_ids([trace_id])[0])
-            return next((row for row in rows if self.ids[row] == trace_id), None)
-        except CorruptError as error:
-            if not self._follow_runs():
-                raise CorruptError(f"{error}{self._hint()}") from error
-        return self._find(trace_id)
-
-    def _follow_runs(self) -> bool:
-        """After a commit merged the id table's runs: take the new ones, which hold our ids too;
-        False if none are."""
-        now = read_manifest(self.path)
-        if now.uuid != self.uuid or now.runs == self._run_ranges:
-            return False
-        self._run_ranges, self._run_sums = now.runs, now.run_sums
-        return True
-
-    def __contains__(self, trace_id: str) -> bool:
-        return self._find(trace_id) is not None
-
-    def rows_with_hash(self, wanted: np.uint64) -> Iterator[int]:
-        """Rows whose id has this hash, almost always none or one."""
-        rows = (
-            row
-            for run in reversed(self._run_ranges)
-            for row in rows_with_hash(*self.id_run(run), wanted)
-        )
-        return (row for row in rows if 0 <= row < len(self))
-
-    def id_hashes(self) -> list[np.ndarray]:
-        """The hashes of all ids: uint64 arrays, each sorted, mapped; of rows committed since,
-        too."""
-        return [self.id_run(run)[0] for run in self._run_ranges]
-
-    def id_run(self, run: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-        """One run of the id table: hashes uint64 and rows int64, mapped; raises CorruptError."""
-        if run not in self._runs:
-            found = read_run(self.path, run, self._inode)
-            if self.check:
-                check_run(run, *found, self._run_sums)
-            self._runs[run] = found
-        return self._runs[run]
+    def __contains__(self, trace_id: object) -> bool:
+        return trace_id in self.ids
 
     @overload
-    def __getitem__(self, key: str) -> "Trace": ...
+    def __getitem__(self, key: str) -> Trace: ...
 
     @overload
-    def __getitem__(self, key: int) -> "Trace": ...
+    def __getitem__(self, key: int) -> Trace: ...
 
-    def __getitem__(self, key: str | int) -> "Trace":
-        """The trace with an id (str) or in a row (int); nothing is read until a column is asked
-        for.
+    def __getitem__(self, key: str | int) -> Trace:
+        """The trace with an id (str) or in a row (int); row -1 is the last one.
 
-        Row -1 is the last one.
+        Nothing is read until a column is asked for.
 
         Raises
         ------
@@ -254,34 +213,30 @@ class TraceStore:
         row = self.row_of(key) if isinstance(key, str) else int(self.check_rows([key])[0])
         return Trace(self, row)
 
-    def __iter__(self) -> Iterator["Trace"]:
+    def __iter__(self) -> Iterator[Trace]:
         """The traces one after the other, in constant memory."""
         return (Trace(self, row) for row in range(len(self)))
 
     def read_value(self, name: str, row: int) -> np.ndarray | torch.Tensor | str:
         """One column of one row; see `Trace`."""
         column = self.schema.column(name, str(self.path))
-        start, stop = self._item_range(name, row)
-        with self._naming_rows(self.schema.axis_of(name)):
+        axis = self.schema.axis_of(name)
+        if axis is None:
+            start, stop = row, row + 1
+        else:
+            start, stop = self._offsets(axis).item_range(row)
+        try:
             items = self._column(name).read(start, stop)
+        except CorruptError as error:
+            raise self.explain(error, axis) from error
         if column.is_text:
-            return decode_texts(items, np.array([0, len(items)]), f"column {name!r}, row {row}")[0]
+            offsets = np.array([0, len(items)])
+            (text,) = decode_texts(items, offsets, f"column {name!r}, row {row}")
+            return text
         value = items if column.axis else items[0]
         if column.dtype == "bfloat16":
             return as_tensor(np.array(value), "bfloat16")
         return value if value.ndim else value[()]
-
-    def _item_range(self, name: str, row: int) -> tuple[int, int]:
-        axis = self.schema.axis_of(name)
-        if axis is None:
-            return row, row + 1
-        start, stop = self._offsets(axis).read(row, row + 2).tolist()
-        self._check_ranges(axis, start, stop)
-        if stop < start:
-            raise CorruptError(
-                f"axis {axis!r}, row {row}: expected offsets that never fall; {RESTORE}"
-            )
-        return start, stop
 
     def read(
         self, rows: Rows, columns: Sequence[str] | None = None, select: Select | None = None
@@ -340,26 +295,19 @@ class TraceStore:
         axis = self.schema.axis_of(name)
         if column.axis is not None:
             raise SchemaError(
-                f"{self.path}, column {name!r}: it is ragged, and may be larger than memory; read some rows with "
-                f"read(rows, [{name!r}]), or all batch by batch with TraceLoader"
+                f"{self.path}, column {name!r}: it is ragged, and may be larger than memory; "
+                f"read some rows with read(rows, [{name!r}]), or all batch by batch with "
+                "TraceLoader"
             )
-        whole = np.array([0]), np.array([self._manifest.n_items_of(name)])
-        with self._naming_rows(axis):
-            items = self._column(name).read_ranges(*whole)
+        start = np.array([0])
+        stop = np.array([self._manifest.n_items_of(name)])
+        try:
+            items = self._column(name).read_ranges(start, stop)
+        except CorruptError as error:
+            raise self.explain(error, axis) from error
         if axis is None:
             return as_tensor(items, column.dtype)
-        return decode_texts(items, self._whole_offsets(axis), f"column {name!r}")
-
-    def _whole_offsets(self, axis: str) -> np.ndarray:
-        """The offsets of an axis, checked; raises CorruptError."""
-        offsets = self.offsets(axis)
-        self._check_ranges(axis, int(offsets[0]), int(offsets[-1]))
-        falls = np.flatnonzero(np.diff(offsets) < 0)
-        if len(falls):
-            raise CorruptError(
-                f"axis {axis!r}, row {falls[0]}: expected offsets that never fall; {RESTORE}"
-            )
-        return offsets
+        return decode_texts(items, self._offsets(axis).read_checked(), f"column {name!r}")
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> "pandas.DataFrame":
         """The columns with one number or one text a row as a DataFrame, indexed by `trace_id`.
@@ -380,20 +328,18 @@ class TraceStore:
         SchemaError
             A named column is ragged, or has an array a row.
         """
-        stored = self.schema.stored
         for name in columns or ():
             self.schema.column(name, str(self.path))
-        has_one_value = {name: column.is_single for name, column in stored.items()}
+        has_one_value = {name: column.is_single for name, column in self.schema.stored.items()}
         names = frame_columns(has_one_value, columns, str(self.path))
-        # which is the index
         values = {name: self.column(name) for name in names if name != TRACE_ID}
-        return make_frame(values, self.column(TRACE_ID), TRACE_ID)
+        return make_frame(values, list(self.column(TRACE_ID)), TRACE_ID)
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
-        """Refused: as an array, or in `pandas.DataFrame(store)`, a store would be read whole, value
-        by value."""
+        """Refused: NumPy and `pandas.DataFrame(store)` would read a store whole, value by value."""
         raise TypeError(
-            f"{self.path}: a store is no array; use to_pandas() for its scalars and texts, column(name) for one column"
+            f"{self.path}: a store is no array; use to_pandas() for its scalars and texts, "
+            "column(name) for one column"
         )
 
     def plan(self, columns: Sequence[str] | None = None, select: Select | None = None) -> ReadPlan:
@@ -401,82 +347,89 @@ class TraceStore:
         return plan_read(self.schema, columns, select, str(self.path), self.provenance)
 
     def read_batch(
-        self,
-        plan: ReadPlan,
-        rows: np.ndarray,
-        next_use: NextUse | None = None,
-        into: Destination | None = None,
+        self, plan: ReadPlan, rows: np.ndarray, options: ReadOptions | None = None
     ) -> Batch:
         """Read checked rows, int64 `(n,)`, of a plan.
 
         Parameters
         ----------
-        next_use
-            When rows are needed after the i-th of `rows`, for the cache.
-        into
-            Where to; the store's own recycled memory if None.
+        options
+            Where to, with which threads, and when rows are needed again after the i-th of `rows`.
+            If None: into the store's own recycled memory.
         """
+        options = options or self.recycled()
         ranges = {span: self._ranges(span, rows) for span in plan.spans}
-        packed = {
-            span: torch.from_numpy(packed_offsets(*both))
-            for span, both in ranges.items()
-            if span.axis
-        }
-        into = into or self.recycled()
-        values = {}
+        offsets = {}  # columns of one span share theirs
+        for span, (starts, stops) in ranges.items():
+            if span.axis is not None:
+                offsets[span] = torch.from_numpy(packed_offsets(starts, stops))
+        values: dict[str, ColumnValues] = {}
         for part in plan.parts:
-            items = self._read_part(part, rows, ranges[part.span], next_use, into)
+            items = self._read_part(part, rows, ranges[part.span], options)
             if part.picked:
-                items = into.place(part.pick(items))
+                items = options.place(part.pick(items))
             if part.span.axis is None:
                 values[part.name] = as_tensor(items, part.column.dtype)
             elif part.column.is_text:
-                values[part.name] = decode_texts(
-                    items, packed[part.span].numpy(), f"column {part.name!r}"
-                )
+                cuts = offsets[part.span].numpy()
+                values[part.name] = decode_texts(items, cuts, f"column {part.name!r}")
             else:
-                values[part.name] = Ragged(as_tensor(items, part.column.dtype), packed[part.span])
+                tensor = as_tensor(items, part.column.dtype)
+                values[part.name] = Ragged(tensor, offsets[part.span])
         return Batch(torch.from_numpy(rows), values)
 
-    def recycled(self) -> Destination:
-        """The store's own memory, used again when the last tensor over it is gone."""
-        return Destination(self._pool.empty)
+    def recycled(self) -> ReadOptions:
+        """To read into the store's own memory, used again after the last tensor over it is gone."""
+        return ReadOptions(self._pool.empty)
 
     def _read_part(
         self,
         part: ColumnPart,
         rows: np.ndarray,
         ranges: tuple[np.ndarray, np.ndarray],
-        next_use: NextUse | None,
-        into: Destination,
+        options: ReadOptions,
     ) -> np.ndarray:
         array = self._column(part.name)
-        with self._naming_rows(part.span.axis):
-            if part.span.axis is None:
-                return array.take(rows, part.select, into, next_use)
-            return array.read_ranges(
-                *ranges, part.select, into, self._next_item_use(part.span.axis, next_use)
-            )
-
-    @contextmanager
-    def _naming_rows(self, axis: str | None) -> Iterator[None]:
-        """Say of damaged items which rows they belong to, and whether the store has changed since
-        it was opened."""
+        axis = part.span.axis
         try:
-            yield
-        except DamagedItemsError as error:
-            start, stop = error.items
-            first, last = (
-                (start, stop - 1)
-                if axis is None
-                else self.rows_of_items(axis, (start, stop - 1)).tolist()
-            )
-            rows = f"row {first}" if first == last else f"rows {first} to {last}"
-            raise CorruptError(f"{error}; {rows}{self._hint()}") from error
+            if axis is None:
+                return array.take(rows, part.select, options)
+            return array.read_ranges(*ranges, part.select, self._item_options(axis, options))
         except CorruptError as error:
-            raise CorruptError(f"{error}{self._hint()}") from error
+            raise self.explain(error, axis) from error
 
-    def _hint(self) -> str:
+    def _item_options(self, axis: str, options: ReadOptions) -> ReadOptions:
+        """The options of a read of rows, for a read of their items on an axis."""
+        next_row_use = options.next_use
+        if next_row_use is None:
+            return options
+
+        def next_item_use(i: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+            return next_row_use(i, *self._offsets(axis).rows_of((first, last)))
+
+        return options._replace(next_use=next_item_use)
+
+    def explain(self, error: CorruptError, axis: str | None = None) -> CorruptError:
+        """The error with the rows of damaged items, and whether the store has changed since.
+
+        Parameters
+        ----------
+        error
+            What a read of one column raised.
+        axis
+            The ragged axis of the column, if any.
+        """
+        message = str(error)
+        if isinstance(error, DamagedItemsError):
+            first, stop = error.items
+            last = stop - 1
+            if axis is not None:
+                first, last = self._offsets(axis).rows_of((first, last)).tolist()
+            rows = f"row {first}" if first == last else f"rows {first} to {last}"
+            message = f"{message}; {rows}"
+        return CorruptError(f"{message}{self.change_hint()}")
+
+    def change_hint(self) -> str:
         """What to do if the store is no longer what was opened."""
         try:
             written = (self.path / GROUP_FILE).stat().st_mtime_ns
@@ -484,37 +437,25 @@ class TraceStore:
             return "; the store is gone"
         if self._looked_at[0] != written:  # many errors ask, and it may be large
             now = read_manifest(self.path)
-            self._looked_at = (written, (now.uuid, now.generation) != (self.uuid, self.generation))
-        return "; it was changed meanwhile: open the store again" * self._looked_at[1]
-
-    def rows_of_items(self, axis: str, items: Sequence[int] | tuple[np.ndarray, ...]) -> np.ndarray:
-        """The row that holds each item of an axis: int64, of the shape of `items`."""
-        return np.searchsorted(self.offsets(axis), items, side="right") - 1
-
-    def _next_item_use(self, axis: str, next_use: NextUse | None) -> NextUse | None:
-        """The same question asked of items of an axis."""
-        if next_use is None:
-            return None
-
-        def of_items(i: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-            return next_use(i, *self.rows_of_items(axis, (first, last)))
-
-        return of_items
+            is_changed = (now.uuid, now.generation) != (self.uuid, self.generation)
+            self._looked_at = (written, is_changed)
+        _, is_changed = self._looked_at
+        return "; it was changed meanwhile: open the store again" if is_changed else ""
 
     def advise(self, plan: ReadPlan, rows: np.ndarray) -> None:
-        """Tell the kernel that these rows will be read soon; returns before they are."""
+        """Announce to the kernel that these rows will be read; returns before they are."""
         ranges = {span: self._ranges(span, rows) for span in plan.spans}
         for part in plan.parts:
-            self._column(part.name).advise(*ranges[part.span], part.select)
+            starts, stops = ranges[part.span]
+            self._column(part.name).advise(starts, stops, part.select)
 
     def is_cached(self, plan: ReadPlan, rows: np.ndarray) -> bool:
-        """Whether the kernel seems to hold these rows: looks at one page a row of the plan's
-        largest column."""
-        part = max(
-            plan.parts,
-            key=lambda part: self.n_items(part.name) * part.column.item_bytes,
-            default=None,
-        )
+        """Whether the kernel seems to hold these rows: a page a row of the largest column."""
+
+        def n_bytes(part: ColumnPart) -> int:
+            return self.n_items(part.name) * part.column.item_bytes
+
+        part = max(plan.parts, key=n_bytes, default=None)
         if part is None:
             return True
         starts, stops = self._ranges(part.span, rows)
@@ -523,27 +464,10 @@ class TraceStore:
 
     def _ranges(self, span: Span, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Item ranges of rows: starts and stops, int64 `(n,)`."""
-        axis = span.axis
-        if axis is None:
+        if span.axis is None:
             return rows, rows + 1
-        offsets = self._offsets(axis)
-        starts, stops = offsets.take(rows), offsets.take(rows + 1)
-        if len(rows):
-            self._check_ranges(axis, int(starts.min()), int(stops.max()))
-            if (stops < starts).any():
-                bad = int(rows[np.argmax(stops < starts)])
-                raise CorruptError(
-                    f"axis {axis!r}, row {bad}: expected offsets that never fall; {RESTORE}"
-                )
+        starts, stops = self._offsets(span.axis).item_ranges(rows)
         return slice_ranges(starts, stops, span)
-
-    def _check_ranges(self, axis: str, start: int, stop: int) -> None:
-        n_items = self._manifest.n_items.get(axis, 0)
-        if not 0 <= start <= n_items or not 0 <= stop <= n_items:
-            found = f"{start} to {stop}"
-            raise CorruptError(
-                f"axis {axis!r}: expected offsets from 0 to {n_items}, found {found}; {RESTORE}"
-            )
 
     def check_rows(self, rows: Rows) -> np.ndarray:
         """Row numbers from 0 on, int64 `(n,)`, a copy, of what `read` takes as rows.
@@ -557,59 +481,22 @@ class TraceStore:
         TypeError
             `rows` is something else.
         """
-        if isinstance(rows, slice):
-            return np.arange(*rows.indices(len(self)))
-        is_list = isinstance(rows, list | tuple)
-        if is_list and rows and isinstance(rows[0], str):
-            return self._rows_of_ids(rows)
-        array = np.asarray(rows)
-        # an array, or an index of pandas
-        if not is_list and array.ndim == 1 and array.dtype.kind in "OTU":
-            return self._rows_of_ids(array.tolist())
-        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-            raise self._no_rows(rows)
-        if not array.size:
-            return array.astype(np.int64)
-        n_rows, lowest = len(self), array.min()
-        if lowest < -n_rows or array.max() >= n_rows:
-            bad = array[(array < -n_rows) | (array >= n_rows)][0]
-            first = 0 if bad > 0 else -n_rows
-            known = (
-                f"a row from {first} to {n_rows - 1}" if n_rows else "no row, the store is empty"
-            )
-            raise IndexError(f"{self.path}: expected {known}, found {bad}")
-        numbers = array.astype(np.int64)
-        if lowest < 0:
-            numbers[numbers < 0] += n_rows
-        return numbers
-
-    def _rows_of_ids(self, ids: Sequence[str]) -> np.ndarray:
-        """The rows of traces, int64 `(n,)`; raises NotFoundError, or TypeError if one is no
-        text."""
-        if not all(isinstance(trace_id, str) for trace_id in ids):
-            raise self._no_rows(ids)
-        return np.array([self.row_of(trace_id) for trace_id in ids], np.int64)
-
-    def _no_rows(self, rows: object) -> TypeError:
-        """What to say of something that is no rows."""
-        if isinstance(rows, str):
-            return TypeError(
-                f"{self.path}: rows: expected a sequence of trace ids, found one; pass [{rows!r:.200}]"
-            )
-        expected = "expected a sequence of integers, one of trace ids, or a slice"
-        is_mask = np.asarray(rows).dtype == bool
-        hint = "; of a mask, pass numpy.flatnonzero(mask)" if is_mask else ""
-        return TypeError(f"{self.path}: rows: {expected}, found {rows!r:.100}{hint}")
+        return row_numbers(rows, len(self), self.row_of, str(self.path))
 
     def _column(self, name: str) -> RawArray | CompressedArray:
         array = self._arrays.get(name) if self._pid == os.getpid() else None
-        return array or self._open_array(
-            name, column_array(self.schema, name, self._manifest.n_items_of(name))
-        )
+        if array is None:
+            n_items = self._manifest.n_items_of(name)
+            array = self._open_array(name, column_array(self.schema, name, n_items))
+        return array
 
-    def _offsets(self, axis: str) -> RawArray:
-        array = self._arrays.get(f"offsets of {axis}") if self._pid == os.getpid() else None
-        return array or self._open_array(f"offsets of {axis}", offsets_array(axis, len(self)))
+    def _offsets(self, axis: str) -> Offsets:
+        offsets = self._axes.get(axis) if self._pid == os.getpid() else None
+        if offsets is None:
+            array = self._open_array(f"offsets of {axis}", offsets_array(axis, len(self)))
+            offsets = Offsets(axis, array, self._manifest.n_items.get(axis, 0))
+            self._axes[axis] = offsets
+        return offsets
 
     def _open_array(self, key: str, array: StoredArray) -> RawArray | CompressedArray:
         # a forked child shares pages through the kernel, never this object's state
@@ -617,21 +504,20 @@ class TraceStore:
             self._forget()
         max_maps = MAX_MAPS // (len(self.schema.stored) * 2 + 8)
         check = self._manifest if self.check else None
-        opened = open_array(self.path, array, self.cache, max_maps, check, self._inode)
+        opened = open_array(self.directory, array, self.cache, max_maps, check)
         return self._arrays.setdefault(key, opened)
 
     def __reduce__(self) -> tuple:
-        return TraceStore, (self.path, self._manifest, self.cache_bytes, self.check, self._inode)
+        return TraceStore, (self.directory, self._manifest, self.cache_bytes, self.check)
 
     def __repr__(self) -> str:
         head = f"TraceStore({str(self.path)!r}): {len(self):,} rows"
-        return "\n".join(
-            [head, *column_lines({name: self._describe(name) for name in self.schema.columns})]
-        )
+        columns = self.schema.columns.items()
+        described = {name: self._describe(column) for name, column in columns}
+        return "\n".join([head, *column_lines(described)])
 
-    def _describe(self, name: str) -> tuple[str, str]:
+    def _describe(self, column: Column) -> tuple[str, str]:
         """Dtype and shape of a column, for `repr`."""
-        column = self.schema.columns[name]
         first = len(self) if column.axis is None else column.axis
         shape = "" if column.is_text else shape_text(first, column.item_shape, column.axis_names)
         return column.dtype, shape
@@ -644,7 +530,6 @@ def _check_cache_bytes(cache_bytes: int | None, schema: Schema) -> int:
     if cache_bytes is None:
         return max(CACHE_BYTES, largest)
     if cache_bytes and cache_bytes < largest:
-        raise ValueError(
-            f"cache_bytes: expected 0, or at least one chunk of {largest} bytes, found {cache_bytes}"
-        )
+        expected = f"0, or at least one chunk of {largest} bytes"
+        raise ValueError(f"cache_bytes: expected {expected}, found {cache_bytes}")
     return cache_bytes

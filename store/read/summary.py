@@ -9,21 +9,26 @@ MAX_LINES = 11  # with the headline, half a terminal
 
 def shape_text(first: int | str, item_shape: Sequence[int], axis_names: Sequence[str] = ()) -> str:
     """A shape as Python writes it, e.g. '(tokens, layers=32, hidden=4096)' or '(17,)'."""
-    names = [f"{name}=" for name in axis_names] or [""] * len(item_shape)
-    parts = [str(first), *(f"{name}{n}" for name, n in zip(names, item_shape, strict=True))]
-    return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+    if not item_shape:
+        return f"({first},)"
+    sizes = [str(size) for size in item_shape]
+    if axis_names:
+        sizes = [f"{name}={size}" for name, size in zip(axis_names, sizes, strict=True)]
+    return f"({first}, {', '.join(sizes)})"
 
 
 def column_lines(columns: Mapping[str, tuple[str, str]]) -> list[str]:
     """A line for each column with its dtype and shape, aligned; of many columns the first ten."""
-    n_shown = len(columns) if len(columns) <= MAX_LINES else MAX_LINES - 1
-    shown = list(columns)[:n_shown]
-    name_width = max(map(len, shown), default=0)
-    dtype_width = max((len(columns[name][0]) for name in shown), default=0)
+    rows = [(name, dtype, shape) for name, (dtype, shape) in columns.items()]
+    if len(rows) > MAX_LINES:
+        rows = rows[: MAX_LINES - 1]
+    name_width = max((len(name) for name, _, _ in rows), default=0)
+    dtype_width = max((len(dtype) for _, dtype, _ in rows), default=0)
     lines = []
-    for name in shown:
-        dtype, shape = columns[name]
-        lines.append(f"  {name:<{name_width}}  {dtype:<{dtype_width}}  {shape}".rstrip())
-    if n_shown < len(columns):
-        lines.append(f"  … and {len(columns) - n_shown} more")
+    for name, dtype, shape in rows:
+        line = f"  {name.ljust(name_width)}  {dtype.ljust(dtype_width)}  {shape}"
+        lines.append(line.rstrip())
+    n_more = len(columns) - len(rows)
+    if n_more:
+        lines.append(f"  … and {n_more} more")
     return lines

@@ -1,12 +1,13 @@
-"""A trace and the list of ids as they look to a user: names for rows of a store, which read nothing
-until asked."""
+"""A trace and the list of ids as they look to a user: names for rows, read when asked for."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 import torch
 
+from store.errors import CorruptError, NotFoundError, closest
+from store.format.ids import hash_ids
 from store.format.schema import TRACE_ID
 
 if TYPE_CHECKING:
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["Trace", "TraceIds"]
 
 _IDS_BLOCK = 4096  # ids read at once when iterating
+_COMPARED_IDS = 20_000  # enough to find a misspelled id, at any size of a store
 
 
-class Trace(Mapping):
+class Trace(Mapping[str, np.ndarray | torch.Tensor | str]):
     """One row, read when asked for: `trace[column]`.
 
     A ragged column is an array `(n, *item_shape)`, a fixed one `item_shape` or a NumPy scalar, a
@@ -26,11 +28,12 @@ class Trace(Mapping):
     """
 
     def __init__(self, store: "TraceStore", row: int) -> None:
-        self.store, self.row = store, row
+        self.store = store
+        self.row = row
 
     @property
     def id(self) -> str:
-        return self.store.read_value(TRACE_ID, self.row)
+        return self.store.ids[self.row]
 
     def __getitem__(self, name: str) -> np.ndarray | torch.Tensor | str:
         return self.store.read_value(name, self.row)
@@ -48,9 +51,11 @@ class Trace(Mapping):
         return f"Trace({self.id!r}, row {self.row} of {str(self.store.path)!r})"
 
 
-class TraceIds(Sequence):
-    """The trace ids by row, read from the store when asked for; never a list of a million
-    strings."""
+class TraceIds(Sequence[str]):
+    """The trace ids by row, read from the store when asked for; never a list of a million strings.
+
+    Looking up the row of an id takes the same time in a store of any size.
+    """
 
     def __init__(self, store: "TraceStore") -> None:
         self._store = store
@@ -58,17 +63,48 @@ class TraceIds(Sequence):
     def __len__(self) -> int:
         return len(self._store)
 
+    @overload
+    def __getitem__(self, key: int) -> str: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> list[str]: ...
+
     def __getitem__(self, key: int | slice) -> str | list[str]:
+        rows = range(len(self))
         if isinstance(key, slice):
-            return self._store.read(range(len(self))[key], [TRACE_ID])[TRACE_ID]
-        return self._store.read_value(TRACE_ID, range(len(self))[key])
+            return self._store.read(rows[key], [TRACE_ID]).texts(TRACE_ID)
+        return str(self._store.read_value(TRACE_ID, rows[key]))
 
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self), _IDS_BLOCK):
             yield from self[start : start + _IDS_BLOCK]
 
     def __contains__(self, trace_id: object) -> bool:
-        return trace_id in self._store
+        return self.find(trace_id) is not None
+
+    def find(self, trace_id: object) -> int | None:
+        """The row of a trace, or None; raises CorruptError."""
+        if not isinstance(trace_id, str):
+            return None
+        table = self._store.id_table
+        try:
+            rows = table.rows_with_hash(hash_ids([trace_id])[0])
+            return next((row for row in rows if self[row] == trace_id), None)
+        except CorruptError as error:
+            if not table.follow_merges():
+                raise CorruptError(f"{error}{self._store.change_hint()}") from error
+        return self.find(trace_id)
+
+    def row_of(self, trace_id: str) -> int:
+        """The row of a trace; see `TraceStore.row_of`."""
+        row = self.find(trace_id)
+        if row is None:
+            like = closest(str(trace_id), self[:_COMPARED_IDS])
+            raise NotFoundError(
+                f"{self._store.path}: expected one of its {len(self)} trace ids, "
+                f"found {trace_id!r:.200}{like}"
+            )
+        return row
 
     def __repr__(self) -> str:
         return f"TraceIds({len(self)} ids)"

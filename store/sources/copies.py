@@ -202,12 +202,14 @@ def _check_ids(stores: Sequence[TraceStore]) -> dict[tuple[int, int], str]:
     """Raise SchemaError if an id is in two stores; compares hashes first, which are there already.
     Renames nothing."""
     hashes = np.sort(
-        np.concatenate([np.empty(0, np.uint64), *(part for s in stores for part in s.id_hashes())])
+        np.concatenate(
+            [np.empty(0, np.uint64), *(part for s in stores for part in s.id_table.hashes())]
+        )
     )
     for repeated in np.unique(hashes[1:][hashes[1:] == hashes[:-1]]):
         seen: dict[str, TraceStore] = {}
         for store in stores:
-            for trace_id in [store.ids[row] for row in store.rows_with_hash(repeated)]:
+            for trace_id in [store.ids[row] for row in store.id_table.rows_with_hash(repeated)]:
                 if trace_id in seen:
                     raise SchemaError(
                         f"{store.path}: expected ids that {seen[trace_id].path} has not, found {trace_id!r} in both"

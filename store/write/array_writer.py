@@ -11,11 +11,12 @@ from store.format.array_info import ArrayInfo
 from store.format.contents import WORKING_DIR, StoredArray
 from store.format.manifest import GROUP_FILE, Manifest
 from store.format.zarr_json import array_json
-from store.read.array import open_array
+from store.read.directory import StoreDirectory
+from store.read.open_array import open_array
 from store.write.files import Files
 from store.write.shard_builder import CompressedBuilder, RawBuilder
 
-__all__ = ["ArrayWriter", "write_document"]
+__all__ = ["ArrayWriter", "write_metadata"]
 
 # items gathered before they are written: still in the processor's cache then
 BUFFER_BYTES = 1024 * 1024
@@ -81,7 +82,7 @@ class ArrayWriter:
         number = self._n_items // layout.shard_items
         n_items = layout.items_in_shard(number, self._n_items)
         n_chunks, self._n_pending = divmod(n_items, layout.chunk_items)
-        committed = open_array(self.root, array, check=manifest)
+        committed = open_array(StoreDirectory.at(self.root), array, check=manifest)
         self._buffer[: self._n_pending] = committed.read(self._n_written, self._n_items)
         if n_chunks:
             self._open_builder().adopt(self.root, number, n_items, n_chunks)
@@ -171,7 +172,7 @@ class ArrayWriter:
 
     def _write_metadata(self) -> None:
         text = array_json(self.layout, self._n_items, self.info)
-        write_document(self.root, self.files, self.layout.path, text)
+        write_metadata(self.root, self.files, self.layout.path, text)
 
     def describe(self, info: ArrayInfo) -> None:
         """Change the description for other Zarr clients; there are no uncommitted items."""
@@ -193,7 +194,7 @@ class ArrayWriter:
             self._sums.remove()
 
 
-def write_document(root: Path, files: Files, path: str, text: bytes) -> None:
+def write_metadata(root: Path, files: Files, path: str, text: bytes) -> None:
     """Put the metadata of a group or an array in its place, durably."""
     files.make_dirs(root / path)
     files.replace_text(root / path / GROUP_FILE, text, root / WORKING_DIR / GROUP_FILE)

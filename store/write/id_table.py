@@ -8,11 +8,12 @@ from crc32c import crc32c
 
 from store.format.array_info import RUN_INFO
 from store.format.contents import run_arrays, run_name
+from store.format.ids import build_run, hash_ids
 from store.format.manifest import Manifest
-from store.format.ranges import build_run, hash_ids
 from store.format.zarr_json import group_json
+from store.read.directory import StoreDirectory
 from store.read.store import TraceStore
-from store.write.array_writer import ArrayWriter, write_document
+from store.write.array_writer import ArrayWriter, write_metadata
 from store.write.files import Files
 
 __all__ = ["merge_runs", "write_run"]
@@ -40,8 +41,8 @@ def merge_runs(
         A committed run is damaged: a copy of it would get a new checksum.
     """
     first, n_rows = run
-    store = TraceStore(root, manifest, check=True)
-    runs = [store.id_run(old) for old in manifest.runs if old[0] >= first]
+    store = TraceStore(StoreDirectory.at(root), manifest, check=True)
+    runs = [store.id_table.run(old) for old in manifest.runs if old[0] >= first]
     runs.append((hash_ids(new_ids), np.arange(manifest.n_rows, n_rows)))
     hashes, rows = map(np.concatenate, zip(*runs, strict=True))
     return write_run(root, files, run, hashes, rows)
@@ -50,7 +51,7 @@ def merge_runs(
 def write_run(root: Path, files: Files, run: Run, hashes: np.ndarray, rows: np.ndarray) -> int:
     """Write a run of the id table, of these hashes and rows in any order; return its checksum."""
     checksum = 0
-    write_document(root, files, f"_index/{run_name(run)}", group_json())
+    write_metadata(root, files, f"_index/{run_name(run)}", group_json())
     for array, values in zip(run_arrays(run), build_run(hashes, rows), strict=True):
         writer = ArrayWriter(root, files, array._replace(n_items=0), RUN_INFO)
         writer.append(values)

@@ -15,7 +15,7 @@ from store.format.contents import (
 )
 from store.format.manifest import GROUP_FILE, Manifest
 from store.format.zarr_json import array_json
-from store.write.array_writer import write_document
+from store.write.array_writer import write_metadata
 from store.write.files import Files
 
 __all__ = [
@@ -51,7 +51,7 @@ def clear_orphans(root: Path, manifest: Manifest, files: Files) -> None:
         file = root / path / GROUP_FILE
         if file.is_file() and not _is_current(file, array, info):
             text = array_json(array.layout, array.n_items, info)
-            write_document(root, files, path, text)
+            write_metadata(root, files, path, text)
 
 
 def _remove_empty_parents(root: Path, path: str, files: Files) -> None:

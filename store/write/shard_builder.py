@@ -14,7 +14,7 @@ import numpy as np
 from crc32c import crc32c
 
 from store.format.codecs import parse_codec, split_compressed
-from store.format.schema import ArrayLayout
+from store.format.layout import ArrayLayout
 from store.format.shard_table import ENTRY, encode_table, raw_entries
 from store.read.shard import CompressedShard, RawShard
 from store.write.files import Files, opened

@@ -25,13 +25,14 @@ from pathlib import Path
 
 from store.errors import IncompleteError, SchemaError, StoreError
 from store.format.contents import GROUPS, WORKING_DIR, run_name, with_schema
+from store.format.ids import plan_runs
 from store.format.manifest import GROUP_FILE, MAX_FILE_BYTES, Manifest, read_manifest
-from store.format.ranges import plan_runs
 from store.format.schema import TRACE_ID, Column, Schema
 from store.format.zarr_json import group_json
+from store.read.directory import StoreDirectory
 from store.read.store import TraceStore
 from store.reports import count
-from store.write.array_writer import write_document
+from store.write.array_writer import write_metadata
 from store.write.columns import append_to_all, schema_with
 from store.write.copy import Progress, copy_files
 from store.write.files import Files
@@ -139,7 +140,7 @@ class StoreWriter:
         writer = cls(root, manifest, files)
         try:
             for group in GROUPS:
-                write_document(root, files, group, group_json())
+                write_metadata(root, files, group, group_json())
             writer._publish(replace(manifest, tails=writer._arrays.commit()))
         except BaseException:
             writer.discard()
@@ -198,11 +199,11 @@ class StoreWriter:
 
     def _adopt(self, manifest: Manifest) -> None:
         self._manifest = manifest
-        self._committed = TraceStore(self.root, manifest)
+        self._committed = TraceStore(StoreDirectory.at(self.root), manifest)
 
     def _publish(self, manifest: Manifest) -> None:
         """The moment of the commit."""
-        write_document(self.root, self.files, "", _group_text(self.root, manifest))
+        write_metadata(self.root, self.files, "", _group_text(self.root, manifest))
         self._adopt(manifest)
 
     @property

@@ -15,7 +15,7 @@ from oracle import bits, make_rows, write_store
 from store import Column, NotFoundError, Schema, StoreError, TraceStore
 from store.check.report import Report
 from store.check.verify import verify_store
-from store.format import schema
+from store.format import layout, schema
 from store.format.schema import TRACE_ID
 
 SMALL = Schema(
@@ -37,10 +37,12 @@ ROWS = make_rows(SMALL, 7, seed=3)  # of 1, 3, 1, 7, 1, 7 and 1 items
 
 
 def shrink(patch) -> None:
-    """Tables and chunks of a few bytes in place of many KB, where a column does not say itself what
-    it wants."""
-    for name, value in (("CHUNK_BYTES", 256), ("CODED_CHUNK_BYTES", 256), ("SHARD_BYTES", 1024)):
-        patch.setattr(schema, name, value)
+    """Tables and chunks of a few bytes instead of many KB, where a column does not choose."""
+    patch.setattr(schema, "COMPRESSED_CHUNK_BYTES", 256)
+    patch.setattr(layout, "SMALL_CHUNK_BYTES", 16)
+    for module in (schema, layout):
+        patch.setattr(module, "CHUNK_BYTES", 256)
+        patch.setattr(module, "SHARD_BYTES", 1024)
 
 
 def write_small(path: Path) -> Path:

@@ -1,16 +1,8 @@
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.format.ranges import (
-    build_run,
-    hash_ids,
-    packed_offsets,
-    plan_pieces,
-    plan_runs,
-    rows_with_hash,
-)
+from store.format.ranges import packed_offsets, plan_pieces
 
 
 @given(
@@ -39,30 +31,3 @@ def test_ranges_that_touch_are_one_piece():
 def test_packed_offsets():
     assert packed_offsets(np.array([5, 0, 7]), np.array([8, 0, 9])).tolist() == [0, 3, 3, 5]
     assert packed_offsets(np.empty(0, int), np.empty(0, int)).tolist() == [0]
-
-
-def test_a_run_finds_every_row_even_of_equal_hashes():
-    hashes, rows = build_run(np.array([7, 3, 7, 9], "u8"), np.array([0, 1, 2, 3]))
-    assert hashes.tolist() == [3, 7, 7, 9]
-    assert rows_with_hash(hashes, rows, np.uint64(7)) == [0, 2]
-    assert rows_with_hash(hashes, rows, np.uint64(8)) == []
-    assert rows_with_hash(hashes, rows, np.uint64(10)) == []
-
-
-def test_hashes_are_the_format_s():
-    """A change here would make every existing store lose its ids."""
-    assert hash_ids(["tc_33", ""]).tolist() == [4032421054400188549, 13020603013274838756]
-
-
-@pytest.mark.parametrize("commit_rows", [1, 3, 100])
-def test_runs_stay_few_and_cover_every_row(commit_rows):
-    """However often one commits: at most log2(n) + 1 runs, without gaps, and O(log n) rewrites of
-    an id."""
-    runs, written, n = (), 0, 0
-    for n in range(commit_rows, 1000 * commit_rows + 1, commit_rows):
-        kept, first = plan_runs(runs, n)
-        runs = (*kept, (first, n))
-        written += n - first
-        assert [a for a, _ in runs] == [0, *(b for _, b in runs[:-1])]
-    assert len(runs) <= 11
-    assert written <= n * 11

@@ -1,8 +1,6 @@
-import numpy as np
 import pytest
 
 from store import Column, NotFoundError, Schema, SchemaError
-from store.format.schema import ArrayLayout
 
 
 def test_json_round_trip():
@@ -62,16 +60,3 @@ def test_reserved_names_are_refused():
 def test_an_unknown_column_names_the_closest():
     with pytest.raises(NotFoundError, match="found 'hidden_state'; closest: 'hidden_states'"):
         Schema({"hidden_states": Column("int8")}).column("hidden_state")
-
-
-@pytest.mark.parametrize("split_axes", [(), (0,), (1,), (0, 1), (0, 2), (1, 2)])
-def test_planes_show_the_items_they_were_cut_from(split_axes):
-    """`planes_as_items` undoes the cut for any choice of split axes, without a copy."""
-    items = np.arange(5 * 2 * 3 * 4).reshape(5, 2, 3, 4)
-    layout = ArrayLayout("x", items.dtype, (2, 3, 4), split_axes, 1, 8)
-    planes = np.ascontiguousarray(
-        np.moveaxis(items, [i + 1 for i in split_axes], range(len(split_axes)))
-    )
-    view = layout.planes_as_items(planes)
-    assert np.array_equal(view, items)
-    assert np.shares_memory(view, planes)

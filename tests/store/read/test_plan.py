@@ -13,11 +13,11 @@ from torch.utils.data import DataLoader
 from store import Column, NotFoundError, Schema, StoreWriter, TraceDataset, TraceStore
 from store.read.plan import Span, cover, plan_read, slice_ranges
 
-BORDERS = [None, *range(-5, 6)]
+ENDS = [None, *range(-5, 6)]
 
 
-@pytest.mark.parametrize("start", BORDERS)
-@pytest.mark.parametrize("stop", BORDERS)
+@pytest.mark.parametrize("start", ENDS)
+@pytest.mark.parametrize("stop", ENDS)
 def test_a_span_slices_each_row_as_a_list_is_sliced(start, stop):
     lengths = np.arange(6)
     stops = np.cumsum(lengths)
@@ -29,8 +29,8 @@ def test_a_span_slices_each_row_as_a_list_is_sliced(start, stop):
 
 
 @given(
-    start=st.sampled_from(BORDERS),
-    stop=st.sampled_from(BORDERS),
+    start=st.sampled_from(ENDS),
+    stop=st.sampled_from(ENDS),
     layer=st.sampled_from([None, 0, -1, slice(1, 3)]),
 )
 def test_items_and_item_axes_are_selected_together(store_path, rows, start, stop, layer):
@@ -76,7 +76,7 @@ def test_wrong_spans():
     for part in (slice(1.5, None), slice("a"), slice(0, 1, 1.0)):
         for axis in ("tokens", "layers"):
             with pytest.raises(
-                TypeError, match=f"axis '{axis}': expected whole numbers as borders of a slice"
+                TypeError, match=f"axis '{axis}': expected whole numbers as ends of a slice"
             ):
                 plan_read(SCHEMA, None, {"hidden_states": {axis: part}}, "here")
     with pytest.raises(

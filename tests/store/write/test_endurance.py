@@ -30,7 +30,7 @@ from store import (
     TraceStore,
     permutation,
 )
-from store.read.mapped_file import SMALL_BYTES
+from store.read.buffers import SMALL_BYTES
 
 ROOT = Path(__file__).parents[3]
 N_ROWS, SEED, EPOCH = 23, 11, 3

@@ -1,0 +1,41 @@
+"""The directory that a store was opened from, told apart from another one at the same path."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from store.errors import CorruptError
+
+__all__ = ["StoreDirectory"]
+
+
+@dataclass(frozen=True)
+class StoreDirectory:
+    """A store's directory as it was when it was opened.
+
+    A repair puts another directory at the same path. A reader of the old one must not take a file
+    of the new one for its own: it opens the file, and then asks here.
+
+    Attributes
+    ----------
+    path
+        Where it is, absolute.
+    inode
+        The directory's number in its file system.
+    """
+
+    path: Path
+    inode: int
+
+    @classmethod
+    def at(cls, path: str | Path) -> "StoreDirectory":
+        """The directory that is at a path now."""
+        absolute = Path(path).absolute()
+        return cls(absolute, absolute.stat().st_ino)
+
+    def check(self) -> None:
+        """Raise CorruptError if another directory has taken its place, OSError if none is there."""
+        if self.path.stat().st_ino != self.inode:
+            raise CorruptError(
+                f"{self.path}: another store has taken the place of the one that was opened; "
+                "open it again"
+            )

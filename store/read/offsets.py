@@ -1,0 +1,79 @@
+"""The offsets of a ragged axis: rows -> ranges of items, checked before they are used."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from store.errors import CorruptError
+from store.read.compressed_array import CompressedArray
+from store.read.raw_array import RawArray
+from store.read.shard import RESTORE
+
+__all__ = ["Offsets"]
+
+
+class Offsets:
+    """Where the items of each row of a ragged axis are.
+
+    Parameters
+    ----------
+    axis
+        Its name.
+    array
+        Its offsets: row r owns the items `offsets[r] : offsets[r + 1]`.
+    n_items
+        Committed items; offsets beyond them are damaged.
+    """
+
+    def __init__(self, axis: str, array: RawArray | CompressedArray, n_items: int) -> None:
+        self.axis = axis
+        self.array = array
+        self.n_items = n_items
+
+    def read(self) -> np.ndarray:
+        """All of them, int64 `(n_rows + 1,)`, as they are on the disk."""
+        return self.array.read(0, self.array.n_items)
+
+    def read_checked(self) -> np.ndarray:
+        """All of them, int64 `(n_rows + 1,)`; raises CorruptError."""
+        offsets = self.read()
+        self._check_bounds(int(offsets[0]), int(offsets[-1]))
+        falls = np.diff(offsets) < 0
+        if falls.any():
+            raise self._fall(int(np.argmax(falls)))
+        return offsets
+
+    def item_range(self, row: int) -> tuple[int, int]:
+        """The items of a row: first, and after the last; raises CorruptError."""
+        start, stop = self.array.read(row, row + 2).tolist()
+        self._check_bounds(start, stop)
+        if stop < start:
+            raise self._fall(row)
+        return start, stop
+
+    def item_ranges(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The items of rows: starts and stops, int64 `(n,)`; raises CorruptError."""
+        starts = self.array.take(rows)
+        stops = self.array.take(rows + 1)
+        if len(rows):
+            self._check_bounds(int(starts.min()), int(stops.max()))
+            falls = stops < starts
+            if falls.any():
+                raise self._fall(int(rows[np.argmax(falls)]))
+        return starts, stops
+
+    def rows_of(self, items: Sequence[int] | tuple[np.ndarray, ...]) -> np.ndarray:
+        """The row that holds each item: int64, of the shape of `items`."""
+        return np.searchsorted(self.read(), items, side="right") - 1
+
+    def _check_bounds(self, start: int, stop: int) -> None:
+        if not 0 <= start <= self.n_items or not 0 <= stop <= self.n_items:
+            expected = f"offsets from 0 to {self.n_items}"
+            raise CorruptError(
+                f"axis {self.axis!r}: expected {expected}, found {start} to {stop}; {RESTORE}"
+            )
+
+    def _fall(self, row: int) -> CorruptError:
+        return CorruptError(
+            f"axis {self.axis!r}, row {row}: expected offsets that never fall; {RESTORE}"
+        )

@@ -1,0 +1,39 @@
+"""Open the reader that fits an array."""
+
+from store.format.contents import StoredArray
+from store.format.manifest import Manifest
+from store.read.array import ChunkSums
+from store.read.chunk_cache import ChunkCache
+from store.read.compressed_array import CompressedArray
+from store.read.directory import StoreDirectory
+from store.read.raw_array import RawArray
+
+__all__ = ["open_array"]
+
+MAX_MAPS = 1024
+
+
+def open_array(
+    directory: StoreDirectory,
+    array: StoredArray,
+    cache: ChunkCache | None = None,
+    max_maps: int = MAX_MAPS,
+    check: Manifest | None = None,
+) -> RawArray | CompressedArray:
+    """The reader of an array; no file is opened until items are read.
+
+    Parameters
+    ----------
+    directory, array, max_maps
+        See `Array`.
+    cache
+        For decoded chunks.
+    check
+        What is committed: if given, every chunk is checked before it is used.
+    """
+    sums = None
+    if check is not None:
+        sums = ChunkSums(open_array(directory, array.checksums), array, check)
+    if array.layout.codec is None:
+        return RawArray(directory, array, max_maps, sums)
+    return CompressedArray(directory, array, max_maps, sums, cache or ChunkCache(0))

@@ -1,0 +1,131 @@
+"""An uncompressed array, read through the maps of its shards."""
+
+import numpy as np
+
+from store.format.ranges import Piece, plan_pieces, split_ranges
+from store.read.array import DEFAULT, Array, ReadOptions, Select
+from store.read.shard import RawShard
+
+__all__ = ["RawArray"]
+
+# ranges shorter than this are gathered by one call, without a Python step each
+JOINED_BYTES = 8 * 1024
+
+
+class RawArray(Array[RawShard]):
+    """An uncompressed array: its bytes are copied once, from the map into their place.
+
+    One range in one shard is a view. Long ranges are copied piece by piece. Short ones are joined
+    by one call, and items of one length are gathered by NumPy.
+    """
+
+    shard_type = RawShard
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Items `start:stop`: a read-only view if one shard holds them all, else a copy."""
+        starts = np.array([start])
+        stops = np.array([stop])
+        self.check(starts, stops)
+        number = start // self.layout.shard_items
+        base = number * self.layout.shard_items
+        if start < stop <= base + self.layout.shard_items:
+            return self.shard(number).items[start - base : stop - base]
+        copied = self._gather(starts, stops)
+        copied.flags.writeable = False
+        return copied
+
+    def read_ranges(
+        self,
+        starts: np.ndarray,
+        stops: np.ndarray,
+        select: Select = (),
+        options: ReadOptions = DEFAULT,
+    ) -> np.ndarray:
+        """The items of the ranges `starts:stops`, int64 `(n,)`, one after the other."""
+        self.check(starts, stops, select, options)
+        return self._gather(starts, stops, select, options)
+
+    def take(
+        self, positions: np.ndarray, select: Select = (), options: ReadOptions = DEFAULT
+    ) -> np.ndarray:
+        """The items at `positions`, int64 `(n,)`."""
+        self.check(positions, positions + 1, select, options)
+        layout = self.layout
+        if layout.item_bytes >= JOINED_BYTES or not len(positions):
+            return self._copy_pieces(positions, positions + 1, select, options)
+        if self.n_items <= layout.shard_items:
+            index: tuple[np.ndarray | slice, ...] = (positions, *select)
+            return options.place(self.shard(0).items[index])
+        out = options.empty((len(positions), *self.selected_shape(select)), layout.dtype)
+        shards = positions // layout.shard_items
+        for number in np.unique(shards).tolist():
+            here = np.flatnonzero(shards == number)
+            index = (positions[here] - number * layout.shard_items, *select)
+            out[here] = self.shard(number).items[index]
+        return out
+
+    def _gather(
+        self,
+        starts: np.ndarray,
+        stops: np.ndarray,
+        select: Select = (),
+        options: ReadOptions = DEFAULT,
+    ) -> np.ndarray:
+        """The items of ranges whose chunks were checked."""
+        n_bytes = int((stops - starts).sum()) * self.layout.item_bytes
+        is_bare = self.layout.n_planes == 1 and not select
+        if is_bare and 0 < n_bytes < len(starts) * JOINED_BYTES:
+            return options.place(self._join(starts, stops))
+        return self._copy_pieces(starts, stops, select, options)
+
+    def _copy_pieces(
+        self, starts: np.ndarray, stops: np.ndarray, select: Select, options: ReadOptions
+    ) -> np.ndarray:
+        """Long ranges: a copy for each piece of a shard."""
+        layout = self.layout
+        n_items = int((stops - starts).sum())
+        pieces = plan_pieces(starts, stops, layout.shard_items)
+        self.open_shards(piece.shard for piece in pieces)
+        out = options.empty((n_items, *self.selected_shape(select)), layout.dtype)
+        selected = (slice(None), *select)
+
+        def copy(some: list[Piece]) -> None:
+            for number, start, stop, at in some:
+                items = self.shard(number).items[start:stop]
+                np.copyto(out[at : at + stop - start], items[selected] if select else items)
+
+        options.run(copy, pieces, out.nbytes)
+        return out
+
+    def _join(self, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+        """Many short ranges: one call of `join` over slices of the maps' bytes."""
+        layout = self.layout
+        lengths = stops - starts
+        shards = starts // layout.shard_items
+        begins = starts - shards * layout.shard_items
+        ends = begins + lengths
+        if lengths.min() == 0 or ends.max() > layout.shard_items:  # empty, or over a shard's end
+            shards, begins, ends, _ = split_ranges(starts, stops, layout.shard_items)
+        elif shards.min() == shards.max() and lengths.min() == lengths.max():
+            return self._gather_windows(int(shards[0]), begins, int(lengths[0]))
+        numbers = shards.tolist()
+        memories = {number: self.shard(number).memory for number in set(numbers)}
+        first_bytes = (begins * layout.item_bytes).tolist()
+        last_bytes = (ends * layout.item_bytes).tolist()
+        if len(memories) == 1:  # the usual case, without a look-up for each range
+            (memory,) = memories.values()
+            pairs = zip(first_bytes, last_bytes, strict=True)
+            parts = [memory[first:last] for first, last in pairs]
+        else:
+            triples = zip(numbers, first_bytes, last_bytes, strict=True)
+            parts = [memories[number][first:last] for number, first, last in triples]
+        return np.frombuffer(bytearray().join(parts), layout.dtype).reshape(-1, *layout.item_shape)
+
+    def _gather_windows(self, number: int, starts: np.ndarray, length: int) -> np.ndarray:
+        """Short ranges of one length in one shard: NumPy's own gather, over every window."""
+        shard = self.shard(number)
+        items = shard.items
+        shape = (len(items) - length + 1, length, *items.shape[1:])
+        strides = (items.strides[0], *items.strides)
+        windows = np.ndarray(shape, items.dtype, shard.memory, 0, strides)
+        return windows[starts].reshape(-1, *items.shape[1:])

@@ -1,0 +1,78 @@
+"""What a caller names rows by: numbers, a slice, or trace ids -> row numbers."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+__all__ = ["Rows", "row_numbers"]
+
+Rows = Sequence[int] | np.ndarray | slice | Sequence[str]
+"""Rows by number, or by trace id."""
+
+
+def row_numbers(rows: Rows, n_rows: int, row_of: Callable[[str], int], where: str) -> np.ndarray:
+    """Row numbers from 0 on, int64 `(n,)`, a copy.
+
+    Parameters
+    ----------
+    rows
+        What `TraceStore.read` takes.
+    n_rows
+        Rows of the store.
+    row_of
+        Trace id -> row; raises NotFoundError.
+    where
+        What error messages begin with.
+
+    Raises
+    ------
+    IndexError
+        A row is out of range.
+    TypeError
+        `rows` is something else.
+    """
+    if isinstance(rows, slice):
+        return np.arange(*rows.indices(n_rows))
+    array = np.asarray(rows)
+    if isinstance(rows, list | tuple):
+        if rows and isinstance(rows[0], str):
+            return _rows_of_ids(rows, row_of, where)
+    elif array.ndim == 1 and array.dtype.kind in "OTU":  # an array, or an index of pandas
+        return _rows_of_ids(array.tolist(), row_of, where)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise _not_rows(rows, where)
+    numbers = array.astype(np.int64)
+    if not array.size:
+        return numbers
+    lowest = array.min()
+    if lowest < -n_rows or array.max() >= n_rows:
+        outside = array[(array < -n_rows) | (array >= n_rows)]
+        raise _out_of_range(outside[0], n_rows, where)
+    if lowest < 0:
+        numbers[numbers < 0] += n_rows
+    return numbers
+
+
+def _out_of_range(row: int, n_rows: int, where: str) -> IndexError:
+    expected = "no row, the store is empty"
+    if n_rows:
+        first = 0 if row > 0 else -n_rows
+        expected = f"a row from {first} to {n_rows - 1}"
+    return IndexError(f"{where}: expected {expected}, found {row}")
+
+
+def _rows_of_ids(ids: Sequence, row_of: Callable[[str], int], where: str) -> np.ndarray:
+    if not all(isinstance(trace_id, str) for trace_id in ids):
+        raise _not_rows(ids, where)
+    return np.array([row_of(trace_id) for trace_id in ids], np.int64)
+
+
+def _not_rows(rows: object, where: str) -> TypeError:
+    if isinstance(rows, str):
+        return TypeError(
+            f"{where}: rows: expected a sequence of trace ids, found one; pass [{rows!r:.200}]"
+        )
+    expected = "expected a sequence of integers, one of trace ids, or a slice"
+    is_mask = np.asarray(rows).dtype == bool
+    hint = "; of a mask, pass numpy.flatnonzero(mask)" if is_mask else ""
+    return TypeError(f"{where}: rows: {expected}, found {rows!r:.100}{hint}")

@@ -1,0 +1,105 @@
+"""The manifest: each invariant refuses a record that breaks it, in one line."""
+
+import copy
+
+import pytest
+
+from store import Column, CorruptError, Schema
+from store.format.manifest import KEY, Manifest, _checksum
+
+SCHEMA = Schema({"x": Column("int32", axis="t"), "label": Column("int8")})
+WHOLE = Manifest(
+    SCHEMA,
+    generation=2,
+    n_rows=5,
+    n_items={"trace_id": 10, "t": 7},
+    runs=((0, 3), (3, 5)),
+    run_sums={"0-3": 1, "3-5": 2},
+    tails={"x": [3]},
+)
+
+
+def parse(record):
+    """What a reader makes of a record with the right checksum."""
+    body = {key: value for key, value in record.items() if key != "crc32c"}
+    attributes = {KEY: body | {"crc32c": _checksum(body)}}
+    return Manifest.from_attributes(attributes, "here")
+
+
+def whole_record():
+    return copy.deepcopy(WHOLE.to_attributes()[KEY])
+
+
+def test_a_whole_record_is_read():
+    assert parse(whole_record()) == WHOLE
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"format_version": 0}, "format_version 0"),
+        ({"format_version": "1"}, "format_version '1'"),
+        ({"uuid": 5}, "uuid: expected a str, found 5"),
+        ({"n_items": [1]}, r"n_items: expected a dict, found \[1\]"),
+        ({"tails": None}, "tails: expected a dict, found None"),
+        ({"run_sums": []}, r"run_sums: expected a dict, found \[\]"),
+        ({"provenance": "x"}, "provenance: expected a dict, found 'x'"),
+        ({"schema": []}, r"schema: expected an object, found \[\]"),
+        ({"arrays": 3}, "arrays: expected an object, found 3"),
+        ({"runs": 5}, "not iterable"),
+        ({"runs": [[0, 1, 2]]}, "too many values"),
+        ({"generation": -1}, "generation: expected a count, found -1"),
+        ({"generation": True}, "generation: expected a count, found True"),
+        ({"n_rows": 2**48}, "n_rows: expected a count, found 281474976710656"),
+        ({"n_rows": 5.0}, r"n_rows: expected a count, found 5\.0"),
+        ({"n_items": {"trace_id": 10, "t": "7"}}, "t: expected a count, found '7'"),
+        ({"runs": [[0, "3"], [3, 5]]}, r"runs\[0\]: expected a count, found '3'"),
+        ({"n_items": {"trace_id": 10}}, r"n_items: expected the axes \['trace_id', 't'\], found"),
+        (
+            {"n_rows": 0, "runs": [], "n_items": {"trace_id": 0, "t": 1}},
+            "n_items: expected none without rows",
+        ),
+        ({"n_items": {"trace_id": 4, "t": 7}}, "n_items: expected ids of at least 5 bytes"),
+        ({"runs": [[0, 3], [4, 5]]}, "runs: expected row ranges without gaps"),
+        ({"runs": [[0, 0], [0, 5]]}, "runs: expected row ranges without gaps"),
+        ({"runs": [[0, 3]]}, "runs: expected them to end at row 5, found 3"),
+        ({"tails": {"x": 3}}, "x: expected checksums, found 3"),
+        ({"tails": {"x": [2**32]}}, r"x: expected checksums, found \[4294967296\]"),
+        ({"run_sums": {"0-3": "a"}}, r"run_sums: expected checksums, found \['a'\]"),
+        (
+            {"n_items": {"trace_id": 2**47, "t": 7}},
+            "array 'trace_id': expected at most 131072 shards",
+        ),
+    ],
+)
+def test_a_broken_invariant_is_refused_in_one_line(changes, message):
+    with pytest.raises(CorruptError, match=message) as error:
+        parse(whole_record() | changes)
+    assert str(error.value).startswith("here: expected a store's attributes, found a fault: ")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("key", [*WHOLE.to_attributes()[KEY]])
+def test_a_missing_key_is_refused(key):
+    """But checksums of runs, which the first stores did not have."""
+    record = whole_record()
+    del record[key]
+    if key == "crc32c":
+        pytest.skip("every record that is parsed here gets one")
+    if key == "run_sums":
+        assert parse(record).run_sums == {}
+        return
+    with pytest.raises(CorruptError, match="here: "):
+        parse(record)
+
+
+def test_names_of_columns_cannot_hide_a_fault():
+    """An axis or an array may have the name of a field of the record."""
+    columns = {"run_sums": Column("int8"), "x": Column("int8", axis="generation")}
+    items = {"trace_id": 1, "generation": 1}
+    record = Manifest(Schema(columns), n_rows=1, n_items=items, runs=((0, 1),)).to_attributes()[KEY]
+    assert parse(record).n_items == items
+    with pytest.raises(CorruptError, match="generation: expected a count, found -1"):
+        parse(record | {"generation": -1})
+    with pytest.raises(CorruptError, match="run_sums: expected checksums, found 'x'"):
+        parse(record | {"tails": {"run_sums": "x"}})

@@ -1,0 +1,68 @@
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from store.read.buffers import SMALL_BYTES, BufferPool, block_bytes
+
+F32 = np.dtype("float32")
+SHAPE = (SMALL_BYTES, 2)
+
+
+def test_a_block_returns_when_nothing_refers_to_it():
+    """Neither a view, a tensor, a slice of it nor its array may outlive the lease."""
+    pool = BufferPool()
+    array = pool.empty(SHAPE, F32)
+    address = array.ctypes.data
+    tensor = torch.from_numpy(array)[3:5]
+    tensor[:] = 7
+    del array
+    other = pool.empty(SHAPE, F32)
+    assert other.ctypes.data != address
+    other[:] = 1
+    assert (tensor == 7).all()
+    last = tensor.numpy()
+    del tensor
+    assert pool.empty(SHAPE, F32).ctypes.data != address
+    del last
+    assert pool.empty(SHAPE, F32).ctypes.data == address
+
+
+def test_bfloat16_tensors_hold_their_block():
+    pool = BufferPool()
+    tensor = torch.from_numpy(pool.empty(SHAPE, np.dtype("int16"))).view(torch.bfloat16)
+    tensor[:] = 3
+    pool.empty(SHAPE, np.dtype("int16"))[:] = 0
+    assert (tensor == 3).all()
+
+
+def test_idle_memory_is_bounded():
+    pool = BufferPool(max_idle_bytes=3 * block_bytes(SMALL_BYTES * 8))
+    arrays = [pool.empty(SHAPE, F32) for _ in range(10)]
+    del arrays
+    assert sum(map(len, pool._idle)) <= pool.max_idle_bytes
+
+
+@pytest.mark.parametrize("n_bytes", [1, 4095, 4096, 65_537, 2**20 + 1, 33_554_433])
+def test_blocks_waste_little(n_bytes):
+    assert n_bytes <= block_bytes(n_bytes) <= max(4096, n_bytes * 1.125)
+
+
+def test_threads_share_a_pool():
+    """Each writes its mark, lets others run, and finds its mark again."""
+    pool, wrong = BufferPool(), []
+
+    def work(mark):
+        for _ in range(200):
+            array = pool.empty(SHAPE, F32)
+            array[:] = mark
+            if not (array == mark).all():
+                wrong.append(mark)
+
+    threads = [threading.Thread(target=work, args=(mark,)) for mark in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
