@@ -101,7 +101,8 @@ def test_an_unknown_id_among_rows_is_named(store):
         ("trace 5 é", r"expected a sequence of trace ids, found one; pass \['trace 5 é'\]"),
         (
             [0, IDS[0]],
-            r"expected a sequence of integers, one of trace ids, or a slice, found \[0, 'trace 0 é'\]",
+            "expected a sequence of integers, one of trace ids, or a slice, "
+            r"found \[0, 'trace 0 é'\]",
         ),
         ([IDS[0], 0], "expected a sequence of integers, one of trace ids, or a slice"),
         (np.ones(N, bool), r"of a mask, pass numpy.flatnonzero\(mask\)"),

@@ -1,0 +1,38 @@
+"""The directory that a store was opened from, and another one in its place."""
+
+import pickle
+
+import pytest
+from oracle import SCHEMA, write_store
+
+from store import CorruptError, TraceStore
+from store.read.directory import StoreDirectory
+
+
+def test_another_directory_is_refused(tmp_path):
+    for name in ("here", "other"):
+        (tmp_path / name).mkdir()
+    directory = StoreDirectory.at(tmp_path / "here")
+    directory.check()
+    (tmp_path / "here").rename(tmp_path / "away")
+    with pytest.raises(FileNotFoundError):
+        directory.check()
+    (tmp_path / "other").rename(tmp_path / "here")
+    with pytest.raises(CorruptError, match=r"taken the place .*; open it again"):
+        directory.check()
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_reader_never_mixes_two_stores(tmp_path, rows, check):
+    """Not in what it opens after the exchange, and not when it has been sent to a worker."""
+    write_store(tmp_path / "s.zarr", SCHEMA, rows[:20])
+    write_store(tmp_path / "other.zarr", SCHEMA, rows[20:])
+    store = TraceStore.open(tmp_path / "s.zarr", check=check)
+    before = store.read(range(20), ["label"])["label"]
+    (tmp_path / "s.zarr").rename(tmp_path / "old.zarr")
+    (tmp_path / "other.zarr").rename(tmp_path / "s.zarr")
+    assert store.read(range(20), ["label"])["label"].equal(before)
+    for reader in (store, pickle.loads(pickle.dumps(store))):  # noqa: S301 - our own bytes
+        for use in (lambda r=reader: r.read([3], ["tokens"]), lambda r=reader: r[rows[3][0]]):
+            with pytest.raises(CorruptError, match="another store has taken the place"):
+                use()
