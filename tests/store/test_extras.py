@@ -113,7 +113,8 @@ def test_everything_that_is_missing_is_installed_at_once(installed):
     installed(trace_store=OURS, numpy=Installed())
     line = missing_package(ModuleNotFoundError("x", name="rich.console"), "extract")
     assert line == (
-        "the package rich is not installed; run python -m pip install 'jinja2>=3.1' 'rich[all]>=13.9'"
+        "the package rich is not installed; "
+        "run python -m pip install 'jinja2>=3.1' 'rich[all]>=13.9'"
     )
     installed(trace_store=OURS, jinja2=Installed(), rich=Installed())
     assert advised(missing_package(ModuleNotFoundError("x", name="numpy"), "extract")) == [
