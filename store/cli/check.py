@@ -14,9 +14,11 @@ def run_verify(args: argparse.Namespace) -> int:
     """Verify a store; return 1 if it has a problem."""
     with Progress(_share, _gigabytes) as progress:
         report = verify_store(args.store, quick=args.quick, progress=lambda *done: progress(done))
+    status = 1 if report.problems else 0
     if args.json:
-        print(json.dumps({"store": str(args.store)} | report.to_json(), indent=1))
-        return int(bool(report.problems))
+        found = {"store": str(args.store)} | report.to_json()
+        print(json.dumps(found, indent=1))
+        return status
     checked = f"{report.bytes / 1e9:.2f} GB checked"
     if args.quick:
         checked = "quick: chunks were not read"
@@ -27,7 +29,7 @@ def run_verify(args: argparse.Namespace) -> int:
     lines = report.all_lines() if args.verbose else report.lines()
     for line in lines:
         print(line)
-    return int(bool(report.problems))
+    return status
 
 
 def run_repair(args: argparse.Namespace) -> int:
@@ -44,8 +46,10 @@ def run_repair(args: argparse.Namespace) -> int:
 
 
 def _share(done: tuple[int, int]) -> float:
-    return done[0] / max(1, done[1])
+    n_done, n_bytes = done
+    return n_done / max(1, n_bytes)
 
 
 def _gigabytes(done: tuple[int, int]) -> str:
-    return f"{done[0] / 1e9:.1f} of {done[1] / 1e9:.1f} GB"
+    n_done, n_bytes = done
+    return f"{n_done / 1e9:.1f} of {n_bytes / 1e9:.1f} GB"

@@ -186,10 +186,10 @@ class TraceLoader:
         has_compressed = any(part.column.codec for part in self._plan.parts)
         if not has_compressed or len(self.store) > MAX_TIMED_ROWS:
             return None
-        now = batches.visits()
-        after = self._batches(self.epoch + 1, 0).visits()
-        end = (self.epoch + 1) * len(after)
-        return VisitTimes([(end - len(now), now), (end, after)], len(self.store))
+        rows = batches.visits()
+        next_rows = self._batches(self.epoch + 1, 0).visits()
+        end = (self.epoch + 1) * len(next_rows)
+        return VisitTimes([(end - len(rows), rows), (end, next_rows)], len(self.store))
 
     def __iter__(self) -> Iterator[Batch]:
         epoch = self.epoch

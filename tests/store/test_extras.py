@@ -55,7 +55,8 @@ def test_a_command_without_its_packages_says_what_to_install(name, tmp_path):
     """One line, exit status 2, and a requirement of what it needs."""
     package, arguments, extra, module = COMMANDS[name]
     (tmp_path / "q.jsonl").write_text('{"question_id": "q", "question": "1+1", "answers": ["2"]}\n')
-    code = f"import sys; sys.modules[{module!r}] = None; from {package} import main; sys.exit(main({arguments!r}))"
+    without = f"import sys; sys.modules[{module!r}] = None"
+    code = f"{without}; from {package} import main; sys.exit(main({arguments!r}))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
@@ -112,7 +113,8 @@ def test_everything_that_is_missing_is_installed_at_once(installed):
     installed(trace_store=OURS, numpy=Installed())
     line = missing_package(ModuleNotFoundError("x", name="rich.console"), "extract")
     assert line == (
-        "the package rich is not installed; run python -m pip install 'jinja2>=3.1' 'rich[all]>=13.9'"
+        "the package rich is not installed; "
+        "run python -m pip install 'jinja2>=3.1' 'rich[all]>=13.9'"
     )
     installed(trace_store=OURS, jinja2=Installed(), rich=Installed())
     assert advised(missing_package(ModuleNotFoundError("x", name="numpy"), "extract")) == [
