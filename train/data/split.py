@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from store import TraceStore
-from store.sources.split import SIDES, side_of_question
+from store.sources.split import SPLITS, split_of_question
 from train.config import Config
 from train.errors import DataError
 
@@ -56,7 +56,7 @@ class Split:
 
     def summary(self) -> dict:
         """Counts for the report, JSON-able."""
-        sides = {side: self._count(getattr(self, side)) for side in SIDES}
+        sides = {side: self._count(getattr(self, side)) for side in SPLITS}
         return {
             "seed": self.seed,
             "by": "question_id",
@@ -80,12 +80,12 @@ def split_rows(
     `seed`."""
     distinct, questions = np.unique(np.asarray(question_ids, dtype=object), return_inverse=True)
     sides = np.array(
-        [side_of_question(question_id, seed) for question_id in distinct], dtype=object
+        [split_of_question(question_id, seed) for question_id in distinct], dtype=object
     )[questions]
     labelled = np.flatnonzero(labels != UNLABELLED)
     chosen = np.zeros(len(labels), dtype=bool)
     chosen[np.random.default_rng(seed).permutation(labelled)[:max_traces]] = True
-    train, val, test = (np.flatnonzero(chosen & (sides == side)) for side in SIDES)
+    train, val, test = (np.flatnonzero(chosen & (sides == side)) for side in SPLITS)
     return Split(train, val, test, labels, questions, seed)
 
 
@@ -132,7 +132,7 @@ def check_split(split: Split, store: TraceStore) -> None:
             f"{store.path}: expected labelled traces, found all {len(split.labels)} unlabelled; "
             "add scores to the store, then train again"
         )
-    for side in SIDES:
+    for side in SPLITS:
         labels = split.labels[getattr(split, side)]
         n_positive = int(labels.sum())
         if not 0 < n_positive < len(labels):
