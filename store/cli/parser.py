@@ -19,7 +19,7 @@ from store.cli.arguments import (
     path,
     positive,
 )
-from store.sources.labels import SCORE_THRESHOLD
+from store.sources.answer_scores import SCORE_THRESHOLD
 from store.sources.split import SPLITS
 
 __all__ = ["build_parser"]
@@ -367,7 +367,7 @@ def _add_export(commands: argparse._SubParsersAction) -> None:
     export.add_argument(
         "--overwrite", action="store_true", help="replace FILE if it is there (default: refuse)"
     )
-    export.set_defaults(run="label:run_export")
+    export.set_defaults(run="export:run_export")
 
 
 def _add_score_columns(parser: argparse.ArgumentParser) -> None:

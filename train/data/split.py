@@ -14,21 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from store import TraceStore
+from store.sources.labels import UNLABELLED, label_scores
 from store.sources.split import SPLITS, split_of_question
 from train.config import Config
 from train.errors import DataError
 
 __all__ = [
-    "UNLABELLED",
     "Split",
     "check_batch",
-    "label_scores",
     "no_split",
     "read_split",
     "split_rows",
 ]
-
-UNLABELLED = -1
 
 
 @dataclass(frozen=True)
@@ -106,11 +103,6 @@ def read_split(store: TraceStore, config: Config) -> Split:
     split = split_rows(store.column("question_id"), labels, config.seed, config.max_traces)
     check_split(split, store)
     return split
-
-
-def label_scores(scores: NDArray[np.float32], threshold: float) -> NDArray[np.int64]:
-    """Label 1 iff score < threshold; -1 where the score is NaN."""
-    return np.where(np.isnan(scores), UNLABELLED, scores < threshold).astype(np.int64)
 
 
 def check_labels(labels: NDArray, store: TraceStore) -> NDArray[np.int64]:

@@ -33,10 +33,11 @@ from transformers.utils import logging
 from store.errors import NotFoundError, SchemaError
 from store.read.store import TraceStore
 from store.reports import LeftOut, count
+from store.sources.answer_scores import normalize_answer
 from store.sources.huggingface.forward import ATTENTION
 from store.sources.huggingface.prompts import PromptError, Prompts
 from store.sources.huggingface.source import HuggingFaceSource
-from store.sources.labels import normalize_answer, one_class_warning
+from store.sources.labels import one_class_warning
 from store.sources.questions import Question
 
 __all__ = ["DTYPES", "ExtractReport", "choose_device", "load_model", "needs_maps", "take_fitting"]

@@ -51,6 +51,7 @@ from store.format.layers import choose_layers
 from store.format.schema import Schema
 from store.read.store import TraceStore
 from store.reports import LeftOut
+from store.sources.answer_scores import SCORE_THRESHOLD
 from store.sources.huggingface.forward import (
     ATTENTION,
     HalfRangeError,
@@ -61,8 +62,9 @@ from store.sources.huggingface.forward import (
 )
 from store.sources.huggingface.generation import Decoding, end_ids, generate_answers
 from store.sources.huggingface.prompts import Prompts
-from store.sources.labels import LABEL_RULES, SCORE_THRESHOLD, label_from_score
-from store.sources.questions import Question, number_trace
+from store.sources.labels import LABEL_RULES, label_scores
+from store.sources.questions import Question
+from store.sources.trace_ids import number_trace
 from store.write.source import REMARKS
 
 __all__ = [
@@ -327,7 +329,7 @@ class HuggingFaceSource:
             "answer": answer,
             "references": json.dumps(question["answers"], ensure_ascii=False),
             "score": score,
-            "label": label_from_score(score, self.score_threshold),
+            "label": int(label_scores(score, self.score_threshold)),
         }
 
     def _describe(self, model_name: str) -> dict[str, Any]:

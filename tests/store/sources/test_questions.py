@@ -134,7 +134,7 @@ GOOD = '{"question_id": "a", "question": "Q", "answers": ["x"]}'
         (f"[\n{GOOD}\n,\n\nx]", "line 5: expected a JSON object"),
         (f"[{GOOD}\n{GOOD}]", "line 2: expected ',' or ']', found"),
         (f"[{GOOD}", "line 1: expected ',' or ']', found ''"),
-        (f"[{GOOD}]\n{GOOD}", "line 2: expected nothing behind the array, found"),
+        (f"[{GOOD}]\n{GOOD}", "line 2: expected nothing after the array, found"),
         ("question_id,question,question\na,b,c\n", "line 1: expected different columns"),
         ('{"question": "Q", "answers": ["x"]}', "line 1: question_id: expected a text, found none"),
         ('{"question_id": "a"}', "line 1: question: expected a text, found none"),

@@ -37,13 +37,13 @@ from transformers import (
 from store import NotFoundError, SchemaError, TraceStore
 from store.cli.main import main
 from store.format.origin import find_difference, origins_of
+from store.sources.answer_scores import f1_score
 from store.sources.example.recipe import build_tokenizer
 from store.sources.huggingface import forward
 from store.sources.huggingface import load as extracting
 from store.sources.huggingface import source as huggingface
 from store.sources.huggingface.generation import Decoding, generate_answers
 from store.sources.huggingface.source import HuggingFaceSource
-from store.sources.labels import f1_score
 from store.write.build import build_store, identity, open_begun
 from store.write.source import REMARKS
 
@@ -390,18 +390,6 @@ def test_ids_that_samples_would_share_are_refused(llama, tokenizer):
     assert len(build_source(llama, tokenizer, questions)) == 2
     with pytest.raises(ValueError, match="found 'a#2' twice"):
         build_source(llama, tokenizer, questions, decoding=Decoding(num_samples=2))
-
-
-def test_token_f1():
-    """Worked examples: half of the words, the best reference, nothing at all."""
-    assert f1_score("The Eiffel tower", ["eiffel tower", "x"]) == 1.0
-    assert f1_score("paris france", ["paris"]) == pytest.approx(2 / 3)
-    assert f1_score("a b c c", ["c c c d"]) == pytest.approx(
-        2 * 2 / 7
-    )  # the article "a" is dropped
-    assert f1_score("x", ["y"]) == 0.0
-    assert f1_score("the", [""]) == 1.0
-    assert math.isnan(f1_score("x", []))
 
 
 # The command

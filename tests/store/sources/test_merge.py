@@ -1,4 +1,4 @@
-"""Merging and choosing rows, against the rows themselves."""
+"""Merging stores, and the commands merge and subset, against the rows themselves."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from oracle import SCHEMA, assert_same_row, make_rows, write_store
 
-from store import Column, LockedError, NotFoundError, Schema, SchemaError, StoreWriter, TraceStore
+from store import Column, LockedError, Schema, SchemaError, StoreWriter, TraceStore
 from store.cli.main import main
-from store.sources.copies import merge_stores, rows_of_questions, rows_of_split
-from store.sources.split import SPLITS, split_of_question
+from store.sources.merge import merge_stores
+from store.sources.split import SPLITS
 from store.write.build import build_store, open_begun, partial_path
 from store.write.copy import CopySource
 from store.write.files import Files
@@ -226,13 +226,6 @@ def test_a_subset_tells_the_command_of_its_store(tmp_path, left_out):
     assert provenance[REMARKS] == {"records": 2, "first": ["a"]}
 
 
-def test_every_row_is_in_the_split_of_its_question(asked):
-    rows_of = {split: rows_of_split(asked, split, seed=3) for split in SPLITS}
-    assert sorted(row for rows in rows_of.values() for row in rows) == list(range(40))
-    for split, rows in rows_of.items():
-        assert all(split_of_question(f"q{row // 2}", 3) == split for row in rows)
-
-
 def test_the_commands(tmp_path, asked, capsys):
     """Subsets by ids, questions and split; merging them gives the whole; a mistake is one line."""
     (tmp_path / "ids.txt").write_text("t7\nt3\n")
@@ -269,8 +262,6 @@ def test_the_commands(tmp_path, asked, capsys):
         main(["subset", f"{tmp_path}/j.zarr", str(asked.path), "--ids", f"{tmp_path}/ids.txt"]) == 2
     )
     assert len(capsys.readouterr().err.splitlines()) == 1
-    with pytest.raises(NotFoundError, match="found none of 'q77'"):
-        rows_of_questions(asked, ["q77"])
     assert np.array_equal([merged[i]["x"] for i in ("t1", "t2")], [1, 2])
 
 

@@ -18,9 +18,11 @@ from store import (
 )
 from store.check.verify import verify_store
 from store.cli.main import main
-from store.sources.copies import merge_stores
-from store.sources.relabel import commit_labels, plan_labels, read_labels, set_labels, undo_labels
-from store.sources.scores import ScoreTable
+from store.sources.label_plan import plan_labels
+from store.sources.merge import merge_stores
+from store.sources.relabel import commit_labels, set_labels, undo_labels
+from store.sources.score_table import ScoreTable
+from store.sources.stored_labels import label_lines, read_labels
 from store.write.build import build_store
 from store.write.files import Files
 
@@ -423,7 +425,7 @@ def test_a_label_column_that_is_none_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "text, options, message",
     [
-        (None, ["--undo", "--replace-all"], "takes --dry-run only"),
+        (None, ["--undo", "--replace-all"], "the only option it takes is --dry-run"),
         (
             "question_id,label\nq0,1\n",
             ["--score-threshold", "0.4"],
@@ -548,3 +550,17 @@ def test_scores_in_a_column_called_like_labels_need_a_direction(path, label, dir
     assert "say which way they run" in label(text, "--score-column", "hallucination")[1]
     assert label(text, "--score-column", "hallucination", direction, "--replace-all")[0] == 0
     assert state(path)[1][:2] == expected
+
+
+def test_labels_are_counted_in_one_line(path, tmp_path):
+    """With a warning where nearly all are of one class; nothing where there are no labels."""
+    assert label_lines(TraceStore.open(path)) == ["  labels: 3 hallucinations, 2 right"]
+    with StoreWriter.create(tmp_path / "wrong.zarr", Schema({"label": Column("int8")})) as writer:
+        for i in range(10):
+            writer.append(f"t{i}", {"label": 1})
+    counts, warning = label_lines(TraceStore.open(tmp_path / "wrong.zarr"), "exact")
+    assert counts == "  labels: 10 hallucinations, 0 right"
+    assert "exact match calls nearly every whole sentence of a chat model wrong" in warning
+    with StoreWriter.create(tmp_path / "none.zarr", Schema({"x": Column("int8")})) as writer:
+        writer.append("t", {"x": 1})
+    assert label_lines(TraceStore.open(tmp_path / "none.zarr")) == []
