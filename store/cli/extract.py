@@ -13,7 +13,7 @@ from store.reports import NOTHING_TO_DO
 from store.write.space import SpaceCheck
 
 if TYPE_CHECKING:
-    from store.sources.huggingface.load import ExtractReport
+    from store.reports import LeftOut
     from store.sources.huggingface.source import HuggingFaceSource
     from store.sources.questions import Question
 
@@ -31,8 +31,10 @@ def run_extract(args: argparse.Namespace) -> int:
     questions = questions[k - 1 :: n]
     if not questions:
         raise SchemaError(f"{args.questions}: expected questions in this part, found none")
-    source, report = _extract_source(args, questions)
+    source, skipped = _extract_source(args, questions)
     import torch
+
+    from store.sources.huggingface.report import extraction_report
 
     there = args.store.exists()
 
@@ -48,20 +50,25 @@ def run_extract(args: argparse.Namespace) -> int:
             f"expected memory for one trace, found too little on {source.model.device}; what is done is kept; free "
             "memory and repeat the command"
         ) from error
-    print(report.summary(args.store, store, source))
+    print(extraction_report(args.store, store, source, skipped))
     if there:
         print(NOTHING_TO_DO)
-    return int(report.skipped.n > 0 or source.left_out.n > 0)
+    return int(skipped.n > 0 or source.left_out.n > 0)
 
 
 def _extract_source(
     args: argparse.Namespace, questions: "list[Question]"
-) -> "tuple[HuggingFaceSource, ExtractReport]":
+) -> "tuple[HuggingFaceSource, LeftOut]":
     """Load the model; raises SchemaError for arguments that do not fit it or one another."""
     try:
         from store.sources.huggingface import load
-        from store.sources.huggingface.prompts import Prompts, check_prompt_template
-        from store.sources.huggingface.source import Decoding, HuggingFaceSource
+        from store.sources.huggingface.decoding import Decoding
+        from store.sources.huggingface.prompts import (
+            Prompts,
+            check_prompt_template,
+            take_fitting,
+        )
+        from store.sources.huggingface.source import HuggingFaceSource
         from store.write.build import open_begun
     except ModuleNotFoundError as error:
         message = missing_package(error, "extract")
@@ -82,7 +89,7 @@ def _extract_source(
             args.model, args.dtype, device, maps=load.needs_maps(args.columns)
         )
         prompts = Prompts(tokenizer, model, template, args.chat_template, args.max_new_tokens)
-        fitting, report = load.take_fitting(questions, prompts)
+        fitting, skipped = take_fitting(questions, prompts)
         source = HuggingFaceSource(
             model,
             tokenizer,
@@ -103,4 +110,4 @@ def _extract_source(
         )
     except ValueError as error:
         raise SchemaError(str(error)) from error
-    return source, report
+    return source, skipped

@@ -1,6 +1,7 @@
 """The option `--scores` of `label` and `import`, and the options that say how its file is read."""
 
 import argparse
+from collections.abc import Iterable
 
 from store.errors import SchemaError
 from store.sources.score_file import read_scores
@@ -38,7 +39,7 @@ def column_options(args: argparse.Namespace) -> list[str]:
     return [option for option, value in values.items() if value is not None]
 
 
-def understood_lines(table: ScoreTable, examples: list[str], threshold: float) -> list[str]:
+def understood_lines(table: ScoreTable, examples: Iterable[str], threshold: float) -> list[str]:
     """How a file of scores was read, with some of its values; one line each."""
     return [
         f"{table.source}: {table.understood(threshold)}",

@@ -44,11 +44,14 @@ class Backup(NamedTuple):
     @classmethod
     def of(cls, store: TraceStore) -> "Backup | None":
         """The record of a store; None if there is none that `write_backup` made."""
-        record = store.provenance.get(LABELS_BEFORE)
-        match record:
-            case {"file": str(file), "sha256": str(sha256), "provenance": dict(provenance)}:
-                is_name = Path(file).name == file
-                return cls(file, sha256, provenance) if is_name and len(record) == 3 else None
+        match store.provenance.get(LABELS_BEFORE):
+            case {
+                "file": str(file),
+                "sha256": str(sha256),
+                "provenance": dict(provenance),
+                **others,
+            } if not others and Path(file).name == file:
+                return cls(file, sha256, provenance)
         return None
 
     def path(self, store: TraceStore) -> Path:

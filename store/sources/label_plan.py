@@ -78,10 +78,10 @@ class LabelPlan:
         is_labelled = self.new.labels != UNLABELLED
         is_equal = self.old.labels == self.new.labels
         return LabelChanges(
-            new=np.count_nonzero(~was_labelled & is_labelled),
-            changed=np.count_nonzero(was_labelled & is_labelled & ~is_equal),
-            removed=np.count_nonzero(was_labelled & ~is_labelled),
-            same=np.count_nonzero(was_labelled & is_equal),
+            new=int((~was_labelled & is_labelled).sum()),
+            changed=int((was_labelled & is_labelled & ~is_equal).sum()),
+            removed=int((was_labelled & ~is_labelled).sum()),
+            same=int((was_labelled & is_equal).sum()),
         )
 
     @property
@@ -92,12 +92,12 @@ class LabelPlan:
     @property
     def n_listed(self) -> int:
         """Traces that were given a value."""
-        return np.count_nonzero(self.listed)
+        return int(self.listed.sum())
 
     @property
     def n_scores_removed(self) -> int:
         """Traces whose score is removed."""
-        return np.count_nonzero(~np.isnan(self.old.scores) & np.isnan(self.new.scores))
+        return int((~np.isnan(self.old.scores) & np.isnan(self.new.scores)).sum())
 
     @property
     def is_needed(self) -> bool:
@@ -234,7 +234,7 @@ def _check_scale(
     """Raise SchemaError if scores that stay have another threshold: a column has one scale."""
     before = store.provenance.get("score_threshold")
     after = table.stored_threshold(threshold)
-    n_kept = np.count_nonzero(~np.isnan(kept))
+    n_kept = int((~np.isnan(kept)).sum())
     if table.kind == "score" and n_kept and isinstance(before, int | float) and before != after:
         raise SchemaError(
             f"{store.path}: {n_kept:,} traces that the file does not list keep scores whose "

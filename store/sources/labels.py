@@ -5,6 +5,7 @@ knows a model.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -80,8 +81,8 @@ class LabelCounts(NamedTuple):
     @classmethod
     def of(cls, labels: ArrayLike) -> "LabelCounts":
         """Count the labels of all traces."""
-        labels = np.asarray(labels)
-        return cls(*(np.count_nonzero(labels == value) for value in (1, 0, UNLABELLED)))
+        counts = Counter(np.asarray(labels).tolist())
+        return cls(counts[1], counts[0], counts[UNLABELLED])
 
     @property
     def text(self) -> str:

@@ -17,7 +17,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from store.sources.example.questions import example_questions
-from store.sources.huggingface.source import HuggingFaceSource, Question
+from store.sources.huggingface.source import HuggingFaceSource
+from store.sources.questions import Question
 
 __all__ = ["MODEL_DIR", "PROMPT_TEMPLATE", "ExampleSource", "example_questions"]
 

@@ -39,10 +39,12 @@ from store.cli.main import main
 from store.format.origin import find_difference, origins_of
 from store.sources.answer_scores import f1_score
 from store.sources.example.recipe import build_tokenizer
-from store.sources.huggingface import forward
 from store.sources.huggingface import load as extracting
 from store.sources.huggingface import source as huggingface
-from store.sources.huggingface.generation import Decoding, generate_answers
+from store.sources.huggingface.columns import build_schema
+from store.sources.huggingface.decoding import Decoding
+from store.sources.huggingface.forward import run_forward
+from store.sources.huggingface.generation import generate_answers
 from store.sources.huggingface.source import HuggingFaceSource
 from store.write.build import build_store, identity, open_begun
 from store.write.source import REMARKS
@@ -243,7 +245,7 @@ def test_layers_that_the_model_has_not_are_refused(llama, tokenizer, layers):
         build_source(llama, tokenizer, layers=layers)
 
 
-@pytest.mark.parametrize("name", list(forward.build_schema(1, 1, 1, 1).columns))
+@pytest.mark.parametrize("name", list(build_schema(1, 1, 1, 1).columns))
 def test_a_column_alone_is_what_it_is_among_all(llama, tokenizer, name):
     """Leaving columns out changes nothing in the others."""
     whole = [row for _, row in build_source(llama, tokenizer).rows()]
@@ -258,11 +260,11 @@ def test_only_what_is_kept_is_computed(tokenizer):
     runs."""
     model = build_model("llama", tokenizer, attn_implementation="sdpa")
     traces = [[1, 5, 6], [1, 7]]
-    out = forward.run_forward(model, traces, ["hs_last"])
+    out = run_forward(model, traces, ["hs_last"])
     assert out.attentions is None
     assert out.logits.shape[1] == 1
-    assert forward.run_forward(model, traces, ["logprob"]).hidden_states is None
-    assert forward.run_forward(model, traces, ["answer", "label"]) is None
+    assert run_forward(model, traces, ["logprob"]).hidden_states is None
+    assert run_forward(model, traces, ["answer", "label"]) is None
     assert len(list(build_source(model, tokenizer, columns=["hs_last", "logprob"]).rows())) == 8
     with pytest.raises(ValueError, match="expected attn_implementation 'eager'"):
         build_source(model, tokenizer, columns=["attn_diag"])

@@ -10,7 +10,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from store.sources import reductions
 from store.sources.example.recipe import build_tokenizer
-from store.sources.huggingface.source import HuggingFaceSource, generate_answers
+from store.sources.huggingface.generation import generate_answers
+from store.sources.huggingface.source import HuggingFaceSource
 from store.write.source import Source
 
 QUESTIONS = [
