@@ -24,7 +24,7 @@ def run_label(args: argparse.Namespace) -> int:
     """Label, or undo; with --dry-run print what that would do."""
     if is_partial(args.store):
         raise SchemaError(
-            f"{args.store}: it is not finished, and its labels are made with it; finish it with "
+            f"{args.store}: it is not finished, and its build makes its labels; finish it with "
             f"{command_line(TraceStore.open(args.store))}, then label it"
         )
     table = _read_table(args)

@@ -1,4 +1,4 @@
-"""The option `--scores` of `label` and `import`, and the options that say how its file is read."""
+"""The option `--scores` of `label` and `import`, and the options on how to read its file."""
 
 import argparse
 from collections.abc import Iterable

@@ -63,7 +63,7 @@ def exact_match_score(answer: str, references: Sequence[str]) -> float:
 
 
 def f1_score(answer: str, references: Sequence[str]) -> float:
-    """Token F1 of an answer and the reference most like it, as SQuAD's evaluation script has it.
+    """Token F1 of an answer and the reference most like it, as in SQuAD's evaluation script.
 
     Parameters
     ----------

@@ -129,7 +129,7 @@ def _check_target(store: TraceStore, target: Path, overwrite: bool) -> None:
         )
     if target.exists() and not (overwrite and target.is_file()):
         raise SchemaError(
-            f"{target}: is there already, perhaps with labels that somebody gave; "
+            f"{target}: exists already, and may hold labels; "
             "choose another name, or replace it with --overwrite"
         )
 

@@ -25,7 +25,7 @@ __all__ = [
 
 UNLABELLED = -1
 ONE_CLASS = 0.9  # more of the labels than this of one class: the rule is likely to be the reason
-ONE_CLASS_ROWS = 10  # of fewer labels nothing can be said
+ONE_CLASS_ROWS = 10  # fewer labels are too few for the warning
 
 _JUDGE = "judge the answers (python -m store export, then python -m store label)"
 
@@ -112,11 +112,11 @@ def one_class_warning(n_right: int, n_wrong: int, rule: str | None = None) -> st
         return None
     name = "hallucinations" if n_wrong > n_right else "right"
     percent = math.floor(100 * n_larger / n_labels)  # never "100%" unless it is all
-    found = f"warning: {percent}% of {n_labels:,} labels are {name}"
+    warning = f"warning: {percent}% of {n_labels:,} labels are {name}"
     if n_wrong > n_right and rule == "exact":
         reason = "exact match calls nearly every whole sentence of a chat model wrong"
-        return f"{found}: {reason}; try --labels f1, or {_JUDGE}"
+        return f"{warning}: {reason}; try --labels f1, or {_JUDGE}"
     if rule is None:
         check = "check that the right column was read, which way its scores run, and the threshold"
-        return f"{found}: {check}"
-    return f"{found}: a detector learns little from so few others; {_JUDGE}"
+        return f"{warning}: {check}"
+    return f"{warning}: a detector learns little from so few others; {_JUDGE}"

@@ -6,7 +6,6 @@ they are. A record that is wrong is an error with the file and the line; nothing
 nothing here imports a model library.
 """
 
-import csv
 import io
 import json
 import re
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from store.errors import FormatError, NotFoundError
+from store.sources.text_records import LineError, read_csv, read_json_lines
 from store.sources.trace_ids import MAX_ID_BYTES
 
 __all__ = ["Question", "read_questions"]
@@ -36,14 +36,6 @@ class Question(TypedDict):
     question_id: str
     question: str
     answers: list[str]
-
-
-class _WrongRecord(Exception):
-    """What is wrong with a record, and on which line if it is not the one that was just read."""
-
-    def __init__(self, message: str, line: int | None = None) -> None:
-        super().__init__(message)
-        self.line = line
 
 
 def read_questions(path: str | Path) -> list[Question]:
@@ -86,13 +78,13 @@ def read_questions(path: str | Path) -> list[Question]:
             question = _question(record, number)
             question_id = question["question_id"]
             if question_id in line_of:
-                raise _WrongRecord(
+                raise LineError(
                     f"expected a new question_id, found {question_id!r} "
                     f"of line {line_of[question_id]}"
                 )
             line_of[question_id] = line
             questions.append(question)
-    except _WrongRecord as error:
+    except LineError as error:
         raise FormatError(f"{path}, line {error.line or line}: {error}") from error
     if not questions:
         raise FormatError(f"{path}: expected questions, found none")
@@ -105,20 +97,9 @@ def _records(text: str) -> Records:
     if start.startswith("["):
         return _json_array_file(text)
     if not start.startswith("{"):
-        return _csv_rows(text)
+        return _csv_records(text)
     triviaqa = _TRIVIAQA_FILE.search(text)
-    return _json_array(text, triviaqa.end()) if triviaqa else _json_lines(text)
-
-
-def _json_lines(text: str) -> Records:
-    for line, record in enumerate(io.StringIO(text), 1):
-        if not record.strip():
-            continue
-        try:
-            yield line, json.loads(record)
-        except (ValueError, RecursionError) as error:
-            message = f"expected one JSON object on the line, found: {error}"
-            raise _WrongRecord(message, line) from error
+    return _json_array(text, triviaqa.end()) if triviaqa else read_json_lines(io.StringIO(text))
 
 
 def _json_array_file(text: str) -> Records:
@@ -128,7 +109,7 @@ def _json_array_file(text: str) -> Records:
     if after < len(text):
         found = text[after : after + 20]
         message = f"expected nothing after the array, found {found!r}"
-        raise _WrongRecord(message, _line_at(text, after))
+        raise LineError(message, _line_at(text, after))
 
 
 def _json_array(text: str, at: int) -> Generator[tuple[int, Any], None, int]:
@@ -142,16 +123,16 @@ def _json_array(text: str, at: int) -> Generator[tuple[int, Any], None, int]:
             record, at = decoder.raw_decode(text, start)
         except json.JSONDecodeError as error:
             message = f"expected a JSON object, found: {error.msg}"
-            raise _WrongRecord(message, error.lineno) from error
+            raise LineError(message, error.lineno) from error
         except (ValueError, RecursionError) as error:
-            raise _WrongRecord(f"expected a JSON object, found: {error}", line) from error
+            raise LineError(f"expected a JSON object, found: {error}", line) from error
         yield line, record
         at = _skip_space(text, at)
         if text[at : at + 1] == ",":
             at = _skip_space(text, at + 1)
         elif text[at : at + 1] != "]":
             message = f"expected ',' or ']', found {text[at : at + 20]!r}"
-            raise _WrongRecord(message, _line_at(text, at))
+            raise LineError(message, _line_at(text, at))
         line += text.count("\n", start, at)
     return at + 1
 
@@ -166,39 +147,21 @@ def _skip_space(text: str, at: int) -> int:
     return at
 
 
-def _csv_rows(text: str) -> Records:
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    line = 1
-    try:
-        header = [name.strip() for name in next(reader, [])]
-        _check_header(header)
-        line = reader.line_num + 1
-        for cells in reader:
-            if cells:
-                yield line, _csv_record(header, cells, line)
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise _WrongRecord(f"expected CSV, found: {error}", line) from error
+def _csv_records(text: str) -> Records:
+    header, records = read_csv(io.StringIO(text, newline=""))
+    _check_header(header)
+    for line, cells in records:
+        answers = {name: _split(cells[name], line) for name in ANSWER_NAMES if name in cells}
+        yield line, cells | answers
 
 
 def _check_header(header: list[str]) -> None:
     if len(set(header)) != len(header):
-        raise _WrongRecord(f"expected different columns, found {header!r:.200}", 1)
+        raise LineError(f"expected different columns, found {header!r:.200}", 1)
     for names in (ID_NAMES, QUESTION_NAMES):
         if set(names).isdisjoint(header):
             message = "expected JSON, or a CSV header with question_id, question and answers"
-            raise _WrongRecord(f"{message}, found {header!r:.200}", 1)
-
-
-def _csv_record(header: list[str], cells: list[str], line: int) -> dict[str, Any]:
-    """The record of a line, its answers as a list."""
-    if len(cells) != len(header):
-        raise _WrongRecord(f"expected {len(header)} cells, found {len(cells)}", line)
-    record: dict[str, Any] = dict(zip(header, cells, strict=True))
-    for name in ANSWER_NAMES:
-        if name in record:
-            record[name] = _split(record[name], line)
-    return record
+            raise LineError(f"{message}, found {header!r:.200}", 1)
 
 
 def _split(cell: str, line: int) -> list[Any]:
@@ -209,13 +172,13 @@ def _split(cell: str, line: int) -> list[Any]:
         return json.loads(cell)
     except (json.JSONDecodeError, RecursionError) as error:
         message = f"expected a JSON list or texts between '|' as answers, found {cell!r:.200}"
-        raise _WrongRecord(message, line) from error
+        raise LineError(message, line) from error
 
 
 def _question(record: Any, number: int) -> Question:
     """Check a record and give its names their one spelling; `number` counts records from 1."""
     if not isinstance(record, Mapping):
-        raise _WrongRecord(f"expected an object with a question, found {record!r:.200}")
+        raise LineError(f"expected an object with a question, found {record!r:.200}")
     question_id = _first(record, ID_NAMES)
     if question_id is None and isinstance(record.get("answer"), list):
         question_id = f"nq_{number}"
@@ -224,7 +187,7 @@ def _question(record: Any, number: int) -> Question:
     question_id = _text("question_id", _spell_int(question_id))
     n_bytes = len(question_id.encode())
     if n_bytes > MAX_ID_BYTES:
-        raise _WrongRecord(f"question_id: expected at most {MAX_ID_BYTES} bytes, found {n_bytes}")
+        raise LineError(f"question_id: expected at most {MAX_ID_BYTES} bytes, found {n_bytes}")
     return {"question_id": question_id, "question": question, "answers": answers}
 
 
@@ -237,13 +200,13 @@ def _first(record: Mapping[str, Any], names: tuple[str, ...]) -> Any:
 
 def _text(what: str, value: Any) -> str:
     if value is None:
-        raise _WrongRecord(f"{what}: expected a text, found none")
+        raise LineError(f"{what}: expected a text, found none")
     if not isinstance(value, str) or not value.strip():
-        raise _WrongRecord(f"{what}: expected a text, found {value!r:.200}")
+        raise LineError(f"{what}: expected a text, found {value!r:.200}")
     try:
         value.encode()
     except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can spell
-        raise _WrongRecord(f"{what}: expected text that UTF-8 can hold, found {error}") from error
+        raise LineError(f"{what}: expected text that UTF-8 can hold, found {error}") from error
     return value
 
 
@@ -262,7 +225,7 @@ def _aliases(answer: Mapping[str, Any]) -> list[Any]:
     """The spellings of a right answer of TriviaQA."""
     values = [answer[name] for name in ALIAS_NAMES if answer.get(name) is not None]
     if not values:
-        raise _WrongRecord(
+        raise LineError(
             f"answer: expected one of {ALIAS_NAMES[::2]} in it, found {list(answer)!r:.200}"
         )
     spellings = []

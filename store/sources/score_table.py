@@ -1,6 +1,6 @@
-"""Scores or labels of traces and questions, as a file gives them, and what they make of a trace.
+"""Scores or labels of traces and questions from a file, and the label that each value makes.
 
-Scores say how right an answer is (higher is better, unless the file says otherwise); labels are
+Scores say how right an answer is (higher is better, unless the caller says otherwise); labels are
 1 = hallucination, 0 = right and -1 = unlabelled. Nothing here opens a file or a store.
 """
 
@@ -92,7 +92,7 @@ class ScoreTable:
 
     @property
     def rule(self) -> str:
-        """How the labels come about, for the provenance."""
+        """The rule of the labels, for the provenance."""
         if self.kind == "label":
             return f"labels given in column {self.column!r}: 1 = hallucination, 0 = right"
         if self.lower_is_better:

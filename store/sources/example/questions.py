@@ -1,5 +1,4 @@
-"""The example's questions: sums, differences and products of two whole numbers of one to four
-digits.
+"""The example's questions: sums, differences and products of numbers of one to four digits.
 
 Products of numbers with more than six digits together are left out: a small model gets every one of
 them wrong, so they would make the length of the answer too good a detector of errors.

@@ -88,7 +88,7 @@ def load_model(
     SchemaError
         It is no causal model, or some of its weights are missing.
     """
-    logging.set_verbosity_error()  # what matters is an error of ours
+    logging.set_verbosity_error()  # what matters becomes a StoreError
     logging.disable_progress_bar()
     expected = f"model {name!r}: expected a model's directory or its name on the Hugging Face Hub"
     if name.startswith((".", "/")) and not Path(name).is_dir():

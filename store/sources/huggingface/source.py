@@ -29,8 +29,8 @@ Conventions, which `provenance` repeats:
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from typing import Any, NamedTuple
@@ -83,8 +83,6 @@ TRACE_CONVENTION = (
 TRIED = 64
 PACKAGES = ("numpy", "tokenizers", "torch", "transformers")
 
-MakeRow = Callable[[], dict[str, Any]]
-
 
 class _Answer(NamedTuple):
     """The k-th answer to a question, with the token ids of the prompt and its own."""
@@ -97,6 +95,10 @@ class _Answer(NamedTuple):
     @property
     def trace_id(self) -> str:
         return number_trace(self.question["question_id"], self.k)
+
+
+# an answer, the forward pass over its batch, and its number in the batch
+_Computed = tuple[_Answer, ForwardOutput | None, int]
 
 
 class HuggingFaceSource:
@@ -239,14 +241,14 @@ class HuggingFaceSource:
             raise IndexError(f"start: expected 0 to {len(self)}, found {start}")
         self.left_out = self._left_out_before(start)
         n_kept = start
-        for trace_id, make_row in self._traces(start + self.left_out.n):
+        for answer, out, i in self._answers_from(start + self.left_out.n):
             try:
-                row = make_row()
+                row = self._row(answer, out, i)
             except HalfRangeError as error:
-                self._leave_out(trace_id, error, n_kept)
+                self._leave_out(answer.trace_id, error, n_kept)
                 continue
             n_kept += 1
-            yield trace_id, row
+            yield answer.trace_id, row
 
     def _left_out_before(self, start: int) -> LeftOut:
         """What a stopped extraction left out before its row number `start`, its last commit."""
@@ -272,29 +274,29 @@ class HuggingFaceSource:
             return "check the model's weights, or run it with --dtype fp32"
         return "run the model in bfloat16 (--dtype bf16)"
 
-    def _traces(self, position: int) -> Iterator[tuple[str, MakeRow]]:
-        """The id of every trace from a position on, and a function that makes its row."""
+    def _answers_from(self, position: int) -> Iterator[_Computed]:
+        """The answer of every trace from a position on, and the forward pass over its batch."""
         if position == len(self):
             return
         n_samples = self.decoding.num_samples
         n_questions = max(1, self.batch_size // n_samples)
         first_question = position // n_samples // n_questions * n_questions
         for first in range(first_question, len(self.questions), n_questions):
-            traces = self._read_batch(self.questions[first : first + n_questions])
-            yield from islice(traces, max(position - first * n_samples, 0), None)
+            computed = self._compute(self.questions[first : first + n_questions])
+            yield from islice(computed, max(position - first * n_samples, 0), None)
 
-    def _read_batch(self, questions: Sequence[Question]) -> Iterator[tuple[str, MakeRow]]:
-        """Answer a batch of questions and run the forward pass; rows are made on demand."""
+    def _compute(self, questions: Sequence[Question]) -> Iterator[_Computed]:
+        """Answer a batch of questions, and run the forward pass over the answers."""
         answers: list[_Answer] = []
-        for _, some in run_in_halves(self._answers, questions):
+        for _, some in run_in_halves(self._generate, questions):
             answers += some
         for first in range(0, len(answers), self.batch_size):
             batch = answers[first : first + self.batch_size]
             for part, out in run_in_halves(self._forward, batch):
                 for i, answer in enumerate(part):
-                    yield answer.trace_id, partial(self._row, out, i, answer)
+                    yield answer, out, i
 
-    def _answers(self, questions: Sequence[Question]) -> list[_Answer]:
+    def _generate(self, questions: Sequence[Question]) -> list[_Answer]:
         """Generate all answers to some questions."""
         prompts = [self.prompts.encode(question) for question in questions]
         generated = generate_answers(
@@ -322,7 +324,7 @@ class HuggingFaceSource:
         traces = [answer.prompt + answer.ids for answer in answers]
         return run_forward(self.model, traces, self.schema.columns)
 
-    def _row(self, out: ForwardOutput | None, i: int, answer: _Answer) -> dict[str, Any]:
+    def _row(self, answer: _Answer, out: ForwardOutput | None, i: int) -> dict[str, Any]:
         """The row of trace number `i` of a batch."""
         columns = self.schema.columns
         trace = answer.prompt + answer.ids
@@ -444,12 +446,13 @@ def _check_model(model: PreTrainedModel, needs_maps: bool) -> None:
 
 def _check_ids(questions: Sequence[Question], n_samples: int) -> None:
     """Raise ValueError for questions whose traces would share an id."""
-    seen: set[str] = set()
-    for question in questions:
-        for k in range(1, n_samples + 1):
-            trace_id = number_trace(question["question_id"], k)
-            if trace_id in seen:
-                raise ValueError(
-                    f"questions: expected different question_ids, found {trace_id!r} twice"
-                )
-            seen.add(trace_id)
+    ids = Counter(
+        number_trace(question["question_id"], k)
+        for question in questions
+        for k in range(1, n_samples + 1)
+    )
+    for trace_id, n in ids.most_common(1):
+        if n > 1:
+            raise ValueError(
+                f"questions: expected different question_ids, found {trace_id!r} twice"
+            )
