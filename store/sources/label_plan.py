@@ -17,9 +17,9 @@ from store.format.schema import TRACE_ID
 from store.read.store import TraceStore
 from store.sources.answer_scores import SCORE_THRESHOLD
 from store.sources.label_backup import Backup, read_backup
-from store.sources.labels import UNLABELLED, LabelCounts
+from store.sources.labels import UNLABELLED, LabelCounts, Labels
 from store.sources.score_table import ScoreTable
-from store.sources.stored_labels import Labels, label_columns, read_labels
+from store.sources.stored_labels import label_columns, read_labels
 from store.sources.whole_columns import QUESTION_ID, read_texts
 from store.write.source import LABEL_KEYS
 
@@ -153,19 +153,16 @@ def plan_labels(
     questions = read_texts(store, QUESTION_ID) if QUESTION_ID in store.schema.columns else ids
     fitting = table.restrict(set(ids), set(questions))
     _check_match(store, table, fitting, ids, questions)
+    _check_questions(table, ids, questions)
     old = read_labels(store)
     new = old.copy()
     if replace_all:
         new.scores.fill(math.nan)
         new.labels.fill(UNLABELLED)
-    listed = np.zeros(len(store), np.bool_)
-    for row, (trace_id, question_id) in enumerate(zip(ids, questions, strict=True)):
-        value = table.value_of(trace_id, question_id)
-        if value is None:
-            continue
-        _check_question(table, trace_id, question_id)
-        listed[row] = True
-        new.scores[row], new.labels[row] = table.judge(value, threshold)
+    values = list(map(table.value_of, ids, questions))
+    listed = np.array([value is not None for value in values], np.bool_)
+    given = np.array([value for value in values if value is not None], np.float64)
+    new.scores[listed], new.labels[listed] = table.judge_all(given, threshold)
     _check_scale(store, table, threshold, new.scores[~listed])
     unmatched = [name for name in table.by_trace if name not in fitting.by_trace]
     unmatched += [name for name in table.by_question if name not in fitting.by_question]
@@ -217,15 +214,16 @@ def _first(names: Iterable[str]) -> str:
     return ", ".join(f"{name!r:.60}" for name in islice(names, N_SHOWN)) or "none"
 
 
-def _check_question(table: ScoreTable, trace_id: str, question_id: str) -> None:
+def _check_questions(table: ScoreTable, ids: Sequence[str], questions: Sequence[str]) -> None:
     """Raise SchemaError if the file has a trace under another question: its lines are shifted."""
-    given = table.questions.get(trace_id)
-    if given and given != question_id:
-        raise SchemaError(
-            f"{table.source}: trace {trace_id!r:.60} is of question {question_id!r:.60} in the "
-            f"store, and of {given!r:.60} in the file: its lines are shifted; correct them, or "
-            "leave the column question_id out"
-        )
+    for trace_id, question_id in zip(ids, questions, strict=True):
+        given = table.questions.get(trace_id)
+        if given and given != question_id:
+            raise SchemaError(
+                f"{table.source}: trace {trace_id!r:.60} is of question {question_id!r:.60} in the "
+                f"store, and of {given!r:.60} in the file: its lines are shifted; correct them, or "
+                "leave the column question_id out"
+            )
 
 
 def _check_scale(

@@ -19,6 +19,7 @@ __all__ = [
     "LABEL_RULES",
     "UNLABELLED",
     "LabelCounts",
+    "Labels",
     "label_scores",
     "one_class_warning",
 ]
@@ -69,6 +70,25 @@ def label_scores(scores: ArrayLike, threshold: float = SCORE_THRESHOLD) -> NDArr
     """
     scores = np.asarray(scores)
     return np.where(np.isnan(scores), UNLABELLED, scores < threshold).astype(np.int64)
+
+
+class Labels(NamedTuple):
+    """Scores and labels, by row.
+
+    Attributes
+    ----------
+    scores
+        float64 `(n_rows,)`, NaN where there is none.
+    labels
+        int64 `(n_rows,)`: 1 = hallucination, 0 = right, -1 = unlabelled.
+    """
+
+    scores: NDArray[np.float64]
+    labels: NDArray[np.int64]
+
+    def copy(self) -> "Labels":
+        """The same values in arrays of their own."""
+        return Labels(self.scores.copy(), self.labels.copy())
 
 
 class LabelCounts(NamedTuple):

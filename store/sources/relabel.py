@@ -13,8 +13,9 @@ from store.read.store import TraceStore
 from store.sources.answer_scores import SCORE_THRESHOLD
 from store.sources.label_backup import write_backup
 from store.sources.label_plan import LabelPlan, plan_labels, plan_undo
+from store.sources.labels import Labels
 from store.sources.score_table import ScoreTable
-from store.sources.stored_labels import Labels, label_columns
+from store.sources.stored_labels import label_columns
 from store.write.source import LABELS_BEFORE
 from store.write.writer import StoreWriter
 

@@ -8,9 +8,10 @@ import csv
 import json
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import TextIO
 
 from store.errors import FormatError, NotFoundError, SchemaError, closest
 from store.sources.score_table import Kind, ScoreTable
@@ -73,8 +74,8 @@ def read_scores(
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
             header, records = _open_records(file)
             column, kind = _choose_column(header, score_column, label_column, lower_is_better)
-            values = _read_values(records, column, kind)
-            return ScoreTable(str(path), column, kind, bool(lower_is_better), *values)
+            table = ScoreTable(str(path), column, kind, bool(lower_is_better))
+            return _read_values(table, records)
     except (FileNotFoundError, IsADirectoryError) as error:
         raise NotFoundError(
             f"{path}: expected a CSV file of scores, found {error.strerror}; check the path"
@@ -212,35 +213,29 @@ def _check_direction(column: str, kind: Kind, lower_is_better: bool | None) -> N
         )
 
 
-class _Values(NamedTuple):
-    """The last attributes of a `ScoreTable`."""
-
-    by_trace: dict[str, float]
-    by_question: dict[str, float]
-    n_empty: int
-    questions: dict[str, str]
-
-
-def _read_values(records: Records, column: str, kind: Kind) -> _Values:
-    """Read the values of all lines."""
+def _read_values(table: ScoreTable, records: Records) -> ScoreTable:
+    """The table with the values of all lines."""
     values: dict[str, dict[str, float]] = {name: {} for name in ID_COLUMNS}
     questions: dict[str, str] = {}
     n_empty = 0
-    parse = _label if kind == "label" else _score
+    parse = _label if table.kind == "label" else _score
     for line, record in records:
         id_column, name = _id_of(line, record)
-        text = record.get(column, "").strip()
+        text = record.get(table.column, "").strip()
         if not text:
             n_empty += 1
             continue
-        value = parse(line, column, text)
+        value = parse(line, table.column, text)
         if id_column == TRACE_COLUMN:
             questions[name] = record.get(QUESTION_COLUMN, "")
         earlier = values[id_column].setdefault(name, value)
         if earlier != value:
-            message = f"expected one {kind} for {name!r}, found {earlier} and {value}"
+            message = f"expected one {table.kind} for {name!r}, found {earlier} and {value}"
             raise LineError(message, line)
-    return _Values(values[TRACE_COLUMN], values[QUESTION_COLUMN], n_empty, questions)
+    by_trace, by_question = values.values()
+    return replace(
+        table, by_trace=by_trace, by_question=by_question, n_empty=n_empty, questions=questions
+    )
 
 
 def _id_of(line: int, record: Record) -> tuple[str, str]:

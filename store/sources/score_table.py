@@ -10,7 +10,10 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from store.sources.labels import label_scores
+import numpy as np
+from numpy.typing import NDArray
+
+from store.sources.labels import Labels, label_scores
 
 __all__ = ["Judgement", "Kind", "ScoreTable"]
 
@@ -73,22 +76,24 @@ class ScoreTable:
         return self.by_trace.get(trace_id, self.by_question.get(question_id))
 
     def judge(self, value: float, threshold: float) -> Judgement:
-        """The score and the label that a value makes.
+        """The score and the label that one value makes; see `judge_all`."""
+        scores, labels = self.judge_all(np.array([value]), threshold)
+        return Judgement(float(scores[0]), int(labels[0]))
+
+    def judge_all(self, values: NDArray[np.float64], threshold: float) -> Labels:
+        """The scores and labels that values `(n,)` of the file make.
 
         A score that is better when lower is stored negated, so that higher is better in every
         store. A label comes without a score: NaN.
         """
         if self.kind == "label":
-            return Judgement(math.nan, int(value))
-        score = self._higher_is_better(value)
-        return Judgement(score, int(label_scores(score, self.stored_threshold(threshold))))
+            return Labels(np.full(len(values), math.nan), values.astype(np.int64))
+        scores = 0.0 - values if self.lower_is_better else values
+        return Labels(scores, label_scores(scores, self.stored_threshold(threshold)))
 
     def stored_threshold(self, threshold: float) -> float:
         """The threshold of the scores as they are stored: label = 1 iff score < this."""
-        return self._higher_is_better(threshold)
-
-    def _higher_is_better(self, value: float) -> float:
-        return 0.0 - value if self.lower_is_better else value
+        return 0.0 - threshold if self.lower_is_better else threshold
 
     @property
     def rule(self) -> str:

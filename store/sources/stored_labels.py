@@ -1,7 +1,6 @@
 """The columns `score` and `label` of a store."""
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,31 +9,12 @@ from numpy.typing import NDArray
 from store.errors import SchemaError
 from store.format.schema import Column, Schema
 from store.read.store import TraceStore
-from store.sources.labels import UNLABELLED, LabelCounts, one_class_warning
+from store.sources.labels import UNLABELLED, LabelCounts, Labels, one_class_warning
 
-__all__ = ["Labels", "label_columns", "label_lines", "read_labels"]
+__all__ = ["label_columns", "label_lines", "read_labels"]
 
 WIDE = ("float64", "int32", "int64", "uint32", "uint64")  # have values that float32 rounds
 SIGNED = ("int8", "int16", "int32", "int64")
-
-
-class Labels(NamedTuple):
-    """The scores and labels of all rows of a store.
-
-    Attributes
-    ----------
-    scores
-        float64 `(n_rows,)`, NaN where there is none.
-    labels
-        int64 `(n_rows,)`: 1 = hallucination, 0 = right, -1 = unlabelled.
-    """
-
-    scores: NDArray[np.float64]
-    labels: NDArray[np.int64]
-
-    def copy(self) -> "Labels":
-        """The same values in arrays of their own."""
-        return Labels(self.scores.copy(), self.labels.copy())
 
 
 def label_columns(schema: Schema) -> dict[str, Column]:

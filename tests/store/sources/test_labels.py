@@ -29,7 +29,7 @@ def test_threshold_can_be_chosen():
             109,
             3501,
             "exact",
-            "96% of 3,610 labels are hallucinations: exact match .* --labels f1, or judge the answers",
+            "96% of 3,610 labels are hallucinations: exact match .* --labels f1, or judge",
         ),
         (
             109,
