@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from store.sources.huggingface.columns import ATTENTION, PREDICTIONS, STATES, ForwardOutput
-from store.sources.huggingface.generation import pad
+from store.sources.huggingface.padding import pad
 
 __all__ = ["run_forward"]
 
@@ -43,7 +43,7 @@ def run_forward(
     wants_predictions = not PREDICTIONS.isdisjoint(columns)
     if not (wants_states or wants_maps or wants_predictions):
         return None
-    ids, mask = pad(traces, [0] * len(traces), 0, model.device)
+    ids, mask = pad(traces, "right", 0, model.device)
     positions = torch.arange(ids.shape[1], device=model.device).expand_as(ids)
     optional: dict[str, Any] = {"position_ids": positions}
     if not wants_predictions:

@@ -19,9 +19,10 @@ from transformers import (
 )
 
 from store.sources.huggingface.decoding import Decoding
+from store.sources.huggingface.padding import pad
 from store.sources.huggingface.sampling import Sampler, random_numbers
 
-__all__ = ["end_ids", "generate_answers", "pad"]
+__all__ = ["end_ids", "generate_answers"]
 
 StopRule = Callable[[list[int]], bool]
 
@@ -69,7 +70,7 @@ def generate_answers(
     stopping = StoppingCriteriaList()
     if stop is not None:
         stopping.append(_Stop(stop, width))
-    ids, mask = pad(prompts, [width - len(prompt) for prompt in prompts], filler, model.device)
+    ids, mask = pad(prompts, "left", filler, model.device)
     with torch.inference_mode(), _plain_settings(model, ends, filler):
         written = cast(Any, model).generate(  # which PreTrainedModel does not declare
             input_ids=ids,
@@ -110,19 +111,6 @@ class _Stop(StoppingCriteria):
         """(B, T) token ids -> bool (B,)."""
         ended = [self._stop(answer) for answer in input_ids[:, self._width :].tolist()]
         return cast(torch.BoolTensor, torch.tensor(ended, device=input_ids.device))
-
-
-def pad(
-    sequences: Sequence[list[int]], n_before: Sequence[int], filler: int, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Pad sequences, each after its `n_before` fillers: ids and mask, int64 (B, T)."""
-    width = max(n + len(ids) for n, ids in zip(n_before, sequences, strict=True))
-    ids = torch.full((len(sequences), width), filler)
-    mask = torch.zeros_like(ids)
-    for row, (n, sequence) in enumerate(zip(n_before, sequences, strict=True)):
-        ids[row, n : n + len(sequence)] = torch.tensor(sequence)
-        mask[row, n : n + len(sequence)] = 1
-    return ids.to(device), mask.to(device)
 
 
 def end_ids(model: PreTrainedModel) -> set[int]:

@@ -5,7 +5,8 @@ line.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from store.errors import NotFoundError, SchemaError
+from store.errors import NotFoundError, SchemaError, StoreError
 from store.sources.huggingface.columns import ATTENTION
 
 __all__ = ["DTYPES", "choose_device", "load_model", "needs_maps"]
@@ -94,18 +95,12 @@ def load_model(
     if name.startswith((".", "/")) and not Path(name).is_dir():
         raise NotFoundError(f"{expected}, found no such directory")
     is_local = _must_be_local(name)
-    try:
+    with _reading(NotFoundError, expected):
         AutoConfig.from_pretrained(name, local_files_only=is_local, trust_remote_code=False)
-    except UNREADABLE as error:
-        raise NotFoundError(f"{expected}, found: {_first_line(error)}") from error
-    try:
+    with _reading(NotFoundError, f"model {name!r}: expected a tokenizer with it"):
         tokenizer = AutoTokenizer.from_pretrained(
             name, local_files_only=is_local, trust_remote_code=False
         )
-    except UNREADABLE as error:
-        raise NotFoundError(
-            f"model {name!r}: expected a tokenizer with it, found: {_first_line(error)}"
-        ) from error
     model = _load_weights(name, dtype, is_local, maps)
     try:
         model = model.eval().to(device)
@@ -122,8 +117,9 @@ def load_model(
 def _load_weights(name: str, dtype: str, is_local: bool, maps: bool) -> PreTrainedModel:
     """The model on the CPU; raises SchemaError unless all its weights are there."""
     attention = {"attn_implementation": "eager"} if maps else {}
-    try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+    loaded: Any  # a model and what transformers reports on its weights
+    with _reading(SchemaError, f"model {name!r}: expected a causal language model"):
+        loaded = AutoModelForCausalLM.from_pretrained(
             name,
             dtype=DTYPES[dtype],
             output_loading_info=True,
@@ -131,13 +127,18 @@ def _load_weights(name: str, dtype: str, is_local: bool, maps: bool) -> PreTrain
             trust_remote_code=False,
             **attention,
         )
-    except UNREADABLE as error:
-        raise SchemaError(
-            f"model {name!r}: expected a causal language model, found: {_first_line(error)}"
-        ) from error
     model, info = loaded
     _check_weights(name, info["missing_keys"], info["unexpected_keys"])
     return model
+
+
+@contextmanager
+def _reading(error_type: type[StoreError], expected: str) -> Iterator[None]:
+    """Raise a StoreError for whatever a damaged model makes transformers raise."""
+    try:
+        yield
+    except UNREADABLE as error:
+        raise error_type(f"{expected}, found: {_first_line(error)}") from error
 
 
 def _must_be_local(name: str) -> bool:
