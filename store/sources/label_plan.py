@@ -166,16 +166,10 @@ def plan_labels(
     _check_scale(store, table, threshold, new.scores[~listed])
     unmatched = [name for name in table.by_trace if name not in fitting.by_trace]
     unmatched += [name for name in table.by_question if name not in fitting.by_question]
-    return LabelPlan(
-        store,
-        ids,
-        old,
-        new,
-        listed,
-        _new_provenance(store.provenance, table, threshold, new.labels[~listed], len(ids)),
-        fitting.examples(threshold),
-        unmatched,
-    )
+    others = new.labels[~listed]
+    provenance = _new_provenance(store.provenance, table, threshold, others, len(ids))
+    examples = fitting.examples(threshold)
+    return LabelPlan(store, ids, old, new, listed, provenance, examples, unmatched)
 
 
 def _check_match(

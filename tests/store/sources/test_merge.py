@@ -146,13 +146,13 @@ def asked(tmp_path):
 
 @pytest.fixture
 def left_out(tmp_path, parts):
-    """A store whose provenance tells what an import left out, and the command."""
-    told = {
+    """A store whose provenance records what an import left out, and the command."""
+    provenance = {
         "source": "import",
         REMARKS: {"records": 2, "first": ["a"]},
         COMMAND: "python -m store import x",
     }
-    with StoreWriter.create(tmp_path / "i.zarr", SCHEMA, told) as writer:
+    with StoreWriter.create(tmp_path / "i.zarr", SCHEMA, provenance) as writer:
         for trace_id, row in ROWS:
             writer.append(trace_id, row)
     return tmp_path / "i.zarr"
@@ -267,11 +267,11 @@ def test_the_commands(tmp_path, asked, capsys):
 
 def test_traces_of_different_models_are_not_mixed_unasked(tmp_path):
     stores = []
-    for i, told in enumerate(
+    for i, provenance in enumerate(
         [{"weights_sha256": x} for x in "ab"] + [{"weights_sha256": "a", "layers": [1]}]
     ):
         with StoreWriter.create(
-            tmp_path / f"{i}.zarr", Schema({"x": Column("int32")}), told
+            tmp_path / f"{i}.zarr", Schema({"x": Column("int32")}), provenance
         ) as writer:
             writer.append(f"t{i}", {"x": i})
         stores.append(TraceStore.open(tmp_path / f"{i}.zarr"))
@@ -281,7 +281,7 @@ def test_traces_of_different_models_are_not_mixed_unasked(tmp_path):
     ):
         merge_stores(tmp_path / "m.zarr", stores[:2], print)
     first = merge_stores(tmp_path / "m.zarr", stores[::2], lambda done: None)
-    # a merged store tells its models
+    # a merged store records its models
     with pytest.raises(SchemaError, match="expected weights_sha256 as in"):
         merge_stores(tmp_path / "n.zarr", [first, stores[1]], print)
     assert (

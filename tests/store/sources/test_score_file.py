@@ -72,7 +72,7 @@ def test_what_is_no_label_names_file_and_line(read, text):
     ],
 )
 def test_no_column_is_guessed(read, header, message):
-    """Not the only other column, nor the one behind the id."""
+    """Not the only other column, nor the one after the id."""
     with pytest.raises(SchemaError, match=message):
         read(f"{header}\n")
 
@@ -141,7 +141,7 @@ def test_delimiters(read, delimiter):
 
 
 def test_a_line_with_other_cells_than_the_header(read):
-    """A text with a bare comma moves the cells behind it: refused, not read from the wrong
+    """A text with a bare comma moves the cells after it: refused, not read from the wrong
     column."""
     with pytest.raises(FormatError, match="line 2: expected 3 cells as in the header, found 4"):
         read("question_id,question,score\nq1,3,000 of what?,0.5\n")

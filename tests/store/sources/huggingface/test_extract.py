@@ -969,7 +969,7 @@ def test_a_batch_that_is_too_large_is_halved(extract, monkeypatch, largest):
 
 
 def test_a_store_that_is_there_is_not_touched(extract, capsys):
-    """The same command has nothing to do; another one, or anything else at the path, is told so."""
+    """The same command has nothing to do; another one, or anything else at the path, is refused."""
     assert extract("t.zarr") == 0
     before = {path: path.read_bytes() for path in Path("t.zarr").rglob("*") if path.is_file()}
     assert extract("t.zarr") == 0
