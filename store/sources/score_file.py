@@ -149,9 +149,11 @@ def _choose_column(
         raise _ColumnError("both a score column and a label column are named; give one")
     kind: Kind
     if score_column is not None:
-        column, kind = _named_column(header, score_column), "score"
+        column = _named_column(header, score_column)
+        kind = "score"
     elif label_column is not None:
-        column, kind = _named_column(header, label_column), "label"
+        column = _named_column(header, label_column)
+        kind = "label"
     else:
         column, kind = _known_column(header)
     _check_direction(column, kind, lower_is_better)
