@@ -13,7 +13,7 @@ from store.reports import NOTHING_TO_DO
 from store.write.space import SpaceCheck
 
 if TYPE_CHECKING:
-    from store.sources.huggingface.load import ExtractReport
+    from store.reports import LeftOut
     from store.sources.huggingface.source import HuggingFaceSource
     from store.sources.questions import Question
 
@@ -30,8 +30,10 @@ def run_extract(args: argparse.Namespace) -> int:
     questions = read_questions(args.questions)[: args.limit][k - 1 :: n]
     if not questions:
         raise SchemaError(f"{args.questions}: part {k}/{n} has no question; choose fewer parts")
-    source, report = _load_source(args, questions)
+    source, skipped = _load_source(args, questions)
     from torch import OutOfMemoryError
+
+    from store.sources.huggingface.report import extraction_report
 
     is_there = args.store.exists()
 
@@ -47,20 +49,25 @@ def run_extract(args: argparse.Namespace) -> int:
             f"out of memory: one trace does not fit on {source.model.device}; what is done is "
             "kept; free memory and repeat the command"
         ) from error
-    print(report.summary(args.store, store, source))
+    print(extraction_report(args.store, store, source, skipped))
     if is_there:
         print(NOTHING_TO_DO)
-    return int(report.skipped.n > 0 or source.left_out.n > 0)
+    return int(skipped.n > 0 or source.left_out.n > 0)
 
 
 def _load_source(
     args: argparse.Namespace, questions: "list[Question]"
-) -> "tuple[HuggingFaceSource, ExtractReport]":
+) -> "tuple[HuggingFaceSource, LeftOut]":
     """Load the model; raise SchemaError for arguments that contradict it or one another."""
     try:
         from store.sources.huggingface import load
-        from store.sources.huggingface.prompts import Prompts, check_prompt_template
-        from store.sources.huggingface.source import Decoding, HuggingFaceSource
+        from store.sources.huggingface.decoding import Decoding
+        from store.sources.huggingface.prompts import (
+            Prompts,
+            check_prompt_template,
+            take_fitting,
+        )
+        from store.sources.huggingface.source import HuggingFaceSource
         from store.write.build import open_begun
     except ModuleNotFoundError as error:
         message = missing_package(error, "extract")
@@ -80,7 +87,7 @@ def _load_source(
             args.model, args.dtype, device, maps=load.needs_maps(args.columns)
         )
         prompts = Prompts(tokenizer, model, template, args.chat_template, args.max_new_tokens)
-        fitting, report = load.take_fitting(questions, prompts)
+        fitting, skipped = take_fitting(questions, prompts)
         source = HuggingFaceSource(
             model,
             tokenizer,
@@ -101,4 +108,4 @@ def _load_source(
         )
     except ValueError as error:
         raise SchemaError(str(error)) from error
-    return source, report
+    return source, skipped

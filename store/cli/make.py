@@ -3,20 +3,21 @@
 import argparse
 import hashlib
 
-from store.cli import label
 from store.cli.progress import Progress
+from store.cli.scores import read_given_scores, understood_lines
 from store.read.store import TraceStore
 from store.reports import NOTHING_TO_DO, count
-from store.sources.copies import (
-    merge_stores,
+from store.sources.legacy.files import find_files
+from store.sources.legacy.imports import ImportSource
+from store.sources.merge import merge_stores
+from store.sources.stored_labels import label_lines
+from store.sources.subset import (
     read_ids,
     rows_of_ids,
     rows_of_questions,
-    rows_of_side,
+    rows_of_split,
     subset_provenance,
 )
-from store.sources.legacy.files import find_files
-from store.sources.legacy.imports import ImportSource
 from store.write.build import build_store, open_begun, partial_path
 from store.write.copy import CopySource
 from store.write.space import SpaceCheck, bytes_of_rows, bytes_under, check_space
@@ -29,9 +30,10 @@ LOOK_AFTER = 32  # rows of an import after which the space for all of them is es
 def run_import(args: argparse.Namespace) -> int:
     """Import traces; return 1 if some were left out."""
     files = find_files(args.sources)
-    scores = label.read_given_scores(args)
+    scores = read_given_scores(args)
     if scores is not None:
-        print("\n".join(label.understood_lines(scores, args.score_threshold)), flush=True)
+        examples = scores.examples(args.score_threshold)
+        print("\n".join(understood_lines(scores, examples, args.score_threshold)), flush=True)
     source = ImportSource(
         files,
         scores,
@@ -54,7 +56,7 @@ def run_import(args: argparse.Namespace) -> int:
         build_store(args.store, source, progress, command=args.typed, space=space)
     print(report.summary(args.store))
     if scores is not None:
-        print("\n".join(label.outcome_lines(TraceStore.open(args.store))))
+        print("\n".join(label_lines(TraceStore.open(args.store))))
     if is_there:
         print(NOTHING_TO_DO)
     return int(not report.whole)
@@ -89,7 +91,8 @@ def run_subset(args: argparse.Namespace) -> int:
         rows = rows_of_questions(store, read_ids(args.questions))
         chosen = {"by": "questions"}
     else:
-        rows = rows_of_side(store, args.split, args.seed)
+        rows = rows_of_split(store, args.split, args.seed)
+        # "side": the key's name in stores that exist
         chosen = {"by": "split", "side": args.split, "seed": args.seed}
     digest = hashlib.sha256(repr(rows).encode()).hexdigest()
     chosen |= {"rows": len(rows), "rows_sha256": digest}

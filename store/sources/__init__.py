@@ -1,1 +1,1 @@
-"""Where traces come from, and what is said of their answers: a module or a folder for each."""
+"""Where traces and their labels come from: a module or a folder for each."""

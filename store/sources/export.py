@@ -6,42 +6,28 @@ path whole or not at all.
 
 import csv
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 
 from store.errors import NotFoundError, SchemaError, StoreError, closest
-from store.format.schema import TRACE_ID, Column, Schema
+from store.format.schema import TRACE_ID, Column
 from store.read.batch import Batch
 from store.read.store import TraceStore
+from store.sources.whole_columns import QUESTION_ID
 from store.write.files import replacing
 
-__all__ = ["export_table", "exportable"]
+__all__ = ["export_table"]
 
-QUESTION_ID = "question_id"
 REFERENCES = "references"
 BLOCK_ROWS = 1024  # texts of so many rows are in memory at once
 
-Progress = Callable[[int], None]
-
-
-class TableWriter(Protocol):
-    """Writes blocks of a table to one file."""
-
-    def write(self, block: dict[str, list[Any]]) -> None:
-        """Write rows: column -> a str, int, float, bool or None for each."""
-
-    def close(self) -> None:
-        """Bring all of it to the file."""
-
-
-def exportable(schema: Schema) -> list[str]:
-    """The columns that a cell can hold: one text or one number in each row."""
-    return [name for name, column in schema.columns.items() if column.is_single]
+Block = dict[str, list[Any]]  # column -> a str, int, float, bool or None for each row
+WriteTable = Callable[[Path, Mapping[str, Column], Iterable[Block]], None]
 
 
 def export_table(
@@ -51,7 +37,7 @@ def export_table(
     rows: Sequence[int] | None = None,
     *,
     overwrite: bool = False,
-    progress: Progress = lambda done: None,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> list[str]:
     """Write columns of a store to a file.
 
@@ -61,13 +47,13 @@ def export_table(
         The store.
     target
         The file; its ending, `.csv`, `.jsonl` or `.parquet`, chooses the format. NaN is an empty
-        cell, or null; JSON lines hold infinities as Python's json writes them, and `references` as
+        cell, or null; in JSON lines infinities are spelled as by Python's json, and `references` is
         a list.
     columns
         Names of columns of one text or one number a row; None: all of them. `trace_id` and, if
-        there is one, `question_id` are always written, first.
+        there is one, `question_id` always come first.
     rows
-        Row numbers, in the order wanted; None: all.
+        Row numbers, in the order to write them; None: all.
     overwrite
         Replace the file if it is there.
     progress
@@ -75,65 +61,62 @@ def export_table(
 
     Returns
     -------
-    The names of the columns written.
+    list of str
+        The names of the columns written.
 
     Raises
     ------
     SchemaError
-        A column is an array, the ending is not known, the file is there, or it would lie within the
+        A column is an array, the ending is unknown, the file exists, or it would lie within the
         store.
     NotFoundError
         There is no such column, or no such directory.
     StoreError
         Parquet is asked for, and pyarrow is not installed.
     """
-    open_writer = _format_of(target)
-    chosen = _chosen(store, columns)
+    write_table = _format_of(target)
+    chosen = _choose_columns(store, columns)
     _check_target(store, target, overwrite)
-    wanted = range(len(store)) if rows is None else rows
+    types = {name: store.schema.stored[name] for name in chosen}
+    blocks = _read_blocks(store, types, range(len(store)) if rows is None else rows, progress)
     with replacing(target) as temporary:
-        writer = open_writer(temporary, {name: store.schema.stored[name] for name in chosen})
-        try:
-            for start in range(0, len(wanted), BLOCK_ROWS):
-                block = wanted[start : start + BLOCK_ROWS]
-                batch = store.read(block, chosen)
-                writer.write({name: _cells(batch, name) for name in chosen})
-                progress(start + len(block))
-        finally:
-            writer.close()
+        write_table(temporary, types, blocks)
     return chosen
 
 
-def _format_of(target: Path) -> Callable[[Path, dict[str, Column]], TableWriter]:
-    """The writer that the ending of a file asks for."""
+def _format_of(target: Path) -> WriteTable:
+    """The function that writes the format of a file's ending."""
     ending = target.suffix.lower()
     if ending not in FORMATS:
         raise SchemaError(
-            f"{target}: expected a file that ends in {', '.join(FORMATS)}, found {ending or 'no ending'!r}"
+            f"{target}: expected a file that ends in {', '.join(FORMATS)}, "
+            f"found {ending or 'no ending'!r}"
         )
     if ending == ".parquet":
         _import_pyarrow("pyarrow")
     return FORMATS[ending]
 
 
-def _chosen(store: TraceStore, columns: Sequence[str] | None) -> list[str]:
-    """The columns to write, the ids first; raises if one is not there or is no cell."""
-    known = exportable(store.schema)
+def _choose_columns(store: TraceStore, columns: Sequence[str] | None) -> list[str]:
+    """The columns to write, the ids first; raises unless each row has one text or number of it."""
+    stored = store.schema.columns
+    exportable = [name for name, column in stored.items() if column.is_single]
     for name in columns or ():
-        if name == TRACE_ID or name in known:
+        if name == TRACE_ID or name in exportable:
             continue
-        if name in store.schema.columns:
+        if name in stored:
             raise SchemaError(
-                f"{store.path}: column {name!r} holds an array in each row, which no cell of a table holds; "
-                f"columns that can be exported: {', '.join(known)}"
+                f"{store.path}: column {name!r} holds an array in each row, which no cell of a "
+                f"table holds; columns that can be exported: {', '.join(exportable)}"
             )
         raise NotFoundError(
-            f"{store.path}: expected some of its columns {', '.join(known)}, found {name!r:.200}{closest(name, known)}"
+            f"{store.path}: expected some of its columns {', '.join(exportable)}, "
+            f"found {name!r:.200}{closest(name, exportable)}"
         )
     ids = [TRACE_ID]
-    if QUESTION_ID in known:
+    if QUESTION_ID in exportable:
         ids.append(QUESTION_ID)
-    return list(dict.fromkeys([*ids, *(known if columns is None else columns)]))
+    return list(dict.fromkeys([*ids, *(exportable if columns is None else columns)]))
 
 
 def _check_target(store: TraceStore, target: Path, overwrite: bool) -> None:
@@ -144,18 +127,32 @@ def _check_target(store: TraceStore, target: Path, overwrite: bool) -> None:
         raise SchemaError(
             f"{target}: lies within the store, which holds its own files only; choose another place"
         )
-    if target.exists() and (not overwrite or not target.is_file()):
+    if target.exists() and not (overwrite and target.is_file()):
         raise SchemaError(
-            f"{target}: is there already, perhaps with labels that somebody gave; "
+            f"{target}: exists already, and may hold labels; "
             "choose another name, or replace it with --overwrite"
         )
 
 
-def _cells(batch: Batch, name: str) -> list[Any]:
+def _read_blocks(
+    store: TraceStore,
+    columns: Mapping[str, Column],
+    rows: Sequence[int],
+    progress: Callable[[int], None],
+) -> Iterator[Block]:
+    """Read rows in blocks, and report each once it was written."""
+    for start in range(0, len(rows), BLOCK_ROWS):
+        block = rows[start : start + BLOCK_ROWS]
+        batch = store.read(block, list(columns))
+        yield {name: _cells(batch, name, column) for name, column in columns.items()}
+        progress(start + len(block))
+
+
+def _cells(batch: Batch, name: str, column: Column) -> list[Any]:
     """The values of a column: texts, whole numbers, truth values, or floats with None for NaN."""
-    values = batch[name]
-    if isinstance(values, list):
-        return values
+    if column.is_text:
+        return batch.texts(name)
+    values = batch.fixed(name)
     if not values.is_floating_point():
         return values.tolist()
     if values.dtype == torch.bfloat16:
@@ -168,68 +165,53 @@ def _shortest(number: np.floating) -> float | None:
     return None if np.isnan(number) else float(str(number))
 
 
-class _CsvWriter:
-    """Comma-separated values with a header, as RFC 4180 has them but for the line ends, which are
-    those of Unix."""
-
-    def __init__(self, path: Path, columns: dict[str, Column]) -> None:
-        self._file = path.open("w", newline="", encoding="utf-8")
-        self._plain = csv.writer(self._file, lineterminator="\n")
-        self._quoting = csv.writer(self._file, lineterminator="\n", quoting=csv.QUOTE_ALL)
-        self._plain.writerow(columns)
-
-    def write(self, block: dict[str, list[Any]]) -> None:
-        for cells in zip(*block.values(), strict=True):
+def _write_csv(path: Path, columns: Mapping[str, Column], blocks: Iterable[Block]) -> None:
+    """Write comma-separated values with a header: RFC 4180, but with Unix line ends."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        plain = csv.writer(file, lineterminator="\n")
+        quoting = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
+        plain.writerow(columns)
+        for cells in _rows(blocks):
             # Python before 3.13 leaves a lone carriage return bare, and readers take it for the end
             # of the line
             has_return = any(isinstance(cell, str) and "\r" in cell for cell in cells)
-            writer = self._quoting if has_return else self._plain
+            writer = quoting if has_return else plain
             writer.writerow(["" if cell is None else cell for cell in cells])
 
-    def close(self) -> None:
-        self._file.close()
 
-
-class _JsonWriter:
-    """One JSON object a line."""
-
-    def __init__(self, path: Path, columns: dict[str, Column]) -> None:
-        self._file = path.open("w", newline="", encoding="utf-8")
-
-    def write(self, block: dict[str, list[Any]]) -> None:
-        for cells in zip(*block.values(), strict=True):
-            record = dict(zip(block, cells, strict=True))
+def _write_json_lines(path: Path, columns: Mapping[str, Column], blocks: Iterable[Block]) -> None:
+    """Write one JSON object a line."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        for cells in _rows(blocks):
+            record = dict(zip(columns, cells, strict=True))
             if REFERENCES in record:
-                record[REFERENCES] = _decoded(record[REFERENCES])
-            self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
-
-    def close(self) -> None:
-        self._file.close()
+                record[REFERENCES] = _decode_list(record[REFERENCES])
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
-def _decoded(value: Any) -> Any:
-    """The list that a text spells in JSON; what is no such text as it is."""
+def _rows(blocks: Iterable[Block]) -> Iterator[tuple[Any, ...]]:
+    """The cells of each row."""
+    for block in blocks:
+        yield from zip(*block.values(), strict=True)
+
+
+def _decode_list(value: Any) -> Any:
+    """The list that a text spells in JSON; anything else unchanged."""
     try:
-        found = json.loads(value)
+        decoded = json.loads(value)
     except (TypeError, ValueError, RecursionError):
         return value
-    return found if isinstance(found, list) else value
+    return decoded if isinstance(decoded, list) else value
 
 
-class _ParquetWriter:
-    """Apache Parquet, by pyarrow; a row group for every block."""
-
-    def __init__(self, path: Path, columns: dict[str, Column]) -> None:
-        arrow, parquet = _import_pyarrow("pyarrow"), _import_pyarrow("pyarrow.parquet")
-        fields = [(name, _arrow_type(arrow, column)) for name, column in columns.items()]
-        self._table, self._schema = arrow.table, arrow.schema(fields)
-        self._writer = parquet.ParquetWriter(str(path), self._schema)
-
-    def write(self, block: dict[str, list[Any]]) -> None:
-        self._writer.write_table(self._table(block, schema=self._schema))
-
-    def close(self) -> None:
-        self._writer.close()
+def _write_parquet(path: Path, columns: Mapping[str, Column], blocks: Iterable[Block]) -> None:
+    """Write Apache Parquet with pyarrow; a row group for every block."""
+    arrow = _import_pyarrow("pyarrow")
+    parquet = _import_pyarrow("pyarrow.parquet")
+    schema = arrow.schema([(name, _arrow_type(arrow, column)) for name, column in columns.items()])
+    with parquet.ParquetWriter(str(path), schema) as writer:
+        for block in blocks:
+            writer.write_table(arrow.table(block, schema=schema))
 
 
 def _arrow_type(arrow: Any, column: Column) -> Any:
@@ -249,12 +231,13 @@ def _import_pyarrow(name: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise StoreError(
-            f"Parquet needs pyarrow, which is not installed: pip install pyarrow, or export .csv or .jsonl ({error})"
+            "Parquet needs pyarrow, which is not installed: pip install pyarrow, or export .csv or "
+            f".jsonl ({error})"
         ) from error
 
 
-FORMATS: dict[str, Callable[[Path, dict[str, Column]], TableWriter]] = {
-    ".csv": _CsvWriter,
-    ".jsonl": _JsonWriter,
-    ".parquet": _ParquetWriter,
+FORMATS: dict[str, WriteTable] = {
+    ".csv": _write_csv,
+    ".jsonl": _write_json_lines,
+    ".parquet": _write_parquet,
 }

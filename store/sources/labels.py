@@ -1,109 +1,38 @@
-"""Labels of question-answering traces: how well does the answer agree with a reference after
-SQuAD's normalisation?
+"""Labels from scores: 1 = hallucination (a wrong answer), 0 = right, -1 = unlabelled.
 
-The positive class is 1 = hallucination (a wrong answer), 0 = right, -1 = unlabelled (nothing to
-compare with). Pure functions of strings and floats; nothing here reads a file or knows a model.
+This module owns the rule `label = 1 iff score < threshold`. Pure: nothing here reads a file or
+knows a model.
 """
 
 import math
-import re
-import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from store.reports import count
+from store.sources.answer_scores import SCORE_THRESHOLD, exact_match_score, f1_score
+
 __all__ = [
     "LABEL_RULES",
-    "SCORE_THRESHOLD",
-    "exact_match_score",
-    "f1_score",
-    "label_from_score",
-    "normalize_answer",
+    "UNLABELLED",
+    "LabelCounts",
+    "Labels",
+    "label_scores",
     "one_class_warning",
 ]
 
-SCORE_THRESHOLD = 0.5
+UNLABELLED = -1
 ONE_CLASS = 0.9  # more of the labels than this of one class: the rule is likely to be the reason
-ONE_CLASS_ROWS = 10  # of fewer labels nothing can be said
+ONE_CLASS_ROWS = 10  # fewer labels are too few for the warning
 
 _JUDGE = "judge the answers (python -m store export, then python -m store label)"
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_SIGNED_NUMBER = re.compile(r"\s*-(?=[\d.])")
-
-
-def normalize_answer(text: str) -> str:
-    """Lower-case `text`, drop punctuation and English articles, and join the words by one space.
-
-    This is the normalisation of the SQuAD evaluation script (Rajpurkar et al. 2016,
-    arXiv:1606.05250) but for one thing: a minus sign that leads a number stays, because without it
-    "-12" would pass for "12".
-
-    Parameters
-    ----------
-    text : str
-        An answer or a reference.
-
-    Returns
-    -------
-    str
-        The normal form; two answers are the same iff their normal forms are equal.
-    """
-    sign = "-" if _SIGNED_NUMBER.match(text) else ""
-    bare = text.lower().translate(_NO_PUNCTUATION)
-    return sign + " ".join(_ARTICLES.sub(" ", bare).split())
-
-
-def exact_match_score(answer: str, references: Sequence[str]) -> float:
-    """Score an answer 1.0 if it matches a reference, else 0.0; NaN without references.
-
-    Parameters
-    ----------
-    answer : str
-        The model's answer.
-    references : sequence of str
-        Right answers, any of which will do.
-
-    Returns
-    -------
-    float
-        1.0, 0.0 or NaN.
-    """
-    if not references:
-        return math.nan
-    found = normalize_answer(answer)
-    return float(any(found == normalize_answer(reference) for reference in references))
-
-
-def f1_score(answer: str, references: Sequence[str]) -> float:
-    """Token F1 of an answer and the reference most like it, as SQuAD's evaluation script has it.
-
-    Parameters
-    ----------
-    answer : str
-        The model's answer.
-    references : sequence of str
-        Right answers, any of which will do.
-
-    Returns
-    -------
-    float
-        0.0 to 1.0, the harmonic mean of precision and recall over words; two empty texts agree. NaN without references.
-    """
-    words = Counter(normalize_answer(answer).split())
-    return max(
-        (_f1(words, Counter(normalize_answer(text).split())) for text in references),
-        default=math.nan,
-    )
-
-
-def _f1(found: Counter[str], expected: Counter[str]) -> float:
-    n_words = found.total() + expected.total()
-    return 2 * (found & expected).total() / n_words if n_words else 1.0
 
 
 class LabelRule(NamedTuple):
-    """How answers are scored, and how the provenance says it."""
+    """How answers are scored, and the text of the rule in the provenance."""
 
     score: Callable[[str, Sequence[str]], float]
     text: str
@@ -117,32 +46,68 @@ LABEL_RULES = {
     ),
     "f1": LabelRule(
         f1_score,
-        "score = token F1 of the answer and the reference most like it after SQuAD's normalisation; "
-        "label = 1 iff score < threshold",
+        "score = token F1 of the answer and the reference most like it "
+        "after SQuAD's normalisation; label = 1 iff score < threshold",
     ),
     "none": LabelRule(lambda answer, references: math.nan, "unlabelled"),
 }
 
 
-def label_from_score(score: float, threshold: float = SCORE_THRESHOLD) -> int:
-    """Turn a score into a label: 1 (hallucination) iff `score < threshold`.
+def label_scores(scores: ArrayLike, threshold: float = SCORE_THRESHOLD) -> NDArray[np.int64]:
+    """Turn scores into labels: 1 (hallucination) iff `score < threshold`.
 
     Parameters
     ----------
-    score : float
-        Agreement with the references, higher is better; NaN means that there is none.
+    scores : float (...)
+        Agreement with the references, higher is better; NaN where there is none.
     threshold : float
-        Scores from here on count as right.
+        Scores of at least this much count as right.
 
     Returns
     -------
-    int
-        1, 0, or -1 (unlabelled) if the score is NaN: a missing score is never taken for a right
-        answer.
+    int64 (...)
+        1, 0, or -1 (unlabelled) where the score is NaN: a missing score is never a right answer.
     """
-    if math.isnan(score):
-        return -1
-    return int(score < threshold)
+    scores = np.asarray(scores)
+    return np.where(np.isnan(scores), UNLABELLED, scores < threshold).astype(np.int64)
+
+
+class Labels(NamedTuple):
+    """Scores and labels, by row.
+
+    Attributes
+    ----------
+    scores
+        float64 `(n_rows,)`, NaN where there is none.
+    labels
+        int64 `(n_rows,)`: 1 = hallucination, 0 = right, -1 = unlabelled.
+    """
+
+    scores: NDArray[np.float64]
+    labels: NDArray[np.int64]
+
+    def copy(self) -> "Labels":
+        """The same values in arrays of their own."""
+        return Labels(self.scores.copy(), self.labels.copy())
+
+
+class LabelCounts(NamedTuple):
+    """How many traces have which label."""
+
+    n_wrong: int
+    n_right: int
+    n_unlabelled: int
+
+    @classmethod
+    def of(cls, labels: ArrayLike) -> "LabelCounts":
+        """Count the labels of all traces."""
+        counts = Counter(np.asarray(labels).tolist())
+        return cls(counts[1], counts[0], counts[UNLABELLED])
+
+    @property
+    def text(self) -> str:
+        """The two classes, for people: '12 hallucinations, 30 right'."""
+        return f"{count(self.n_wrong, 'hallucination')}, {self.n_right:,} right"
 
 
 def one_class_warning(n_right: int, n_wrong: int, rule: str | None = None) -> str | None:
@@ -153,25 +118,25 @@ def one_class_warning(n_right: int, n_wrong: int, rule: str | None = None) -> st
     n_right, n_wrong
         Labels 0 and 1; unlabelled traces do not count.
     rule
-        Name of the rule in `LABEL_RULES` that made them; None if it is not known, or they were
-        given.
+        Name of the rule in `LABEL_RULES` that made them; None if they were given.
 
     Returns
     -------
-    One line without an end, or None: at most 90% are of one class, or there are fewer than 10
-    labels.
+    str or None
+        One line without an end; None if at most 90% are of one class, or there are fewer than 10
+        labels.
     """
     n_labels = n_right + n_wrong
     n_larger = max(n_right, n_wrong)
     if n_labels < ONE_CLASS_ROWS or n_larger <= ONE_CLASS * n_labels:
         return None
     name = "hallucinations" if n_wrong > n_right else "right"
-    share = math.floor(100 * n_larger / n_labels)  # never "100%" unless it is all
-    found = f"warning: {share}% of {n_labels:,} labels are {name}"
+    percent = math.floor(100 * n_larger / n_labels)  # never "100%" unless it is all
+    warning = f"warning: {percent}% of {n_labels:,} labels are {name}"
     if n_wrong > n_right and rule == "exact":
         reason = "exact match calls nearly every whole sentence of a chat model wrong"
-        return f"{found}: {reason}; try --labels f1, or {_JUDGE}"
+        return f"{warning}: {reason}; try --labels f1, or {_JUDGE}"
     if rule is None:
         check = "check that the right column was read, which way its scores run, and the threshold"
-        return f"{found}: {check}"
-    return f"{found}: a detector learns little from so few others; {_JUDGE}"
+        return f"{warning}: {check}"
+    return f"{warning}: a detector learns little from so few others; {_JUDGE}"

@@ -9,10 +9,11 @@ import torch
 
 from models import BASELINES, Detector, Outputs
 from store import TraceStore
-from store.sources.split import SIDES
+from store.sources.labels import label_scores
+from store.sources.split import SPLITS
 from train.config import Arguments, Config
 from train.data.batches import TrainingData
-from train.data.split import label_scores, read_split, split_rows
+from train.data.split import read_split, split_rows
 from train.errors import CheckpointError
 from train.evaluate.judge import Scored, judge
 from train.evaluate.metrics import threshold_metrics, youden_threshold
@@ -43,14 +44,14 @@ def test_all_models_are_tested_on_the_same_rows(data, monkeypatch, tmp_path):
     monkeypatch.setattr(TrainingData, "loader", spy)
     config = Config(epochs=1, force_cpu=True)
     experiment.run_experiment(Arguments(config), build_fabric(config), data, tmp_path)
-    assert {side: {tuple(getattr(data.split, side).tolist())} for side in SIDES} == rows
+    assert {side: {tuple(getattr(data.split, side).tolist())} for side in SPLITS} == rows
 
 
 def test_no_question_is_in_both_train_and_test():
     """The split is by question, not by file or row."""
     ids = [f"q{number % 500}" for number in range(4000)]
     split = split_rows(ids, np.arange(4000) % 2, seed=0)
-    questions = [{ids[row] for row in getattr(split, side)} for side in SIDES]
+    questions = [{ids[row] for row in getattr(split, side)} for side in SPLITS]
     assert not (questions[0] & questions[1])
     assert not (questions[0] & questions[2])
     assert not (questions[1] & questions[2])
@@ -118,7 +119,7 @@ def test_sides_are_70_15_15():
     seeds."""
     ids = [f"q{number}" for number in range(44)]
     sizes = [
-        [len(getattr(split_rows(ids, np.ones(44, int), seed), side)) for side in SIDES]
+        [len(getattr(split_rows(ids, np.ones(44, int), seed), side)) for side in SPLITS]
         for seed in range(300)
     ]
     np.testing.assert_allclose(np.mean(sizes, axis=0) / 44, [0.70, 0.15, 0.15], atol=0.01)

@@ -19,7 +19,7 @@ from store import Column, StoreWriter, TraceStore
 from store.errors import closest
 from store.format.layers import format_layers
 from store.format.origin import LAYERS, find_difference, origins_of
-from store.sources.split import side_of_question
+from store.sources.split import split_of_question
 from store.write.build import unfinished
 from train.config import Config, check_config, settings_of
 from train.data.batches import TrainingData
@@ -295,7 +295,7 @@ def write_csv(
     """A line per trace: trace_id, side, and a score for each name."""
     asked = "question_id" in store.schema.columns
     questions = store.column("question_id") if asked else []
-    sides = [side_of_question(question, seed) for question in questions] or [""] * len(store)
+    sides = [split_of_question(question, seed) for question in questions] or [""] * len(store)
     writer = csv.writer(file)
     writer.writerow(["trace_id", "side", *scores])
     for trace_id, side, *row in zip(

@@ -13,7 +13,7 @@ from store import Column, StoreError, TraceStore
 from store.errors import closest
 from store.format.layers import recorded_layers
 from store.format.origin import origins_of
-from store.sources.split import SIDES
+from store.sources.split import SPLITS
 from store.write.build import unfinished
 from train.config import ALL, Config, check_names, off_flag
 from train.data.batches import TrainingData
@@ -89,7 +89,7 @@ def find_remarks(data: TrainingData) -> list[str]:
     """What the user should know of the data before a long training: few rows of a class, layers
     without numbers."""
     remarks = []
-    for side in SIDES:
+    for side in SPLITS:
         labels = data.split.labels[getattr(data.split, side)]
         n_wrong = int(labels.sum())
         fewest = min(n_wrong, len(labels) - n_wrong)

@@ -14,21 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from store import TraceStore
-from store.sources.split import SIDES, side_of_question
+from store.sources.labels import UNLABELLED, label_scores
+from store.sources.split import SPLITS, split_of_question
 from train.config import Config
 from train.errors import DataError
 
 __all__ = [
-    "UNLABELLED",
     "Split",
     "check_batch",
-    "label_scores",
     "no_split",
     "read_split",
     "split_rows",
 ]
-
-UNLABELLED = -1
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ class Split:
 
     def summary(self) -> dict:
         """Counts for the report, JSON-able."""
-        sides = {side: self._count(getattr(self, side)) for side in SIDES}
+        sides = {side: self._count(getattr(self, side)) for side in SPLITS}
         return {
             "seed": self.seed,
             "by": "question_id",
@@ -80,12 +77,12 @@ def split_rows(
     `seed`."""
     distinct, questions = np.unique(np.asarray(question_ids, dtype=object), return_inverse=True)
     sides = np.array(
-        [side_of_question(question_id, seed) for question_id in distinct], dtype=object
+        [split_of_question(question_id, seed) for question_id in distinct], dtype=object
     )[questions]
     labelled = np.flatnonzero(labels != UNLABELLED)
     chosen = np.zeros(len(labels), dtype=bool)
     chosen[np.random.default_rng(seed).permutation(labelled)[:max_traces]] = True
-    train, val, test = (np.flatnonzero(chosen & (sides == side)) for side in SIDES)
+    train, val, test = (np.flatnonzero(chosen & (sides == side)) for side in SPLITS)
     return Split(train, val, test, labels, questions, seed)
 
 
@@ -108,11 +105,6 @@ def read_split(store: TraceStore, config: Config) -> Split:
     return split
 
 
-def label_scores(scores: NDArray[np.float32], threshold: float) -> NDArray[np.int64]:
-    """Label 1 iff score < threshold; -1 where the score is NaN."""
-    return np.where(np.isnan(scores), UNLABELLED, scores < threshold).astype(np.int64)
-
-
 def check_labels(labels: NDArray, store: TraceStore) -> NDArray[np.int64]:
     """The labels as int64; raises DataError for any but 1, 0 and -1."""
     wrong = np.flatnonzero(~np.isin(labels, (0, 1, UNLABELLED)))
@@ -132,7 +124,7 @@ def check_split(split: Split, store: TraceStore) -> None:
             f"{store.path}: expected labelled traces, found all {len(split.labels)} unlabelled; "
             "add scores to the store, then train again"
         )
-    for side in SIDES:
+    for side in SPLITS:
         labels = split.labels[getattr(split, side)]
         n_positive = int(labels.sum())
         if not 0 < n_positive < len(labels):

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from store.sources.labels import UNLABELLED, label_scores
 from train.data.batches import TrainingData
 from train.data.requirements import KINDS, kind_of
-from train.data.split import UNLABELLED, Split, label_scores
+from train.data.split import Split
 from train.evaluate.metrics import (
     bootstrap_auroc,
     mean_auroc,

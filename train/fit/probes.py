@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from models import FittedProbe, Probe
-from store.sources.split import SIDES
+from store.sources.split import SPLITS
 from train.config import Config
 from train.data.batches import TrainingData
 from train.data.split import Split
@@ -51,7 +51,7 @@ def read_sides(
     name: str, probe: Probe, config: Config, data: TrainingData
 ) -> dict[str, torch.Tensor]:
     """Side -> features (n_side, A, k)."""
-    return {side: read_features(name, probe, config, data, side) for side in SIDES}
+    return {side: read_features(name, probe, config, data, side) for side in SPLITS}
 
 
 def fit_probe(probe: Probe, features: Mapping[str, torch.Tensor], split: Split) -> FittedProbe:

@@ -19,7 +19,7 @@ from rich.table import Table as TerminalTable
 from rich.text import Text
 
 from store.format.layers import format_layers
-from store.sources.split import SIDES
+from store.sources.split import SPLITS
 from train.config import Config
 from train.report.evidence import Evidence, Mistake
 
@@ -132,7 +132,7 @@ def find_versions(results: dict[str, Any]) -> dict[str, str]:
 def build_split(results: dict[str, Any]) -> Table:
     """Rows, questions, hallucinations and base rate of each side."""
     rows = []
-    for side in SIDES:
+    for side in SPLITS:
         one = results["split"][side]
         rate = one["hallucinations"] / one["rows"] if one["rows"] else math.nan
         rows.append(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from store.sources.split import SIDES
+from store.sources.split import SPLITS
 from train.errors import DataError
 from train.evaluate.metrics import auroc
 from train.files import replace_file
@@ -51,7 +51,7 @@ def write_scores(path: Path, experiment: Experiment, data: TrainingData) -> None
     with replace_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow([*KEYS, *names])
-        for side in SIDES:
+        for side in SPLITS:
             rows = getattr(split, side)
             questions = data.store.read(rows, columns=["question_id"])["question_id"]
             columns = [
@@ -226,8 +226,8 @@ def check_keys(path: Path, trace_ids: list[str], sides: list[str], labels: list[
         if trace_id in seen:
             _fail(path, "each trace once", f"{trace_id!r} twice")
         seen.add(trace_id)
-        if side not in SIDES:
-            _fail(path, f"trace {trace_id!r}: a side of {', '.join(SIDES)}", repr(side))
+        if side not in SPLITS:
+            _fail(path, f"trace {trace_id!r}: a side of {', '.join(SPLITS)}", repr(side))
         if label not in ("0", "1"):
             _fail(path, f"trace {trace_id!r}: a label of 0 or 1", repr(label))
 

@@ -12,7 +12,7 @@ from store.cli.arguments import (
     finite,
     path,
 )
-from store.sources.split import SIDES
+from store.sources.split import SPLITS
 
 __all__ = ["add_import", "add_merge", "add_subset"]
 
@@ -131,7 +131,7 @@ def add_subset(commands: Commands) -> None:
         "--questions", metavar="FILE", type=path, help="question ids, one a line: all their traces"
     )
     which.add_argument(
-        "--split", choices=SIDES, help=f"the questions of a split: {', '.join(SIDES)}"
+        "--split", choices=SPLITS, help=f"the questions of a split: {', '.join(SPLITS)}"
     )
     parser.add_argument(
         "--seed", metavar="N", type=int, default=0, help="seed of --split (default: %(default)s)"

@@ -1,5 +1,4 @@
-"""The embedded example: real traces of a small language model that does sums, and gets about 40% of
-them wrong.
+"""The embedded example: traces of a small language model that gets about 40% of its sums wrong.
 
 The model (0.86 million parameters, one token per character) ships with the package in float16 and
 runs in float32: the example needs no download, and the same processor and number of threads give
@@ -17,20 +16,20 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from store.sources.example.questions import example_questions
-from store.sources.huggingface.source import HuggingFaceSource, Question
+from store.sources.huggingface.source import HuggingFaceSource
+from store.sources.questions import Question
 
 __all__ = ["MODEL_DIR", "PROMPT_TEMPLATE", "ExampleSource", "example_questions"]
 
 MODEL_DIR = Path(__file__).parent
 PROMPT_TEMPLATE = "{question}="
 BATCH_SIZE = 128
-# the longest right answer and its end take seven; a model gone astray stops here
+# the longest right answer and its end take seven; a model that does not end stops here
 MAX_NEW_TOKENS = 12
 
 
 class ExampleSource(HuggingFaceSource):
-    """The example's traces: L = 4 layers, d = 128, H = 4 heads, K = 10; about 12 tokens and 16 kB
-    each.
+    """The example's traces: L = 4, d = 128, H = 4, K = 10; about 12 tokens and 16 kB each.
 
     Parameters
     ----------
@@ -59,8 +58,7 @@ class ExampleSource(HuggingFaceSource):
 
 
 def _model_name(model_dir: Path) -> str:
-    """Name the model by its weights, so that a store tells whether it was made from the ones that
-    ship now."""
+    """Name the model by its weights, so that a store shows whether it has those that ship."""
     digest = hashlib.sha256((model_dir / "model.safetensors").read_bytes()).hexdigest()
     return f"store.sources.example, weights sha256 {digest[:16]}"
 

@@ -4,6 +4,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from statistics import mean
 
 from store.cli.arguments import path
 from store.sources.example.recipe import Recipe, save_model, train_model
@@ -14,29 +15,36 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     default = Recipe()
     parser = argparse.ArgumentParser(
         prog="python -m store.sources.example",
-        description="Train the example's language model from scratch and write its model directory. The defaults make "
-        "the weights that ship; the same settings on the same processor give the same bits.",
+        description="Train the example's language model from scratch and write its model "
+        "directory. The defaults make the weights that ship; the same settings on the same "
+        "processor give the same bits.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument(
-        "--output-dir", type=path, required=True, help="directory to write; made if missing"
+        "--output-dir",
+        type=path,
+        required=True,
+        help="directory to write; created if it is missing",
     )
     parser.add_argument(
-        "--n-steps", type=_positive, default=default.n_steps, help="optimiser steps"
+        "--n-steps", type=_positive, default=default.n_steps, help="optimizer steps"
     )
     parser.add_argument(
-        "--batch-size", type=_positive, default=default.batch_size, help="questions a step"
+        "--batch-size", type=_positive, default=default.batch_size, help="questions per step"
     )
     parser.add_argument(
-        "--seed", type=int, default=default.seed, help="of initial weights and training questions"
+        "--seed",
+        type=int,
+        default=default.seed,
+        help="of weights and training questions",
     )
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Train, write, and say where."""
+    """Train, write, and print where."""
     args = parse_args(argv)
-    # before the work, so that a bad path costs no training
+    # first, so that a bad path costs no training
     args.output_dir.mkdir(parents=True, exist_ok=True)
     recipe = Recipe(n_steps=args.n_steps, batch_size=args.batch_size, seed=args.seed)
     model, tokenizer = train_model(recipe, _progress(recipe.n_steps))
@@ -46,17 +54,18 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _progress(n_steps: int, every: int = 50) -> Callable[[int, float], None]:
-    """Make a reporter that rewrites one line of stderr: step, mean loss since the last line, time
-    left."""
-    began, losses = time.monotonic(), []
+    """Make a reporter that rewrites one line of stderr: step, mean loss, time left."""
+    began = time.monotonic()
+    losses: list[float] = []  # since the last line
 
     def report(step: int, loss: float) -> None:
         losses.append(loss)
         if step % every and step != n_steps:
             return
         left_s = (time.monotonic() - began) / step * (n_steps - step)
-        line = f"step {step}/{n_steps}  loss {sum(losses) / len(losses):.3f} nats/token  {left_s:.0f} s left "
-        print(f"\r{line}", end="\n" if step == n_steps else "", file=sys.stderr, flush=True)
+        loss_text = f"loss {mean(losses):.3f} nats/token"
+        line = f"\rstep {step}/{n_steps}  {loss_text}  {left_s:.0f} s left "
+        print(line, end="\n" if step == n_steps else "", file=sys.stderr, flush=True)
         losses.clear()
 
     return report

@@ -1,16 +1,17 @@
-"""The example's questions: sums, differences and products of two whole numbers of one to four
-digits.
+"""The example's questions: sums, differences and products of numbers of one to four digits.
 
 Products of numbers with more than six digits together are left out: a small model gets every one of
 them wrong, so they would make the length of the answer too good a detector of errors.
 
 Each question has exactly one right answer, so labels are exact. Whether a question belongs to the
 example or to the training of its language model is a pure function of the question (`is_held_out`),
-hence the two never share one, however many either side draws.
+hence the two never share one, however many are drawn for either.
 """
 
 import numpy as np
 from numpy.typing import NDArray
+
+from store.sources.questions import Question
 
 __all__ = [
     "HELD_OUT_FRACTION",
@@ -32,7 +33,7 @@ _DRAW_SIZE = 1024  # fixed, so that the first questions are the same however man
 
 
 def is_held_out(problems: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Tell which problems belong to the example; the others train its language model.
+    """Return which problems belong to the example; the others train its language model.
 
     Parameters
     ----------
@@ -46,7 +47,7 @@ def is_held_out(problems: NDArray[np.int64]) -> NDArray[np.bool_]:
     """
     left, operator, right = problems.T.astype(np.uint64)
     key = (left * np.uint64(10**MAX_DIGITS) + right) * np.uint64(len(OPERATORS)) + operator
-    # splitmix64's finaliser (Steele et al. 2014): neighbouring problems fall on independent sides.
+    # splitmix64's finaliser (Steele et al. 2014): neighbouring problems are independent.
     key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     key ^= key >> np.uint64(31)
@@ -54,8 +55,9 @@ def is_held_out(problems: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def draw_problems(rng: np.random.Generator, n: int, *, held_out: bool) -> NDArray[np.int64]:
-    """Draw problems of one side: operator and digit counts are uniform, then the numbers; long
-    products are left out.
+    """Draw problems for the example or for training.
+
+    Operator and digit counts are uniform, then the numbers; long products are left out.
 
     Parameters
     ----------
@@ -78,7 +80,7 @@ def draw_problems(rng: np.random.Generator, n: int, *, held_out: bool) -> NDArra
     return kept[:n]
 
 
-def example_questions(n: int = N_QUESTIONS, seed: int = _QUESTION_SEED) -> list[dict]:
+def example_questions(n: int = N_QUESTIONS, seed: int = _QUESTION_SEED) -> list[Question]:
     """Draw the example's questions, no two alike.
 
     Parameters
@@ -86,11 +88,11 @@ def example_questions(n: int = N_QUESTIONS, seed: int = _QUESTION_SEED) -> list[
     n : int
         Number of questions; more of them begin with the same ones.
     seed : int
-        Another seed gives other questions of the same side.
+        Another seed gives other held-out questions.
 
     Returns
     -------
-    list of dict
+    list of Question
         `question_id` ("arith_00042"), `question` ("12+345") and `answers` (["357"]).
     """
     rng = np.random.default_rng(seed)
@@ -110,7 +112,7 @@ def text_and_answer(problem: tuple[int, int, int]) -> tuple[str, str]:
 
 
 def _draw_any(rng: np.random.Generator, n: int) -> NDArray[np.int64]:
-    """Draw at most n problems of either side, int64 (n or fewer, 3)."""
+    """Draw at most n problems, held out or not, int64 (n or fewer, 3)."""
     operators = rng.integers(len(OPERATORS), size=n)
     digits = rng.integers(1, MAX_DIGITS + 1, size=(2, n))
     lowest = np.where(digits == 1, 0, 10 ** (digits - 1))  # zero is a number of one digit
@@ -121,7 +123,7 @@ def _draw_any(rng: np.random.Generator, n: int) -> NDArray[np.int64]:
     return np.stack([left, operators, right], axis=1)[~is_long_product]
 
 
-def _question(number: int, problem: tuple[int, int, int]) -> dict:
+def _question(number: int, problem: tuple[int, int, int]) -> Question:
     """Make the record of one question."""
     text, answer = text_and_answer(problem)
     return {"question_id": f"arith_{number:05d}", "question": text, "answers": [answer]}

@@ -1,11 +1,10 @@
-"""The recipe of the example's language model: a small Llama that learns arithmetic, stopped before
-it is good at it.
+"""The recipe of the example's language model: a small Llama that learns some arithmetic.
 
-What it makes is a plain model directory (`AutoModelForCausalLM.from_pretrained`,
-`AutoTokenizer.from_pretrained`). The same recipe gives the same weights on the same kind of
-processor, however many cores it has: it runs on one thread. Another kind rounds sums differently
-and gives other weights of the same quality. The model never sees a question of the example
-(`questions`).
+Training stops before the model is good at it. The result is a plain model directory
+(`AutoModelForCausalLM.from_pretrained`, `AutoTokenizer.from_pretrained`). The same recipe gives the
+same weights on the same kind of processor, however many cores it has: it runs on one thread.
+Another kind rounds sums differently and gives other weights of the same quality. The model never
+sees a question of the example (`questions`).
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +33,7 @@ __all__ = [
 
 _PAD, _BOS, _EOS = "<pad>", "<s>", "</s>"
 _MAX_TOKENS = 64
-_IGNORED = -100  # label of the positions that carry no loss, as transformers has it
+_IGNORED = -100  # label of the positions that carry no loss, as in transformers
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Recipe:
     Attributes
     ----------
     n_steps, batch_size : int
-        Optimiser steps, and questions a step.
+        Optimizer steps, and questions per step.
     matrix_lr, other_lr : float
         Peak learning rates of Muon (the layers' matrices) and of AdamW (embeddings, norms, output).
     warmup : float
@@ -106,8 +105,7 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausal
 def train_model(
     recipe: Recipe, report: Callable[[int, float], None]
 ) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
-    """Train the model of a recipe from scratch, on one thread (torch keeps that setting
-    afterwards).
+    """Train the model of a recipe from scratch, on one thread (torch keeps that setting).
 
     Parameters
     ----------
@@ -167,8 +165,7 @@ def training_batches(
 def save_model(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, directory: Path
 ) -> None:
-    """Write the model directory, weights in float16: half the bytes, and the example needs no more
-    digits."""
+    """Write the model directory, weights in float16: the example needs no more digits."""
     model.half().save_pretrained(directory)
     tokenizer.save_pretrained(directory)
 
@@ -183,7 +180,8 @@ def _encode(
         for prompt, (_, answer) in zip(prompts, pairs, strict=True)
     ]
     batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right")
-    ids, labels = batch["input_ids"], batch["input_ids"].clone()
+    ids = batch["input_ids"]
+    labels = ids.clone()
     prompt_lens = torch.tensor([1 + len(prompt) for prompt in prompts])  # 1 for <s>
     is_prompt = torch.arange(ids.shape[1]) < prompt_lens[:, None]
     labels[is_prompt | (batch["attention_mask"] == 0)] = _IGNORED

@@ -23,19 +23,19 @@ from store.format.schema import Column, Schema
 from store.format.values import encode_value
 from store.read.store import TraceStore
 from store.reports import LeftOut, count, count_lines
-from store.sources.labels import SCORE_THRESHOLD
+from store.sources.answer_scores import SCORE_THRESHOLD
+from store.sources.labels import UNLABELLED
 from store.sources.legacy import records
 from store.sources.legacy.files import describe_kind, short_names
 from store.sources.legacy.records import GRAPHS, LSTM, NOTHING, Kind, RecordError, Row
 from store.sources.pickles import MAX_BYTES, kind_of_file, read_pickle, read_torch
-from store.sources.questions import MAX_ID_BYTES, TraceNumbers
-from store.sources.scores import Judgement, ScoreTable
+from store.sources.score_table import Judgement, ScoreTable
+from store.sources.trace_ids import MAX_ID_BYTES, TraceNumbers
 from store.write.source import REMARKS
 
 __all__ = ["ImportReport", "ImportSource"]
 
 SHOWN_REASONS = 3  # why no trace is in any file
-UNLABELLED = -1
 
 _DAMAGE = (  # what NumPy, torch and Python raise over values that contradict each other
     SchemaError,

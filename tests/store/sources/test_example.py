@@ -81,7 +81,7 @@ def test_the_language_model_never_trains_on_a_question(questions):
 
 
 def test_both_sides_are_drawn_from_their_own_problems():
-    """`draw_problems` keeps to one side of `is_held_out`, which holds out a fifth."""
+    """`draw_problems` draws only what `is_held_out` allows, which holds out a fifth."""
     rng = np.random.default_rng(0)
     assert is_held_out(draw_problems(rng, 1000, held_out=True)).all()
     assert not is_held_out(draw_problems(rng, 1000, held_out=False)).any()
@@ -104,7 +104,7 @@ def test_loss_is_on_answers_only():
 
 
 def test_tokenizer_round_trip(questions):
-    """One token per character behind <s>, and back; the one that ships is the one that the recipe
+    """One token per character after <s>, and back; the one that ships is the one that the recipe
     builds."""
     shipped, built = AutoTokenizer.from_pretrained(MODEL_DIR), build_tokenizer()
     assert shipped.get_vocab() == built.get_vocab()
@@ -200,7 +200,7 @@ def test_a_store_gives_the_traces_back(tmp_path, questions):
 
 
 def test_provenance_names_the_weights():
-    """Other weights give another name, so a stale store can be told."""
+    """Other weights give another name, so a stale store can be recognised."""
     assert (
         ExampleSource([]).provenance["model"].startswith("store.sources.example, weights sha256 ")
     )

@@ -154,7 +154,7 @@ def test_columns_that_no_cell_holds(store, tmp_path, name, error, message):
         ("t", SchemaError, "found 'no ending'"),
         ("s.zarr/t.csv", SchemaError, "lies within the store"),
         ("none/t.csv", NotFoundError, "there is no directory"),
-        ("there.csv", SchemaError, "is there already.*--overwrite"),
+        ("there.csv", SchemaError, "exists already.*--overwrite"),
     ],
 )
 def test_places_that_are_refused(store, tmp_path, target, error, message):

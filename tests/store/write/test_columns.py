@@ -245,4 +245,4 @@ def test_labels_go_by_trace_where_there_are_no_questions(tmp_path):
         writer.append("a", {"x": 1})
         writer.append("b", {"x": 2})
     plan = set_labels(tmp_path / "s.zarr", {"b": 0.1})
-    assert (len(plan.ids), plan.n_wrong, plan.n_unlabelled, plan.unmatched) == (2, 1, 1, [])
+    assert (len(plan.ids), *plan.counts, plan.unmatched) == (2, 1, 0, 1, [])

@@ -48,7 +48,7 @@ from store import (
 )
 from store.check.repair import damaged_path, dropped_path, plan_repair, repair_store
 from store.check.verify import verify_store
-from store.sources.copies import merge_stores
+from store.sources.merge import merge_stores
 from store.write.build import partial_path
 from store.write.files import Files
 

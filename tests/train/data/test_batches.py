@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from store import Column, Schema, StoreWriter, TraceStore
-from store.sources.split import SIDES, side_of_question
+from store.sources.split import SPLITS, split_of_question
 from train.config import Config
 from train.data.batches import TrainingData
 from train.data.requirements import check_layers, check_threshold, missing_columns
@@ -21,12 +21,12 @@ PINNED_SIDES = ["val", "train", "test", "train", "train", "test", "train", "trai
 
 def sides_of(split):
     """Row -> side."""
-    return {row: side for side in SIDES for row in getattr(split, side).tolist()}
+    return {row: side for side in SPLITS for row in getattr(split, side).tolist()}
 
 
 def test_side_is_pinned():
     """The function itself must not change: results would no longer be comparable."""
-    assert [side_of_question(f"tc_{number}", 0) for number in range(8)] == PINNED_SIDES
+    assert [split_of_question(f"tc_{number}", 0) for number in range(8)] == PINNED_SIDES
 
 
 def test_every_labelled_row_is_on_one_side():
@@ -72,7 +72,7 @@ def test_read_split_counts_unlabelled_rows(store_path, labels):
     split = read_split(TraceStore.open(store_path), Config())
     summary = split.summary()
     assert summary["unlabelled"] == 20
-    assert sum(summary[side]["rows"] for side in SIDES) == 180
+    assert sum(summary[side]["rows"] for side in SPLITS) == 180
     assert all(labels[row] >= 0 for row in sides_of(split))
 
 

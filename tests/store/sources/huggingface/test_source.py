@@ -10,7 +10,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from store.sources import reductions
 from store.sources.example.recipe import build_tokenizer
-from store.sources.huggingface.source import HuggingFaceSource, generate_answers
+from store.sources.huggingface.generation import generate_answers
+from store.sources.huggingface.source import HuggingFaceSource
 from store.write.source import Source
 
 QUESTIONS = [
@@ -254,16 +255,16 @@ def test_decoding_settings_of_the_model_do_not_count(tokenizer):
 
 def test_provenance_tells_models_and_tokenizers_apart(tokenizer):
     """What changes a value changes it, where the weights and the names are the same."""
-    told = build_source(build_llama(tokenizer), tokenizer).provenance
-    assert build_source(build_llama(tokenizer), tokenizer).provenance == told
+    provenance = build_source(build_llama(tokenizer), tokenizer).provenance
+    assert build_source(build_llama(tokenizer), tokenizer).provenance == provenance
     other = build_llama(tokenizer)
     other.config.rms_norm_eps = 1.0
-    assert build_source(other, tokenizer).provenance["config_sha256"] != told["config_sha256"]
+    assert build_source(other, tokenizer).provenance["config_sha256"] != provenance["config_sha256"]
     changed = build_tokenizer()
     changed.backend_tokenizer.post_processor = None
     assert (
         build_source(build_llama(tokenizer), changed).provenance["tokenizer_sha256"]
-        != told["tokenizer_sha256"]
+        != provenance["tokenizer_sha256"]
     )
     ends = build_llama(tokenizer)
     ends.generation_config.eos_token_id = 7

@@ -9,7 +9,7 @@ import pytest
 
 from store import FormatError, SchemaError, TraceStore
 from store.cli.main import main
-from store.sources.scores import ScoreTable, build_table, read_scores
+from store.sources.score_file import read_scores
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_what_is_no_label_names_file_and_line(read, text):
     ],
 )
 def test_no_column_is_guessed(read, header, message):
-    """Not the only other column, nor the one behind the id."""
+    """Not the only other column, nor the one after the id."""
     with pytest.raises(SchemaError, match=message):
         read(f"{header}\n")
 
@@ -141,7 +141,7 @@ def test_delimiters(read, delimiter):
 
 
 def test_a_line_with_other_cells_than_the_header(read):
-    """A text with a bare comma moves the cells behind it: refused, not read from the wrong
+    """A text with a bare comma moves the cells after it: refused, not read from the wrong
     column."""
     with pytest.raises(FormatError, match="line 2: expected 3 cells as in the header, found 4"):
         read("question_id,question,score\nq1,3,000 of what?,0.5\n")
@@ -169,24 +169,6 @@ def test_a_file_that_is_no_text(tmp_path):
     (tmp_path / "s.csv").write_bytes(b"PAR1\x15\xff")
     with pytest.raises(FormatError, match=r"s\.csv: expected CSV or JSON lines in UTF-8"):
         read_scores(tmp_path / "s.csv")
-
-
-def test_what_a_value_makes_is_shown():
-    """One line with the id, what was given and the label."""
-    scores = build_table("s", ["question_id", "score"], [])
-    assert (
-        scores.example("question_id q1", 0.31, 0.5)
-        == "question_id q1: score 0.31 -> label 1 (hallucination)"
-    )
-    labels = build_table("s", ["question_id", "label"], [])
-    assert labels.example("question_id q1", 0.0, 0.5) == "question_id q1: label 0 (right)"
-
-
-def test_the_checksum_of_scores_by_question_is_that_of_earlier_versions():
-    """An import that was stopped goes on after an upgrade."""
-    expected = "8f505a1aaa716b3cf064313cf755584d05ce8bedf3f7c94419943ff42c9935f9"
-    assert ScoreTable.of_questions({"b": 1.0, "a": 0.25}).sha256 == expected
-    assert ScoreTable("s", by_trace={"b": 1.0, "a": 0.25}).sha256 != expected
 
 
 @pytest.fixture

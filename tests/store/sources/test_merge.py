@@ -1,4 +1,4 @@
-"""Merging and choosing rows, against the rows themselves."""
+"""Merging stores, and the commands merge and subset, against the rows themselves."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from oracle import SCHEMA, assert_same_row, make_rows, write_store
 
-from store import Column, LockedError, NotFoundError, Schema, SchemaError, StoreWriter, TraceStore
+from store import Column, LockedError, Schema, SchemaError, StoreWriter, TraceStore
 from store.cli.main import main
-from store.sources.copies import merge_stores, rows_of_questions, rows_of_side
-from store.sources.split import SIDES, side_of_question
+from store.sources.merge import merge_stores
+from store.sources.split import SPLITS
 from store.write.build import build_store, open_begun, partial_path
 from store.write.copy import CopySource
 from store.write.files import Files
@@ -146,13 +146,13 @@ def asked(tmp_path):
 
 @pytest.fixture
 def left_out(tmp_path, parts):
-    """A store whose provenance tells what an import left out, and the command."""
-    told = {
+    """A store whose provenance records what an import left out, and the command."""
+    provenance = {
         "source": "import",
         REMARKS: {"records": 2, "first": ["a"]},
         COMMAND: "python -m store import x",
     }
-    with StoreWriter.create(tmp_path / "i.zarr", SCHEMA, told) as writer:
+    with StoreWriter.create(tmp_path / "i.zarr", SCHEMA, provenance) as writer:
         for trace_id, row in ROWS:
             writer.append(trace_id, row)
     return tmp_path / "i.zarr"
@@ -226,13 +226,6 @@ def test_a_subset_tells_the_command_of_its_store(tmp_path, left_out):
     assert provenance[REMARKS] == {"records": 2, "first": ["a"]}
 
 
-def test_the_sides_are_those_of_the_split(asked):
-    sides = [rows_of_side(asked, side, seed=3) for side in SIDES]
-    assert sorted(row for rows in sides for row in rows) == list(range(40))
-    for side, rows in zip(SIDES, sides, strict=True):
-        assert all(side_of_question(f"q{row // 2}", 3) == side for row in rows)
-
-
 def test_the_commands(tmp_path, asked, capsys):
     """Subsets by ids, questions and split; merging them gives the whole; a mistake is one line."""
     (tmp_path / "ids.txt").write_text("t7\nt3\n")
@@ -254,10 +247,11 @@ def test_the_commands(tmp_path, asked, capsys):
         == 0
     )
     assert list(TraceStore.open(tmp_path / "a.zarr").ids) == ["t0", "t1", "t38", "t39"]
-    for side in SIDES:
-        assert main(["subset", f"{tmp_path}/{side}.zarr", str(asked.path), "--split", side]) == 0
+    for split in SPLITS:
+        assert main(["subset", f"{tmp_path}/{split}.zarr", str(asked.path), "--split", split]) == 0
     assert (
-        main(["merge", f"{tmp_path}/m.zarr", *(f"{tmp_path}/{side}.zarr" for side in SIDES)]) == 0
+        main(["merge", f"{tmp_path}/m.zarr", *(f"{tmp_path}/{split}.zarr" for split in SPLITS)])
+        == 0
     )
     merged = TraceStore.open(tmp_path / "m.zarr")
     assert sorted(merged.ids) == sorted(asked.ids)
@@ -268,18 +262,16 @@ def test_the_commands(tmp_path, asked, capsys):
         main(["subset", f"{tmp_path}/j.zarr", str(asked.path), "--ids", f"{tmp_path}/ids.txt"]) == 2
     )
     assert len(capsys.readouterr().err.splitlines()) == 1
-    with pytest.raises(NotFoundError, match="found none of 'q77'"):
-        rows_of_questions(asked, ["q77"])
     assert np.array_equal([merged[i]["x"] for i in ("t1", "t2")], [1, 2])
 
 
 def test_traces_of_different_models_are_not_mixed_unasked(tmp_path):
     stores = []
-    for i, told in enumerate(
+    for i, provenance in enumerate(
         [{"weights_sha256": x} for x in "ab"] + [{"weights_sha256": "a", "layers": [1]}]
     ):
         with StoreWriter.create(
-            tmp_path / f"{i}.zarr", Schema({"x": Column("int32")}), told
+            tmp_path / f"{i}.zarr", Schema({"x": Column("int32")}), provenance
         ) as writer:
             writer.append(f"t{i}", {"x": i})
         stores.append(TraceStore.open(tmp_path / f"{i}.zarr"))
@@ -289,7 +281,7 @@ def test_traces_of_different_models_are_not_mixed_unasked(tmp_path):
     ):
         merge_stores(tmp_path / "m.zarr", stores[:2], print)
     first = merge_stores(tmp_path / "m.zarr", stores[::2], lambda done: None)
-    # a merged store tells its models
+    # a merged store records its models
     with pytest.raises(SchemaError, match="expected weights_sha256 as in"):
         merge_stores(tmp_path / "n.zarr", [first, stores[1]], print)
     assert (

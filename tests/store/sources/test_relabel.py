@@ -18,9 +18,11 @@ from store import (
 )
 from store.check.verify import verify_store
 from store.cli.main import main
-from store.sources.copies import merge_stores
-from store.sources.relabel import commit_labels, plan_labels, read_labels, set_labels, undo_labels
-from store.sources.scores import ScoreTable
+from store.sources.label_plan import plan_labels
+from store.sources.merge import merge_stores
+from store.sources.relabel import commit_labels, set_labels, undo_labels
+from store.sources.score_table import ScoreTable
+from store.sources.stored_labels import label_lines, read_labels
 from store.write.build import build_store
 from store.write.files import Files
 
@@ -177,7 +179,7 @@ def test_undo_and_redo(path, label):
 
 
 def test_the_same_command_twice_does_not_lose_the_labels_before(path, label):
-    """The second changes nothing, so undo goes back behind both."""
+    """The second changes nothing, so undo goes back before both."""
     for _ in range(2):
         label("question_id,score\nq0,0.25\n")
     assert "nothing changes: nothing was written" in label("question_id,score\nq0,0.25\n")[1]
@@ -212,7 +214,7 @@ def test_undo_without_the_file_or_with_another(path, label):
 
 
 def test_a_store_that_is_renamed_finds_its_file(path, label):
-    """Where it is, and through a link to it, too."""
+    """Where it is, and also through a link to it."""
     label("question_id,score\nq0,0.25\n")
     renamed = path.rename(path.with_name("renamed.zarr"))
     link = path.with_name("link.zarr")
@@ -224,7 +226,7 @@ def test_a_store_that_is_renamed_finds_its_file(path, label):
 
 
 def test_another_store_at_the_path_leaves_the_file_alone(path, label):
-    """The labels before of a store that was moved away are not written over."""
+    """The earlier labels of a store that was moved away are not overwritten."""
     label("question_id,score\nq0,0.25\n")
     old = path.rename(path.with_name("old.zarr"))
     write(path)
@@ -297,7 +299,7 @@ def test_a_store_without_labels_gets_them_and_loses_them(tmp_path):
 
 
 def test_labelled_stores_merge_with_others(tmp_path, path, label):
-    """The labels before are no column that the other lacks."""
+    """The earlier labels are no column that the other lacks."""
     label("question_id,score\nq0,0.25\n")
     other = write(tmp_path / "other.zarr", first=5)
     merged = merge_stores(
@@ -307,7 +309,7 @@ def test_labelled_stores_merge_with_others(tmp_path, path, label):
 
 
 def test_a_subset_of_a_labelled_store_can_be_undone_by_itself(tmp_path, path, label):
-    """It has the record of the whole store, and finds that one's labels before; then its own."""
+    """It has the record of the whole store, and finds its earlier labels; then its own."""
     label("question_id,score\nq0,0.25\n")
     subset = tmp_path / "few.zarr"
     (tmp_path / "ids.txt").write_text("q0\nq1\n")
@@ -323,7 +325,7 @@ def test_a_subset_of_a_labelled_store_can_be_undone_by_itself(tmp_path, path, la
 
 
 def backup_of(path):
-    """The one file that keeps a store's labels before."""
+    """The one file that keeps the earlier labels of a store."""
     uuid = TraceStore.open(path).uuid
     (found,) = path.parent.glob(f"*.labels-{uuid[:8]}-*.csv")
     return found
@@ -423,7 +425,7 @@ def test_a_label_column_that_is_none_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "text, options, message",
     [
-        (None, ["--undo", "--replace-all"], "takes --dry-run only"),
+        (None, ["--undo", "--replace-all"], "the only option it takes is --dry-run"),
         (
             "question_id,label\nq0,1\n",
             ["--score-threshold", "0.4"],
@@ -507,7 +509,7 @@ def test_a_store_that_is_not_finished_is_not_labelled(tmp_path, path, label, cap
 
 
 def test_labels_of_earlier_changes_are_kept(path, label):
-    """Two changes in a row, a mistake and the attempt to mend it: the first labels are in a file
+    """Two changes in a row, a mistake and the attempt to correct it: the first labels are in a file
     still."""
     label("question_id,score\nq0,0.25\n")
     first = backup_of(path).read_text()
@@ -548,3 +550,17 @@ def test_scores_in_a_column_called_like_labels_need_a_direction(path, label, dir
     assert "say which way they run" in label(text, "--score-column", "hallucination")[1]
     assert label(text, "--score-column", "hallucination", direction, "--replace-all")[0] == 0
     assert state(path)[1][:2] == expected
+
+
+def test_labels_are_counted_in_one_line(path, tmp_path):
+    """With a warning where nearly all are of one class; nothing where there are no labels."""
+    assert label_lines(TraceStore.open(path)) == ["  labels: 3 hallucinations, 2 right"]
+    with StoreWriter.create(tmp_path / "wrong.zarr", Schema({"label": Column("int8")})) as writer:
+        for i in range(10):
+            writer.append(f"t{i}", {"label": 1})
+    counts, warning = label_lines(TraceStore.open(tmp_path / "wrong.zarr"), "exact")
+    assert counts == "  labels: 10 hallucinations, 0 right"
+    assert "exact match calls nearly every whole sentence of a chat model wrong" in warning
+    with StoreWriter.create(tmp_path / "none.zarr", Schema({"x": Column("int8")})) as writer:
+        writer.append("t", {"x": 1})
+    assert label_lines(TraceStore.open(tmp_path / "none.zarr")) == []

@@ -1,0 +1,104 @@
+"""The settings that decide how a model answers: greedily, by beam search, or by sampling."""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+__all__ = ["Decoding"]
+
+GREEDY = {
+    "do_sample": False,
+    "num_beams": 1,
+    "num_return_sequences": 1,
+    "temperature": 1.0,
+    "top_k": 50,
+    "top_p": 1.0,
+    "repetition_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+}
+BEAMS = {"length_penalty": 1.0, "early_stopping": False}
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How answers are generated; by default greedily, one answer a question.
+
+    Parameters
+    ----------
+    num_beams : int
+        More than 1: beam search; the answers are the `num_samples` best beams.
+    num_samples : int
+        Answers per question. Without beams, more than 1 are sampled.
+    temperature : float, optional
+        Samples are drawn from softmax(logits / temperature); 1 by default. If it is given, a
+        single answer is sampled as well.
+    top_p : float
+        Samples are drawn from the smallest set of tokens with at least this probability.
+    seed : int
+        Seed of the samples.
+
+    Raises
+    ------
+    ValueError
+        A number is out of its range, or beams and samples are mixed.
+    """
+
+    num_beams: int = 1
+    num_samples: int = 1
+    temperature: float | None = None
+    top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.num_beams < 1 or self.num_samples < 1 or self.seed < 0:
+            raise ValueError(
+                f"decoding: expected at least 1 beam, 1 sample and seed 0, found {self}"
+            )
+        if self.temperature is not None and not 0 < self.temperature < inf:
+            raise ValueError(
+                f"temperature: expected more than 0, or none for greedy, found {self.temperature}"
+            )
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p: expected more than 0 and at most 1, found {self.top_p}")
+        if self.num_beams > 1:
+            self._check_beams()
+
+    def _check_beams(self) -> None:
+        if self.temperature is not None or self.top_p < 1:
+            raise ValueError(
+                "decoding: expected beams, or a temperature and top_p, found both; leave one out"
+            )
+        if self.num_samples > self.num_beams:
+            raise ValueError(
+                f"num_samples: expected at most the {self.num_beams} beams, "
+                f"found {self.num_samples}"
+            )
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether answers are drawn at random."""
+        if self.num_beams > 1:
+            return False
+        return self.num_samples > 1 or self.temperature is not None or self.top_p < 1
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Arguments of `generate`; samples are greedy there, after `sampling` has drawn."""
+        if self.num_beams == 1:
+            return GREEDY
+        beams = {"num_beams": self.num_beams, "num_return_sequences": self.num_samples}
+        return GREEDY | BEAMS | beams
+
+    def describe(self) -> dict[str, Any]:
+        """The settings that decide the answers, JSON-able."""
+        if not self.is_sampled:
+            return self.settings
+        sampling = {
+            "do_sample": True,
+            "num_return_sequences": self.num_samples,
+            "temperature": self.temperature or 1.0,
+            "top_p": self.top_p,
+            "top_k": 0,
+            "seed": self.seed,
+        }
+        return GREEDY | sampling

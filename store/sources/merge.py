@@ -1,0 +1,234 @@
+"""Merges stores of the same columns into one, bit for bit."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from store.errors import SchemaError
+from store.format.origin import origins_of
+from store.format.schema import TRACE_ID, Column
+from store.read.store import TraceStore
+from store.sources.trace_ids import TraceNumbers
+from store.sources.whole_columns import QUESTION_ID, read_texts
+from store.write.build import (
+    LONGEST_COMMAND,
+    build_store,
+    check_partial,
+    identity,
+    open_begun,
+    partial_path,
+)
+from store.write.copy import CopySource
+from store.write.files import Files
+from store.write.source import COMMAND, LABEL_KEYS, LABELS_BEFORE
+from store.write.writer import StoreWriter
+
+__all__ = ["merge_stores"]
+
+NewIds = dict[tuple[int, int], str]  # (store, row) -> id in the merged store, where it is another
+
+
+def merge_stores(
+    path: Path,
+    stores: Sequence[TraceStore],
+    progress: Callable[[int], None],
+    *,
+    mixed: bool = False,
+    files: Files | None = None,
+    command: str | None = None,
+) -> TraceStore:
+    """Make one store of the rows of several; the files of the first are copied as they are.
+
+    Each part of an import numbers the traces of a question from 1; here they get the ids that one
+    import of all parts gives.
+
+    Parameters
+    ----------
+    path
+        The store to make.
+    stores
+        Of the same columns, from the same model and layers.
+    progress
+        Called with the number of traces in the store after each.
+    mixed
+        Merge stores of other models or layers as well.
+    files
+        The file operations to use.
+    command
+        The command line that resumes this merge; see `build_store`.
+
+    Raises
+    ------
+    SchemaError
+        Their columns or models differ, an id is in two of them, or something is at `path`.
+    """
+    _check_columns(stores)
+    if not mixed:
+        _check_origin(stores)
+    renamed: NewIds = {}
+    if _are_parts(stores):
+        renamed = _renumber(stores)
+    else:
+        _check_ids(stores)
+    parts = [(store, range(len(store))) for store in stores]
+    source = CopySource(parts, _merged_provenance(stores), renamed)
+    keeps_first = all(part != 0 for part, _ in renamed)
+    if keeps_first and open_begun(path) is None:
+        _copy_first(path, stores[0], source.provenance, progress, files, command)
+    return build_store(path, source, progress, files, command=command)
+
+
+def _copy_first(
+    path: Path,
+    first: TraceStore,
+    provenance: dict[str, Any],
+    progress: Callable[[int], None],
+    files: Files | None,
+    command: str | None,
+) -> None:
+    """Begin the build with the files of the first store."""
+    partial = partial_path(path)
+    check_partial(partial)
+    if command:
+        provenance = provenance | {COMMAND: command[:LONGEST_COMMAND]}
+    StoreWriter.copy(partial, first, provenance, files, progress).close()
+
+
+def _merged_provenance(stores: Sequence[TraceStore]) -> dict[str, Any]:
+    """The provenance of all stores, and the highest of their attention thresholds."""
+    merged: dict[str, Any] = {
+        "source": "merge",
+        "stores": [
+            {
+                "uuid": store.uuid,
+                "generation": store.generation,
+                "rows": len(store),
+                **store.provenance,
+            }
+            for store in stores
+        ],
+    }
+    thresholds = [store.provenance.get("attn_threshold") or 0.0 for store in stores]
+    if any(thresholds):
+        merged["attn_threshold"] = max(thresholds)
+    return merged
+
+
+def _check_columns(stores: Sequence[TraceStore]) -> None:
+    """Raise SchemaError unless the columns of all stores hold the same kind of values."""
+    first = stores[0]
+    for other in stores[1:]:
+        for name in [*first.schema.columns, *other.schema.columns]:
+            expected = _meaning(first.schema.columns.get(name))
+            found = _meaning(other.schema.columns.get(name))
+            if expected != found:
+                raise SchemaError(
+                    f"{other.path}: expected column {name!r} as in {first.path}, "
+                    f"{_text(expected)}, found {_text(found)}"
+                )
+
+
+def _meaning(column: Column | None) -> tuple[Any, ...] | None:
+    """What the values of a column are, however they are stored."""
+    if column is None:
+        return None
+    return column.dtype, column.item_shape, column.axis, column.axis_names
+
+
+def _text(meaning: tuple[Any, ...] | None) -> str:
+    if meaning is None:
+        return "no such column"
+    dtype, shape, axis, _ = meaning
+    return f"{dtype} {(axis or 'fixed', *shape)}"
+
+
+def _check_origin(stores: Sequence[TraceStore]) -> None:
+    """Raise SchemaError if what the stores record of their model, layers or prompts differs."""
+    silent = [store for store in stores if not _records_weights(store)]
+    if 0 < len(silent) < len(stores):
+        raise SchemaError(
+            f"{silent[0].path}: it does not record of which model its traces are, and others do: "
+            "they may not be comparable (--mixed merges them all the same)"
+        )
+    seen: dict[str, tuple[TraceStore, Any]] = {}
+    for store in stores:
+        for origin in origins_of(store.provenance):
+            for key, found in origin.items():
+                first, expected = seen.setdefault(key, (store, found))
+                if found != expected:
+                    raise SchemaError(
+                        f"{store.path}: expected {key} as in {first.path}, {expected!r:.80}, found "
+                        f"{found!r:.80}; traces of different models, layers or prompts are not "
+                        "comparable (--mixed merges them all the same)"
+                    )
+
+
+def _records_weights(store: TraceStore) -> bool:
+    """Whether a store records of which model all its traces are."""
+    return all("weights_sha256" in origin for origin in origins_of(store.provenance))
+
+
+def _are_parts(stores: Sequence[TraceStore]) -> bool:
+    """Whether these are different parts of one import."""
+    imports = [_without_labels(identity(store.provenance)) for store in stores]
+    parts = {tuple(provenance.pop("part", ())) for provenance in imports}
+    return (
+        imports[0].get("source") == "import"
+        and all(provenance == imports[0] for provenance in imports)
+        and () not in parts
+        and len(parts) == len(stores) > 1
+        and len({n_parts for _, n_parts in parts}) == 1
+    )
+
+
+def _without_labels(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Provenance without what `store label` adds, which differs between parts."""
+    labels = (*LABEL_KEYS, LABELS_BEFORE)
+    return {key: value for key, value in provenance.items() if key not in labels}
+
+
+def _renumber(stores: Sequence[TraceStore]) -> NewIds:
+    """The ids that a whole import gives: traces with graphs are numbered first."""
+    traces: list[tuple[bool, Path, int, int, str]] = []
+    for part, store in enumerate(stores):
+        files = map(Path, read_texts(store, "source_file"))
+        rows = range(len(store))
+        questions = read_texts(store, QUESTION_ID)
+        of_part = [part] * len(store)
+        traces += zip(_lack_graphs(store), files, of_part, rows, questions, strict=True)
+    old = [read_texts(store, TRACE_ID) for store in stores]
+    numbers = TraceNumbers()
+    renamed = {}
+    for _, _, part, row, question in sorted(traces):
+        trace_id = numbers.give(question)
+        if trace_id != old[part][row]:
+            renamed[part, row] = trace_id
+    return renamed
+
+
+def _lack_graphs(store: TraceStore) -> list[bool]:
+    """For each trace whether it has no tokens: a sequence without graphs."""
+    for name, column in store.schema.columns.items():
+        if column.axis is not None:
+            return (store.lengths(name) == 0).tolist()
+    return [False] * len(store)
+
+
+def _check_ids(stores: Sequence[TraceStore]) -> None:
+    """Raise SchemaError if an id is in two stores; compares the stored hashes first."""
+    parts = [part for store in stores for part in store.id_table.hashes()]
+    hashes = np.sort(np.concatenate([np.empty(0, np.uint64), *parts]))
+    repeated = hashes[1:][hashes[1:] == hashes[:-1]]
+    for hashed in np.unique(repeated):
+        owners: dict[str, TraceStore] = {}
+        for store in stores:
+            for row in store.id_table.rows_with_hash(hashed):
+                trace_id = store[row].id
+                if trace_id in owners:
+                    raise SchemaError(
+                        f"{store.path}: expected ids that {owners[trace_id].path} has not, "
+                        f"found {trace_id!r} in both"
+                    )
+                owners[trace_id] = store

@@ -1,0 +1,68 @@
+"""Records of text files with the numbers of their lines: JSON lines, and CSV with a header."""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+__all__ = ["LineError", "read_csv", "read_json_lines"]
+
+
+class LineError(Exception):
+    """What is wrong with a record, and on which line if it is not the one that was just read."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def read_json_lines(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
+    """Yield `(line number, value)` of the lines that are not blank; raises LineError."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            message = f"expected one JSON object on the line, found: {error}"
+            raise LineError(message, number) from error
+        yield number, value
+
+
+def read_csv(
+    lines: Iterable[str], delimiter: str = ","
+) -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
+    """Read the header of a CSV file, and `(line number, column -> cell)` of the rows on demand.
+
+    Rows without cells are skipped; raises LineError for one with other cells than the header.
+    """
+    rows = _csv_rows(lines, delimiter)
+    _, names = next(rows, (1, []))
+    header = [name.strip() for name in names]
+    return header, _csv_records(header, rows)
+
+
+def _csv_rows(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    number = 1
+    try:
+        for cells in reader:
+            yield number, cells
+            number = reader.line_num + 1
+    except csv.Error as error:
+        raise LineError(f"expected CSV, found: {error}", number) from error
+
+
+def _csv_records(
+    header: list[str], rows: Iterable[tuple[int, list[str]]]
+) -> Iterator[tuple[int, dict[str, str]]]:
+    for number, cells in rows:
+        if not cells:
+            continue
+        if len(cells) != len(header):
+            raise LineError(
+                f"expected {len(header)} cells as in the header, found {len(cells)}; texts that "
+                "hold the delimiter or a quote belong in quotes",
+                number,
+            )
+        yield number, dict(zip(header, cells, strict=True))
