@@ -22,7 +22,7 @@ EXAMPLES = """examples:
   python -m train compare runs/* --output comparison.md         the tables as Markdown; .csv for a spreadsheet
   python -m train compare runs/a runs/b --json                  everything, for a program
 
-Rows are joined by trace id; those that are on the test side of every run count. Tested are the same detector or
+Rows are joined by trace id; those that are in the test split of every run count. Tested are the same detector or
 baseline in two runs, and the best detector of two runs, chosen on validation. Where a run trained a detector several
 times, its scores are the mean over the seeds.
 """

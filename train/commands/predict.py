@@ -26,7 +26,7 @@ EXAMPLES = """examples:
   python -m train predict --run runs/traces --store new.zarr --models lstm_solo,lapeigvals --output scores.csv
   python -m train predict --run runs/traces --store new.zarr --to-store      as columns score_lstm_solo, ... of new.zarr
 
-A score is a probability of hallucination, the mean over the run's seeds. The column `side` says on which side of the
+A score is a probability of hallucination, the mean over the run's seeds. The column `split` says in which split of the
 run's split the question of a trace is or would be: scores of `train` say nothing about new questions.
 """
 

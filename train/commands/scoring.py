@@ -19,12 +19,12 @@ from store import Column, StoreWriter, TraceStore
 from store.errors import closest
 from store.format.layers import format_layers
 from store.format.origin import LAYERS, find_difference, origins_of
-from store.sources.split import side_of_question
+from store.sources.split import side_of_question as split_of_question
 from store.write.build import unfinished
 from train.config import Config, check_config, settings_of
 from train.data.batches import TrainingData
 from train.data.requirements import check_reader, has_numbers
-from train.data.split import no_split
+from train.data.split import all_as_test
 from train.errors import CheckpointError, ConfigError, DataError
 from train.files import replace_file
 from train.fit.cpu import cpu_arithmetic, default_threads
@@ -162,12 +162,12 @@ def choose_names(run: TrainedRun, text: str | None) -> list[str]:
 
 
 def open_store(path: Path, names: Sequence[str], config: Config) -> TrainingData:
-    """The whole store as the test side; raises DataError where a column is missing."""
+    """The whole store as the test split; raises DataError where a column is missing."""
     begun = unfinished(path)
     if begun is not None:
         raise DataError(begun)
     store = TraceStore.open(path, config.cache_size)
-    data = TrainingData(store, no_split(store, config.seed), config.replaced, config.layers)
+    data = TrainingData(store, all_as_test(store, config.seed), config.replaced, config.layers)
     for name in [*names, *filter(None, [config.on_top_of])]:
         check_reader(name, data, "or leave it out with --models")
     return data
@@ -292,16 +292,16 @@ def write_columns(store: TraceStore, scores: dict[str, NDArray[np.float64]]) -> 
 def write_csv(
     file: TextIO, store: TraceStore, scores: dict[str, NDArray[np.float64]], seed: int
 ) -> None:
-    """A line per trace: trace_id, side, and a score for each name."""
+    """A line per trace: trace_id, split, and a score for each name."""
     asked = "question_id" in store.schema.columns
     questions = store.column("question_id") if asked else []
-    sides = [side_of_question(question, seed) for question in questions] or [""] * len(store)
+    splits = [split_of_question(question, seed) for question in questions] or [""] * len(store)
     writer = csv.writer(file)
-    writer.writerow(["trace_id", "side", *scores])
-    for trace_id, side, *row in zip(
-        store.ids, sides, *(one.tolist() for one in scores.values()), strict=True
+    writer.writerow(["trace_id", "split", *scores])
+    for trace_id, split, *row in zip(
+        store.ids, splits, *(one.tolist() for one in scores.values()), strict=True
     ):
-        writer.writerow([trace_id, side, *row])
+        writer.writerow([trace_id, split, *row])
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Finished runs side by side: AUROCs and paired tests on the rows that all of them were tested on.
 
-Rows are joined by trace id, and count only where they are on the test side of every run. Nothing is
+Rows are joined by trace id, and count only where they are in the test split of every run. Nothing is
 trained.
 """
 
@@ -34,7 +34,7 @@ Pair = tuple[tuple[str, str], tuple[str, str]]  # (run, detector or baseline) of
 
 @dataclass(frozen=True)
 class Common:
-    """The rows that are on the test side of every run.
+    """The rows that are in the test split of every run.
 
     Attributes
     ----------
@@ -45,9 +45,9 @@ class Common:
     scores : dict
         (name of run, name of detector or baseline) -> float64 (n,).
     n_left_out : int
-        Rows that are on the test side of some run only.
+        Rows that are in the test split of some run only.
     n_trained : int
-        How many of those are on the train side of another.
+        How many of those are in the train split of another.
     """
 
     labels: NDArray[np.int64]
@@ -216,7 +216,8 @@ def find_common(runs: dict[str, FinishedRun]) -> Common:
         for name, run in runs.items()
     }
     tested, trained = (
-        {name: ids_of_side(run, side) for name, run in runs.items()} for side in ("test", "train")
+        {name: ids_of_split(run, split) for name, run in runs.items()}
+        for split in ("test", "train")
     )
     in_some, in_all = set.union(*tested.values()), set.intersection(*tested.values())
     first_name, first = next(iter(runs.items()))
@@ -228,7 +229,7 @@ def find_common(runs: dict[str, FinishedRun]) -> Common:
     n_trained = len(left_out & set.union(*trained.values()))
     if not ids:
         raise DataError(
-            f"{', '.join(runs)}: expected traces on the test side of every run, found none, but {n_trained} that one "
+            f"{', '.join(runs)}: expected traces in the test split of every run, found none, but {n_trained} that one "
             "run was tested and another trained on; compare runs with the same --seed on the same store"
         )
     for name, run in runs.items():
@@ -249,9 +250,13 @@ def find_common(runs: dict[str, FinishedRun]) -> Common:
     return Common(labels, questions, scores, len(left_out), n_trained)
 
 
-def ids_of_side(run: FinishedRun, side: str) -> set[str]:
-    """Trace ids of one side of a run."""
-    return {trace_id for trace_id, one in zip(run.trace_ids, run.sides, strict=True) if one == side}
+def ids_of_split(run: FinishedRun, split: str) -> set[str]:
+    """Trace ids of one split of a run."""
+    return {
+        trace_id
+        for trace_id, one in zip(run.trace_ids, run.row_splits, strict=True)
+        if one == split
+    }
 
 
 def check_same(
@@ -278,11 +283,11 @@ def check_same(
 
 def check_not_trained(name: str, run: FinishedRun, questions: set[str]) -> None:
     """Raise DataError if a run was trained on a question of the common rows."""
-    for trace_id, side, question in zip(run.trace_ids, run.sides, run.questions, strict=True):
-        if side == "train" and question in questions:
+    for trace_id, split, question in zip(run.trace_ids, run.row_splits, run.questions, strict=True):
+        if split == "train" and question in questions:
             raise DataError(
                 f"{name}: expected the questions of the common test traces to be new to every run, found trace "
-                f"{clean_text(trace_id)!r} of question {clean_text(question)!r} on its train side; train again"
+                f"{clean_text(trace_id)!r} of question {clean_text(question)!r} in its train split; train again"
             )
 
 
@@ -302,7 +307,7 @@ def describe_rows(found: dict[str, Any]) -> str:
     """What was compared, and what was left out."""
     text = (
         f"{found['rows']} traces of {found['questions']} questions, {found['hallucinations']} hallucinations, "
-        "on the test side of every run"
+        "in the test split of every run"
     )
     if found["left_out"]:
         text += (

@@ -1,4 +1,4 @@
-"""What a run reads of a store: packed batches of the rows of a side, under the names that detectors
+"""What a run reads of a store: packed batches of the rows of a split, under the names that detectors
 know."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from store import Batch, TraceLoader, TraceStore
 from store.format.layers import LAYERS_AXIS, choose_layers
 from train.config import Config
-from train.data.split import Split
+from train.data.split import Splits
 
 __all__ = ["TrainingData"]
 
@@ -57,21 +57,21 @@ class TrainingData:
     """
 
     store: TraceStore
-    split: Split
+    splits: Splits
     replaced: Mapping[str, str] = field(default_factory=dict)
     layers: str | None = None
     start: NDArray[np.float64] | None = None
 
     def loader(
         self,
-        side: str,
+        split: str,
         roles: Sequence[str],
         config: Config,
         fabric: Fabric | None = None,
         *,
         shuffle: bool = False,
     ) -> TraceLoader:
-        """Packed batches of one side, in the order of the split unless shuffled by `config.seed`.
+        """Packed batches of one split, in the order of the split unless shuffled by `config.seed`.
 
         With a `fabric`, this process's share of each batch of `config.batch_size` rows, ready for
         its device.
@@ -83,7 +83,7 @@ class TrainingData:
             batch_size=config.batch_size // world_size,
             shuffle=shuffle,
             seed=config.seed,
-            rows=getattr(self.split, side),
+            rows=self.splits.rows(split),
             num_workers=config.num_workers,
             select=self.select(roles),
             pin_memory=fabric is not None and fabric.device.type == "cuda",

@@ -13,11 +13,11 @@ from store import Column, StoreError, TraceStore
 from store.errors import closest
 from store.format.layers import recorded_layers
 from store.format.origin import origins_of
-from store.sources.split import SIDES
+from store.sources.split import SIDES as SPLITS
 from store.write.build import unfinished
 from train.config import ALL, Config, check_names, off_flag
 from train.data.batches import TrainingData
-from train.data.split import check_batch, no_split, read_split
+from train.data.split import all_as_test, check_batch, read_splits
 from train.errors import ConfigError, DataError
 
 __all__ = [
@@ -66,7 +66,7 @@ def open_data(config: Config, path: Path) -> TrainingData:
         store = TraceStore.open(path, config.cache_size)
     except ValueError as error:
         raise ConfigError(f"--cache-size: {error}") from error
-    data = TrainingData(store, no_split(store), config.replaced, config.layers)
+    data = TrainingData(store, all_as_test(store), config.replaced, config.layers)
     for name in chosen(config, data):
         check_reader(name, data, f"or leave it out with {off_flag(name)}")
         if "attn_mean" in find(name).columns:
@@ -80,22 +80,22 @@ def open_data(config: Config, path: Path) -> TrainingData:
         {name: name for name in ("question_id", label)},
         "or add it to the store",
     )
-    split = read_split(store, config)
-    check_batch(split, store, config.batch_size)
-    return replace(data, split=split)
+    splits = read_splits(store, config)
+    check_batch(splits, store, config.batch_size)
+    return replace(data, splits=splits)
 
 
 def find_remarks(data: TrainingData) -> list[str]:
     """What the user should know of the data before a long training: few rows of a class, layers
     without numbers."""
     remarks = []
-    for side in SIDES:
-        labels = data.split.labels[getattr(data.split, side)]
+    for split in SPLITS:
+        labels = data.splits.labels[data.splits.rows(split)]
         n_wrong = int(labels.sum())
         fewest = min(n_wrong, len(labels) - n_wrong)
         if fewest < MIN_OF_A_CLASS:
             remarks.append(
-                f"warning: the {side} split has {n_wrong} hallucinations and {len(labels) - n_wrong} right answers: "
+                f"warning: the {split} split has {n_wrong} hallucinations and {len(labels) - n_wrong} right answers: "
                 f"with fewer than {MIN_OF_A_CLASS} of a class its AUROC says little, whatever its interval"
             )
     n_origins = len(origins_of(data.store.provenance))

@@ -1,7 +1,7 @@
 """Which rows a run learns from and which it is judged by.
 
-The side of a row is a pure function of (question_id, seed): rows of one question stay together, and
-rows appended later move nobody. Unlabelled rows (label -1) are on no side; they are counted, never
+The split of a row is a pure function of (question_id, seed): rows of one question stay together, and
+rows appended later change no other's. Unlabelled rows (label -1) are in no split; they are counted, never
 taken for right answers.
 """
 
@@ -14,17 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from store import TraceStore
-from store.sources.split import SIDES, side_of_question
+from store.sources.split import SIDES as SPLITS
+from store.sources.split import side_of_question as split_of_question
 from train.config import Config
 from train.errors import DataError
 
 __all__ = [
     "UNLABELLED",
-    "Split",
+    "Splits",
+    "all_as_test",
     "check_batch",
     "label_scores",
-    "no_split",
-    "read_split",
+    "read_splits",
     "split_rows",
 ]
 
@@ -32,12 +33,12 @@ UNLABELLED = -1
 
 
 @dataclass(frozen=True)
-class Split:
-    """The rows of each side, and what is known of every row.
+class Splits:
+    """The rows of each split, and what is known of every row.
 
     Attributes
     ----------
-    train, val, test : int64 (n_side,)
+    train, val, test : int64 (n_split,)
         Labelled rows of the store, ascending.
     labels : int64 (n_rows,)
         1, 0, or -1 where unlabelled.
@@ -54,13 +55,17 @@ class Split:
     questions: NDArray[np.int64]
     seed: int
 
+    def rows(self, split: str) -> NDArray[np.int64]:
+        """The rows of the split "train", "val" or "test"."""
+        return {"train": self.train, "val": self.val, "test": self.test}[split]
+
     def summary(self) -> dict:
         """Counts for the report, JSON-able."""
-        sides = {side: self._count(getattr(self, side)) for side in SIDES}
+        counts = {split: self._count(self.rows(split)) for split in SPLITS}
         return {
             "seed": self.seed,
             "by": "question_id",
-            **sides,
+            **counts,
             "unlabelled": int(np.sum(self.labels == UNLABELLED)),
         }
 
@@ -75,37 +80,36 @@ class Split:
 
 def split_rows(
     question_ids: Sequence[str], labels: NDArray[np.int64], seed: int, max_traces: int | None = None
-) -> Split:
+) -> Splits:
     """Split the labelled rows by question; with `max_traces`, only that many of them, drawn by
     `seed`."""
     distinct, questions = np.unique(np.asarray(question_ids, dtype=object), return_inverse=True)
-    sides = np.array(
-        [side_of_question(question_id, seed) for question_id in distinct], dtype=object
-    )[questions]
+    split_by_question = [split_of_question(question_id, seed) for question_id in distinct]
+    split_by_row = np.array(split_by_question, dtype=object)[questions]
     labelled = np.flatnonzero(labels != UNLABELLED)
     chosen = np.zeros(len(labels), dtype=bool)
     chosen[np.random.default_rng(seed).permutation(labelled)[:max_traces]] = True
-    train, val, test = (np.flatnonzero(chosen & (sides == side)) for side in SIDES)
-    return Split(train, val, test, labels, questions, seed)
+    train, val, test = (np.flatnonzero(chosen & (split_by_row == split)) for split in SPLITS)
+    return Splits(train, val, test, labels, questions, seed)
 
 
-def no_split(store: TraceStore, seed: int = 0) -> Split:
-    """Every row on the test side, and no labels: what is needed to score a store."""
+def all_as_test(store: TraceStore, seed: int = 0) -> Splits:
+    """Every row in the test split, and no labels: what is needed to score a store."""
     none, every = np.zeros(0, np.int64), np.arange(len(store))
-    return Split(none, none, every, np.full(len(store), UNLABELLED), every, seed)
+    return Splits(none, none, every, np.full(len(store), UNLABELLED), every, seed)
 
 
-def read_split(store: TraceStore, config: Config) -> Split:
-    """Read questions and labels and split; raises DataError where a side lacks a class."""
+def read_splits(store: TraceStore, config: Config) -> Splits:
+    """Read questions and labels and split; raises DataError where a split lacks a class."""
     label_column = "label" if config.score_threshold is None else "score"
     values = store.column(label_column).numpy()
     if config.score_threshold is None:
         labels = check_labels(values, store)
     else:
         labels = label_scores(values, config.score_threshold)
-    split = split_rows(store.column("question_id"), labels, config.seed, config.max_traces)
-    check_split(split, store)
-    return split
+    splits = split_rows(store.column("question_id"), labels, config.seed, config.max_traces)
+    check_splits(splits, store)
+    return splits
 
 
 def label_scores(scores: NDArray[np.float32], threshold: float) -> NDArray[np.int64]:
@@ -125,27 +129,27 @@ def check_labels(labels: NDArray, store: TraceStore) -> NDArray[np.int64]:
     return labels.astype(np.int64)
 
 
-def check_split(split: Split, store: TraceStore) -> None:
-    """Raise DataError unless each side holds both classes."""
-    if not np.any(split.labels != UNLABELLED):
+def check_splits(splits: Splits, store: TraceStore) -> None:
+    """Raise DataError unless each split holds both classes."""
+    if not np.any(splits.labels != UNLABELLED):
         raise DataError(
-            f"{store.path}: expected labelled traces, found all {len(split.labels)} unlabelled; "
+            f"{store.path}: expected labelled traces, found all {len(splits.labels)} unlabelled; "
             "add scores to the store, then train again"
         )
-    for side in SIDES:
-        labels = split.labels[getattr(split, side)]
+    for split in SPLITS:
+        labels = splits.labels[splits.rows(split)]
         n_positive = int(labels.sum())
         if not 0 < n_positive < len(labels):
             raise DataError(
-                f"{store.path}: {side} side: expected both classes, found {n_positive} hallucinations among "
+                f"{store.path}: {split} split: expected both classes, found {n_positive} hallucinations among "
                 f"{len(labels)} labelled traces; add traces, or try another --seed or --score-threshold"
             )
 
 
-def check_batch(split: Split, store: TraceStore, batch_size: int) -> None:
+def check_batch(splits: Splits, store: TraceStore, batch_size: int) -> None:
     """Raise DataError unless train fills a batch."""
-    if len(split.train) < batch_size:
+    if len(splits.train) < batch_size:
         raise DataError(
-            f"{store.path}: train side: expected at least one batch of {batch_size} traces, found {len(split.train)}; "
-            f"lower --batch-size, to {len(split.train)} at most"
+            f"{store.path}: train split: expected at least one batch of {batch_size} traces, found {len(splits.train)}; "
+            f"lower --batch-size, to {len(splits.train)} at most"
         )

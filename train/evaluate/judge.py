@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from train.data.batches import TrainingData
 from train.data.requirements import KINDS, kind_of
-from train.data.split import UNLABELLED, Split, label_scores
+from train.data.split import UNLABELLED, Splits, label_scores
 from train.evaluate.metrics import (
     bootstrap_auroc,
     mean_auroc,
@@ -41,7 +41,7 @@ class Scored:
 
     Attributes
     ----------
-    val, test : float64 (n_seeds, n_side)
+    val, test : float64 (n_seeds, n_split)
         One row per training run.
     facts : dict
         What the results say beside the metrics, JSON-able.
@@ -52,15 +52,15 @@ class Scored:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def judge(scored: Scored, split: Split) -> dict[str, Any]:
-    """Metrics of both sides; each run's threshold is chosen on validation and applied, as chosen,
+def judge(scored: Scored, splits: Splits) -> dict[str, Any]:
+    """Metrics of both splits; each run's threshold is chosen on validation and applied, as chosen,
     to test."""
-    thresholds = [youden_threshold(split.labels[split.val], scores) for scores in scored.val]
-    labels, questions = split.labels[split.test], split.questions[split.test]
+    thresholds = [youden_threshold(splits.labels[splits.val], scores) for scores in scored.val]
+    labels, questions = splits.labels[splits.test], splits.questions[splits.test]
     test = mean_metrics(labels, scored.test, thresholds)
-    test["auroc_ci"] = list(bootstrap_auroc(labels, scored.test, questions, split.seed))
+    test["auroc_ci"] = list(bootstrap_auroc(labels, scored.test, questions, splits.seed))
     return {
-        "val": mean_metrics(split.labels[split.val], scored.val, thresholds),
+        "val": mean_metrics(splits.labels[splits.val], scored.val, thresholds),
         "test": test,
         **scored.facts,
     }
@@ -87,7 +87,7 @@ def mean_metrics(
 
 
 def compare_all(
-    models: dict[str, Scored], baselines: dict[str, Scored], split: Split
+    models: dict[str, Scored], baselines: dict[str, Scored], splits: Splits
 ) -> dict[str, Any]:
     """Compare the detectors with each other and with the baselines; the verdict is on the best of
     either."""
@@ -95,10 +95,10 @@ def compare_all(
     test = {name: scored.test for name, scored in (models | rivals).items()}
     pairs = [*combinations(models, 2), *product(models, rivals)]
     comparisons = compare_pairs(
-        split.labels[split.test], test, pairs, split.questions[split.test], split.seed
+        splits.labels[splits.test], test, pairs, splits.questions[splits.test], splits.seed
     )
     val = [
-        {name: mean_auroc(split.labels[split.val], scored.val) for name, scored in group.items()}
+        {name: mean_auroc(splits.labels[splits.val], scored.val) for name, scored in group.items()}
         for group in (models, rivals)
     ]
     return {"comparisons": comparisons, "verdict": find_verdict(comparisons, *val)}
@@ -118,12 +118,12 @@ def find_rivals(baselines: dict[str, Scored]) -> dict[str, Scored]:
 
 
 def read_truth(data: TrainingData) -> NDArray[np.float32] | None:
-    """Read the column `score` of the test side (n_test,), of which labels are made; None where the
+    """Read the column `score` of the test split (n_test,), of which labels are made; None where the
     store has none."""
     column = data.store.schema.columns.get("score")
     if column is None or kind_of(column) != KINDS["score"]:
         return None
-    return data.store.read(data.split.test, columns=["score"])["score"].float().numpy()
+    return data.store.read(data.splits.test, columns=["score"])["score"].float().numpy()
 
 
 def label_sensitivity(

@@ -179,7 +179,7 @@ def find_verdict(
     Parameters
     ----------
     comparisons : of `compare_pairs`, with every (detector, baseline) among them detectors,
-    baselines : validation AUROC by name, which chooses the best before the test side is looked at
+    baselines : validation AUROC by name, which chooses the best before the test split is looked at
     """
     if not baselines:
         return None

@@ -137,9 +137,9 @@ class Training:
             hooks,
         )
         self.batches = data.loader("train", detector.columns, config, fabric, shuffle=True)
-        self.n_rows = len(data.split.train)
+        self.n_rows = len(data.splits.train)
         self.n_batches = -(-self.n_rows // config.batch_size)
-        self.labels = torch.from_numpy(data.split.labels)
+        self.labels = torch.from_numpy(data.splits.labels)
         self.start = None if data.start is None else torch.from_numpy(data.start).float()
         # fused steps undo the scaling of losses themselves, too late to clip
         fused = config.precision != "16-mixed"
@@ -172,7 +172,7 @@ class Training:
             self._step(number, i, batch, n_counted)
         self.losses.look()
         scores = predict(self.fabric, self.detector, self.data, "val", self.config)
-        area = auroc(self.data.split.labels[self.data.split.val], scores)
+        area = auroc(self.data.splits.labels[self.data.splits.val], scores)
         epoch = Epoch(number, self.losses.total / self.n_rows, area)
         self.losses = Losses(self)
         self.history.append(epoch)
@@ -203,7 +203,7 @@ class Training:
             batch = next(shares, None)
             self.wait_seconds += time.perf_counter() - start
             if batch is None:
-                yield i, self.data.read(self.data.split.train[:1], self.detector.columns), 0
+                yield i, self.data.read(self.data.splits.train[:1], self.detector.columns), 0
             else:
                 yield i, batch, len(batch)
         next(shares, None)  # lets the loader see its end
@@ -359,16 +359,16 @@ def step_seed(seed: int, epoch: int, i: int, rank: int) -> int:
 
 @torch.inference_mode()
 def predict(
-    fabric: Fabric, detector: Detector, data: TrainingData, side: str, config: Config
+    fabric: Fabric, detector: Detector, data: TrainingData, split: str, config: Config
 ) -> NDArray[np.float64]:
-    """Probability of hallucination of each row of a side, (n_side,), in the order of the split, on
+    """Probability of hallucination of each row of a split, (n_split,), in the order of the split, on
     every process.
 
     The arithmetic is float32 whatever the training's precision is: half precision would let scores
     tie.
     """
-    batches = data.loader(side, detector.columns, config, fabric, shuffle=False)
-    rows = getattr(data.split, side)
+    batches = data.loader(split, detector.columns, config, fabric, shuffle=False)
+    rows = data.splits.rows(split)
     detector.eval()
     parts = [
         detector(batch.to(fabric.device, non_blocking=True)).logits.cpu().double()
@@ -376,7 +376,7 @@ def predict(
     ]
     logits = gather_rows(
         fabric, torch.cat([torch.zeros(0, dtype=torch.float64), *parts]), len(rows)
-    )  # (n_side,)
+    )  # (n_split,)
     if data.start is not None:
         logits += torch.from_numpy(data.start[rows])
     for position in (~logits.isfinite()).nonzero()[:1, 0].tolist():

@@ -30,7 +30,7 @@ Texts = Callable[[list[int]], dict[str, list[str]]]
 
 
 class Mistake(NamedTuple):
-    """A row of the test side that was judged wrong: its position on that side, its label and its
+    """A row of the test split that was judged wrong: its position in that split, its label and its
     score."""
 
     position: int
@@ -51,14 +51,14 @@ class Evidence:
     ----------
     results : dict
         As results.json holds them.
-    val_labels, test_labels : int64 (n_side,)
+    val_labels, test_labels : int64 (n_split,)
         1 and 0.
     scored : dict of Scored
-        By name: `val` and `test`, float64 (n_seeds, n_side).
+        By name: `val` and `test`, float64 (n_seeds, n_split).
     trace_ids : list of str
-        Of the test side.
+        Of the test split.
     texts : callable
-        (positions on the test side) -> column name -> the text of each.
+        (positions in the test split) -> column name -> the text of each.
     """
 
     results: dict[str, Any]
@@ -95,7 +95,7 @@ class Evidence:
 
 def gather_evidence(experiment: Experiment, data: TrainingData) -> Evidence:
     """The evidence of a run that has just ended."""
-    split, store = data.split, data.store
+    splits, store = data.splits, data.store
     columns = [
         name
         for name in TEXT_COLUMNS
@@ -105,11 +105,11 @@ def gather_evidence(experiment: Experiment, data: TrainingData) -> Evidence:
     def texts(positions: list[int]) -> dict[str, list[str]]:
         if not (columns and positions):
             return {}
-        batch = store.read(split.test[positions], columns=columns)
+        batch = store.read(splits.test[positions], columns=columns)
         return {name: list(batch[name]) for name in columns}
 
-    labels = (split.labels[rows] for rows in (split.val, split.test))
-    trace_ids = [store.ids[row] for row in split.test.tolist()]
+    labels = (splits.labels[rows] for rows in (splits.val, splits.test))
+    trace_ids = [store.ids[row] for row in splits.test.tolist()]
     return Evidence(experiment.results, *labels, experiment.scored, trace_ids, texts)
 
 

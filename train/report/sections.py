@@ -75,7 +75,7 @@ def build_tables(evidence: Evidence) -> Iterator[Section]:
     """Run, verdict, metrics and tests."""
     results = evidence.results
     unlabelled = results["split"].get("unlabelled", 0)
-    text = f"Split by question with seed {results['split']['seed']}; {unlabelled} unlabelled traces are on no side."
+    text = f"Split by question with seed {results['split']['seed']}; {unlabelled} unlabelled traces are in no split."
     remarks = [f" {remark[0].upper()}{remark[1:]}." for remark in results.get("remarks", [])]
     yield Section("Run", text + "".join(remarks), [build_facts(results), build_split(results)])
     verdict = results.get("verdict")

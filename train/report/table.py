@@ -19,7 +19,7 @@ from rich.table import Table as TerminalTable
 from rich.text import Text
 
 from store.format.layers import format_layers
-from store.sources.split import SIDES
+from store.sources.split import SIDES as SPLITS
 from train.config import Config
 from train.report.evidence import Evidence, Mistake
 
@@ -130,15 +130,19 @@ def find_versions(results: dict[str, Any]) -> dict[str, str]:
 
 
 def build_split(results: dict[str, Any]) -> Table:
-    """Rows, questions, hallucinations and base rate of each side."""
+    """Rows, questions, hallucinations and base rate of each split."""
     rows = []
-    for side in SIDES:
-        one = results["split"][side]
+    for split in SPLITS:
+        one = results["split"][split]
         rate = one["hallucinations"] / one["rows"] if one["rows"] else math.nan
         rows.append(
-            (side, *(str(one[key]) for key in ("rows", "questions", "hallucinations")), short(rate))
+            (
+                split,
+                *(str(one[key]) for key in ("rows", "questions", "hallucinations")),
+                short(rate),
+            )
         )
-    return Table(("side", "traces", "questions", "hallucinations", "base rate"), rows)
+    return Table(("split", "traces", "questions", "hallucinations", "base rate"), rows)
 
 
 def build_metrics(results: dict[str, Any]) -> Table:
@@ -240,7 +244,7 @@ def verdict_in_words(verdict: dict[str, Any]) -> str:
 def print_table(results: dict[str, Any], console: Console) -> None:
     """Print test metrics, a line per detector and baseline, and the verdict, in 80 columns."""
     test = results["split"]["test"]
-    title = f"test side: {test['rows']} traces of {test['questions']} questions, {test['hallucinations']} hallucinations"
+    title = f"test split: {test['rows']} traces of {test['questions']} questions, {test['hallucinations']} hallucinations"
     print_terminal(build_metrics(results), console, title, gaps=(len(results["models"]),))
     for remark in results.get("remarks", []):
         console.print(remark, highlight=False, markup=False, soft_wrap=True)

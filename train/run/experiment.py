@@ -1,4 +1,4 @@
-"""A run from its settings to its results: check everything, split once, train, score the test side
+"""A run from its settings to its results: check everything, split once, train, score the test split
 once.
 
 Whatever the user could have got wrong is found before the first file is written.
@@ -23,7 +23,7 @@ from store.format.layers import choose_layers
 from train.config import Arguments, Config, flag_of
 from train.data.batches import TrainingData
 from train.data.requirements import chosen, find_remarks, missing
-from train.data.split import Split
+from train.data.split import Splits
 from train.errors import ConfigError, DataError
 from train.evaluate.judge import (
     LABEL_THRESHOLDS,
@@ -36,7 +36,7 @@ from train.evaluate.judge import (
 from train.fit.cpu import cpu_arithmetic, default_threads
 from train.fit.device import for_a_batch, memory_enough
 from train.fit.loop import Epoch, Hooks, Training, fit, predict
-from train.fit.probes import fit_probe, read_sides, score_probe, start_logits
+from train.fit.probes import fit_probe, read_split_features, score_probe, start_logits
 from train.run.checkpoint import load_weights, save_checkpoint
 from train.run.directory import RunDirectory, begin_run, describe_store
 from train.run.progress import TrainingProgress
@@ -103,7 +103,7 @@ def run_experiment(
     )
     with cpu_arithmetic(threads):
         with TrainingProgress(
-            len(data.split.train), config.epochs, visible=fabric.is_global_zero
+            len(data.splits.train), config.epochs, visible=fabric.is_global_zero
         ) as progress:
             run = Run(directory, config, data, fabric, progress)
             for remark in find_remarks(data):
@@ -143,8 +143,8 @@ def fit_probes(
 
 def on_top_of(name: str, config: Config, data: TrainingData) -> TrainingData:
     """The data, with the log-odds of a baseline for detectors to add to."""
-    features = read_sides(name, BASELINES[name], config, data)
-    fitted = fit_probe(BASELINES[name], features, data.split)
+    features = read_split_features(name, BASELINES[name], config, data)
+    fitted = fit_probe(BASELINES[name], features, data.splits)
     return replace(data, start=start_logits(fitted, features, data))
 
 
@@ -172,10 +172,10 @@ def build_results(
     data, scored = run.data, models | baselines
     results = {
         "run": run.directory.id,
-        "split": data.split.summary(),
-        "models": {name: judge(one, data.split) for name, one in models.items()},
-        "baselines": {name: judge(one, data.split) for name, one in baselines.items()},
-        **compare_all(models, baselines, data.split),
+        "split": data.splits.summary(),
+        "models": {name: judge(one, data.splits) for name, one in models.items()},
+        "baselines": {name: judge(one, data.splits) for name, one in baselines.items()},
+        **compare_all(models, baselines, data.splits),
         "store": describe_store(data.store),
         "layers": read_layers([*models, *baselines], data),
         "config": asdict(run.config),
@@ -229,13 +229,15 @@ def train_once(
     and facts."""
     run.fabric.seed_everything(config.seed, verbose=False)
     detector = build_detector(name, run.data, config)
-    detector.criterion = build_criterion(config, run.data.split)
+    detector.criterion = build_criterion(config, run.data.splits)
     finished = run.directory.load_finished(name, config.seed)
     if finished is None:
         finished = train_to_the_end(name, detector, config, run)
     load_weights(detector, finished["weights"], run.directory.checkpoint(name, config.seed))
     detector.to(run.fabric.device)
-    val, test = (predict(run.fabric, detector, run.data, side, config) for side in ("val", "test"))
+    val, test = (
+        predict(run.fabric, detector, run.data, split, config) for split in ("val", "test")
+    )
     facts = {
         key: value
         for key, value in finished.items()
@@ -260,7 +262,7 @@ def train_to_the_end(name: str, detector: Detector, config: Config, run: Run) ->
     holds."""
     state = run.directory.load_state(name, config.seed)
     if state is None:
-        check_sides(detector, config, run)
+        check_scoring(detector, config, run)
     with tell(name, config, run, state) as hooks:
         training = fit(run.fabric, detector, run.data, config, hooks, state)
     content = {
@@ -279,12 +281,12 @@ def train_to_the_end(name: str, detector: Detector, config: Config, run: Run) ->
     return content
 
 
-def check_sides(detector: Detector, config: Config, run: Run) -> None:
+def check_scoring(detector: Detector, config: Config, run: Run) -> None:
     """Raise, before hours of training, what would stop the scoring after them: values that are not
     finite, memory."""
     detector.to(run.fabric.device)
-    for side in ("val", "test"):
-        predict(run.fabric, detector, run.data, side, config)
+    for split in ("val", "test"):
+        predict(run.fabric, detector, run.data, split, config)
 
 
 @contextmanager
@@ -294,7 +296,7 @@ def tell(name: str, config: Config, run: Run, state: dict[str, Any] | None) -> I
     if not run.fabric.is_global_zero:
         yield Hooks()
         return
-    n_rows = len(run.data.split.train)
+    n_rows = len(run.data.splits.train)
     epochs, position = (len(state["history"]), state["batches"]["position"]) if state else (0, 0)
     run.progress.begin(
         name if run.config.seeds == 1 else f"{name} seed {config.seed}", epochs * n_rows + position
@@ -356,12 +358,12 @@ def read_layers(names: Iterable[str], data: TrainingData) -> dict[str, list[int]
     return {role: numbers for role in roles if (numbers := data.layer_numbers(role))}
 
 
-def build_criterion(config: Config, split: Split) -> ClassificationLoss:
+def build_criterion(config: Config, splits: Splits) -> ClassificationLoss:
     """The loss that the settings ask for; class weights make both classes of train add up to half
     of its rows."""
     weights = None
     if config.class_weights:
-        share = float(split.labels[split.train].mean())
+        share = float(splits.labels[splits.train].mean())
         weights = 0.5 / (1 - share), 0.5 / share
     return ClassificationLoss(config.focal_loss, config.label_smoothing, weights)
 

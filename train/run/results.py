@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from store.sources.split import SIDES
+from store.sources.split import SIDES as SPLITS
 from train.errors import DataError
 from train.evaluate.metrics import auroc
 from train.files import replace_file
@@ -35,7 +35,7 @@ MAX_RESULTS_BYTES = 64 << 20
 MAX_SCORES_BYTES = 4 << 30
 GROUPS = ("models", "baselines")
 # the columns of scores.csv before those of scores
-KEYS = ("trace_id", "side", "label", "question_id")
+KEYS = ("trace_id", "split", "label", "question_id")
 
 
 def write_results(path: Path, results: dict[str, Any]) -> None:
@@ -47,19 +47,19 @@ def write_results(path: Path, results: dict[str, Any]) -> None:
 def write_scores(path: Path, experiment: Experiment, data: TrainingData) -> None:
     """Write the split and the scores: a line per labelled row, a column per detector and baseline
     (mean over seeds)."""
-    split, names = data.split, list(experiment.scored)
+    splits, names = data.splits, list(experiment.scored)
     with replace_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow([*KEYS, *names])
-        for side in SIDES:
-            rows = getattr(split, side)
+        for split in SPLITS:
+            rows = splits.rows(split)
             questions = data.store.read(rows, columns=["question_id"])["question_id"]
             columns = [
-                [""] * len(rows) if side == "train" else getattr(one, side).mean(0).tolist()
+                [""] * len(rows) if split == "train" else getattr(one, split).mean(0).tolist()
                 for one in experiment.scored.values()
             ]
             for row, question, *scores in zip(rows.tolist(), questions, *columns, strict=True):
-                writer.writerow([data.store.ids[row], side, split.labels[row], question, *scores])
+                writer.writerow([data.store.ids[row], split, splits.labels[row], question, *scores])
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class FinishedRun:
         Of the split.
     trace_ids, questions : list of str
         Of each labelled row.
-    sides : list of str
+    row_splits : list of str
         "train", "val" or "test" of each row.
     labels : int64 (n_rows,)
         1 and 0.
@@ -92,7 +92,7 @@ class FinishedRun:
     seed: int
     trace_ids: list[str]
     questions: list[str]
-    sides: list[str]
+    row_splits: list[str]
     labels: NDArray[np.int64]
     scores: dict[str, NDArray[np.float64]]
     origins: list[dict[str, Any]] = field(default_factory=list)
@@ -112,11 +112,11 @@ def read_run(directory: Path) -> FinishedRun:
     names = [name for group in GROUPS for name in results[group]]
     lines = list(read_lines(path, names))
     keys = list(zip(*(line[: len(KEYS)] for line in lines), strict=True)) or [()] * len(KEYS)
-    trace_ids, sides, labels, questions = map(list, keys)
-    check_keys(path, trace_ids, sides, labels)
+    trace_ids, splits, labels, questions = map(list, keys)
+    check_keys(path, trace_ids, splits, labels)
     columns = zip(*(line[len(KEYS) :] for line in lines), strict=True)
     scores = {
-        name: parse_scores(path, name, column, sides)
+        name: parse_scores(path, name, column, splits)
         for name, column in zip(names, columns, strict=False)
     }
     val_auroc = {
@@ -129,7 +129,7 @@ def read_run(directory: Path) -> FinishedRun:
         results["split"]["seed"],
         trace_ids,
         questions,
-        sides,
+        splits,
         np.array(labels, dtype=np.int64),
         scores,
         find_origins(results),
@@ -161,8 +161,8 @@ def read_results(path: Path) -> dict[str, Any]:
     if not names:
         _fail(path, "a detector or a baseline", "none")
     for group, name in names:
-        for side in ("val", "test"):
-            area = check_kind(path, results, (group, name, side, "auroc"), int | float)
+        for split in ("val", "test"):
+            area = check_kind(path, results, (group, name, split, "auroc"), int | float)
             if not 0 <= area <= 1:
                 _fail(path, f"{name}: an AUROC from 0 to 1", area)
     twice = results["models"].keys() & results["baselines"].keys()
@@ -193,6 +193,8 @@ def read_lines(path: Path, names: list[str]) -> Iterator[list[str]]:
         with path.open(newline="", encoding="utf-8") as file:
             lines = csv.reader(file, strict=True)
             found = next(lines, [])
+            if found[1:2] == ["side"]:  # its name in runs of older versions
+                found[1] = "split"
             if found != header:
                 missing = next((name for name in header if name not in found), None)
                 what = f"no column {missing!r}" if missing else f"the columns {', '.join(found)}"
@@ -219,27 +221,27 @@ def check_size(path: Path, n_bytes: int) -> None:
         _fail(path, f"at most {n_bytes} bytes", size)
 
 
-def check_keys(path: Path, trace_ids: list[str], sides: list[str], labels: list[str]) -> None:
-    """Raise DataError unless trace ids differ, sides are known and labels are 0 or 1."""
+def check_keys(path: Path, trace_ids: list[str], splits: list[str], labels: list[str]) -> None:
+    """Raise DataError unless trace ids differ, splits are known and labels are 0 or 1."""
     seen: set[str] = set()
-    for trace_id, side, label in zip(trace_ids, sides, labels, strict=True):
+    for trace_id, split, label in zip(trace_ids, splits, labels, strict=True):
         if trace_id in seen:
             _fail(path, "each trace once", f"{trace_id!r} twice")
         seen.add(trace_id)
-        if side not in SIDES:
-            _fail(path, f"trace {trace_id!r}: a side of {', '.join(SIDES)}", repr(side))
+        if split not in SPLITS:
+            _fail(path, f"trace {trace_id!r}: a split of {', '.join(SPLITS)}", repr(split))
         if label not in ("0", "1"):
             _fail(path, f"trace {trace_id!r}: a label of 0 or 1", repr(label))
 
 
 def parse_scores(
-    path: Path, name: str, column: tuple[str, ...], sides: list[str]
+    path: Path, name: str, column: tuple[str, ...], splits: list[str]
 ) -> NDArray[np.float64]:
     """A column of scores (n_rows,), NaN on train; raises DataError for one that is no finite
     number, or is too many."""
     scores = np.full(len(column), np.nan)
-    for i, (text, side) in enumerate(zip(column, sides, strict=True)):
-        if side == "train":
+    for i, (text, split) in enumerate(zip(column, splits, strict=True)):
+        if split == "train":
             if text:
                 _fail(
                     path,
@@ -257,18 +259,18 @@ def parse_scores(
 
 
 def check_agreement(path: Path, run: FinishedRun, results: dict[str, Any]) -> None:
-    """Raise DataError unless the test side has both classes, and its scores give the AUROCs that
+    """Raise DataError unless the test split has both classes, and its scores give the AUROCs that
     the results hold.
 
     Where there were several trainings the file has the mean of their scores, whose AUROC is
     another: not checked then.
     """
-    test = np.array([side == "test" for side in run.sides], dtype=bool)
+    test = np.array([split == "test" for split in run.row_splits], dtype=bool)
     labels = run.labels[test]
     if not 0 < labels.sum() < len(labels):
         _fail(
             path,
-            "both classes on the test side",
+            "both classes in the test split",
             f"{labels.sum()} hallucinations of {len(labels)} traces",
         )
     for name, scores in run.scores.items():

@@ -259,7 +259,7 @@ def assert_large(batches, rows, epoch):
     for batch in batches:
         assert_batch(
             batch, [{name: rows[row][name] for name in batch.keys()} for row in batch.rows.tolist()]
-        )  # noqa: SIM118
+        )
 
 
 @pytest.mark.parametrize("columns, share", [(["hidden", "compressed"], 1 / 4), (None, 3 / 4)])

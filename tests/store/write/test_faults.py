@@ -556,7 +556,7 @@ def test_power_cut_that_loses_anything_not_durable(tmp_path, life, n_cuts):
         cut = log[: rng.randrange(len(log) + 1)]
         assert_survives(
             base, cut, tmp_path / "cut", lambda: rng.random() < share, goes_on=seed % 10 == 0
-        )  # noqa: B023
+        )
     print(f"\npower cut: {n_cuts} random losses survived")
 
 

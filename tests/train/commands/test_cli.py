@@ -85,9 +85,9 @@ def test_a_store_without_labels(capsys, tmp_path, make_store):
 
 
 def test_a_side_with_one_class(capsys, tmp_path, make_store):
-    """The side and both counts are named."""
+    """The split and both counts are named."""
     line = fail(capsys, tmp_path, "--store", make_store([0] * 60))
-    assert "train side: expected both classes, found 0 hallucinations among" in line
+    assert "train split: expected both classes, found 0 hallucinations among" in line
 
 
 def test_a_value_out_of_range(capsys, tmp_path):

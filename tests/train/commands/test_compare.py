@@ -56,7 +56,7 @@ def test_tables_on_the_terminal(run_dirs, capsys):
     assert (status, err) == (0, "")
     assert all(
         word in out
-        for word in ("lstm_solo *", "logreg_best", "a - b", "on the test side of every run")
+        for word in ("lstm_solo *", "logreg_best", "a - b", "in the test split of every run")
     )
     assert "…" not in out
     assert max(map(len, out.splitlines())) <= 80
@@ -66,7 +66,7 @@ def test_other_splits_are_reduced_to_what_is_common(run_dirs, capsys):
     """The rows that both were tested on, and how many were left out."""
     runs = [read_run(run_dirs / name) for name in ("a", "other")]
     tested = [
-        {i for i, side in zip(run.trace_ids, run.sides, strict=True) if side == "test"}
+        {i for i, split in zip(run.trace_ids, run.row_splits, strict=True) if split == "test"}
         for run in runs
     ]
     status, out, err = compare(capsys, run_dirs / "a", run_dirs / "other", "--json")

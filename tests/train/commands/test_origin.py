@@ -225,7 +225,7 @@ def test_a_detector_that_this_process_does_not_know(stores, tmp_path, capsys, mo
     status, out, _ = predict(capsys, run, stores["low"], "--models=lstm_solo")
     assert status == 0
     header = next(csv.reader(io.StringIO(out[0])))
-    assert header == ["trace_id", "side", "lstm_solo"]
+    assert header == ["trace_id", "split", "lstm_solo"]
 
 
 class Wide(Detector):

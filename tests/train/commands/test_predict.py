@@ -46,7 +46,7 @@ def fail(capsys, *arguments):
 
 
 def test_the_run_s_own_test_side_gets_its_scores_again(run_dir, store_path, capsys):
-    """Every trace has a score, the unlabelled ones too; side and scores agree with the run's
+    """Every trace has a score, the unlabelled ones too; split and scores agree with the run's
     scores.csv."""
     capsys.readouterr()
     names = "lstm_solo,gnn_det_lstm,logreg_best,answer_length"
@@ -55,8 +55,8 @@ def test_the_run_s_own_test_side_gets_its_scores_again(run_dir, store_path, caps
     assert len(found) == 200
     judged = read((run_dir / "scores.csv").read_text())
     for trace_id, line in judged.items():
-        assert found[trace_id]["side"] == line["side"]
-        if line["side"] != "train":
+        assert found[trace_id]["split"] == line["split"]
+        if line["split"] != "train":
             for name in names.split(","):
                 assert float(found[trace_id][name]) == pytest.approx(float(line[name]), rel=1e-5)
 
@@ -142,7 +142,7 @@ def test_what_a_run_started_from_is_added(store_path, capsys, tmp_path):
     assert predict(out, store_path) == 0
     found, judged = read(capsys.readouterr().out), read((out / "scores.csv").read_text())
     for trace_id, line in judged.items():
-        if line["side"] != "train":
+        if line["split"] != "train":
             assert float(found[trace_id]["lstm_solo"]) == pytest.approx(
                 float(line["lstm_solo"]), rel=1e-5
             )

@@ -22,15 +22,17 @@ from train.run.results import FinishedRun
 RNG = np.random.default_rng(0)
 N = 120
 LABELS = RNG.integers(0, 2, N)
-SIDES = np.repeat(["train", "val", "test"], N // 3)
+SPLITS = np.repeat(["train", "val", "test"], N // 3)
 
 
-def make_run(models, best=None, sides=SIDES, labels=LABELS, questions=None, ids=None, baselines=()):
+def make_run(
+    models, best=None, splits=SPLITS, labels=LABELS, questions=None, ids=None, baselines=()
+):
     """A run whose scores of each of `models` are drawn with that seed."""
     scores = {}
     for name, seed in models.items():
         values = np.clip(0.3 * labels + 0.7 * np.random.default_rng(seed).random(len(labels)), 0, 1)
-        scores[name] = np.where(np.asarray(sides) == "train", np.nan, values)
+        scores[name] = np.where(np.asarray(splits) == "train", np.nan, values)
     val_auroc = {name: 0.9 if name == best else 0.8 for name in models}
     return FinishedRun(
         Path("nowhere"),
@@ -41,7 +43,7 @@ def make_run(models, best=None, sides=SIDES, labels=LABELS, questions=None, ids=
         0,
         [f"t{i}" for i in range(len(labels))] if ids is None else ids,
         [f"q{i // 2}" for i in range(len(labels))] if questions is None else questions,
-        list(sides),
+        list(splits),
         np.asarray(labels),
         scores,
     )
@@ -51,7 +53,7 @@ def test_numbers_are_those_of_the_metrics():
     """AUROC, interval, and both tests of each pair, corrected over all pairs."""
     runs = {"a": make_run({"x": 1, "y": 2}, best="y"), "b": make_run({"x": 3, "y": 4}, best="x")}
     found = compare_runs(runs)
-    test = SIDES == "test"
+    test = SPLITS == "test"
     labels, questions = LABELS[test], np.arange(N)[test] // 2
     for name, run in runs.items():
         for model, one in found["runs"][name]["auroc"].items():
@@ -100,7 +102,7 @@ def test_what_ranks_nothing_is_not_tested():
     stricter."""
     runs = {name: make_run({"x": seed, "constant": 0}) for seed, name in enumerate("ab")}
     for run in runs.values():
-        run.scores["constant"][SIDES != "train"] = 0.5
+        run.scores["constant"][SPLITS != "train"] = 0.5
     found = compare_runs(runs)
     assert found["runs"]["a"]["auroc"]["constant"]["auroc"] == 0.5
     assert [one["a"][1] for one in found["comparisons"]] == ["x"]
@@ -109,13 +111,13 @@ def test_what_ranks_nothing_is_not_tested():
 def test_only_rows_that_all_runs_were_tested_on_count():
     """In whatever order they are; the others are counted, and those that another run was trained
     on."""
-    other = SIDES.copy()
+    other = SPLITS.copy()
     other[80:90], other[90:94], other[:6] = "train", "val", "test"
     order = np.random.default_rng(1).permutation(N)
     a = make_run({"x": 1})
     shuffled = make_run(
         {"x": 2},
-        sides=other[order],
+        splits=other[order],
         labels=LABELS[order],
         questions=[f"q{i // 2}" for i in order],
         ids=[f"t{i}" for i in order],
@@ -145,22 +147,22 @@ def flipped(values, place):
         ),
         (
             {"ids": [f"u{i}" for i in range(N)]},
-            "a, b: expected traces on the test side of every run, found none",
+            "a, b: expected traces in the test split of every run, found none",
         ),
         (
-            {"sides": SIDES[::-1]},
+            {"splits": SPLITS[::-1]},
             "found none, but 80 that one run was tested and another trained on",
         ),
         (
-            {"sides": np.where(np.arange(N) == 100, "test", "val")},
+            {"splits": np.where(np.arange(N) == 100, "test", "val")},
             "both classes among the 1 common test traces",
         ),
         (
-            {"sides": np.where(np.arange(N) == 80, "train", SIDES)},
+            {"splits": np.where(np.arange(N) == 80, "train", SPLITS)},
             "b: expected the questions of the common test",
         ),
     ],
-    ids=["label", "question", "ids", "sides", "class", "leak"],
+    ids=["label", "question", "ids", "splits", "class", "leak"],
 )
 def test_runs_that_contradict_each_other_are_refused(other, message):
     """Other labels, other traces, no common rows, one class, a question that one was trained on."""

@@ -265,7 +265,7 @@ def test_pairs_are_compared_as_one_by_one():
 
 
 def test_the_verdict_is_chosen_on_validation():
-    """The best of either kind on validation, whatever the test side says of them."""
+    """The best of either kind on validation, whatever the test split says of them."""
     comparisons = [{"a": a, "b": b, "difference": -0.1} for a in ("x", "y") for b in ("u", "v")]
     verdict = find_verdict(comparisons, {"x": 0.7, "y": 0.8}, {"u": 0.9, "v": 0.6})
     assert verdict == {"detector": "y", "baseline": "u", "difference": -0.1}

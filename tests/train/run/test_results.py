@@ -31,23 +31,34 @@ def copied(finished, tmp_path):
 
 
 def test_what_was_written_comes_back(finished, labels):
-    """Ids, sides, labels, questions and scores, and the AUROCs that choose the best."""
+    """Ids, splits, labels, questions and scores, and the AUROCs that choose the best."""
     run = read_run(finished)
     with (finished / "scores.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert tuple(lines[0])[:4] == KEYS
     assert run.trace_ids == [line["trace_id"] for line in lines]
-    assert run.sides == [line["side"] for line in lines]
+    assert run.row_splits == [line["split"] for line in lines]
     assert run.labels.tolist() == [labels[int(trace_id[1:])] for trace_id in run.trace_ids]
     assert run.questions == [f"q{int(trace_id[1:]) // 2}" for trace_id in run.trace_ids]
     for name, scores in run.scores.items():
-        assert np.array_equal(np.isnan(scores), [side == "train" for side in run.sides])
+        assert np.array_equal(np.isnan(scores), [split == "train" for split in run.row_splits])
         assert [str(score) for score in scores if score == score] == [
             line[name] for line in lines if line[name]
         ]
     results = json.loads((finished / "results.json").read_text())
     assert run.val_auroc["models"] == {"lstm_solo": results["models"]["lstm_solo"]["val"]["auroc"]}
     assert run.seed == 0
+
+
+def test_scores_of_older_versions_are_read(finished, copied):
+    """They call the column `split` "side"."""
+    path = copied / "scores.csv"
+    text = path.read_text().replace("trace_id,split,", "trace_id,side,", 1)
+    path.write_text(text)
+    assert text.startswith("trace_id,side,label,question_id,")
+    old, new = read_run(copied), read_run(finished)
+    assert old.row_splits == new.row_splits
+    assert all(np.array_equal(old.scores[name], new.scores[name], True) for name in new.scores)
 
 
 def change_results(change):
@@ -81,7 +92,7 @@ def set_cell(line, column, text):
 
 
 def invert_scores(lines):
-    """Rank the test side the other way round."""
+    """Rank the test split the other way round."""
     for line in lines[1:]:
         if line[1] == "test":
             line[4] = str(1 - float(line[4]))
@@ -148,14 +159,14 @@ TAMPERED = {
     "empty scores": (write("scores.csv", b""), "found no column 'trace_id'"),
     "only a header": (
         change_scores(lambda lines: lines.__delitem__(slice(1, None))),
-        "both classes on the test side",
+        "both classes in the test split",
     ),
     "a short line": (change_scores(lambda lines: lines[3].pop()), "line 4: 12 values, found 11"),
     "a trace twice": (
         change_scores(lambda lines: lines.insert(2, lines[1])),
         "each trace once, found 't",
     ),
-    "a side": (set_cell(2, 1, "exam"), "a side of train, val, test, found 'exam'"),
+    "a split": (set_cell(2, 1, "exam"), "a split of train, val, test, found 'exam'"),
     "a label": (set_cell(2, 2, "2"), "a label of 0 or 1, found '2'"),
     "a train score": (
         set_cell(1, 4, "0.5"),
