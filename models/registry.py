@@ -1,7 +1,6 @@
-"""Names of methods and where they are: a mapping that imports a method when it is first asked for.
+"""Names of methods and their modules: a mapping that imports a method on first access.
 
-So the names are known at once, to `--help` and to the check of a command line, without the seconds
-that torch takes.
+`--help` and the check of a command line need the names only, without the seconds that torch takes.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class Registry(MutableMapping[str, T]):
     Parameters
     ----------
     places
-        Name -> "module:attribute", imported when it is first asked for.
+        Name -> "module:attribute", imported on first access.
 
     Examples
     --------
