@@ -84,7 +84,7 @@ def mean_metrics(
 def compare_all(
     models: dict[str, Scored], baselines: dict[str, Scored], splits: Splits
 ) -> dict[str, Any]:
-    """Compare the detectors with each other and with the baselines; the verdict compares the best."""
+    """Compare detectors with each other and with baselines; the verdict compares the best two."""
     rivals = find_rivals(baselines)
     test = {name: scored.test for name, scored in (models | rivals).items()}
     pairs = [*combinations(models, 2), *product(models, rivals)]

@@ -209,7 +209,7 @@ def youden_threshold(labels: Labels, scores: Scores) -> float:
 
 
 def threshold_metrics(labels: Labels, scores: Scores, threshold: float) -> dict[str, float]:
-    """F1, Matthews' correlation (0 where undefined) and accuracy of the rule `score >= threshold`."""
+    """F1, Matthews' correlation (0 where undefined), accuracy of the rule `score >= threshold`."""
     predicted = scores >= threshold
     return {
         "f1": float(f1_score(labels, predicted, zero_division=0)),

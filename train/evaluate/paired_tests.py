@@ -210,7 +210,7 @@ def _bootstrap_test(difference: float, samples: NDArray[np.float64]) -> Bootstra
 def _structural_components(
     labels: Labels, scores: Scores
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Of each positive the fraction of negatives below it, of each negative that of positives above.
+    """Fraction of negatives below each positive, and of positives above each negative.
 
     Ties count one half; shapes (n_positives,) and (n_negatives,).
     """
