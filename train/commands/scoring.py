@@ -30,7 +30,7 @@ from train.files import replace_file
 from train.fit.cpu import cpu_arithmetic, default_threads
 from train.fit.device import build_fabric, for_a_batch, memory_enough
 from train.fit.loop import predict
-from train.fit.probes import read_features, start_logits
+from train.fit.probes import read_features, probe_margin
 from train.run.checkpoint import load_checkpoint, load_weights
 from train.run.directory import RunDirectory, read_json
 from train.run.experiment import build_detector, hidden_size, read_layers
@@ -221,7 +221,7 @@ def score_store(
     start = run.config.on_top_of
     if start is not None:
         features = {"test": read_features(start, BASELINES[start], run.config, data, "test")}
-        data = replace(data, start=start_logits(load_probe(start, run), features, data))
+        data = replace(data, base_margin=probe_margin(load_probe(start, run), features, data))
     score = {name: score_detector if name in DETECTORS else score_probe for name in names}
     return {name: score[name](fabric, name, run, data) for name in names}
 

@@ -36,7 +36,7 @@ from train.evaluate.judge import (
 from train.fit.cpu import cpu_arithmetic, default_threads
 from train.fit.device import for_a_batch, memory_enough
 from train.fit.loop import Epoch, Hooks, Training, fit, predict
-from train.fit.probes import fit_probe, read_split_features, score_probe, start_logits
+from train.fit.probes import fit_probe, read_split_features, score_probe, probe_margin
 from train.run.checkpoint import load_weights, save_checkpoint
 from train.run.directory import RunDirectory, begin_run, describe_store
 from train.run.progress import TrainingProgress
@@ -145,7 +145,7 @@ def on_top_of(name: str, config: Config, data: TrainingData) -> TrainingData:
     """The data, with the log-odds of a baseline for detectors to add to."""
     features = read_split_features(name, BASELINES[name], config, data)
     fitted = fit_probe(BASELINES[name], features, data.splits)
-    return replace(data, start=start_logits(fitted, features, data))
+    return replace(data, base_margin=probe_margin(fitted, features, data))
 
 
 def begin_together(
