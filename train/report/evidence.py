@@ -1,7 +1,6 @@
-"""What a report is made of: the results, and the scores, labels and trace ids of the rows that were
-judged.
+"""The input of a report: results, and the scores, labels and trace ids of validation and test.
 
-Nothing here trains; texts are read of the few traces that are shown.
+Texts are read for the few traces that are shown.
 """
 
 from __future__ import annotations
@@ -23,15 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Evidence", "Mistake", "find_mistakes", "gather_evidence", "no_texts"]
 
-# shown beside a mistake, where the store has them
+# shown with a mistake, if the store has them
 TEXT_COLUMNS = ("question", "answer", "references")
 
 Texts = Callable[[list[int]], dict[str, list[str]]]
 
 
 class Mistake(NamedTuple):
-    """A row of the test split that was judged wrong: its position in that split, its label and its
-    score."""
+    """A wrong prediction on test: its position in the split, its label and its score."""
 
     position: int
     label: int
@@ -39,7 +37,7 @@ class Mistake(NamedTuple):
 
 
 def no_texts(positions: list[int]) -> dict[str, list[str]]:
-    """The texts of a store that has none."""
+    """The texts of a store without text columns."""
     return {}
 
 
@@ -70,56 +68,58 @@ class Evidence:
 
     @property
     def entries(self) -> dict[str, dict[str, Any]]:
-        """What the results say of each detector and baseline."""
+        """The results of each detector and baseline."""
         return self.results["models"] | self.results["baselines"]
 
     @property
     def ranking(self) -> list[str]:
-        """Names whose scores rank anything, by the AUROC on test, best first; the constant baseline
-        does not."""
-        names = [name for name, one in self.scored.items() if np.ptp(one.test, axis=1).any()]
+        """Names by their AUROC on test, best first, without the constant baseline."""
+        names = [name for name, scored in self.scored.items() if np.ptp(scored.test, axis=1).any()]
         return sorted(names, key=lambda name: -self.entries[name]["test"]["auroc"])
 
     @property
     def best(self) -> str:
-        """The detector with the best validation AUROC; the best baseline where there is no
-        detector."""
+        """The detector with the best validation AUROC; without detectors, the best baseline."""
         group = self.results["models"] or self.results["baselines"]
         return max(group, key=lambda name: group[name]["val"]["auroc"])
 
     def runs(self, name: str) -> Iterator[tuple[NDArray[np.float64], float]]:
         """Test scores (n_test,) and threshold, chosen on validation, of each run."""
-        for val, test in zip(self.scored[name].val, self.scored[name].test, strict=True):
+        scored = self.scored[name]
+        for val, test in zip(scored.val, scored.test, strict=True):
             yield test, youden_threshold(self.val_labels, val)
 
 
 def gather_evidence(experiment: Experiment, data: TrainingData) -> Evidence:
     """The evidence of a run that has just ended."""
-    splits, store = data.splits, data.store
-    columns = [
-        name
-        for name in TEXT_COLUMNS
-        if name in store.schema.columns and store.schema.columns[name].is_text
-    ]
+    splits = data.splits
+    store = data.store
+    stored = store.schema.columns
+    columns = [name for name in TEXT_COLUMNS if name in stored and stored[name].is_text]
 
-    def texts(positions: list[int]) -> dict[str, list[str]]:
+    def read_texts(positions: list[int]) -> dict[str, list[str]]:
         if not (columns and positions):
             return {}
         batch = store.read(splits.test[positions], columns=columns)
-        return {name: list(batch[name]) for name in columns}
+        return {name: batch.texts(name) for name in columns}
 
-    labels = (splits.labels[rows] for rows in (splits.val, splits.test))
-    trace_ids = [store.ids[row] for row in splits.test.tolist()]
-    return Evidence(experiment.results, *labels, experiment.scored, trace_ids, texts)
+    return Evidence(
+        results=experiment.results,
+        val_labels=splits.labels[splits.val],
+        test_labels=splits.labels[splits.test],
+        scored=experiment.scored,
+        trace_ids=[store.ids[row] for row in splits.test.tolist()],
+        texts=read_texts,
+    )
 
 
 def find_mistakes(evidence: Evidence, name: str, n: int = 20) -> list[Mistake]:
-    """The `n` surest wrong predictions on test, the surest first; of several runs, those of the
-    mean of the scores."""
+    """The `n` most confident wrong predictions on test; of several runs, of their mean scores."""
     scores = evidence.scored[name].test.mean(0)
     threshold = evidence.entries[name]["test"]["threshold"]
     if not math.isfinite(threshold):
         return []
-    wrong = np.flatnonzero((scores >= threshold) != evidence.test_labels)
-    surest = wrong[np.argsort(-confidence(scores, threshold)[wrong], kind="stable")][:n]
-    return [Mistake(int(i), int(evidence.test_labels[i]), float(scores[i])) for i in surest]
+    labels = evidence.test_labels
+    wrong = np.flatnonzero((scores >= threshold) != labels)
+    order = np.argsort(-confidence(scores, threshold)[wrong], kind="stable")
+    return [Mistake(int(i), int(labels[i]), float(scores[i])) for i in wrong[order][:n]]
