@@ -74,7 +74,9 @@ def mean_metrics(
         ranking = ranking_metrics(labels, run)
         decision = threshold_metrics(labels, run, threshold)
         runs.append({**ranking, **decision, "threshold": threshold})
-    metrics: dict[str, Any] = {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
+    metrics: dict[str, Any] = {}
+    for key in runs[0]:
+        metrics[key] = float(np.mean([run[key] for run in runs]))
     if len(runs) > 1:
         metrics["auroc_runs"] = [run["auroc"] for run in runs]
         metrics["auroc_sd"] = float(np.std(metrics["auroc_runs"], ddof=1))

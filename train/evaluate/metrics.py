@@ -272,4 +272,6 @@ def _weighted_auroc(labels: Labels, rank: NDArray[np.int64], weights: NDArray) -
 def _counts_from_top(labels: Labels, scores: Scores) -> tuple[NDArray, NDArray]:
     """Positives and negatives at or above each distinct score, the highest first; (n_distinct,)."""
     _, rank = np.unique(-scores, return_inverse=True)
-    return np.cumsum(np.bincount(rank, labels)), np.cumsum(np.bincount(rank, 1 - labels))
+    positives = np.cumsum(np.bincount(rank, labels))
+    negatives = np.cumsum(np.bincount(rank, 1 - labels))
+    return positives, negatives

@@ -160,9 +160,8 @@ def compare_pairs(
     """
     areas = {name: mean_auroc(labels, runs) for name, runs in scores.items()}
     samples = {name: auroc_samples(labels, runs, questions, seed) for name, runs in scores.items()}
-    p_delong = {
-        (a, b): delong_test(labels, scores[a].mean(0), scores[b].mean(0)).p for a, b in pairs
-    }
+    means = {name: runs.mean(0) for name, runs in scores.items()}
+    p_delong = {(a, b): delong_test(labels, means[a], means[b]).p for a, b in pairs}
     p_holm = holm(p_delong)
     comparisons = []
     for a, b in pairs:

@@ -355,7 +355,8 @@ def rows_of_optimizer_step(i: int, n_rows: int, batch_size: int, grad_accum: int
 
 def step_seed(seed: int, epoch: int, i: int, rank: int) -> int:
     """Seed of what is random in batch `i` of an epoch in one process."""
-    return int(np.random.SeedSequence([seed, epoch, i, rank]).generate_state(1, np.uint64)[0])
+    sequence = np.random.SeedSequence([seed, epoch, i, rank])
+    return int(sequence.generate_state(1, np.uint64)[0])
 
 
 @torch.inference_mode()

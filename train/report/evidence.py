@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from train.evaluate.judge import Scored
     from train.run.experiment import Experiment
 
-__all__ = ["Evidence", "Mistake", "find_mistakes", "gather_evidence", "no_texts"]
+__all__ = ["Evidence", "Mistake", "find_mistakes", "gather_evidence"]
 
 # shown with a mistake, if the store has them
 TEXT_COLUMNS = ("question", "answer", "references")
@@ -34,11 +34,6 @@ class Mistake(NamedTuple):
     position: int
     label: int
     score: float
-
-
-def no_texts(positions: list[int]) -> dict[str, list[str]]:
-    """The texts of a store without text columns."""
-    return {}
 
 
 @dataclass(frozen=True)
@@ -64,7 +59,7 @@ class Evidence:
     test_labels: NDArray[np.int64]
     scored: dict[str, Scored]
     trace_ids: list[str]
-    texts: Texts = no_texts
+    texts: Texts
 
     @property
     def entries(self) -> dict[str, dict[str, Any]]:
@@ -122,4 +117,5 @@ def find_mistakes(evidence: Evidence, name: str, n: int = 20) -> list[Mistake]:
     labels = evidence.test_labels
     wrong = np.flatnonzero((scores >= threshold) != labels)
     order = np.argsort(-confidence(scores, threshold)[wrong], kind="stable")
-    return [Mistake(int(i), int(labels[i]), float(scores[i])) for i in wrong[order][:n]]
+    surest = wrong[order][:n].tolist()
+    return [Mistake(i, int(labels[i]), float(scores[i])) for i in surest]

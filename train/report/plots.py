@@ -7,7 +7,7 @@ of a name is the mean over the seeds, as in the table. The constant baseline is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,9 +105,7 @@ def draw_roc(evidence: Evidence) -> Figure:
     figure, axes = one_axes("false positive rate", "true positive rate")
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
     areas = {name: evidence.entries[name]["test"]["auroc"] for name in evidence.ranking}
-    names = sorted(areas, key=areas.__getitem__, reverse=True)
-    draw_curves(axes, evidence, names, lambda labels, scores, _: roc_points(labels, scores))
-    add_legend(figure, evidence, names, "AUROC", areas)
+    draw_curves(figure, evidence, "AUROC", areas, lambda y, scores, _: roc_points(y, scores))
     return figure
 
 
@@ -117,11 +115,9 @@ def draw_pr(evidence: Evidence) -> Figure:
     figure, axes = one_axes("recall", "precision")
     axes.axhline(evidence.test_labels.mean(), color=FAINT, linewidth=0.8)
     areas = {name: evidence.entries[name]["test"]["auprc"] for name in evidence.ranking}
-    names = sorted(areas, key=areas.__getitem__, reverse=True)
-    draw_curves(
-        axes, evidence, names, lambda labels, scores, _: pr_points(labels, scores), "steps-pre"
-    )
-    add_legend(figure, evidence, names, "AUPRC", areas)
+    draw_curves(figure, evidence, "AUPRC", areas, lambda y, scores, _: pr_points(y, scores))
+    for line in axes.lines:
+        line.set_drawstyle("steps-pre")
     return figure
 
 
@@ -133,9 +129,7 @@ def draw_risk_coverage(evidence: Evidence) -> Figure:
     for name in evidence.ranking:
         runs = [aurc(evidence.test_labels, *run) for run in evidence.runs(name)]
         areas[name] = float(np.mean(runs))
-    names = sorted(areas, key=areas.__getitem__)
-    draw_curves(axes, evidence, names, risk_coverage)
-    add_legend(figure, evidence, names, "AURC", areas)
+    draw_curves(figure, evidence, "AURC", areas, risk_coverage, ascending=True)
     highest = 0.0
     for line in axes.lines:
         x, y = np.asarray(line.get_xydata()).T
@@ -145,33 +139,30 @@ def draw_risk_coverage(evidence: Evidence) -> Figure:
 
 
 def draw_curves(
-    axes: Axes,
+    figure: Figure,
     evidence: Evidence,
-    names: Sequence[str],
+    measure: str,
+    areas: dict[str, float],
     points: Callable[[Labels, Scores, float], Curve],
-    drawstyle: str = "default",
+    ascending: bool = False,
 ) -> None:
-    """Draw the points (labels, scores, threshold) -> (x, y) of the first run of each name."""
+    """Draw the points (labels, scores, threshold) -> (x, y) of each name, the best area first."""
     styles = find_styles(evidence)
+    names = sorted(areas, key=areas.__getitem__, reverse=not ascending)
+    (axes,) = figure.axes
     for name in reversed(names):  # the best are drawn last, above the others
         scores, threshold = next(evidence.runs(name))
         x, y = thin(*points(evidence.test_labels, scores, threshold))
-        axes.plot(x, y, drawstyle=drawstyle, **styles[name])
+        axes.plot(x, y, **styles[name])
+    labels = {name: f"{short(areas[name])}  {name}" for name in names}
+    add_legend(figure, styles, labels, measure)
 
 
 def add_legend(
-    figure: Figure,
-    evidence: Evidence,
-    names: Iterable[str],
-    title: str | None = None,
-    numbers: Mapping[str, float] | None = None,
+    figure: Figure, styles: dict[str, Style], labels: dict[str, str], title: str | None = None
 ) -> None:
-    """A legend of names, with their numbers if there are some."""
-    styles = find_styles(evidence)
-    lines = []
-    for name in names:
-        label = name if numbers is None else f"{short(numbers[name])}  {name}"
-        lines.append(Line2D([], [], label=label, **styles[name]))
+    """Add a legend of lines: name -> label."""
+    lines = [Line2D([], [], label=label, **styles[name]) for name, label in labels.items()]
     figure.legend(
         handles=lines, loc="outside right upper", title=title, alignment="left", handlelength=2.6
     )
@@ -190,7 +181,8 @@ def draw_calibration(evidence: Evidence) -> Figure:
         diagram.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
         diagram.plot(mean_score, share, color=colour, marker="o", markersize=3, linewidth=1.3)
         diagram.set(ylim=(-0.03, 1.03), yticks=(0, 0.5, 1))
-        diagram.set_title(f"{name}\nECE {short(evidence.entries[name]['test']['ece'])}")
+        error = short(evidence.entries[name]["test"]["ece"])
+        diagram.set_title(f"{name}\nECE {error}")
         lefts = np.minimum((mean_score * N_BINS).astype(int), N_BINS - 1) / N_BINS
         counts.bar(lefts, count, width=0.9 / N_BINS, align="edge", color=FAINT)
         counts.set(yticks=(0, int(count.max())))
@@ -243,7 +235,7 @@ def draw_learning_curves(evidence: Evidence) -> Figure:
         axes.locator_params(axis="x", integer=True)
     if losses and 0 < 10 * min(losses) < max(losses):
         loss_axes.set_yscale("log")
-    add_legend(figure, evidence, histories)
+    add_legend(figure, styles, {name: name for name in histories})
     return figure
 
 

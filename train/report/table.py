@@ -146,7 +146,10 @@ def build_metrics(results: dict[str, Any]) -> Table:
     entries = results["models"] | results["baselines"]
     lines = {name: metric_cells(entry) for name, entry in entries.items()}
     header = max(map(list, lines.values()), key=len, default=[])
-    rows = [(name, *(cells.get(key, "") for key in header)) for name, cells in lines.items()]
+    rows = []
+    for name, cells in lines.items():
+        texts = [cells.get(key, "") for key in header]
+        rows.append((name, *texts))
     return Table(("", *header), rows)
 
 
@@ -182,7 +185,9 @@ def build_sensitivity(cuts: list[dict[str, Any]]) -> Table:
         ("hallucinations", *(str(cut["hallucinations"]) for cut in cuts)),
     ]
     names = dict.fromkeys(name for cut in cuts for name in cut["auroc"])
-    rows += [(name, *(short(cut["auroc"].get(name)) for cut in cuts)) for name in names]
+    for name in names:
+        areas = [short(cut["auroc"].get(name)) for cut in cuts]
+        rows.append((name, *areas))
     return Table(header, rows)
 
 
