@@ -101,8 +101,9 @@ def gather_rows(fabric: Fabric, mine: Tensor, n_rows: int) -> Tensor:
         return mine
     n_most = math.ceil(n_rows / fabric.world_size)
     padded = torch.cat([mine, mine.new_zeros(n_most - len(mine))]).to(fabric.device)
-    parts = cast(Tensor, fabric.all_gather(padded))  # (world_size, n_most)
-    return parts.T.reshape(-1)[:n_rows].to(mine.device)
+    parts = [torch.empty_like(padded) for _ in range(fabric.world_size)]
+    torch.distributed.all_gather(parts, padded)  # Fabric's warns that it is deprecated
+    return torch.stack(parts, dim=1).reshape(-1)[:n_rows].to(mine.device)
 
 
 def for_a_batch(config: Config) -> str:
