@@ -182,7 +182,7 @@ def test_layers_that_an_older_run_counted_from_0_are_refused(settings, tmp_path)
 
 
 def test_paths_begin_at_home(monkeypatch, tmp_path):
-    """Behind a flag with an equals sign a shell leaves the tilde as it is."""
+    """After a flag with an equals sign a shell does not expand the tilde."""
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "run.json").write_text(json.dumps({"epochs": 3}))
     config = parse_config(["--config=~/run.json", "--store=~/a.zarr", "--output-dir=~/runs"])

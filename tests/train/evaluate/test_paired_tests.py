@@ -131,7 +131,7 @@ def test_equal_scores_do_not_differ():
     assert paired_bootstrap(LABELS, GOOD, GOOD, QUESTIONS, seed=0, n_resamples=50) == (0, 0, 0, 1)
 
 
-def test_delong_where_the_variance_is_nought_or_unknown():
+def test_delong_where_the_variance_is_zero_or_unknown():
     """Perfect scores against a constant leave no doubt; one positive row leaves every doubt."""
     assert delong_test(np.array([0, 0, 1, 1]), np.array([1.0, 2, 3, 4]), np.zeros(4)) == (
         0.5,
