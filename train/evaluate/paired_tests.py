@@ -8,7 +8,7 @@ counts for neither, so a difference can be clear where the two intervals overlap
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -134,8 +134,8 @@ def holm(p_values: dict[Key, float]) -> dict[Key, float]:
 
 def compare_pairs(
     labels: Labels,
-    scores: dict[str, Scores],
-    pairs: Sequence[tuple[str, str]],
+    scores: Mapping[Any, Scores],
+    pairs: Sequence[tuple[Any, Any]],
     questions: NDArray[np.int64],
     seed: int,
 ) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train.evaluate.metrics import confidence, youden_threshold
+from train.run.results import best_on_validation, validation_aurocs
 
 if TYPE_CHECKING:
     from train.data.batches import TrainingData
@@ -82,10 +83,8 @@ class Evidence:
 
     @property
     def best(self) -> str:
-        """The detector with the best validation AUROC; the best baseline where there is no
-        detector."""
-        group = self.results["models"] or self.results["baselines"]
-        return max(group, key=lambda name: group[name]["val"]["auroc"])
+        """The best on validation."""
+        return best_on_validation(validation_aurocs(self.results))
 
     def runs(self, name: str) -> Iterator[tuple[NDArray[np.float64], float]]:
         """Test scores (n_test,) and threshold, chosen on validation, of each run."""

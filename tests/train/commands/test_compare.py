@@ -113,7 +113,7 @@ def test_output_files(run_dirs, capsys, tmp_path):
             ["a", "--output", "x.pdf"],
             "--output: expected a file that ends in .md or .csv, found 'x.pdf'",
         ),
-        (["a", "--output", "no/where.md"], "--output: expected a place to write to"),
+        (["a", "--output", "no/where.md"], "--output: 'no/where.md' cannot be written"),
         (["a", "--flag"], "--flag"),
     ],
 )

@@ -7,13 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from train.commands.side_by_side import (
-    build_areas,
-    compare_runs,
-    describe_rows,
-    find_common,
-    name_runs,
-)
+from train.commands.comparison import build_areas, describe_rows
+from train.commands.side_by_side import compare_runs, find_common, name_runs
 from train.errors import DataError
 from train.evaluate.metrics import auroc, bootstrap_auroc
 from train.evaluate.paired_tests import delong_test, holm, paired_bootstrap
@@ -147,11 +142,11 @@ def flipped(values, place):
         ),
         (
             {"ids": [f"u{i}" for i in range(N)]},
-            "a, b: expected traces in the test split of every run, found none",
+            "a, b: no trace is in the test split of every run",
         ),
         (
             {"splits": SPLITS[::-1]},
-            "found none, but 80 that one run was tested and another trained on",
+            "80 were tested in one run and trained on in another",
         ),
         (
             {"splits": np.where(np.arange(N) == 100, "test", "val")},
