@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from store.cli.arguments import path
 from train.config import Parser
@@ -76,6 +77,6 @@ def main(argv: Sequence[str]) -> None:
     if options.output is not None:
         write_comparison(options.output, comparison)
     if options.json:
-        print(json.dumps(comparison, indent=1, allow_nan=False))
+        print(json.dumps(asdict(comparison), indent=1, allow_nan=False))
     else:
         print_comparison(comparison, OutputConsole())

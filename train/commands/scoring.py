@@ -252,7 +252,8 @@ def score_detector(
 
 def load_detector(name: str, seed: int, models: TrainedModels, data: TrainingData) -> Detector:
     """A detector with the weights of one training; raises ConfigError if the store does not fit."""
-    trained = models.directory.load_trained(name, seed)
+    files = models.directory.training(name, seed)
+    trained = files.load_trained()
     expected = {role: tuple(shape) for role, shape in trained["shapes"].items()}
     shapes = data.item_shapes(DETECTORS[name].columns)
     if expected != shapes:
@@ -261,7 +262,7 @@ def load_detector(name: str, seed: int, models: TrainedModels, data: TrainingDat
             f"found {shapes}; give traces of the same model, with the same layers"
         )
     detector = build_detector(name, data, models.config)
-    load_weights(detector, trained["weights"], models.directory.checkpoint(name, seed))
+    load_weights(detector, trained["weights"], files.checkpoint)
     return detector
 
 
@@ -279,8 +280,8 @@ def score_probe(name: str, models: TrainedModels, data: TrainingData) -> NDArray
 
 def load_probe(name: str, models: TrainedModels) -> FittedProbe:
     """Read what a run fitted."""
-    path = models.directory.path / f"{name}.pt"
-    saved = load_checkpoint(path, models.directory.owner(name, models.config.seed))
+    path = models.directory.probe(name)
+    saved = load_checkpoint(path, models.directory.training(name, models.config.seed).owner)
     try:
         return FittedProbe.from_dict(saved)
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -22,7 +22,7 @@ from train.evaluate.paired_tests import compare_pairs
 from train.report.table import clean_text
 from train.run.results import FinishedRun, best_on_validation
 
-__all__ = ["Common", "compare_runs", "find_common", "name_runs"]
+__all__ = ["Common", "Comparison", "compare_runs", "find_common", "name_runs"]
 
 Key = tuple[str, str]  # run, and a detector or baseline of it
 Pair = tuple[Key, Key]
@@ -57,6 +57,65 @@ class Common:
         return same_ranking(self.scores[a], self.scores[b])
 
 
+@dataclass(frozen=True)
+class Area:
+    """AUROC on the common rows with its 95% interval, and AUROC on the run's validation split."""
+
+    auroc: float
+    ci: list[float]
+    val_auroc: float
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """One of the runs.
+
+    Attributes
+    ----------
+    directory : str
+        Where its files are.
+    best : str
+        Its best detector on validation.
+    auroc : dict
+        Detector or baseline -> `Area`.
+    same_as : dict
+        Detector or baseline -> the earlier run in which it ranks the rows in the same way.
+    """
+
+    directory: str
+    best: str
+    auroc: dict[str, Area]
+    same_as: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `--json` prints.
+
+    Attributes
+    ----------
+    rows, questions, hallucinations : int
+        Counts of the common rows.
+    different_models : bool
+        Whether the runs read traces of different models, layers or prompts.
+    left_out, left_out_trained : int
+        As `n_left_out` and `n_trained` of `Common`.
+    runs : dict of ComparedRun
+        By name.
+    comparisons : list of dict
+        Paired tests, as `compare_models` returns them.
+    """
+
+    rows: int
+    questions: int
+    hallucinations: int
+    different_models: bool
+    left_out: int
+    left_out_trained: int
+    runs: dict[str, ComparedRun]
+    comparisons: list[dict[str, Any]]
+
+
 def name_runs(directories: list[Path]) -> list[str]:
     """A distinct name for each run: that of its directory, else its path, else with a number."""
     short = [clean_text(path.resolve().name) for path in directories]
@@ -72,13 +131,8 @@ def name_runs(directories: list[Path]) -> list[str]:
     return names
 
 
-def compare_runs(runs: dict[str, FinishedRun]) -> dict[str, Any]:
+def compare_runs(runs: dict[str, FinishedRun]) -> Comparison:
     """Compare runs by name.
-
-    Returns
-    -------
-    dict
-        JSON-able: `rows`, `runs` with every AUROC on the common rows, `comparisons`.
 
     Raises
     ------
@@ -87,16 +141,16 @@ def compare_runs(runs: dict[str, FinishedRun]) -> dict[str, Any]:
     """
     common = find_common(runs)
     seed = next(iter(runs.values())).seed
-    return {
-        "rows": len(common.labels),
-        "questions": len(np.unique(common.questions)),
-        "hallucinations": int(common.labels.sum()),
-        "different_models": differ_in_origin(runs.values()),
-        "left_out": common.n_left_out,
-        "left_out_trained": common.n_trained,
-        "runs": {name: describe_run(name, run, common, seed) for name, run in runs.items()},
-        "comparisons": compare_models(runs, common, seed),
-    }
+    return Comparison(
+        rows=len(common.labels),
+        questions=len(np.unique(common.questions)),
+        hallucinations=int(common.labels.sum()),
+        different_models=differ_in_origin(runs.values()),
+        left_out=common.n_left_out,
+        left_out_trained=common.n_trained,
+        runs={name: compare_run(name, run, common, seed) for name, run in runs.items()},
+        comparisons=compare_models(runs, common, seed),
+    )
 
 
 def differ_in_origin(runs: Iterable[FinishedRun]) -> bool:
@@ -107,26 +161,18 @@ def differ_in_origin(runs: Iterable[FinishedRun]) -> bool:
     return False
 
 
-def describe_run(name: str, run: FinishedRun, common: Common, seed: int) -> dict[str, Any]:
-    """The best of a run on validation, AUROCs on the common rows, and what repeats earlier runs."""
+def compare_run(name: str, run: FinishedRun, common: Common, seed: int) -> ComparedRun:
+    """AUROCs of a run on the common rows, and what repeats earlier runs."""
     areas = {}
     copies = {}
     for model, val_auroc in (run.val_auroc["models"] | run.val_auroc["baselines"]).items():
         scores = common.scores[name, model]
-        areas[model] = {
-            "auroc": auroc(common.labels, scores),
-            "ci": list(bootstrap_auroc(common.labels, scores, common.questions, seed)),
-            "val_auroc": val_auroc,
-        }
+        interval = bootstrap_auroc(common.labels, scores, common.questions, seed)
+        areas[model] = Area(auroc(common.labels, scores), list(interval), val_auroc)
         first = find_first(name, model, common)
         if first != name:
             copies[model] = first
-    return {
-        "directory": str(run.directory),
-        "best": best_on_validation(run.val_auroc),
-        "auroc": areas,
-        "same_as": copies,
-    }
+    return ComparedRun(str(run.directory), best_on_validation(run.val_auroc), areas, copies)
 
 
 def find_first(name: str, model: str, common: Common) -> str:
@@ -198,51 +244,41 @@ def find_common(runs: dict[str, FinishedRun]) -> Common:
     DataError
         If they contradict each other, or have no common rows of both classes.
     """
-    tested = [ids_of_split(run, "test") for run in runs.values()]
-    trained = [ids_of_split(run, "train") for run in runs.values()]
-    in_all = set[str].intersection(*tested)
-    left_out = set[str].union(*tested) - in_all
-    n_trained = len(left_out & set[str].union(*trained))
+    tested = [run.ids_in("test") for run in runs.values()]
+    trained = [run.ids_in("train") for run in runs.values()]
+    in_all = set.intersection(*tested)
+    left_out = set.union(*tested) - in_all
+    n_trained = len(left_out & set.union(*trained))
+    names = ", ".join(runs)
     if not in_all:
         raise DataError(
-            f"{', '.join(runs)}: no trace is in the test split of every run; {n_trained} were "
-            "tested in one run and trained on in another; compare runs with the same --seed on "
-            "the same store"
+            f"{names}: no trace is in the test split of every run; {n_trained} were tested in one "
+            "run and trained on in another; compare runs with the same --seed on the same store"
         )
-    first_name, first = next(iter(runs.items()))
-    ids = [trace_id for trace_id in first.trace_ids if trace_id in in_all]
-    rows = find_rows(first, ids)
-    labels = first.labels[rows]
-    questions = [first.questions[row] for row in rows]
-    scores = {}
-    for name, run in runs.items():
-        rows = find_rows(run, ids)
-        theirs = [run.questions[row] for row in rows]
-        check_same("label", ids, (first_name, labels.tolist()), (name, run.labels[rows].tolist()))
-        check_same("question", ids, (first_name, questions), (name, theirs))
-        check_not_trained(name, run, set(questions))
-        for model, values in run.scores.items():
-            scores[name, model] = values[rows]
-    n_wrong = labels.sum()
-    if not 0 < n_wrong < len(labels):
+    ids = [trace_id for trace_id in next(iter(runs.values())).trace_ids if trace_id in in_all]
+    common = {name: run.select(ids) for name, run in runs.items()}
+    first_name, first = next(iter(common.items()))
+    for name, run in common.items():
+        check_same("label", ids, (first_name, first.labels.tolist()), (name, run.labels.tolist()))
+        check_same("question", ids, (first_name, first.questions), (name, run.questions))
+        check_not_trained(name, runs[name], set(first.questions))
+    n_wrong = first.labels.sum()
+    if not 0 < n_wrong < len(ids):
         raise DataError(
-            f"{', '.join(runs)}: expected both classes among the {len(labels)} common test traces, "
+            f"{names}: expected both classes among the {len(ids)} common test traces, "
             f"found {n_wrong} hallucinations; compare runs with the same --seed on the same store"
         )
-    numbers = np.unique(questions, return_inverse=True)[1]
-    return Common(labels, numbers, scores, len(left_out), n_trained)
-
-
-def ids_of_split(run: FinishedRun, split: str) -> set[str]:
-    """Trace ids of one split of a run."""
-    pairs = zip(run.trace_ids, run.row_splits, strict=True)
-    return {trace_id for trace_id, found in pairs if found == split}
-
-
-def find_rows(run: FinishedRun, ids: list[str]) -> list[int]:
-    """Rows of a run by trace id."""
-    rows = {trace_id: row for row, trace_id in enumerate(run.trace_ids)}
-    return [rows[trace_id] for trace_id in ids]
+    return Common(
+        labels=first.labels,
+        questions=np.unique(first.questions, return_inverse=True)[1],
+        scores={
+            (name, model): scores
+            for name, run in common.items()
+            for model, scores in run.scores.items()
+        },
+        n_left_out=len(left_out),
+        n_trained=n_trained,
+    )
 
 
 def check_same(what: str, ids: list[str], a: tuple[str, list], b: tuple[str, list]) -> None:

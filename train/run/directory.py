@@ -18,13 +18,13 @@ from typing import Any
 
 from store import TraceStore
 from store.format.origin import origins_of
-from train.config import Config, flag_of, settings_of
+from train.config import Arguments, Config, flag_of, settings_of
 from train.data.requirements import has_numbers
 from train.errors import CheckpointError, ConfigError
 from train.files import read_json, replace_file
 from train.run.checkpoint import load_checkpoint, save_checkpoint
 
-__all__ = ["RunDirectory", "begin_run", "describe_store", "lock_directory"]
+__all__ = ["RunDirectory", "TrainingFiles", "begin_run", "describe_store", "lock_directory"]
 
 
 @dataclass(frozen=True)
@@ -46,65 +46,81 @@ class RunDirectory:
     id: str
     resumed: bool = False
 
-    def owner(self, name: str, seed: int) -> dict[str, Any]:
-        """What the files of a training record as their owner."""
-        return {"run": self.id, "detector": name, "seed": seed}
+    def training(self, name: str, seed: int) -> TrainingFiles:
+        """The files of a detector's training with one seed."""
+        return TrainingFiles(self, name, seed)
 
-    def checkpoint(self, name: str, seed: int) -> Path:
-        """The best weights of a finished training."""
-        return self.path / f"{name}-seed{seed}.pt"
+    def probe(self, name: str) -> Path:
+        """The file of a fitted probe or baseline."""
+        return self.path / f"{name}.pt"
 
-    def state(self, name: str, seed: int) -> Path:
-        """The state of a training that is under way."""
-        return self.path / f"{name}-seed{seed}.state.pt"
 
-    def save_state(self, name: str, seed: int, state: dict[str, Any]) -> None:
-        """Save the state of a training; it replaces the one before."""
-        save_checkpoint(self.state(name, seed), self.owner(name, seed), state)
+@dataclass(frozen=True)
+class TrainingFiles:
+    """The files of a training: its state while it is under way, then its best weights."""
 
-    def load_state(self, name: str, seed: int) -> dict[str, Any] | None:
+    run: RunDirectory
+    name: str
+    seed: int
+
+    @property
+    def owner(self) -> dict[str, Any]:
+        """What the files record as their owner."""
+        return {"run": self.run.id, "detector": self.name, "seed": self.seed}
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where the best weights go at the end."""
+        return self.run.path / f"{self.name}-seed{self.seed}.pt"
+
+    @property
+    def state(self) -> Path:
+        """Where the state goes until then."""
+        return self.run.path / f"{self.name}-seed{self.seed}.state.pt"
+
+    @property
+    def log(self) -> Path:
+        """Directory of the TensorBoard log."""
+        return self.run.path / "tensorboard" / f"{self.name}-seed{self.seed}"
+
+    def save_state(self, state: dict[str, Any]) -> None:
+        """Save the state of the training; it replaces the one before."""
+        save_checkpoint(self.state, self.owner, state)
+
+    def load_state(self) -> dict[str, Any] | None:
         """The state of a training that was stopped, on the CPU; None where none was saved."""
-        path = self.state(name, seed)
-        if not self.resumed or not path.exists():
+        if not self.run.resumed or not self.state.exists():
             return None
-        return load_checkpoint(path, self.owner(name, seed))
+        return load_checkpoint(self.state, self.owner)
 
-    def finish(self, name: str, seed: int, content: dict[str, Any]) -> None:
-        """Save the best weights and facts of a training, and remove its state."""
-        save_checkpoint(self.checkpoint(name, seed), self.owner(name, seed), content)
-        self.state(name, seed).unlink(missing_ok=True)
+    def finish(self, content: dict[str, Any]) -> None:
+        """Save the best weights and facts of the training, and remove its state."""
+        save_checkpoint(self.checkpoint, self.owner, content)
+        self.state.unlink(missing_ok=True)
 
-    def load_finished(self, name: str, seed: int) -> dict[str, Any] | None:
-        """What `finish` wrote in this run; None if this training has not ended yet."""
-        path = self.checkpoint(name, seed)
-        if not self.resumed or not path.exists():
+    def load_finished(self) -> dict[str, Any] | None:
+        """What `finish` wrote in this run; None if the training has not ended yet."""
+        if not self.run.resumed or not self.checkpoint.exists():
             return None
-        checkpoint = load_checkpoint(path)
-        if checkpoint["owner"] != self.owner(name, seed):  # of another run: will be replaced
+        content = load_checkpoint(self.checkpoint)
+        if content["owner"] != self.owner:  # of another run: will be replaced
             return None
-        return check_finished(path, checkpoint)
+        return check_finished(self.checkpoint, content)
 
-    def load_trained(self, name: str, seed: int) -> dict[str, Any]:
+    def load_trained(self) -> dict[str, Any]:
         """What `finish` wrote; raises CheckpointError where there is none, or something else."""
-        path = self.checkpoint(name, seed)
-        return check_finished(path, load_checkpoint(path, self.owner(name, seed)))
+        return check_finished(self.checkpoint, load_checkpoint(self.checkpoint, self.owner))
 
 
-def check_finished(path: Path, checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """The checkpoint; raises CheckpointError unless a training that ended wrote it."""
-    if not all(isinstance(checkpoint.get(key), dict) for key in ("weights", "shapes", "config")):
+def check_finished(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """The content of a checkpoint; raises CheckpointError unless a training that ended wrote it."""
+    if not all(isinstance(content.get(key), dict) for key in ("weights", "shapes", "config")):
         raise CheckpointError(f"{path}: no weights of a finished training; train again")
-    return checkpoint
+    return content
 
 
 def begin_run(
-    path: Path,
-    config: Config,
-    store: TraceStore,
-    layers: dict[str, list[int]] | None = None,
-    *,
-    resume: bool,
-    overwrite: bool,
+    path: Path, arguments: Arguments, store: TraceStore, layers: dict[str, list[int]]
 ) -> RunDirectory:
     """Begin a run in a directory that exists, or continue the one that is there.
 
@@ -113,17 +129,21 @@ def begin_run(
     Raises
     ------
     ConfigError
-        If an unfinished run is there and neither `resume` nor `overwrite` says what to do with it,
+        If an unfinished run is there and neither --resume nor --overwrite says what to do with it,
         or if it was begun with other settings or another store.
     """
-    record = {"store": describe_store(store), "layers": layers or {}, "config": asdict(config)}
+    record = {
+        "store": describe_store(store),
+        "layers": layers,
+        "config": asdict(arguments.config),
+    }
     file = path / "run.json"
     earlier = read_record(file)
-    if earlier is not None and resume:
+    if earlier is not None and arguments.resume:
         check_same(file, earlier, record)
         return RunDirectory(path, earlier["run"], resumed=True)
     if earlier is not None:
-        if not overwrite:
+        if not arguments.overwrite:
             check_replaceable(path, earlier, record)
         for old in (path / "results.json", *path.glob("*.pt")):
             old.unlink(missing_ok=True)
@@ -198,17 +218,16 @@ def find_differences(path: Path, earlier: dict[str, Any], record: dict[str, Any]
     store = earlier.get("store")
     if not isinstance(store, dict) or not isinstance(earlier.get("run"), str):
         raise CheckpointError(f"{path}: not the record of a run; give --overwrite")
-    differences = [
-        f"store: {key} {record['store'][key]!r} (the run: {store.get(key)!r})"
-        for key in ("uuid", "generation", "rows")
-        if store.get(key) != record["store"][key]
-    ]
+    values = {}  # what -> now, then
+    for key in ("uuid", "generation", "rows"):
+        values[f"store: {key}"] = (record["store"][key], store.get(key))
     for setting in fields(Config):
-        now = record["config"][setting.name]
-        then = config.get(setting.name, setting.default)
-        if now != then and not setting.metadata["free"]:
-            differences.append(f"{flag_of(setting.name)} {now!r} (the run: {then!r})")
-    return differences
+        name = setting.name
+        if not setting.metadata["free"]:
+            values[flag_of(name)] = (record["config"][name], config.get(name, setting.default))
+    return [
+        f"{what} {now!r} (the run: {then!r})" for what, (now, then) in values.items() if now != then
+    ]
 
 
 def read_record(path: Path) -> dict[str, Any] | None:

@@ -58,7 +58,10 @@ def run_experiment(
     detectors = [name for name in names if name in DETECTORS]
     for name in detectors:
         build_detector(name, data, config)  # raises what would stop it later
-    directory = begin_together(fabric, arguments, data, output_dir, names)
+    directory = RunDirectory(output_dir, id="")
+    if is_first:
+        directory = begin_run(output_dir, arguments, data.store, read_layers(names, data))
+    directory = fabric.broadcast(directory)
     widest = max((hidden_size(name, data) for name in detectors), default=0)
     progress = TrainingProgress(len(data.splits.train), config.epochs, visible=is_first)
     with cpu_arithmetic(config.threads or default_threads(widest)), progress:
@@ -84,23 +87,6 @@ def add_start(name: str, config: Config, data: TrainingData) -> TrainingData:
     features = read_split_features(name, BASELINES[name], config, data)
     fitted = fit_probe(BASELINES[name], features, data.splits)
     return replace(data, start=start_logits(fitted, features, data))
-
-
-def begin_together(
-    fabric: Fabric, arguments: Arguments, data: TrainingData, output_dir: Path, names: list[str]
-) -> RunDirectory:
-    """Begin or continue the run in the first process, which sends its id to the others."""
-    directory = RunDirectory(output_dir, id="")
-    if fabric.is_global_zero:
-        directory = begin_run(
-            output_dir,
-            arguments.config,
-            data.store,
-            read_layers(names, data),
-            resume=arguments.resume,
-            overwrite=arguments.overwrite,
-        )
-    return fabric.broadcast(directory)
 
 
 def build_results(

@@ -11,7 +11,7 @@ import csv
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -106,6 +106,24 @@ class FinishedRun:
     labels: NDArray[np.int64]
     scores: dict[str, NDArray[np.float64]]
     origins: list[dict[str, Any]] = field(default_factory=list)
+
+    def ids_in(self, split: str) -> set[str]:
+        """Trace ids of a split."""
+        rows = zip(self.trace_ids, self.row_splits, strict=True)
+        return {trace_id for trace_id, found in rows if found == split}
+
+    def select(self, trace_ids: list[str]) -> FinishedRun:
+        """The same run with the rows of these traces only, in this order."""
+        row_by_id = {trace_id: row for row, trace_id in enumerate(self.trace_ids)}
+        rows = [row_by_id[trace_id] for trace_id in trace_ids]
+        return replace(
+            self,
+            trace_ids=trace_ids,
+            questions=[self.questions[row] for row in rows],
+            row_splits=[self.row_splits[row] for row in rows],
+            labels=self.labels[rows],
+            scores={name: scores[rows] for name, scores in self.scores.items()},
+        )
 
 
 def best_on_validation(val_auroc: Mapping[str, Mapping[str, float]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -21,7 +22,7 @@ from train.fit.loop import Epoch, Hooks, Training, fit, predict
 from train.fit.probes import score_probe
 from train.run.checkpoint import load_weights, save_checkpoint
 from train.run.detectors import build_criterion, build_detector, numbers_of_layers
-from train.run.directory import RunDirectory
+from train.run.directory import RunDirectory, TrainingFiles
 from train.run.progress import TrainingProgress
 from train.run.tensorboard import TensorBoardLog
 
@@ -34,11 +35,11 @@ NOT_FACTS = ("owner", "weights", "config", "shapes")
 class TrainingHooks(Hooks):
     """What the first process does besides training: it shows, logs and saves."""
 
-    def __init__(self, trainer: Trainer, name: str, seed: int, log: TensorBoardLog) -> None:
-        self.directory = trainer.directory
-        self.progress = trainer.progress
-        self.name = name
-        self.seed = seed
+    def __init__(
+        self, files: TrainingFiles, progress: TrainingProgress, log: TensorBoardLog
+    ) -> None:
+        self.files = files
+        self.progress = progress
         self.log = log
 
     def on_step(self, step: int, n_rows: int, loss: float, lr: float) -> None:
@@ -50,7 +51,7 @@ class TrainingHooks(Hooks):
         self.log.on_epoch(epoch)
 
     def on_save(self, training: Training) -> None:
-        self.directory.save_state(self.name, self.seed, training.state_dict())
+        self.files.save_state(training.state_dict())
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,8 @@ class Trainer:
         purpose = "the features of all rows; lower --max-traces, or read fewer --layers"
         with memory_enough(name, purpose):
             scored, fitted = score_probe(name, probe, self.config, self.data)
-        owner = self.directory.owner(name, self.config.seed)
-        save_checkpoint(self.directory.path / f"{name}.pt", owner, fitted.to_dict())
+        owner = self.directory.training(name, self.config.seed).owner
+        save_checkpoint(self.directory.probe(name), owner, fitted.to_dict())
         return scored
 
     def train_detector(self, name: str) -> Scored:
@@ -114,16 +115,14 @@ class Trainer:
     def train_once(self, name: str, seed: int) -> Scored:
         """Train a detector with one seed, unless that is done; score it with its best weights."""
         config = replace(self.config, seed=seed)
-        checkpoint = self.directory.checkpoint(name, seed)
+        files = self.directory.training(name, seed)
         self.fabric.seed_everything(seed, verbose=False)
         detector = build_detector(name, self.data, config)
         detector.criterion = build_criterion(config, self.data.splits)
-        finished = self.directory.load_finished(name, seed)
-        if finished is None:
-            finished = self.train_to_the_end(name, detector, config)
-        load_weights(detector, finished["weights"], checkpoint)
+        finished = files.load_finished() or self.train_to_the_end(files, detector, config)
+        load_weights(detector, finished["weights"], files.checkpoint)
         val, test = self.score(detector, config)
-        facts = {"seed": seed, "checkpoint": checkpoint.name}
+        facts = {"seed": seed, "checkpoint": files.checkpoint.name}
         facts |= {key: value for key, value in finished.items() if key not in NOT_FACTS}
         facts["parameters"] = detector.n_parameters()
         if detector.layer_read is not None:
@@ -137,13 +136,15 @@ class Trainer:
             predict(self.fabric, detector, self.data, split, config) for split in ("val", "test")
         ]
 
-    def train_to_the_end(self, name: str, detector: Detector, config: Config) -> dict[str, Any]:
+    def train_to_the_end(
+        self, files: TrainingFiles, detector: Detector, config: Config
+    ) -> dict[str, Any]:
         """Train a detector, from its saved state if there is one; return its checkpoint."""
-        state = self.directory.load_state(name, config.seed)
+        state = files.load_state()
         if state is None:
             # raises now what would stop the scoring after hours of training: NaN, too little memory
             self.score(detector, config)
-        with self.watch(name, config, state) as hooks:
+        with self.watch(files, state) as hooks:
             training = fit(self.fabric, detector, self.data, config, hooks, state)
         assert training.best is not None  # there is an epoch
         shapes = self.data.item_shapes(detector.columns)
@@ -157,11 +158,11 @@ class Trainer:
             "processes": self.fabric.world_size,
         }
         if self.fabric.is_global_zero:
-            self.directory.finish(name, config.seed, content)
+            files.finish(content)
         return content
 
     @contextmanager
-    def watch(self, name: str, config: Config, state: dict[str, Any] | None) -> Iterator[Hooks]:
+    def watch(self, files: TrainingFiles, state: dict[str, Any] | None) -> Iterator[Hooks]:
         """The hooks of a training, which may continue from a state: its bar and its log.
 
         Only the first process has them.
@@ -170,17 +171,12 @@ class Trainer:
             yield Hooks()
             return
         n_rows = len(self.data.splits.train)
-        rows_done = 0
-        steps_done = 0
-        if state is not None:
-            n_epochs = len(state["history"])
-            position = state["batches"]["position"]
-            rows_done = n_epochs * n_rows + position
-            steps_per_epoch = -(-n_rows // config.batch_size)
-            steps_done = n_epochs * steps_per_epoch + position // config.batch_size
-        title = name if self.config.seeds == 1 else f"{name} seed {config.seed}"
-        self.progress.begin(title, rows_done)
-        path = self.directory.path / "tensorboard" / f"{name}-seed{config.seed}"
-        with TensorBoardLog(path, purge_step=steps_done or None) as log:
-            yield TrainingHooks(self, name, config.seed, log)
+        batch_size = self.config.batch_size
+        n_epochs = len(state["history"]) if state else 0
+        position = state["batches"]["position"] if state else 0
+        n_steps = n_epochs * math.ceil(n_rows / batch_size) + position // batch_size
+        title = files.name if self.config.seeds == 1 else f"{files.name} seed {files.seed}"
+        self.progress.begin(title, n_epochs * n_rows + position)
+        with TensorBoardLog(files.log, purge_step=n_steps or None) as log:
+            yield TrainingHooks(files, self.progress, log)
         self.progress.end()

@@ -51,30 +51,30 @@ def test_numbers_are_those_of_the_metrics():
     test = SPLITS == "test"
     labels, questions = LABELS[test], np.arange(N)[test] // 2
     for name, run in runs.items():
-        for model, one in found["runs"][name]["auroc"].items():
+        for model, area in found.runs[name].auroc.items():
             scores = run.scores[model][test]
-            assert one["auroc"] == auroc(labels, scores)
-            assert one["ci"] == list(bootstrap_auroc(labels, scores, questions, seed=0))
-    pairs = [(one["what"], one["a"], one["b"]) for one in found["comparisons"]]
+            assert area.auroc == auroc(labels, scores)
+            assert area.ci == list(bootstrap_auroc(labels, scores, questions, seed=0))
+    pairs = [(one["what"], one["a"], one["b"]) for one in found.comparisons]
     assert pairs == [
         ("best", ["a", "y"], ["b", "x"]),
         ("same", ["a", "x"], ["b", "x"]),
         ("same", ["a", "y"], ["b", "y"]),
     ]
-    for one in found["comparisons"]:
+    for one in found.comparisons:
         scores = [runs[run].scores[model][test] for run, model in (one["a"], one["b"])]
         expected = paired_bootstrap(labels, *scores, questions, seed=0)
         assert (one["difference"], *one["ci"], one["p_bootstrap"]) == expected
         assert one["p_delong"] == delong_test(labels, *scores).p
-    p_holm = holm(dict(enumerate(one["p_delong"] for one in found["comparisons"])))
-    assert [one["p_holm"] for one in found["comparisons"]] == list(p_holm.values())
+    p_holm = holm(dict(enumerate(one["p_delong"] for one in found.comparisons)))
+    assert [one["p_holm"] for one in found.comparisons] == list(p_holm.values())
 
 
 def test_three_runs_are_compared_in_pairs():
     """The same name in two runs, and the best of each; once where they are the same."""
     models = ({"x": 1, "y": 2}, {"x": 3}, {"y": 4, "z": 5})
     runs = {name: make_run(one, best=min(one)) for name, one in zip("abc", models, strict=True)}
-    pairs = {(one["what"], *one["a"], *one["b"]) for one in compare_runs(runs)["comparisons"]}
+    pairs = {(one["what"], *one["a"], *one["b"]) for one in compare_runs(runs).comparisons}
     assert pairs == {
         ("best", "a", "x", "b", "x"),
         ("best", "a", "x", "c", "y"),
@@ -89,7 +89,7 @@ def test_the_best_is_a_detector_if_there_is_one():
         "a": make_run({"x": 1, "y": 2}, "y", baselines=["y"]),
         "b": make_run({"y": 3}, baselines=["y"]),
     }
-    assert [run["best"] for run in compare_runs(runs)["runs"].values()] == ["x", "y"]
+    assert [run.best for run in compare_runs(runs).runs.values()] == ["x", "y"]
 
 
 def test_what_ranks_nothing_is_not_tested():
@@ -99,8 +99,8 @@ def test_what_ranks_nothing_is_not_tested():
     for run in runs.values():
         run.scores["constant"][SPLITS != "train"] = 0.5
     found = compare_runs(runs)
-    assert found["runs"]["a"]["auroc"]["constant"]["auroc"] == 0.5
-    assert [one["a"][1] for one in found["comparisons"]] == ["x"]
+    assert found.runs["a"].auroc["constant"].auroc == 0.5
+    assert [one["a"][1] for one in found.comparisons] == ["x"]
 
 
 def test_only_rows_that_all_runs_were_tested_on_count():
@@ -199,9 +199,9 @@ def test_equal_scores_are_no_hypothesis():
     """A baseline against itself is not tested, and does not make the correction of the others
     stricter."""
     found = compare_runs(runs_with_equal_baselines())
-    assert [one["a"][1] for one in found["comparisons"]] == ["lstm", "logreg"]
-    p_values = {i: one["p_delong"] for i, one in enumerate(found["comparisons"])}
-    assert [one["p_holm"] for one in found["comparisons"]] == list(holm(p_values).values())
+    assert [one["a"][1] for one in found.comparisons] == ["lstm", "logreg"]
+    p_values = {i: one["p_delong"] for i, one in enumerate(found.comparisons)}
+    assert [one["p_holm"] for one in found.comparisons] == list(holm(p_values).values())
 
 
 def test_detectors_are_tested_before_baselines():
@@ -211,7 +211,7 @@ def test_detectors_are_tested_before_baselines():
         "a": make_run(models, "y", baselines=BASELINES),
         "b": make_run({name: seed + 9 for name, seed in models.items()}, "x", baselines=BASELINES),
     }
-    pairs = [(one["what"], one["a"][1], one["b"][1]) for one in compare_runs(runs)["comparisons"]]
+    pairs = [(one["what"], one["a"][1], one["b"][1]) for one in compare_runs(runs).comparisons]
     assert pairs == [
         ("best", "y", "x"),
         ("same", "x", "x"),
@@ -238,7 +238,7 @@ def test_a_run_beside_its_own_copy():
     """Everything is equal: nothing is tested, and the best is still shown."""
     run = make_run({"x": 1, "y": 2}, "y")
     found = compare_runs({"a": run, "b": run})
-    assert found["comparisons"] == []
+    assert found.comparisons == []
     assert [row[1] for row in build_areas(found).rows] == [
         "x",
         "y *",
@@ -260,9 +260,9 @@ def test_one_hypothesis_is_tested_once():
     for run in runs.values():
         run.scores["perplexity"] = np.exp(run.scores["logprob"])
         run.val_auroc["models"]["perplexity"] = 0.8
-    assert [one["a"][1] for one in compare_runs(runs)["comparisons"]] == ["x", "logprob"]
+    assert [one["a"][1] for one in compare_runs(runs).comparisons] == ["x", "logprob"]
     runs["b"].scores["logprob"] = runs["a"].scores["logprob"] ** 3
-    assert [one["a"][1] for one in compare_runs(runs)["comparisons"]] == ["x", "perplexity"]
+    assert [one["a"][1] for one in compare_runs(runs).comparisons] == ["x", "perplexity"]
 
 
 def test_runs_on_traces_of_different_models_are_said_to_be():
@@ -275,6 +275,6 @@ def test_runs_on_traces_of_different_models_are_said_to_be():
             "b": replace(runs["b"], origins=origins),
         }
         compared = compare_runs(pair)
-        assert ("different models" in describe_rows(compared)) == compared["different_models"]
-        found.append(compared["different_models"])
+        assert ("different models" in describe_rows(compared)) == compared.different_models
+        found.append(compared.different_models)
     assert found == [False, True, False]
