@@ -122,6 +122,6 @@ def format_csv(comparison: Comparison) -> str:
             writer.writerow({**line, "value": area.auroc, "low": low, "high": high})
     for test in comparison.comparisons:
         numbers = [test["difference"], *test["ci"], *(test[key] for key in P_VALUES)]
-        line = [f"difference of {test['what']}", *test["a"], *test["b"], *numbers]
-        writer.writerow(dict(zip(CSV_HEADER, line, strict=True)))
+        cells = [f"difference of {test['what']}", *test["a"], *test["b"], *numbers]
+        writer.writerow(dict(zip(CSV_HEADER, cells, strict=True)))
     return text.getvalue()

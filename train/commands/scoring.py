@@ -12,7 +12,6 @@ from typing import Any, TextIO, cast
 
 import numpy as np
 from lightning_fabric import Fabric
-from numpy.typing import NDArray
 
 from models import BASELINES, DETECTORS, PROBES, Detector, FittedProbe
 from store import Column, StoreWriter, TraceStore
@@ -25,6 +24,7 @@ from train.data.batches import TrainingData
 from train.data.requirements import check_reader, has_numbers, open_store
 from train.data.split import all_as_test
 from train.errors import CheckpointError, ConfigError, DataError
+from train.evaluate.metrics import Scores
 from train.files import replace_file
 from train.fit.cpu import cpu_arithmetic, default_threads
 from train.fit.device import build_fabric, for_a_batch, memory_enough
@@ -47,7 +47,7 @@ __all__ = [
     "write_csv",
 ]
 
-Scores = dict[str, NDArray[np.float64]]  # detector, probe or baseline -> (n_rows,)
+ScoresByName = dict[str, Scores]  # detector, probe or baseline -> (n_rows,)
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def is_recorded(models: TrainedModels, data: TrainingData) -> bool:
     return all("weights_sha256" in origin for origin in origins)
 
 
-def score_store(models: TrainedModels, names: Sequence[str], data: TrainingData) -> Scores:
+def score_store(models: TrainedModels, names: Sequence[str], data: TrainingData) -> ScoresByName:
     """Probability of hallucination of every trace; the mean over the run's seeds."""
     if not len(data.store):
         return {name: np.zeros(0) for name in names}
@@ -235,9 +235,7 @@ def score_store(models: TrainedModels, names: Sequence[str], data: TrainingData)
     }
 
 
-def score_detector(
-    fabric: Fabric, name: str, models: TrainedModels, data: TrainingData
-) -> NDArray[np.float64]:
+def score_detector(fabric: Fabric, name: str, models: TrainedModels, data: TrainingData) -> Scores:
     """Mean scores of a detector's trainings, (n_rows,)."""
     config = models.config
     threads = default_threads(hidden_size(name, data))
@@ -266,7 +264,7 @@ def load_detector(name: str, seed: int, models: TrainedModels, data: TrainingDat
     return detector
 
 
-def score_probe(name: str, models: TrainedModels, data: TrainingData) -> NDArray[np.float64]:
+def score_probe(name: str, models: TrainedModels, data: TrainingData) -> Scores:
     """Scores of a probe or baseline, (n_rows,)."""
     probe = (PROBES | BASELINES)[name]
     features = read_features(name, probe, models.config, data, "test")
@@ -290,7 +288,7 @@ def load_probe(name: str, models: TrainedModels) -> FittedProbe:
         ) from error
 
 
-def write_columns(store: TraceStore, scores: Scores) -> None:
+def write_columns(store: TraceStore, scores: ScoresByName) -> None:
     """Add the scores to the store, float32, or replace those of an earlier run: all or none."""
     columns = {f"score_{name}": Column("float32") for name in scores}
     rows = zip(*(values.astype(np.float32) for values in scores.values()), strict=True)
@@ -303,7 +301,7 @@ def write_columns(store: TraceStore, scores: Scores) -> None:
         writer.set_columns(columns, (dict(zip(columns, row, strict=True)) for row in rows))
 
 
-def write_csv(file: TextIO, store: TraceStore, scores: Scores, seed: int) -> None:
+def write_csv(file: TextIO, store: TraceStore, scores: ScoresByName, seed: int) -> None:
     """A line per trace: trace_id, split, and a score for each name."""
     splits = [""] * len(store)
     if "question_id" in store.schema.columns:

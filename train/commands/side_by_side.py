@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from store.format.origin import find_difference
 from train.errors import DataError
-from train.evaluate.metrics import auroc, bootstrap_auroc, same_ranking
+from train.evaluate.metrics import Labels, Scores, auroc, bootstrap_auroc, same_ranking
 from train.evaluate.paired_tests import compare_pairs
 from train.report.table import clean_text
-from train.run.results import FinishedRun, best_on_validation
+from train.run.results import FinishedRun, Texts, best_on_validation
 
 __all__ = ["Common", "Comparison", "compare_runs", "find_common", "name_runs"]
 
@@ -46,9 +46,9 @@ class Common:
         How many of those are in the train split of another.
     """
 
-    labels: NDArray[np.int64]
+    labels: Labels
     questions: NDArray[np.int64]
-    scores: dict[Key, NDArray[np.float64]]
+    scores: dict[Key, Scores]
     n_left_out: int
     n_trained: int
 
@@ -247,8 +247,8 @@ def find_common(runs: dict[str, FinishedRun]) -> Common:
     tested = [run.ids_in("test") for run in runs.values()]
     trained = [run.ids_in("train") for run in runs.values()]
     in_all = set.intersection(*tested)
-    left_out = set.union(*tested) - in_all
-    n_trained = len(left_out & set.union(*trained))
+    left_out = set().union(*tested) - in_all
+    n_trained = len(left_out & set().union(*trained))
     names = ", ".join(runs)
     if not in_all:
         raise DataError(
@@ -256,12 +256,11 @@ def find_common(runs: dict[str, FinishedRun]) -> Common:
             "run and trained on in another; compare runs with the same --seed on the same store"
         )
     ids = [trace_id for trace_id in next(iter(runs.values())).trace_ids if trace_id in in_all]
-    common = {name: run.select(ids) for name, run in runs.items()}
+    common = {name: run.select(np.array(ids, dtype=object)) for name, run in runs.items()}
     first_name, first = next(iter(common.items()))
     for name, run in common.items():
-        check_same("label", ids, (first_name, first.labels.tolist()), (name, run.labels.tolist()))
-        check_same("question", ids, (first_name, first.questions), (name, run.questions))
-        check_not_trained(name, runs[name], set(first.questions))
+        check_same(first_name, first, name, run)
+        check_not_trained(name, runs[name], first.questions)
     n_wrong = first.labels.sum()
     if not 0 < n_wrong < len(ids):
         raise DataError(
@@ -281,25 +280,29 @@ def find_common(runs: dict[str, FinishedRun]) -> Common:
     )
 
 
-def check_same(what: str, ids: list[str], a: tuple[str, list], b: tuple[str, list]) -> None:
-    """Raise DataError where the values of two runs (name, value by row) differ."""
-    a_name, a_values = a
-    b_name, b_values = b
-    for trace_id, one, other in zip(ids, a_values, b_values, strict=True):
-        if one != other:
+def check_same(a_name: str, a: FinishedRun, b_name: str, b: FinishedRun) -> None:
+    """Raise DataError unless two runs agree on the label and the question of each row."""
+    for what, of_a, of_b in (
+        ("label", a.labels, b.labels),
+        ("question", a.questions, b.questions),
+    ):
+        rows = np.flatnonzero(of_a != of_b)
+        if len(rows):
+            row = rows[0]
             raise DataError(
-                f"trace {clean_text(trace_id)!r}: expected one {what} in all runs, found "
-                f"{clean_text(str(one))} in {a_name} and {clean_text(str(other))} in {b_name}; "
-                "compare runs on the same store with the same labels"
+                f"trace {clean_text(a.trace_ids[row])!r}: expected one {what} in all runs, found "
+                f"{clean_text(str(of_a[row]))} in {a_name} and {clean_text(str(of_b[row]))} in "
+                f"{b_name}; compare runs on the same store with the same labels"
             )
 
 
-def check_not_trained(name: str, run: FinishedRun, questions: set[str]) -> None:
+def check_not_trained(name: str, run: FinishedRun, questions: Texts) -> None:
     """Raise DataError if a run was trained on a question of the common rows."""
-    for trace_id, split, question in zip(run.trace_ids, run.row_splits, run.questions, strict=True):
-        if split == "train" and question in questions:
-            raise DataError(
-                f"{name}: expected the questions of the common test traces to be new to every run, "
-                f"found trace {clean_text(trace_id)!r} of question {clean_text(question)!r} in its "
-                "train split; train again"
-            )
+    rows = np.flatnonzero((run.row_splits == "train") & np.isin(run.questions, questions))
+    if len(rows):
+        trace_id = clean_text(run.trace_ids[rows[0]])
+        question = clean_text(run.questions[rows[0]])
+        raise DataError(
+            f"{name}: expected the questions of the common test traces to be new to every run, "
+            f"found trace {trace_id!r} of question {question!r} in its train split; train again"
+        )

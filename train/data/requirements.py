@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,8 +71,8 @@ def open_data(config: Config, path: Path) -> TrainingData:
             check_threshold(store, config.attn_threshold)
     check_start(config, data)
     check_replaced(config, data)
-    needed = {name: name for name in ("question_id", label_column(config))}
-    check_columns(store, "the split", needed, "or add it to the store")
+    needed = ("question_id", label_column(config))
+    check_columns(data, "the split", needed, "or add it to the store")
     splits = read_splits(store, config)
     check_batch(splits, store, config.batch_size)
     return replace(data, splits=splits)
@@ -133,8 +133,7 @@ def names_to_train(config: Config, data: TrainingData) -> list[str]:
         names = [
             name
             for name in [*DETECTORS, *PROBES]
-            if name not in config.left_out
-            and not missing_columns(data.store, data.names(find(name).columns))
+            if name not in config.left_out and not missing_columns(data, find(name).columns)
         ]
     if not names:
         raise ConfigError(f"--models all: no detector fits the columns of {data.store.path}")
@@ -169,35 +168,35 @@ def check_start(config: Config, data: TrainingData) -> None:
 def check_reader(name: str, data: TrainingData, way_out: str) -> None:
     """Raise DataError unless the store holds what a detector, probe or baseline reads."""
     roles = find(name).columns
-    columns = data.names(roles)
-    check_columns(data.store, name, columns, way_out)
+    check_columns(data, name, roles, way_out)
     check_layers(data, name, roles)
     if "attn_mean" in roles:
-        check_pairs(data.store, columns)
+        check_pairs(data)
 
 
-def check_columns(store: TraceStore, reader: str, columns: Mapping[str, str], way_out: str) -> None:
-    """Raise DataError unless the store has these columns (role -> name), of the right kinds."""
-    known = store.schema.columns
-    for role, name in columns.items():
+def check_columns(data: TrainingData, reader: str, roles: Iterable[str], way_out: str) -> None:
+    """Raise DataError unless the store has the columns of these roles, of the right kinds."""
+    where = f"{data.store.path}: {reader}"
+    known = data.store.schema.columns
+    for role, name in data.names(roles).items():
         if name not in known:
             raise DataError(
-                f"{store.path}: {reader}: expected column {name!r}, found only {', '.join(known)}; "
+                f"{where}: expected column {name!r}, found only {', '.join(known)}; "
                 f"{WAYS_TO_ADD.get(role, EXTRACT)}, {way_out}"
             )
         if not has_kind(known[name], role):
             raise DataError(
-                f"{store.path}: {reader}: expected column {name!r} to be {KINDS[role]}, "
+                f"{where}: expected column {name!r} to be {KINDS[role]}, "
                 f"found {kind_of(known[name])}; {EXTRACT}, {way_out}"
             )
 
 
-def missing_columns(store: TraceStore, columns: Mapping[str, str]) -> list[str]:
-    """Those of the columns (role -> name) that the store lacks, or has of another kind."""
-    known = store.schema.columns
+def missing_columns(data: TrainingData, roles: Iterable[str]) -> list[str]:
+    """The columns of these roles that the store lacks, or has of another kind."""
+    known = data.store.schema.columns
     return [
         name
-        for role, name in columns.items()
+        for role, name in data.names(roles).items()
         if name not in known or not has_kind(known[name], role)
     ]
 
@@ -219,12 +218,10 @@ def check_layers(data: TrainingData, reader: str, roles: Iterable[str]) -> None:
     """Raise DataError if --layers names layers that a column does not have."""
     if data.layers is None:
         return
+    where = f"{data.store.path}: {reader}: --layers"
     for role, name in data.names(roles).items():
         column = data.store.schema.columns[name]
-        if not column.item_shape:
-            continue
-        where = f"{data.store.path}: {reader}: --layers"
-        if "layers" not in column.axis_names:
+        if column.item_shape and "layers" not in column.axis_names:
             found = ", ".join(map(repr, column.axis_names)) or "axes without names"
             raise DataError(
                 f"{where}: expected an axis 'layers' in column {name!r}, found {found}; "
@@ -236,18 +233,20 @@ def check_layers(data: TrainingData, reader: str, roles: Iterable[str]) -> None:
             raise DataError(f"{where}: {error}") from error
 
 
-def check_pairs(store: TraceStore, names: Mapping[str, str]) -> None:
+def check_pairs(data: TrainingData) -> None:
     """Raise DataError unless every trace of T tokens has T(T+1)/2 pairs; reads offsets only."""
-    n_tokens = store.lengths(names["hidden_states"])
-    n_pairs = store.lengths(names["attn_mean"])
+    store = data.store
+    tokens, pairs = data.names(("hidden_states", "attn_mean")).values()
+    n_tokens = store.lengths(tokens)
+    n_pairs = store.lengths(pairs)
     expected = n_tokens * (n_tokens + 1) // 2
     wrong = np.flatnonzero(n_pairs != expected)
     if len(wrong):
         row = int(wrong[0])
         raise DataError(
-            f"{store.path}: column {names['attn_mean']!r}, trace {store.ids[row]!r}: expected "
-            f"T(T+1)/2 = {expected[row]} pairs for its {n_tokens[row]} tokens, "
-            f"found {n_pairs[row]}; make the {len(wrong)} traces like it again"
+            f"{store.path}: column {pairs!r}, trace {store.ids[row]!r}: expected T(T+1)/2 = "
+            f"{expected[row]} pairs for its {n_tokens[row]} tokens, found {n_pairs[row]}; "
+            f"make the {len(wrong)} traces like it again"
         )
 
 

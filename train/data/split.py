@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 UNLABELLED = -1
+Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,14 @@ class Splits:
         The seed that made it.
     """
 
-    train: NDArray[np.int64]
-    val: NDArray[np.int64]
-    test: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    questions: NDArray[np.int64]
+    train: Integers
+    val: Integers
+    test: Integers
+    labels: Integers
+    questions: Integers
     seed: int
 
-    def rows(self, split: str) -> NDArray[np.int64]:
+    def rows(self, split: str) -> Integers:
         """The rows of the split "train", "val" or "test"."""
         return {"train": self.train, "val": self.val, "test": self.test}[split]
 
@@ -76,16 +77,15 @@ class Splits:
 
 
 def split_rows(
-    question_ids: Sequence[str], labels: NDArray[np.int64], seed: int, max_traces: int | None = None
+    question_ids: Sequence[str], labels: Integers, seed: int, max_traces: int | None = None
 ) -> Splits:
     """Split the labelled rows by question; with `max_traces` that many of them, drawn by `seed`."""
     distinct, questions = np.unique(np.asarray(question_ids, dtype=object), return_inverse=True)
     split_by_question = [split_of_question(question_id, seed) for question_id in distinct]
     split_by_row = np.array(split_by_question, dtype=object)[questions]
     labelled = np.flatnonzero(labels != UNLABELLED)
-    chosen = np.zeros(len(labels), dtype=bool)
-    chosen[np.random.default_rng(seed).permutation(labelled)[:max_traces]] = True
-    train, val, test = (np.flatnonzero(chosen & (split_by_row == split)) for split in SPLITS)
+    drawn = np.sort(np.random.default_rng(seed).permutation(labelled)[:max_traces])
+    train, val, test = (drawn[split_by_row[drawn] == split] for split in SPLITS)
     return Splits(train, val, test, labels, questions, seed)
 
 
@@ -120,7 +120,7 @@ def label_scores(scores: NDArray[np.float32], threshold: float) -> NDArray[np.in
     return np.where(np.isnan(scores), UNLABELLED, scores < threshold).astype(np.int64)
 
 
-def check_labels(labels: NDArray, store: TraceStore) -> NDArray[np.int64]:
+def check_labels(labels: NDArray, store: TraceStore) -> Integers:
     """The labels as int64; raises DataError for any but 1, 0 and -1."""
     wrong = np.flatnonzero(~np.isin(labels, (0, 1, UNLABELLED)))
     if len(wrong):

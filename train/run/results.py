@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from store.sources.split import SIDES as SPLITS
 from train.errors import DataError
-from train.evaluate.metrics import auroc
+from train.evaluate.metrics import Labels, Scores, auroc
 from train.files import read_json, replace_file
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ MAX_SCORES_BYTES = 4 << 30
 GROUPS = ("models", "baselines")
 # the columns of scores.csv before those of scores
 KEYS = ("trace_id", "split", "label", "question_id")
+Texts = NDArray[np.object_]
 
 
 def write_results(path: Path, results: dict[str, Any]) -> None:
@@ -84,10 +86,10 @@ class FinishedRun:
         Group ("models", "baselines") -> name -> AUROC on validation.
     seed : int
         Of the split.
-    trace_ids, questions : list of str
+    trace_ids, questions : texts (n_rows,)
         Of each labelled row.
-    row_splits : list of str
-        "train", "val" or "test", of each row.
+    row_splits : texts (n_rows,)
+        "train", "val" or "test".
     labels : int64 (n_rows,)
         1 and 0.
     scores : dict of float64 (n_rows,)
@@ -100,27 +102,26 @@ class FinishedRun:
     directory: Path
     val_auroc: dict[str, dict[str, float]]
     seed: int
-    trace_ids: list[str]
-    questions: list[str]
-    row_splits: list[str]
-    labels: NDArray[np.int64]
-    scores: dict[str, NDArray[np.float64]]
+    trace_ids: Texts
+    questions: Texts
+    row_splits: Texts
+    labels: Labels
+    scores: dict[str, Scores]
     origins: list[dict[str, Any]] = field(default_factory=list)
 
     def ids_in(self, split: str) -> set[str]:
         """Trace ids of a split."""
-        rows = zip(self.trace_ids, self.row_splits, strict=True)
-        return {trace_id for trace_id, found in rows if found == split}
+        return set(self.trace_ids[self.row_splits == split])
 
-    def select(self, trace_ids: list[str]) -> FinishedRun:
+    def select(self, trace_ids: Texts) -> FinishedRun:
         """The same run with the rows of these traces only, in this order."""
         row_by_id = {trace_id: row for row, trace_id in enumerate(self.trace_ids)}
         rows = [row_by_id[trace_id] for trace_id in trace_ids]
         return replace(
             self,
             trace_ids=trace_ids,
-            questions=[self.questions[row] for row in rows],
-            row_splits=[self.row_splits[row] for row in rows],
+            questions=self.questions[rows],
+            row_splits=self.row_splits[rows],
             labels=self.labels[rows],
             scores={name: scores[rows] for name, scores in self.scores.items()},
         )
@@ -166,7 +167,7 @@ def read_run(directory: Path) -> FinishedRun:
         trace_ids=trace_ids,
         questions=questions,
         row_splits=row_splits,
-        labels=np.array(labels, dtype=np.int64),
+        labels=labels.astype(np.int64),
         scores={name: parse_scores(path, name, columns[name], row_splits) for name in names},
         origins=lookup(results, "store", "origins") or [],
     )
@@ -227,10 +228,13 @@ def is_list_of(value: Any, kind: type) -> bool:
     return isinstance(value, list) and all(isinstance(element, kind) for element in value)
 
 
-def read_columns(path: Path, header: list[str]) -> dict[str, list[str]]:
+def read_columns(path: Path, header: list[str]) -> dict[str, Texts]:
     """Name -> texts of each column of scores.csv, whose header must be this one."""
     lines = list(read_lines(path, header))
-    return {name: [line[i] for line in lines] for i, name in enumerate(header)}
+    columns = {}
+    for i, name in enumerate(header):
+        columns[name] = np.array([line[i] for line in lines], dtype=object)
+    return columns
 
 
 def read_lines(path: Path, header: list[str]) -> Iterator[list[str]]:
@@ -270,32 +274,38 @@ def check_file(path: Path) -> None:
         _fail(path, "a file of a finished run", "something else" if path.exists() else "no file")
 
 
-def check_keys(path: Path, trace_ids: list[str], row_splits: list[str], labels: list[str]) -> None:
+def check_keys(path: Path, trace_ids: Texts, row_splits: Texts, labels: Texts) -> None:
     """Raise DataError unless trace ids differ, splits are known and labels are 0 or 1."""
-    seen: set[str] = set()
-    for trace_id, split, label in zip(trace_ids, row_splits, labels, strict=True):
-        if trace_id in seen:
-            _fail(path, "each trace once", f"{trace_id!r} twice")
-        seen.add(trace_id)
-        if split not in SPLITS:
-            _fail(path, f"trace {trace_id!r}: a split of {', '.join(SPLITS)}", repr(split))
-        if label not in ("0", "1"):
-            _fail(path, f"trace {trace_id!r}: a label of 0 or 1", repr(label))
+    for trace_id, n_lines in Counter(trace_ids).most_common(1):
+        if n_lines > 1:
+            _fail(path, "each trace once", f"{trace_id!r} {n_lines} times")
+    check_values(path, "split", trace_ids, row_splits, SPLITS)
+    check_values(path, "label", trace_ids, labels, ("0", "1"))
 
 
-def parse_scores(
-    path: Path, name: str, texts: list[str], row_splits: list[str]
-) -> NDArray[np.float64]:
+def check_values(
+    path: Path, what: str, trace_ids: Texts, values: Texts, allowed: tuple[str, ...]
+) -> None:
+    """Raise DataError for a value that is not allowed."""
+    wrong = np.flatnonzero(~np.isin(values, allowed))
+    if len(wrong):
+        row = wrong[0]
+        expected = f"trace {trace_ids[row]!r}: a {what} of {', '.join(allowed)}"
+        _fail(path, expected, repr(values[row]))
+
+
+def parse_scores(path: Path, name: str, texts: Texts, row_splits: Texts) -> Scores:
     """A column of scores (n_rows,), NaN on train; raises DataError for texts that do not fit."""
-    scores = np.full(len(texts), np.nan)
-    for i, (text, split) in enumerate(zip(texts, row_splits, strict=True)):
-        place = f"column {name!r}, line {i + 2}"
-        if split != "train":
-            scores[i] = parse_number(text)
-            if not math.isfinite(scores[i]):
-                _fail(path, f"{place}: a finite number", repr(text))
-        elif text:
-            _fail(path, f"{place}: no score of a row that was trained on", repr(text))
+    scores = np.array([parse_number(text) for text in texts], dtype=np.float64)
+    is_train = row_splits == "train"
+    for expected, wrong in (
+        ("no score of a row that was trained on", is_train & (texts != "")),
+        ("a finite number", ~is_train & ~np.isfinite(scores)),
+    ):
+        rows = np.flatnonzero(wrong)
+        if len(rows):
+            place = f"column {name!r}, line {rows[0] + 2}"
+            _fail(path, f"{place}: {expected}", repr(texts[rows[0]]))
     return scores
 
 
@@ -313,7 +323,7 @@ def check_agreement(path: Path, run: FinishedRun, results: dict[str, Any]) -> No
     With several trainings the file has the mean of their scores, whose AUROC differs from the mean
     AUROC of the results: those are not compared.
     """
-    is_test = np.array([split == "test" for split in run.row_splits], dtype=bool)
+    is_test = run.row_splits == "test"
     labels = run.labels[is_test]
     n_wrong = labels.sum()
     if not 0 < n_wrong < len(labels):

@@ -8,6 +8,8 @@ second.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,10 +45,8 @@ class TensorBoardLog:
 
         self.directory = directory
         self.step = purge_step or 0
-        try:
+        with self._writing():
             self.writer = SummaryWriter(str(directory), purge_step=purge_step)
-        except OSError as error:
-            raise self._failure(error) from error
 
     def on_step(self, step: int, loss: float, lr: float) -> None:
         """Log step number `step`, counted from 0, if it is a multiple of `EVERY_STEPS`."""
@@ -61,17 +61,13 @@ class TensorBoardLog:
             if key != "epoch" and isinstance(value, int | float):
                 numbers[f"epoch/{key}"] = value
         self._log(numbers)
-        try:
+        with self._writing():
             self.writer.flush()
-        except OSError as error:
-            raise self._failure(error) from error
 
     def close(self) -> None:
         """Write what is left."""
-        try:
+        with self._writing():
             self.writer.close()
-        except OSError as error:
-            raise self._failure(error) from error
 
     def __enter__(self) -> TensorBoardLog:
         return self
@@ -81,15 +77,18 @@ class TensorBoardLog:
 
     def _log(self, numbers: dict[str, float]) -> None:
         """Log the finite ones."""
-        try:
+        with self._writing():
             for tag, number in numbers.items():
                 if math.isfinite(number):
                     self.writer.add_scalar(tag, number, self.step)
-        except OSError as error:
-            raise self._failure(error) from error
 
-    def _failure(self, error: OSError) -> OutputError:
-        return OutputError(
-            f"{self.directory}: a TensorBoard log cannot be written: {error.strerror or error}; "
-            "make room, or choose another --output-dir"
-        )
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Turn an OSError into an OutputError that names the directory."""
+        try:
+            yield
+        except OSError as error:
+            raise OutputError(
+                f"{self.directory}: a TensorBoard log cannot be written: "
+                f"{error.strerror or error}; make room, or choose another --output-dir"
+            ) from error

@@ -75,7 +75,7 @@ class Trainer:
         fitted: dict[str, Scored] = {}
         left_out: dict[str, str] = {}
         for name, baseline in BASELINES.items():
-            if missing_columns(self.data.store, self.data.names(baseline.columns)):
+            if missing_columns(self.data, baseline.columns):
                 continue
             try:
                 fitted[name] = self.fit_probe(name, baseline)

@@ -20,6 +20,10 @@ LABELS = RNG.integers(0, 2, N)
 SPLITS = np.repeat(["train", "val", "test"], N // 3)
 
 
+def as_texts(values):
+    return np.array(list(values), dtype=object)
+
+
 def make_run(
     models, best=None, splits=SPLITS, labels=LABELS, questions=None, ids=None, baselines=()
 ):
@@ -36,9 +40,9 @@ def make_run(
             "baselines": {name: area for name, area in val_auroc.items() if name in baselines},
         },
         0,
-        [f"t{i}" for i in range(len(labels))] if ids is None else ids,
-        [f"q{i // 2}" for i in range(len(labels))] if questions is None else questions,
-        list(splits),
+        as_texts([f"t{i}" for i in range(len(labels))] if ids is None else ids),
+        as_texts([f"q{i // 2}" for i in range(len(labels))] if questions is None else questions),
+        as_texts(splits),
         np.asarray(labels),
         scores,
     )
