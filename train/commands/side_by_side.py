@@ -20,7 +20,7 @@ from train.errors import DataError
 from train.evaluate.metrics import Labels, Scores, auroc, bootstrap_auroc, same_ranking
 from train.evaluate.paired_tests import compare_pairs
 from train.report.table import clean_text
-from train.run.results import FinishedRun, Texts, best_on_validation
+from train.run.results import FinishedRun, Texts
 
 __all__ = ["Common", "Comparison", "compare_runs", "find_common", "name_runs"]
 
@@ -172,7 +172,7 @@ def compare_run(name: str, run: FinishedRun, common: Common, seed: int) -> Compa
         first = find_first(name, model, common)
         if first != name:
             copies[model] = first
-    return ComparedRun(str(run.directory), best_on_validation(run.val_auroc), areas, copies)
+    return ComparedRun(str(run.directory), run.best, areas, copies)
 
 
 def find_first(name: str, model: str, common: Common) -> str:
@@ -195,15 +195,14 @@ def compare_models(runs: dict[str, FinishedRun], common: Common, seed: int) -> l
     Returns
     -------
     list of dict
-        As `compare_pairs` has it, `a` and `b` being [run, detector or baseline], and `what` "best"
+        As `compare_pairs` has it, `a` and `b` being (run, detector or baseline), and `what` "best"
         or "same"; the best first, then detectors, then baselines.
     """
     chosen = choose_pairs(runs, common)
     scores = {key: common.scores[key][None] for pair in chosen for key in pair}
     results = compare_pairs(common.labels, scores, list(chosen), common.questions, seed)
     tests = [
-        {"what": what, **result, "a": list(result["a"]), "b": list(result["b"])}
-        for what, result in zip(chosen.values(), results, strict=True)
+        {"what": what, **result} for what, result in zip(chosen.values(), results, strict=True)
     ]
     baselines = {name for run in runs.values() for name in run.val_auroc["baselines"]}
     return sorted(tests, key=lambda test: (test["what"] != "best", test["a"][1] in baselines))
@@ -213,10 +212,7 @@ def choose_pairs(runs: dict[str, FinishedRun], common: Common) -> dict[Pair, str
     """Pairs to test -> "best", of two runs, or "same", one name in two runs."""
     chosen: dict[Pair, str] = {}
     for a, b in combinations(runs, 2):
-        best = (
-            (a, best_on_validation(runs[a].val_auroc)),
-            (b, best_on_validation(runs[b].val_auroc)),
-        )
+        best = ((a, runs[a].best), (b, runs[b].best))
         shared = [model for model in runs[a].scores if model in runs[b].scores]
         for pair in [best, *(((a, model), (b, model)) for model in shared)]:
             if is_new_hypothesis(pair, chosen, common):

@@ -109,6 +109,11 @@ class FinishedRun:
     scores: dict[str, Scores]
     origins: list[dict[str, Any]] = field(default_factory=list)
 
+    @property
+    def best(self) -> str:
+        """The best on validation."""
+        return best_on_validation(self.val_auroc)
+
     def ids_in(self, split: str) -> set[str]:
         """Trace ids of a split."""
         return set(self.trace_ids[self.row_splits == split])
@@ -251,10 +256,8 @@ def read_lines(path: Path, header: list[str]) -> Iterator[list[str]]:
                 if len(line) != len(header):
                     _fail(path, f"line {lines.line_num}: {len(header)} values", len(line))
                 yield line
-    except (csv.Error, UnicodeDecodeError) as error:
+    except (csv.Error, UnicodeDecodeError, OSError) as error:
         _fail(path, "the scores of a run", f"no CSV ({error})", error)
-    except OSError as error:
-        _fail(path, "the scores of a run", error.strerror, error)
 
 
 def check_header(path: Path, header: list[str], found: list[str]) -> None:

@@ -61,9 +61,9 @@ def test_numbers_are_those_of_the_metrics():
             assert area.ci == list(bootstrap_auroc(labels, scores, questions, seed=0))
     pairs = [(one["what"], one["a"], one["b"]) for one in found.comparisons]
     assert pairs == [
-        ("best", ["a", "y"], ["b", "x"]),
-        ("same", ["a", "x"], ["b", "x"]),
-        ("same", ["a", "y"], ["b", "y"]),
+        ("best", ("a", "y"), ("b", "x")),
+        ("same", ("a", "x"), ("b", "x")),
+        ("same", ("a", "y"), ("b", "y")),
     ]
     for one in found.comparisons:
         scores = [runs[run].scores[model][test] for run, model in (one["a"], one["b"])]
