@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from models import DETECTORS
+from models import BASELINES, DETECTORS, PROBES
 from store.extras import version_text
 from store.format.layers import parse_layers
-from train.config import SWITCHES, Config, parse_arguments
+from train.config import COLUMNS, SWITCHES, Config, parse_arguments
 from train.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -24,9 +24,10 @@ def parse_config(argv):
 
 
 FORMER_FLAGS = (
-    "--epochs 3 --batch-size 4 --lr 0.01 --attn-threshold 0.1 --score-threshold 0.4 --max-traces 50 --gnn-hidden 8 "
-    "--latent-dim 6 --lstm-hidden 7 --num-lstm-layers 1 --dropout 0.1 --kl-weight 0.5 --run-lstm --no-run-gnn-det "
-    "--run-gvae --output-dir out --force-cpu --num-workers 2 --grad-accum 3 --focal-loss --label-smoothing 0.1 "
+    "--epochs 3 --batch-size 4 --lr 0.01 --attn-threshold 0.1 --score-threshold 0.4 "
+    "--max-traces 50 --gnn-hidden 8 --latent-dim 6 --lstm-hidden 7 --num-lstm-layers 1 "
+    "--dropout 0.1 --kl-weight 0.5 --run-lstm --no-run-gnn-det --run-gvae --output-dir out "
+    "--force-cpu --num-workers 2 --grad-accum 3 --focal-loss --label-smoothing 0.1 "
     "--cache-size 1000000 --no-amp --no-compile --use-gradient-checkpointing"
 )
 
@@ -69,6 +70,13 @@ def test_switches_are_of_detectors_and_options_are_settings():
     assert SWITCHES.keys() <= DETECTORS.keys()
     names = {setting.name for setting in dataclasses.fields(Config)}
     assert all(set(detector.options) <= names for detector in DETECTORS.values())
+
+
+def test_columns_of_the_help_are_those_of_the_methods():
+    """Every column that a method reads, beside the question that all of them have."""
+    methods = [*DETECTORS.values(), *PROBES.values(), *BASELINES.values()]
+    columns = {column for method in methods for column in method.columns}
+    assert columns - {"question_id"} == set(COLUMNS)
 
 
 @pytest.mark.parametrize(

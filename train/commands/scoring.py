@@ -29,7 +29,7 @@ from train.files import replace_file
 from train.fit.cpu import cpu_arithmetic, default_threads
 from train.fit.device import build_fabric, for_a_batch, memory_enough
 from train.fit.loop import predict
-from train.fit.probes import read_features, start_logits
+from train.fit.probes import probe_margin, read_features
 from train.run.checkpoint import load_checkpoint, load_weights
 from train.run.detectors import build_detector, hidden_size, read_layers
 from train.run.directory import RunDirectory
@@ -226,7 +226,7 @@ def score_store(models: TrainedModels, names: Sequence[str], data: TrainingData)
     start = config.on_top_of
     if start is not None:
         features = {"test": read_features(start, BASELINES[start], config, data, "test")}
-        data = replace(data, start=start_logits(load_probe(start, models), features, data))
+        data = replace(data, base_margin=probe_margin(load_probe(start, models), features, data))
     return {
         name: score_detector(fabric, name, models, data)
         if name in DETECTORS

@@ -51,15 +51,15 @@ class TrainingData:
     layers : str or None
         The layers to read of columns that have an axis `layers`, as the model numbers them (in a
         form of `store.format.layers`); None for all.
-    start : float64 (n_rows,) or None
-        Base margin: log-odds that are added to those of detectors.
+    base_margin : float64 (n_rows,) or None
+        Log-odds that the logits of detectors are added to; None for 0.
     """
 
     store: TraceStore
     splits: Splits
     replaced: Mapping[str, str] = field(default_factory=dict)
     layers: str | None = None
-    start: NDArray[np.float64] | None = None
+    base_margin: NDArray[np.float64] | None = None
 
     def loader(
         self,

@@ -1,5 +1,4 @@
-"""Probes and baselines: features of all rows, a regression fitted on train, its alternative chosen
-on validation."""
+"""Fit probes and baselines: a regression on train, its alternative chosen on validation."""
 
 from __future__ import annotations
 
@@ -19,32 +18,30 @@ from train.data.split import Splits
 from train.errors import DataError
 from train.evaluate.judge import Scored
 
-__all__ = ["fit_probe", "read_features", "read_split_features", "score_probe", "start_logits"]
+__all__ = ["fit_probe", "probe_margin", "read_features", "read_split_features", "score_probe"]
 
 
 def score_probe(
     name: str, probe: Probe, config: Config, data: TrainingData
 ) -> tuple[Scored, FittedProbe]:
     """Fit a probe on train, choose its layer on validation, and score validation and test."""
-    start = time.perf_counter()
+    started_at = time.perf_counter()
     features = read_split_features(name, probe, config, data)
-    train, val, test = features.values()
     fitted = fit_probe(probe, features, data.splits)
     facts: dict[str, Any] = {"parameters": fitted.n_parameters()}
-    n_imputed = sum(int(split.isnan().flatten(1).any(1).sum()) for split in features.values())
+    n_imputed = sum(int(split.isnan().any((1, 2)).sum()) for split in features.values())
     if n_imputed:
-        facts["traces_with_missing_numbers"] = n_imputed  # the mean over train stands in for those
-    if train.shape[1] > 1:
-        layers = data.layers_or_count(probe.columns[0], train.shape[1])
-        facts |= {
-            "layer": layers[fitted.alternative],
-            "layers": layers,
-            "layer_val_auroc": [*fitted.val_auroc],
-        }
-    seconds = round(time.perf_counter() - start, 1)
-    return Scored(
-        fitted.predict(val)[None], fitted.predict(test)[None], {**facts, "seconds": seconds}
-    ), fitted
+        facts["traces_with_missing_numbers"] = n_imputed  # replaced by the mean over train
+    n_alternatives = len(fitted.val_auroc)
+    if n_alternatives > 1:
+        layers = data.layers_or_count(probe.columns[0], n_alternatives)
+        facts["layer"] = layers[fitted.alternative]
+        facts["layers"] = layers
+        facts["layer_val_auroc"] = list(fitted.val_auroc)
+    facts["seconds"] = round(time.perf_counter() - started_at, 1)
+    val = fitted.predict(features["val"])[None]
+    test = fitted.predict(features["test"])[None]
+    return Scored(val, test, facts), fitted
 
 
 def read_split_features(
@@ -56,8 +53,9 @@ def read_split_features(
 
 def fit_probe(probe: Probe, features: Mapping[str, torch.Tensor], splits: Splits) -> FittedProbe:
     """Fit on train, choose the alternative on validation."""
-    train, val = splits.labels[splits.train], splits.labels[splits.val]
-    return probe.fit(features["train"], train, features["val"], val)
+    train_labels = splits.labels[splits.train]
+    val_labels = splits.labels[splits.val]
+    return probe.fit(features["train"], train_labels, features["val"], val_labels)
 
 
 def read_features(
@@ -65,9 +63,9 @@ def read_features(
 ) -> torch.Tensor:
     """Features (n_split, A, k) of a probe; raises DataError for infinite ones."""
     batches = data.loader(split, probe.columns, config)
-    # A loader may fill the same memory again for its next batch, and features may be views of it.
+    # A loader may reuse memory for its next batch, and features may be views of it.
     features = torch.cat([probe.features(batch).clone() for batch in batches])
-    infinite = torch.isinf(features).flatten(1).any(1).nonzero()
+    infinite = features.isinf().any((1, 2)).nonzero()
     if len(infinite):
         row = int(data.splits.rows(split)[int(infinite[0])])
         column = data.names(probe.columns)[probe.columns[0]]
@@ -78,11 +76,11 @@ def read_features(
     return features
 
 
-def start_logits(
+def probe_margin(
     fitted: FittedProbe, features: Mapping[str, torch.Tensor], data: TrainingData
 ) -> NDArray[np.float64]:
     """Log-odds of a fitted probe for the rows of some splits, (n_rows,); 0 for the others."""
-    start = np.zeros(len(data.store))
+    margin = np.zeros(len(data.store))
     for split, numbers in features.items():
-        start[data.splits.rows(split)] = fitted.logits(numbers)
-    return start
+        margin[data.splits.rows(split)] = fitted.logits(numbers)
+    return margin

@@ -26,7 +26,7 @@ from train.evaluate.judge import (
     read_truth,
 )
 from train.fit.cpu import cpu_arithmetic, default_threads
-from train.fit.probes import fit_probe, read_split_features, start_logits
+from train.fit.probes import fit_probe, probe_margin, read_split_features
 from train.run.detectors import build_detector, hidden_size, read_layers
 from train.run.directory import RunDirectory, begin_run, describe_store
 from train.run.progress import TrainingProgress
@@ -53,7 +53,7 @@ def run_experiment(
     config = arguments.config
     is_first = fabric.is_global_zero
     if config.on_top_of is not None:
-        data = add_start(config.on_top_of, config, data)
+        data = add_base_margin(config.on_top_of, config, data)
     names = names_to_train(config, data)
     detectors = [name for name in names if name in DETECTORS]
     for name in detectors:
@@ -82,11 +82,11 @@ def run_experiment(
     return Experiment(results, models | baselines)
 
 
-def add_start(name: str, config: Config, data: TrainingData) -> TrainingData:
+def add_base_margin(name: str, config: Config, data: TrainingData) -> TrainingData:
     """The data, with the log-odds of a baseline that detectors learn to add to."""
     features = read_split_features(name, BASELINES[name], config, data)
     fitted = fit_probe(BASELINES[name], features, data.splits)
-    return replace(data, start=start_logits(fitted, features, data))
+    return replace(data, base_margin=probe_margin(fitted, features, data))
 
 
 def build_results(

@@ -146,7 +146,6 @@ class Trainer:
             self.score(detector, config)
         with self.watch(files, state) as hooks:
             training = fit(self.fabric, detector, self.data, config, hooks, state)
-        assert training.best is not None  # there is an epoch
         shapes = self.data.item_shapes(detector.columns)
         content = {
             "weights": training.best.weights,

@@ -17,13 +17,13 @@ from train.config import Config
 from train.data.batches import TrainingData
 from train.data.split import read_splits
 from train.errors import DataError
-from train.fit.loop import Hooks, fit, predict, rows_of_move, step_seed
+from train.fit.loop import Hooks, fit, predict, rows_of_optimizer_step, step_seed
 
 FABRIC = Fabric(accelerator="cpu", devices=1)
 
 
 class Linear(Detector):
-    """A detector that nothing but this test knows."""
+    """A detector of this test only."""
 
     columns = ("hs_last",)
     options = ()
@@ -40,7 +40,7 @@ class Linear(Detector):
 
 
 class Recorder(Hooks):
-    """Keeps what it is told."""
+    """Keeps the arguments of its calls."""
 
     def __init__(self):
         self.steps, self.best = [], []
@@ -90,7 +90,7 @@ def test_best_epochs_rise_and_end_at_the_best(data):
 
 
 @pytest.mark.parametrize("batch_size, together", [(1, 8), (2, 4), (4, 2)])
-def test_small_batches_together_move_the_weights_like_a_large_one(data, batch_size, together):
+def test_small_batches_together_update_the_weights_like_a_large_one(data, batch_size, together):
     """Also at the end of an epoch, where they are fewer: every row of a step counts the same."""
     weights = {}
     assert len(data.splits.train) % 8
@@ -100,14 +100,14 @@ def test_small_batches_together_move_the_weights_like_a_large_one(data, batch_si
     assert torch.allclose(weights[8], weights[batch_size], rtol=1e-3, atol=1e-5)
 
 
-def test_rows_of_a_move():
-    """Full moves, then what is left of the epoch."""
-    rows = [rows_of_move(i, n_rows=23, batch_size=4, grad_accum=2) for i in range(6)]
+def test_rows_of_an_optimizer_step():
+    """Full steps, then what is left of the epoch."""
+    rows = [rows_of_optimizer_step(i, n_rows=23, batch_size=4, grad_accum=2) for i in range(6)]
     assert rows == [8, 8, 8, 8, 7, 7]
 
 
 class Noisy(Linear):
-    """A detector with dropout: what is random must be repeated, too."""
+    """A detector with dropout: what is random must be repeated as well."""
 
     def __init__(self):
         torch.manual_seed(0)
@@ -186,6 +186,7 @@ def test_states_are_saved_as_often_as_asked(data):
     assert n_steps == 8
     assert {3, 6} <= set(steps)
     assert 8 in steps
+    assert {11, 14} <= set(steps)  # 3 and 6 after that, over the end of the epoch
     assert all(b - a <= 3 for a, b in itertools.pairwise([0, *steps]))
 
 
@@ -222,8 +223,7 @@ def test_same_seed_same_numbers(data):
 
 
 def test_gradients_are_clipped(data):
-    """A huge loss moves the weights no further than a small one: the gradient's norm is cut to
-    1."""
+    """The gradient of a huge loss has the norm 1."""
 
     class Steep(Linear):
         def loss(self, outputs, labels):
@@ -293,22 +293,22 @@ def test_score_that_is_not_finite_names_the_trace(make_store):
         predict(FABRIC, Blind(8), data, "val", Config())
 
 
-def test_a_detector_adds_to_what_it_starts_from(data):
-    """Loss and scores are of the sum of both log-odds; with nothing to add the scores are those of
-    the start."""
+def test_a_detector_adds_to_the_base_margin(data):
+    """Loss and scores are of the sum of both log-odds; with nothing to add they are those of the
+    base margin."""
 
     class Silent(Linear):
         def classify(self, features):
             return Outputs(0.0 * super().classify(features).logits)
 
-    start = np.random.default_rng(0).normal(size=len(data.store))
-    on_top = dataclasses.replace(data, start=start)
+    margin = np.random.default_rng(0).normal(size=len(data.store))
+    on_top = dataclasses.replace(data, base_margin=margin)
     history, _, detector = run(on_top, Silent(8), Config(epochs=1))
     train, val = data.splits.train, data.splits.val
-    y, p = data.splits.labels[train], 1 / (1 + np.exp(-start[train]))
+    y, p = data.splits.labels[train], 1 / (1 + np.exp(-margin[train]))
     assert history[0].loss == pytest.approx(-np.mean(np.log(np.where(y == 1, p, 1 - p))), rel=1e-5)
     scores = predict(FABRIC, detector, on_top, "val", Config())
-    np.testing.assert_allclose(scores, 1 / (1 + np.exp(-start[val])))
+    np.testing.assert_allclose(scores, 1 / (1 + np.exp(-margin[val])))
     learned, _, _ = run(on_top, config=Config(epochs=8, lr=0.05))
     assert learned[-1].loss < learned[0].loss
 
