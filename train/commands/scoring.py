@@ -18,7 +18,7 @@ from store import Column, StoreWriter, TraceStore
 from store.errors import closest
 from store.format.layers import format_layers
 from store.format.origin import LAYERS, find_difference, origins_of
-from store.sources.split import side_of_question as split_of_question
+from store.sources.split import split_of_question
 from train.config import Config, check_config, settings_of
 from train.data.batches import TrainingData
 from train.data.requirements import check_reader, has_numbers, open_store

@@ -13,7 +13,7 @@ from store import Column, StoreError, TraceStore
 from store.errors import closest
 from store.format.layers import recorded_layers
 from store.format.origin import origins_of
-from store.sources.split import SIDES as SPLITS
+from store.sources.split import SPLITS
 from store.write.build import unfinished
 from train.config import ALL, Config, check_names, off_flag
 from train.data.batches import TrainingData

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from store import TraceStore
-from store.sources.split import SIDES as SPLITS
-from store.sources.split import side_of_question as split_of_question
+from store.sources.split import SPLITS, split_of_question
 from train.config import Config
 from train.errors import DataError
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from store import Column, Schema, StoreWriter, TraceStore
-from store.sources.split import SIDES as SPLITS
-from store.sources.split import side_of_question as split_of_question
+from store.sources.split import SPLITS, split_of_question
 from train.config import Config
 from train.data.batches import TrainingData
 from train.data.requirements import check_layers, check_threshold, missing_columns
