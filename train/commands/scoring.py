@@ -91,12 +91,13 @@ def open_models(directory: Path) -> TrainedModels:
     run = results.get("run")
     if not isinstance(run, str):
         raise CheckpointError(f"{path}: the results do not name their run; train again")
-    known = DETECTORS.keys() | PROBES.keys() | BASELINES.keys()
+    registered = DETECTORS.keys() | PROBES.keys() | BASELINES.keys()
+    names = [*results["models"], *results["baselines"]]
     return TrainedModels(
         directory=RunDirectory(directory, run, resumed=True),
         config=config,
-        names=[name for name in [*results["models"], *results["baselines"]] if name in known],
-        unknown=[name for name in results["models"] if name not in known],
+        names=[name for name in names if name in registered],
+        unknown=[name for name in results["models"] if name not in registered],
         store=results.get("store") or {},
         layers=results.get("layers"),
     )

@@ -146,10 +146,10 @@ def check_replaced(config: Config, data: TrainingData) -> None:
     roles = {role for name in readers for role in find(name).columns} - {"question_id"}
     for role in config.replaced:
         if role not in roles:
-            known = sorted(roles)
+            choices = sorted(roles)
             raise ConfigError(
                 "--columns: expected names that these detectors and baselines read, "
-                f"{', '.join(known)}, found {role!r:.80}{closest(role, known)}"
+                f"{', '.join(choices)}, found {role!r:.80}{closest(role, choices)}"
             )
 
 
@@ -177,27 +177,27 @@ def check_reader(name: str, data: TrainingData, way_out: str) -> None:
 def check_columns(data: TrainingData, reader: str, roles: Iterable[str], way_out: str) -> None:
     """Raise DataError unless the store has the columns of these roles, of the right kinds."""
     where = f"{data.store.path}: {reader}"
-    known = data.store.schema.columns
+    columns = data.store.schema.columns
     for role, name in data.names(roles).items():
-        if name not in known:
+        if name not in columns:
             raise DataError(
-                f"{where}: expected column {name!r}, found only {', '.join(known)}; "
+                f"{where}: expected column {name!r}, found only {', '.join(columns)}; "
                 f"{WAYS_TO_ADD.get(role, EXTRACT)}, {way_out}"
             )
-        if not has_kind(known[name], role):
+        if not has_kind(columns[name], role):
             raise DataError(
                 f"{where}: expected column {name!r} to be {KINDS[role]}, "
-                f"found {kind_of(known[name])}; {EXTRACT}, {way_out}"
+                f"found {kind_of(columns[name])}; {EXTRACT}, {way_out}"
             )
 
 
 def missing_columns(data: TrainingData, roles: Iterable[str]) -> list[str]:
     """The columns of these roles that the store lacks, or has of another kind."""
-    known = data.store.schema.columns
+    columns = data.store.schema.columns
     return [
         name
         for role, name in data.names(roles).items()
-        if name not in known or not has_kind(known[name], role)
+        if name not in columns or not has_kind(columns[name], role)
     ]
 
 

@@ -36,7 +36,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Splits:
-    """The rows of each split, and what is known of every row.
+    """The rows of each split, and label and question of every row.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Splits:
     questions : int64 (n_rows,)
         Equal for rows of the same question.
     seed : int
-        The seed that made it.
+        The seed that the splits follow from.
     """
 
     train: Integers

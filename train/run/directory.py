@@ -1,4 +1,4 @@
-"""The directory of a run: what the run was begun with, and what it has saved so far.
+"""The directory of a run: what the run was started with, and what it has saved so far.
 
 `run.json` is written first. While a training lasts its state is saved in `NAME-seedS.state.pt`; at
 its end the best weights go to `NAME-seedS.pt`, and the state is removed. `results.json`, which
@@ -122,7 +122,7 @@ def check_finished(path: Path, content: dict[str, Any]) -> dict[str, Any]:
 def begin_run(
     path: Path, arguments: Arguments, store: TraceStore, layers: dict[str, list[int]]
 ) -> RunDirectory:
-    """Begin a run in a directory that exists, or continue the one that is there.
+    """Start a run in a directory that exists, or continue the one that is there.
 
     `layers` are those that are read of each column, as the model numbers them.
 
@@ -130,7 +130,7 @@ def begin_run(
     ------
     ConfigError
         If an unfinished run is there and neither --resume nor --overwrite says what to do with it,
-        or if it was begun with other settings or another store.
+        or if it was started with other settings or another store.
     """
     record = {
         "store": describe_store(store),

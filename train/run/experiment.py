@@ -99,8 +99,8 @@ def build_results(
     results = {
         "run": trainer.directory.id,
         "split": splits.summary(),
-        "models": {name: judge(one, splits) for name, one in models.items()},
-        "baselines": {name: judge(one, splits) for name, one in baselines.items()},
+        "models": {name: judge(scores, splits) for name, scores in models.items()},
+        "baselines": {name: judge(scores, splits) for name, scores in baselines.items()},
         **compare_all(models, baselines, splits),
         "store": describe_store(data.store),
         "layers": read_layers(scored, data),

@@ -60,8 +60,8 @@ def write_scores(path: Path, experiment: Experiment, data: TrainingData) -> None
         for split in SPLITS:
             rows = data.splits.rows(split)
             questions = data.store.read(rows, columns=["question_id"]).texts("question_id")
-            cells = [score_cells(one, split, len(rows)) for one in experiment.scored.values()]
-            for row, question, *scores in zip(rows.tolist(), questions, *cells, strict=True):
+            columns = [score_cells(one, split, len(rows)) for one in experiment.scored.values()]
+            for row, question, *scores in zip(rows.tolist(), questions, *columns, strict=True):
                 label = data.splits.labels[row]
                 writer.writerow([data.store.ids[row], split, label, question, *scores])
 

@@ -101,15 +101,15 @@ class Trainer:
         """Train a detector once per seed; score validation and test with each best epoch."""
         first = self.config.seed
         with memory_enough(name, for_a_batch(self.config)):
-            scored = [self.train_once(name, first + i) for i in range(self.config.seeds)]
-        runs = [one.facts for one in scored]
+            trainings = [self.train_once(name, first + i) for i in range(self.config.seeds)]
+        runs = [scored.facts for scored in trainings]
         facts = {
             "parameters": max(run.pop("parameters") for run in runs),
             "seconds": round(sum(run["seconds"] for run in runs) / len(runs), 1),
             "runs": runs,
         }
-        val = np.concatenate([one.val for one in scored])
-        test = np.concatenate([one.test for one in scored])
+        val = np.concatenate([scored.val for scored in trainings])
+        test = np.concatenate([scored.test for scored in trainings])
         return Scored(val, test, facts)
 
     def train_once(self, name: str, seed: int) -> Scored:

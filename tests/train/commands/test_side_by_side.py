@@ -1,51 +1,16 @@
 """Runs side by side: the numbers are those of the metrics and the paired tests on the common
 rows."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from runs import BASELINES, LABELS, SPLITS, N, make_run, runs_with_equal_baselines
 
-from train.commands.comparison import build_areas, describe_rows
 from train.commands.side_by_side import compare_runs, find_common, name_runs
 from train.errors import DataError
 from train.evaluate.metrics import auroc, bootstrap_auroc
 from train.evaluate.paired_tests import delong_test, holm, paired_bootstrap
-from train.run.results import FinishedRun
-
-RNG = np.random.default_rng(0)
-N = 120
-LABELS = RNG.integers(0, 2, N)
-SPLITS = np.repeat(["train", "val", "test"], N // 3)
-
-
-def as_texts(values):
-    return np.array(list(values), dtype=object)
-
-
-def make_run(
-    models, best=None, splits=SPLITS, labels=LABELS, questions=None, ids=None, baselines=()
-):
-    """A run whose scores of each of `models` are drawn with that seed."""
-    scores = {}
-    for name, seed in models.items():
-        values = np.clip(0.3 * labels + 0.7 * np.random.default_rng(seed).random(len(labels)), 0, 1)
-        scores[name] = np.where(np.asarray(splits) == "train", np.nan, values)
-    val_auroc = {name: 0.9 if name == best else 0.8 for name in models}
-    return FinishedRun(
-        Path("nowhere"),
-        {
-            "models": {name: area for name, area in val_auroc.items() if name not in baselines},
-            "baselines": {name: area for name, area in val_auroc.items() if name in baselines},
-        },
-        0,
-        as_texts([f"t{i}" for i in range(len(labels))] if ids is None else ids),
-        as_texts([f"q{i // 2}" for i in range(len(labels))] if questions is None else questions),
-        as_texts(splits),
-        np.asarray(labels),
-        scores,
-    )
 
 
 def test_numbers_are_those_of_the_metrics():
@@ -183,22 +148,6 @@ def test_names_of_runs_differ(paths, names):
     assert name_runs([Path(path) for path in paths]) == names
 
 
-BASELINES = ("length", "entropy", "logreg")
-
-
-def runs_with_equal_baselines():
-    """Two runs on one store: other detectors, the same baselines; one baseline differs."""
-    runs = {
-        name: make_run(
-            {"logreg": seed, "length": 7, "entropy": 8, "lstm": seed + 1},
-            "lstm",
-            baselines=BASELINES,
-        )
-        for name, seed in (("a", 1), ("b", 3))
-    }
-    return runs
-
-
 def test_equal_scores_are_no_hypothesis():
     """A baseline against itself is not tested, and does not make the correction of the others
     stricter."""
@@ -224,39 +173,6 @@ def test_detectors_are_tested_before_baselines():
     ]
 
 
-def test_equal_scores_are_shown_once():
-    """The later run says how many of its names have the scores of the earlier one."""
-    table = build_areas(compare_runs(runs_with_equal_baselines()))
-    assert [row[:2] for row in table.rows] == [
-        ("a", "lstm *"),
-        ("", "logreg"),
-        ("", "length"),
-        ("", "entropy"),
-        ("b", "lstm *"),
-        ("", "logreg"),
-        ("", "(2 with the scores of a)"),
-    ]
-
-
-def test_a_run_beside_its_own_copy():
-    """Everything is equal: nothing is tested, and the best is still shown."""
-    run = make_run({"x": 1, "y": 2}, "y")
-    found = compare_runs({"a": run, "b": run})
-    assert found.comparisons == []
-    assert [row[1] for row in build_areas(found).rows] == [
-        "x",
-        "y *",
-        "y *",
-        "(1 with the scores of a)",
-    ]
-
-
-def test_a_best_that_is_a_copy_is_all_that_is_shown():
-    """Nothing is hidden then, and nothing is said of it."""
-    runs = {"a": make_run({"x": 1}, "x"), "b": make_run({"x": 1}, "x")}
-    assert [row[1] for row in build_areas(compare_runs(runs)).rows] == ["x *", "x *"]
-
-
 def test_one_hypothesis_is_tested_once():
     """Scores that rank alike ask the same, whatever their scale; so do two names for one
     ranking."""
@@ -267,18 +183,3 @@ def test_one_hypothesis_is_tested_once():
     assert [one["a"][1] for one in compare_runs(runs).comparisons] == ["x", "logprob"]
     runs["b"].scores["logprob"] = runs["a"].scores["logprob"] ** 3
     assert [one["a"][1] for one in compare_runs(runs).comparisons] == ["x", "perplexity"]
-
-
-def test_runs_on_traces_of_different_models_are_said_to_be():
-    """Their rows are paired by trace id all the same; a run that records none says nothing."""
-    runs = {name: make_run({"x": seed}) for seed, name in enumerate("abc")}
-    found = []
-    for origins in ([{"weights_sha256": "a"}], [{"weights_sha256": "b"}], []):
-        pair = {
-            "a": replace(runs["a"], origins=[{"weights_sha256": "a"}]),
-            "b": replace(runs["b"], origins=origins),
-        }
-        compared = compare_runs(pair)
-        assert ("different models" in describe_rows(compared)) == compared.different_models
-        found.append(compared.different_models)
-    assert found == [False, True, False]
