@@ -105,7 +105,8 @@ def test_batches_of_a_side(store_path):
         ([0, 1], "expected both classes"),
         (
             [0, 1, 7] * 20,
-            "column 'label', trace 't2': expected 1, 0 or -1, found 7; correct the 20 labels like it",
+            "column 'label', trace 't2': expected 1, 0 or -1, found 7; "
+            "correct the 20 labels like it",
         ),
         ([], "expected labelled traces, found all 0 unlabelled"),
     ],

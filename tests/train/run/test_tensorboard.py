@@ -70,5 +70,8 @@ def test_a_directory_that_cannot_be(tmp_path):
 
 def test_tensorboard_is_imported_when_it_is_used():
     """Not with the module: it takes a second."""
-    code = "import sys, train.run.tensorboard; sys.exit('tensorboard' in sys.modules or 'torch' in sys.modules)"
+    code = (
+        "import sys, train.run.tensorboard;"
+        "sys.exit('tensorboard' in sys.modules or 'torch' in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
