@@ -205,7 +205,8 @@ def test_a_finished_run_is_not_replaced_by_another(whole, tmp_path, capsys):
     before = snapshot(out)
     line = fail(capsys, [*flags, "--models", "lstm_solo", "--lr", "0.1"])
     assert (
-        "another run, which differs in --models 'lstm_solo' (the run: 'saplma'); --lr 0.1" in line
+        "there are results of another run, which differs in "
+        "--models 'lstm_solo' (the run: 'saplma'); --lr 0.1" in line
     )
     assert snapshot(out) == before
     assert main([*flags, "--models", "saplma"]) == 0
