@@ -27,7 +27,7 @@ with needs_extra("train"):
     from train.fit.cpu import cpu_arithmetic, default_threads
     from train.fit.device import build_fabric
     from train.fit.loop import Hooks, Training
-    from train.run.experiment import build_detector, hidden_size
+    from train.run.detectors import build_detector, hidden_size
 
 N_LAYERS, STATE_SIZE, N_TOKENS = 32, 4096, 50
 LABELS = {"question_id": Column("utf8"), "label": Column("int8")}

@@ -7,7 +7,6 @@ one place; flag, type and check follow from them.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import re
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from store.cli.arguments import Version, expand
 from store.errors import SchemaError, closest
 from store.format.layers import attach_layers, parse_layers
 from train.errors import ConfigError
+from train.files import read_json
 
 __all__ = [
     "COLUMNS",
@@ -393,16 +393,9 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
 def read_settings(path: Path) -> dict[str, Any]:
     """Read settings from a JSON file; its content is that of `settings_of`."""
     try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise ConfigError(
-                f"--config: {path}: expected a JSON file of settings, found more than a megabyte"
-            )
-        content = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-        raise ConfigError(
-            f"--config: {path}: expected a JSON file of settings, found: {reason:.200}"
-        ) from error
+        content = read_json(path, MAX_CONFIG_BYTES)
+    except ValueError as error:
+        raise ConfigError(f"--config: {error}") from error
     return settings_of(content, f"--config: {path}")
 
 

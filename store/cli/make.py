@@ -12,7 +12,7 @@ from store.sources.copies import (
     read_ids,
     rows_of_ids,
     rows_of_questions,
-    rows_of_side,
+    rows_of_split,
     subset_provenance,
 )
 from store.sources.legacy.files import find_files
@@ -88,7 +88,8 @@ def run_subset(args: argparse.Namespace) -> int:
         rows, chosen = rows_of_questions(store, read_ids(args.questions)), {"by": "questions"}
     else:
         rows, chosen = (
-            rows_of_side(store, args.split, args.seed),
+            rows_of_split(store, args.split, args.seed),
+            # "side": the key's name in stores that exist
             {"by": "split", "side": args.split, "seed": args.seed},
         )
     digest = hashlib.sha256(repr(rows).encode()).hexdigest()

@@ -20,7 +20,7 @@ from store.cli.arguments import (
     positive,
 )
 from store.sources.labels import SCORE_THRESHOLD
-from store.sources.split import SIDES
+from store.sources.split import SPLITS
 
 __all__ = ["build_parser"]
 
@@ -257,7 +257,7 @@ def _add_makers(commands: argparse._SubParsersAction) -> None:
     which.add_argument(
         "--questions", metavar="FILE", type=path, help="question ids, one a line: all their traces"
     )
-    which.add_argument("--split", choices=SIDES, help="the questions on this side of the split")
+    which.add_argument("--split", choices=SPLITS, help="the questions of this split")
     subset.add_argument("--seed", type=int, default=0, help="of the split (default %(default)s)")
     add_ignore_space(subset)
     subset.set_defaults(run="make:run_subset")

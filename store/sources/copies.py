@@ -12,7 +12,7 @@ from store.format.origin import origins_of
 from store.format.schema import TRACE_ID, Column, Schema
 from store.read.store import TraceStore
 from store.sources.questions import TraceNumbers
-from store.sources.split import SIDES, side_of_question
+from store.sources.split import SPLITS, split_of_question
 from store.write.build import (
     LONGEST_COMMAND,
     build_store,
@@ -31,7 +31,7 @@ __all__ = [
     "read_ids",
     "rows_of_ids",
     "rows_of_questions",
-    "rows_of_side",
+    "rows_of_split",
     "subset_provenance",
 ]
 
@@ -245,14 +245,14 @@ def rows_of_questions(store: TraceStore, questions: Sequence[str]) -> list[int]:
     return [row for row, question in enumerate(found) if question in wanted]
 
 
-def rows_of_side(store: TraceStore, side: str, seed: int) -> list[int]:
-    """All rows of the questions on one side of the split, unlabelled ones included, ascending."""
-    if side not in SIDES:
-        raise SchemaError(f"expected one of the sides {SIDES}, found {side!r}")
+def rows_of_split(store: TraceStore, split: str, seed: int) -> list[int]:
+    """Return all rows of the questions of a split, unlabelled ones included, ascending."""
+    if split not in SPLITS:
+        raise SchemaError(f"expected one of the splits {SPLITS}, found {split!r}")
     return [
         row
         for row, question in enumerate(_questions(store))
-        if side_of_question(question, seed) == side
+        if split_of_question(question, seed) == split
     ]
 
 

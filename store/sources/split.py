@@ -1,17 +1,17 @@
-"""The side of a question: train, validation or test. Pure."""
+"""The split of a question: train, val or test. Pure."""
 
 import hashlib
 from bisect import bisect_right
 
-__all__ = ["SIDES", "side_of_question"]
+__all__ = ["SPLITS", "split_of_question"]
 
-SIDES = ("train", "val", "test")
+SPLITS = ("train", "val", "test")
 CUTS = (0.70, 0.85)  # 70 / 15 / 15
 
 
-def side_of_question(question_id: str, seed: int) -> str:
-    """Give the side of a question: a keyed hash (BLAKE2b) makes a uniform number of it, cut at 0.70
-    and 0.85."""
+def split_of_question(question_id: str, seed: int) -> str:
+    """Return the split of a question: a keyed hash (BLAKE2b) as a number in [0, 1), cut at CUTS."""
     key = seed.to_bytes(8, "little")
     digest = hashlib.blake2b(question_id.encode(), key=key, digest_size=8).digest()
-    return SIDES[bisect_right(CUTS, int.from_bytes(digest, "little") / 2**64)]
+    fraction = int.from_bytes(digest, "little") / 2**64
+    return SPLITS[bisect_right(CUTS, fraction)]

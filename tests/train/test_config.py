@@ -246,8 +246,9 @@ def test_settings_of_a_file(tmp_path):
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("{", "expected a JSON file of settings, found: JSONDecodeError"),
-        ("[1]", "expected an object of settings, found list"),
+        ("{", "expected a JSON object of at most 1,000,000 bytes, found: Expecting property name"),
+        ("[1]", "expected a JSON object of at most 1,000,000 bytes, found: list"),
+        ('{"config": [1]}', "expected an object of settings, found list"),
         ('{"epoch": 3}', "expected settings of python -m train --help, found 'epoch'"),
         ('{"epochs": "3"}', "epochs: expected int, found '3'"),
         ('{"epochs": true}', "epochs: expected int, found True"),
@@ -257,8 +258,8 @@ def test_settings_of_a_file(tmp_path):
             '{"schedule": "cosine"}',
             "--schedule: expected one of one-cycle, constant, found 'cosine'",
         ),
-        ("[" * 100_000, "expected a JSON file of settings, found: RecursionError"),
-        (" " * 1_000_001, "expected a JSON file of settings, found more than a megabyte"),
+        ("[" * 100_000, "bytes, found: maximum recursion depth exceeded"),
+        (" " * 1_000_001, "at most 1,000,000 bytes, found: 1,000,001 bytes"),
     ],
 )
 def test_bad_files_of_settings(content, message, tmp_path):
@@ -273,6 +274,6 @@ def test_bad_files_of_settings(content, message, tmp_path):
 def test_no_file_of_settings(tmp_path):
     """The path is named."""
     with pytest.raises(
-        ConfigError, match=r"--config: .*none.json: expected a JSON file .*, found: No such file"
+        ConfigError, match=r"--config: .*none.json: expected a JSON object .*, found: No such file"
     ):
         parse_config(["--config", str(tmp_path / "none.json")])

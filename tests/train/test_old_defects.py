@@ -9,7 +9,7 @@ import torch
 
 from models import BASELINES, Detector, Outputs
 from store import TraceStore
-from store.sources.split import SIDES as SPLITS
+from store.sources.split import SPLITS
 from train.config import Arguments, Config
 from train.data.batches import TrainingData
 from train.data.split import label_scores, read_splits, split_rows

@@ -1,21 +1,21 @@
-"""Which rows a run learns from and which it is judged by.
+"""Which rows a run learns from, and which ones judge it.
 
-The split of a row is a pure function of (question_id, seed): rows of one question stay together, and
-rows appended later change no other's. Unlabelled rows (label -1) are in no split; they are counted, never
-taken for right answers.
+The split of a row is a pure function of (question_id, seed): rows of one question stay together,
+and rows that are appended later change no split. Unlabelled rows (label -1) are in no split; they
+are never counted as right answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from store import TraceStore
-from store.sources.split import SIDES as SPLITS
-from store.sources.split import side_of_question as split_of_question
+from store.sources.split import SPLITS, split_of_question
 from train.config import Config
 from train.errors import DataError
 
@@ -24,17 +24,19 @@ __all__ = [
     "Splits",
     "all_as_test",
     "check_batch",
+    "label_column",
     "label_scores",
     "read_splits",
     "split_rows",
 ]
 
 UNLABELLED = -1
+Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Splits:
-    """The rows of each split, and what is known of every row.
+    """The rows of each split, and label and question of every row.
 
     Attributes
     ----------
@@ -45,69 +47,69 @@ class Splits:
     questions : int64 (n_rows,)
         Equal for rows of the same question.
     seed : int
-        The seed that made it.
+        The seed that the splits follow from.
     """
 
-    train: NDArray[np.int64]
-    val: NDArray[np.int64]
-    test: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    questions: NDArray[np.int64]
+    train: Integers
+    val: Integers
+    test: Integers
+    labels: Integers
+    questions: Integers
     seed: int
 
-    def rows(self, split: str) -> NDArray[np.int64]:
+    def rows(self, split: str) -> Integers:
         """The rows of the split "train", "val" or "test"."""
         return {"train": self.train, "val": self.val, "test": self.test}[split]
 
-    def summary(self) -> dict:
+    def summary(self) -> dict[str, Any]:
         """Counts for the report, JSON-able."""
-        counts = {split: self._count(self.rows(split)) for split in SPLITS}
-        return {
-            "seed": self.seed,
-            "by": "question_id",
-            **counts,
-            "unlabelled": int(np.sum(self.labels == UNLABELLED)),
-        }
-
-    def _count(self, rows: NDArray[np.int64]) -> dict[str, int]:
-        n_questions = len(np.unique(self.questions[rows]))
-        return {
-            "rows": len(rows),
-            "questions": n_questions,
-            "hallucinations": int(self.labels[rows].sum()),
-        }
+        summary: dict[str, Any] = {"seed": self.seed, "by": "question_id"}
+        for split in SPLITS:
+            rows = self.rows(split)
+            summary[split] = {
+                "rows": len(rows),
+                "questions": len(np.unique(self.questions[rows])),
+                "hallucinations": int(self.labels[rows].sum()),
+            }
+        summary["unlabelled"] = int(np.sum(self.labels == UNLABELLED))
+        return summary
 
 
 def split_rows(
-    question_ids: Sequence[str], labels: NDArray[np.int64], seed: int, max_traces: int | None = None
+    question_ids: Sequence[str], labels: Integers, seed: int, max_traces: int | None = None
 ) -> Splits:
-    """Split the labelled rows by question; with `max_traces`, only that many of them, drawn by
-    `seed`."""
+    """Split the labelled rows by question; with `max_traces` that many of them, drawn by `seed`."""
     distinct, questions = np.unique(np.asarray(question_ids, dtype=object), return_inverse=True)
     split_by_question = [split_of_question(question_id, seed) for question_id in distinct]
     split_by_row = np.array(split_by_question, dtype=object)[questions]
     labelled = np.flatnonzero(labels != UNLABELLED)
-    chosen = np.zeros(len(labels), dtype=bool)
-    chosen[np.random.default_rng(seed).permutation(labelled)[:max_traces]] = True
-    train, val, test = (np.flatnonzero(chosen & (split_by_row == split)) for split in SPLITS)
+    drawn = np.sort(np.random.default_rng(seed).permutation(labelled)[:max_traces])
+    train, val, test = (drawn[split_by_row[drawn] == split] for split in SPLITS)
     return Splits(train, val, test, labels, questions, seed)
 
 
 def all_as_test(store: TraceStore, seed: int = 0) -> Splits:
     """Every row in the test split, and no labels: what is needed to score a store."""
-    none, every = np.zeros(0, np.int64), np.arange(len(store))
-    return Splits(none, none, every, np.full(len(store), UNLABELLED), every, seed)
+    none = np.zeros(0, np.int64)
+    every = np.arange(len(store))
+    labels = np.full(len(store), UNLABELLED)
+    return Splits(none, none, every, labels, questions=every, seed=seed)
+
+
+def label_column(config: Config) -> str:
+    """The column that labels are read or made from."""
+    return "label" if config.score_threshold is None else "score"
 
 
 def read_splits(store: TraceStore, config: Config) -> Splits:
     """Read questions and labels and split; raises DataError where a split lacks a class."""
-    label_column = "label" if config.score_threshold is None else "score"
-    values = store.column(label_column).numpy()
+    values = np.asarray(store.column(label_column(config)))
     if config.score_threshold is None:
         labels = check_labels(values, store)
     else:
         labels = label_scores(values, config.score_threshold)
-    splits = split_rows(store.column("question_id"), labels, config.seed, config.max_traces)
+    question_ids = cast(list[str], store.column("question_id"))
+    splits = split_rows(question_ids, labels, config.seed, config.max_traces)
     check_splits(splits, store)
     return splits
 
@@ -117,14 +119,14 @@ def label_scores(scores: NDArray[np.float32], threshold: float) -> NDArray[np.in
     return np.where(np.isnan(scores), UNLABELLED, scores < threshold).astype(np.int64)
 
 
-def check_labels(labels: NDArray, store: TraceStore) -> NDArray[np.int64]:
+def check_labels(labels: NDArray, store: TraceStore) -> Integers:
     """The labels as int64; raises DataError for any but 1, 0 and -1."""
     wrong = np.flatnonzero(~np.isin(labels, (0, 1, UNLABELLED)))
     if len(wrong):
         row = int(wrong[0])
         raise DataError(
-            f"{store.path}: column 'label', trace {store.ids[row]!r}: expected 1, 0 or -1, found {labels[row]}; "
-            f"mend the {len(wrong)} labels like it"
+            f"{store.path}: column 'label', trace {store.ids[row]!r}: expected 1, 0 or -1, "
+            f"found {labels[row]}; correct the {len(wrong)} labels like it"
         )
     return labels.astype(np.int64)
 
@@ -141,15 +143,17 @@ def check_splits(splits: Splits, store: TraceStore) -> None:
         n_positive = int(labels.sum())
         if not 0 < n_positive < len(labels):
             raise DataError(
-                f"{store.path}: {split} split: expected both classes, found {n_positive} hallucinations among "
-                f"{len(labels)} labelled traces; add traces, or try another --seed or --score-threshold"
+                f"{store.path}: {split} split: expected both classes, found {n_positive} "
+                f"hallucinations among {len(labels)} labelled traces; add traces, or try another "
+                "--seed or --score-threshold"
             )
 
 
 def check_batch(splits: Splits, store: TraceStore, batch_size: int) -> None:
     """Raise DataError unless train fills a batch."""
-    if len(splits.train) < batch_size:
+    n_train = len(splits.train)
+    if n_train < batch_size:
         raise DataError(
-            f"{store.path}: train split: expected at least one batch of {batch_size} traces, found {len(splits.train)}; "
-            f"lower --batch-size, to {len(splits.train)} at most"
+            f"{store.path}: train split: expected at least one batch of {batch_size} traces, "
+            f"found {n_train}; lower --batch-size, to {n_train} at most"
         )

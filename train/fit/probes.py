@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from models import FittedProbe, Probe
-from store.sources.split import SIDES as SPLITS
+from store.sources.split import SPLITS
 from train.config import Config
 from train.data.batches import TrainingData
 from train.data.split import Splits

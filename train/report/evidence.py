@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train.evaluate.metrics import confidence, youden_threshold
+from train.run.results import best_on_validation, validation_aurocs
 
 if TYPE_CHECKING:
     from train.data.batches import TrainingData
@@ -75,8 +76,7 @@ class Evidence:
     @property
     def best(self) -> str:
         """The detector with the best validation AUROC; without detectors, the best baseline."""
-        group = self.results["models"] or self.results["baselines"]
-        return max(group, key=lambda name: group[name]["val"]["auroc"])
+        return best_on_validation(validation_aurocs(self.results))
 
     def runs(self, name: str) -> Iterator[tuple[NDArray[np.float64], float]]:
         """Test scores (n_test,) and threshold, chosen on validation, of each run."""

@@ -19,7 +19,7 @@ from rich.table import Table as TerminalTable
 from rich.text import Text
 
 from store.format.layers import format_layers
-from store.sources.split import SIDES as SPLITS
+from store.sources.split import SPLITS
 from train.config import PATHS, Config
 from train.report.evidence import Evidence, Mistake
 

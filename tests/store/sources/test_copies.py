@@ -9,8 +9,8 @@ from oracle import SCHEMA, assert_same_row, make_rows, write_store
 
 from store import Column, LockedError, NotFoundError, Schema, SchemaError, StoreWriter, TraceStore
 from store.cli.main import main
-from store.sources.copies import merge_stores, rows_of_questions, rows_of_side
-from store.sources.split import SIDES, side_of_question
+from store.sources.copies import merge_stores, rows_of_questions, rows_of_split
+from store.sources.split import SPLITS, split_of_question
 from store.write.build import build_store, open_begun, partial_path
 from store.write.copy import CopySource
 from store.write.files import Files
@@ -226,11 +226,11 @@ def test_a_subset_tells_the_command_of_its_store(tmp_path, left_out):
     assert provenance[REMARKS] == {"records": 2, "first": ["a"]}
 
 
-def test_the_sides_are_those_of_the_split(asked):
-    sides = [rows_of_side(asked, side, seed=3) for side in SIDES]
-    assert sorted(row for rows in sides for row in rows) == list(range(40))
-    for side, rows in zip(SIDES, sides, strict=True):
-        assert all(side_of_question(f"q{row // 2}", 3) == side for row in rows)
+def test_every_row_is_in_the_split_of_its_question(asked):
+    rows_of = {split: rows_of_split(asked, split, seed=3) for split in SPLITS}
+    assert sorted(row for rows in rows_of.values() for row in rows) == list(range(40))
+    for split, rows in rows_of.items():
+        assert all(split_of_question(f"q{row // 2}", 3) == split for row in rows)
 
 
 def test_the_commands(tmp_path, asked, capsys):
@@ -254,10 +254,11 @@ def test_the_commands(tmp_path, asked, capsys):
         == 0
     )
     assert list(TraceStore.open(tmp_path / "a.zarr").ids) == ["t0", "t1", "t38", "t39"]
-    for side in SIDES:
-        assert main(["subset", f"{tmp_path}/{side}.zarr", str(asked.path), "--split", side]) == 0
+    for split in SPLITS:
+        assert main(["subset", f"{tmp_path}/{split}.zarr", str(asked.path), "--split", split]) == 0
     assert (
-        main(["merge", f"{tmp_path}/m.zarr", *(f"{tmp_path}/{side}.zarr" for side in SIDES)]) == 0
+        main(["merge", f"{tmp_path}/m.zarr", *(f"{tmp_path}/{split}.zarr" for split in SPLITS)])
+        == 0
     )
     merged = TraceStore.open(tmp_path / "m.zarr")
     assert sorted(merged.ids) == sorted(asked.ids)

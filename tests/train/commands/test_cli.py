@@ -114,7 +114,7 @@ def test_an_output_directory_that_cannot_be(capsys, tmp_path, store_path):
     """A file in its place is said."""
     (tmp_path / "file").write_text("")
     assert main(["--store", str(store_path), "--output-dir", str(tmp_path / "file")]) == 2
-    assert "expected a directory to write results in" in capsys.readouterr().err
+    assert "expected a directory for results" in capsys.readouterr().err
 
 
 def test_the_example_is_built_once(tmp_path, monkeypatch):

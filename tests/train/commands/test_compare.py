@@ -113,7 +113,7 @@ def test_output_files(run_dirs, capsys, tmp_path):
             ["a", "--output", "x.pdf"],
             "--output: expected a file that ends in .md or .csv, found 'x.pdf'",
         ),
-        (["a", "--output", "no/where.md"], "--output: expected a place to write to"),
+        (["a", "--output", "no/where.md"], "--output: 'no/where.md' cannot be written"),
         (["a", "--flag"], "--flag"),
     ],
 )
@@ -157,7 +157,8 @@ def test_help_has_examples(capsys):
 def test_help_takes_no_seconds():
     """Neither torch nor a plotting library is imported to say what is wrong with a command."""
     code = (
-        "import sys; from train.commands.main import main; assert main(['compare', 'x', '--output', 'x.pdf']) == 2;"
+        "import sys; from train.commands.main import main;"
+        "assert main(['compare', 'x', '--output', 'x.pdf']) == 2;"
         "sys.exit(any(name in sys.modules for name in ('torch', 'matplotlib', 'scipy')))"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

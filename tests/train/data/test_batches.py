@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from store import Column, Schema, StoreWriter, TraceStore
-from store.sources.split import SIDES as SPLITS
-from store.sources.split import side_of_question as split_of_question
+from store.sources.split import SPLITS, split_of_question
 from train.config import Config
 from train.data.batches import TrainingData
 from train.data.requirements import check_layers, check_threshold, missing_columns
@@ -106,7 +105,8 @@ def test_batches_of_a_side(store_path):
         ([0, 1], "expected both classes"),
         (
             [0, 1, 7] * 20,
-            "column 'label', trace 't2': expected 1, 0 or -1, found 7; mend the 20 labels like it",
+            "column 'label', trace 't2': expected 1, 0 or -1, found 7; "
+            "correct the 20 labels like it",
         ),
         ([], "expected labelled traces, found all 0 unlabelled"),
     ],
@@ -190,11 +190,11 @@ def test_layers_that_are_not_there(named, store_path):
 
 def test_columns_of_another_kind_count_as_missing(named):
     """What takes part by itself is left out where its columns are something else."""
-    assert missing_columns(named, {"label": "label", "hs_last": "states"}) == []
-    assert missing_columns(named, {"hs_last": "per_layer", "logprob": "logprob"}) == [
-        "per_layer",
-        "logprob",
-    ]
+    splits = read_splits(named, Config())
+    data = TrainingData(named, splits, {"hs_last": "states"})
+    assert missing_columns(data, ["label", "hs_last"]) == []
+    data = TrainingData(named, splits, {"hs_last": "per_layer"})
+    assert missing_columns(data, ["hs_last", "logprob"]) == ["per_layer", "logprob"]
 
 
 def test_fewer_rows_than_a_batch(named):

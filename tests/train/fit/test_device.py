@@ -12,7 +12,7 @@ from train.data.split import Splits, read_splits
 from train.errors import ConfigError, ResourceError
 from train.fit.device import build_fabric, choose_precision, for_a_batch, gather_rows, memory_enough
 from train.fit.loop import Hooks, Training, predict
-from train.run.experiment import build_criterion, build_detector
+from train.run.detectors import build_criterion, build_detector
 
 SMALL = {"lstm_hidden": 8, "gnn_hidden": 8, "latent_dim": 8, "epochs": 2, "force_cpu": True}
 
