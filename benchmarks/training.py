@@ -22,11 +22,11 @@ from store import Column, TraceStore
 with needs_extra("train"):
     from train.config import Config
     from train.data.batches import TrainingData
-    from train.data.split import read_split
+    from train.data.split import read_splits
     from train.fit.cpu import cpu_arithmetic, default_threads
     from train.fit.device import build_fabric
     from train.fit.loop import Hooks, Training
-    from train.run.experiment import build_detector, hidden_size
+    from train.run.detectors import build_detector, hidden_size
 
 N_LAYERS, STATE_SIZE, N_TOKENS = 32, 4096, 50
 LABELS = {"question_id": Column("utf8"), "label": Column("int8")}
@@ -128,7 +128,7 @@ def open_data(directory, columns: tuple[str, ...], size_mb: int, hidden_size: in
     for file in path.rglob("*"):
         if file.is_file():
             file.read_bytes()
-    return TrainingData(store, read_split(TraceStore.open(path), Config()))
+    return TrainingData(store, read_splits(TraceStore.open(path), Config()))
 
 
 def state_rows(size_mb: int) -> Iterator[tuple[str, dict]]:

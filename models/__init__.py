@@ -1,18 +1,16 @@
-"""The detectors, the probes and the baselines, by name: tensors and graphs in, one score per trace
-out.
+"""The detectors, the probes and the baselines by name: tensors in, one score per trace out.
 
 Nothing here reads a file, splits data or trains; the names are those that results and checkpoints
-use. Three registries, by what has to be done:
+use. Three registries:
 
 - `DETECTORS` are trained step by step. A new one is one file with a `Detector` in it and one line
   here.
 - `PROBES` are methods of the literature whose features need no training but that of a logistic
-  regression. A new one
-  is one file with a `Probe` in it (the columns it reads, a function from a packed batch to
-  features) and one line here.
-- `BASELINES` are probes too, of what every result has to be compared with; they share one file.
+  regression. A new one is one file with a `Probe` in it (the columns it reads, a function from a
+  packed batch to features) and one line here.
+- `BASELINES` are probes that every result has to be compared with; they share one file.
 
-A method is imported when it is asked for: the names alone take no torch.
+A method is imported on first access: the names alone need no torch.
 """
 
 from __future__ import annotations
@@ -67,7 +65,7 @@ BASELINES: Registry[Probe] = Registry(
     }
 )
 
-_WHERE = {
+_MODULES = {
     "Detector": "models.detector",
     "Outputs": "models.detector",
     "FittedProbe": "models.probe",
@@ -77,14 +75,13 @@ _WHERE = {
 
 def find(name: str) -> type[Detector] | Probe:
     """Find a detector, a probe or a baseline by its name; raises KeyError."""
-    registry = next((one for one in (DETECTORS, PROBES, BASELINES) if name in one), None)
-    if registry is None:
-        raise KeyError(name)
-    return registry[name]
+    if name in DETECTORS:
+        return DETECTORS[name]
+    return PROBES[name] if name in PROBES else BASELINES[name]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the classes that every method is made of when they are first asked for."""
-    if name in _WHERE:
-        return getattr(import_module(_WHERE[name]), name)
+    """Import a class of `_MODULES` on first access."""
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

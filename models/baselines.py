@@ -1,5 +1,4 @@
-"""The baselines that a detector has to beat: what little information, or how simple a model, is
-enough?
+"""The baselines that a detector has to beat: simple models of little information.
 
 Each is a probe, a logistic regression on features of one kind: a constant (the majority), the
 length of the answer, how sure the language model was of it (mean log-probability, perplexity,
@@ -37,50 +36,49 @@ __all__ = [
 
 
 def constant(batch: Batch) -> Tensor:
-    """Nothing to go by (B, 1, 1): what remains is the share of hallucinations in train."""
+    """Zeros (B, 1, 1): the regression can only learn the base rate of train."""
     return torch.zeros(len(batch), 1, 1)
 
 
 def answer_length(batch: Batch) -> Tensor:
     """Tokens of the answer (B, 1, 1) float32."""
-    return batch["answer_len"].float()[:, None, None]
+    return batch.fixed("answer_len").float()[:, None, None]
 
 
 def mean_logprob(batch: Batch) -> Tensor:
-    """Mean log-probability of the answer's tokens in nats, (B, 1, 1) float32; NaN for an empty
-    answer.
+    """Mean log-probability of the answer's tokens in nats, (B, 1, 1) float32.
 
-    With its sign turned this is the log of the perplexity, the simplest of the uncertainty scores.
+    Its negative is the log of the perplexity, the simplest of the uncertainty scores. NaN for an
+    empty answer.
     """
-    return mean_over_answer(batch, batch["logprob"])[:, None, None]
+    return mean_over_answer(batch, batch.ragged("logprob"))[:, None, None]
 
 
 def perplexity(batch: Batch) -> Tensor:
-    """exp(-mean log-probability of the answer's tokens), (B, 1, 1) float32; NaN for an empty
-    answer.
+    """exp(-mean log-probability of the answer's tokens), (B, 1, 1) float32.
 
-    It ranks traces as `mean_logprob` does; the regression sees it on another scale.
+    It ranks traces as `mean_logprob` does; the regression sees it on another scale. NaN for an
+    empty answer.
     """
     return (-mean_logprob(batch)).exp()
 
 
 def mean_entropy(batch: Batch) -> Tensor:
-    """Mean over the answer's tokens of the entropy of what predicted them, in nats, (B, 1, 1)
-    float32.
+    """Mean entropy of the distributions that predicted the answer, in nats, (B, 1, 1) float32.
 
     NaN for an empty answer.
     """
-    return mean_over_answer(batch, batch["entropy"])[:, None, None]
+    return mean_over_answer(batch, batch.ragged("entropy"))[:, None, None]
 
 
 def every_layer(batch: Batch) -> Tensor:
     """State of the last token at each layer (B, L, d), as stored."""
-    return batch["hs_last"]
+    return batch.fixed("hs_last")
 
 
 def first_layer(batch: Batch) -> Tensor:
     """State of the last token at the lowest layer (B, 1, d): how much the input alone tells."""
-    return batch["hs_last"][:, :1]
+    return batch.fixed("hs_last")[:, :1]
 
 
 MAJORITY = Probe(("question_id",), constant)

@@ -1,20 +1,20 @@
-"""GINE's convolution without its messages: PyG's `GINEConv`, with the sum over edges done in blocks
-that fit the cache.
+"""GINE's convolution in blocks: PyG's `GINEConv`, whose messages are never all in memory.
 
-Node i hears the sum over its edges j -> i of relu(x_j + weight_ij * w + b), arXiv:1905.12265. PyG
-stores the messages: 668 MB for 16 traces of 50 tokens, 32 layers and d = 256, once for each step
-from x_j to ReLU. Here a block of them is made, summed and overwritten; the backward pass makes it
-again, so that nothing is kept but nodes and edges, and memory does not grow with the number of
-edges times d (`benchmarks/graphs.py` has the numbers, and what was tried).
+Node i receives the sum over its edges j -> i of relu(x_j + weight_ij * w + b), arXiv:1905.12265.
+PyG stores the messages: 668 MB for 16 traces of 50 tokens, 32 layers and d = 256, once for each
+step from x_j to ReLU. Here a block of them is computed, summed and overwritten; the backward pass
+computes it again, so that only nodes and edges are kept, and memory does not grow with the number
+of edges times d (`benchmarks/graphs.py` has the numbers, and the alternatives).
 
-Any graph will do. If it is complete (every token hears itself and all before it, in every layer:
-what `build_graphs` makes when it drops no edge), then the layers of a pair of tokens are neighbours
-in memory, as are the sources of a token, and a block needs no gather: it reads a slice of x. On the
-CPU the same input gives the same bits.
+Any graph is accepted. If it is complete (every token receives from itself and all before it, in
+every layer, as in `build_graphs` without dropped edges), then the layers of a pair of tokens are
+neighbours in memory, as are the sources of a token, and a block needs no gather: it reads a slice
+of x. On the CPU the same input gives the same bits.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -26,12 +26,11 @@ from torch_geometric.nn import GINEConv
 
 __all__ = ["BlockGINEConv"]
 
-Index = slice | Tensor  # rows of a tensor: neighbours, or anywhere
+Index = slice | Tensor  # rows of a tensor: consecutive, or any
 
 
 class BlockGINEConv(GINEConv):
-    """`GINEConv` with `edge_dim=1` and an `eps` that is not trained; parameters, state and results
-    are the same.
+    """`GINEConv` with `edge_dim=1` and a fixed `eps`: same parameters, state and results.
 
     Shapes
     ------
@@ -46,13 +45,13 @@ class BlockGINEConv(GINEConv):
     def forward(
         self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, offsets: Tensor | None = None
     ) -> Tensor:
-        """`offsets`, of the packed tokens of each trace, says that these are the complete graphs of
-        `build_graphs`."""
+        """`offsets` (of the tokens of each trace) are given for complete graphs only."""
         bounds = None if offsets is None else offsets.tolist()
         n_layers = len(x) // bounds[-1] if bounds and bounds[-1] else 1
         # (P,) tokens; without offsets nodes, as one layer
         source, target = edge_index[:, ::n_layers] // n_layers
-        w, b = self.lin.weight[:, 0], self.lin.bias  # (d,)
+        w = self.lin.weight[:, 0]  # (d,)
+        b = self.lin.bias  # (d,)
         # (n, L, d); sums of half precision would not be exact
         tokens = x.to(w.dtype).unflatten(0, (-1, n_layers))
         attr = edge_attr.to(w.dtype).reshape(-1, n_layers)  # (P, L)
@@ -61,8 +60,12 @@ class BlockGINEConv(GINEConv):
 
 
 class Propagate(torch.autograd.Function):
-    """x (n, L, d), source and target (P,), attr (P, L), w and b (d,), own (1,) -> own * x +
-    messages, (n, L, d)."""
+    """own * x + messages, (n, L, d).
+
+    Shapes
+    ------
+    x (n, L, d), source and target (P,), attr (P, L), w and b (d,), own (1,)
+    """
 
     @staticmethod
     def forward(
@@ -74,9 +77,11 @@ class Propagate(torch.autograd.Function):
         w: Tensor,
         b: Tensor,
         own: Tensor,
-        offsets: list | None,
+        offsets: list[int] | None,
     ) -> Tensor:
-        shifted, out, memory = x + b, own * x, block_memory(x)
+        shifted = x + b
+        out = own * x
+        memory = block_memory(x)
         weights = attr.unsqueeze(2)  # (P, L, 1)
         ctx.save_for_backward(shifted, source, target, attr, w, own)
         ctx.offsets = offsets
@@ -93,15 +98,15 @@ class Propagate(torch.autograd.Function):
         grad_x = own * grad if ctx.needs_input_grad[0] else None
         grad_attr = torch.empty_like(attr) if ctx.needs_input_grad[3] else None
         grad_wb = grad.new_zeros(2, len(w))
-        # (P, L, 1), (2, P, L)
-        weights, with_ones = attr.unsqueeze(2), torch.stack([attr, torch.ones_like(attr)])
+        weights = attr.unsqueeze(2)  # (P, L, 1)
+        with_ones = torch.stack([attr, torch.ones_like(attr)])  # (2, P, L)
         memory = block_memory(shifted)
         for sources, targets, pairs in blocks(source, target, ctx.offsets, len(memory)):
             message = memory[: pairs.stop - pairs.start]  # (p, L, d), before the ReLU
             torch.addcmul(take(shifted, sources), weights[pairs], w, out=message)
-            heard = take(grad, targets).expand_as(message)
-            # from here on the gradient of what it was
-            relu_backward(heard, message, 0, grad_input=message)
+            received = take(grad, targets).expand_as(message)
+            # from here on `message` is the gradient of the message
+            relu_backward(received, message, 0, grad_input=message)
             grad_wb.addmm_(with_ones[:, pairs].flatten(1), message.flatten(0, 1))
             if grad_x is not None:
                 add_at(grad_x, sources, message)
@@ -114,10 +119,13 @@ relu_backward = torch.ops.aten.threshold_backward.grad_input  # what autograd ca
 
 
 def block_memory(x: Tensor) -> Tensor:
-    """Room for the messages of a block, (p, L, d): in a core's cache on the CPU, few and large
-    kernels elsewhere."""
+    """Memory for the messages of a block, (p, L, d), p at least 1.
+
+    On the CPU it fits a core's cache; elsewhere few and large kernels are faster.
+    """
     n_numbers = 2**17 if x.device.type == "cpu" else 2**27  # 512 KB, 512 MB
-    return x.new_empty(max(1, n_numbers // max(1, x[0].numel() if len(x) else 1)), *x.shape[1:])
+    n_a_token = math.prod(x.shape[1:]) or 1
+    return x.new_empty(max(1, n_numbers // n_a_token), *x.shape[1:])
 
 
 def blocks(
@@ -126,16 +134,16 @@ def blocks(
     """Cut the pairs into blocks of at most `n_most`, as (sources, targets, pairs).
 
     In long complete graphs a block is one target and some of its sources, which need no gather; the
-    same sources meet target after target, so that they, too, stay in the cache.
+    same sources meet target after target, so that they stay in the cache as well.
     """
     if offsets is None:
         yield from gathered(source, target, 0, len(source), n_most)
         return
-    begun = pair = 0  # pairs from `begun` to `pair` wait for a block that they fill
+    begin = pair = 0  # pairs from `begin` to `pair` wait for a block that they fill
     for first, end in pairwise(offsets):
         n_tokens = end - first
         if 2 * n_tokens > n_most:
-            yield from gathered(source, target, begun, pair, n_most)
+            yield from gathered(source, target, begin, pair, n_most)
             for j in range(0, n_tokens, n_most):
                 for i in range(j, n_tokens):
                     n = min(n_most, i + 1 - j)
@@ -145,28 +153,27 @@ def blocks(
                         slice(first + i, first + i + 1),
                         slice(at, at + n),
                     )
-            begun = pair + n_tokens * (n_tokens + 1) // 2
+            begin = pair + n_tokens * (n_tokens + 1) // 2
         pair += n_tokens * (n_tokens + 1) // 2
-    yield from gathered(source, target, begun, pair, n_most)
+    yield from gathered(source, target, begin, pair, n_most)
 
 
 def gathered(
     source: Tensor, target: Tensor, begin: int, end: int, n_most: int
 ) -> Iterator[tuple[Index, Index, slice]]:
-    """Blocks of the pairs `begin:end`, whatever they join."""
+    """Blocks of the pairs `begin:end` of any graph."""
     for at in range(begin, end, n_most):
         pairs = slice(at, min(end, at + n_most))
         yield source[pairs], target[pairs], pairs
 
 
 def take(x: Tensor, index: Index) -> Tensor:
-    """`x[index]`: a view of neighbours, a copy of others."""
+    """`x[index]`: a view for a slice, else a copy."""
     return x[index] if isinstance(index, slice) else x.index_select(0, index)
 
 
 def add_at(x: Tensor, index: Index, values: Tensor) -> None:
-    """Add each of the values, or the sum of all to the one row that `index` names: the transpose of
-    `take`."""
+    """The transpose of `take`: add each value, or the sum of all if `index` is a slice of 1 row."""
     if isinstance(index, slice):
         rows = x[index]
         if len(rows) == len(values):

@@ -1,5 +1,4 @@
-"""GNN-det + LSTM: each layer's attention graph through one shared encoder, then the layers through
-the LSTM.
+"""GNN-det + LSTM: one encoder for the attention graphs of all layers, then an LSTM over layers.
 
 `GraphEncoder` is shared with the variational detector.
 """
@@ -30,16 +29,14 @@ def call(part: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
 
 
 class GraphEncoder(nn.Module):
-    """GINEConv(d -> g -> g) - ReLU - dropout - GINEConv(g -> g -> g) - mean over the nodes of each
-    graph.
+    """GINEConv(d -> g -> g) - ReLU - dropout - GINEConv(g -> g -> g) - mean over nodes.
 
     GINE is the isomorphism network with edge features of Hu et al., arXiv:1905.12265.
 
     Shapes
     ------
     Data with x (N, d), edge_index (2, E), edge_attr (E, 1), batch (N,), n_graphs G -> (G, g)
-    float32; `offsets` beside them, if the graphs are complete, as `build_graphs` gives it, makes
-    that faster
+    float32. Complete graphs are faster with the `offsets` that `build_graphs` gives.
     """
 
     def __init__(self, hidden_size: int, gnn_hidden: int, dropout: float = 0.2) -> None:
@@ -49,8 +46,7 @@ class GraphEncoder(nn.Module):
         self.between = nn.Sequential(nn.ReLU(), nn.Dropout(dropout))
 
     def forward(self, graphs: Data, run: Callable[..., Tensor] = call) -> Tensor:
-        """Encode each graph; `run(part, *inputs)` does the two convolutions, most of the work and
-        of the memory."""
+        """Encode each graph; `run(part, *inputs)` does the two convolutions, most of the work."""
         edges = graphs.edge_index, graphs.edge_attr, graphs.get("offsets")
         x = run(self.first, graphs.x, *edges)  # (N, g)
         x = run(self.second, self.between(x), *edges)  # (N, g)
@@ -77,15 +73,16 @@ class GraphDetector(Detector):
 
     def __init__(self, encoder: GraphEncoder, attn_threshold: float, top_k: int | None) -> None:
         super().__init__()
-        self.encoder, self.attn_threshold, self.top_k = encoder, attn_threshold, top_k
+        self.encoder = encoder
+        self.attn_threshold = attn_threshold
+        self.top_k = top_k
 
     def encode(self, batch: Batch) -> Tensor:
-        hidden, attn = batch["hidden_states"], batch["attn_mean"]
-        graphs = build_graphs(
-            hidden.values, attn.values, hidden.offsets, self.attn_threshold, self.top_k
-        )
-        # (B * L, g) -> (B, L, g)
-        return self.encoder(graphs, self.run).unflatten(0, (-1, hidden.values.shape[1]))
+        hidden, offsets = batch.ragged("hidden_states")
+        attn = batch.ragged("attn_mean").values
+        graphs = build_graphs(hidden, attn, offsets, self.attn_threshold, self.top_k)
+        n_layers = hidden.shape[1]
+        return self.encoder(graphs, self.run).unflatten(0, (-1, n_layers))  # (B, L, g)
 
 
 class GnnDetLstm(GraphDetector):
@@ -93,8 +90,7 @@ class GnnDetLstm(GraphDetector):
 
     Shapes
     ------
-    batch["hidden_states"] (n_tokens, L, d) and batch["attn_mean"] (n_pairs, L), packed -> logits
-    (B,)
+    hidden_states (n_tokens, L, d) and attn_mean (n_pairs, L), packed -> logits (B,)
     """
 
     options: ClassVar[tuple[str, ...]] = (

@@ -60,9 +60,11 @@ def build_graphs(
     edges = torch.stack([source, target])[:, :, None] * n_layers + layer  # (2, n_pairs, L)
     keep = keep_mask(attn, source, target, threshold, top_k)
     if keep is None:
-        edge_index, edge_attr = edges.reshape(2, -1), attn.reshape(-1, 1)
+        edge_index = edges.reshape(2, -1)  # (2, E)
+        edge_attr = attn.reshape(-1, 1)  # (E, 1)
     else:
-        edge_index, edge_attr = edges[:, keep], attn[keep][:, None]  # (2, E), (E, 1)
+        edge_index = edges[:, keep]
+        edge_attr = attn[keep][:, None]
     trace = torch.repeat_interleave(offsets.diff(), output_size=len(hidden))  # (n_tokens,)
     return Data(
         x=hidden.reshape(-1, hidden.shape[2]).float(),  # (n_tokens * L, d)
@@ -75,13 +77,11 @@ def build_graphs(
 
 
 def pair_tokens(offsets: Tensor, n_tokens: int) -> tuple[Tensor, Tensor]:
-    """Give the (source, target) packed tokens of every stored pair, each (n_pairs,) int64, in the
-    stored order."""
+    """(source, target) packed tokens of the stored pairs, in their order; each (n_pairs,) int64."""
     lengths = offsets.diff()  # (B,)
     token = torch.arange(n_tokens, device=offsets.device)
-    first = torch.repeat_interleave(
-        offsets[:-1], lengths, output_size=n_tokens
-    )  # (n_tokens,) first token of the same trace
+    # (n_tokens,) first token of the same trace
+    first = torch.repeat_interleave(offsets[:-1], lengths, output_size=n_tokens)
     n_sources = token - first + 1  # (n_tokens,) token i of a trace attends to i + 1 tokens
     target = torch.repeat_interleave(token, n_sources)  # (n_pairs,)
     row_start = n_sources.cumsum(0) - n_sources  # (n_tokens,) pair at which a target's row begins
@@ -100,27 +100,25 @@ def keep_mask(
 
 
 def top_k_mask(attn: Tensor, target: Tensor, top_k: int) -> Tensor:
-    """(n_pairs, L) bool: the k largest of each target's pairs, per layer; equal ones in the order
-    they are stored.
+    """(n_pairs, L) bool: the k largest of each target's pairs, per layer; ties: the earlier pair.
 
-    Two stable sorts, by value and then by target, leave each target's pairs together and in falling
-    order, in the very place where they began, so the rank of a pair is its distance from the start
-    of its target's row.
+    Two stable sorts, by value and then by target, leave each target's pairs in falling order within
+    the same row, so the rank of a pair is its distance from the start of that row.
     """
     by_value = attn.argsort(dim=0, descending=True, stable=True)  # (n_pairs, L)
     by_target = by_value.gather(0, target[by_value].argsort(dim=0, stable=True))  # (n_pairs, L)
     n_sources = torch.bincount(target)  # (n_tokens,)
     row_start = n_sources.cumsum(0) - n_sources  # (n_tokens,)
     rank = torch.arange(len(target), device=attn.device) - row_start[target]  # (n_pairs,)
-    return torch.zeros_like(attn, dtype=torch.bool).scatter(
-        0, by_target, (rank < top_k)[:, None].expand_as(attn)
-    )
+    is_top = (rank < top_k)[:, None].expand_as(attn)
+    return torch.zeros_like(attn, dtype=torch.bool).scatter(0, by_target, is_top)
 
 
 def check_pairs(attn: Tensor, n_layers: int, n_pairs: int) -> None:
     """Raise ValueError unless the attention belongs to the hidden states."""
     if attn.shape != (n_pairs, n_layers):
         raise ValueError(
-            f"attn_mean: expected {n_pairs} pairs of {n_layers} layers (T(T+1)/2 for the T tokens of each trace), "
-            f"found shape {tuple(attn.shape)}; import or extract the traces again"
+            f"attn_mean: expected {n_pairs} pairs of {n_layers} layers "
+            f"(T(T+1)/2 for the T tokens of each trace), found shape {tuple(attn.shape)}; "
+            "import or extract the traces again"
         )

@@ -35,13 +35,11 @@ class GvaeOutputs(NamedTuple):
 
 
 class GvaeLstm(GraphDetector):
-    """Encoder -> mu, logvar -> z -> `LayerLstm`, beside a decoder MLP that rebuilds the pooled
-    graph vector from z.
+    """Encoder -> mu, logvar -> z -> `LayerLstm`, and a decoder MLP from z to the encoder's vector.
 
     Shapes
     ------
-    batch["hidden_states"] (n_tokens, L, d) and batch["attn_mean"] (n_pairs, L), packed -> logits
-    (B,)
+    hidden_states (n_tokens, L, d) and attn_mean (n_pairs, L), packed -> logits (B,)
     """
 
     options: ClassVar[tuple[str, ...]] = (
@@ -86,9 +84,8 @@ class GvaeLstm(GraphDetector):
     def loss(self, outputs: GvaeOutputs, labels: Tensor) -> Tensor:
         reconstruction = F.mse_loss(outputs.rebuilt, outputs.pooled.detach())
         kl = kl_divergence(outputs.mu, outputs.logvar).mean()
-        return super().loss(outputs, labels) + AUXILIARY_WEIGHT * (
-            reconstruction + self.kl_weight * kl
-        )
+        auxiliary = reconstruction + self.kl_weight * kl
+        return super().loss(outputs, labels) + AUXILIARY_WEIGHT * auxiliary
 
 
 def kl_divergence(mu: Tensor, logvar: Tensor) -> Tensor:

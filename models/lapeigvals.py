@@ -1,13 +1,12 @@
-"""LapEigvals: the largest eigenvalues of attention maps taken as graphs (Binkowski et al. 2025,
-arXiv:2502.17598).
+"""LapEigvals: the largest eigenvalues of attention maps as graphs (Binkowski et al. 2025).
 
-A head's map A over T tokens (row i attends to column j <= i) has the Laplacian L = D - A, with the
-degree d_tt = sum over i >= t of A[i, t], divided by the number T - t of tokens that can attend to
-token t (their equation 2). L is lower triangular, so its eigenvalues are its diagonal d_tt - A[t,
-t], and the columns `attn_colsum` and `attn_diag` suffice. The `TOP_K` largest of every layer and
-head, in falling order, are the features, reduced to 512 components as in the paper. Unlike in
-https://github.com/graphml-lab-pwr/lapeigvals, whose eigenvalues these are, features are scaled to
-unit variance first, and classes have no weights, as for all probes here.
+arXiv:2502.17598. A head's map A over T tokens (row i attends to column j <= i) has the Laplacian L
+= D - A, with the degree d_tt = sum over i >= t of A[i, t], divided by the number T - t of tokens
+that can attend to token t (their equation 2). L is lower triangular, so its eigenvalues are its
+diagonal d_tt - A[t, t], and the columns `attn_colsum` and `attn_diag` suffice. The `TOP_K` largest
+of every layer and head, in falling order, are the features, reduced to 512 components as in the
+paper. Unlike in https://github.com/graphml-lab-pwr/lapeigvals, whose eigenvalues these are,
+features are scaled to unit variance first, and classes have no weights, as for all probes here.
 """
 
 from __future__ import annotations
@@ -32,25 +31,25 @@ N_COMPONENTS = 512
 
 
 def eigenvalues(batch: Batch) -> Tensor:
-    """Eigenvalues of each token's place in the Laplacians, (n_tokens, L, H) float32, in the order
-    of the tokens."""
-    total, offsets = batch["attn_colsum"]  # (n_tokens, L, H), (B + 1,)
-    # (n_tokens,), T - t
-    n_attending = torch.repeat_interleave(offsets.diff(), offsets.diff()) - positions(offsets)
-    return total.float() / n_attending[:, None, None] - batch["attn_diag"].values.float()
+    """The diagonals of the Laplacians, (n_tokens, L, H) float32, in the order of the tokens."""
+    colsum = batch.ragged("attn_colsum")  # (n_tokens, L, H), (B + 1,)
+    n_tokens = torch.repeat_interleave(colsum.lengths, colsum.lengths)  # T of each token's trace
+    n_attending = n_tokens - positions(colsum.offsets)  # T - t
+    degree = colsum.values.float() / n_attending[:, None, None]
+    return degree - batch.ragged("attn_diag").values.float()
 
 
 def largest_eigenvalues(batch: Batch, top_k: int = TOP_K) -> Tensor:
-    """The largest eigenvalues by layer and head, (B, 1, L * H * top_k) float32; zeros where there
-    are fewer tokens."""
-    lengths = batch["attn_colsum"].offsets.diff()  # (B,)
+    """The largest eigenvalues by layer and head, (B, 1, L * H * top_k) float32, padded with 0."""
+    lengths = batch.ragged("attn_colsum").lengths  # (B,)
     by_trace = eigenvalues(batch).split(lengths.tolist())
     # (B, longest, L, H)
     padded = pad_sequence(by_trace, batch_first=True, padding_value=-torch.inf)
     n_kept = min(top_k, padded.shape[1])
     largest = padded.topk(n_kept, dim=1).values.permute(0, 2, 3, 1)  # (B, L, H, n_kept), falling
     is_padding = torch.arange(n_kept, device=lengths.device) >= lengths[:, None, None, None]
-    return pad(largest.masked_fill(is_padding, 0), (0, top_k - n_kept)).flatten(1)[:, None]
+    features = pad(largest.masked_fill(is_padding, 0), (0, top_k - n_kept))
+    return features.flatten(1)[:, None]
 
 
 LAPEIGVALS = Probe(("attn_diag", "attn_colsum"), largest_eigenvalues, n_components=N_COMPONENTS)

@@ -1,4 +1,4 @@
-"""The loss that detectors are trained with, beside what a detector adds of its own."""
+"""The classification loss of all detectors; a detector may add terms of its own."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ FOCAL_GAMMA = 2.0  # as its authors recommend
 
 
 class ClassificationLoss(nn.Module):
-    """Binary cross-entropy of logits; on request focal (Lin et al., arXiv:1708.02002), smoothed or
-    weighted.
+    """Binary cross-entropy of logits; optionally focal, with smoothed labels or class weights.
 
     Parameters
     ----------
     focal : bool
-        Weigh each row by (1 - p)^2, p being the probability given to its label: easy rows count
-        less.
+        Weigh each row by (1 - p)^2, with p the probability of its label: easy rows count less (Lin
+        et al., arXiv:1708.02002).
     label_smoothing : float
-        s: a label y is taken for y (1 - s) + s / 2.
+        s: the target of a label y is y (1 - s) + s / 2.
     class_weights : (float, float), optional
         Factors of the losses of rows with label 0 and 1.
 
@@ -36,7 +35,9 @@ class ClassificationLoss(nn.Module):
         class_weights: tuple[float, float] | None = None,
     ) -> None:
         super().__init__()
-        self.focal, self.label_smoothing, self.class_weights = focal, label_smoothing, class_weights
+        self.focal = focal
+        self.label_smoothing = label_smoothing
+        self.class_weights = class_weights
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         targets = labels * (1 - self.label_smoothing) + self.label_smoothing / 2
@@ -45,9 +46,9 @@ class ClassificationLoss(nn.Module):
         losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
         if self.focal:
             p = logits.sigmoid()
-            # 1 - probability of the label
-            losses = (1 - (labels * p + (1 - labels) * (1 - p))) ** FOCAL_GAMMA * losses
+            p_label = labels * p + (1 - labels) * (1 - p)
+            losses = (1 - p_label) ** FOCAL_GAMMA * losses
         if self.class_weights is not None:
-            of_0, of_1 = self.class_weights
-            losses = (labels * of_1 + (1 - labels) * of_0) * losses
+            weight_0, weight_1 = self.class_weights
+            losses = (labels * weight_1 + (1 - labels) * weight_0) * losses
         return losses.mean()

@@ -46,7 +46,7 @@ class LayerLstm(nn.Module):
             num_lstm_layers,
             batch_first=True,
             bidirectional=True,
-            # torch warns of a dropout that has no place to act
+            # it acts between layers: torch warns of one that has no effect
             dropout=dropout if num_lstm_layers > 1 else 0.0,
         )
         self.head = nn.Sequential(
@@ -61,9 +61,8 @@ class LayerLstm(nn.Module):
 
     def forward(self, layers: Tensor) -> Tensor:
         _, (states, _) = self.lstm(layers)  # (2 * num_lstm_layers, B, h)
-        ends = torch.cat(
-            [states[-2], states[-1]], dim=1
-        )  # (B, 2h): forward's end at the last layer, backward's at the first
+        # (B, 2h): the forward direction ends at the last layer, the backward one at the first
+        ends = torch.cat([states[-2], states[-1]], dim=1)
         return self.head(ends).squeeze(1)  # (B,)
 
 
@@ -89,7 +88,7 @@ class LstmSolo(Detector):
         self.layers = LayerLstm(hidden_size, lstm_hidden, num_lstm_layers, dropout)
 
     def encode(self, batch: Batch) -> Tensor:
-        return batch["hs_last"].float()
+        return batch.fixed("hs_last").float()
 
     def classify(self, features: Tensor) -> Outputs:
         return Outputs(self.run(self.layers, features))

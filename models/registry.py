@@ -1,12 +1,12 @@
-"""Names of methods and where they are: a mapping that imports a method when it is first asked for.
+"""Names of methods and their modules: a mapping that imports a method on first access.
 
-So the names are known at once, to `--help` and to the check of a command line, without the seconds
-that torch takes.
+`--help` and the check of a command line need the names only, without the seconds that torch takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -15,13 +15,13 @@ __all__ = ["Registry"]
 T = TypeVar("T")
 
 
-class Registry(MutableMapping[str, T]):
+class Registry(UserDict[str, T]):
     """Name -> method.
 
     Parameters
     ----------
     places
-        Name -> "module:attribute", imported when it is first asked for.
+        Name -> "module:attribute", imported on first access, or the method itself.
 
     Examples
     --------
@@ -29,38 +29,18 @@ class Registry(MutableMapping[str, T]):
     >>> registry["mine"] = MyDetector  # doctest: +SKIP
     """
 
-    def __init__(self, places: Mapping[str, str]) -> None:
-        self._places = dict(places)
-        self._loaded: dict[str, T] = {}
+    data: dict[str, Any]  # "module:attribute" until the first access
+
+    def __init__(self, places: Mapping[str, Any]) -> None:
+        super().__init__(places)
 
     def __getitem__(self, name: str) -> T:
-        if name not in self._loaded:
-            module, _, attribute = self._places[name].partition(":")
-            self._loaded[name] = getattr(import_module(module), attribute)
-        return self._loaded[name]
-
-    def __setitem__(self, name: str, method: T) -> None:
-        self._places.setdefault(name, "")
-        self._loaded[name] = method
-
-    def __delitem__(self, name: str) -> None:
-        del self._places[name]
-        self._loaded.pop(name, None)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._places
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
-        return {**self, **other}
-
-    def __ror__(self, other: Mapping[str, Any]) -> dict[str, Any]:
-        return {**other, **self}
+        method = self.data[name]
+        if isinstance(method, str):
+            module, _, attribute = method.partition(":")
+            method = getattr(import_module(module), attribute)
+            self.data[name] = method
+        return method
 
     def __repr__(self) -> str:
         return f"Registry({', '.join(self)})"

@@ -1,8 +1,8 @@
-"""SAPLMA: an MLP on the last token's state at one layer (Azaria and Mitchell 2023,
-arXiv:2304.13734)."""
+"""SAPLMA: an MLP on the last token's state at one layer (Azaria and Mitchell, arXiv:2304.13734)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -37,10 +37,11 @@ class Saplma(Detector):
 
     def __init__(self, hidden_size: int, n_layers: int, saplma_layer: int | None = None) -> None:
         super().__init__()
-        if saplma_layer is not None and not 0 <= saplma_layer < n_layers:
+        if saplma_layer is None:
+            saplma_layer = math.ceil(3 * n_layers / 5) - 1
+        elif not 0 <= saplma_layer < n_layers:
             raise ValueError(f"saplma_layer: expected 0 to {n_layers - 1}, found {saplma_layer}")
-        # 0.6 L, rounded up
-        self.layer_read = (3 * n_layers + 4) // 5 - 1 if saplma_layer is None else saplma_layer
+        self.layer_read = saplma_layer
         self.mlp = nn.Sequential(
             nn.Linear(hidden_size, 256),
             nn.ReLU(),
@@ -60,7 +61,7 @@ class Saplma(Detector):
         return cls(hidden_size, n_layers, **{name: settings[name] for name in cls.options})
 
     def encode(self, batch: Batch) -> Tensor:
-        return batch["hs_last"][:, self.layer_read].float()  # (B, d)
+        return batch.fixed("hs_last")[:, self.layer_read].float()  # (B, d)
 
     def classify(self, features: Tensor) -> Outputs:
         return Outputs(self.run(self.mlp, features))

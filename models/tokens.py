@@ -1,5 +1,4 @@
-"""Arithmetic over the tokens of packed traces: which trace a token is of, where it stands, means
-over each trace.
+"""Arithmetic over the tokens of packed traces: trace and position of a token, means over a trace.
 
 Ragged columns of the axis "tokens" come as values (n_tokens, ...) and offsets (B + 1,). The answer
 of a trace are its tokens from `prompt_len` on, `answer_len` of them. A trace whose prompt length is
@@ -48,11 +47,13 @@ def mean_by_trace(values: Tensor, offsets: Tensor, counted: Tensor | None = None
     Tensor, (B, ...) float32
         NaN where no value counts.
     """
-    trace, n_traces = trace_of_token(offsets), len(offsets) - 1
-    counted = torch.ones_like(values, dtype=torch.bool) if counted is None else counted
-    total = torch.zeros(n_traces, *values.shape[1:], device=values.device)
-    total = total.index_add(0, trace, torch.where(counted, values.float(), 0))
-    return total / torch.zeros_like(total).index_add(0, trace, counted.float())  # 0 / 0 is NaN
+    if counted is None:
+        counted = torch.ones_like(values, dtype=torch.bool)
+    trace = trace_of_token(offsets)
+    zeros = torch.zeros(len(offsets) - 1, *values.shape[1:], device=values.device)
+    total = zeros.index_add(0, trace, torch.where(counted, values.float(), 0))
+    n_counted = zeros.index_add(0, trace, counted.float())
+    return total / n_counted  # 0 / 0 is NaN
 
 
 def mean_over_answer(batch: Batch, column: Ragged) -> Tensor:
@@ -71,10 +72,10 @@ def mean_over_answer(batch: Batch, column: Ragged) -> Tensor:
         NaN where nothing counts: an empty answer, or a prompt of unknown length.
     """
     values, offsets = column
-    trace, position = trace_of_token(offsets), positions(offsets)
-    start = batch["prompt_len"].long()[trace]  # (n_tokens,)
-    stop = start + batch["answer_len"].long()[trace]  # (n_tokens,)
+    trace = trace_of_token(offsets)
+    position = positions(offsets)
+    start = batch.fixed("prompt_len").long()[trace]  # (n_tokens,)
+    stop = start + batch.fixed("answer_len").long()[trace]  # (n_tokens,)
     in_answer = (start >= 0) & (start <= position) & (position < stop)
-    return mean_by_trace(
-        values, offsets, in_answer.view(-1, *[1] * (values.ndim - 1)) & ~values.isnan()
-    )
+    in_answer = in_answer.view(-1, *[1] * (values.ndim - 1))
+    return mean_by_trace(values, offsets, in_answer & ~values.isnan())

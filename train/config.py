@@ -1,5 +1,4 @@
-"""The settings of a run: one flat dataclass, the command line made from it, and the file that a run
-writes of them.
+"""The settings of a run: one flat dataclass, its command line, and its JSON file.
 
 Each field states its default, its help, its range or choices, and whether results depend on it, in
 one place; flag, type and check follow from them.
@@ -8,7 +7,6 @@ one place; flag, type and check follow from them.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import re
 from collections.abc import Sequence
@@ -21,8 +19,10 @@ from store.cli.arguments import Version, expand
 from store.errors import SchemaError, closest
 from store.format.layers import attach_layers, parse_layers
 from train.errors import ConfigError
+from train.files import read_json
 
 __all__ = [
+    "COLUMNS",
     "Arguments",
     "Config",
     "Parser",
@@ -36,34 +36,56 @@ __all__ = [
 ]
 
 EXAMPLES = """examples:
-  python -m train                                        the embedded example: three detectors and the baselines
-  python -m train --store traces.zarr --seeds 3          three seeds on one split: mean and spread
-  python -m train --store traces.zarr --models all       every detector whose columns the store has
+  python -m train
+      the embedded example: three detectors and the baselines
+  python -m train --store traces.zarr --seeds 3
+      three seeds on one split: mean and spread
+  python -m train --store traces.zarr --models all
+      every detector and probe whose columns the store has
   python -m train --store traces.zarr --models lapeigvals,saplma,lstm_solo --layers 8-24
-  python -m train --store traces.zarr --resume           go on after a crash, as if there had been none
-  python -m train --config runs/traces/run.json --lr 3e-4 --output-dir runs/slower     as that run, but for two settings
-  torchrun --nproc-per-node 2 -m train --store traces.zarr                      two processes share each batch
-commands of their own, each with a --help:
-  python -m train compare DIR...                         runs side by side, with paired tests
-  python -m train predict --run DIR --store STORE        scores of new traces
+      two detectors and a probe on some layers
+  python -m train --store traces.zarr --resume
+      continue after a crash, with the same results as without it
+  python -m train --config runs/traces/run.json --lr 3e-4 --output-dir runs/slower
+      the settings of an earlier run, except for two
+  torchrun --nproc-per-node 2 -m train --store traces.zarr
+      two processes share each batch
+other commands, each with a --help:
+  python -m train compare DIR...
+      runs side by side, with paired tests
+  python -m train predict --run DIR --store STORE
+      scores of new traces
 """
 
 # detector -> its field
 SWITCHES = {"lstm_solo": "run_lstm", "gnn_det_lstm": "run_gnn_det", "gvae_lstm": "run_gvae"}
 SECTIONS = {  # first field -> heading in --help
-    "store": "what is trained on what",
+    "store": "data and methods",
     "epochs": "training",
-    "precision": "arithmetic, reading, saving",
-    "run_lstm": "switches for single detectors",
-    "attn_threshold": "detectors",
+    "precision": "hardware, reading, saving",
+    "run_lstm": "switches of single detectors",
+    "attn_threshold": "options of the detectors",
 }
+COLUMNS = (  # that detectors, probes and baselines read
+    "hs_last",
+    "hidden_states",
+    "attn_mean",
+    "attn_diag",
+    "attn_colsum",
+    "attn_pmass",
+    "logprob",
+    "entropy",
+    "prompt_len",
+    "answer_len",
+)
 ALL = "all"
 # columns of scores.csv, and --models all
 RESERVED = ("trace_id", "side", "split", "label", "question_id", "all")
-PLACES = ("store", "output_dir")  # settings that are paths
+PATHS = ("store", "output_dir")
 MAX_CONFIG_BYTES = 1_000_000
-STEPS, MINUTES = r"[1-9]\d{0,8}", r"\d{1,6}(\.\d{1,6})?min"
-FORMS = {  # of settings that are texts: pattern, example
+STEPS = r"[1-9]\d{0,8}"
+MINUTES = r"\d{1,6}(\.\d{1,6})?min"
+FORMS = {  # setting -> pattern of its text, example
     "columns": (r"\w+=\w+(,\w+=\w+)*", "hs_last=MY_STATES"),
     "save_every": (f"{STEPS}|{MINUTES}|{STEPS},{MINUTES}", "500, 10min or 500,10min"),
 }
@@ -80,11 +102,10 @@ def option(
     free: bool = False,
     layer: bool = False,
 ) -> Any:
-    """Describe a setting.
+    """Describe a setting: its default, its help, and its range or choices.
 
-    It has a default, a help text, and a range [low, high], or (low, high] if `low_open`, or
-    `choices`; `free` ones change how a run gets to its results, never the results. A `layer` is a
-    layer's number in its model.
+    The range is [low, high], or (low, high] if `low_open`. A `free` setting changes how a run gets
+    to its results, never the results. A `layer` is a layer's number in its model.
     """
     metadata = {
         "help": text,
@@ -103,111 +124,129 @@ class Config:
     """All settings of a run, in the order of `--help`."""
 
     store: str | None = option(
-        None, "store to train on (default: the embedded example, built once under data/)", free=True
+        None,
+        "trace store to train on (default: the embedded example, built once under data/)",
+        free=True,
     )
     output_dir: str | None = option(
-        None, "where results go (default: runs/NAME_OF_STORE)", free=True
+        None, "directory of the results (default: runs/NAME_OF_STORE)", free=True
     )
     models: str = option(
         ",".join(SWITCHES),
-        f"detectors to train, separated by commas, or all: {', '.join([*DETECTORS, *PROBES])}",
+        "detectors and probes to train, separated by commas, of "
+        f"{', '.join([*DETECTORS, *PROBES])}; or all: those whose columns the store has",
     )
     on_top_of: str | None = option(
         None,
-        "baseline to start from: detectors learn what to add to its log-odds (default: none); one of "
-        f"{', '.join(BASELINES)}",
+        "baseline whose log-odds are the base margin of the detectors: they learn what to add to "
+        f"it; one of {', '.join(BASELINES)} (default: none)",
     )
-    seed: int = option(0, "of the split, the weights and the order of the rows", 0, 2**31 - 1)
+    seed: int = option(0, "seed of the split, the weights and the order of rows", 0, 2**31 - 1)
     seeds: int = option(
-        1, "train each detector this many times, from --seed on, all on one split", 1, 100
+        1, "number of trainings of each detector, with seeds from --seed on and one split", 1, 100
     )
     max_traces: int | None = option(
-        None, "use this many labelled traces, drawn by --seed (default: all)", 1, 2**31 - 1
+        None, "number of labelled traces to use, drawn by --seed (default: all)", 1, 2**31 - 1
     )
     score_threshold: float | None = option(
-        None, "label = 1 iff score < this (default: the labels as stored)"
+        None, "label a trace 1 if its score is below this (default: use the labels as stored)"
     )
     columns: str | None = option(
-        None, "columns to read in place of others, as hs_last=MY_STATES,..."
+        None,
+        f"columns that replace others, as hs_last=MY_STATES,...; methods read {', '.join(COLUMNS)} "
+        "(default: none)",
     )
     layers: str | None = option(
         None,
-        "layers to read, as the model numbers them: 8,16,24 or 8-16, -1 the last (default: all)",
+        "layers to read, numbered as in the model: 8,16,24 or 8-16, -1 for the last (default: all)",
     )
 
-    epochs: int = option(10, "at most this many passes over the training rows", 1, 10**6)
+    epochs: int = option(10, "maximum number of passes over the training rows", 1, 10**6)
     patience: int = option(
         10, "stop after this many epochs without a better validation AUROC", 1, 10**6
     )
-    batch_size: int = option(32, "traces per step, of all processes together", 1, 10**6)
+    batch_size: int = option(32, "traces per batch, of all processes together", 1, 10**6)
     grad_accum: int = option(
-        1, "steps whose gradients are added up before the weights move", 1, 10**6
+        1, "batches whose gradients are added up for one optimizer step", 1, 10**6
     )
-    lr: float = option(
-        1e-3, "learning rate; the peak of the one-cycle schedule", 0, 10, low_open=True
-    )
+    lr: float = option(1e-3, "learning rate; with one-cycle, its maximum", 0, 10, low_open=True)
     schedule: str = option(
-        "one-cycle", "how the learning rate moves", choices=("one-cycle", "constant")
+        "one-cycle", "schedule of the learning rate", choices=("one-cycle", "constant")
     )
-    focal_loss: bool = option(False, "let rows that are easy count less (focal loss, gamma 2)")
+    focal_loss: bool = option(False, "weigh easy rows less in the loss (focal loss, gamma 2)")
     label_smoothing: float = option(
-        0.0, "train towards s/2 and 1 - s/2 in place of 0 and 1", 0, 0.99
+        0.0, "train towards s/2 and 1 - s/2 instead of 0 and 1, with this s", 0, 0.99
     )
-    class_weights: bool = option(False, "let both classes count the same, whatever their numbers")
+    class_weights: bool = option(
+        False, "weigh both classes equally in the loss, however many rows they have"
+    )
     mixup: float = option(
-        0.0,
-        "train on mixtures of two traces, with shares from Beta(A, A) (default: 0, do not)",
-        0,
-        100,
+        0.0, "A: train on mixtures of two traces, lambda drawn from Beta(A, A); 0: do not", 0, 100
     )
 
     precision: str = option(
         "auto",
-        "of the arithmetic in training (auto: bf16-mixed on GPUs that have it, else 32)",
+        "floating-point precision of the training; auto: bf16-mixed on GPUs that have it, else 32",
         choices=("auto", "32", "bf16-mixed", "16-mixed"),
     )
-    amp: bool = option(True, "--no-amp is --precision 32")
+    amp: bool = option(True, "mixed precision as --precision says; --no-amp is --precision 32")
     compile: bool = option(
         False, "run detectors through torch.compile, which gains nothing on a CPU"
     )
     use_gradient_checkpointing: bool = option(
-        False, "compute large parts twice in place of keeping them: less memory, more time"
+        False,
+        "compute large activations again in the backward pass instead of keeping them: less "
+        "memory, more time",
     )
-    force_cpu: bool = option(False, "use the CPU even where an accelerator is at hand")
+    force_cpu: bool = option(False, "use the CPU even if there is a GPU")
     threads: int | None = option(
-        None, "CPU threads for arithmetic (default: 1, but all cores from d = 1024 on)", 1, 1024
+        None,
+        "CPU threads of arithmetic (default: 1, or all cores for a hidden size from 1024 on)",
+        1,
+        1024,
     )
-    num_workers: int = option(0, "threads that read ahead", 0, 1024, free=True)
+    num_workers: int = option(0, "threads that read batches ahead", 0, 1024, free=True)
     cache_size: int | None = option(
         None,
-        "bytes of decoded chunks to keep, for compressed columns (default: 64 MiB)",
+        "size in bytes of the cache of decoded chunks of compressed columns (default: 64 MiB)",
         0,
         2**60,
         free=True,
     )
     save_every: str = option(
         "5min",
-        "how often to save what --resume needs: steps, minutes, or both, as 500, 10min or 500,10min",
+        "how often to save the state for --resume: after so many batches, minutes, or either, as "
+        "500, 10min or 500,10min",
         free=True,
     )
 
-    run_lstm: bool | None = option(None, "train lstm_solo, or not, whatever --models says")
-    run_gnn_det: bool | None = option(None, "train gnn_det_lstm, or not, whatever --models says")
-    run_gvae: bool | None = option(None, "train gvae_lstm, or not, whatever --models says")
-
-    attn_threshold: float = option(0.0, "keep an edge iff its attention is at least this", 0, 1)
-    top_k: int | None = option(
-        None, "keep the k strongest sources of each token (default: all)", 1, 2**31 - 1
+    run_lstm: bool | None = option(None, "train lstm_solo, or do not (default: as --models says)")
+    run_gnn_det: bool | None = option(
+        None, "train gnn_det_lstm, or do not (default: as --models says)"
     )
-    gnn_hidden: int = option(128, "width of the graph encoder", 1, 65_536)
-    latent_dim: int = option(128, "width of gvae_lstm's latent", 1, 65_536)
+    run_gvae: bool | None = option(None, "train gvae_lstm, or do not (default: as --models says)")
+
+    attn_threshold: float = option(
+        0.0, "keep the edges of an attention graph whose attention is at least this", 0, 1
+    )
+    top_k: int | None = option(
+        None,
+        "strongest edges of each token to keep in an attention graph (default: all)",
+        1,
+        2**31 - 1,
+    )
+    gnn_hidden: int = option(
+        128, "width of the graph encoder of gnn_det_lstm and gvae_lstm", 1, 65_536
+    )
+    latent_dim: int = option(128, "width of the latent of gvae_lstm", 1, 65_536)
     lstm_hidden: int = option(128, "width of each direction of the LSTM", 1, 65_536)
-    num_lstm_layers: int = option(2, "depth of the LSTM", 1, 64)
-    dropout: float = option(0.3, "in the LSTM and the classifier", 0, 0.99)
-    kl_weight: float = option(0.01, "of the KL term of gvae_lstm", 0)
+    num_lstm_layers: int = option(2, "number of layers of the LSTM", 1, 64)
+    dropout: float = option(0.3, "dropout probability (LSTM, classifier)", 0, 0.99)
+    kl_weight: float = option(0.01, "weight of the KL term of gvae_lstm", 0)
     saplma_layer: int | None = option(
         None,
-        "layer that saplma reads, as the model numbers it (default: at 0.6 of the depth of those that are read)",
+        "layer that saplma reads, numbered as in the model (default: at 0.6 of the depth of those "
+        "that are read)",
         -65_535,
         65_535,
         layer=True,
@@ -215,58 +254,50 @@ class Config:
 
     @property
     def detectors(self) -> list[str]:
-        """Names of what to train: those of `models`, and what the --run- flags add and take away;
-        or ["all", ...]."""
-        named = [name for name in self.models.split(",") if name]
-        added = [
-            name for name, switch in SWITCHES.items() if getattr(self, switch) and name not in named
-        ]
-        return [
-            name
-            for name in named + added
-            if getattr(self, SWITCHES.get(name, ""), None) is not False
-        ]
+        """Names of what to train: `models`, changed by the --run- flags; or ["all", ...]."""
+        names = [name for name in self.models.split(",") if name]
+        for name, switch in SWITCHES.items():
+            if getattr(self, switch) and name not in names:
+                names.append(name)
+        return [name for name in names if name not in self.left_out]
 
     @property
     def left_out(self) -> list[str]:
-        """Names that a --no-run- flag takes away."""
+        """Names that a --no-run- flag removes."""
         return [name for name, switch in SWITCHES.items() if getattr(self, switch) is False]
 
     @property
     def replaced(self) -> dict[str, str]:
-        """Column that detectors read -> column of the store that stands in for it."""
-        return dict(pair.split("=") for pair in self.columns.split(",")) if self.columns else {}
+        """Column that detectors read -> column of the store that replaces it."""
+        if self.columns is None:
+            return {}
+        return dict(pair.split("=") for pair in self.columns.split(","))
 
     @property
     def save_steps(self) -> float:
-        """Save after this many steps; infinity: whatever their number."""
-        return self._save_every()[0]
+        """Save after this many batches; infinity: never for their number."""
+        parts = [part for part in self.save_every.split(",") if not part.endswith("min")]
+        return float(parts[0]) if parts else math.inf
 
     @property
     def save_seconds(self) -> float:
-        """Save after this many seconds; infinity: however long."""
-        return self._save_every()[1]
-
-    def _save_every(self) -> tuple[float, float]:
-        steps = seconds = math.inf
-        for part in self.save_every.split(","):
-            number = float(part.removesuffix("min"))
-            steps, seconds = (steps, 60 * number) if part.endswith("min") else (number, seconds)
-        return steps, seconds
+        """Save after this many seconds; infinity: never for the time."""
+        parts = [part for part in self.save_every.split(",") if part.endswith("min")]
+        return 60 * float(parts[0].removesuffix("min")) if parts else math.inf
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """A command line: the settings, and how to begin with them.
+    """A command line.
 
     Attributes
     ----------
     config : Config
         The settings.
     resume : bool
-        Go on with the unfinished run in the output directory, if there is one.
+        Continue the unfinished run in the output directory, if there is one.
     overwrite : bool
-        Begin anew even where that loses an unfinished run.
+        Start over even if that discards an unfinished run.
     """
 
     config: Config
@@ -291,7 +322,9 @@ def build_parser() -> argparse.ArgumentParser:
     """Build the command line: a flag per field of `Config`; booleans also take --no-FLAG."""
     parser = Parser(
         prog="python -m train",
-        description="Train hallucination detectors on a trace store and compare them with simple baselines.",
+        description=(
+            "Train hallucination detectors on a trace store and compare them with simple baselines."
+        ),
         epilog=EXAMPLES,
         # what is not given is taken from --config, else from `Config`
         argument_default=argparse.SUPPRESS,
@@ -299,17 +332,22 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--version", action=Version, nargs=0, help="print the version, and that of the format"
     )
-    parser.add_argument("--config", metavar="FILE", help="settings to begin with: a run's run.json")
-    begin = parser.add_mutually_exclusive_group()
-    begin.add_argument(
+    parser.add_argument(
+        "--config",
+        type=expand,
+        metavar="FILE",
+        help="JSON file of settings, e.g. the run.json of a run; flags take precedence",
+    )
+    existing = parser.add_mutually_exclusive_group()
+    existing.add_argument(
         "--resume",
         action="store_true",
-        help="go on with the unfinished run in the output directory, if there is one",
+        help="continue the unfinished run in the output directory, if there is one",
     )
-    begin.add_argument(
+    existing.add_argument(
         "--overwrite",
         action="store_true",
-        help="begin anew even where that loses an unfinished run",
+        help="start over even if that discards an unfinished run",
     )
     group: argparse._ActionsContainer = parser
     for setting in fields(Config):
@@ -319,87 +357,91 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_flag(parser: argparse._ActionsContainer, setting: Field) -> None:
+    flag = flag_of(setting.name)
+    text = setting.metadata["help"]
+    if setting.type == "bool":
+        text += f" (default: {'on' if setting.default else 'off'})"
+    elif "(default" not in text:
+        text += f" (default: {setting.default})"
+    kind = setting.type.removesuffix(" | None")
+    choices = setting.metadata["choices"]
+    if kind == "bool":
+        parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
+    elif choices:
+        parser.add_argument(flag, choices=choices, help=text)
+    elif setting.name in PATHS:
+        parser.add_argument(flag, type=expand, metavar="PATH", help=text)
+    else:
+        convert = {"int": int, "float": float, "str": str}[kind]
+        parser.add_argument(flag, type=convert, metavar=kind.upper(), help=text)
+
+
 def parse_arguments(argv: Sequence[str]) -> Arguments:
     """Read the command line; raises ConfigError, and SystemExit for --help."""
     given = vars(build_parser().parse_args(attach_layers(argv)))
-    given |= {name: expand(given[name]) for name in PLACES if name in given}
-    begin = {name: given.pop(name) for name in ("resume", "overwrite") if name in given}
+    resume = given.pop("resume", False)
+    overwrite = given.pop("overwrite", False)
     file = given.pop("config", None)
-    settings = read_settings(Path(expand(file))) if file else {}
+    settings = read_settings(Path(file)) if file else {}
     config = Config(**(settings | given))
     check_config(config)
     check_names(config)
-    return Arguments(config, **begin)
+    return Arguments(config, resume, overwrite)
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Settings from a JSON file: an object of them, or one that has them under "config", as a run's
-    run.json."""
+    """Read settings from a JSON file; its content is that of `settings_of`."""
     try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise ConfigError(
-                f"--config: {path}: expected a JSON file of settings, found more than a megabyte"
-            )
-        content = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-        raise ConfigError(
-            f"--config: {path}: expected a JSON file of settings, found: {reason:.200}"
-        ) from error
+        content = read_json(path, MAX_CONFIG_BYTES)
+    except ValueError as error:
+        raise ConfigError(f"--config: {error}") from error
     return settings_of(content, f"--config: {path}")
 
 
 def settings_of(content: Any, where: str) -> dict[str, Any]:
-    """Checked names and types of settings from JSON: an object of them, or one that has them under
-    "config"."""
+    """Check names and types of settings from JSON: an object of them, or with them as "config"."""
     settings = content.get("config", content) if isinstance(content, dict) else content
     if not isinstance(settings, dict):
         raise ConfigError(
             f"{where}: expected an object of settings, found {type(settings).__name__}"
         )
-    known = {setting.name: setting for setting in fields(Config)}
+    types = {setting.name: str(setting.type) for setting in fields(Config)}
     for name, value in settings.items():
-        if name not in known:
+        if name not in types:
             raise ConfigError(
                 f"{where}: expected settings of python -m train --help, found {name!r:.80}"
             )
-        kinds = known[name].type.split(" | ")
-        if type(value).__name__.replace("NoneType", "None") not in kinds + ["int"] * (
-            "float" in kinds
-        ):
-            raise ConfigError(f"{where}: {name}: expected {known[name].type}, found {value!r:.80}")
+        if not _has_type(value, types[name]):
+            raise ConfigError(f"{where}: {name}: expected {types[name]}, found {value!r:.80}")
     if settings is not content:
         _check_numbering(content, settings, where)
     return settings
 
 
+def _has_type(value: Any, annotation: str) -> bool:
+    """Whether a value from JSON fits an annotation such as `float | None`, which allows an int."""
+    kinds = annotation.split(" | ")
+    if "float" in kinds:
+        kinds.append("int")
+    return ("None" if value is None else type(value).__name__) in kinds
+
+
 def _check_numbering(record: dict[str, Any], settings: dict[str, Any], where: str) -> None:
-    """Refuse the layers of a run that was made when they were counted from 0: they mean others
-    now."""
+    """Refuse layers of a run of an older version, which counted them from 0."""
     named = [name for name in ("layers", "saplma_layer") if settings.get(name) is not None]
     if named and "layers" not in record:
         flags = " and ".join(flag_of(name) for name in named)
         raise ConfigError(
-            f"{where}: {flags} of an older version, which counted layers from 0; now they are numbered as the model "
-            "numbers them: train again, with the numbers of today"
+            f"{where}: {flags} of an older version, which counted layers from 0; now they are "
+            "numbered as the model numbers them: train again with those numbers"
         )
 
 
 def check_config(config: Config) -> None:
-    """Raise ConfigError for a value out of range, one that cannot be read, or a run with nothing to
-    train."""
+    """Raise ConfigError for a value out of range or form, or a run with nothing to train."""
     for setting in fields(config):
-        value, choices = getattr(config, setting.name), setting.metadata["choices"]
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            _check_range(setting, value)
-        if isinstance(value, str) and ("\0" in value or not value.isprintable()):
-            raise ConfigError(
-                f"{flag_of(setting.name)}: expected printable characters, found {value!r:.80}"
-            )
-        if choices and value not in choices:
-            raise ConfigError(
-                f"{flag_of(setting.name)}: expected one of {', '.join(choices)}, found {value!r:.80}"
-            )
+        _check_value(setting, getattr(config, setting.name))
     for name, (pattern, example) in FORMS.items():
         value = getattr(config, name)
         if value is not None and not re.fullmatch(pattern, value, re.ASCII):
@@ -417,14 +459,60 @@ def check_config(config: Config) -> None:
         )
     if not config.detectors:
         raise ConfigError(
-            "expected a detector to train, found all of them switched off; name one with --models, or leave out a "
-            "--no-run- flag"
+            "expected a detector to train, found all of them switched off; name one with --models, "
+            "or leave out a --no-run- flag"
+        )
+
+
+def _check_value(setting: Field, value: Any) -> None:
+    flag = flag_of(setting.name)
+    choices = setting.metadata["choices"]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        _check_range(setting, value)
+    if isinstance(value, str) and not value.isprintable():
+        raise ConfigError(f"{flag}: expected printable characters, found {value!r:.80}")
+    if choices and value not in choices:
+        raise ConfigError(f"{flag}: expected one of {', '.join(choices)}, found {value!r:.80}")
+
+
+def _check_range(setting: Field, value: float) -> None:
+    low = setting.metadata["low"]
+    high = setting.metadata["high"]
+    low_open = setting.metadata["low_open"]
+    is_above = low < value if low_open else low <= value
+    if is_above and value <= high and math.isfinite(value):
+        return
+    expected = "a finite number"
+    if low > -math.inf:
+        expected = f"{'above' if low_open else 'at least'} {low:g}"
+    if high < math.inf:
+        expected += f" and at most {high:.10g}"
+    raise ConfigError(
+        f"{flag_of(setting.name)}: expected {expected}, found {value!r:.40}; "
+        "see python -m train --help"
+    )
+
+
+def check_names(config: Config) -> None:
+    """Raise ConfigError for an unknown detector, probe or baseline."""
+    methods = [*DETECTORS, *PROBES]
+    check_registered([*methods, *BASELINES])
+    for name in config.detectors:
+        if name not in methods and config.detectors != [ALL]:
+            raise ConfigError(
+                f"--models: there is no {name!r:.80}{closest(name, methods)}; "
+                f"choose from {', '.join(methods)}, or all"
+            )
+    baseline = config.on_top_of
+    if baseline is not None and baseline not in BASELINES:
+        raise ConfigError(
+            f"--on-top-of: there is no baseline {baseline!r:.80}{closest(baseline, BASELINES)}; "
+            f"choose from {', '.join(BASELINES)}"
         )
 
 
 def check_registered(names: Sequence[str]) -> None:
-    """Raise ConfigError for names of methods that results, files and columns could not tell
-    apart."""
+    """Raise ConfigError for ambiguous names of methods: of results, files and columns."""
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(
@@ -432,56 +520,9 @@ def check_registered(names: Sequence[str]) -> None:
             )
         if name in RESERVED or not re.fullmatch(r"[A-Za-z]\w{0,50}", name, re.ASCII):
             raise ConfigError(
-                f"a method is called {name!r:.80}: register it under a name of letters, digits and '_' that is none of "
-                f"{', '.join(RESERVED)}"
+                f"a method is called {name!r:.80}: register it under a name of letters, digits and "
+                f"'_' that is none of {', '.join(RESERVED)}"
             )
-
-
-def check_names(config: Config) -> None:
-    """Raise ConfigError for a detector, probe or baseline that there is not."""
-    known = [*DETECTORS, *PROBES]
-    check_registered([*known, *BASELINES])
-    for name in config.detectors:
-        if name not in known and config.detectors != [ALL]:
-            raise ConfigError(
-                f"--models: there is no {name!r:.80}{closest(name, known)}; choose from {', '.join(known)}, or all"
-            )
-    start = config.on_top_of
-    if start is not None and start not in BASELINES:
-        raise ConfigError(
-            f"--on-top-of: there is no baseline {start!r:.80}{closest(start, BASELINES)}; choose from "
-            f"{', '.join(BASELINES)}"
-        )
-
-
-def _add_flag(parser: argparse._ActionsContainer, setting: Field) -> None:
-    flag, text, default = flag_of(setting.name), setting.metadata["help"], setting.default
-    if setting.type.startswith("bool"):
-        parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
-        return
-    kind = {"int": int, "float": float, "str": str}[setting.type.removesuffix(" | None")]
-    choices = setting.metadata["choices"] or None
-    parser.add_argument(
-        flag,
-        type=kind,
-        choices=choices,
-        metavar=None if choices else kind.__name__.upper(),
-        help=text if default is None or "(default" in text else f"{text} (default: {default})",
-    )
-
-
-def _check_range(setting: Field, value: float) -> None:
-    low, high, low_open = (setting.metadata[key] for key in ("low", "high", "low_open"))
-    # NaN fails too
-    if (low < value if low_open else low <= value) and value <= high and abs(value) < math.inf:
-        return
-    start = (
-        f"{'above' if low_open else 'at least'} {low:g}" if low > -math.inf else "a finite number"
-    )
-    stop = f" and at most {high:.10g}" if high < math.inf else ""
-    raise ConfigError(
-        f"{flag_of(setting.name)}: expected {start}{stop}, found {value!r:.40}; see python -m train --help"
-    )
 
 
 def flag_of(name: str) -> str:
@@ -490,5 +531,5 @@ def flag_of(name: str) -> str:
 
 
 def off_flag(detector: str) -> str:
-    """How to leave a detector out."""
+    """The flag that leaves a detector out."""
     return "--no-" + SWITCHES[detector].replace("_", "-") if detector in SWITCHES else "--models"

@@ -1,5 +1,4 @@
-"""What can go wrong in a run through no fault of the program, each in one line: where, expected,
-found, what to do."""
+"""Errors of a run that the user can correct: one line that says where, what, and what to do."""
 
 from __future__ import annotations
 
@@ -27,25 +26,25 @@ class ConfigError(TrainError, ValueError):
 
 
 class DataError(TrainError):
-    """The store cannot be trained on as it is: choose or mend the store."""
+    """The store cannot be trained on as it is: choose another or correct it."""
 
 
 class CheckpointError(TrainError):
-    """A checkpoint that is not this run's: train again."""
+    """A file of a run that is missing, damaged or of another run: train again."""
 
 
 class OutputError(TrainError):
-    """A result could not be written: make room, or choose another place."""
+    """A result cannot be written: make room, or choose another place."""
 
 
 class ResourceError(TrainError):
-    """The device is too small for the run: lower what is named."""
+    """The device has too little memory for the run: lower the setting that is named."""
 
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Turn what the store finds wrong into a DataError of the same words."""
-    # here, because the store imports torch, which takes seconds
+    """Turn errors of the store into DataErrors of the same message."""
+    # imported here: the store imports torch, which takes seconds
     from store.errors import StoreError
 
     try:

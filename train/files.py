@@ -1,23 +1,26 @@
-"""Files that are either whole or not there."""
+"""Files that are written whole or not at all, and JSON files from anywhere."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from store.write.files import replacing
 from train.errors import OutputError
 
-__all__ = ["check_output", "make_directory", "replace_file"]
+__all__ = ["check_output", "make_directory", "read_json", "replace_file"]
+
+MAX_JSON_BYTES = 64 << 20
 
 
 @contextlib.contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
-    """Give a temporary path to write to; it takes the place of `path` if the block ends well, and
-    goes if it does not.
+    """Give a temporary path to write to, which replaces `path` if the block succeeds.
 
     Raises
     ------
@@ -29,27 +32,48 @@ def replace_file(path: Path) -> Iterator[Path]:
             yield temporary
     except OSError as error:
         raise OutputError(
-            f"{path}: expected to write a file, found: {error.strerror}; make room, or choose --output-dir"
+            f"{path}: cannot be written: {error.strerror}; "
+            "make room, or choose another --output-dir"
         ) from error
 
 
 def check_output(path: Path) -> None:
-    """Raise OutputError, before anything is computed, for a file of --output that cannot be
-    written."""
+    """Raise OutputError for a file of --output that cannot be written."""
     if not os.access(path.parent, os.W_OK) or path.is_dir():
-        raise OutputError(
-            f"--output: expected a place to write to, found {str(path)!r}; choose another file"
-        )
+        raise OutputError(f"--output: {str(path)!r} cannot be written; choose another file")
 
 
 def make_directory(path: Path) -> None:
-    """Create a directory and its parents; raises OutputError where that cannot be, or no file can
-    be made in it."""
+    """Create a directory and its parents; raises OutputError where no file can be written in it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:
         raise OutputError(
-            f"{path}: expected a directory to write results in, found: {error.strerror}; choose another --output-dir"
+            f"{path}: expected a directory for results, found: {error.strerror}; "
+            "choose another --output-dir"
         ) from error
+
+
+def read_json(path: Path, max_bytes: int = MAX_JSON_BYTES) -> dict[str, Any]:
+    """Read the object in a JSON file.
+
+    Raises
+    ------
+    ValueError
+        If the file cannot be read, is larger than `max_bytes`, or holds anything but an object.
+    """
+    try:
+        n_bytes = path.stat().st_size
+        if n_bytes > max_bytes:
+            raise ValueError(f"{n_bytes:,} bytes")
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError(type(content).__name__)
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(
+            f"{path}: expected a JSON object of at most {max_bytes:,} bytes, found: {reason!s:.200}"
+        ) from error
+    return content

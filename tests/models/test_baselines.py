@@ -48,8 +48,8 @@ def test_scores_of_the_answer_equal_a_loop(features, column, of_mean, pack, trac
     expected = []
     for trace, (start, n) in zip(traces, [(1, 3), (1, 0), (4, 5), (1, 1), (3, 0)], strict=True):
         set_answer(trace, start, n)
-        told = [float(trace[column][t]) for t in range(start, start + n)]
-        expected.append(of_mean(sum(told) / n) if n else np.nan)
+        numbers = [float(trace[column][t]) for t in range(start, start + n)]
+        expected.append(of_mean(sum(numbers) / n) if n else np.nan)
     np.testing.assert_allclose(features(pack(traces))[:, 0, 0], expected, rtol=1e-6)
 
 

@@ -9,7 +9,7 @@ from models.lapeigvals import eigenvalues, largest_eigenvalues
 
 
 def laplacian(head):
-    """L = D - A of one map (T, T), d_tt = what token t is paid / how many tokens can pay it."""
+    """L = D - A of a map (T, T); d_tt is the mean attention that token t can receive."""
     n_tokens = len(head)
     degree = [sum(head[i, t] for i in range(t, n_tokens)) / (n_tokens - t) for t in range(n_tokens)]
     return np.diag(degree) - head
@@ -34,7 +34,7 @@ def test_eigenvalues_of_the_explicit_laplacian(top_k, pack, traces):
 
 def test_negative_eigenvalues_stand_before_the_padding(pack, traces):
     """Attention to oneself alone leaves nothing above zero: what is there comes first, the zeros of
-    padding behind."""
+    padding after it."""
     trace = traces[0] | {"attn_diag": torch.ones(5, 3, 2), "attn_colsum": torch.ones(5, 3, 2)}
     found = largest_eigenvalues(pack([trace]), top_k=7)[0, 0, :7]
     np.testing.assert_allclose(

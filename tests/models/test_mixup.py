@@ -6,7 +6,7 @@ from models import DETECTORS
 from models.mixup import Mixup
 
 
-def test_rows_and_labels_mix_by_the_same_share():
+def test_rows_and_labels_mix_by_the_same_lambda():
     """Each row is on the line from its partner to itself, and so is its label."""
     mixup = Mixup(torch.tensor([2, 0, 1]), 0.25)
     rows, labels = torch.tensor([[1.0, 0.0], [0.0, 1.0], [4.0, 4.0]]), torch.tensor([1.0, 0.0, 0.0])
@@ -14,21 +14,21 @@ def test_rows_and_labels_mix_by_the_same_share():
     assert mixup(labels).tolist() == [0.25, 0.75, 0.0]
 
 
-def test_drawn_shares_and_partners():
-    """Partners are a permutation, shares lie in [0, 1], and the same seed draws the same."""
+def test_drawn_lambdas_and_partners():
+    """Partners are a permutation, lambdas lie in [0, 1], and the same seed draws the same."""
     torch.manual_seed(0)
     drawn = [Mixup.draw(10, 0.4) for _ in range(50)]
     assert all(sorted(one.partner.tolist()) == list(range(10)) for one in drawn)
-    shares = [one.share for one in drawn]
-    assert min(shares) >= 0
-    assert max(shares) <= 1
-    assert len(set(shares)) == 50
+    lambdas = [mixup.lam for mixup in drawn]
+    assert min(lambdas) >= 0
+    assert max(lambdas) <= 1
+    assert len(set(lambdas)) == 50
     torch.manual_seed(0)
-    assert Mixup.draw(10, 0.4).share == shares[0]
+    assert Mixup.draw(10, 0.4).lam == lambdas[0]
 
 
 def test_a_detector_classifies_mixed_features(build, pack, traces):
-    """What a detector says of a mixture is what it says of the mixed features."""
+    """The logits of a mixture are those of the mixed features."""
     for name in DETECTORS:
         detector = build(name).eval()
         batch, mixup = pack(traces), Mixup(torch.tensor([4, 3, 2, 1, 0]), 0.3)

@@ -17,8 +17,8 @@ def draw(n, n_alternatives=3, k=6, dtype=torch.float32):
     alternative tells."""
     rng = np.random.default_rng(n)
     labels = rng.integers(0, 2, n)
-    told = labels[:, None] * np.arange(n_alternatives)  # (n, A)
-    features = (rng.normal(size=(n, n_alternatives, k)) + 0.5 * told[:, :, None]) * 10.0 ** (
+    signal = labels[:, None] * np.arange(n_alternatives)  # (n, A)
+    features = (rng.normal(size=(n, n_alternatives, k)) + 0.5 * signal[:, :, None]) * 10.0 ** (
         np.arange(k) % 6 - 2
     ) + 3
     features[rng.random(features.shape) < 0.1] = NAN

@@ -4,7 +4,7 @@ import os
 import signal
 
 from train.commands.main import main
-from train.run.experiment import TrainingHooks
+from train.run.trainer import TrainingHooks
 
 
 def killed_at(step, arguments):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from models import DETECTORS
+from models import BASELINES, DETECTORS, PROBES
 from store.extras import version_text
 from store.format.layers import parse_layers
-from train.config import SWITCHES, Config, parse_arguments
+from train.config import COLUMNS, SWITCHES, Config, parse_arguments
 from train.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -24,9 +24,10 @@ def parse_config(argv):
 
 
 FORMER_FLAGS = (
-    "--epochs 3 --batch-size 4 --lr 0.01 --attn-threshold 0.1 --score-threshold 0.4 --max-traces 50 --gnn-hidden 8 "
-    "--latent-dim 6 --lstm-hidden 7 --num-lstm-layers 1 --dropout 0.1 --kl-weight 0.5 --run-lstm --no-run-gnn-det "
-    "--run-gvae --output-dir out --force-cpu --num-workers 2 --grad-accum 3 --focal-loss --label-smoothing 0.1 "
+    "--epochs 3 --batch-size 4 --lr 0.01 --attn-threshold 0.1 --score-threshold 0.4 "
+    "--max-traces 50 --gnn-hidden 8 --latent-dim 6 --lstm-hidden 7 --num-lstm-layers 1 "
+    "--dropout 0.1 --kl-weight 0.5 --run-lstm --no-run-gnn-det --run-gvae --output-dir out "
+    "--force-cpu --num-workers 2 --grad-accum 3 --focal-loss --label-smoothing 0.1 "
     "--cache-size 1000000 --no-amp --no-compile --use-gradient-checkpointing"
 )
 
@@ -69,6 +70,13 @@ def test_switches_are_of_detectors_and_options_are_settings():
     assert SWITCHES.keys() <= DETECTORS.keys()
     names = {setting.name for setting in dataclasses.fields(Config)}
     assert all(set(detector.options) <= names for detector in DETECTORS.values())
+
+
+def test_columns_of_the_help_are_those_of_the_methods():
+    """Every column that a method reads, beside the question that all of them have."""
+    methods = [*DETECTORS.values(), *PROBES.values(), *BASELINES.values()]
+    columns = {column for method in methods for column in method.columns}
+    assert columns - {"question_id"} == set(COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +182,7 @@ def test_layers_that_an_older_run_counted_from_0_are_refused(settings, tmp_path)
 
 
 def test_paths_begin_at_home(monkeypatch, tmp_path):
-    """Behind a flag with an equals sign a shell leaves the tilde as it is."""
+    """After a flag with an equals sign a shell does not expand the tilde."""
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "run.json").write_text(json.dumps({"epochs": 3}))
     config = parse_config(["--config=~/run.json", "--store=~/a.zarr", "--output-dir=~/runs"])
@@ -238,8 +246,9 @@ def test_settings_of_a_file(tmp_path):
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("{", "expected a JSON file of settings, found: JSONDecodeError"),
-        ("[1]", "expected an object of settings, found list"),
+        ("{", "expected a JSON object of at most 1,000,000 bytes, found: Expecting property name"),
+        ("[1]", "expected a JSON object of at most 1,000,000 bytes, found: list"),
+        ('{"config": [1]}', "expected an object of settings, found list"),
         ('{"epoch": 3}', "expected settings of python -m train --help, found 'epoch'"),
         ('{"epochs": "3"}', "epochs: expected int, found '3'"),
         ('{"epochs": true}', "epochs: expected int, found True"),
@@ -249,8 +258,8 @@ def test_settings_of_a_file(tmp_path):
             '{"schedule": "cosine"}',
             "--schedule: expected one of one-cycle, constant, found 'cosine'",
         ),
-        ("[" * 100_000, "expected a JSON file of settings, found: RecursionError"),
-        (" " * 1_000_001, "expected a JSON file of settings, found more than a megabyte"),
+        ("[" * 100_000, "bytes, found: maximum recursion depth exceeded"),
+        (" " * 1_000_001, "at most 1,000,000 bytes, found: 1,000,001 bytes"),
     ],
 )
 def test_bad_files_of_settings(content, message, tmp_path):
@@ -265,6 +274,6 @@ def test_bad_files_of_settings(content, message, tmp_path):
 def test_no_file_of_settings(tmp_path):
     """The path is named."""
     with pytest.raises(
-        ConfigError, match=r"--config: .*none.json: expected a JSON file .*, found: No such file"
+        ConfigError, match=r"--config: .*none.json: expected a JSON object .*, found: No such file"
     ):
         parse_config(["--config", str(tmp_path / "none.json")])

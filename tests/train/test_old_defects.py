@@ -13,7 +13,7 @@ from store.sources.labels import label_scores
 from store.sources.split import SPLITS
 from train.config import Arguments, Config
 from train.data.batches import TrainingData
-from train.data.split import read_split, split_rows
+from train.data.split import read_splits, split_rows
 from train.errors import CheckpointError
 from train.evaluate.judge import Scored, judge
 from train.evaluate.metrics import threshold_metrics, youden_threshold
@@ -27,7 +27,7 @@ from train.run.checkpoint import load_checkpoint, save_checkpoint
 @pytest.fixture
 def data(store_path):
     store = TraceStore.open(store_path)
-    return TrainingData(store, read_split(store, Config()))
+    return TrainingData(store, read_splits(store, Config()))
 
 
 def test_all_models_are_tested_on_the_same_rows(data, monkeypatch, tmp_path):
@@ -36,22 +36,22 @@ def test_all_models_are_tested_on_the_same_rows(data, monkeypatch, tmp_path):
     rows = {}
     loader = TrainingData.loader
 
-    def spy(self, side, columns, *args, **kwargs):
-        batches = loader(self, side, columns, *args, **kwargs)
-        rows.setdefault(side, set()).add(tuple(sorted(batches._rows.tolist())))
+    def spy(self, split, columns, *args, **kwargs):
+        batches = loader(self, split, columns, *args, **kwargs)
+        rows.setdefault(split, set()).add(tuple(sorted(batches._rows.tolist())))
         return batches
 
     monkeypatch.setattr(TrainingData, "loader", spy)
     config = Config(epochs=1, force_cpu=True)
     experiment.run_experiment(Arguments(config), build_fabric(config), data, tmp_path)
-    assert {side: {tuple(getattr(data.split, side).tolist())} for side in SPLITS} == rows
+    assert {split: {tuple(getattr(data.splits, split).tolist())} for split in SPLITS} == rows
 
 
 def test_no_question_is_in_both_train_and_test():
     """The split is by question, not by file or row."""
     ids = [f"q{number % 500}" for number in range(4000)]
-    split = split_rows(ids, np.arange(4000) % 2, seed=0)
-    questions = [{ids[row] for row in getattr(split, side)} for side in SPLITS]
+    splits = split_rows(ids, np.arange(4000) % 2, seed=0)
+    questions = [{ids[row] for row in getattr(splits, split)} for split in SPLITS]
     assert not (questions[0] & questions[1])
     assert not (questions[0] & questions[2])
     assert not (questions[1] & questions[2])
@@ -84,11 +84,11 @@ def test_many_epochs_and_no_swallowed_error(data, tmp_path):
 
 
 def test_a_missing_score_is_no_right_answer():
-    """NaN is unlabelled and on no side; it is never label 0."""
+    """NaN is unlabelled and on no split; it is never label 0."""
     labels = label_scores(np.array([np.nan, 0.2, 0.9], dtype=np.float32), 0.5)
     assert labels.tolist() == [-1, 1, 0]
-    split = split_rows(["a", "b", "c"], labels, seed=0)
-    assert 0 not in np.concatenate([split.train, split.val, split.test])
+    splits = split_rows(["a", "b", "c"], labels, seed=0)
+    assert 0 not in np.concatenate([splits.train, splits.val, splits.test])
 
 
 def test_threshold_is_finite_and_applied_as_chosen():
@@ -105,9 +105,9 @@ def test_threshold_is_finite_and_applied_as_chosen():
 def test_the_verdict_is_of_the_test_side(data):
     """Test metrics come from test scores, with the threshold of validation; val scores do not
     enter."""
-    labels = data.split.labels
+    labels = data.splits.labels
     good, bad = (lambda rows: 0.1 + 0.8 * labels[rows]), (lambda rows: 0.9 - 0.8 * labels[rows])
-    verdict = judge(Scored(good(data.split.val)[None], bad(data.split.test)[None]), data.split)
+    verdict = judge(Scored(good(data.splits.val)[None], bad(data.splits.test)[None]), data.splits)
     assert verdict["val"]["auroc"] == 1.0
     assert verdict["test"]["auroc"] == 0.0
     assert verdict["test"]["threshold"] == verdict["val"]["threshold"] == pytest.approx(0.9)
@@ -119,7 +119,7 @@ def test_sides_are_70_15_15():
     seeds."""
     ids = [f"q{number}" for number in range(44)]
     sizes = [
-        [len(getattr(split_rows(ids, np.ones(44, int), seed), side)) for side in SPLITS]
+        [len(getattr(split_rows(ids, np.ones(44, int), seed), split)) for split in SPLITS]
         for seed in range(300)
     ]
     np.testing.assert_allclose(np.mean(sizes, axis=0) / 44, [0.70, 0.15, 0.15], atol=0.01)
@@ -159,18 +159,18 @@ def test_a_stale_checkpoint_is_never_used(data, tmp_path):
 def test_scaling_and_layer_are_fitted_without_the_test_side(
     store_path, make_store, labels, tmp_path
 ):
-    """Replacing every trace of the test side changes no validation score and no fitted number."""
-    split = read_split(TraceStore.open(store_path), Config())
+    """Replacing every trace of the test split changes no validation score and no fitted number."""
+    splits = read_splits(TraceStore.open(store_path), Config())
 
     def disturb(number, row):
-        if number in split.test:
+        if number in splits.test:
             row["hs_last"] = (1000 * row["hs_last"]).astype(np.float16)
             row["answer_len"] = 1
 
     other = TraceStore.open(make_store(labels, change=disturb))
     for name, baseline in BASELINES.items():
         before, after = (
-            score_probe(name, baseline, Config(), TrainingData(store, split))[0]
+            score_probe(name, baseline, Config(), TrainingData(store, splits))[0]
             for store in (TraceStore.open(store_path), other)
         )
         np.testing.assert_array_equal(before.val, after.val)

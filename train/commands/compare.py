@@ -1,5 +1,4 @@
-"""The command `python -m train compare DIR...`: finished runs side by side, with paired tests on
-common rows.
+"""The command `python -m train compare DIR...`: finished runs compared on their common rows.
 
 Only --output is written.
 """
@@ -9,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from store.cli.arguments import path
 from train.config import Parser
@@ -19,12 +19,12 @@ __all__ = ["build_parser", "main"]
 
 EXAMPLES = """examples:
   python -m train compare runs/dense runs/sparse
-  python -m train compare runs/* --output comparison.md         the tables as Markdown; .csv for a spreadsheet
-  python -m train compare runs/a runs/b --json                  everything, for a program
+  python -m train compare runs/* --output comparison.md
+  python -m train compare runs/a runs/b --json            everything, for a program
 
-Rows are joined by trace id; those that are on the test side of every run count. Tested are the same detector or
-baseline in two runs, and the best detector of two runs, chosen on validation. Where a run trained a detector several
-times, its scores are the mean over the seeds.
+Rows are joined by trace id; those that are in the test split of every run count. Tested are the
+same detector or baseline in two runs, and the best detector of two runs, chosen on validation.
+Where a run trained a detector several times, its scores are the mean over the seeds.
 """
 SUFFIXES = (".md", ".csv")
 
@@ -36,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Build the command line."""
     parser = Parser(
         prog="python -m train compare",
-        description="Set finished runs side by side: AUROCs on their common test rows, and paired tests.",
+        description="Compare finished runs: AUROCs on their common test rows, and paired tests.",
         epilog=EXAMPLES,
     )
     parser.add_argument(
@@ -47,32 +47,36 @@ def build_parser() -> argparse.ArgumentParser:
         help="directory of a run: --output-dir of train",
     )
     parser.add_argument(
-        "--output", metavar="FILE", type=path, help="write the tables to FILE.md or FILE.csv, too"
+        "--output",
+        metavar="FILE",
+        type=path,
+        help="also write the tables to FILE.md (Markdown) or FILE.csv (spreadsheet)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON in place of the tables")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     return parser
 
 
 def main(argv: Sequence[str]) -> None:
-    """Read, compare, write and print; mistakes come out as TrainError."""
-    arguments = build_parser().parse_args(argv)
-    if arguments.output is not None:
-        if arguments.output.suffix not in SUFFIXES:
-            found = str(arguments.output)
+    """Read, compare, write and print; mistakes of the user are TrainErrors."""
+    options = build_parser().parse_args(argv)
+    if options.output is not None:
+        if options.output.suffix not in SUFFIXES:
             raise ConfigError(
-                f"--output: expected a file that ends in {' or '.join(SUFFIXES)}, found {found!r}"
+                f"--output: expected a file that ends in {' or '.join(SUFFIXES)}, "
+                f"found {str(options.output)!r}"
             )
-        check_output(arguments.output)
-    from train.commands.side_by_side import compare_runs, name_runs, print_comparison, write_output
+        check_output(options.output)
+    from train.commands.comparison import print_comparison, write_comparison
+    from train.commands.side_by_side import compare_runs, name_runs
     from train.report.console import OutputConsole
     from train.run.results import read_run
 
-    found = compare_runs(
-        dict(zip(name_runs(arguments.runs), map(read_run, arguments.runs), strict=True))
-    )
-    if arguments.output is not None:
-        write_output(arguments.output, found)
-    if arguments.json:
-        print(json.dumps(found, indent=1, allow_nan=False))
+    names = name_runs(options.runs)
+    runs = [read_run(directory) for directory in options.runs]
+    comparison = compare_runs(dict(zip(names, runs, strict=True)))
+    if options.output is not None:
+        write_comparison(options.output, comparison)
+    if options.json:
+        print(json.dumps(asdict(comparison), indent=1, allow_nan=False))
     else:
-        print_comparison(found, OutputConsole())
+        print_comparison(comparison, OutputConsole())

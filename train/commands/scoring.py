@@ -8,63 +8,64 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import numpy as np
 from lightning_fabric import Fabric
-from numpy.typing import NDArray
 
-from models import BASELINES, DETECTORS, PROBES, FittedProbe, find
+from models import BASELINES, DETECTORS, PROBES, Detector, FittedProbe
 from store import Column, StoreWriter, TraceStore
 from store.errors import closest
 from store.format.layers import format_layers
 from store.format.origin import LAYERS, find_difference, origins_of
 from store.sources.split import split_of_question
-from store.write.build import unfinished
 from train.config import Config, check_config, settings_of
 from train.data.batches import TrainingData
-from train.data.requirements import check_reader, has_numbers
-from train.data.split import no_split
+from train.data.requirements import check_reader, has_numbers, open_store
+from train.data.split import all_as_test
 from train.errors import CheckpointError, ConfigError, DataError
+from train.evaluate.metrics import Scores
 from train.files import replace_file
 from train.fit.cpu import cpu_arithmetic, default_threads
 from train.fit.device import build_fabric, for_a_batch, memory_enough
 from train.fit.loop import predict
-from train.fit.probes import read_features, start_logits
+from train.fit.probes import probe_margin, read_features
 from train.run.checkpoint import load_checkpoint, load_weights
-from train.run.directory import RunDirectory, read_json
-from train.run.experiment import build_detector, hidden_size, read_layers
+from train.run.detectors import build_detector, hidden_size, read_layers
+from train.run.directory import RunDirectory
+from train.run.results import read_results
 
 __all__ = [
-    "TrainedRun",
+    "TrainedModels",
+    "check_comparable",
     "choose_names",
-    "find_mismatch",
-    "is_recorded",
+    "open_models",
     "open_output",
-    "open_run",
-    "open_store",
+    "read_data",
     "score_store",
     "write_columns",
     "write_csv",
 ]
 
+ScoresByName = dict[str, Scores]  # detector, probe or baseline -> (n_rows,)
+
 
 @dataclass(frozen=True)
-class TrainedRun:
-    """A run that has written its results.
+class TrainedModels:
+    """The detectors, probes and baselines that a finished run has trained.
 
     Attributes
     ----------
     directory : RunDirectory
-        Where its files are.
+        Where their weights are.
     config : Config
-        Its settings.
+        Settings of the run.
     names : list of str
-        Its detectors, probes and baselines, as far as this process knows them.
+        Those whose classes this process knows.
     unknown : list of str
-        Its detectors and probes that this process does not know: plug-ins that were not imported.
+        Detectors and probes that this process does not know: plug-ins that were not imported.
     store : dict
-        What it was trained on, as `train.run.directory.describe_store` has it.
+        What they were trained on, as `train.run.directory.describe_store` has it.
     layers : dict or None
         Column -> its layers that were read, as the model numbers them; None: not recorded.
     """
@@ -77,196 +78,209 @@ class TrainedRun:
     layers: dict[str, list[int]] | None
 
 
-def open_run(path: Path) -> TrainedRun:
-    """Read what a finished run says of itself; raises CheckpointError where there is none."""
-    results = read_json(path / "results.json")
-    if results is None:
-        raise CheckpointError(
-            f"{path}: expected the results.json of a finished run, found none; train, or --resume"
-        )
-    groups = [results.get(group) for group in ("models", "baselines")]
-    if not all(isinstance(group, dict) for group in groups) or not isinstance(
-        results.get("run"), str
-    ):
-        raise CheckpointError(
-            f"{path / 'results.json'}: expected the results of a run, found something else; train again"
-        )
-    config = Config(**settings_of(results, str(path / "results.json")))
+def open_models(directory: Path) -> TrainedModels:
+    """Read what a finished run has trained; raises TrainError where there is no such run."""
+    path = directory / "results.json"
+    results = read_results(path)
+    config = Config(**settings_of(results, str(path)))
     check_config(config)
     if config.on_top_of is not None and config.on_top_of not in BASELINES:
         raise CheckpointError(
-            f"{path}: expected a baseline to start from, found {config.on_top_of!r:.80}; train again"
+            f"{path}: on_top_of: expected a baseline, found {config.on_top_of!r:.80}; train again"
         )
-    every = [name for group in groups for name in group]
-    known = [name for name in every if name in DETECTORS or name in PROBES or name in BASELINES]
-    store, layers = results.get("store"), results.get("layers")
-    if not is_record(store, layers):
-        raise CheckpointError(
-            f"{path / 'results.json'}: what it says of the store or the layers is damaged; train again"
-        )
-    return TrainedRun(
-        directory=RunDirectory(path, results["run"], resumed=True),
+    run = results.get("run")
+    if not isinstance(run, str):
+        raise CheckpointError(f"{path}: the results do not name their run; train again")
+    registered = DETECTORS.keys() | PROBES.keys() | BASELINES.keys()
+    names = [*results["models"], *results["baselines"]]
+    return TrainedModels(
+        directory=RunDirectory(directory, run, resumed=True),
         config=config,
-        names=known,
-        unknown=[name for name in groups[0] if name not in known],
-        store=store if isinstance(store, dict) else {},
-        layers=layers if isinstance(layers, dict) else None,
+        names=[name for name in names if name in registered],
+        unknown=[name for name in results["models"] if name not in registered],
+        store=results.get("store") or {},
+        layers=results.get("layers"),
     )
 
 
-def is_record(store: Any, layers: Any) -> bool:
-    """Whether this is what a run writes of its store and its layers, or nothing, as older versions
-    did."""
-    origins = store.get("origins") if isinstance(store, dict) else None
-    good_origins = origins is None or (
-        isinstance(origins, list) and all(isinstance(origin, dict) for origin in origins)
-    )
-    good_layers = layers is None or (
-        isinstance(layers, dict) and all(isinstance(numbers, list) for numbers in layers.values())
-    )
-    numbers = (
-        [number for some in layers.values() for number in some] if layers and good_layers else []
-    )
-    return good_origins and good_layers and all(isinstance(number, int) for number in numbers)
-
-
-def choose_names(run: TrainedRun, text: str | None) -> list[str]:
-    """The names that a command line asks for; all detectors and probes of the run if it names none.
+def choose_names(models: TrainedModels, text: str | None) -> list[str]:
+    """The names in a comma-separated text; without it all detectors and probes.
 
     Raises
     ------
     ConfigError
         A name is not of the run, or is one that this process does not know.
     """
-    wanted = (
-        text.split(",")
-        if text
-        else [*run.unknown, *(name for name in run.names if name not in BASELINES)]
-    )
-    for name in wanted:
-        if name in run.unknown:
+    choices = ", ".join(models.names)
+    if text:
+        names = text.split(",")
+    else:
+        names = [*models.unknown, *(name for name in models.names if name not in BASELINES)]
+    for name in names:
+        if name in models.unknown:
             raise ConfigError(
-                f"--models: the run has a detector {name!r:.80} that this process does not know: its class is not in "
-                "the registry of models/__init__.py; add it there, or register it before the command runs, or choose "
-                f"from {', '.join(run.names)}"
+                f"--models: the run has a detector {name!r:.80} that this process does not know: "
+                "its class is not in the registry of models/__init__.py; add it there, or register "
+                f"it before the command runs, or choose from {choices}"
             )
-        if name not in run.names:
+        if name not in models.names:
             raise ConfigError(
-                f"--models: the run has no {name!r:.80}{closest(name, run.names)}; choose from {', '.join(run.names)}"
+                f"--models: the run has no {name!r:.80}{closest(name, models.names)}; "
+                f"choose from {choices}"
             )
-    if not wanted:
+    if not names:
         raise ConfigError(
-            f"--models: the run has no detector; choose from its baselines, {', '.join(run.names)}"
+            f"--models: the run has no detector; choose from its baselines, {choices}"
         )
-    return wanted
+    return names
 
 
-def open_store(path: Path, names: Sequence[str], config: Config) -> TrainingData:
-    """The whole store as the test side; raises DataError where a column is missing."""
-    begun = unfinished(path)
-    if begun is not None:
-        raise DataError(begun)
-    store = TraceStore.open(path, config.cache_size)
-    data = TrainingData(store, no_split(store, config.seed), config.replaced, config.layers)
-    for name in [*names, *filter(None, [config.on_top_of])]:
+def read_data(path: Path, names: Sequence[str], config: Config) -> TrainingData:
+    """The whole store as the test split; raises DataError where a column is missing."""
+    store = open_store(path, config)
+    splits = all_as_test(store, config.seed)
+    data = TrainingData(store, splits, config.replaced, config.layers)
+    start = [] if config.on_top_of is None else [config.on_top_of]
+    for name in [*names, *start]:
         check_reader(name, data, "or leave it out with --models")
     return data
 
 
-def find_mismatch(run: TrainedRun, names: Sequence[str], data: TrainingData) -> str | None:
-    """Say why scores of these traces would mean nothing: the run was trained on those of another
-    model; None if not.
+def check_comparable(
+    models: TrainedModels, names: list[str], data: TrainingData, *, force: bool
+) -> str | None:
+    """Check that the traces are of the model that the run was trained on.
 
-    Layers are compared as they are read, other things as the stores record them; what one side does
-    not record is not compared.
+    Returns
+    -------
+    A remark for the user, if there is one.
+
+    Raises
+    ------
+    DataError
+        If they are not, unless forced.
     """
-    if run.store.get("uuid") == data.store.uuid:
-        return None
-    known = run.store.get("origins")
-    if not isinstance(known, list) or run.layers is None:
-        return "the run was made by an older version and does not record of which model and layers its traces were"
-    is_known = has_numbers(data.store) or not run.store.get("layers_recorded")
-    for role, numbers in read_layers(names, data).items():
-        trained = run.layers.get(role, numbers)
-        if not is_known:
-            return (
-                f"column {role!r}: the store does not record which layers it keeps, and the run was trained on layers "
-                f"{format_layers(trained)} of its model"
-            )
-        if trained != numbers:
-            read, wanted = format_layers(numbers), format_layers(trained)
-            return f"column {role!r}: layers {read}, where the run was trained on layers {wanted}"
-    for origin in origins_of(data.store.provenance):
-        difference = find_difference(known, origin, without=[LAYERS])
-        if difference:
-            return f"{difference.key} {difference.found!r:.100}, where the run was trained on {difference.expected!r:.100}"
+    mismatch = find_mismatch(models, names, data)
+    if mismatch and not force:
+        raise DataError(
+            f"{data.store.path}: {mismatch}; scores would mean nothing: give traces of the same "
+            "model and layers (--force scores these all the same)"
+        )
+    if mismatch:
+        return f"forced, although {mismatch}"
+    if not is_recorded(models, data):
+        return (
+            "not checked whether the traces are of the run's model: "
+            "the run or the store does not record it"
+        )
     return None
 
 
-def is_recorded(run: TrainedRun, data: TrainingData) -> bool:
-    """Whether both sides say of which model their traces are."""
-    key = "weights_sha256"
-    origins = [*run.store.get("origins", ()), *origins_of(data.store.provenance)]
-    return run.store.get("uuid") == data.store.uuid or all(key in origin for origin in origins)
+def find_mismatch(models: TrainedModels, names: Sequence[str], data: TrainingData) -> str | None:
+    """Say how the traces differ from those that the run was trained on; None if they do not.
+
+    Layers are compared as they are read, other things as the stores record them. What either of
+    them does not record is not compared.
+    """
+    if models.store.get("uuid") == data.store.uuid:
+        return None
+    origins = models.store.get("origins")
+    if origins is None or models.layers is None:
+        return (
+            "the run was made by an older version and does not record of which model and layers "
+            "its traces were"
+        )
+    for role, numbers in read_layers(names, data).items():
+        trained = models.layers.get(role, numbers)
+        wanted = f"the run was trained on layers {format_layers(trained)}"
+        if models.store.get("layers_recorded") and not has_numbers(data.store):
+            return (
+                f"column {role!r}: the store does not record which layers it keeps, "
+                f"and {wanted} of its model"
+            )
+        if trained != numbers:
+            return f"column {role!r}: layers {format_layers(numbers)}, where {wanted}"
+    for origin in origins_of(data.store.provenance):
+        difference = find_difference(origins, origin, without=[LAYERS])
+        if difference:
+            return (
+                f"{difference.key} {difference.found!r:.100}, "
+                f"where the run was trained on {difference.expected!r:.100}"
+            )
+    return None
 
 
-def score_store(
-    run: TrainedRun, names: Sequence[str], data: TrainingData
-) -> dict[str, NDArray[np.float64]]:
-    """Probability of hallucination of every trace, (n_rows,) by name; the mean over the run's
-    seeds."""
+def is_recorded(models: TrainedModels, data: TrainingData) -> bool:
+    """Whether both the run and the store record of which model their traces are."""
+    if models.store.get("uuid") == data.store.uuid:
+        return True
+    origins = [*models.store.get("origins", ()), *origins_of(data.store.provenance)]
+    return all("weights_sha256" in origin for origin in origins)
+
+
+def score_store(models: TrainedModels, names: Sequence[str], data: TrainingData) -> ScoresByName:
+    """Probability of hallucination of every trace; the mean over the run's seeds."""
     if not len(data.store):
         return {name: np.zeros(0) for name in names}
-    fabric = build_fabric(run.config)
-    start = run.config.on_top_of
+    config = models.config
+    fabric = build_fabric(config)
+    start = config.on_top_of
     if start is not None:
-        features = {"test": read_features(start, BASELINES[start], run.config, data, "test")}
-        data = replace(data, start=start_logits(load_probe(start, run), features, data))
-    score = {name: score_detector if name in DETECTORS else score_probe for name in names}
-    return {name: score[name](fabric, name, run, data) for name in names}
+        features = {"test": read_features(start, BASELINES[start], config, data, "test")}
+        data = replace(data, base_margin=probe_margin(load_probe(start, models), features, data))
+    return {
+        name: score_detector(fabric, name, models, data)
+        if name in DETECTORS
+        else score_probe(name, models, data)
+        for name in names
+    }
 
 
-def score_detector(
-    fabric: Fabric, name: str, run: TrainedRun, data: TrainingData
-) -> NDArray[np.float64]:
+def score_detector(fabric: Fabric, name: str, models: TrainedModels, data: TrainingData) -> Scores:
     """Mean scores of a detector's trainings, (n_rows,)."""
-    shapes = data.item_shapes(DETECTORS[name].columns)
+    config = models.config
+    threads = default_threads(hidden_size(name, data))
     scores = []
-    for seed in range(run.config.seed, run.config.seed + run.config.seeds):
-        trained = run.directory.load_trained(name, seed)
-        expected = {role: tuple(shape) for role, shape in trained["shapes"].items()}
-        if expected != shapes:
-            raise ConfigError(
-                f"{data.store.path}: {name}: expected rows of shape {expected}, as in the run, found {shapes}; "
-                "give traces of the same model, with the same layers"
-            )
-        detector = build_detector(name, data, run.config)
-        load_weights(detector, trained["weights"], run.directory.checkpoint(name, seed))
-        with (
-            cpu_arithmetic(default_threads(hidden_size(name, data))),
-            memory_enough(name, for_a_batch(run.config)),
-        ):
-            scores.append(predict(fabric, detector.to(fabric.device), data, "test", run.config))
+    for seed in range(config.seed, config.seed + config.seeds):
+        detector = load_detector(name, seed, models, data)
+        with cpu_arithmetic(threads), memory_enough(name, for_a_batch(config)):
+            detector.to(fabric.device)
+            scores.append(predict(fabric, detector, data, "test", config))
     return np.mean(scores, axis=0)
 
 
-def score_probe(
-    fabric: Fabric, name: str, run: TrainedRun, data: TrainingData
-) -> NDArray[np.float64]:
+def load_detector(name: str, seed: int, models: TrainedModels, data: TrainingData) -> Detector:
+    """A detector with the weights of one training; raises ConfigError if the store does not fit."""
+    files = models.directory.training(name, seed)
+    trained = files.load_trained()
+    expected = {role: tuple(shape) for role, shape in trained["shapes"].items()}
+    shapes = data.item_shapes(DETECTORS[name].columns)
+    if expected != shapes:
+        raise ConfigError(
+            f"{data.store.path}: {name}: expected rows of shape {expected}, as in the run, "
+            f"found {shapes}; give traces of the same model, with the same layers"
+        )
+    detector = build_detector(name, data, models.config)
+    load_weights(detector, trained["weights"], files.checkpoint)
+    return detector
+
+
+def score_probe(name: str, models: TrainedModels, data: TrainingData) -> Scores:
     """Scores of a probe or baseline, (n_rows,)."""
-    features = read_features(name, find(name), run.config, data, "test")
+    probe = (PROBES | BASELINES)[name]
+    features = read_features(name, probe, models.config, data, "test")
     try:
-        return load_probe(name, run).predict(features)
+        return load_probe(name, models).predict(features)
     except ValueError as error:
         raise ConfigError(
             f"{data.store.path}: {name}: {error}; give traces of the same model"
         ) from error
 
 
-def load_probe(name: str, run: TrainedRun) -> FittedProbe:
+def load_probe(name: str, models: TrainedModels) -> FittedProbe:
     """Read what a run fitted."""
-    path = run.directory.path / f"{name}.pt"
-    saved = load_checkpoint(path, run.directory.owner(name, run.config.seed))
+    path = models.directory.probe(name)
+    saved = load_checkpoint(path, models.directory.training(name, models.config.seed).owner)
     try:
         return FittedProbe.from_dict(saved)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -275,40 +289,36 @@ def load_probe(name: str, run: TrainedRun) -> FittedProbe:
         ) from error
 
 
-def write_columns(store: TraceStore, scores: dict[str, NDArray[np.float64]]) -> None:
-    """Add the scores to the store, float32, or replace those of an earlier run; all of them or
-    none."""
+def write_columns(store: TraceStore, scores: ScoresByName) -> None:
+    """Add the scores to the store, float32, or replace those of an earlier run: all or none."""
     columns = {f"score_{name}": Column("float32") for name in scores}
-    values = zip(*(one.astype(np.float32) for one in scores.values()), strict=True)
+    rows = zip(*(values.astype(np.float32) for values in scores.values()), strict=True)
     with StoreWriter.open(store.path) as writer:
         if len(writer) != len(store):
             raise ConfigError(
-                f"{store.path}: expected the {len(store)} traces that were scored, found {len(writer)}: another writer "
-                "appended meanwhile; run the command again"
+                f"{store.path}: expected the {len(store)} traces that were scored, "
+                f"found {len(writer)}: another writer appended meanwhile; run the command again"
             )
-        writer.set_columns(columns, (dict(zip(columns, row, strict=True)) for row in values))
+        writer.set_columns(columns, (dict(zip(columns, row, strict=True)) for row in rows))
 
 
-def write_csv(
-    file: TextIO, store: TraceStore, scores: dict[str, NDArray[np.float64]], seed: int
-) -> None:
-    """A line per trace: trace_id, side, and a score for each name."""
-    asked = "question_id" in store.schema.columns
-    questions = store.column("question_id") if asked else []
-    sides = [split_of_question(question, seed) for question in questions] or [""] * len(store)
+def write_csv(file: TextIO, store: TraceStore, scores: ScoresByName, seed: int) -> None:
+    """A line per trace: trace_id, split, and a score for each name."""
+    splits = [""] * len(store)
+    if "question_id" in store.schema.columns:
+        questions = cast(list[str], store.column("question_id"))
+        splits = [split_of_question(question, seed) for question in questions]
     writer = csv.writer(file)
-    writer.writerow(["trace_id", "side", *scores])
-    for trace_id, side, *row in zip(
-        store.ids, sides, *(one.tolist() for one in scores.values()), strict=True
-    ):
-        writer.writerow([trace_id, side, *row])
+    writer.writerow(["trace_id", "split", *scores])
+    columns = [values.tolist() for values in scores.values()]
+    writer.writerows(zip(store.ids, splits, *columns, strict=True))
 
 
 @contextmanager
-def open_output(path: str | None) -> Iterator[TextIO]:
-    """The terminal, or a file that is whole or not there."""
+def open_output(path: Path | None) -> Iterator[TextIO]:
+    """The terminal, or a file that is written whole or not at all."""
     if path is None:
         yield sys.stdout
         return
-    with replace_file(Path(path)) as temporary, temporary.open("w", newline="") as file:
+    with replace_file(path) as temporary, temporary.open("w", newline="") as file:
         yield file

@@ -1,13 +1,12 @@
-"""Finished runs side by side: AUROCs and paired tests on the rows that all of them were tested on.
+"""Finished runs compared: AUROCs and paired tests on the rows that all of them were tested on.
 
-Rows are joined by trace id, and count only where they are on the test side of every run. Nothing is
-trained.
+Rows are joined by trace id, and count only where they are in the test split of every run. Nothing
+is trained.
 """
 
 from __future__ import annotations
 
-import csv
-import io
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -15,26 +14,23 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 
 from store.format.origin import find_difference
 from train.errors import DataError
-from train.evaluate.metrics import auroc, bootstrap_auroc, same_ranking
+from train.evaluate.metrics import Labels, Scores, auroc, bootstrap_auroc, same_ranking
 from train.evaluate.paired_tests import compare_pairs
-from train.files import replace_file
-from train.report.markdown import escape, format_table
-from train.report.table import Table, clean_text, print_terminal, short, short_p, with_interval
-from train.run.results import FinishedRun
+from train.report.table import clean_text
+from train.run.results import FinishedRun, Texts
 
-__all__ = ["Common", "compare_runs", "find_common", "name_runs", "print_comparison", "write_output"]
+__all__ = ["Common", "Comparison", "compare_runs", "find_common", "name_runs"]
 
-
-Pair = tuple[tuple[str, str], tuple[str, str]]  # (run, detector or baseline) of both
+Key = tuple[str, str]  # run, and a detector or baseline of it
+Pair = tuple[Key, Key]
 
 
 @dataclass(frozen=True)
 class Common:
-    """The rows that are on the test side of every run.
+    """The rows that are in the test split of every run.
 
     Attributes
     ----------
@@ -43,42 +39,100 @@ class Common:
     questions : int64 (n,)
         Equal for rows of the same question.
     scores : dict
-        (name of run, name of detector or baseline) -> float64 (n,).
+        (run, detector or baseline) -> float64 (n,), in the order of the runs.
     n_left_out : int
-        Rows that are on the test side of some run only.
+        Rows that are in the test split of some runs only.
     n_trained : int
-        How many of those are on the train side of another.
+        How many of those are in the train split of another.
     """
 
-    labels: NDArray[np.int64]
+    labels: Labels
     questions: NDArray[np.int64]
-    scores: dict[tuple[str, str], NDArray[np.float64]]
+    scores: dict[Key, Scores]
     n_left_out: int
     n_trained: int
 
+    def rank_alike(self, a: Key, b: Key) -> bool:
+        """Whether two scores rank the rows in the same way."""
+        return same_ranking(self.scores[a], self.scores[b])
+
+
+@dataclass(frozen=True)
+class Area:
+    """AUROC on the common rows with its 95% interval, and AUROC on the run's validation split."""
+
+    auroc: float
+    ci: list[float]
+    val_auroc: float
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """One of the runs.
+
+    Attributes
+    ----------
+    directory : str
+        Where its files are.
+    best : str
+        Its best detector on validation.
+    auroc : dict
+        Detector or baseline -> `Area`.
+    same_as : dict
+        Detector or baseline -> the earlier run in which it ranks the rows in the same way.
+    """
+
+    directory: str
+    best: str
+    auroc: dict[str, Area]
+    same_as: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `--json` prints.
+
+    Attributes
+    ----------
+    rows, questions, hallucinations : int
+        Counts of the common rows.
+    different_models : bool
+        Whether the runs read traces of different models, layers or prompts.
+    left_out, left_out_trained : int
+        As `n_left_out` and `n_trained` of `Common`.
+    runs : dict of ComparedRun
+        By name.
+    comparisons : list of dict
+        Paired tests, as `compare_models` returns them.
+    """
+
+    rows: int
+    questions: int
+    hallucinations: int
+    different_models: bool
+    left_out: int
+    left_out_trained: int
+    runs: dict[str, ComparedRun]
+    comparisons: list[dict[str, Any]]
+
 
 def name_runs(directories: list[Path]) -> list[str]:
-    """A name for each run: its directory's, where several have that the path as given, and a number
-    if that fails."""
-    names = [clean_text(path.resolve().name) for path in directories]
-    names = [
-        clean_text(str(path)) if names.count(name) > 1 else name
-        for path, name in zip(directories, names, strict=True)
-    ]
+    """A distinct name for each run: that of its directory, else its path, else with a number."""
+    short = [clean_text(path.resolve().name) for path in directories]
+    names: list[str] = []
+    for path, name in zip(directories, short, strict=True):
+        names.append(clean_text(str(path)) if short.count(name) > 1 else name)
     for i, name in enumerate(names):
-        earlier = names[:i].count(name)
-        if earlier:
-            names[i] = f"{name} ({earlier + 1})"
-    return (
-        names
-        if len(set(names)) == len(names)
-        else [f"{i}: {name}" for i, name in enumerate(names, 1)]
-    )
+        n_earlier = names[:i].count(name)
+        if n_earlier:
+            names[i] = f"{name} ({n_earlier + 1})"
+    if len(set(names)) < len(names):
+        return [f"{i}: {name}" for i, name in enumerate(names, 1)]
+    return names
 
 
-def compare_runs(runs: dict[str, FinishedRun]) -> dict[str, Any]:
-    """Compare runs by name, JSON-able: `rows`, `runs` with every AUROC on the common rows, and
-    `comparisons`.
+def compare_runs(runs: dict[str, FinishedRun]) -> Comparison:
+    """Compare runs by name.
 
     Raises
     ------
@@ -86,56 +140,51 @@ def compare_runs(runs: dict[str, FinishedRun]) -> dict[str, Any]:
         If the runs disagree on a label or a question, or have no common rows of both classes.
     """
     common = find_common(runs)
-    copies = find_copies(runs, common)
     seed = next(iter(runs.values())).seed
-    n = {"rows": len(common.labels), "questions": len(np.unique(common.questions))}
-    return {
-        **n,
-        "hallucinations": int(common.labels.sum()),
-        "different_models": differ_in_origin(runs),
-        "left_out": common.n_left_out,
-        "left_out_trained": common.n_trained,
-        "runs": {
-            name: {
-                "directory": str(run.directory),
-                "best": find_best(run),
-                "auroc": score_run(name, run, common, seed),
-                "same_as": {model: first for (one, model), first in copies.items() if one == name},
-            }
-            for name, run in runs.items()
-        },
-        "comparisons": compare_models(runs, common, seed),
-    }
+    return Comparison(
+        rows=len(common.labels),
+        questions=len(np.unique(common.questions)),
+        hallucinations=int(common.labels.sum()),
+        different_models=differ_in_origin(runs.values()),
+        left_out=common.n_left_out,
+        left_out_trained=common.n_trained,
+        runs={name: compare_run(name, run, common, seed) for name, run in runs.items()},
+        comparisons=compare_models(runs, common, seed),
+    )
 
 
-def differ_in_origin(runs: dict[str, FinishedRun]) -> bool:
-    """Whether two runs read traces whose records of model, layers or prompts contradict each
-    other."""
-    pairs = combinations(runs.values(), 2)
-    return any(a.origins and find_difference(a.origins, one) for a, b in pairs for one in b.origins)
+def differ_in_origin(runs: Iterable[FinishedRun]) -> bool:
+    """Whether the records of model, layers or prompts of two runs contradict each other."""
+    for a, b in combinations(runs, 2):
+        if a.origins and any(find_difference(a.origins, origin) for origin in b.origins):
+            return True
+    return False
 
 
-def score_run(name: str, run: FinishedRun, common: Common, seed: int) -> dict[str, dict[str, Any]]:
-    """AUROC, interval and validation AUROC of each detector and baseline of a run."""
-    found = {}
-    for group in run.val_auroc.values():
-        for model, val_auroc in group.items():
-            scores = common.scores[name, model]
-            interval = bootstrap_auroc(common.labels, scores, common.questions, seed)
-            found[model] = {
-                "auroc": auroc(common.labels, scores),
-                "ci": list(interval),
-                "val_auroc": val_auroc,
-            }
-    return found
+def compare_run(name: str, run: FinishedRun, common: Common, seed: int) -> ComparedRun:
+    """AUROCs of a run on the common rows, and what repeats earlier runs."""
+    areas = {}
+    copies = {}
+    for model, val_auroc in (run.val_auroc["models"] | run.val_auroc["baselines"]).items():
+        scores = common.scores[name, model]
+        interval = bootstrap_auroc(common.labels, scores, common.questions, seed)
+        areas[model] = Area(auroc(common.labels, scores), list(interval), val_auroc)
+        first = find_first(name, model, common)
+        if first != name:
+            copies[model] = first
+    return ComparedRun(str(run.directory), run.best, areas, copies)
+
+
+def find_first(name: str, model: str, common: Common) -> str:
+    """The first run in which a detector or baseline ranks the rows as it does in run `name`."""
+    for run, other in common.scores:
+        if other == model and common.rank_alike((run, other), (name, model)):
+            return run
+    return name
 
 
 def compare_models(runs: dict[str, FinishedRun], common: Common, seed: int) -> list[dict[str, Any]]:
-    """Both paired tests of each pair, Holm's correction over all of them; detectors before
-    baselines.
-
-    Two that give the same scores, as most baselines of runs on one store do, are no hypothesis and
-    count for none.
+    """Both paired tests of each pair of scores, with Holm's correction over all of them.
 
     Parameters
     ----------
@@ -146,256 +195,110 @@ def compare_models(runs: dict[str, FinishedRun], common: Common, seed: int) -> l
     Returns
     -------
     list of dict
-        As `compare_pairs` has it, `a` and `b` being [run, detector or baseline], and `what` "best"
-        or "same".
+        As `compare_pairs` has it, `a` and `b` being (run, detector or baseline), and `what` "best"
+        or "same"; the best first, then detectors, then baselines.
     """
-    bests = {name: find_best(run) for name, run in runs.items()}
-    chosen: dict[Pair, str] = {}
-    for a, b in combinations(runs, 2):
-        pairs: dict[Pair, str] = {((a, bests[a]), (b, bests[b])): "best"}
-        for model in runs[a].scores:
-            if model in runs[b].scores:
-                pairs.setdefault(((a, model), (b, model)), "same")
-        for pair, what in pairs.items():
-            is_new = not any(same_hypothesis(pair, other, common) for other in chosen)
-            if is_new and is_hypothesis(pair, common):
-                chosen[pair] = what
-    used = {key: common.scores[key][None] for pair in chosen for key in pair}
-    found = compare_pairs(common.labels, used, list(chosen), common.questions, seed)
+    chosen = choose_pairs(runs, common)
+    scores = {key: common.scores[key][None] for pair in chosen for key in pair}
+    results = compare_pairs(common.labels, scores, list(chosen), common.questions, seed)
     tests = [
-        {"what": what, **one, "a": list(one["a"]), "b": list(one["b"])}
-        for what, one in zip(chosen.values(), found, strict=True)
+        {"what": what, **result} for what, result in zip(chosen.values(), results, strict=True)
     ]
     baselines = {name for run in runs.values() for name in run.val_auroc["baselines"]}
-    return sorted(tests, key=lambda one: (one["what"] != "best", one["a"][1] in baselines))
+    return sorted(tests, key=lambda test: (test["what"] != "best", test["a"][1] in baselines))
 
 
-def find_best(run: FinishedRun) -> str:
-    """The detector with the best validation AUROC; the best baseline where there is no detector."""
-    group = run.val_auroc["models"] or run.val_auroc["baselines"]
-    return max(group, key=group.__getitem__)
+def choose_pairs(runs: dict[str, FinishedRun], common: Common) -> dict[Pair, str]:
+    """Pairs to test -> "best", of two runs, or "same", one name in two runs."""
+    chosen: dict[Pair, str] = {}
+    for a, b in combinations(runs, 2):
+        best = ((a, runs[a].best), (b, runs[b].best))
+        shared = [model for model in runs[a].scores if model in runs[b].scores]
+        for pair in [best, *(((a, model), (b, model)) for model in shared)]:
+            if is_new_hypothesis(pair, chosen, common):
+                chosen[pair] = "best" if pair == best else "same"
+    return chosen
 
 
-def is_hypothesis(pair: Pair, common: Common) -> bool:
-    """Whether there is something to test: scores that rank the rows in different ways."""
-    one, other = (common.scores[key] for key in pair)
-    return not same_ranking(one, other)
+def is_new_hypothesis(pair: Pair, others: Iterable[Pair], common: Common) -> bool:
+    """Whether two scores rank the rows in different ways, and in others than an earlier pair.
 
-
-def same_hypothesis(pair: Pair, other: Pair, common: Common) -> bool:
-    """Whether two pairs ask the same, as mean log-probability and perplexity do."""
-    return pair == other or all(
-        same_ranking(common.scores[a], common.scores[b]) for a, b in zip(pair, other, strict=True)
-    )
-
-
-def find_copies(runs: dict[str, FinishedRun], common: Common) -> dict[tuple[str, str], str]:
-    """(run, name) -> the first run in which that name ranks the rows in the same way; not of the
-    first itself."""
-    copies: dict[tuple[str, str], str] = {}
-    names = list(runs)
-    for i, later in enumerate(names):
-        for model in runs[later].scores:
-            earlier = (name for name in names[:i] if model in runs[name].scores)
-            same = (
-                name
-                for name in earlier
-                if same_ranking(common.scores[name, model], common.scores[later, model])
-            )
-            first = next(same, None)
-            if first is not None:
-                copies[later, model] = first
-    return copies
+    Most baselines of two runs on one store give equal scores, and perplexity ranks as the mean
+    log-probability does: each test more would make the correction of the others stricter.
+    """
+    a, b = pair
+    if common.rank_alike(a, b):
+        return False
+    return not any(common.rank_alike(a, c) and common.rank_alike(b, d) for c, d in others)
 
 
 def find_common(runs: dict[str, FinishedRun]) -> Common:
-    """Join the runs by trace id, in the order of the first one; raises DataError where they
-    contradict each other."""
-    where = {
-        name: {trace_id: i for i, trace_id in enumerate(run.trace_ids)}
-        for name, run in runs.items()
-    }
-    tested, trained = (
-        {name: ids_of_side(run, side) for name, run in runs.items()} for side in ("test", "train")
+    """Join the runs by trace id, in the order of the first one.
+
+    Raises
+    ------
+    DataError
+        If they contradict each other, or have no common rows of both classes.
+    """
+    tested = [run.ids_in("test") for run in runs.values()]
+    trained = [run.ids_in("train") for run in runs.values()]
+    in_all = set.intersection(*tested)
+    left_out = set().union(*tested) - in_all
+    n_trained = len(left_out & set().union(*trained))
+    names = ", ".join(runs)
+    if not in_all:
+        raise DataError(
+            f"{names}: no trace is in the test split of every run; {n_trained} were tested in one "
+            "run and trained on in another; compare runs with the same --seed on the same store"
+        )
+    ids = [trace_id for trace_id in next(iter(runs.values())).trace_ids if trace_id in in_all]
+    common = {name: run.select(np.array(ids, dtype=object)) for name, run in runs.items()}
+    first_name, first = next(iter(common.items()))
+    for name, run in common.items():
+        check_same(first_name, first, name, run)
+        check_not_trained(name, runs[name], first.questions)
+    n_wrong = first.labels.sum()
+    if not 0 < n_wrong < len(ids):
+        raise DataError(
+            f"{names}: expected both classes among the {len(ids)} common test traces, "
+            f"found {n_wrong} hallucinations; compare runs with the same --seed on the same store"
+        )
+    return Common(
+        labels=first.labels,
+        questions=np.unique(first.questions, return_inverse=True)[1],
+        scores={
+            (name, model): scores
+            for name, run in common.items()
+            for model, scores in run.scores.items()
+        },
+        n_left_out=len(left_out),
+        n_trained=n_trained,
     )
-    in_some, in_all = set.union(*tested.values()), set.intersection(*tested.values())
-    first_name, first = next(iter(runs.items()))
-    ids = [trace_id for trace_id in first.trace_ids if trace_id in in_all]
-    rows = {
-        name: np.array([where[name][trace_id] for trace_id in ids], dtype=np.int64) for name in runs
-    }
-    left_out = in_some - in_all
-    n_trained = len(left_out & set.union(*trained.values()))
-    if not ids:
-        raise DataError(
-            f"{', '.join(runs)}: expected traces on the test side of every run, found none, but {n_trained} that one "
-            "run was tested and another trained on; compare runs with the same --seed on the same store"
-        )
-    for name, run in runs.items():
-        check_same(first_name, first, rows[first_name], name, run, rows[name])
-        check_not_trained(name, run, {first.questions[i] for i in rows[first_name]})
-    labels = first.labels[rows[first_name]]
-    if not 0 < labels.sum() < len(labels):
-        raise DataError(
-            f"{', '.join(runs)}: expected both classes among the {len(labels)} common test traces, found "
-            f"{labels.sum()} hallucinations; compare runs with the same --seed on the same store"
-        )
-    questions = np.unique([first.questions[i] for i in rows[first_name]], return_inverse=True)[1]
-    scores = {
-        (name, model): values[rows[name]]
-        for name, run in runs.items()
-        for model, values in run.scores.items()
-    }
-    return Common(labels, questions, scores, len(left_out), n_trained)
 
 
-def ids_of_side(run: FinishedRun, side: str) -> set[str]:
-    """Trace ids of one side of a run."""
-    return {trace_id for trace_id, one in zip(run.trace_ids, run.sides, strict=True) if one == side}
-
-
-def check_same(
-    a_name: str,
-    a: FinishedRun,
-    a_rows: NDArray[np.int64],
-    b_name: str,
-    b: FinishedRun,
-    b_rows: NDArray[np.int64],
-) -> None:
-    """Raise DataError unless two runs agree on the label and the question of each common row."""
-    for i, j in zip(a_rows.tolist(), b_rows.tolist(), strict=True):
-        for what, one, other in (
-            ("label", a.labels, b.labels),
-            ("question", a.questions, b.questions),
-        ):
-            if one[i] != other[j]:
-                raise DataError(
-                    f"trace {clean_text(a.trace_ids[i])!r}: expected one {what} in all runs, found "
-                    f"{clean_text(str(one[i]))} in {a_name} and {clean_text(str(other[j]))} in {b_name}; "
-                    "compare runs on the same store with the same labels"
-                )
-
-
-def check_not_trained(name: str, run: FinishedRun, questions: set[str]) -> None:
-    """Raise DataError if a run was trained on a question of the common rows."""
-    for trace_id, side, question in zip(run.trace_ids, run.sides, run.questions, strict=True):
-        if side == "train" and question in questions:
+def check_same(a_name: str, a: FinishedRun, b_name: str, b: FinishedRun) -> None:
+    """Raise DataError unless two runs agree on the label and the question of each row."""
+    for what, of_a, of_b in (
+        ("label", a.labels, b.labels),
+        ("question", a.questions, b.questions),
+    ):
+        rows = np.flatnonzero(of_a != of_b)
+        if len(rows):
+            row = rows[0]
             raise DataError(
-                f"{name}: expected the questions of the common test traces to be new to every run, found trace "
-                f"{clean_text(trace_id)!r} of question {clean_text(question)!r} on its train side; train again"
+                f"trace {clean_text(a.trace_ids[row])!r}: expected one {what} in all runs, found "
+                f"{clean_text(str(of_a[row]))} in {a_name} and {clean_text(str(of_b[row]))} in "
+                f"{b_name}; compare runs on the same store with the same labels"
             )
 
 
-def print_comparison(found: dict[str, Any], console: Console) -> None:
-    """Print both tables."""
-    areas = build_areas(found)
-    firsts = [i for i, row in enumerate(areas.rows) if i and row[0]]
-    console.print(describe_rows(found), highlight=False, markup=False)
-    print_terminal(areas, console, "", firsts)
-    if found["comparisons"]:
-        print_terminal(
-            build_tests(found), console, "paired tests of AUROC; * the best of either run"
+def check_not_trained(name: str, run: FinishedRun, questions: Texts) -> None:
+    """Raise DataError if a run was trained on a question of the common rows."""
+    rows = np.flatnonzero((run.row_splits == "train") & np.isin(run.questions, questions))
+    if len(rows):
+        trace_id = clean_text(run.trace_ids[rows[0]])
+        question = clean_text(run.questions[rows[0]])
+        raise DataError(
+            f"{name}: expected the questions of the common test traces to be new to every run, "
+            f"found trace {trace_id!r} of question {question!r} in its train split; train again"
         )
-
-
-def describe_rows(found: dict[str, Any]) -> str:
-    """What was compared, and what was left out."""
-    text = (
-        f"{found['rows']} traces of {found['questions']} questions, {found['hallucinations']} hallucinations, "
-        "on the test side of every run"
-    )
-    if found["left_out"]:
-        text += (
-            f"; left out {found['left_out']} that are so in some runs only, "
-            f"{found['left_out_trained']} of which another was trained on"
-        )
-    if found["different_models"]:
-        text += "; WARNING: the runs read traces of different models, layers or prompts"
-    return f"{text}; * is the best on validation"
-
-
-def build_areas(found: dict[str, Any]) -> Table:
-    """AUROC of each detector and baseline of each run; a run's name stands in its first line, a
-    star at its best.
-
-    What has the same scores in an earlier run is told there, and only counted here.
-    """
-    rows: list[tuple[str, ...]] = []
-    for name, run in found["runs"].items():
-        same = run["same_as"]
-        shown = [model for model in run["auroc"] if model not in same or model == run["best"]]
-        lines = [area_line(run, model) for model in shown]
-        hidden = [same[model] for model in run["auroc"] if model not in shown]
-        if hidden:
-            first = ", ".join(clean_text(other) for other in dict.fromkeys(hidden))
-            lines.append((f"({len(hidden)} with the scores of {first})", "", ""))
-        rows += [("" if i else name, *line) for i, line in enumerate(lines)]
-    return Table(("run", "", "AUROC [95%]", "val"), rows, n_left=2)
-
-
-def area_line(run: dict[str, Any], model: str) -> tuple[str, str, str]:
-    """A name, its AUROC on test and that on validation."""
-    one = run["auroc"][model]
-    star = " *" if model == run["best"] else ""
-    return (
-        clean_text(model) + star,
-        with_interval(one["auroc"], one["ci"]),
-        short(one["val_auroc"]),
-    )
-
-
-def build_tests(found: dict[str, Any]) -> Table:
-    """Both paired tests, a line per pair."""
-    rows = [
-        (
-            clean_text(f"{one['a'][0]} - {one['b'][0]}"),
-            clean_text(name_pair(one)),
-            with_interval(one["difference"], one["ci"]),
-            *(short_p(one[key]) for key in ("p_bootstrap", "p_delong", "p_holm")),
-        )
-        for one in found["comparisons"]
-    ]
-    return Table(("runs", "of", "difference [95%]", "p boot", "DeLong", "Holm"), rows, n_left=2)
-
-
-def name_pair(one: dict[str, Any]) -> str:
-    """What two runs are compared by: one name, or the best of each."""
-    a, b = one["a"][1], one["b"][1]
-    return (a if a == b else f"{a} - {b}") + (" *" if one["what"] == "best" else "")
-
-
-def write_output(path: Path, found: dict[str, Any]) -> None:
-    """Write the comparison as Markdown or CSV, by the ending of the file's name."""
-    text = format_markdown(found) if path.suffix == ".md" else format_csv(found)
-    with replace_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="")
-
-
-def format_markdown(found: dict[str, Any]) -> str:
-    """Both tables."""
-    parts = [
-        "# Runs side by side",
-        escape(describe_rows(found)) + ".",
-        format_table(build_areas(found)),
-    ]
-    if found["comparisons"]:
-        parts += ["## Paired tests of AUROC", format_table(build_tests(found))]
-    return "\n\n".join(parts) + "\n"
-
-
-def format_csv(found: dict[str, Any]) -> str:
-    """One table of full precision: a line per AUROC, with one name, and a line per difference, with
-    two."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    tests = ("p_bootstrap", "p_delong", "p_holm")
-    writer.writerow(
-        ["what", "run", "name", "other_run", "other_name", "value", "low", "high", *tests]
-    )
-    for name, run in found["runs"].items():
-        for model, one in run["auroc"].items():
-            writer.writerow(["auroc", name, model, "", "", one["auroc"], *one["ci"], "", "", ""])
-    for one in found["comparisons"]:
-        numbers = [one["difference"], *one["ci"], *(one[key] for key in tests)]
-        writer.writerow([f"difference of {one['what']}", *one["a"], *one["b"], *numbers])
-    return text.getvalue()

@@ -1,5 +1,4 @@
-"""What a run reads of a store: packed batches of the rows of a side, under the names that detectors
-know."""
+"""What a run reads of a store: packed batches of a split, with the column names of detectors."""
 
 from __future__ import annotations
 
@@ -14,13 +13,13 @@ from numpy.typing import NDArray
 from store import Batch, TraceLoader, TraceStore
 from store.format.layers import LAYERS_AXIS, choose_layers
 from train.config import Config
-from train.data.split import Split
+from train.data.split import Splits
 
 __all__ = ["TrainingData"]
 
 
 class RoleLoader(TraceLoader):
-    """A loader whose batches have the names that detectors know (roles) in place of the store's.
+    """A loader whose batches name columns as detectors do, by role.
 
     Parameters
     ----------
@@ -43,47 +42,48 @@ def as_roles(batch: Batch, names: Mapping[str, str]) -> Batch:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """A store, its split, and what of it is read.
+    """A store, its splits, and what is read of it.
 
     Attributes
     ----------
     replaced : role -> column of the store
-        Of columns that stand in for those that detectors name.
+        Columns that are read instead of those that detectors name.
     layers : str or None
-        The layers to read of columns that have an axis `layers`, as the model numbers them (the
-        forms are those of `store.format.layers`); None for all.
-    start : float64 (n_rows,) or None
-        Log-odds that detectors add to; None: they say it all.
+        The layers to read of columns that have an axis `layers`, as the model numbers them (in a
+        form of `store.format.layers`); None for all.
+    base_margin : float64 (n_rows,) or None
+        Log-odds that the logits of detectors are added to; None for 0.
     """
 
     store: TraceStore
-    split: Split
+    splits: Splits
     replaced: Mapping[str, str] = field(default_factory=dict)
     layers: str | None = None
-    start: NDArray[np.float64] | None = None
+    base_margin: NDArray[np.float64] | None = None
 
     def loader(
         self,
-        side: str,
+        split: str,
         roles: Sequence[str],
         config: Config,
         fabric: Fabric | None = None,
         *,
         shuffle: bool = False,
     ) -> TraceLoader:
-        """Packed batches of one side, in the order of the split unless shuffled by `config.seed`.
+        """Packed batches of a split, in its order unless shuffled by `config.seed`.
 
-        With a `fabric`, this process's share of each batch of `config.batch_size` rows, ready for
+        With a `fabric`, this process's part of each batch of `config.batch_size` rows, ready for
         its device.
         """
-        rank, world_size = (fabric.global_rank, fabric.world_size) if fabric else (0, 1)
+        rank = fabric.global_rank if fabric else 0
+        world_size = fabric.world_size if fabric else 1
         return RoleLoader(
             self.store,
             self.names(roles),
             batch_size=config.batch_size // world_size,
             shuffle=shuffle,
             seed=config.seed,
-            rows=getattr(self.split, side),
+            rows=self.splits.rows(split),
             num_workers=config.num_workers,
             select=self.select(roles),
             pin_memory=fabric is not None and fabric.device.type == "cuda",
@@ -91,12 +91,11 @@ class TrainingData:
             world_size=world_size,
         )
 
-    def read(self, rows: Sequence[int], roles: Sequence[str]) -> Batch:
+    def read(self, rows: Sequence[int] | NDArray[np.int64], roles: Sequence[str]) -> Batch:
         """Some rows, as `loader` gives them."""
         names = self.names(roles)
-        return as_roles(
-            self.store.read(rows, list(names.values()), select=self.select(roles)), names
-        )
+        batch = self.store.read(rows, list(names.values()), select=self.select(roles))
+        return as_roles(batch, names)
 
     def names(self, roles: Iterable[str]) -> dict[str, str]:
         """Role -> column of the store."""
@@ -110,8 +109,7 @@ class TrainingData:
         return {name: {LAYERS_AXIS: self.layers} for name in names if self.store.layers(name)}
 
     def layer_numbers(self, role: str) -> list[int]:
-        """The layers that are read of a column, as the model numbers them; [] where its axes have
-        no such name."""
+        """The layers read of a column, as the model numbers them; [] without an axis `layers`."""
         name = self.names([role])[role]
         numbers = self.store.layers(name)
         if self.layers is None or not numbers:
@@ -119,8 +117,7 @@ class TrainingData:
         return [numbers[i] for i in choose_layers(self.layers, numbers, f"column {name!r}")]
 
     def layers_or_count(self, role: str, n: int) -> list[int]:
-        """Numbers for the n layers of a column: as `layer_numbers`, or 1 to n where its axes have
-        no such name."""
+        """As `layer_numbers`, but 1 to n without an axis `layers`."""
         return self.layer_numbers(role) or list(range(1, n + 1))
 
     def item_shapes(self, roles: Iterable[str]) -> dict[str, tuple[int, ...]]:

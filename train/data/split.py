@@ -1,14 +1,15 @@
-"""Which rows a run learns from and which it is judged by.
+"""Which rows a run learns from, and which ones judge it.
 
-The side of a row is a pure function of (question_id, seed): rows of one question stay together, and
-rows appended later move nobody. Unlabelled rows (label -1) are on no side; they are counted, never
-taken for right answers.
+The split of a row is a pure function of (question_id, seed): rows of one question stay together,
+and rows that are appended later change no split. Unlabelled rows (label -1) are in no split; they
+are never counted as right answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,124 +21,132 @@ from train.config import Config
 from train.errors import DataError
 
 __all__ = [
-    "Split",
+    "Splits",
+    "all_as_test",
     "check_batch",
-    "no_split",
-    "read_split",
+    "label_column",
+    "read_splits",
     "split_rows",
 ]
 
+Integers = NDArray[np.int64]
+
 
 @dataclass(frozen=True)
-class Split:
-    """The rows of each side, and what is known of every row.
+class Splits:
+    """The rows of each split, and label and question of every row.
 
     Attributes
     ----------
-    train, val, test : int64 (n_side,)
+    train, val, test : int64 (n_split,)
         Labelled rows of the store, ascending.
     labels : int64 (n_rows,)
         1, 0, or -1 where unlabelled.
     questions : int64 (n_rows,)
         Equal for rows of the same question.
     seed : int
-        The seed that made it.
+        The seed that the splits follow from.
     """
 
-    train: NDArray[np.int64]
-    val: NDArray[np.int64]
-    test: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    questions: NDArray[np.int64]
+    train: Integers
+    val: Integers
+    test: Integers
+    labels: Integers
+    questions: Integers
     seed: int
 
-    def summary(self) -> dict:
-        """Counts for the report, JSON-able."""
-        sides = {side: self._count(getattr(self, side)) for side in SPLITS}
-        return {
-            "seed": self.seed,
-            "by": "question_id",
-            **sides,
-            "unlabelled": int(np.sum(self.labels == UNLABELLED)),
-        }
+    def rows(self, split: str) -> Integers:
+        """The rows of the split "train", "val" or "test"."""
+        return {"train": self.train, "val": self.val, "test": self.test}[split]
 
-    def _count(self, rows: NDArray[np.int64]) -> dict[str, int]:
-        n_questions = len(np.unique(self.questions[rows]))
-        return {
-            "rows": len(rows),
-            "questions": n_questions,
-            "hallucinations": int(self.labels[rows].sum()),
-        }
+    def summary(self) -> dict[str, Any]:
+        """Counts for the report, JSON-able."""
+        summary: dict[str, Any] = {"seed": self.seed, "by": "question_id"}
+        for split in SPLITS:
+            rows = self.rows(split)
+            summary[split] = {
+                "rows": len(rows),
+                "questions": len(np.unique(self.questions[rows])),
+                "hallucinations": int(self.labels[rows].sum()),
+            }
+        summary["unlabelled"] = int(np.sum(self.labels == UNLABELLED))
+        return summary
 
 
 def split_rows(
-    question_ids: Sequence[str], labels: NDArray[np.int64], seed: int, max_traces: int | None = None
-) -> Split:
-    """Split the labelled rows by question; with `max_traces`, only that many of them, drawn by
-    `seed`."""
+    question_ids: Sequence[str], labels: Integers, seed: int, max_traces: int | None = None
+) -> Splits:
+    """Split the labelled rows by question; with `max_traces` that many of them, drawn by `seed`."""
     distinct, questions = np.unique(np.asarray(question_ids, dtype=object), return_inverse=True)
-    sides = np.array(
-        [split_of_question(question_id, seed) for question_id in distinct], dtype=object
-    )[questions]
+    split_by_question = [split_of_question(question_id, seed) for question_id in distinct]
+    split_by_row = np.array(split_by_question, dtype=object)[questions]
     labelled = np.flatnonzero(labels != UNLABELLED)
-    chosen = np.zeros(len(labels), dtype=bool)
-    chosen[np.random.default_rng(seed).permutation(labelled)[:max_traces]] = True
-    train, val, test = (np.flatnonzero(chosen & (sides == side)) for side in SPLITS)
-    return Split(train, val, test, labels, questions, seed)
+    drawn = np.sort(np.random.default_rng(seed).permutation(labelled)[:max_traces])
+    train, val, test = (drawn[split_by_row[drawn] == split] for split in SPLITS)
+    return Splits(train, val, test, labels, questions, seed)
 
 
-def no_split(store: TraceStore, seed: int = 0) -> Split:
-    """Every row on the test side, and no labels: what is needed to score a store."""
-    none, every = np.zeros(0, np.int64), np.arange(len(store))
-    return Split(none, none, every, np.full(len(store), UNLABELLED), every, seed)
+def all_as_test(store: TraceStore, seed: int = 0) -> Splits:
+    """Every row in the test split, and no labels: what is needed to score a store."""
+    none = np.zeros(0, np.int64)
+    every = np.arange(len(store))
+    labels = np.full(len(store), UNLABELLED)
+    return Splits(none, none, every, labels, questions=every, seed=seed)
 
 
-def read_split(store: TraceStore, config: Config) -> Split:
-    """Read questions and labels and split; raises DataError where a side lacks a class."""
-    label_column = "label" if config.score_threshold is None else "score"
-    values = store.column(label_column).numpy()
+def label_column(config: Config) -> str:
+    """The column that labels are read or made from."""
+    return "label" if config.score_threshold is None else "score"
+
+
+def read_splits(store: TraceStore, config: Config) -> Splits:
+    """Read questions and labels and split; raises DataError where a split lacks a class."""
+    values = np.asarray(store.column(label_column(config)))
     if config.score_threshold is None:
         labels = check_labels(values, store)
     else:
         labels = label_scores(values, config.score_threshold)
-    split = split_rows(store.column("question_id"), labels, config.seed, config.max_traces)
-    check_split(split, store)
-    return split
+    question_ids = cast(list[str], store.column("question_id"))
+    splits = split_rows(question_ids, labels, config.seed, config.max_traces)
+    check_splits(splits, store)
+    return splits
 
 
-def check_labels(labels: NDArray, store: TraceStore) -> NDArray[np.int64]:
+def check_labels(labels: NDArray, store: TraceStore) -> Integers:
     """The labels as int64; raises DataError for any but 1, 0 and -1."""
     wrong = np.flatnonzero(~np.isin(labels, (0, 1, UNLABELLED)))
     if len(wrong):
         row = int(wrong[0])
         raise DataError(
-            f"{store.path}: column 'label', trace {store.ids[row]!r}: expected 1, 0 or -1, found {labels[row]}; "
-            f"mend the {len(wrong)} labels like it"
+            f"{store.path}: column 'label', trace {store.ids[row]!r}: expected 1, 0 or -1, "
+            f"found {labels[row]}; correct the {len(wrong)} labels like it"
         )
     return labels.astype(np.int64)
 
 
-def check_split(split: Split, store: TraceStore) -> None:
-    """Raise DataError unless each side holds both classes."""
-    if not np.any(split.labels != UNLABELLED):
+def check_splits(splits: Splits, store: TraceStore) -> None:
+    """Raise DataError unless each split holds both classes."""
+    if not np.any(splits.labels != UNLABELLED):
         raise DataError(
-            f"{store.path}: expected labelled traces, found all {len(split.labels)} unlabelled; "
+            f"{store.path}: expected labelled traces, found all {len(splits.labels)} unlabelled; "
             "add scores to the store, then train again"
         )
-    for side in SPLITS:
-        labels = split.labels[getattr(split, side)]
+    for split in SPLITS:
+        labels = splits.labels[splits.rows(split)]
         n_positive = int(labels.sum())
         if not 0 < n_positive < len(labels):
             raise DataError(
-                f"{store.path}: {side} side: expected both classes, found {n_positive} hallucinations among "
-                f"{len(labels)} labelled traces; add traces, or try another --seed or --score-threshold"
+                f"{store.path}: {split} split: expected both classes, found {n_positive} "
+                f"hallucinations among {len(labels)} labelled traces; add traces, or try another "
+                "--seed or --score-threshold"
             )
 
 
-def check_batch(split: Split, store: TraceStore, batch_size: int) -> None:
+def check_batch(splits: Splits, store: TraceStore, batch_size: int) -> None:
     """Raise DataError unless train fills a batch."""
-    if len(split.train) < batch_size:
+    n_train = len(splits.train)
+    if n_train < batch_size:
         raise DataError(
-            f"{store.path}: train side: expected at least one batch of {batch_size} traces, found {len(split.train)}; "
-            f"lower --batch-size, to {len(split.train)} at most"
+            f"{store.path}: train split: expected at least one batch of {batch_size} traces, "
+            f"found {n_train}; lower --batch-size, to {n_train} at most"
         )

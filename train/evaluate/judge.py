@@ -1,8 +1,6 @@
-"""What scores are worth: every metric, comparison and verdict of a run, from scores that are
-already there.
+"""Every metric, comparison and verdict of a run, computed from its scores.
 
-NumPy arrays in, JSON-able values out. Whatever is chosen (thresholds, the best of a group) is
-chosen on validation.
+NumPy arrays in, JSON-able values out. Thresholds and the best of a group are chosen on validation.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from numpy.typing import NDArray
 from store.sources.labels import UNLABELLED, label_scores
 from train.data.batches import TrainingData
 from train.data.requirements import KINDS, kind_of
-from train.data.split import Split
+from train.data.split import Splits
 from train.evaluate.metrics import (
     bootstrap_auroc,
     mean_auroc,
@@ -30,9 +28,9 @@ from train.evaluate.paired_tests import compare_pairs, find_verdict
 
 __all__ = ["Scored", "compare_all", "judge", "label_sensitivity", "read_truth"]
 
-# the one ranks nothing: it has 0.5; the other ranks as mean_logprob does
+# majority ranks nothing, its AUROC is 0.5; perplexity ranks as mean_logprob does
 NOT_COMPARED = ("majority", "perplexity")
-# of the score, around the 0.5 that labels are made with
+# of the score, around 0.5, the default for labels
 LABEL_THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7)
 
 
@@ -42,10 +40,10 @@ class Scored:
 
     Attributes
     ----------
-    val, test : float64 (n_seeds, n_side)
+    val, test : float64 (n_seeds, n_split)
         One row per training run.
     facts : dict
-        What the results say beside the metrics, JSON-able.
+        What the results say besides the metrics, JSON-able.
     """
 
     val: NDArray[np.float64]
@@ -53,34 +51,33 @@ class Scored:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def judge(scored: Scored, split: Split) -> dict[str, Any]:
-    """Metrics of both sides; each run's threshold is chosen on validation and applied, as chosen,
-    to test."""
-    thresholds = [youden_threshold(split.labels[split.val], scores) for scores in scored.val]
-    labels, questions = split.labels[split.test], split.questions[split.test]
-    test = mean_metrics(labels, scored.test, thresholds)
-    test["auroc_ci"] = list(bootstrap_auroc(labels, scored.test, questions, split.seed))
-    return {
-        "val": mean_metrics(split.labels[split.val], scored.val, thresholds),
-        "test": test,
-        **scored.facts,
-    }
+def judge(scored: Scored, splits: Splits) -> dict[str, Any]:
+    """Metrics of validation and test; each run's threshold is chosen on validation."""
+    val_labels = splits.labels[splits.val]
+    test_labels = splits.labels[splits.test]
+    questions = splits.questions[splits.test]
+    thresholds = [youden_threshold(val_labels, scores) for scores in scored.val]
+    val = mean_metrics(val_labels, scored.val, thresholds)
+    test = mean_metrics(test_labels, scored.test, thresholds)
+    test["auroc_ci"] = list(bootstrap_auroc(test_labels, scored.test, questions, splits.seed))
+    return {"val": val, "test": test, **scored.facts}
 
 
 def mean_metrics(
     labels: NDArray[np.int64], scores: NDArray[np.float64], thresholds: list[float]
 ) -> dict[str, Any]:
-    """Mean of each metric over the runs (n_seeds, n); with several of them also `auroc_sd` and each
-    one's AUROC."""
-    runs = [
-        {
-            **ranking_metrics(labels, run),
-            **threshold_metrics(labels, run, threshold),
-            "threshold": threshold,
-        }
-        for run, threshold in zip(scores, thresholds, strict=True)
-    ]
-    metrics: dict[str, Any] = {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
+    """Mean of each metric over the runs (n_seeds, n).
+
+    Of several runs also each one's AUROC and their standard deviation.
+    """
+    runs = []
+    for run, threshold in zip(scores, thresholds, strict=True):
+        ranking = ranking_metrics(labels, run)
+        decision = threshold_metrics(labels, run, threshold)
+        runs.append({**ranking, **decision, "threshold": threshold})
+    metrics: dict[str, Any] = {}
+    for key in runs[0]:
+        metrics[key] = float(np.mean([run[key] for run in runs]))
     if len(runs) > 1:
         metrics["auroc_runs"] = [run["auroc"] for run in runs]
         metrics["auroc_sd"] = float(np.std(metrics["auroc_runs"], ddof=1))
@@ -88,63 +85,62 @@ def mean_metrics(
 
 
 def compare_all(
-    models: dict[str, Scored], baselines: dict[str, Scored], split: Split
+    models: dict[str, Scored], baselines: dict[str, Scored], splits: Splits
 ) -> dict[str, Any]:
-    """Compare the detectors with each other and with the baselines; the verdict is on the best of
-    either."""
+    """Compare detectors with each other and with baselines; the verdict compares the best two."""
     rivals = find_rivals(baselines)
     test = {name: scored.test for name, scored in (models | rivals).items()}
     pairs = [*combinations(models, 2), *product(models, rivals)]
-    comparisons = compare_pairs(
-        split.labels[split.test], test, pairs, split.questions[split.test], split.seed
-    )
-    val = [
-        {name: mean_auroc(split.labels[split.val], scored.val) for name, scored in group.items()}
-        for group in (models, rivals)
-    ]
-    return {"comparisons": comparisons, "verdict": find_verdict(comparisons, *val)}
+    test_labels = splits.labels[splits.test]
+    questions = splits.questions[splits.test]
+    comparisons = compare_pairs(test_labels, test, pairs, questions, splits.seed)
+    verdict = find_verdict(comparisons, val_areas(models, splits), val_areas(rivals, splits))
+    return {"comparisons": comparisons, "verdict": verdict}
 
 
 def find_rivals(baselines: dict[str, Scored]) -> dict[str, Scored]:
-    """The baselines to compare with: of several that rank the test rows in the same way the
-    first."""
+    """The baselines to compare with; of several that rank the test rows equally the first."""
     rivals: dict[str, Scored] = {}
     for name, scored in baselines.items():
-        known = any(
-            same_ranking(scored.test.mean(0), other.test.mean(0)) for other in rivals.values()
-        )
-        if name not in NOT_COMPARED and not known:
+        scores = scored.test.mean(0)
+        has_twin = any(same_ranking(scores, rival.test.mean(0)) for rival in rivals.values())
+        if name not in NOT_COMPARED and not has_twin:
             rivals[name] = scored
     return rivals
 
 
+def val_areas(group: dict[str, Scored], splits: Splits) -> dict[str, float]:
+    """Name -> mean validation AUROC of the runs."""
+    labels = splits.labels[splits.val]
+    return {name: mean_auroc(labels, scored.val) for name, scored in group.items()}
+
+
 def read_truth(data: TrainingData) -> NDArray[np.float32] | None:
-    """Read the column `score` of the test side (n_test,), of which labels are made; None where the
-    store has none."""
+    """The column `score` of the test split (n_test,), which labels derive from; None without it."""
     column = data.store.schema.columns.get("score")
     if column is None or kind_of(column) != KINDS["score"]:
         return None
-    return data.store.read(data.split.test, columns=["score"])["score"].float().numpy()
+    return data.store.read(data.splits.test, columns=["score"]).fixed("score").float().numpy()
 
 
 def label_sensitivity(
     scored: dict[str, Scored], truth: NDArray[np.float32], threshold: float
 ) -> dict[str, Any]:
-    """Test AUROCs, nothing trained again, if label = 1 iff `truth` (n_test,) < threshold.
+    """Test AUROCs if label = 1 iff `truth` (n_test,) < threshold; nothing is trained again.
 
-    Rows whose truth is NaN are left out; an AUROC is None where one class remains.
+    Rows whose truth is NaN are left out; an AUROC is None where a single class remains.
     """
     labels = label_scores(truth, threshold)
-    known = labels != UNLABELLED
-    labels = labels[known]
-    both = 0 < labels.sum() < len(labels)
-    areas = {
-        name: mean_auroc(labels, one.test[:, known]) if both else None
-        for name, one in scored.items()
-    }
+    is_labelled = labels != UNLABELLED
+    labels = labels[is_labelled]
+    n_positive = int(labels.sum())
+    areas: dict[str, float | None] = dict.fromkeys(scored)
+    if 0 < n_positive < len(labels):
+        for name, of_name in scored.items():
+            areas[name] = mean_auroc(labels, of_name.test[:, is_labelled])
     return {
         "threshold": threshold,
         "rows": len(labels),
-        "hallucinations": int(labels.sum()),
+        "hallucinations": n_positive,
         "auroc": areas,
     }

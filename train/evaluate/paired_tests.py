@@ -1,8 +1,7 @@
-"""Is one detector better than another on the same rows? Paired tests of two AUROCs, corrected for
-the number of pairs.
+"""Paired tests of two AUROCs on the same rows, corrected for the number of pairs.
 
-NumPy arrays in, plain floats out. Everything is paired: a row that is hard for both detectors
-counts for neither, so a difference can be clear where the two intervals overlap.
+NumPy arrays in, plain floats out. Since the tests are paired, a row that is hard for both detectors
+counts for neither, and a difference can be clear although the two intervals overlap.
 """
 
 from __future__ import annotations
@@ -47,8 +46,7 @@ class BootstrapTest(NamedTuple):
 
 
 class DeLongTest(NamedTuple):
-    """Difference of two AUROCs, how many standard errors it is from 0, and its two-sided p
-    value."""
+    """Difference of two AUROCs, its number of standard errors, and its two-sided p value."""
 
     difference: float
     z: float
@@ -63,8 +61,9 @@ def paired_bootstrap(
     seed: int,
     n_resamples: int = 1000,
 ) -> BootstrapTest:
-    """Test AUROC(a) - AUROC(b) by resampling questions, the same resamples for both (Efron and
-    Tibshirani, 1993).
+    """Test AUROC(a) - AUROC(b) by a bootstrap over questions, the same resamples for both.
+
+    After Efron and Tibshirani (1993).
 
     Parameters
     ----------
@@ -72,17 +71,19 @@ def paired_bootstrap(
     a, b : (n,) finite, or (n_runs, n): the difference is then that of the runs' mean AUROCs
     questions : (n,) integers, equal for rows of the same question
     seed : of the resampling
-    n_resamples : number of resamples; those that drew one class only are left out
+    n_resamples : number of resamples; those with a single class are left out
 
     Returns
     -------
     BootstrapTest
-        The interval is the percentile interval, and p the level at which such an interval would
-        begin to hold 0. With the observed data counted as one more sample (Davison and Hinkley,
+        The interval is the percentile interval, and p the largest level at which such an interval
+        would contain 0. With the observed data counted as one more sample (Davison and Hinkley,
         1997), p is at least 2 / (n_resamples + 1).
     """
-    samples = [auroc_samples(labels, scores, questions, seed, n_resamples) for scores in (a, b)]
-    return _bootstrap_test(mean_auroc(labels, a) - mean_auroc(labels, b), samples[0] - samples[1])
+    difference = mean_auroc(labels, a) - mean_auroc(labels, b)
+    samples_a = auroc_samples(labels, a, questions, seed, n_resamples)
+    samples_b = auroc_samples(labels, b, questions, seed, n_resamples)
+    return _bootstrap_test(difference, samples_a - samples_b)
 
 
 def delong_test(labels: Labels, a: Scores, b: Scores) -> DeLongTest:
@@ -100,42 +101,42 @@ def delong_test(labels: Labels, a: Scores, b: Scores) -> DeLongTest:
     Returns
     -------
     DeLongTest
-        z = 0 and p = 1 where the difference is 0, and where a class has one row only, which tells
-        no variance; z is infinite where every row says the same, as for perfect scores against a
-        constant.
+        z = 0 and p = 1 where the difference is 0, and where a class has a single row, hence no
+        variance; z is infinite where the variance is 0, as for perfect scores against a constant.
     """
-    by_positive, by_negative = map(
-        np.subtract, _structural_components(labels, a), _structural_components(labels, b)
-    )
+    positive_a, negative_a = _structural_components(labels, a)
+    positive_b, negative_b = _structural_components(labels, b)
+    by_positive = positive_a - positive_b
+    by_negative = negative_a - negative_b
     difference = float(by_positive.mean())
     if difference == 0 or min(len(by_positive), len(by_negative)) == 1:
         return DeLongTest(difference, 0.0, 1.0)
-    error = math.sqrt(
-        by_positive.var(ddof=1) / len(by_positive) + by_negative.var(ddof=1) / len(by_negative)
-    )
+    positive_variance = by_positive.var(ddof=1) / len(by_positive)
+    negative_variance = by_negative.var(ddof=1) / len(by_negative)
+    error = math.sqrt(positive_variance + negative_variance)
     z = difference / error if error else math.copysign(math.inf, difference)
     return DeLongTest(difference, z, float(2 * norm.sf(abs(z))))
 
 
 def holm(p_values: dict[Key, float]) -> dict[Key, float]:
-    """P values corrected for their number by Holm's step-down method (Scand. J. Statist. 6:65-70,
-    1979), same order.
+    """P values corrected for their number by Holm's step-down method, in the same order.
 
-    The k-th smallest of m becomes (m - k + 1) * p, but no less than the one before it and at most
-    1. Calling those below 0.05 different is wrong anywhere with a probability below 0.05, however
-    the tests depend on each other.
+    The k-th smallest of m becomes (m - k + 1) * p, but no less than the (k - 1)-th and at most 1.
+    If the corrected values below 0.05 are called different, the probability of any false claim is
+    below 0.05, however the tests depend on each other (Scand. J. Statist. 6:65-70, 1979).
     """
-    ascending = sorted(p_values, key=p_values.__getitem__)
-    factors = np.arange(len(ascending), 0, -1)
-    corrected = np.minimum(1, np.maximum.accumulate(factors * [p_values[key] for key in ascending]))
-    by_key = dict(zip(ascending, corrected.tolist(), strict=True))
-    return {key: by_key[key] for key in p_values}
+    corrected = dict(p_values)
+    largest = 0.0
+    for k, key in enumerate(sorted(p_values, key=p_values.__getitem__)):
+        largest = max(largest, (len(p_values) - k) * p_values[key])
+        corrected[key] = min(1.0, largest)
+    return corrected
 
 
 def compare_pairs(
     labels: Labels,
-    scores: dict[str, Scores],
-    pairs: Sequence[tuple[str, str]],
+    scores: dict[Key, Scores],
+    pairs: Sequence[tuple[Key, Key]],
     questions: NDArray[np.int64],
     seed: int,
 ) -> list[dict[str, Any]]:
@@ -145,7 +146,7 @@ def compare_pairs(
     ----------
     labels : (n,) of 0 and 1, both present
     scores : by name, (n_runs, n) finite
-    pairs : of names (a, b); a difference is that of a over b
+    pairs : of names (a, b); the difference is AUROC(a) - AUROC(b)
     questions : (n,) integers, equal for rows of the same question
     seed : of the resampling
 
@@ -154,20 +155,27 @@ def compare_pairs(
     list of dict
         JSON-able, one per pair: `a`, `b`, `difference`, `ci`, `p_bootstrap`, `p_delong`, `p_holm`.
         Of several runs, difference and bootstrap are those of the mean of the runs' AUROCs, but
-        DeLong's test, which knows one score per row, is of the mean of the runs' scores. `p_holm`
-        corrects `p_delong`, which has no least value.
+        DeLong's test, which takes one score per row, is of the mean of the runs' scores. `p_holm`
+        corrects `p_delong`, which has no lower limit.
     """
     areas = {name: mean_auroc(labels, runs) for name, runs in scores.items()}
     samples = {name: auroc_samples(labels, runs, questions, seed) for name, runs in scores.items()}
-    p_delong = {
-        (a, b): delong_test(labels, scores[a].mean(0), scores[b].mean(0)).p for a, b in pairs
-    }
+    means = {name: runs.mean(0) for name, runs in scores.items()}
+    p_delong = {(a, b): delong_test(labels, means[a], means[b]).p for a, b in pairs}
     p_holm = holm(p_delong)
     comparisons = []
     for a, b in pairs:
-        difference, low, high, p = _bootstrap_test(areas[a] - areas[b], samples[a] - samples[b])
-        found = {"a": a, "b": b, "difference": difference, "ci": [low, high], "p_bootstrap": p}
-        comparisons.append({**found, "p_delong": p_delong[a, b], "p_holm": p_holm[a, b]})
+        bootstrap = _bootstrap_test(areas[a] - areas[b], samples[a] - samples[b])
+        comparison = {
+            "a": a,
+            "b": b,
+            "difference": bootstrap.difference,
+            "ci": [bootstrap.low, bootstrap.high],
+            "p_bootstrap": bootstrap.p,
+            "p_delong": p_delong[a, b],
+            "p_holm": p_holm[a, b],
+        }
+        comparisons.append(comparison)
     return comparisons
 
 
@@ -178,14 +186,16 @@ def find_verdict(
 
     Parameters
     ----------
-    comparisons : of `compare_pairs`, with every (detector, baseline) among them detectors,
-    baselines : validation AUROC by name, which chooses the best before the test side is looked at
+    comparisons : of `compare_pairs`, with every (detector, baseline) among them
+    detectors, baselines : validation AUROC by name, which chooses the best of each
     """
     if not baselines:
         return None
-    detector, baseline = (max(group, key=group.__getitem__) for group in (detectors, baselines))
-    found = {(one["a"], one["b"]): one for one in comparisons}[detector, baseline]
-    tests = {key: value for key, value in found.items() if key not in ("a", "b")}
+    detector = max(detectors, key=detectors.__getitem__)
+    baseline = max(baselines, key=baselines.__getitem__)
+    by_pair = {(comparison["a"], comparison["b"]): comparison for comparison in comparisons}
+    tests = dict(by_pair[detector, baseline])
+    del tests["a"], tests["b"]
     return {"detector": detector, "baseline": baseline, **tests}
 
 
@@ -199,13 +209,15 @@ def _bootstrap_test(difference: float, samples: NDArray[np.float64]) -> Bootstra
 def _structural_components(
     labels: Labels, scores: Scores
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Share of negatives that each positive outranks (n_positives,), of positives that outrank each
-    negative."""
+    """Fraction of negatives below each positive, and of positives above each negative.
+
+    Ties count one half; shapes (n_positives,) and (n_negatives,).
+    """
     check_scores(labels, scores)
     positive = labels == 1
+    negative = ~positive
     midranks = rankdata(scores)
-    # negatives below each positive, ties one half
+    # negatives below each positive, positives below each negative
     n_below_positive = midranks[positive] - rankdata(scores[positive])
-    # positives below each negative
-    n_below_negative = midranks[~positive] - rankdata(scores[~positive])
-    return n_below_positive / np.sum(~positive), 1 - n_below_negative / np.sum(positive)
+    n_below_negative = midranks[negative] - rankdata(scores[negative])
+    return n_below_positive / np.sum(negative), 1 - n_below_negative / np.sum(positive)

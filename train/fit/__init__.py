@@ -1,1 +1,1 @@
-"""Training of detectors and fitting of probes, on whatever device."""
+"""Training of detectors and fitting of probes, on any device."""

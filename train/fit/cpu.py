@@ -1,4 +1,4 @@
-"""How the CPU does its arithmetic while detectors train."""
+"""Threads and denormal numbers of the CPU while detectors train."""
 
 from __future__ import annotations
 

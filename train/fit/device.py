@@ -1,12 +1,13 @@
-"""Where and how detectors compute: device, processes, precision and compilation, all of them
-Lightning Fabric's."""
+"""Device, processes, precision and compilation of detectors, with Lightning Fabric."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Literal, cast
 
 import torch
 from lightning_fabric import Fabric
@@ -25,11 +26,12 @@ __all__ = [
     "memory_enough",
 ]
 
+Precision = Literal["32", "bf16-mixed", "16-mixed"]
+
 
 @contextmanager
 def launched(config: Config) -> Iterator[Fabric]:
-    """The Fabric of a run; processes that torchrun started part in order: threads that live on
-    would abort them."""
+    """The Fabric of a run; processes leave their group at the end: its threads would abort them."""
     fabric = build_fabric(config)
     try:
         yield fabric
@@ -39,8 +41,7 @@ def launched(config: Config) -> Iterator[Fabric]:
 
 
 def build_fabric(config: Config) -> Fabric:
-    """Build and launch the Fabric of a run: one device, or one for each process that torchrun
-    started.
+    """Build and launch the Fabric of a run: one device, or one for each process of torchrun.
 
     Raises
     ------
@@ -51,13 +52,14 @@ def build_fabric(config: Config) -> Fabric:
     n_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if config.batch_size % n_processes:
         raise ConfigError(
-            f"--batch-size: expected a multiple of the {n_processes} processes that share each batch, "
-            f"found {config.batch_size}"
+            f"--batch-size: expected a multiple of the {n_processes} processes that share each "
+            f"batch, found {config.batch_size}"
         )
     accelerator = "cpu" if config.force_cpu or not torch.cuda.is_available() else "cuda"
-    if accelerator == "cuda" and n_local > torch.cuda.device_count():
+    n_gpus = torch.cuda.device_count()
+    if accelerator == "cuda" and n_local > n_gpus:
         raise ConfigError(
-            f"torchrun: expected at most {torch.cuda.device_count()} processes, one for each GPU, found {n_local}; "
+            f"torchrun: expected at most {n_gpus} processes, one for each GPU, found {n_local}; "
             "start fewer, or add --force-cpu"
         )
     fabric = Fabric(
@@ -72,59 +74,56 @@ def build_fabric(config: Config) -> Fabric:
     return fabric
 
 
-def choose_precision(config: Config, accelerator: str) -> str:
-    """The precision asked for; else bf16-mixed on GPUs that compute in it (from Ampere on), and
-    32."""
+def choose_precision(config: Config, accelerator: str) -> Precision:
+    """The precision as configured; auto: bf16-mixed on GPUs that have it (from Ampere on) or 32."""
     if config.precision == "16-mixed" and accelerator == "cpu":
         raise ConfigError("--precision: expected 32 or bf16-mixed on a CPU, found '16-mixed'")
     if config.precision != "auto":
-        return config.precision
-    gains = accelerator == "cuda" and torch.cuda.get_device_capability() >= (8, 0)
-    return "bf16-mixed" if config.amp and gains else "32"
+        return cast(Precision, config.precision)
+    has_bf16 = accelerator == "cuda" and torch.cuda.get_device_capability() >= (8, 0)
+    return "bf16-mixed" if config.amp and has_bf16 else "32"
 
 
 def compile_detector(detector: nn.Module) -> nn.Module:
-    """The detector compiled, but for loops that the compiler unrolls for minutes: LSTMs, and what
-    is marked as one."""
+    """The detector compiled, but for loops, which take minutes: LSTMs, and modules of `is_loop`."""
     for module in detector.modules():
         if isinstance(module, nn.LSTM) or getattr(module, "is_loop", False):
             module.forward = torch.compiler.disable(module.forward)
-    return torch.compile(detector, dynamic=True)
+    return cast(nn.Module, torch.compile(detector, dynamic=True))
 
 
 def gather_rows(fabric: Fabric, mine: Tensor, n_rows: int) -> Tensor:
-    """The values (n_rows,) of all rows, on every process; `mine` are those of rows rank, rank +
-    world_size, ..."""
+    """The values (n_rows,) of all rows, on every process.
+
+    `mine` are those of this process: of the rows rank, rank + world_size, ...
+    """
     if fabric.world_size == 1:
         return mine
-    n_most = -(-n_rows // fabric.world_size)
+    n_most = math.ceil(n_rows / fabric.world_size)
     padded = torch.cat([mine, mine.new_zeros(n_most - len(mine))]).to(fabric.device)
     parts = [torch.empty_like(padded) for _ in range(fabric.world_size)]
-    torch.distributed.all_gather(parts, padded)
+    torch.distributed.all_gather(parts, padded)  # Fabric's warns that it is deprecated
     return torch.stack(parts, dim=1).reshape(-1)[:n_rows].to(mine.device)
 
 
 def for_a_batch(config: Config) -> str:
-    """What a training needs memory for, and what to lower where there is too little."""
+    """What a training needs memory for, and what to do if there is too little."""
     return (
-        f"a batch of {config.batch_size} traces; lower --batch-size (and raise --grad-accum, which keeps the steps the "
-        "same), or add --use-gradient-checkpointing"
+        f"a batch of {config.batch_size} traces; lower --batch-size (and raise --grad-accum, which "
+        "keeps the optimizer steps the same), or add --use-gradient-checkpointing"
     )
 
 
 @contextmanager
 def memory_enough(name: str, purpose: str) -> Iterator[None]:
-    """Turn the errors of a device whose memory is full into a ResourceError: what it is for, and
-    what to lower."""
+    """Turn an error for lack of memory into a ResourceError.
+
+    `purpose` says what the memory is for, and after a semicolon what to do.
+    """
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        full = isinstance(
-            error, torch.OutOfMemoryError | MemoryError
-        ) or "can't allocate memory" in str(error)
-        if not full:
+        is_full = isinstance(error, torch.OutOfMemoryError | MemoryError)
+        if not is_full and "can't allocate memory" not in str(error):
             raise
-        needed, _, way_out = purpose.partition("; ")
-        raise ResourceError(
-            f"{name}: expected memory for {needed}, found it full; {way_out}"
-        ) from error
+        raise ResourceError(f"{name}: out of memory for {purpose}") from error

@@ -1,5 +1,4 @@
-"""Probes and baselines: features of all rows, a regression fitted on train, its alternative chosen
-on validation."""
+"""Fit probes and baselines: a regression on train, its alternative chosen on validation."""
 
 from __future__ import annotations
 
@@ -15,61 +14,60 @@ from models import FittedProbe, Probe
 from store.sources.split import SPLITS
 from train.config import Config
 from train.data.batches import TrainingData
-from train.data.split import Split
+from train.data.split import Splits
 from train.errors import DataError
 from train.evaluate.judge import Scored
 
-__all__ = ["fit_probe", "read_features", "read_sides", "score_probe", "start_logits"]
+__all__ = ["fit_probe", "probe_margin", "read_features", "read_split_features", "score_probe"]
 
 
 def score_probe(
     name: str, probe: Probe, config: Config, data: TrainingData
 ) -> tuple[Scored, FittedProbe]:
     """Fit a probe on train, choose its layer on validation, and score validation and test."""
-    start = time.perf_counter()
-    features = read_sides(name, probe, config, data)
-    train, val, test = features.values()
-    fitted = fit_probe(probe, features, data.split)
+    started_at = time.perf_counter()
+    features = read_split_features(name, probe, config, data)
+    fitted = fit_probe(probe, features, data.splits)
     facts: dict[str, Any] = {"parameters": fitted.n_parameters()}
-    n_imputed = sum(int(side.isnan().flatten(1).any(1).sum()) for side in features.values())
+    n_imputed = sum(int(split.isnan().any((1, 2)).sum()) for split in features.values())
     if n_imputed:
-        facts["traces_with_missing_numbers"] = n_imputed  # the mean over train stands in for those
-    if train.shape[1] > 1:
-        layers = data.layers_or_count(probe.columns[0], train.shape[1])
-        facts |= {
-            "layer": layers[fitted.alternative],
-            "layers": layers,
-            "layer_val_auroc": [*fitted.val_auroc],
-        }
-    seconds = round(time.perf_counter() - start, 1)
-    return Scored(
-        fitted.predict(val)[None], fitted.predict(test)[None], {**facts, "seconds": seconds}
-    ), fitted
+        facts["traces_with_missing_numbers"] = n_imputed  # replaced by the mean over train
+    n_alternatives = len(fitted.val_auroc)
+    if n_alternatives > 1:
+        layers = data.layers_or_count(probe.columns[0], n_alternatives)
+        facts["layer"] = layers[fitted.alternative]
+        facts["layers"] = layers
+        facts["layer_val_auroc"] = list(fitted.val_auroc)
+    facts["seconds"] = round(time.perf_counter() - started_at, 1)
+    val = fitted.predict(features["val"])[None]
+    test = fitted.predict(features["test"])[None]
+    return Scored(val, test, facts), fitted
 
 
-def read_sides(
+def read_split_features(
     name: str, probe: Probe, config: Config, data: TrainingData
 ) -> dict[str, torch.Tensor]:
-    """Side -> features (n_side, A, k)."""
-    return {side: read_features(name, probe, config, data, side) for side in SPLITS}
+    """Split -> features (n_split, A, k)."""
+    return {split: read_features(name, probe, config, data, split) for split in SPLITS}
 
 
-def fit_probe(probe: Probe, features: Mapping[str, torch.Tensor], split: Split) -> FittedProbe:
+def fit_probe(probe: Probe, features: Mapping[str, torch.Tensor], splits: Splits) -> FittedProbe:
     """Fit on train, choose the alternative on validation."""
-    train, val = split.labels[split.train], split.labels[split.val]
-    return probe.fit(features["train"], train, features["val"], val)
+    train_labels = splits.labels[splits.train]
+    val_labels = splits.labels[splits.val]
+    return probe.fit(features["train"], train_labels, features["val"], val_labels)
 
 
 def read_features(
-    name: str, probe: Probe, config: Config, data: TrainingData, side: str
+    name: str, probe: Probe, config: Config, data: TrainingData, split: str
 ) -> torch.Tensor:
-    """Features (n_side, A, k) of a probe; raises DataError for infinite ones."""
-    batches = data.loader(side, probe.columns, config)
-    # A loader may fill the same memory again for its next batch, and features may be views of it.
+    """Features (n_split, A, k) of a probe; raises DataError for infinite ones."""
+    batches = data.loader(split, probe.columns, config)
+    # A loader may reuse memory for its next batch, and features may be views of it.
     features = torch.cat([probe.features(batch).clone() for batch in batches])
-    infinite = torch.isinf(features).flatten(1).any(1).nonzero()
+    infinite = features.isinf().any((1, 2)).nonzero()
     if len(infinite):
-        row = int(getattr(data.split, side)[int(infinite[0])])
+        row = int(data.splits.rows(split)[int(infinite[0])])
         column = data.names(probe.columns)[probe.columns[0]]
         raise DataError(
             f"{data.store.path}: column {column!r}, trace {data.store.ids[row]!r}: "
@@ -78,11 +76,11 @@ def read_features(
     return features
 
 
-def start_logits(
+def probe_margin(
     fitted: FittedProbe, features: Mapping[str, torch.Tensor], data: TrainingData
 ) -> NDArray[np.float64]:
-    """Log-odds of a fitted probe for the rows of some sides, (n_rows,); 0 for the others."""
-    start = np.zeros(len(data.store))
-    for side, numbers in features.items():
-        start[getattr(data.split, side)] = fitted.logits(numbers)
-    return start
+    """Log-odds of a fitted probe for the rows of some splits, (n_rows,); 0 for the others."""
+    margin = np.zeros(len(data.store))
+    for split, numbers in features.items():
+        margin[data.splits.rows(split)] = fitted.logits(numbers)
+    return margin

@@ -1,8 +1,6 @@
-"""What a run leaves to look at: results.json, scores.csv, report.md with its figures, report.html,
-and the table.
+"""The output of a run: results.json, scores.csv, report.md with figures, report.html, the table.
 
-Everything shown follows from the results and the scores; nothing here trains. Each file is whole or
-not there.
+Everything shown is computed from the results and the scores. Each file is complete or absent.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ FOLDER = "figures"
 
 
 def write_report(experiment: Experiment, data: TrainingData, output_dir: Path) -> None:
-    """Write the files of a run; results.json, which says that it is finished, comes last."""
+    """Write the files of a run; results.json comes last, since it marks the run as finished."""
     write_scores(output_dir / "scores.csv", experiment, data)
     write_pages(gather_evidence(experiment, data), output_dir)
     write_results(output_dir / "results.json", experiment.results)
@@ -37,26 +35,28 @@ def write_report(experiment: Experiment, data: TrainingData, output_dir: Path) -
 
 def write_pages(evidence: Evidence, output_dir: Path) -> None:
     """Write the figures, report.md and report.html."""
-    title, sections = find_title(evidence), build_sections(evidence)
+    title = find_title(evidence)
+    sections = build_sections(evidence)
     write_figures(sections, output_dir / FOLDER)
     write_text(output_dir / "report.md", render_markdown(title, sections, FOLDER))
     write_text(output_dir / "report.html", render_html(title, sections))
 
 
 def write_figures(sections: Sequence[Section], folder: Path) -> None:
-    """Write the pictures as PNG; those of an earlier run that this one does not draw go."""
+    """Write the pictures as PNG; remove those of an earlier run that this run does not have."""
     make_directory(folder)
-    drawn = {
+    figures = {
         section.picture.name: section.picture.figure for section in sections if section.picture
     }
     for name in PICTURES:
-        if name not in drawn:
-            (folder / f"{name}.png").unlink(missing_ok=True)
-    for name, figure in drawn.items():
-        with replace_file(folder / f"{name}.png") as temporary:
-            figure.savefig(temporary, format="png", dpi=120)
-        # it stays where it is: drawn again for the page, it is not laid out again
-        figure.set_layout_engine("none")
+        path = folder / f"{name}.png"
+        if name not in figures:
+            path.unlink(missing_ok=True)
+            continue
+        with replace_file(path) as temporary:
+            figures[name].savefig(temporary, format="png", dpi=120)
+        # the page draws it again, with the same layout
+        figures[name].set_layout_engine("none")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Where tables are printed."""
+"""The console that tables are printed on."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ __all__ = ["OutputConsole"]
 
 
 class OutputConsole(Console):
-    """Standard output; a reader that leaves early, e.g. `| head`, is a BrokenPipeError as anywhere
-    else."""
+    """Standard output; a pipe closed early, e.g. by `| head`, raises BrokenPipeError."""
 
     def on_broken_pipe(self) -> NoReturn:
-        """Do not end the process with status 1, as rich does."""
+        """Raise, instead of ending the process with status 1 as rich does."""
         raise BrokenPipeError

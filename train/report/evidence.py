@@ -1,7 +1,6 @@
-"""What a report is made of: the results, and the scores, labels and trace ids of the rows that were
-judged.
+"""The input of a report: results, and the scores, labels and trace ids of validation and test.
 
-Nothing here trains; texts are read of the few traces that are shown.
+Texts are read for the few traces that are shown.
 """
 
 from __future__ import annotations
@@ -15,32 +14,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train.evaluate.metrics import confidence, youden_threshold
+from train.run.results import best_on_validation, validation_aurocs
 
 if TYPE_CHECKING:
     from train.data.batches import TrainingData
     from train.evaluate.judge import Scored
     from train.run.experiment import Experiment
 
-__all__ = ["Evidence", "Mistake", "find_mistakes", "gather_evidence", "no_texts"]
+__all__ = ["Evidence", "Mistake", "find_mistakes", "gather_evidence"]
 
-# shown beside a mistake, where the store has them
+# shown with a mistake, if the store has them
 TEXT_COLUMNS = ("question", "answer", "references")
 
 Texts = Callable[[list[int]], dict[str, list[str]]]
 
 
 class Mistake(NamedTuple):
-    """A row of the test side that was judged wrong: its position on that side, its label and its
-    score."""
+    """A wrong prediction on test: its position in the split, its label and its score."""
 
     position: int
     label: int
     score: float
-
-
-def no_texts(positions: list[int]) -> dict[str, list[str]]:
-    """The texts of a store that has none."""
-    return {}
 
 
 @dataclass(frozen=True)
@@ -51,14 +45,14 @@ class Evidence:
     ----------
     results : dict
         As results.json holds them.
-    val_labels, test_labels : int64 (n_side,)
+    val_labels, test_labels : int64 (n_split,)
         1 and 0.
     scored : dict of Scored
-        By name: `val` and `test`, float64 (n_seeds, n_side).
+        By name: `val` and `test`, float64 (n_seeds, n_split).
     trace_ids : list of str
-        Of the test side.
+        Of the test split.
     texts : callable
-        (positions on the test side) -> column name -> the text of each.
+        (positions in the test split) -> column name -> the text of each.
     """
 
     results: dict[str, Any]
@@ -66,60 +60,62 @@ class Evidence:
     test_labels: NDArray[np.int64]
     scored: dict[str, Scored]
     trace_ids: list[str]
-    texts: Texts = no_texts
+    texts: Texts
 
     @property
     def entries(self) -> dict[str, dict[str, Any]]:
-        """What the results say of each detector and baseline."""
+        """The results of each detector and baseline."""
         return self.results["models"] | self.results["baselines"]
 
     @property
     def ranking(self) -> list[str]:
-        """Names whose scores rank anything, by the AUROC on test, best first; the constant baseline
-        does not."""
-        names = [name for name, one in self.scored.items() if np.ptp(one.test, axis=1).any()]
+        """Names by their AUROC on test, best first, without the constant baseline."""
+        names = [name for name, scored in self.scored.items() if np.ptp(scored.test, axis=1).any()]
         return sorted(names, key=lambda name: -self.entries[name]["test"]["auroc"])
 
     @property
     def best(self) -> str:
-        """The detector with the best validation AUROC; the best baseline where there is no
-        detector."""
-        group = self.results["models"] or self.results["baselines"]
-        return max(group, key=lambda name: group[name]["val"]["auroc"])
+        """The detector with the best validation AUROC; without detectors, the best baseline."""
+        return best_on_validation(validation_aurocs(self.results))
 
     def runs(self, name: str) -> Iterator[tuple[NDArray[np.float64], float]]:
         """Test scores (n_test,) and threshold, chosen on validation, of each run."""
-        for val, test in zip(self.scored[name].val, self.scored[name].test, strict=True):
+        scored = self.scored[name]
+        for val, test in zip(scored.val, scored.test, strict=True):
             yield test, youden_threshold(self.val_labels, val)
 
 
 def gather_evidence(experiment: Experiment, data: TrainingData) -> Evidence:
     """The evidence of a run that has just ended."""
-    split, store = data.split, data.store
-    columns = [
-        name
-        for name in TEXT_COLUMNS
-        if name in store.schema.columns and store.schema.columns[name].is_text
-    ]
+    splits = data.splits
+    store = data.store
+    stored = store.schema.columns
+    columns = [name for name in TEXT_COLUMNS if name in stored and stored[name].is_text]
 
-    def texts(positions: list[int]) -> dict[str, list[str]]:
+    def read_texts(positions: list[int]) -> dict[str, list[str]]:
         if not (columns and positions):
             return {}
-        batch = store.read(split.test[positions], columns=columns)
-        return {name: list(batch[name]) for name in columns}
+        batch = store.read(splits.test[positions], columns=columns)
+        return {name: batch.texts(name) for name in columns}
 
-    labels = (split.labels[rows] for rows in (split.val, split.test))
-    trace_ids = [store.ids[row] for row in split.test.tolist()]
-    return Evidence(experiment.results, *labels, experiment.scored, trace_ids, texts)
+    return Evidence(
+        results=experiment.results,
+        val_labels=splits.labels[splits.val],
+        test_labels=splits.labels[splits.test],
+        scored=experiment.scored,
+        trace_ids=[store.ids[row] for row in splits.test.tolist()],
+        texts=read_texts,
+    )
 
 
 def find_mistakes(evidence: Evidence, name: str, n: int = 20) -> list[Mistake]:
-    """The `n` surest wrong predictions on test, the surest first; of several runs, those of the
-    mean of the scores."""
+    """The `n` most confident wrong predictions on test; of several runs, of their mean scores."""
     scores = evidence.scored[name].test.mean(0)
     threshold = evidence.entries[name]["test"]["threshold"]
     if not math.isfinite(threshold):
         return []
-    wrong = np.flatnonzero((scores >= threshold) != evidence.test_labels)
-    surest = wrong[np.argsort(-confidence(scores, threshold)[wrong], kind="stable")][:n]
-    return [Mistake(int(i), int(evidence.test_labels[i]), float(scores[i])) for i in surest]
+    labels = evidence.test_labels
+    wrong = np.flatnonzero((scores >= threshold) != labels)
+    order = np.argsort(-confidence(scores, threshold)[wrong], kind="stable")
+    surest = wrong[order][:n].tolist()
+    return [Mistake(i, int(labels[i]), float(scores[i])) for i in surest]

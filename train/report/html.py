@@ -1,7 +1,7 @@
-"""A report as one HTML file: pictures are drawn in the page, nothing is loaded and nothing runs.
+"""A report as one HTML file with inline pictures, without scripts or external resources.
 
-Texts of traces come from outside: the template escapes every text (Jinja's autoescape), pictures
-only are trusted.
+Texts of traces are not trusted: the template escapes every text (Jinja's autoescape); only pictures
+are not escaped.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from train.report.sections import Picture, Section
 
 __all__ = ["draw_svg", "render_html"]
 
-# else each file has its second in it
+# without them each file would contain the time of its writing
 NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
 def render_html(title: str, sections: Sequence[Section]) -> str:
-    """Write the page."""
+    """The page."""
     loader = FileSystemLoader(Path(__file__).parent)
     environment = Environment(
         loader=loader,
@@ -39,7 +39,7 @@ def render_html(title: str, sections: Sequence[Section]) -> str:
 
 
 def draw_svg(picture: Picture) -> Markup:
-    """Draw a picture as an SVG element in the colour of the text around it, with ids of its own."""
+    """A picture as an SVG element with unique ids, in the colour of the surrounding text."""
     buffer = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": picture.name, "svg.fonttype": "path"}):
         picture.figure.savefig(buffer, format="svg", transparent=True, metadata=NO_METADATA)

@@ -1,4 +1,4 @@
-"""A report as Markdown (CommonMark with tables), its pictures in files beside it."""
+"""A report as Markdown (CommonMark with tables), with its pictures in separate files."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from train.report.table import Table
 
 __all__ = ["escape", "format_table", "render_markdown"]
 
-# Whatever begins something within a line of Markdown or HTML. An underscore between letters begins
-# nothing; brackets make a link or a picture only where a parenthesis follows, because a report has
-# no definitions of links.
+# Characters with a meaning within a line of Markdown or HTML. An underscore between letters has
+# none; brackets form a link or a picture only before a parenthesis, because a report has no
+# definitions of links.
 SPECIAL = re.compile(r"[\\`*<|~&]|\](?=\()|(?<![^\W_])_|_(?![^\W_])")
 
 
@@ -23,19 +23,27 @@ def render_markdown(title: str, sections: Sequence[Section], folder: str) -> str
         parts.append(f"## {escape(section.title)}")
         if section.text:
             parts.append(escape(section.text))
-        parts.extend(map(format_table, section.tables))
-        if section.picture:
-            parts.append(f"![{escape(section.picture.shows)}]({folder}/{section.picture.name}.png)")
+        parts.extend(format_table(table) for table in section.tables)
+        picture = section.picture
+        if picture:
+            parts.append(f"![{escape(picture.shows)}]({folder}/{picture.name}.png)")
     return "\n\n".join(parts) + "\n"
 
 
 def format_table(table: Table) -> str:
-    """A table with every cell escaped; words to the left, numbers to the right."""
-    rule = [":--" if i < table.n_left else "--:" for i in range(len(table.header))]
-    lines = [map(escape, table.header), rule, *(map(escape, row) for row in table.rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    """A table with every cell escaped; words are left-aligned, numbers right-aligned."""
+    n_numbers = len(table.header) - table.n_left
+    rule = [":--"] * table.n_left + ["--:"] * n_numbers
+    lines = [format_row(table.header), f"| {' | '.join(rule)} |"]
+    lines.extend(format_row(row) for row in table.rows)
+    return "\n".join(lines)
+
+
+def format_row(texts: Sequence[str]) -> str:
+    cells = [escape(text) for text in texts]
+    return f"| {' | '.join(cells)} |"
 
 
 def escape(text: str) -> str:
-    """Text that Markdown shows as it is."""
+    """Text that Markdown shows literally."""
     return SPECIAL.sub(r"\\\g<0>", text)

@@ -1,19 +1,18 @@
-"""The pictures of a report, each a function of the evidence; one colour per name in all of them.
+"""The pictures of a report, each a function of the evidence; a name has one colour in all of them.
 
-Where a detector was trained several times, curves of scores are the first seed's, and the number
-beside a name is the mean over the seeds, as in the table. What ranks nothing, the constant
-baseline, is not drawn.
+If a detector was trained with several seeds, curves of scores are of the first seed, and the number
+of a name is the mean over the seeds, as in the table. The constant baseline is not drawn.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
 from typing import Any, NamedTuple
 
-import matplotlib
 import numpy as np
+from matplotlib import style
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -22,6 +21,8 @@ from numpy.typing import NDArray
 
 from train.evaluate.metrics import (
     N_BINS,
+    Labels,
+    Scores,
     aurc,
     calibration_bins,
     pr_points,
@@ -45,10 +46,10 @@ __all__ = [
     "find_styles",
 ]
 
-INK = "#24292f"  # text and axes; a page may put its own colour in its place
-FAINT = "#8b949e"  # what is drawn to compare with
-# Okabe and Ito's colours, told apart by colour-blind readers, without yellow, which white swallows;
-# and grey.
+INK = "#24292f"  # text and axes; a page may replace it by its own colour
+FAINT = "#8b949e"  # lines of reference
+# Okabe and Ito's colours for colour-blind readers, without yellow, which is invisible on white; and
+# grey.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
 DASHES = ((4, 1.5), (1.6, 1.1), (6, 1.5, 1, 1.5))  # of the baselines' lines, in turn
 RIGHT, WRONG = COLOURS[0], COLOURS[1]  # label 0 and label 1
@@ -69,7 +70,9 @@ N_POINTS = 500  # of a curve; more are not seen
 N_COLUMNS = 4  # of small pictures
 
 Style = dict[str, Any]
-Draw = Callable[[Evidence], Figure]
+Curve = tuple[NDArray, NDArray]
+
+styled = style.context(SETTINGS, after_reset=True)  # whatever the user's settings are
 
 
 class History(NamedTuple):
@@ -80,30 +83,19 @@ class History(NamedTuple):
     val_auroc: NDArray[np.float64]
 
 
-def styled(draw: Draw) -> Draw:
-    """Draw with the settings of this module, whatever the user's are."""
-
-    @wraps(draw)
-    def drawn(evidence: Evidence) -> Figure:
-        with matplotlib.rc_context():
-            matplotlib.rcdefaults()
-            matplotlib.rcParams.update(SETTINGS)
-            return draw(evidence)
-
-    return drawn
-
-
 def find_styles(evidence: Evidence) -> dict[str, Style]:
-    """Name -> how its line looks: detectors thick, baselines thin and dashed, colours by their
-    place in the results."""
-    styles = {}
+    """Name -> style of its line: detectors thick, baselines thin and dashed, colours in order."""
+    styles: dict[str, Style] = {}
     for i, name in enumerate(evidence.entries):
-        colour, turn = COLOURS[i % len(COLOURS)], i // len(COLOURS)
+        turn, colour = divmod(i, len(COLOURS))
+        line: Style = {"color": COLOURS[colour]}
         if name in evidence.results["models"]:
-            line = {"linewidth": 2.0, "linestyle": "-" if turn == 0 else (0, (8, 1))}
+            line["linewidth"] = 2.0
+            line["linestyle"] = "-" if turn == 0 else (0, (8, 1))
         else:
-            line = {"linewidth": 1.3, "linestyle": (0, DASHES[turn % len(DASHES)])}
-        styles[name] = {"color": colour, **line}
+            line["linewidth"] = 1.3
+            line["linestyle"] = (0, DASHES[turn % len(DASHES)])
+        styles[name] = line
     return styles
 
 
@@ -112,95 +104,85 @@ def draw_roc(evidence: Evidence) -> Figure:
     """True over false positive rate."""
     figure, axes = one_axes("false positive rate", "true positive rate")
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
-    return draw_curves(
-        figure,
-        axes,
-        evidence,
-        "AUROC",
-        lambda scores, threshold: roc_points(evidence.test_labels, scores),
-        lambda name: evidence.entries[name]["test"]["auroc"],
-    )
+    areas = {name: evidence.entries[name]["test"]["auroc"] for name in evidence.ranking}
+    draw_curves(figure, evidence, "AUROC", areas, lambda y, scores, _: roc_points(y, scores))
+    return figure
 
 
 @styled
 def draw_pr(evidence: Evidence) -> Figure:
-    """Precision over recall, and the base rate, which is the precision of a coin."""
+    """Precision over recall, and the base rate, which is the precision of random scores."""
     figure, axes = one_axes("recall", "precision")
     axes.axhline(evidence.test_labels.mean(), color=FAINT, linewidth=0.8)
-    return draw_curves(
-        figure,
-        axes,
-        evidence,
-        "AUPRC",
-        lambda scores, threshold: pr_points(evidence.test_labels, scores),
-        lambda name: evidence.entries[name]["test"]["auprc"],
-        drawstyle="steps-pre",
-    )
+    areas = {name: evidence.entries[name]["test"]["auprc"] for name in evidence.ranking}
+    draw_curves(figure, evidence, "AUPRC", areas, lambda y, scores, _: pr_points(y, scores))
+    for line in axes.lines:
+        line.set_drawstyle("steps-pre")
+    return figure
 
 
 @styled
 def draw_risk_coverage(evidence: Evidence) -> Figure:
-    """Share of errors among the rows that remain when the least certain ones are left out."""
+    """Error rate of the rows that remain when the least certain ones are left out."""
     figure, axes = one_axes("coverage", "errors among the covered")
-    areas = {
-        name: float(np.mean([aurc(evidence.test_labels, *run) for run in evidence.runs(name)]))
-        for name in evidence.ranking
-    }
-    draw_curves(
-        figure,
-        axes,
-        evidence,
-        "AURC",
-        lambda *run: risk_coverage(evidence.test_labels, *run),
-        areas.__getitem__,
-        ascending=True,
-    )
-    shown = [line.get_ydata()[np.asarray(line.get_xdata()) >= 0.05] for line in axes.lines]
-    axes.set_ylim(
-        0, min(1, 1.05 * max((risk.max() for risk in shown if len(risk)), default=1)) or 1
-    )
+    areas = {}
+    for name in evidence.ranking:
+        runs = [aurc(evidence.test_labels, *run) for run in evidence.runs(name)]
+        areas[name] = float(np.mean(runs))
+    draw_curves(figure, evidence, "AURC", areas, risk_coverage, ascending=True)
+    highest = 0.0
+    for line in axes.lines:
+        x, y = np.asarray(line.get_xydata()).T
+        highest = max(highest, y[x >= 0.05].max(initial=0.0))
+    axes.set_ylim(0, min(1, 1.05 * highest) or 1)
     return figure
 
 
 def draw_curves(
     figure: Figure,
-    axes: Axes,
     evidence: Evidence,
     measure: str,
-    points: Callable[[NDArray[np.float64], float], tuple[NDArray, NDArray]],
-    area: Callable[[str], float],
+    areas: dict[str, float],
+    points: Callable[[Labels, Scores, float], Curve],
     ascending: bool = False,
-    **drawing: Any,
-) -> Figure:
-    """Draw the points (scores, threshold) -> (x, y) of every name; the legend has the best area
-    first."""
+) -> None:
+    """Draw the points (labels, scores, threshold) -> (x, y) of each name, the best area first."""
     styles = find_styles(evidence)
-    names = sorted(evidence.ranking, key=area, reverse=not ascending)
+    names = sorted(areas, key=areas.__getitem__, reverse=not ascending)
+    (axes,) = figure.axes
     for name in reversed(names):  # the best are drawn last, above the others
-        x, y = thin(*points(*next(evidence.runs(name))))
-        axes.plot(x, y, **styles[name], **drawing)
-    lines = [Line2D([], [], label=f"{short(area(name))}  {name}", **styles[name]) for name in names]
+        scores, threshold = next(evidence.runs(name))
+        x, y = thin(*points(evidence.test_labels, scores, threshold))
+        axes.plot(x, y, **styles[name])
+    labels = {name: f"{short(areas[name])}  {name}" for name in names}
+    add_legend(figure, styles, labels, measure)
+
+
+def add_legend(
+    figure: Figure, styles: dict[str, Style], labels: dict[str, str], title: str | None = None
+) -> None:
+    """Add a legend of lines: name -> label."""
+    lines = [Line2D([], [], label=label, **styles[name]) for name, label in labels.items()]
     figure.legend(
-        handles=lines, loc="outside right upper", title=measure, alignment="left", handlelength=2.6
+        handles=lines, loc="outside right upper", title=title, alignment="left", handlelength=2.6
     )
-    return figure
 
 
 @styled
 def draw_calibration(evidence: Evidence) -> Figure:
-    """Share of hallucinations over mean score of each bin, and how many rows are in it; a column of
-    two per name."""
-    names, styles = evidence.ranking, find_styles(evidence)
+    """Share of hallucinations over mean score of each bin, and below it the size of the bin."""
+    names = evidence.ranking
+    styles = find_styles(evidence)
     figure, (above, below) = small_axes(len(names), (3, 1))
     for name, diagram, counts in zip(names, above, below, strict=True):
         scores, _ = next(evidence.runs(name))
         mean_score, share, count = calibration_bins(evidence.test_labels, scores)
+        colour = styles[name]["color"]
         diagram.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
-        diagram.plot(
-            mean_score, share, color=styles[name]["color"], marker="o", markersize=3, linewidth=1.3
-        )
+        diagram.plot(mean_score, share, color=colour, marker="o", markersize=3, linewidth=1.3)
         diagram.set(ylim=(-0.03, 1.03), yticks=(0, 0.5, 1))
-        diagram.set_title(f"{name}\nECE {short(evidence.entries[name]['test']['ece'])}")
+        error = short(evidence.entries[name]["test"]["ece"])
+        diagram.set_title(f"{name}\nECE {error}")
         lefts = np.minimum((mean_score * N_BINS).astype(int), N_BINS - 1) / N_BINS
         counts.bar(lefts, count, width=0.9 / N_BINS, align="edge", color=FAINT)
         counts.set(yticks=(0, int(count.max())))
@@ -211,10 +193,10 @@ def draw_calibration(evidence: Evidence) -> Figure:
 
 @styled
 def draw_histograms(evidence: Evidence) -> Figure:
-    """How the scores of each class are spread, and the threshold."""
+    """Histograms of the scores of both classes, and the threshold."""
     names = evidence.ranking
     figure, (panels,) = small_axes(len(names), (1,))
-    edges = np.linspace(0, 1, 26)
+    edges = np.linspace(0, 1, 26).tolist()
     for name, axes in zip(names, panels, strict=True):
         scores, threshold = next(evidence.runs(name))
         for label, colour in ((0, RIGHT), (1, WRONG)):
@@ -222,7 +204,7 @@ def draw_histograms(evidence: Evidence) -> Figure:
         axes.axvline(threshold, color=INK, linewidth=1, linestyle=(0, (3, 2)))
         axes.set_title(name)
         axes.locator_params(axis="y", nbins=3, integer=True)
-    handles = [Patch(color=colour, alpha=0.65) for colour in (RIGHT, WRONG)]
+    handles: list[Artist] = [Patch(color=colour, alpha=0.65) for colour in (RIGHT, WRONG)]
     handles.append(Line2D([], [], color=INK, linewidth=1, linestyle=(0, (3, 2))))
     labels = ["right answers", "hallucinations", "threshold"]
     figure.legend(handles, labels, loc="outside upper left", ncols=3)
@@ -233,42 +215,36 @@ def draw_histograms(evidence: Evidence) -> Figure:
 
 @styled
 def draw_learning_curves(evidence: Evidence) -> Figure:
-    """Training loss and validation AUROC over the epochs; a dot is the epoch whose weights were
-    kept."""
-    histories, styles = find_histories(evidence), find_styles(evidence)
+    """Training loss and validation AUROC by epoch; a dot is the epoch of the kept weights."""
+    histories = find_histories(evidence)
+    styles = find_styles(evidence)
     figure = Figure(figsize=(7.6, 3.6), layout="constrained")
-    for axes, key in zip(figure.subplots(1, 2), ("loss", "val_auroc"), strict=True):
-        for name, runs in histories.items():
-            style = styles[name] | ({"linewidth": 0.9} if len(runs) > 1 else {})
-            for run in runs:
-                draw_history(axes, run, key, style)
-        axes.locator_params(axis="x", integer=True)
+    loss_axes, auroc_axes = figure.subplots(1, 2)
+    losses: list[float] = []
+    for name, runs in histories.items():
+        line = dict(styles[name])
+        if len(runs) > 1:
+            line["linewidth"] = 0.9
+        for run in runs:
+            draw_history(loss_axes, run, run.loss, line)
+            draw_history(auroc_axes, run, run.val_auroc, line)
+            losses.extend(run.loss[np.isfinite(run.loss)])
+    for axes, title in ((loss_axes, "training loss"), (auroc_axes, "validation AUROC")):
+        axes.set_title(title)
         axes.set_xlabel("epoch")
-    loss, val_auroc = figure.axes
-    loss.set_title("training loss")
-    val_auroc.set_title("validation AUROC")
-    use_logarithm(
-        loss, (value for runs in histories.values() for run in runs for value in run.loss)
-    )
-    lines = [Line2D([], [], label=name, **styles[name]) for name in histories]
-    figure.legend(handles=lines, loc="outside right upper", alignment="left", handlelength=2.6)
+        axes.locator_params(axis="x", integer=True)
+    if losses and 0 < 10 * min(losses) < max(losses):
+        loss_axes.set_yscale("log")
+    add_legend(figure, styles, {name: name for name in histories})
     return figure
 
 
-def draw_history(axes: Axes, run: History, key: str, style: Style) -> None:
-    """Draw one training's curve, with a dot at its best epoch."""
-    values = getattr(run, key)
-    axes.plot(run.epochs, values, **style)
+def draw_history(axes: Axes, run: History, values: NDArray[np.float64], line: Style) -> None:
+    """Draw the curve of a training, with a dot at its best epoch."""
+    axes.plot(run.epochs, values, **line)
     if np.isfinite(run.val_auroc).any():
         best = np.nanargmax(run.val_auroc)
-        axes.plot(run.epochs[best], values[best], marker="o", markersize=4, color=style["color"])
-
-
-def use_logarithm(axes: Axes, values: Iterable[float]) -> None:
-    """Make the axis logarithmic where positive values spread over more than a factor of 10."""
-    finite = [value for value in values if math.isfinite(value)]
-    if finite and 0 < 10 * min(finite) < max(finite):
-        axes.set_yscale("log")
+        axes.plot(run.epochs[best], values[best], marker="o", markersize=4, color=line["color"])
 
 
 @styled
@@ -285,30 +261,28 @@ def draw_layers(evidence: Evidence) -> Figure:
 
 
 def find_histories(evidence: Evidence) -> dict[str, list[History]]:
-    """Name -> the history of each of its trainings; only of those that have one."""
-    found = {}
+    """Name -> the history of each of its trainings; without names that have none."""
+    histories: dict[str, list[History]] = {}
     for name, entry in evidence.entries.items():
-        epochs = [run["history"] for run in entry.get("runs", []) if run.get("history")]
-        if epochs:
-            found[name] = [
-                History(
-                    np.array([epoch["epoch"] + 1 for epoch in history]),
-                    *(as_numbers(epoch[key] for epoch in history) for key in ("loss", "val_auroc")),
-                )
-                for history in epochs
-            ]
-    return found
+        for run in entry.get("runs", []):
+            epochs = run.get("history")
+            if epochs:
+                numbers = np.array([epoch["epoch"] + 1 for epoch in epochs])
+                loss = as_numbers(epoch["loss"] for epoch in epochs)
+                val_auroc = as_numbers(epoch["val_auroc"] for epoch in epochs)
+                histories.setdefault(name, []).append(History(numbers, loss, val_auroc))
+    return histories
 
 
 def find_layers(evidence: Evidence) -> dict[str, tuple[list[int], NDArray[np.float64]]]:
-    """Name -> layers and the validation AUROC of each, both (n_layers,); only of those that tell
-    it."""
-    found = {}
+    """Name -> layers and the validation AUROC of each, both (n_layers,), of probes by layer."""
+    layers: dict[str, tuple[list[int], NDArray[np.float64]]] = {}
     for name, entry in evidence.entries.items():
         if entry.get("layer_val_auroc"):
             areas = as_numbers(entry["layer_val_auroc"])
-            found[name] = entry.get("layers") or list(range(1, len(areas) + 1)), areas
-    return found
+            numbers = entry.get("layers") or list(range(1, len(areas) + 1))
+            layers[name] = numbers, areas
+    return layers
 
 
 def as_numbers(values: Iterable[float | None]) -> NDArray[np.float64]:
@@ -316,14 +290,15 @@ def as_numbers(values: Iterable[float | None]) -> NDArray[np.float64]:
     return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
 
 
-def thin(x: NDArray, y: NDArray) -> tuple[NDArray, NDArray]:
+def thin(x: NDArray, y: NDArray) -> Curve:
     """At most 500 points of a curve, its ends among them."""
-    chosen = np.unique(np.linspace(0, len(x) - 1, min(len(x), N_POINTS)).round().astype(int))
+    places = np.linspace(0, len(x) - 1, min(len(x), N_POINTS))
+    chosen = np.unique(places.round().astype(int))
     return x[chosen], y[chosen]
 
 
 def one_axes(x: str, y: str, rates: bool = True) -> tuple[Figure, Axes]:
-    """A figure of one picture, about square beside its legend if both axes are rates."""
+    """A figure of one picture, about square without its legend if both axes are rates."""
     figure = Figure(figsize=(6.4, 4.2) if rates else (7.6, 3.6), layout="constrained")
     axes = figure.subplots()
     axes.set(xlabel=x, ylabel=y)
@@ -333,23 +308,24 @@ def one_axes(x: str, y: str, rates: bool = True) -> tuple[Figure, Axes]:
 
 
 def small_axes(n: int, heights: Sequence[int]) -> tuple[Figure, list[list[Axes]]]:
-    """A figure of n columns of small pictures, four in a row, each column divided by `heights`; by
-    height, then column.
+    """A figure of n small pictures, four in a row, each of parts of the given relative heights.
 
-    All x axes go from 0 to 1.
+    Returns the axes by part, then picture. All x axes go from 0 to 1.
     """
-    n_columns, parts = max(1, min(n, N_COLUMNS)), len(heights)
+    n_parts = len(heights)
+    n_columns = max(1, min(n, N_COLUMNS))
     n_rows = max(1, math.ceil(n / n_columns))
-    height = n_rows * (1.75 if parts == 1 else 2.5) + 0.6
-    figure = Figure(figsize=(max(1.9 * n_columns + 0.4, 5), height), layout="constrained")
+    width = max(1.9 * n_columns + 0.4, 5)
+    height = n_rows * (1.75 if n_parts == 1 else 2.5) + 0.6
+    figure = Figure(figsize=(width, height), layout="constrained")
     grid = figure.subplots(
-        parts * n_rows, n_columns, squeeze=False, height_ratios=list(heights) * n_rows
+        n_parts * n_rows, n_columns, squeeze=False, height_ratios=list(heights) * n_rows
     )
-    parted = [[axes for row in grid[part::parts] for axes in row] for part in range(parts)]
-    for part, all_axes in enumerate(parted):
-        for axes in all_axes[:n]:
+    parts = [grid[part::n_parts].ravel() for part in range(n_parts)]
+    for part in parts:
+        for axes in part[:n]:
             axes.set(xlim=(-0.01, 1.01), xticks=(0, 0.5, 1))
-            axes.tick_params(labelbottom=part == parts - 1)
-        for axes in all_axes[n:]:
+            axes.tick_params(labelbottom=part is parts[-1])
+        for axes in part[n:]:
             axes.remove()
-    return figure, [all_axes[:n] for all_axes in parted]
+    return figure, [list(part[:n]) for part in parts]

@@ -1,4 +1,4 @@
-"""What stands in a report, in its order: built once, written as Markdown and as HTML."""
+"""The sections of a report, in order: built once, written as Markdown and as HTML."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ PICTURES = (
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure, the name of its file without its ending, and what it shows for those who do not see
-    it."""
+    """A figure, its file name without the ending, and a description for those who do not see it."""
 
     name: str
     figure: Figure
@@ -48,7 +47,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, what to know to read what follows, tables and a picture."""
+    """A heading, an explanation, tables and a picture."""
 
     title: str
     text: str = ""
@@ -57,7 +56,7 @@ class Section:
 
 
 def find_title(evidence: Evidence) -> str:
-    """The report's heading: the name of the store."""
+    """The report's heading, with the name of the store."""
     return f"Hallucination detectors on {clean_text(Path(evidence.results['store']['path']).name)}"
 
 
@@ -74,55 +73,62 @@ def build_sections(evidence: Evidence) -> list[Section]:
 def build_tables(evidence: Evidence) -> Iterator[Section]:
     """Run, verdict, metrics and tests."""
     results = evidence.results
-    unlabelled = results["split"].get("unlabelled", 0)
-    text = f"Split by question with seed {results['split']['seed']}; {unlabelled} unlabelled traces are on no side."
-    remarks = [f" {remark[0].upper()}{remark[1:]}." for remark in results.get("remarks", [])]
-    yield Section("Run", text + "".join(remarks), [build_facts(results), build_split(results)])
+    split = results["split"]
+    sentences = [
+        f"Split by question with seed {split['seed']};",
+        f"{split.get('unlabelled', 0)} unlabelled traces are in no split.",
+    ]
+    sentences += [f"{remark[0].upper()}{remark[1:]}." for remark in results.get("remarks", [])]
+    yield Section("Run", " ".join(sentences), [build_facts(results), build_split(results)])
+
     verdict = results.get("verdict")
-    yield Section(
-        "Verdict", verdict_in_words(verdict) if verdict else "There is no baseline to compare with."
-    )
+    text = verdict_in_words(verdict) if verdict else "There is no baseline to compare with."
+    yield Section("Verdict", text)
+
+    base_rate = short(float(evidence.test_labels.mean()))
     yield Section(
         "Metrics on test",
-        f"95% intervals by a bootstrap over questions. The AUPRC of a coin is the base rate, "
-        f"{short(float(evidence.test_labels.mean()))}. F1, MCC and accuracy at the threshold that was chosen on "
-        "validation." + several_seeds(evidence, "Means over the seeds; sd is that of the AUROC."),
+        "95% intervals by a bootstrap over questions. The AUPRC of random scores is the base rate, "
+        f"{base_rate}. F1, MCC and accuracy at the threshold that was chosen on validation."
+        + several_seeds(evidence, "Means over the seeds; sd is that of the AUROC."),
         [build_metrics(results)],
     )
     if results.get("comparisons"):
         yield Section(
             "Paired tests",
-            "Difference of AUROC on the same rows: paired bootstrap over questions; DeLong's test takes rows to be "
-            "independent; Holm's correction of DeLong's p for the number of pairs.",
+            "Difference of AUROC on the same rows: paired bootstrap over questions; DeLong's test, "
+            "which takes rows to be independent; Holm's correction of DeLong's p for the number of "
+            "pairs.",
             [build_comparisons(results["comparisons"])],
         )
     if results.get("label_sensitivity"):
         yield Section(
-            "If labels were cut elsewhere",
-            "AUROC on test, nothing trained again. A dash: only one class would be left.",
+            "Other thresholds of the labels",
+            "AUROC on test, nothing trained again. A dash: a single class would remain.",
             [build_sensitivity(results["label_sensitivity"])],
         )
 
 
 def build_curves(evidence: Evidence) -> Iterator[Section]:
-    """What the scores on test look like."""
-    first = several_seeds(evidence, "Curves are the first seed's, numbers the mean over the seeds.")
+    """Curves and histograms of the scores on test."""
+    seeds = several_seeds(evidence, "Curves are of the first seed, numbers means over the seeds.")
     yield Section(
         "ROC",
-        "Detectors are thick lines, baselines thin and dashed. The diagonal is a coin's." + first,
+        "Detectors are thick lines, baselines thin and dashed. The diagonal is of random scores."
+        + seeds,
         picture=Picture(
             "roc", plots.draw_roc(evidence), "true positive rate over false positive rate"
         ),
     )
     yield Section(
         "Precision and recall",
-        "The level line is the base rate, the precision of a coin." + first,
+        "The level line is the base rate, the precision of random scores." + seeds,
         picture=Picture("precision_recall", plots.draw_pr(evidence), "precision over recall"),
     )
     yield Section(
         "Calibration",
-        "Share of hallucinations in 15 bins of the score, and how many traces each bin holds: a bin of few says little."
-        + first,
+        "Share of hallucinations in 15 bins of the score, and how many traces each bin holds: "
+        "bins of few traces are uncertain." + seeds,
         picture=Picture(
             "calibration",
             plots.draw_calibration(evidence),
@@ -131,9 +137,9 @@ def build_curves(evidence: Evidence) -> Iterator[Section]:
     )
     yield Section(
         "Risk and coverage",
-        "Errors among the traces that remain if the least certain ones are left out; certainty is the distance from "
-        "the threshold that was chosen on validation, in odds. AURC is the area beneath; less is better."
-        + first,
+        "Errors among the traces that remain if the least certain ones are left out; certainty is "
+        "the distance from the threshold that was chosen on validation, in odds. AURC is the area "
+        "below the curve; less is better." + seeds,
         picture=Picture(
             "risk_coverage", plots.draw_risk_coverage(evidence), "share of errors over coverage"
         ),
@@ -150,7 +156,7 @@ def build_curves(evidence: Evidence) -> Iterator[Section]:
 
 
 def build_histories(evidence: Evidence) -> Iterator[Section]:
-    """How training went, and where in the layers the signal lies, where the results tell."""
+    """Learning curves, and the AUROC by layer, if there are some."""
     if plots.find_histories(evidence):
         yield Section(
             "Learning curves",
@@ -178,11 +184,11 @@ def build_worst(evidence: Evidence) -> Section:
     text = f"Of {best}, best on validation, with its threshold of {threshold}: "
     if not mistakes:
         return Section("Most confident mistakes", text + "there are none.")
-    return Section(
-        "Most confident mistakes", text + "the surest first.", [build_mistakes(evidence, mistakes)]
-    )
+    tables = [build_mistakes(evidence, mistakes)]
+    return Section("Most confident mistakes", text + "the most confident first.", tables)
 
 
 def several_seeds(evidence: Evidence, text: str) -> str:
-    """The text, after a space, where anything was trained more than once."""
-    return f" {text}" if any(len(one.test) > 1 for one in evidence.scored.values()) else ""
+    """The text, after a space, if anything was trained more than once."""
+    has_several = any(len(scored.test) > 1 for scored in evidence.scored.values())
+    return f" {text}" if has_several else ""

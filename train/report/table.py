@@ -1,7 +1,7 @@
 """The tables of a report as plain texts, the same on the terminal, in Markdown and in HTML.
 
-A number that is missing or not finite is a dash. Texts of traces come from outside: they are cut
-and cleaned here, and escaped where they are written.
+A number that is missing or not finite is a dash. Texts of traces are not trusted: they are cut and
+cleaned here, and escaped where they are written.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from platform import python_version
 from typing import Any
@@ -20,7 +20,7 @@ from rich.text import Text
 
 from store.format.layers import format_layers
 from store.sources.split import SPLITS
-from train.config import Config
+from train.config import PATHS, Config
 from train.report.evidence import Evidence, Mistake
 
 __all__ = [
@@ -39,17 +39,18 @@ __all__ = [
     "verdict_in_words",
 ]
 
-METRICS = {
+METRICS = {  # header -> key
     "AUPRC": "auprc",
     "F1": "f1",
     "MCC": "mcc",
     "acc": "accuracy",
     "ECE": "ece",
     "Brier": "brier",
-}  # header -> key
+}
 PACKAGES = ("trace-store", "torch", "torch-geometric", "numpy", "scipy", "scikit-learn")
+LABELS = ("right", "hallucination")
 N_SHOWN = 200  # characters of a text
-# Control characters, and those that turn the direction of writing: they would change what stands
+# Control characters, and those that change the direction of writing: they would affect the text
 # around them.
 UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -64,102 +65,96 @@ class Table:
 
 
 def build_facts(results: dict[str, Any]) -> Table:
-    """What was run: store, settings that are not the defaults, time, versions."""
-    store, entries = results["store"], (results["models"] | results["baselines"]).values()
-    seconds = sum(entry.get("seconds", 0) * max(1, len(entry.get("runs", []))) for entry in entries)
+    """The run: its store, settings that are not the defaults, time, versions."""
+    store = results["store"]
+    settings = changed_settings(results.get("config", {}))
     facts = {
         "run": results.get("run", ""),
         "store": store["path"],
-        "state of the store": f"{store['uuid']}, commit {store['generation']}, {store['rows']} traces",
-        "settings that are not the defaults": ", ".join(changed_settings(results.get("config", {})))
-        or "none",
-        "layers": describe_layers(results),
-        "training and scoring": f"{seconds:.0f} s",
-        "versions": ", ".join(
-            f"{name} {number}" for name, number in find_versions(results).items()
+        "state of the store": (
+            f"{store['uuid']}, commit {store['generation']}, {store['rows']} traces"
         ),
+        "settings that are not the defaults": ", ".join(settings) or "none",
+        "layers": describe_layers(results),
+        "training and scoring": f"{total_seconds(results):.0f} s",
+        "versions": ", ".join(find_versions()),
     }
-    return Table(
-        ("", ""),
-        [(key, clean_text(str(value), 2000)) for key, value in facts.items() if value],
-        n_left=2,
-    )
+    rows = [(key, clean_text(str(value), 2000)) for key, value in facts.items() if value]
+    return Table(("", ""), rows, n_left=2)
+
+
+def total_seconds(results: dict[str, Any]) -> float:
+    """Seconds of all trainings and fits; an entry has the mean over its runs."""
+    seconds = 0.0
+    for entry in (results["models"] | results["baselines"]).values():
+        n_runs = len(entry.get("runs", [])) or 1
+        seconds += n_runs * entry.get("seconds", 0)
+    return seconds
 
 
 def describe_layers(results: dict[str, Any]) -> str:
-    """The layers that were read, as the model numbers them; empty where there are none, or an older
-    run tells none."""
-    layers = results.get("layers", {})
-    distinct = {format_layers(numbers): None for numbers in layers.values()}
-    if len(distinct) > 1:
-        text = "; ".join(f"{name} {format_layers(numbers)}" for name, numbers in layers.items())
+    """The layers that were read; empty for none, and for an older run without a record of them."""
+    layers = {name: format_layers(numbers) for name, numbers in results.get("layers", {}).items()}
+    distinct = set(layers.values())
+    if len(distinct) == 1:
+        text = distinct.pop()
     else:
-        text = "".join(distinct)
+        text = "; ".join(f"{name} {numbers}" for name, numbers in layers.items())
     if not text:
         return ""
-    recorded = results["store"].get("layers_recorded", False)
-    how = (
-        "as the model numbers them"
-        if recorded
-        else "counted from 1: the store does not record their numbers"
-    )
-    return f"{text} ({how})"
+    if results["store"].get("layers_recorded", False):
+        return f"{text} (as the model numbers them)"
+    return f"{text} (counted from 1: the store does not record their numbers)"
 
 
 def changed_settings(config: dict[str, Any]) -> list[str]:
-    """Settings, as NAME = VALUE, that differ from their defaults; the store is told elsewhere."""
-    defaults = {setting.name: setting.default for setting in fields(Config)}
+    """Settings, as NAME = VALUE, that differ from their defaults, without the paths."""
+    defaults = asdict(Config())
     return [
         f"{name} = {value}"
         for name, value in config.items()
-        if name not in ("store", "output_dir") and (name not in defaults or defaults[name] != value)
+        if name not in PATHS and (name not in defaults or defaults[name] != value)
     ]
 
 
-def find_versions(results: dict[str, Any]) -> dict[str, str]:
-    """Package -> version, as the results say, else as installed."""
-    if isinstance(results.get("versions"), dict):
-        return results["versions"]
-    found = {"Python": python_version()}
+def find_versions() -> list[str]:
+    """Names and versions of Python and of the installed packages."""
+    versions = [f"Python {python_version()}"]
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            versions.append(f"{name} {version(name)}")
         except PackageNotFoundError:  # a checkout that was not installed
             continue
-    return found
+    return versions
 
 
 def build_split(results: dict[str, Any]) -> Table:
-    """Rows, questions, hallucinations and base rate of each side."""
+    """Rows, questions, hallucinations and base rate of each split."""
     rows = []
-    for side in SPLITS:
-        one = results["split"][side]
-        rate = one["hallucinations"] / one["rows"] if one["rows"] else math.nan
-        rows.append(
-            (side, *(str(one[key]) for key in ("rows", "questions", "hallucinations")), short(rate))
-        )
-    return Table(("side", "traces", "questions", "hallucinations", "base rate"), rows)
+    for split in SPLITS:
+        counts = results["split"][split]
+        n_rows = counts["rows"]
+        n_positive = counts["hallucinations"]
+        base_rate = n_positive / n_rows if n_rows else None
+        cells = (split, str(n_rows), str(counts["questions"]), str(n_positive), short(base_rate))
+        rows.append(cells)
+    return Table(("split", "traces", "questions", "hallucinations", "base rate"), rows)
 
 
 def build_metrics(results: dict[str, Any]) -> Table:
     """Test metrics, a line per detector and baseline."""
-    cells = {
-        group: {name: metric_cells(entry) for name, entry in results[group].items()}
-        for group in ("models", "baselines")
-    }
-    header = max(
-        (list(one) for group in cells.values() for one in group.values()), key=len, default=[]
-    )
-    rows = [
-        (name, *(one.get(key, "") for key in header))
-        for group in cells.values()
-        for name, one in group.items()
-    ]
+    entries = results["models"] | results["baselines"]
+    lines = {name: metric_cells(entry) for name, entry in entries.items()}
+    header = max(map(list, lines.values()), key=len, default=[])
+    rows = []
+    for name, cells in lines.items():
+        texts = [cells.get(key, "") for key in header]
+        rows.append((name, *texts))
     return Table(("", *header), rows)
 
 
 def metric_cells(entry: dict[str, Any]) -> dict[str, str]:
-    """One line of the table of metrics: header -> text."""
+    """A line of the table of metrics: header -> text."""
     test = entry["test"]
     cells = {"AUROC [95%]": with_interval(test["auroc"], test["auroc_ci"])}
     if "auroc_sd" in test:
@@ -173,66 +168,54 @@ def metric_cells(entry: dict[str, Any]) -> dict[str, str]:
 
 def build_comparisons(comparisons: list[dict[str, Any]]) -> Table:
     """Paired tests, a line per pair."""
-    rows = [
-        (
-            one["a"],
-            one["b"],
-            with_interval(one["difference"], one["ci"]),
-            *(short_p(one[key]) for key in ("p_bootstrap", "p_delong", "p_holm")),
-        )
-        for one in comparisons
-    ]
-    header = (
-        "this one",
-        "against",
-        "difference of AUROC [95%]",
-        "p bootstrap",
-        "p DeLong",
-        "p Holm",
-    )
+    rows = []
+    for test in comparisons:
+        difference = with_interval(test["difference"], test["ci"])
+        p_values = [short_p(test[key]) for key in ("p_bootstrap", "p_delong", "p_holm")]
+        rows.append((test["a"], test["b"], difference, *p_values))
+    header = "detector", "against", "difference of AUROC [95%]", "p bootstrap", "p DeLong", "p Holm"
     return Table(header, rows, n_left=2)
 
 
 def build_sensitivity(cuts: list[dict[str, Any]]) -> Table:
-    """Test AUROCs under labels cut at other thresholds of the score, a column per threshold."""
-    names = list(dict.fromkeys(name for cut in cuts for name in cut["auroc"]))
+    """Test AUROCs for labels of other thresholds of the score, a column per threshold."""
+    header = ("label = 1 iff score <", *(f"{cut['threshold']:g}" for cut in cuts))
     rows = [
         ("traces", *(str(cut["rows"]) for cut in cuts)),
         ("hallucinations", *(str(cut["hallucinations"]) for cut in cuts)),
-        *((name, *(short(cut["auroc"].get(name)) for cut in cuts)) for name in names),
     ]
-    return Table(("label = 1 iff score <", *(f"{cut['threshold']:g}" for cut in cuts)), rows)
+    names = dict.fromkeys(name for cut in cuts for name in cut["auroc"])
+    for name in names:
+        areas = [short(cut["auroc"].get(name)) for cut in cuts]
+        rows.append((name, *areas))
+    return Table(header, rows)
 
 
 def build_mistakes(evidence: Evidence, mistakes: list[Mistake]) -> Table:
     """Mistakes with their trace ids, and the texts that the store has."""
-    texts = evidence.texts([one.position for one in mistakes])
-    words = {0: "right", 1: "hallucination"}
-    rows = [
-        (
-            clean_text(evidence.trace_ids[one.position]),
-            words[one.label],
-            short(one.score),
-            *(clean_text(column[i]) for column in texts.values()),
-        )
-        for i, one in enumerate(mistakes)
-    ]
+    texts = evidence.texts([mistake.position for mistake in mistakes])
+    rows = []
+    for i, mistake in enumerate(mistakes):
+        trace_id = clean_text(evidence.trace_ids[mistake.position])
+        label = LABELS[mistake.label]
+        shown = [clean_text(column[i]) for column in texts.values()]
+        rows.append((trace_id, label, short(mistake.score), *shown))
     return Table(("trace", "label", "score", *texts), rows, n_left=3 + len(texts))
 
 
 def verdict_in_words(verdict: dict[str, Any]) -> str:
-    """Who was chosen on validation, and how they compare on test; each line fits 80 columns."""
+    """The best on validation, and their comparison on test; each line fits 80 columns."""
     low, high = verdict["ci"]
     if low > 0:
-        found = "the detector is better"
+        outcome = "the detector is better"
     elif high < 0:
-        found = "the detector is worse"
+        outcome = "the detector is worse"
     else:
-        found = "they cannot be told apart"
+        outcome = "they cannot be told apart"
     difference = with_interval(verdict["difference"], verdict["ci"])
     return (
         f"Best on validation: detector {verdict['detector']}, baseline {verdict['baseline']}.\n"
-        f"On test {found}: difference {difference}, p = {short(verdict['p_bootstrap'])}\n"
+        f"On test {outcome}: difference {difference}, p = {short(verdict['p_bootstrap'])}\n"
         "(of AUROC, with 95% interval; paired bootstrap over questions)."
     )
 
@@ -240,7 +223,10 @@ def verdict_in_words(verdict: dict[str, Any]) -> str:
 def print_table(results: dict[str, Any], console: Console) -> None:
     """Print test metrics, a line per detector and baseline, and the verdict, in 80 columns."""
     test = results["split"]["test"]
-    title = f"test side: {test['rows']} traces of {test['questions']} questions, {test['hallucinations']} hallucinations"
+    title = (
+        f"test split: {test['rows']} traces of {test['questions']} questions, "
+        f"{test['hallucinations']} hallucinations"
+    )
     print_terminal(build_metrics(results), console, title, gaps=(len(results["models"]),))
     for remark in results.get("remarks", []):
         console.print(remark, highlight=False, markup=False, soft_wrap=True)
@@ -249,26 +235,24 @@ def print_table(results: dict[str, Any], console: Console) -> None:
 
 
 def print_terminal(table: Table, console: Console, title: str, gaps: Sequence[int] = ()) -> None:
-    """Print a table without lines; an empty row stands before each of the rows `gaps`, and at the
-    end.
+    """Print a table without lines, with an empty row before each of the rows `gaps` and at the end.
 
-    Where the terminal is too narrow words are folded, never numbers.
+    On a narrow terminal words are folded, never numbers.
     """
-    shown = TerminalTable(
-        title=Text(title) if title else None, box=None, padding=(0, 1, 0, 0), pad_edge=False
-    )
+    heading = Text(title) if title else None
+    terminal = TerminalTable(title=heading, box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for i, header in enumerate(table.header):
         if i < table.n_left:
-            shown.add_column(Text(header), overflow="fold")
+            terminal.add_column(Text(header), overflow="fold")
         else:
-            width = max(map(len, [header, *(row[i] for row in table.rows)]))
-            shown.add_column(Text(header), justify="right", no_wrap=True, min_width=width)
+            width = max(len(header), *(len(row[i]) for row in table.rows))
+            terminal.add_column(Text(header), justify="right", no_wrap=True, min_width=width)
     for i, row in enumerate(table.rows):
         if i in gaps:
-            shown.add_row()
-        shown.add_row(*map(Text, row))  # as they are: a string would be read as markup
-    shown.add_row()
-    console.print(shown)
+            terminal.add_row()
+        terminal.add_row(*map(Text, row))  # rich would take a string for markup
+    terminal.add_row()
+    console.print(terminal)
 
 
 def with_interval(number: float, interval: Sequence[float]) -> str:
@@ -280,23 +264,28 @@ def short_count(n: int) -> str:
     """A number of parameters: 129, 66.3k, 4.80M."""
     if n < 1000:
         return str(n)
-    return f"{n / 1e3:.1f}k" if n < 100_000 else f"{n / 1e6:.2f}M"
+    if n < 100_000:
+        return f"{n / 1e3:.1f}k"
+    return f"{n / 1e6:.2f}M"
 
 
 def short(number: float | None) -> str:
-    """Three decimals without the leading zero: .917, -.036, 1.000; a dash for what is no finite
-    number."""
+    """Three decimals without the leading zero: .917, -.036, 1.000; a dash if it is not finite."""
     if number is None or not math.isfinite(number):
         return "–"
-    return f"{number:.3f}".replace("0.", ".", 1) if abs(number) < 0.9995 else f"{number:.3f}"
+    text = f"{number:.3f}"
+    if abs(number) < 0.9995:
+        text = text.replace("0.", ".", 1)
+    return text
 
 
 def short_p(p: float | None) -> str:
-    """A p value, never as nought."""
+    """A p value, never rounded to 0."""
     return "<.001" if p is not None and p < 0.001 else short(p)
 
 
 def clean_text(text: str, n_shown: int = N_SHOWN) -> str:
-    """One line of at most `n_shown` characters, without characters that are not seen."""
-    line = UNSEEN.sub("\N{REPLACEMENT CHARACTER}", " ".join(text[: 8 * n_shown].split()))
+    """One line of at most `n_shown` characters, without invisible ones."""
+    words = text[: 8 * n_shown].split()  # a bound on the work for a long text
+    line = UNSEEN.sub("\N{REPLACEMENT CHARACTER}", " ".join(words))
     return line if len(line) <= n_shown else line[: n_shown - 1] + "…"

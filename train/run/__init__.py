@@ -1,1 +1,1 @@
-"""A run from its settings to its results, and the directory that it keeps them in."""
+"""A run from its settings to its results, and the directory that holds them."""

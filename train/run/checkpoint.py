@@ -1,8 +1,7 @@
-"""Weights and states of a training, on disk: written atomically, loaded without running code, tied
-to their run.
+"""Weights and states of a training on disk: written atomically, loaded without running code.
 
-A checkpoint names its run, its detector and its seed. Loading asks for all three, so the file that
-another run left in the same directory is refused, never used.
+A checkpoint names its owner: run, detector and seed. Loading compares all three, so a file that
+another run left in the same directory is refused.
 """
 
 from __future__ import annotations
@@ -43,36 +42,33 @@ def save_checkpoint(path: Path, owner: dict[str, Any], content: Mapping[str, Any
 
 
 def load_checkpoint(path: Path, owner: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Read what `save_checkpoint` wrote, for the same `owner` if one is given, onto the CPU.
+    """Read what `save_checkpoint` wrote onto the CPU.
 
     Raises
     ------
     CheckpointError
-        If the file is missing or unreadable, or another run's, detector's or seed's.
+        If the file is missing, unreadable or no checkpoint, or has another owner than `owner`.
     """
     try:
         check_sums(path)
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
-        raise CheckpointError(
-            f"{path}: expected a checkpoint, found no file; train again"
-        ) from error
+        raise CheckpointError(f"{path}: there is no checkpoint; train again") from error
     except UNREADABLE as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
+        raise CheckpointError(f"{path}: unreadable checkpoint ({reason}); train again") from error
+    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("owner"), dict):
+        raise CheckpointError(f"{path}: the file is not a checkpoint; train again")
+    found = checkpoint["owner"]
+    if owner is not None and found != owner:
         raise CheckpointError(
-            f"{path}: expected a checkpoint, found an unreadable file ({reason}); train again"
-        ) from error
-    found = checkpoint.get("owner") if isinstance(checkpoint, dict) else type(checkpoint).__name__
-    if not isinstance(found, dict) or (owner is not None and found != owner):
-        raise CheckpointError(
-            f"{path}: expected a checkpoint of {owner or 'a run'}, found one of {found}; train again"
+            f"{path}: expected a checkpoint of {owner}, found one of {found}; train again"
         )
     return checkpoint
 
 
 def check_sums(path: Path) -> None:
-    """Raise BadZipFile if a byte of a checkpoint has changed; torch, which writes checksums, does
-    not read them."""
+    """Raise BadZipFile if a byte has changed: torch writes checksums, but does not check them."""
     with zipfile.ZipFile(path) as archive:
         damaged = archive.testzip()
     if damaged is not None:
@@ -80,12 +76,11 @@ def check_sums(path: Path) -> None:
 
 
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Give a module the weights that were read from `path`; raises CheckpointError if they are
-    another's."""
+    """Load weights read from `path`; raises CheckpointError if they do not fit the module."""
     try:
         module.load_state_dict(dict(weights))
     except (RuntimeError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())
         raise CheckpointError(
-            f"{path}: expected the weights of this detector, found others ({reason:.200}); train again"
+            f"{path}: the weights do not fit this detector ({reason:.200}); train again"
         ) from error

@@ -1,7 +1,7 @@
-"""The directory of a run: what the run was begun with, and what it has saved so far.
+"""The directory of a run: what the run was started with, and what it has saved so far.
 
-`run.json` is written first. Each training saves its state in `NAME-seedS.state.pt` while it lasts;
-at its end the best weights go to `NAME-seedS.pt`, and the state is removed. `results.json`, which
+`run.json` is written first. While a training lasts its state is saved in `NAME-seedS.state.pt`; at
+its end the best weights go to `NAME-seedS.pt`, and the state is removed. `results.json`, which
 names the run, comes last.
 """
 
@@ -18,15 +18,13 @@ from typing import Any
 
 from store import TraceStore
 from store.format.origin import origins_of
-from train.config import Config, flag_of, settings_of
+from train.config import Arguments, Config, flag_of, settings_of
 from train.data.requirements import has_numbers
 from train.errors import CheckpointError, ConfigError
-from train.files import replace_file
+from train.files import read_json, replace_file
 from train.run.checkpoint import load_checkpoint, save_checkpoint
 
-__all__ = ["RunDirectory", "begin_run", "describe_store", "lock_directory", "read_json"]
-
-MAX_JSON_BYTES = 100_000_000
+__all__ = ["RunDirectory", "TrainingFiles", "begin_run", "describe_store", "lock_directory"]
 
 
 @dataclass(frozen=True)
@@ -38,128 +36,139 @@ class RunDirectory:
     path : Path
         The directory.
     id : str
-        Tells this run from others that wrote to the same place.
+        Distinguishes this run from others that wrote to the same place.
     resumed : bool
-        Whether this process goes on with what an earlier one saved; else what lies there is not
-        looked at.
+        Whether this process continues what an earlier one saved; else files that are there are not
+        read.
     """
 
     path: Path
     id: str
     resumed: bool = False
 
-    def owner(self, name: str, seed: int) -> dict[str, Any]:
-        """What the files of a training say of whose they are."""
-        return {"run": self.id, "detector": name, "seed": seed}
+    def training(self, name: str, seed: int) -> TrainingFiles:
+        """The files of a detector's training with one seed."""
+        return TrainingFiles(self, name, seed)
 
-    def checkpoint(self, name: str, seed: int) -> Path:
-        """The best weights of a finished training."""
-        return self.path / f"{name}-seed{seed}.pt"
+    def probe(self, name: str) -> Path:
+        """The file of a fitted probe or baseline."""
+        return self.path / f"{name}.pt"
 
-    def state(self, name: str, seed: int) -> Path:
-        """The state of a training that is under way."""
-        return self.path / f"{name}-seed{seed}.state.pt"
 
-    def save_state(self, name: str, seed: int, state: dict[str, Any]) -> None:
-        """Keep the state of a training, in place of the one before."""
-        save_checkpoint(self.state(name, seed), self.owner(name, seed), state)
+@dataclass(frozen=True)
+class TrainingFiles:
+    """The files of a training: its state while it is under way, then its best weights."""
 
-    def load_state(self, name: str, seed: int) -> dict[str, Any] | None:
+    run: RunDirectory
+    name: str
+    seed: int
+
+    @property
+    def owner(self) -> dict[str, Any]:
+        """What the files record as their owner."""
+        return {"run": self.run.id, "detector": self.name, "seed": self.seed}
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where the best weights go at the end."""
+        return self.run.path / f"{self.name}-seed{self.seed}.pt"
+
+    @property
+    def state(self) -> Path:
+        """Where the state goes until then."""
+        return self.run.path / f"{self.name}-seed{self.seed}.state.pt"
+
+    @property
+    def log(self) -> Path:
+        """Directory of the TensorBoard log."""
+        return self.run.path / "tensorboard" / f"{self.name}-seed{self.seed}"
+
+    def save_state(self, state: dict[str, Any]) -> None:
+        """Save the state of the training; it replaces the one before."""
+        save_checkpoint(self.state, self.owner, state)
+
+    def load_state(self) -> dict[str, Any] | None:
         """The state of a training that was stopped, on the CPU; None where none was saved."""
-        path = self.state(name, seed)
-        return (
-            load_checkpoint(path, self.owner(name, seed))
-            if self.resumed and path.exists()
-            else None
-        )
-
-    def finish(self, name: str, seed: int, content: dict[str, Any]) -> None:
-        """Keep the best weights and facts of a training, and drop its state."""
-        save_checkpoint(self.checkpoint(name, seed), self.owner(name, seed), content)
-        self.state(name, seed).unlink(missing_ok=True)
-
-    def load_finished(self, name: str, seed: int) -> dict[str, Any] | None:
-        """What `finish` wrote in this run; None if this training has not come so far."""
-        path = self.checkpoint(name, seed)
-        if not self.resumed or not path.exists():
+        if not self.run.resumed or not self.state.exists():
             return None
-        found = load_checkpoint(path)
-        ours = found["owner"] == self.owner(name, seed)  # another run's will be replaced
-        return check_trained(path, found) if ours else None
+        return load_checkpoint(self.state, self.owner)
 
-    def load_trained(self, name: str, seed: int) -> dict[str, Any]:
+    def finish(self, content: dict[str, Any]) -> None:
+        """Save the best weights and facts of the training, and remove its state."""
+        save_checkpoint(self.checkpoint, self.owner, content)
+        self.state.unlink(missing_ok=True)
+
+    def load_finished(self) -> dict[str, Any] | None:
+        """What `finish` wrote in this run; None if the training has not ended yet."""
+        if not self.run.resumed or not self.checkpoint.exists():
+            return None
+        content = load_checkpoint(self.checkpoint)
+        if content["owner"] != self.owner:  # of another run: will be replaced
+            return None
+        return check_finished(self.checkpoint, content)
+
+    def load_trained(self) -> dict[str, Any]:
         """What `finish` wrote; raises CheckpointError where there is none, or something else."""
-        path = self.checkpoint(name, seed)
-        return check_trained(path, load_checkpoint(path, self.owner(name, seed)))
+        return check_finished(self.checkpoint, load_checkpoint(self.checkpoint, self.owner))
 
 
-def check_trained(path: Path, found: dict[str, Any]) -> dict[str, Any]:
-    """The content of a checkpoint; raises CheckpointError unless a training that came to its end
-    wrote it."""
-    if not all(isinstance(found.get(key), dict) for key in ("weights", "shapes", "config")):
-        raise CheckpointError(
-            f"{path}: expected the weights of a finished training, found none; train again"
-        )
-    return found
+def check_finished(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """The content of a checkpoint; raises CheckpointError unless a training that ended wrote it."""
+    if not all(isinstance(content.get(key), dict) for key in ("weights", "shapes", "config")):
+        raise CheckpointError(f"{path}: no weights of a finished training; train again")
+    return content
 
 
 def begin_run(
-    path: Path,
-    config: Config,
-    store: TraceStore,
-    layers: dict[str, list[int]] | None = None,
-    *,
-    resume: bool,
-    overwrite: bool,
+    path: Path, arguments: Arguments, store: TraceStore, layers: dict[str, list[int]]
 ) -> RunDirectory:
-    """Begin a run in a directory that exists, or go on with the one that is there.
+    """Start a run in a directory that exists, or continue the one that is there.
 
     `layers` are those that are read of each column, as the model numbers them.
 
     Raises
     ------
     ConfigError
-        If an unfinished run is there and neither `resume` nor `overwrite` says what to do with it,
-        or if it was begun with other settings or another store.
+        If an unfinished run is there and neither --resume nor --overwrite says what to do with it,
+        or if it was started with other settings or another store.
     """
-    described = {
+    record = {
         "store": describe_store(store),
-        "layers": layers or {},
-        "config": asdict(config),
+        "layers": layers,
+        "config": asdict(arguments.config),
     }
-    known = read_json(path / "run.json")
-    if known is not None and resume:
-        check_same(path / "run.json", known, described)
-        return RunDirectory(path, known["run"], resumed=True)
-    if known is not None and not overwrite:
-        check_replaceable(path, known, described)
-    run = RunDirectory(path, uuid.uuid4().hex)
-    if known is not None:  # what lies there is a run's
+    file = path / "run.json"
+    earlier = read_record(file)
+    if earlier is not None and arguments.resume:
+        check_same(file, earlier, record)
+        return RunDirectory(path, earlier["run"], resumed=True)
+    if earlier is not None:
+        if not arguments.overwrite:
+            check_replaceable(path, earlier, record)
         for old in (path / "results.json", *path.glob("*.pt")):
             old.unlink(missing_ok=True)
-    with replace_file(path / "run.json") as temporary:
-        temporary.write_text(json.dumps({"run": run.id, **described}, indent=1) + "\n")
+    run = RunDirectory(path, uuid.uuid4().hex)
+    with replace_file(file) as temporary:
+        temporary.write_text(json.dumps({"run": run.id, **record}, indent=1) + "\n")
     return run
 
 
 @contextmanager
 def lock_directory(path: Path) -> Iterator[None]:
-    """Keep other processes from training into a directory; raises ConfigError if one does. The lock
-    dies with us."""
+    """Raise ConfigError if another process trains into a directory; the lock dies with us."""
     with (path / ".lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise ConfigError(
-                f"--output-dir: {path}: expected no other process that trains into it, found one; wait for it, or "
+                f"--output-dir: {path}: another process is training into it; wait for it, or "
                 "choose another --output-dir"
             ) from error
         yield
 
 
 def describe_store(store: TraceStore) -> dict[str, Any]:
-    """What tells one state of a store from all others, and its traces from those of other
-    models."""
+    """What identifies a state of a store, and the model that its traces are of."""
     return {
         "path": str(store.path),
         "uuid": store.uuid,
@@ -170,83 +179,62 @@ def describe_store(store: TraceStore) -> dict[str, Any]:
     }
 
 
-def is_unfinished(path: Path, known: dict[str, Any]) -> bool:
-    """Whether the run of run.json has saved something and not written its results."""
-    results = read_json(path / "results.json")
-    return any(path.glob("*-seed*.pt")) and (
-        results is None or results.get("run") != known.get("run")
-    )
-
-
-def check_replaceable(path: Path, known: dict[str, Any], described: dict[str, Any]) -> None:
-    """Raise ConfigError if a new run would cost one that is unfinished, or that was made with other
-    settings."""
-    if is_unfinished(path, known):
+def check_replaceable(path: Path, earlier: dict[str, Any], record: dict[str, Any]) -> None:
+    """Raise ConfigError if a new run would replace an unfinished one, or one of other settings."""
+    results = read_record(path / "results.json")
+    is_finished = results is not None and results.get("run") == earlier.get("run")
+    if not is_finished and any(path.glob("*-seed*.pt")):
         raise ConfigError(
-            f"--output-dir: {path}: expected no unfinished run, found that of run.json; give --resume to go on with "
-            "it, --overwrite to lose it, or another --output-dir"
+            f"--output-dir: {path}: there is an unfinished run, that of run.json; give --resume to "
+            "continue it, --overwrite to delete it, or another --output-dir"
         )
     try:
-        differences = find_differences(path / "run.json", known, described)
+        differences = find_differences(path / "run.json", earlier, record)
     except ConfigError as error:
         raise ConfigError(
-            f"--output-dir: {path}: a run is there whose settings cannot be compared ({error}); give --overwrite to "
-            "lose it, or another --output-dir"
+            f"--output-dir: {path}: there is a run whose settings cannot be compared ({error}); "
+            "give --overwrite to delete it, or another --output-dir"
         ) from error
-    if differences and read_json(path / "results.json") is not None:
+    if differences and results is not None:
         raise ConfigError(
-            f"--output-dir: {path}: expected no results of another run, found those of run.json, which differs in "
-            f"{'; '.join(differences)}; give --overwrite to lose them, or another --output-dir"
+            f"--output-dir: {path}: there are results of another run, which differs in "
+            f"{'; '.join(differences)}; give --overwrite to delete them, or another --output-dir"
         )
 
 
-def check_same(path: Path, known: dict[str, Any], described: dict[str, Any]) -> None:
-    """Raise ConfigError, which shows the differences, unless a run was begun with these settings on
-    this store."""
-    differences = find_differences(path, known, described)
+def check_same(path: Path, earlier: dict[str, Any], record: dict[str, Any]) -> None:
+    """Raise ConfigError, with the differences, unless settings and store are those of a run."""
+    differences = find_differences(path, earlier, record)
     if differences:
         raise ConfigError(
-            f"--resume: {path}: expected the settings and the store that the run was begun with, found "
-            f"{'; '.join(differences)}; give the same ones, or train anew in another --output-dir"
+            f"--resume: {path}: expected the settings and the store of the run, found "
+            f"{'; '.join(differences)}; give the same ones, or choose another --output-dir"
         )
 
 
-def find_differences(path: Path, known: dict[str, Any], described: dict[str, Any]) -> list[str]:
-    """What is not as it was when the run of run.json began, of all that its results depend on."""
-    store, config = known.get("store"), settings_of(known, str(path))
-    if not isinstance(store, dict) or not isinstance(known.get("run"), str):
-        raise CheckpointError(
-            f"{path}: expected what a run was begun with, found something else; give --overwrite"
-        )
-    differences = [
-        f"store: {key} {described['store'][key]!r} (the run: {store.get(key)!r})"
-        for key in ("uuid", "generation", "rows")
-        if store.get(key) != described["store"][key]
-    ]
+def find_differences(path: Path, earlier: dict[str, Any], record: dict[str, Any]) -> list[str]:
+    """What differs from run.json, of everything that the results of a run depend on."""
+    config = settings_of(earlier, str(path))
+    store = earlier.get("store")
+    if not isinstance(store, dict) or not isinstance(earlier.get("run"), str):
+        raise CheckpointError(f"{path}: not the record of a run; give --overwrite")
+    values = {}  # what -> now, then
+    for key in ("uuid", "generation", "rows"):
+        values[f"store: {key}"] = (record["store"][key], store.get(key))
     for setting in fields(Config):
-        now, then = described["config"][setting.name], config.get(setting.name, setting.default)
-        if now != then and not setting.metadata["free"]:
-            differences.append(f"{flag_of(setting.name)} {now!r} (the run: {then!r})")
-    return differences
+        name = setting.name
+        if not setting.metadata["free"]:
+            values[flag_of(name)] = (record["config"][name], config.get(name, setting.default))
+    return [
+        f"{what} {now!r} (the run: {then!r})" for what, (now, then) in values.items() if now != then
+    ]
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """Read an object from a JSON file; None where there is no file, CheckpointError for anything
-    else."""
-    try:
-        if path.stat().st_size > MAX_JSON_BYTES:
-            raise CheckpointError(
-                f"{path}: expected at most {MAX_JSON_BYTES:,} bytes, found more; train again"
-            )
-        content = json.loads(path.read_text())
-    except FileNotFoundError:
+def read_record(path: Path) -> dict[str, Any] | None:
+    """The content of run.json or results.json; None where there is no file."""
+    if not path.exists():
         return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(
-            f"{path}: expected a JSON file of a run, found: {error!s:.200}; train again"
-        ) from error
-    if not isinstance(content, dict):
-        raise CheckpointError(
-            f"{path}: expected an object, found {type(content).__name__}; train again"
-        )
-    return content
+    try:
+        return read_json(path)
+    except ValueError as error:
+        raise CheckpointError(f"{error}; train again") from error

@@ -1,4 +1,4 @@
-"""How far training is: what is trained, the loss, the best validation AUROC and rows/s, on stderr.
+"""Progress of a training on stderr: its name, loss, best validation AUROC and rows/s.
 
 A bar on a terminal, a line a minute in a log.
 """
@@ -16,7 +16,6 @@ from train.fit.loop import Epoch
 
 __all__ = ["TrainingProgress"]
 
-
 SECONDS_A_LINE = 60.0
 
 
@@ -26,16 +25,16 @@ class _RowsPerSecond(ProgressColumn):
 
 
 class TrainingProgress(Progress):
-    """One bar per training run; `on_step` and `on_epoch` are what the loop calls.
+    """One bar per training; `on_step` and `on_epoch` are called from the loop.
 
     Parameters
     ----------
     n_rows : int
         Training rows of one epoch.
     n_epochs : int
-        Most epochs of one run.
+        Most epochs of one training.
     visible : bool
-        Of several processes only one shows what all of them do.
+        Only one of several processes shows what all of them do.
     clock : callable
         Seconds.
     """
@@ -47,39 +46,33 @@ class TrainingProgress(Progress):
         visible: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        texts = (
-            "{task.description}",
-            "epoch {task.fields[epoch]}",
-            "loss {task.fields[loss]:.3f}",
-            "val {task.fields[best]:.3f}",
-        )
-        columns = [TextColumn(text) for text in texts]
         super().__init__(
-            *columns,
+            TextColumn("{task.description}"),
+            TextColumn("epoch {task.fields[epoch]}"),
+            TextColumn("loss {task.fields[loss]:.3f}"),
+            TextColumn("val {task.fields[best]:.3f}"),
             BarColumn(10),
             _RowsPerSecond(),
             TimeElapsedColumn(),
             console=Console(stderr=True),
             disable=not visible,
         )
-        self.n_rows, self.n_epochs = n_rows, n_epochs
+        self.n_rows = n_rows
+        self.n_epochs = n_epochs
+        self.n_rows_total = n_rows * n_epochs
         self.clock = clock
-        self.best = 0.0
-        self.begun_at = self.logged_at = clock()
-        self.rows_before = 0
 
     def begin(self, name: str, rows_done: int = 0) -> None:
-        """Start the bar of the next training run, of which a stopped one may have seen some
-        rows."""
+        """Start the bar of a training, of which an earlier process may have done some rows."""
         self.best = 0.0
-        self.begun_at = self.logged_at = self.clock()
+        self.begun_at = self.clock()
+        self.logged_at = self.begun_at
         self.rows_before = rows_done
-        number = rows_done // self.n_rows + 1
         self.current = self.add_task(
             name,
-            total=self.n_rows * self.n_epochs,
+            total=self.n_rows_total,
             completed=rows_done,
-            epoch=f"{number}/{self.n_epochs}",
+            epoch=f"{rows_done // self.n_rows + 1}/{self.n_epochs}",
             loss=0.0,
             best=0.0,
         )
@@ -97,16 +90,16 @@ class TrainingProgress(Progress):
             self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _line(self) -> str:
-        """How far the training is that goes on, and how long it may still take."""
+        """How far the current training is, and how long it may still take."""
         task = self.tasks[self.current]
-        n_new = task.completed - self.rows_before
-        rows_per_s = n_new / (self.clock() - self.begun_at)
-        seconds_left = (task.total - task.completed) / rows_per_s
-        minutes_left = round(seconds_left / 60)
+        rows_per_s = (task.completed - self.rows_before) / (self.clock() - self.begun_at)
+        seconds_left = (self.n_rows_total - task.completed) / rows_per_s
+        hours, minutes = divmod(round(seconds_left / 60), 60)
         return (
-            f"{task.description}: epoch {task.fields['epoch']}, {task.completed / task.total:.0%} of the rows, "
-            f"{rows_per_s:,.0f} rows/s, loss {task.fields['loss']:.3f}, val {task.fields['best']:.3f}, "
-            f"at most {minutes_left // 60}:{minutes_left % 60:02} h left"
+            f"{task.description}: epoch {task.fields['epoch']}, "
+            f"{task.completed / self.n_rows_total:.0%} of the rows, {rows_per_s:,.0f} rows/s, "
+            f"loss {task.fields['loss']:.3f}, val {task.fields['best']:.3f}, "
+            f"at most {hours}:{minutes:02} h left"
         )
 
     def on_epoch(self, epoch: Epoch) -> None:
@@ -117,5 +110,5 @@ class TrainingProgress(Progress):
         )
 
     def end(self) -> None:
-        """Close the bar of a run, which may have stopped early."""
+        """Close the bar of a training, which may have stopped early."""
         self.update(self.current, total=self.tasks[self.current].completed)

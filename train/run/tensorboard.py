@@ -1,14 +1,15 @@
-"""A training's curves for TensorBoard: the loss and the learning rate of its steps, the metrics of
-its epochs.
+"""A training's curves for TensorBoard: loss and learning rate of steps, metrics of epochs.
 
-Everything is logged at a number of steps, epochs too, so that one `purge_step` takes back all that
-a resumed training makes again. TensorBoard is imported when the first log is opened: it takes a
+Epochs are also logged at a number of steps, so that one `purge_step` hides everything that a
+resumed training logs again. TensorBoard is imported when the first log is opened: it takes a
 second.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,11 +30,9 @@ class TensorBoardLog:
     Parameters
     ----------
     directory : Path
-        Where its event files go; made if it is not there. A resumed training adds a file of its
-        own.
+        Where its event files go; created if it does not exist. A resumed training adds a file.
     purge_step : int, optional
-        How many steps were made before this start. What an earlier start logged of later steps is
-        hidden from then on.
+        Number of steps done before. What an earlier process logged of later steps is hidden.
 
     Raises
     ------
@@ -44,38 +43,31 @@ class TensorBoardLog:
     def __init__(self, directory: Path, purge_step: int | None = None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.directory, self.step = Path(directory), purge_step or 0
-        try:
+        self.directory = directory
+        self.step = purge_step or 0
+        with self._writing():
             self.writer = SummaryWriter(str(directory), purge_step=purge_step)
-        except OSError as error:
-            raise self._failure(error) from error
 
     def on_step(self, step: int, loss: float, lr: float) -> None:
-        """Log step number `step` of the training, counted from 0, if its number is a multiple of
-        20."""
+        """Log step number `step`, counted from 0, if it is a multiple of `EVERY_STEPS`."""
         self.step = step
         if step % EVERY_STEPS == 0:
             self._log({"step/loss": loss, "step/lr": lr})
 
     def on_epoch(self, epoch: Epoch) -> None:
-        """Log every number of an epoch, and which it was, at the last step that was made."""
-        numbers = {
-            key: value for key, value in asdict(epoch).items() if isinstance(value, int | float)
-        }
-        self._log(
-            {"epoch" if key == "epoch" else f"epoch/{key}": value for key, value in numbers.items()}
-        )
-        try:
+        """Log every number of an epoch, and its own, at the last step."""
+        numbers = {"epoch": float(epoch.epoch)}
+        for key, value in asdict(epoch).items():
+            if key != "epoch" and isinstance(value, int | float):
+                numbers[f"epoch/{key}"] = value
+        self._log(numbers)
+        with self._writing():
             self.writer.flush()
-        except OSError as error:
-            raise self._failure(error) from error
 
     def close(self) -> None:
         """Write what is left."""
-        try:
+        with self._writing():
             self.writer.close()
-        except OSError as error:
-            raise self._failure(error) from error
 
     def __enter__(self) -> TensorBoardLog:
         return self
@@ -85,15 +77,18 @@ class TensorBoardLog:
 
     def _log(self, numbers: dict[str, float]) -> None:
         """Log the finite ones."""
-        try:
+        with self._writing():
             for tag, number in numbers.items():
                 if math.isfinite(number):
                     self.writer.add_scalar(tag, number, self.step)
-        except OSError as error:
-            raise self._failure(error) from error
 
-    def _failure(self, error: OSError) -> OutputError:
-        return OutputError(
-            f"{self.directory}: expected to write a TensorBoard log, found: {error.strerror or error}; "
-            "make room, or choose another --output-dir"
-        )
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Turn an OSError into an OutputError that names the directory."""
+        try:
+            yield
+        except OSError as error:
+            raise OutputError(
+                f"{self.directory}: a TensorBoard log cannot be written: "
+                f"{error.strerror or error}; make room, or choose another --output-dir"
+            ) from error

@@ -85,9 +85,9 @@ def test_a_store_without_labels(capsys, tmp_path, make_store):
 
 
 def test_a_side_with_one_class(capsys, tmp_path, make_store):
-    """The side and both counts are named."""
+    """The split and both counts are named."""
     line = fail(capsys, tmp_path, "--store", make_store([0] * 60))
-    assert "train side: expected both classes, found 0 hallucinations among" in line
+    assert "train split: expected both classes, found 0 hallucinations among" in line
 
 
 def test_a_value_out_of_range(capsys, tmp_path):
@@ -114,7 +114,7 @@ def test_an_output_directory_that_cannot_be(capsys, tmp_path, store_path):
     """A file in its place is said."""
     (tmp_path / "file").write_text("")
     assert main(["--store", str(store_path), "--output-dir", str(tmp_path / "file")]) == 2
-    assert "expected a directory to write results in" in capsys.readouterr().err
+    assert "expected a directory for results" in capsys.readouterr().err
 
 
 def test_the_example_is_built_once(tmp_path, monkeypatch):

@@ -56,7 +56,7 @@ def test_tables_on_the_terminal(run_dirs, capsys):
     assert (status, err) == (0, "")
     assert all(
         word in out
-        for word in ("lstm_solo *", "logreg_best", "a - b", "on the test side of every run")
+        for word in ("lstm_solo *", "logreg_best", "a - b", "in the test split of every run")
     )
     assert "…" not in out
     assert max(map(len, out.splitlines())) <= 80
@@ -66,7 +66,7 @@ def test_other_splits_are_reduced_to_what_is_common(run_dirs, capsys):
     """The rows that both were tested on, and how many were left out."""
     runs = [read_run(run_dirs / name) for name in ("a", "other")]
     tested = [
-        {i for i, side in zip(run.trace_ids, run.sides, strict=True) if side == "test"}
+        {i for i, split in zip(run.trace_ids, run.row_splits, strict=True) if split == "test"}
         for run in runs
     ]
     status, out, err = compare(capsys, run_dirs / "a", run_dirs / "other", "--json")
@@ -113,7 +113,7 @@ def test_output_files(run_dirs, capsys, tmp_path):
             ["a", "--output", "x.pdf"],
             "--output: expected a file that ends in .md or .csv, found 'x.pdf'",
         ),
-        (["a", "--output", "no/where.md"], "--output: expected a place to write to"),
+        (["a", "--output", "no/where.md"], "--output: 'no/where.md' cannot be written"),
         (["a", "--flag"], "--flag"),
     ],
 )
@@ -157,7 +157,8 @@ def test_help_has_examples(capsys):
 def test_help_takes_no_seconds():
     """Neither torch nor a plotting library is imported to say what is wrong with a command."""
     code = (
-        "import sys; from train.commands.main import main; assert main(['compare', 'x', '--output', 'x.pdf']) == 2;"
+        "import sys; from train.commands.main import main;"
+        "assert main(['compare', 'x', '--output', 'x.pdf']) == 2;"
         "sys.exit(any(name in sys.modules for name in ('torch', 'matplotlib', 'scipy')))"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -225,7 +225,7 @@ def test_a_detector_that_this_process_does_not_know(stores, tmp_path, capsys, mo
     status, out, _ = predict(capsys, run, stores["low"], "--models=lstm_solo")
     assert status == 0
     header = next(csv.reader(io.StringIO(out[0])))
-    assert header == ["trace_id", "side", "lstm_solo"]
+    assert header == ["trace_id", "split", "lstm_solo"]
 
 
 class Wide(Detector):
@@ -310,7 +310,7 @@ def test_a_damaged_record_is_one_line(low_run, stores, tmp_path, capsys, change)
     (tmp_path / "results.json").write_text(json.dumps(results | change))
     status, out, (line,) = predict(capsys, tmp_path, stores["high"])
     assert (status, out) == (2, [])
-    assert "what it says of the store or the layers is damaged" in line
+    assert "the record of the store or the layers is damaged" in line
 
 
 def test_a_record_of_other_layers_numbers_nothing(folder, capsys):
@@ -344,7 +344,7 @@ def test_a_directory_of_an_older_run_is_not_in_the_way_of_overwrite(stores, fold
     ]
     capsys.readouterr()
     assert main(arguments) == 2
-    assert "give --overwrite to lose it" in capsys.readouterr().err
+    assert "give --overwrite to delete it" in capsys.readouterr().err
     assert main([*arguments, "--overwrite"]) == 0
 
 

@@ -46,7 +46,7 @@ def fail(capsys, *arguments):
 
 
 def test_the_run_s_own_test_side_gets_its_scores_again(run_dir, store_path, capsys):
-    """Every trace has a score, the unlabelled ones too; side and scores agree with the run's
+    """Every trace has a score, the unlabelled ones too; split and scores agree with the run's
     scores.csv."""
     capsys.readouterr()
     names = "lstm_solo,gnn_det_lstm,logreg_best,answer_length"
@@ -55,8 +55,8 @@ def test_the_run_s_own_test_side_gets_its_scores_again(run_dir, store_path, caps
     assert len(found) == 200
     judged = read((run_dir / "scores.csv").read_text())
     for trace_id, line in judged.items():
-        assert found[trace_id]["side"] == line["side"]
-        if line["side"] != "train":
+        assert found[trace_id]["split"] == line["split"]
+        if line["split"] != "train":
             for name in names.split(","):
                 assert float(found[trace_id][name]) == pytest.approx(float(line[name]), rel=1e-5)
 
@@ -88,7 +88,9 @@ def test_a_store_without_labels_is_enough(run_dir, make_store, labels, capsys):
 def test_mistakes_are_one_line(run_dir, make_store, labels, store_path, capsys, tmp_path):
     """No run, an unfinished one, a name it has not, a store of another shape, a setting out of
     range."""
-    assert "expected the results.json of a finished run" in fail(capsys, tmp_path, store_path)
+    assert "results.json: expected a file of a finished run, found no file" in fail(
+        capsys, tmp_path, store_path
+    )
     assert "the run has no 'x'; choose from lstm_solo, gnn_det_lstm, majority" in fail(
         capsys, run_dir, store_path, "--models", "x"
     )
@@ -97,10 +99,9 @@ def test_mistakes_are_one_line(run_dir, make_store, labels, store_path, capsys, 
     )
     assert "nowhere.zarr" in fail(capsys, run_dir, tmp_path / "nowhere.zarr")
     (tmp_path / "results.json").write_text("[1]")
-    assert "expected an object" in fail(capsys, tmp_path, store_path)
-    (tmp_path / "results.json").write_text(
-        json.dumps({"run": "x", "models": {}, "baselines": {}, "config": {"a": 1}})
-    )
+    assert "expected a JSON object" in fail(capsys, tmp_path, store_path)
+    results = json.loads((run_dir / "results.json").read_text())
+    (tmp_path / "results.json").write_text(json.dumps(results | {"config": {"a": 1}}))
     assert "expected settings of python -m train --help, found 'a'" in fail(
         capsys, tmp_path, store_path
     )
@@ -142,7 +143,7 @@ def test_what_a_run_started_from_is_added(store_path, capsys, tmp_path):
     assert predict(out, store_path) == 0
     found, judged = read(capsys.readouterr().out), read((out / "scores.csv").read_text())
     for trace_id, line in judged.items():
-        if line["side"] != "train":
+        if line["split"] != "train":
             assert float(found[trace_id]["lstm_solo"]) == pytest.approx(
                 float(line["lstm_solo"]), rel=1e-5
             )
@@ -173,14 +174,12 @@ def test_a_store_without_what_the_run_started_from(
     assert main(["--store", str(store_path), "--output-dir", str(out), *flags]) == 0
     line = fail(capsys, out, make_store(labels, columns=["hs_last"]))
     assert "mean_logprob: expected column 'logprob'" in line
-    assert "--output: expected a place to write to" in fail(
+    assert "a' cannot be written; choose another file" in fail(
         capsys, out, store_path, "--output", str(tmp_path / "no" / "a")
     )
     checkpoint = out / "lstm_solo-seed0.pt"
     saved = torch.load(checkpoint, weights_only=True)
     torch.save({**saved, "weights": {"a": torch.zeros(1)}}, checkpoint)
-    assert "expected the weights of this detector, found others" in fail(capsys, out, store_path)
+    assert "the weights do not fit this detector" in fail(capsys, out, store_path)
     torch.save({"owner": saved["owner"]}, checkpoint)
-    assert "expected the weights of a finished training, found none" in fail(
-        capsys, out, store_path
-    )
+    assert "no weights of a finished training" in fail(capsys, out, store_path)

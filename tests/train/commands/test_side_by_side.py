@@ -1,83 +1,49 @@
 """Runs side by side: the numbers are those of the metrics and the paired tests on the common
 rows."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from runs import BASELINES, LABELS, SPLITS, N, make_run, runs_with_equal_baselines
 
-from train.commands.side_by_side import (
-    build_areas,
-    compare_runs,
-    describe_rows,
-    find_common,
-    name_runs,
-)
+from train.commands.side_by_side import compare_runs, find_common, name_runs
 from train.errors import DataError
 from train.evaluate.metrics import auroc, bootstrap_auroc
 from train.evaluate.paired_tests import delong_test, holm, paired_bootstrap
-from train.run.results import FinishedRun
-
-RNG = np.random.default_rng(0)
-N = 120
-LABELS = RNG.integers(0, 2, N)
-SIDES = np.repeat(["train", "val", "test"], N // 3)
-
-
-def make_run(models, best=None, sides=SIDES, labels=LABELS, questions=None, ids=None, baselines=()):
-    """A run whose scores of each of `models` are drawn with that seed."""
-    scores = {}
-    for name, seed in models.items():
-        values = np.clip(0.3 * labels + 0.7 * np.random.default_rng(seed).random(len(labels)), 0, 1)
-        scores[name] = np.where(np.asarray(sides) == "train", np.nan, values)
-    val_auroc = {name: 0.9 if name == best else 0.8 for name in models}
-    return FinishedRun(
-        Path("nowhere"),
-        {
-            "models": {name: area for name, area in val_auroc.items() if name not in baselines},
-            "baselines": {name: area for name, area in val_auroc.items() if name in baselines},
-        },
-        0,
-        [f"t{i}" for i in range(len(labels))] if ids is None else ids,
-        [f"q{i // 2}" for i in range(len(labels))] if questions is None else questions,
-        list(sides),
-        np.asarray(labels),
-        scores,
-    )
 
 
 def test_numbers_are_those_of_the_metrics():
     """AUROC, interval, and both tests of each pair, corrected over all pairs."""
     runs = {"a": make_run({"x": 1, "y": 2}, best="y"), "b": make_run({"x": 3, "y": 4}, best="x")}
     found = compare_runs(runs)
-    test = SIDES == "test"
+    test = SPLITS == "test"
     labels, questions = LABELS[test], np.arange(N)[test] // 2
     for name, run in runs.items():
-        for model, one in found["runs"][name]["auroc"].items():
+        for model, area in found.runs[name].auroc.items():
             scores = run.scores[model][test]
-            assert one["auroc"] == auroc(labels, scores)
-            assert one["ci"] == list(bootstrap_auroc(labels, scores, questions, seed=0))
-    pairs = [(one["what"], one["a"], one["b"]) for one in found["comparisons"]]
+            assert area.auroc == auroc(labels, scores)
+            assert area.ci == list(bootstrap_auroc(labels, scores, questions, seed=0))
+    pairs = [(one["what"], one["a"], one["b"]) for one in found.comparisons]
     assert pairs == [
-        ("best", ["a", "y"], ["b", "x"]),
-        ("same", ["a", "x"], ["b", "x"]),
-        ("same", ["a", "y"], ["b", "y"]),
+        ("best", ("a", "y"), ("b", "x")),
+        ("same", ("a", "x"), ("b", "x")),
+        ("same", ("a", "y"), ("b", "y")),
     ]
-    for one in found["comparisons"]:
+    for one in found.comparisons:
         scores = [runs[run].scores[model][test] for run, model in (one["a"], one["b"])]
         expected = paired_bootstrap(labels, *scores, questions, seed=0)
         assert (one["difference"], *one["ci"], one["p_bootstrap"]) == expected
         assert one["p_delong"] == delong_test(labels, *scores).p
-    p_holm = holm(dict(enumerate(one["p_delong"] for one in found["comparisons"])))
-    assert [one["p_holm"] for one in found["comparisons"]] == list(p_holm.values())
+    p_holm = holm(dict(enumerate(one["p_delong"] for one in found.comparisons)))
+    assert [one["p_holm"] for one in found.comparisons] == list(p_holm.values())
 
 
 def test_three_runs_are_compared_in_pairs():
     """The same name in two runs, and the best of each; once where they are the same."""
     models = ({"x": 1, "y": 2}, {"x": 3}, {"y": 4, "z": 5})
     runs = {name: make_run(one, best=min(one)) for name, one in zip("abc", models, strict=True)}
-    pairs = {(one["what"], *one["a"], *one["b"]) for one in compare_runs(runs)["comparisons"]}
+    pairs = {(one["what"], *one["a"], *one["b"]) for one in compare_runs(runs).comparisons}
     assert pairs == {
         ("best", "a", "x", "b", "x"),
         ("best", "a", "x", "c", "y"),
@@ -92,7 +58,7 @@ def test_the_best_is_a_detector_if_there_is_one():
         "a": make_run({"x": 1, "y": 2}, "y", baselines=["y"]),
         "b": make_run({"y": 3}, baselines=["y"]),
     }
-    assert [run["best"] for run in compare_runs(runs)["runs"].values()] == ["x", "y"]
+    assert [run.best for run in compare_runs(runs).runs.values()] == ["x", "y"]
 
 
 def test_what_ranks_nothing_is_not_tested():
@@ -100,22 +66,22 @@ def test_what_ranks_nothing_is_not_tested():
     stricter."""
     runs = {name: make_run({"x": seed, "constant": 0}) for seed, name in enumerate("ab")}
     for run in runs.values():
-        run.scores["constant"][SIDES != "train"] = 0.5
+        run.scores["constant"][SPLITS != "train"] = 0.5
     found = compare_runs(runs)
-    assert found["runs"]["a"]["auroc"]["constant"]["auroc"] == 0.5
-    assert [one["a"][1] for one in found["comparisons"]] == ["x"]
+    assert found.runs["a"].auroc["constant"].auroc == 0.5
+    assert [one["a"][1] for one in found.comparisons] == ["x"]
 
 
 def test_only_rows_that_all_runs_were_tested_on_count():
     """In whatever order they are; the others are counted, and those that another run was trained
     on."""
-    other = SIDES.copy()
+    other = SPLITS.copy()
     other[80:90], other[90:94], other[:6] = "train", "val", "test"
     order = np.random.default_rng(1).permutation(N)
     a = make_run({"x": 1})
     shuffled = make_run(
         {"x": 2},
-        sides=other[order],
+        splits=other[order],
         labels=LABELS[order],
         questions=[f"q{i // 2}" for i in order],
         ids=[f"t{i}" for i in order],
@@ -145,22 +111,22 @@ def flipped(values, place):
         ),
         (
             {"ids": [f"u{i}" for i in range(N)]},
-            "a, b: expected traces on the test side of every run, found none",
+            "a, b: no trace is in the test split of every run",
         ),
         (
-            {"sides": SIDES[::-1]},
-            "found none, but 80 that one run was tested and another trained on",
+            {"splits": SPLITS[::-1]},
+            "80 were tested in one run and trained on in another",
         ),
         (
-            {"sides": np.where(np.arange(N) == 100, "test", "val")},
+            {"splits": np.where(np.arange(N) == 100, "test", "val")},
             "both classes among the 1 common test traces",
         ),
         (
-            {"sides": np.where(np.arange(N) == 80, "train", SIDES)},
+            {"splits": np.where(np.arange(N) == 80, "train", SPLITS)},
             "b: expected the questions of the common test",
         ),
     ],
-    ids=["label", "question", "ids", "sides", "class", "leak"],
+    ids=["label", "question", "ids", "splits", "class", "leak"],
 )
 def test_runs_that_contradict_each_other_are_refused(other, message):
     """Other labels, other traces, no common rows, one class, a question that one was trained on."""
@@ -182,29 +148,13 @@ def test_names_of_runs_differ(paths, names):
     assert name_runs([Path(path) for path in paths]) == names
 
 
-BASELINES = ("length", "entropy", "logreg")
-
-
-def runs_with_equal_baselines():
-    """Two runs on one store: other detectors, the same baselines; one baseline differs."""
-    runs = {
-        name: make_run(
-            {"logreg": seed, "length": 7, "entropy": 8, "lstm": seed + 1},
-            "lstm",
-            baselines=BASELINES,
-        )
-        for name, seed in (("a", 1), ("b", 3))
-    }
-    return runs
-
-
 def test_equal_scores_are_no_hypothesis():
     """A baseline against itself is not tested, and does not make the correction of the others
     stricter."""
     found = compare_runs(runs_with_equal_baselines())
-    assert [one["a"][1] for one in found["comparisons"]] == ["lstm", "logreg"]
-    p_values = {i: one["p_delong"] for i, one in enumerate(found["comparisons"])}
-    assert [one["p_holm"] for one in found["comparisons"]] == list(holm(p_values).values())
+    assert [one["a"][1] for one in found.comparisons] == ["lstm", "logreg"]
+    p_values = {i: one["p_delong"] for i, one in enumerate(found.comparisons)}
+    assert [one["p_holm"] for one in found.comparisons] == list(holm(p_values).values())
 
 
 def test_detectors_are_tested_before_baselines():
@@ -214,46 +164,13 @@ def test_detectors_are_tested_before_baselines():
         "a": make_run(models, "y", baselines=BASELINES),
         "b": make_run({name: seed + 9 for name, seed in models.items()}, "x", baselines=BASELINES),
     }
-    pairs = [(one["what"], one["a"][1], one["b"][1]) for one in compare_runs(runs)["comparisons"]]
+    pairs = [(one["what"], one["a"][1], one["b"][1]) for one in compare_runs(runs).comparisons]
     assert pairs == [
         ("best", "y", "x"),
         ("same", "x", "x"),
         ("same", "y", "y"),
         ("same", "logreg", "logreg"),
     ]
-
-
-def test_equal_scores_are_shown_once():
-    """The later run says how many of its names have the scores of the earlier one."""
-    table = build_areas(compare_runs(runs_with_equal_baselines()))
-    assert [row[:2] for row in table.rows] == [
-        ("a", "lstm *"),
-        ("", "logreg"),
-        ("", "length"),
-        ("", "entropy"),
-        ("b", "lstm *"),
-        ("", "logreg"),
-        ("", "(2 with the scores of a)"),
-    ]
-
-
-def test_a_run_beside_its_own_copy():
-    """Everything is equal: nothing is tested, and the best is still shown."""
-    run = make_run({"x": 1, "y": 2}, "y")
-    found = compare_runs({"a": run, "b": run})
-    assert found["comparisons"] == []
-    assert [row[1] for row in build_areas(found).rows] == [
-        "x",
-        "y *",
-        "y *",
-        "(1 with the scores of a)",
-    ]
-
-
-def test_a_best_that_is_a_copy_is_all_that_is_shown():
-    """Nothing is hidden then, and nothing is said of it."""
-    runs = {"a": make_run({"x": 1}, "x"), "b": make_run({"x": 1}, "x")}
-    assert [row[1] for row in build_areas(compare_runs(runs)).rows] == ["x *", "x *"]
 
 
 def test_one_hypothesis_is_tested_once():
@@ -263,21 +180,6 @@ def test_one_hypothesis_is_tested_once():
     for run in runs.values():
         run.scores["perplexity"] = np.exp(run.scores["logprob"])
         run.val_auroc["models"]["perplexity"] = 0.8
-    assert [one["a"][1] for one in compare_runs(runs)["comparisons"]] == ["x", "logprob"]
+    assert [one["a"][1] for one in compare_runs(runs).comparisons] == ["x", "logprob"]
     runs["b"].scores["logprob"] = runs["a"].scores["logprob"] ** 3
-    assert [one["a"][1] for one in compare_runs(runs)["comparisons"]] == ["x", "perplexity"]
-
-
-def test_runs_on_traces_of_different_models_are_said_to_be():
-    """Their rows are paired by trace id all the same; a run that records none says nothing."""
-    runs = {name: make_run({"x": seed}) for seed, name in enumerate("abc")}
-    found = []
-    for origins in ([{"weights_sha256": "a"}], [{"weights_sha256": "b"}], []):
-        pair = {
-            "a": replace(runs["a"], origins=[{"weights_sha256": "a"}]),
-            "b": replace(runs["b"], origins=origins),
-        }
-        compared = compare_runs(pair)
-        assert ("different models" in describe_rows(compared)) == compared["different_models"]
-        found.append(compared["different_models"])
-    assert found == [False, True, False]
+    assert [one["a"][1] for one in compare_runs(runs).comparisons] == ["x", "perplexity"]

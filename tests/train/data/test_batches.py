@@ -1,5 +1,5 @@
 """The split: a pure function of (question_id, seed) over labelled rows, and the batches of its
-sides."""
+splits."""
 
 import numpy as np
 import pytest
@@ -10,110 +10,111 @@ from store.sources.split import SPLITS, split_of_question
 from train.config import Config
 from train.data.batches import TrainingData
 from train.data.requirements import check_layers, check_threshold, missing_columns
-from train.data.split import check_batch, read_split, split_rows
+from train.data.split import check_batch, read_splits, split_rows
 from train.errors import DataError
 
 IDS = [f"tc_{number // 3}" for number in range(3000)]  # three traces of each question
 LABELS = np.random.default_rng(0).integers(0, 2, 3000)
 
-PINNED_SIDES = ["val", "train", "test", "train", "train", "test", "train", "train"]
+PINNED_SPLITS = ["val", "train", "test", "train", "train", "test", "train", "train"]
 
 
-def sides_of(split):
-    """Row -> side."""
-    return {row: side for side in SPLITS for row in getattr(split, side).tolist()}
+def split_by_row(splits):
+    """Row -> split."""
+    return {row: split for split in SPLITS for row in getattr(splits, split).tolist()}
 
 
 def test_side_is_pinned():
     """The function itself must not change: results would no longer be comparable."""
-    assert [split_of_question(f"tc_{number}", 0) for number in range(8)] == PINNED_SIDES
+    assert [split_of_question(f"tc_{number}", 0) for number in range(8)] == PINNED_SPLITS
 
 
 def test_every_labelled_row_is_on_one_side():
-    """Together the sides hold each row once."""
-    split = split_rows(IDS, LABELS, seed=0)
-    assert sorted(np.concatenate([split.train, split.val, split.test]).tolist()) == list(
+    """Together the splits hold each row once."""
+    splits = split_rows(IDS, LABELS, seed=0)
+    assert sorted(np.concatenate([splits.train, splits.val, splits.test]).tolist()) == list(
         range(3000)
     )
 
 
 def test_rows_of_a_question_stay_together():
-    """No question is on two sides."""
-    sides = sides_of(split_rows(IDS, LABELS, seed=0))
-    assert all(sides[row] == sides[row - row % 3] for row in sides)
+    """No question is in two splits."""
+    splits = split_by_row(split_rows(IDS, LABELS, seed=0))
+    assert all(splits[row] == splits[row - row % 3] for row in splits)
 
 
 def test_appended_rows_move_nobody():
-    """A row keeps its side when others come after it, whatever their order."""
-    before = sides_of(split_rows(IDS[:1000], LABELS[:1000], seed=3))
-    after = sides_of(split_rows(IDS, LABELS, seed=3))
-    assert all(after[row] == side for row, side in before.items())
+    """A row keeps its split when others come after it, whatever their order."""
+    before = split_by_row(split_rows(IDS[:1000], LABELS[:1000], seed=3))
+    after = split_by_row(split_rows(IDS, LABELS, seed=3))
+    assert all(after[row] == split for row, split in before.items())
 
 
 def test_seeds_give_different_splits():
     """Another seed moves about half of the rows (1 - .7**2 - 2 * .15**2)."""
-    first, second = (sides_of(split_rows(IDS, LABELS, seed=seed)) for seed in (0, 1))
+    first, second = (split_by_row(split_rows(IDS, LABELS, seed=seed)) for seed in (0, 1))
     assert 0.4 < np.mean([first[row] != second[row] for row in first]) < 0.55
 
 
 def test_max_traces_takes_that_many_labelled_rows():
-    """The rows are a pure function of the seed, and keep their sides."""
-    split, whole = (
+    """The rows are a pure function of the seed, and keep their splits."""
+    splits, whole = (
         split_rows(IDS, LABELS, seed=0, max_traces=100),
-        sides_of(split_rows(IDS, LABELS, seed=0)),
+        split_by_row(split_rows(IDS, LABELS, seed=0)),
     )
-    assert len(sides_of(split)) == 100
-    assert sides_of(split).items() <= whole.items()
-    assert sides_of(split) == sides_of(split_rows(IDS, LABELS, seed=0, max_traces=100))
+    assert len(split_by_row(splits)) == 100
+    assert split_by_row(splits).items() <= whole.items()
+    assert split_by_row(splits) == split_by_row(split_rows(IDS, LABELS, seed=0, max_traces=100))
 
 
 def test_read_split_counts_unlabelled_rows(store_path, labels):
-    """Unlabelled traces are on no side and are counted."""
-    split = read_split(TraceStore.open(store_path), Config())
-    summary = split.summary()
+    """Unlabelled traces are in no split and are counted."""
+    splits = read_splits(TraceStore.open(store_path), Config())
+    summary = splits.summary()
     assert summary["unlabelled"] == 20
-    assert sum(summary[side]["rows"] for side in SPLITS) == 180
-    assert all(labels[row] >= 0 for row in sides_of(split))
+    assert sum(summary[split]["rows"] for split in SPLITS) == 180
+    assert all(labels[row] >= 0 for row in split_by_row(splits))
 
 
 def test_score_threshold_labels_again(store_path, labels):
     """With a threshold the stored scores decide; a missing score stays unlabelled."""
     store = TraceStore.open(store_path)
-    np.testing.assert_array_equal(read_split(store, Config(score_threshold=0.5)).labels, labels)
-    with pytest.raises(DataError, match="train side: expected both classes"):
-        read_split(store, Config(score_threshold=0.05))
+    np.testing.assert_array_equal(read_splits(store, Config(score_threshold=0.5)).labels, labels)
+    with pytest.raises(DataError, match="train split: expected both classes"):
+        read_splits(store, Config(score_threshold=0.05))
 
 
 def test_batches_of_a_side(store_path):
     """Unshuffled they follow the split; shuffled they hold the same rows in another order,
     differing by epoch."""
     store = TraceStore.open(store_path)
-    data = TrainingData(store, read_split(store, Config()))
+    data = TrainingData(store, read_splits(store, Config()))
     ordered = data.loader("val", ["hs_last"], Config(batch_size=7), shuffle=False)
-    assert np.concatenate([batch.rows for batch in ordered]).tolist() == data.split.val.tolist()
+    assert np.concatenate([batch.rows for batch in ordered]).tolist() == data.splits.val.tolist()
     shuffled = data.loader("train", ["hs_last"], Config(), shuffle=True)
     epochs = [np.concatenate([batch.rows for batch in shuffled]).tolist() for _ in range(2)]
     assert epochs[0] != epochs[1]
-    assert sorted(epochs[0]) == sorted(epochs[1]) == data.split.train.tolist()
+    assert sorted(epochs[0]) == sorted(epochs[1]) == data.splits.train.tolist()
 
 
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
         ([-1] * 40, "expected labelled traces, found all 40 unlabelled"),
-        ([1] * 40, "train side: expected both classes, found"),
+        ([1] * 40, "train split: expected both classes, found"),
         ([0, 1], "expected both classes"),
         (
             [0, 1, 7] * 20,
-            "column 'label', trace 't2': expected 1, 0 or -1, found 7; mend the 20 labels like it",
+            "column 'label', trace 't2': expected 1, 0 or -1, found 7; "
+            "correct the 20 labels like it",
         ),
         ([], "expected labelled traces, found all 0 unlabelled"),
     ],
 )
 def test_stores_that_cannot_be_split_are_refused(make_store, labels, message):
-    """No labels, one class on a side, or other labels: one line that says so."""
+    """No labels, one class in a split, or other labels: one line that says so."""
     with pytest.raises(DataError) as caught:
-        read_split(TraceStore.open(make_store(labels)), Config())
+        read_splits(TraceStore.open(make_store(labels)), Config())
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -159,7 +160,7 @@ ROLES = {"hs_last": "states", "attn_mean": "per_layer", "answer_len": "length"}
 
 def test_batches_have_the_names_and_layers_that_are_asked_for(named):
     """Columns stand in for others, and of those with layers only the chosen ones are read."""
-    data = TrainingData(named, read_split(named, Config()), ROLES, "2-3")
+    data = TrainingData(named, read_splits(named, Config()), ROLES, "2-3")
     assert data.item_shapes(ROLES) == {"hs_last": (2, 8), "attn_mean": (2,), "answer_len": ()}
     rows = []
     for batch in data.loader("train", list(ROLES), Config(batch_size=7), shuffle=True):
@@ -169,18 +170,18 @@ def test_batches_have_the_names_and_layers_that_are_asked_for(named):
         assert torch.equal(batch["attn_mean"].values, whole["per_layer"].values[:, 1:3])
         assert torch.equal(batch["answer_len"], whole["length"])
         rows += batch.rows.tolist()
-    assert sorted(rows) == data.split.train.tolist()
+    assert sorted(rows) == data.splits.train.tolist()
 
 
 def test_layers_that_are_not_there(named, store_path):
     """No such layer, or a column whose axes have no names: the column is named."""
-    data = TrainingData(named, read_split(named, Config()), ROLES, "7-9")
+    data = TrainingData(named, read_splits(named, Config()), ROLES, "7-9")
     with pytest.raises(
         DataError, match="--layers: column 'states': there is no layer 7; it has layers 1-4"
     ):
         check_layers(data, "lstm_solo", ["answer_len", "hs_last"])
     store = TraceStore.open(store_path)
-    data = TrainingData(store, read_split(store, Config()), layers="1")
+    data = TrainingData(store, read_splits(store, Config()), layers="1")
     with pytest.raises(
         DataError, match="expected an axis 'layers' in column 'hs_last', found axes without names"
     ):
@@ -189,20 +190,20 @@ def test_layers_that_are_not_there(named, store_path):
 
 def test_columns_of_another_kind_count_as_missing(named):
     """What takes part by itself is left out where its columns are something else."""
-    assert missing_columns(named, {"label": "label", "hs_last": "states"}) == []
-    assert missing_columns(named, {"hs_last": "per_layer", "logprob": "logprob"}) == [
-        "per_layer",
-        "logprob",
-    ]
+    splits = read_splits(named, Config())
+    data = TrainingData(named, splits, {"hs_last": "states"})
+    assert missing_columns(data, ["label", "hs_last"]) == []
+    data = TrainingData(named, splits, {"hs_last": "per_layer"})
+    assert missing_columns(data, ["hs_last", "logprob"]) == ["per_layer", "logprob"]
 
 
 def test_fewer_rows_than_a_batch(named):
     """The numbers are shown, and what to lower."""
-    split = read_split(named, Config())
-    n = len(split.train)
-    check_batch(split, named, n)
+    splits = read_splits(named, Config())
+    n = len(splits.train)
+    check_batch(splits, named, n)
     with pytest.raises(
         DataError,
         match=f"at least one batch of {n + 1} traces, found {n}; lower --batch-size, to {n}",
     ):
-        check_batch(split, named, n + 1)
+        check_batch(splits, named, n + 1)

@@ -131,7 +131,7 @@ def test_equal_scores_do_not_differ():
     assert paired_bootstrap(LABELS, GOOD, GOOD, QUESTIONS, seed=0, n_resamples=50) == (0, 0, 0, 1)
 
 
-def test_delong_where_the_variance_is_nought_or_unknown():
+def test_delong_where_the_variance_is_zero_or_unknown():
     """Perfect scores against a constant leave no doubt; one positive row leaves every doubt."""
     assert delong_test(np.array([0, 0, 1, 1]), np.array([1.0, 2, 3, 4]), np.zeros(4)) == (
         0.5,
@@ -265,7 +265,7 @@ def test_pairs_are_compared_as_one_by_one():
 
 
 def test_the_verdict_is_chosen_on_validation():
-    """The best of either kind on validation, whatever the test side says of them."""
+    """The best of either kind on validation, whatever the test split says of them."""
     comparisons = [{"a": a, "b": b, "difference": -0.1} for a in ("x", "y") for b in ("u", "v")]
     verdict = find_verdict(comparisons, {"x": 0.7, "y": 0.8}, {"u": 0.9, "v": 0.6})
     assert verdict == {"detector": "y", "baseline": "u", "difference": -0.1}

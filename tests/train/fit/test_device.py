@@ -8,11 +8,11 @@ from lightning_fabric import Fabric
 from store import TraceStore
 from train.config import Config
 from train.data.batches import TrainingData
-from train.data.split import Split, read_split
+from train.data.split import Splits, read_splits
 from train.errors import ConfigError, ResourceError
 from train.fit.device import build_fabric, choose_precision, for_a_batch, gather_rows, memory_enough
 from train.fit.loop import Hooks, Training, predict
-from train.run.experiment import build_criterion, build_detector
+from train.run.detectors import build_criterion, build_detector
 
 SMALL = {"lstm_hidden": 8, "gnn_hidden": 8, "latent_dim": 8, "epochs": 2, "force_cpu": True}
 
@@ -21,7 +21,7 @@ def train(store_path, name, **settings):
     """Train a detector; give the training and its data."""
     config = Config(**SMALL | settings)
     store = TraceStore.open(store_path)
-    data = TrainingData(store, read_split(store, config))
+    data = TrainingData(store, read_splits(store, config))
     torch.manual_seed(0)
     detector = build_detector(name, data, config)
     training = Training(build_fabric(config), detector, data, config, Hooks())
@@ -83,13 +83,13 @@ def test_compiled_detectors_learn_the_same(name, store_path):
 
 
 def test_a_full_memory_says_what_to_lower():
-    """GPU and CPU say it each in their way; other errors pass."""
-    cpu = "[enforce fail at alloc_cpu.cpp:116] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 b."
+    """GPU and CPU raise different errors for it; other errors pass."""
+    cpu = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."
     for error in (torch.OutOfMemoryError("CUDA out of memory"), MemoryError(), RuntimeError(cpu)):
         with (
             pytest.raises(
                 ResourceError,
-                match=r"gnn: expected memory for a batch of 64 .*; lower --batch-size",
+                match=r"gnn: out of memory for a batch of 64 traces; lower --batch-size",
             ),
             memory_enough("gnn", for_a_batch(Config(batch_size=64))),
         ):
@@ -119,7 +119,7 @@ def test_classes_of_equal_weight():
     """Both classes of train add up to half of its rows, whatever their numbers."""
     labels = np.array([1, 0, 0, 0, 1, -1, 0])
     rows = np.arange(4)
-    split = Split(rows, rows[:0], rows[:0], labels, np.arange(7), 0)
-    assert build_criterion(Config(), split).class_weights is None
-    of_0, of_1 = build_criterion(Config(class_weights=True), split).class_weights
+    splits = Splits(rows, rows[:0], rows[:0], labels, np.arange(7), 0)
+    assert build_criterion(Config(), splits).class_weights is None
+    of_0, of_1 = build_criterion(Config(class_weights=True), splits).class_weights
     assert (3 * of_0, 1 * of_1) == pytest.approx((2, 2))

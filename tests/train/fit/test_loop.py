@@ -15,15 +15,15 @@ from models import Detector, Outputs
 from store import TraceStore
 from train.config import Config
 from train.data.batches import TrainingData
-from train.data.split import read_split
+from train.data.split import read_splits
 from train.errors import DataError
-from train.fit.loop import Hooks, fit, predict, rows_of_move, step_seed
+from train.fit.loop import Hooks, fit, predict, rows_of_optimizer_step, step_seed
 
 FABRIC = Fabric(accelerator="cpu", devices=1)
 
 
 class Linear(Detector):
-    """A detector that nothing but this test knows."""
+    """A detector of this test only."""
 
     columns = ("hs_last",)
     options = ()
@@ -40,7 +40,7 @@ class Linear(Detector):
 
 
 class Recorder(Hooks):
-    """Keeps what it is told."""
+    """Keeps the arguments of its calls."""
 
     def __init__(self):
         self.steps, self.best = [], []
@@ -55,7 +55,7 @@ class Recorder(Hooks):
 @pytest.fixture
 def data(store_path):
     store = TraceStore.open(store_path)
-    return TrainingData(store, read_split(store, Config()))
+    return TrainingData(store, read_splits(store, Config()))
 
 
 def run(data, detector=None, config=None, hooks=None):
@@ -83,31 +83,31 @@ def test_best_epochs_rise_and_end_at_the_best(data):
     assert areas[-1] == max(e.val_auroc for e in history)
     detector.load_state_dict(best[-1][1])
     labels, scores = (
-        data.split.labels[data.split.val],
+        data.splits.labels[data.splits.val],
         predict(FABRIC, detector, data, "val", Config()),
     )
     assert np.mean(scores[labels == 1][:, None] > scores[labels == 0]) == pytest.approx(areas[-1])
 
 
 @pytest.mark.parametrize("batch_size, together", [(1, 8), (2, 4), (4, 2)])
-def test_small_batches_together_move_the_weights_like_a_large_one(data, batch_size, together):
+def test_small_batches_together_update_the_weights_like_a_large_one(data, batch_size, together):
     """Also at the end of an epoch, where they are fewer: every row of a step counts the same."""
     weights = {}
-    assert len(data.split.train) % 8
+    assert len(data.splits.train) % 8
     for size, n in ((8, 1), (batch_size, together)):
         config = Config(epochs=3, lr=0.05, batch_size=size, grad_accum=n)
         weights[size] = run(data, config=config)[2].weights.weight.detach().clone()
     assert torch.allclose(weights[8], weights[batch_size], rtol=1e-3, atol=1e-5)
 
 
-def test_rows_of_a_move():
-    """Full moves, then what is left of the epoch."""
-    rows = [rows_of_move(i, n_rows=23, batch_size=4, grad_accum=2) for i in range(6)]
+def test_rows_of_an_optimizer_step():
+    """Full steps, then what is left of the epoch."""
+    rows = [rows_of_optimizer_step(i, n_rows=23, batch_size=4, grad_accum=2) for i in range(6)]
     assert rows == [8, 8, 8, 8, 7, 7]
 
 
 class Noisy(Linear):
-    """A detector with dropout: what is random must be repeated, too."""
+    """A detector with dropout: what is random must be repeated as well."""
 
     def __init__(self):
         torch.manual_seed(0)
@@ -182,10 +182,11 @@ def test_states_are_saved_as_often_as_asked(data):
     run(data, config=Config(epochs=2, batch_size=16, save_every="3", lr=1e-6), hooks=saver)
     states = map(load, saver.states)
     steps = [len(state["history"]) * 8 + state["batches"]["position"] // 16 for state in states]
-    n_steps = -(-len(data.split.train) // 16)
+    n_steps = -(-len(data.splits.train) // 16)
     assert n_steps == 8
     assert {3, 6} <= set(steps)
     assert 8 in steps
+    assert {11, 14} <= set(steps)  # 3 and 6 after that, over the end of the epoch
     assert all(b - a <= 3 for a, b in itertools.pairwise([0, *steps]))
 
 
@@ -207,10 +208,10 @@ def test_patience_stops_early(data):
 
 
 def test_steps_cover_every_training_row_each_epoch(data):
-    """Each epoch visits every row of the training side once, the last short batch too."""
+    """Each epoch visits every row of the training split once, the last short batch too."""
     hooks = Recorder()
     run(data, config=Config(epochs=3, batch_size=16), hooks=hooks)
-    assert sum(n_rows for _, n_rows, _, _ in hooks.steps) == 3 * len(data.split.train)
+    assert sum(n_rows for _, n_rows, _, _ in hooks.steps) == 3 * len(data.splits.train)
     assert [step for step, *_ in hooks.steps] == list(range(1, len(hooks.steps) + 1))
 
 
@@ -222,8 +223,7 @@ def test_same_seed_same_numbers(data):
 
 
 def test_gradients_are_clipped(data):
-    """A huge loss moves the weights no further than a small one: the gradient's norm is cut to
-    1."""
+    """The gradient of a huge loss has the norm 1."""
 
     class Steep(Linear):
         def loss(self, outputs, labels):
@@ -256,8 +256,8 @@ def test_loss_that_is_not_finite_names_the_traces(make_store):
             row["hs_last"][:] = np.nan
 
     store = TraceStore.open(make_store(np.arange(120) // 2 % 2, change=poison))
-    data = TrainingData(store, read_split(store, Config()))
-    assert 30 in data.split.train
+    data = TrainingData(store, read_splits(store, Config()))
+    assert 30 in data.splits.train
     with pytest.raises(
         DataError, match="training loss of traces 't30': expected a finite number, found nan"
     ):
@@ -277,38 +277,38 @@ def test_confident_scores_do_not_tie(data):
 
 
 def test_score_that_is_not_finite_names_the_trace(make_store):
-    """NaN on the validation side is an error with the id of the trace."""
+    """NaN on the validation split is an error with the id of the trace."""
     store = TraceStore.open(make_store(np.arange(120) // 2 % 2))
-    row = int(read_split(store, Config()).val[3])
+    row = int(read_splits(store, Config()).val[3])
 
     class Blind(Linear):
         def forward(self, batch):
             logits = super().forward(batch).logits
             return Outputs(torch.where(batch.rows == row, torch.nan, logits))
 
-    data = TrainingData(store, read_split(store, Config()))
+    data = TrainingData(store, read_splits(store, Config()))
     with pytest.raises(
         DataError, match=rf"score of traces 't{row}': expected a finite number, found nan"
     ):
         predict(FABRIC, Blind(8), data, "val", Config())
 
 
-def test_a_detector_adds_to_what_it_starts_from(data):
-    """Loss and scores are of the sum of both log-odds; with nothing to add the scores are those of
-    the start."""
+def test_a_detector_adds_to_the_base_margin(data):
+    """Loss and scores are of the sum of both log-odds; with nothing to add they are those of the
+    base margin."""
 
     class Silent(Linear):
         def classify(self, features):
             return Outputs(0.0 * super().classify(features).logits)
 
-    start = np.random.default_rng(0).normal(size=len(data.store))
-    on_top = dataclasses.replace(data, start=start)
+    margin = np.random.default_rng(0).normal(size=len(data.store))
+    on_top = dataclasses.replace(data, base_margin=margin)
     history, _, detector = run(on_top, Silent(8), Config(epochs=1))
-    train, val = data.split.train, data.split.val
-    y, p = data.split.labels[train], 1 / (1 + np.exp(-start[train]))
+    train, val = data.splits.train, data.splits.val
+    y, p = data.splits.labels[train], 1 / (1 + np.exp(-margin[train]))
     assert history[0].loss == pytest.approx(-np.mean(np.log(np.where(y == 1, p, 1 - p))), rel=1e-5)
     scores = predict(FABRIC, detector, on_top, "val", Config())
-    np.testing.assert_allclose(scores, 1 / (1 + np.exp(-start[val])))
+    np.testing.assert_allclose(scores, 1 / (1 + np.exp(-margin[val])))
     learned, _, _ = run(on_top, config=Config(epochs=8, lr=0.05))
     assert learned[-1].loss < learned[0].loss
 

@@ -4,23 +4,23 @@ import numpy as np
 import pytest
 
 from train.config import Config
-from train.data.split import Split
+from train.data.split import Splits
 from train.evaluate.judge import Scored, judge
 from train.evaluate.paired_tests import compare_pairs, find_verdict
 from train.report.evidence import Evidence
 
-N = 60  # rows of each side
+N = 60  # rows of each split
 
 
 def make_split(rng):
-    """Three sides of N rows, two rows per question, labels at random."""
+    """Three splits of N rows, two rows per question, labels at random."""
     labels = rng.integers(0, 2, 3 * N)
-    return Split(*np.split(np.arange(3 * N), 3), labels, np.arange(3 * N) // 2, seed=0)
+    return Splits(*np.split(np.arange(3 * N), 3), labels, np.arange(3 * N) // 2, seed=0)
 
 
-def make_scored(rng, split, skill, n_runs, **facts):
-    sides = (split.labels[rows] for rows in (split.val, split.test))
-    values = [np.clip(skill * side + (1 - skill) * rng.random((n_runs, N)), 0, 1) for side in sides]
+def make_scored(rng, splits, skill, n_runs, **facts):
+    labels = (splits.labels[rows] for rows in (splits.val, splits.test))
+    values = [np.clip(skill * one + (1 - skill) * rng.random((n_runs, N)), 0, 1) for one in labels]
     return Scored(*values, {"seconds": 1.5, **facts})
 
 
@@ -39,17 +39,17 @@ def make_evidence():
 
     def make(models=2, baselines=2, n_runs=1, trace_id="trace", **texts):
         rng = np.random.default_rng(0)
-        split = make_split(rng)
+        splits = make_split(rng)
         histories = {
             "parameters": 1000,
             "runs": [make_history(rng, seed) for seed in range(n_runs)],
         }
         scored_models = {
-            f"model_{i}": make_scored(rng, split, 0.4 - i / 50, n_runs, **histories)
+            f"model_{i}": make_scored(rng, splits, 0.4 - i / 50, n_runs, **histories)
             for i in range(models)
         }
         scored_baselines = {
-            f"base_{i}": make_scored(rng, split, 0.2 + i / 50, 1) for i in range(baselines)
+            f"base_{i}": make_scored(rng, splits, 0.2 + i / 50, 1) for i in range(baselines)
         }
         if baselines:
             scored_baselines["majority"] = Scored(
@@ -60,16 +60,16 @@ def make_evidence():
         test = {name: one.test for name, one in scored.items()}
         pairs = [(a, b) for a in scored_models for b in rivals]
         comparisons = compare_pairs(
-            split.labels[split.test], test, pairs, split.questions[split.test], 0
+            splits.labels[splits.test], test, pairs, splits.questions[splits.test], 0
         )
-        judged = {name: judge(one, split) for name, one in scored.items()}
+        judged = {name: judge(one, splits) for name, one in scored.items()}
         areas = [
             {name: judged[name]["val"]["auroc"] for name in group}
             for group in (scored_models, rivals)
         ]
         results = {
             "run": "0123",
-            "split": split.summary(),
+            "split": splits.summary(),
             "models": {name: judged[name] for name in scored_models},
             "baselines": {name: judged[name] for name in scored_baselines},
             "comparisons": comparisons,
@@ -84,7 +84,7 @@ def make_evidence():
                 for name, text in texts.items()
             }
 
-        labels = (split.labels[rows] for rows in (split.val, split.test))
+        labels = (splits.labels[rows] for rows in (splits.val, splits.test))
         return Evidence(results, *labels, scored, [f"{trace_id}{i}" for i in range(N)], read_texts)
 
     return make

@@ -1,4 +1,4 @@
-"""The page: whole, alone, and deaf to what texts say."""
+"""The page: complete, without external resources, and with texts of traces as texts."""
 
 import re
 from html.parser import HTMLParser

@@ -45,7 +45,7 @@ def test_numbers_are_short(number, text):
 @pytest.mark.parametrize(
     "p, text", [(0.0004, "<.001"), (0.0, "<.001"), (0.001, ".001"), (1.0, "1.000"), (None, "–")]
 )
-def test_p_values_are_never_nought(p, text):
+def test_p_values_are_never_rounded_to_zero(p, text):
     assert short_p(p) == text
 
 
@@ -82,7 +82,7 @@ def test_metrics_have_a_line_for_everything(make_evidence):
 
 
 def test_metrics_of_nothing_but_baselines(make_evidence, capsys):
-    """A run of baselines alone prints, too."""
+    """A run of baselines alone is printed as well."""
     results = make_evidence(models=0).results
     print_table(results, Console(width=80))
     assert "base_1" in capsys.readouterr().out

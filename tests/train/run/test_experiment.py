@@ -12,7 +12,7 @@ from models import BASELINES
 from store import TraceStore
 from train.commands.main import main
 from train.config import Config
-from train.data.split import read_split
+from train.data.split import read_splits
 from train.evaluate.judge import Scored, label_sensitivity
 from train.evaluate.metrics import auroc
 from train.evaluate.paired_tests import delong_test, holm
@@ -55,12 +55,12 @@ def read_scores(run_dir):
 
 
 def test_results_have_what_is_promised(results, store_path):
-    """Split, models, baselines, store and config, with every metric on both sides."""
+    """Splits, models, baselines, store and config, with every metric on both splits."""
     assert {"split", "models", "baselines", "store", "config"} <= results.keys()
     assert list(results["models"]) == DEFAULT
     assert results["baselines"].keys() == BASELINES.keys()
     for entry in (*results["models"].values(), *results["baselines"].values()):
-        for side in ("val", "test"):
+        for split in ("val", "test"):
             keys = {
                 "auroc",
                 "auprc",
@@ -72,8 +72,8 @@ def test_results_have_what_is_promised(results, store_path):
                 "brier",
                 "threshold",
             }
-            assert keys <= entry[side].keys()
-            assert all(math.isfinite(entry[side][key]) for key in keys)
+            assert keys <= entry[split].keys()
+            assert all(math.isfinite(entry[split][key]) for key in keys)
         low, high = entry["test"]["auroc_ci"]
         assert 0 <= low <= high <= 1
     assert all(
@@ -92,19 +92,19 @@ def test_several_seeds_are_mean_and_spread(results):
 
 
 def test_scores_hold_the_split(run_dir, results, labels):
-    """A line per labelled trace with its side and label; scores where they were judged."""
+    """A line per labelled trace with its split and label; scores where they were judged."""
     lines = read_scores(run_dir)
     assert len(lines) == np.sum(labels >= 0)
     assert all(int(line["label"]) == labels[int(line["trace_id"][1:])] for line in lines)
-    for side in ("train", "val", "test"):
-        mine = [line for line in lines if line["side"] == side]
-        assert len(mine) == results["split"][side]["rows"]
-        assert all((line["gvae_lstm"] == "") == (side == "train") for line in mine)
+    for split in ("train", "val", "test"):
+        mine = [line for line in lines if line["split"] == split]
+        assert len(mine) == results["split"][split]["rows"]
+        assert all((line["gvae_lstm"] == "") == (split == "train") for line in mine)
 
 
 def test_written_scores_give_the_written_metric(run_dir, results):
     """The AUROC of a baseline follows from the scores beside it."""
-    lines = [line for line in read_scores(run_dir) if line["side"] == "test"]
+    lines = [line for line in read_scores(run_dir) if line["split"] == "test"]
     labels, scores = (
         np.array([float(line[key]) for line in lines]) for key in ("label", "logreg_best")
     )
@@ -121,7 +121,7 @@ def test_comparisons_are_of_the_metrics_beside_them(run_dir, results):
         *((a, b) for i, a in enumerate(names) for b in names[i + 1 :]),
         *((a, b) for a in names for b in rivals),
     ]
-    lines = [line for line in read_scores(run_dir) if line["side"] == "test"]
+    lines = [line for line in read_scores(run_dir) if line["split"] == "test"]
     labels = np.array([int(line["label"]) for line in lines])
     entries = results["models"] | results["baselines"]
     for one in found:
@@ -217,8 +217,8 @@ def test_same_seed_same_results(store_path, tmp_path, run_dir, results):
     assert main(command) == 0
     again = json.loads((tmp_path / "again" / "results.json").read_text())
     for name in ("gnn_det_lstm", "gvae_lstm"):
-        assert [again["models"][name][side] for side in ("val", "test")] == [
-            results["models"][name][side] for side in ("val", "test")
+        assert [again["models"][name][split] for split in ("val", "test")] == [
+            results["models"][name][split] for split in ("val", "test")
         ]
     assert {name: entry["test"] for name, entry in again["baselines"].items()} == {
         name: entry["test"] for name, entry in results["baselines"].items()
@@ -292,10 +292,10 @@ def test_the_verdict_in_words(results, capsys, low, high, words):
 
 
 def test_a_value_that_is_not_finite_is_found_before_training(make_store, labels, tmp_path, capsys):
-    """NaN on the test side stops a run before its first step; in a baseline that nobody asked for
+    """NaN in the test split stops a run before its first step; in a baseline that nobody asked for
     it does not."""
     store = make_store(labels)
-    row = int(read_split(TraceStore.open(store), Config(seed=1)).test[0])
+    row = int(read_splits(TraceStore.open(store), Config(seed=1)).test[0])
 
     def poison(number, values):
         if number == row:

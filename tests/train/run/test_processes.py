@@ -14,7 +14,7 @@ from kills import killed_at
 from store import TraceStore
 from train.commands.main import main
 from train.config import Config
-from train.data.split import read_split
+from train.data.split import read_splits
 from train.errors import ConfigError
 from train.fit.device import build_fabric
 
@@ -88,13 +88,13 @@ def test_processes_agree_with_one(n_processes, make_store, tmp_path):
         assert a == pytest.approx(b, rel=1e-4)
     assert one["baselines"]["logreg_best"]["test"] == several["baselines"]["logreg_best"]["test"]
     assert several["machine"]["processes"] == n_processes
-    assert done.stdout.count("test side") == 1  # one process reports
+    assert done.stdout.count("test split:") == 1  # one process reports
 
 
 def n_traces(store, batch_size, n_processes):
-    """How many traces leave a training side whose last batch has fewer rows than there are
+    """How many traces leave a training split whose last batch has fewer rows than there are
     processes."""
-    sizes = {n: len(read_split(store, Config(max_traces=n)).train) for n in range(100, 200)}
+    sizes = {n: len(read_splits(store, Config(max_traces=n)).train) for n in range(100, 200)}
     return next(n for n, n_train in sizes.items() if 0 < n_train % batch_size < n_processes)
 
 

@@ -31,23 +31,34 @@ def copied(finished, tmp_path):
 
 
 def test_what_was_written_comes_back(finished, labels):
-    """Ids, sides, labels, questions and scores, and the AUROCs that choose the best."""
+    """Ids, splits, labels, questions and scores, and the AUROCs that choose the best."""
     run = read_run(finished)
     with (finished / "scores.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert tuple(lines[0])[:4] == KEYS
-    assert run.trace_ids == [line["trace_id"] for line in lines]
-    assert run.sides == [line["side"] for line in lines]
+    assert run.trace_ids.tolist() == [line["trace_id"] for line in lines]
+    assert run.row_splits.tolist() == [line["split"] for line in lines]
     assert run.labels.tolist() == [labels[int(trace_id[1:])] for trace_id in run.trace_ids]
-    assert run.questions == [f"q{int(trace_id[1:]) // 2}" for trace_id in run.trace_ids]
+    assert run.questions.tolist() == [f"q{int(trace_id[1:]) // 2}" for trace_id in run.trace_ids]
     for name, scores in run.scores.items():
-        assert np.array_equal(np.isnan(scores), [side == "train" for side in run.sides])
+        assert np.array_equal(np.isnan(scores), [split == "train" for split in run.row_splits])
         assert [str(score) for score in scores if score == score] == [
             line[name] for line in lines if line[name]
         ]
     results = json.loads((finished / "results.json").read_text())
     assert run.val_auroc["models"] == {"lstm_solo": results["models"]["lstm_solo"]["val"]["auroc"]}
     assert run.seed == 0
+
+
+def test_scores_of_older_versions_are_read(finished, copied):
+    """They call the column `split` "side"."""
+    path = copied / "scores.csv"
+    text = path.read_text().replace("trace_id,split,", "trace_id,side,", 1)
+    path.write_text(text)
+    assert text.startswith("trace_id,side,label,question_id,")
+    old, new = read_run(copied), read_run(finished)
+    assert old.row_splits.tolist() == new.row_splits.tolist()
+    assert all(np.array_equal(old.scores[name], new.scores[name], True) for name in new.scores)
 
 
 def change_results(change):
@@ -81,7 +92,7 @@ def set_cell(line, column, text):
 
 
 def invert_scores(lines):
-    """Rank the test side the other way round."""
+    """Rank the test split the other way round."""
     for line in lines[1:]:
         if line[1] == "test":
             line[4] = str(1 - float(line[4]))
@@ -100,28 +111,37 @@ TAMPERED = {
         lambda path: ((path / "scores.csv").unlink(), (path / "scores.csv").mkdir()),
         "scores.csv: expected a file of a finished run, found something else",
     ),
-    "no JSON": (write("results.json", b"{"), "found no JSON"),
-    "no text": (write("results.json", b"\xff\xfe\x00"), "found no JSON"),
-    "nested": (write("results.json", b"[" * 100_000), "found no JSON"),
-    "a list": (write("results.json", b"[1]"), "with split.seed, found nothing"),
-    "NaN": (write("results.json", b'{"split": NaN}'), "NaN is no number"),
+    "no JSON": (write("results.json", b"{"), "expected a JSON object of at most"),
+    "no text": (write("results.json", b"\xff\xfe\x00"), "found: 'utf-8' codec can't decode"),
+    "nested": (write("results.json", b"[" * 100_000), "found: maximum recursion depth"),
+    "a list": (write("results.json", b"[1]"), "bytes, found: list"),
+    "NaN": (
+        write("results.json", b'{"split": {"seed": NaN}}'),
+        "split.seed: an integer of at least 0, found nan",
+    ),
     "a huge number": (
         write("results.json", b'{"split": {"seed": ' + b"9" * 9999 + b"}}"),
-        "found no JSON",
+        "found: Exceeds the limit (4300 digits)",
     ),
-    "no seed": (change_results(lambda r: r["split"].pop("seed")), "with split.seed, found nothing"),
+    "no seed": (
+        change_results(lambda r: r["split"].pop("seed")),
+        "split.seed: an integer of at least 0, found nothing",
+    ),
     "a true seed": (
         change_results(lambda r: r["split"].update(seed=True)),
-        "with split.seed, found True",
+        "split.seed: an integer of at least 0, found True",
     ),
     "a negative seed": (
         change_results(lambda r: r["split"].update(seed=-1)),
-        "a seed of 0 or more, found -1",
+        "split.seed: an integer of at least 0, found -1",
     ),
-    "no models": (change_results(lambda r: r.pop("models")), "with models, found nothing"),
+    "no models": (
+        change_results(lambda r: r.pop("models")),
+        "expected models: an object, found nothing",
+    ),
     "nothing": (
         change_results(lambda r: r.update(models={}, baselines={})),
-        "a detector or a baseline, found none",
+        "a detector or a baseline, found nothing",
     ),
     "an entry of text": (
         change_results(lambda r: r["models"].update(lstm_solo="x")),
@@ -129,7 +149,7 @@ TAMPERED = {
     ),
     "a great AUROC": (
         change_results(lambda r: r["models"]["lstm_solo"]["val"].update(auroc=2)),
-        "lstm_solo: an AUROC from 0 to 1, found 2",
+        "models.lstm_solo.val.auroc: a number from 0 to 1, found 2",
     ),
     "a name twice": (
         change_results(lambda r: r["baselines"].update(lstm_solo=r["models"]["lstm_solo"])),
@@ -148,22 +168,22 @@ TAMPERED = {
     "empty scores": (write("scores.csv", b""), "found no column 'trace_id'"),
     "only a header": (
         change_scores(lambda lines: lines.__delitem__(slice(1, None))),
-        "both classes on the test side",
+        "both classes in the test split",
     ),
     "a short line": (change_scores(lambda lines: lines[3].pop()), "line 4: 12 values, found 11"),
     "a trace twice": (
         change_scores(lambda lines: lines.insert(2, lines[1])),
         "each trace once, found 't",
     ),
-    "a side": (set_cell(2, 1, "exam"), "a side of train, val, test, found 'exam'"),
-    "a label": (set_cell(2, 2, "2"), "a label of 0 or 1, found '2'"),
+    "a split": (set_cell(2, 1, "exam"), "a split of train, val, test, found 'exam'"),
+    "a label": (set_cell(2, 2, "2"), "a label of 0, 1, found '2'"),
     "a train score": (
         set_cell(1, 4, "0.5"),
         "column 'lstm_solo', line 2: no score of a row that was trained on",
     ),
-    "a score of text": (set_cell(-1, 4, "good"), "a number, found 'good'"),
+    "a score of text": (set_cell(-1, 4, "good"), "a finite number, found 'good'"),
     "an infinite score": (set_cell(-1, 4, "inf"), "a finite number, found 'inf'"),
-    "an empty score": (set_cell(-1, 4, ""), "a number, found ''"),
+    "an empty score": (set_cell(-1, 4, ""), "a finite number, found ''"),
     "a quote": (write("scores.csv", b'"trace_id'), "found no CSV"),
     "bytes": (write("scores.csv", b"\xff\xfe"), "found no CSV"),
     "a long field": (write("scores.csv", b"x" * 200_000), "found no CSV"),
@@ -186,5 +206,5 @@ def test_what_is_not_as_it_was_written_is_refused(copied, tamper, message):
 def test_files_that_are_too_large_are_not_read(copied, name, n_bytes):
     with (copied / name).open("r+b") as file:
         file.truncate(n_bytes + 1)
-    with pytest.raises(DataError, match=f"{name}: expected at most {n_bytes} bytes"):
+    with pytest.raises(DataError, match=f"{name}: expected .*at most {n_bytes:,} bytes"):
         read_run(copied)

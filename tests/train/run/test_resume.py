@@ -156,7 +156,7 @@ def test_an_unfinished_run_is_not_lost_by_accident(whole, tmp_path, capsys):
     out = stopped_run(tmp_path, arguments)
     before, run = snapshot(out), run_of(out)
     command = [*arguments, "--output-dir", str(out)]
-    assert "give --resume to go on with it, --overwrite to lose it" in fail(capsys, command)
+    assert "give --resume to continue it, --overwrite to delete it" in fail(capsys, command)
     assert snapshot(out) == before
     assert main([*command, "--overwrite"]) == 0
     assert run_of(out) != run
@@ -192,7 +192,7 @@ def test_a_damaged_state_is_one_line(whole, tmp_path, capsys):
     state.write_bytes(state.read_bytes()[:1000])
     assert main([*arguments, "--output-dir", str(out), "--resume"]) == 2
     line = capsys.readouterr().err.splitlines()[-1]  # below the progress bar
-    assert f"{state}: expected a checkpoint, found an unreadable file" in line
+    assert f"{state}: unreadable checkpoint" in line
 
 
 def test_a_finished_run_is_not_replaced_by_another(whole, tmp_path, capsys):
@@ -205,8 +205,8 @@ def test_a_finished_run_is_not_replaced_by_another(whole, tmp_path, capsys):
     before = snapshot(out)
     line = fail(capsys, [*flags, "--models", "lstm_solo", "--lr", "0.1"])
     assert (
-        "found those of run.json, which differs in --models 'lstm_solo' (the run: 'saplma'); --lr 0.1"
-        in line
+        "there are results of another run, which differs in "
+        "--models 'lstm_solo' (the run: 'saplma'); --lr 0.1" in line
     )
     assert snapshot(out) == before
     assert main([*flags, "--models", "saplma"]) == 0
@@ -218,9 +218,7 @@ def test_two_runs_do_not_share_a_directory(tmp_path):
     """The second one is refused while the first lives."""
     with (
         lock_directory(tmp_path),
-        pytest.raises(
-            ConfigError, match="expected no other process that trains into it, found one"
-        ),
+        pytest.raises(ConfigError, match="another process is training into it"),
         lock_directory(tmp_path),
     ):
         pass

@@ -64,11 +64,14 @@ def test_what_is_no_number_is_left_out(tmp_path):
 def test_a_directory_that_cannot_be(tmp_path):
     """One line that says where."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="file/log: expected to write a TensorBoard log"):
+    with pytest.raises(OutputError, match="file/log: a TensorBoard log cannot be written"):
         TensorBoardLog(tmp_path / "file" / "log")
 
 
 def test_tensorboard_is_imported_when_it_is_used():
     """Not with the module: it takes a second."""
-    code = "import sys, train.run.tensorboard; sys.exit('tensorboard' in sys.modules or 'torch' in sys.modules)"
+    code = (
+        "import sys, train.run.tensorboard;"
+        "sys.exit('tensorboard' in sys.modules or 'torch' in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

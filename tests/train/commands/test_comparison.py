@@ -1,0 +1,56 @@
+"""A comparison as tables: what is shown, and what is only counted."""
+
+from dataclasses import replace
+
+from runs import make_run, runs_with_equal_baselines
+
+from train.commands.comparison import build_areas, describe_rows
+from train.commands.side_by_side import compare_runs
+
+
+def test_equal_scores_are_shown_once():
+    """The later run says how many of its names have the scores of the earlier one."""
+    table = build_areas(compare_runs(runs_with_equal_baselines()))
+    assert [row[:2] for row in table.rows] == [
+        ("a", "lstm *"),
+        ("", "logreg"),
+        ("", "length"),
+        ("", "entropy"),
+        ("b", "lstm *"),
+        ("", "logreg"),
+        ("", "(2 with the scores of a)"),
+    ]
+
+
+def test_a_run_beside_its_own_copy():
+    """Everything is equal: nothing is tested, and the best is still shown."""
+    run = make_run({"x": 1, "y": 2}, "y")
+    found = compare_runs({"a": run, "b": run})
+    assert found.comparisons == []
+    assert [row[1] for row in build_areas(found).rows] == [
+        "x",
+        "y *",
+        "y *",
+        "(1 with the scores of a)",
+    ]
+
+
+def test_a_best_that_is_a_copy_is_all_that_is_shown():
+    """Nothing is hidden then, and nothing is said of it."""
+    runs = {"a": make_run({"x": 1}, "x"), "b": make_run({"x": 1}, "x")}
+    assert [row[1] for row in build_areas(compare_runs(runs)).rows] == ["x *", "x *"]
+
+
+def test_runs_on_traces_of_different_models_are_said_to_be():
+    """Their rows are paired by trace id all the same; a run that records none says nothing."""
+    runs = {name: make_run({"x": seed}) for seed, name in enumerate("abc")}
+    found = []
+    for origins in ([{"weights_sha256": "a"}], [{"weights_sha256": "b"}], []):
+        pair = {
+            "a": replace(runs["a"], origins=[{"weights_sha256": "a"}]),
+            "b": replace(runs["b"], origins=origins),
+        }
+        compared = compare_runs(pair)
+        assert ("different models" in describe_rows(compared)) == compared.different_models
+        found.append(compared.different_models)
+    assert found == [False, True, False]

@@ -1,0 +1,127 @@
+"""A comparison of runs as tables: on the terminal, in Markdown and in CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from train.commands.side_by_side import ComparedRun, Comparison
+from train.files import replace_file
+from train.report.markdown import escape, format_table
+from train.report.table import Table, clean_text, print_terminal, short, short_p, with_interval
+
+__all__ = ["build_areas", "build_tests", "describe_rows", "print_comparison", "write_comparison"]
+
+P_VALUES = ("p_bootstrap", "p_delong", "p_holm")
+CSV_HEADER = ("what", "run", "name", "other_run", "other_name", "value", "low", "high", *P_VALUES)
+
+
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    """Print both tables."""
+    console.print(describe_rows(comparison), highlight=False, markup=False)
+    areas = build_areas(comparison)
+    firsts = [i for i, row in enumerate(areas.rows) if i and row[0]]
+    print_terminal(areas, console, "", firsts)
+    if comparison.comparisons:
+        tests = build_tests(comparison)
+        print_terminal(tests, console, "paired tests of AUROC; * the best of either run")
+
+
+def describe_rows(comparison: Comparison) -> str:
+    """What was compared, and what was left out."""
+    text = (
+        f"{comparison.rows} traces of {comparison.questions} questions, "
+        f"{comparison.hallucinations} hallucinations, in the test split of every run"
+    )
+    if comparison.left_out:
+        text += (
+            f"; left out {comparison.left_out} that are in the test split of some runs only, "
+            f"{comparison.left_out_trained} of which another was trained on"
+        )
+    if comparison.different_models:
+        text += "; WARNING: the runs read traces of different models, layers or prompts"
+    return f"{text}; * is the best on validation"
+
+
+def build_areas(comparison: Comparison) -> Table:
+    """AUROC of each detector and baseline of each run; a run's name stands in its first line.
+
+    A star marks its best. Those with the same scores in an earlier run are only counted.
+    """
+    rows: list[tuple[str, ...]] = []
+    for name, run in comparison.runs.items():
+        lines = area_lines(run)
+        rows.append((name, *lines[0]))
+        rows += [("", *line) for line in lines[1:]]
+    return Table(("run", "", "AUROC [95%]", "val"), rows, n_left=2)
+
+
+def area_lines(run: ComparedRun) -> list[tuple[str, str, str]]:
+    """Name, AUROC on test and AUROC on validation, of what does not repeat an earlier run."""
+    lines = []
+    repeated = []
+    for model, area in run.auroc.items():
+        if model in run.same_as and model != run.best:
+            repeated.append(run.same_as[model])
+            continue
+        star = " *" if model == run.best else ""
+        test = with_interval(area.auroc, area.ci)
+        lines.append((clean_text(model) + star, test, short(area.val_auroc)))
+    if repeated:
+        firsts = ", ".join(clean_text(first) for first in dict.fromkeys(repeated))
+        lines.append((f"({len(repeated)} with the scores of {firsts})", "", ""))
+    return lines
+
+
+def build_tests(comparison: Comparison) -> Table:
+    """Both paired tests, a line per pair."""
+    rows = []
+    for test in comparison.comparisons:
+        a_run, a = test["a"]
+        b_run, b = test["b"]
+        names = a if a == b else f"{a} - {b}"
+        star = " *" if test["what"] == "best" else ""
+        row = (
+            clean_text(f"{a_run} - {b_run}"),
+            clean_text(names + star),
+            with_interval(test["difference"], test["ci"]),
+            *(short_p(test[key]) for key in P_VALUES),
+        )
+        rows.append(row)
+    return Table(("runs", "of", "difference [95%]", "p boot", "DeLong", "Holm"), rows, n_left=2)
+
+
+def write_comparison(path: Path, comparison: Comparison) -> None:
+    """Write the comparison as Markdown or CSV, by the ending of the file's name."""
+    to_text = format_markdown if path.suffix == ".md" else format_csv
+    with replace_file(path) as temporary:
+        temporary.write_text(to_text(comparison), encoding="utf-8", newline="")
+
+
+def format_markdown(comparison: Comparison) -> str:
+    """Both tables."""
+    summary = escape(describe_rows(comparison))
+    parts = ["# Runs side by side", f"{summary}.", format_table(build_areas(comparison))]
+    if comparison.comparisons:
+        parts += ["## Paired tests of AUROC", format_table(build_tests(comparison))]
+    return "\n\n".join(parts) + "\n"
+
+
+def format_csv(comparison: Comparison) -> str:
+    """One table of full precision: a line per AUROC, of one name, and per difference, of two."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, CSV_HEADER, lineterminator="\n")
+    writer.writeheader()
+    for name, run in comparison.runs.items():
+        for model, area in run.auroc.items():
+            low, high = area.ci
+            line = {"what": "auroc", "run": name, "name": model}
+            writer.writerow({**line, "value": area.auroc, "low": low, "high": high})
+    for test in comparison.comparisons:
+        numbers = [test["difference"], *test["ci"], *(test[key] for key in P_VALUES)]
+        cells = [f"difference of {test['what']}", *test["a"], *test["b"], *numbers]
+        writer.writerow(dict(zip(CSV_HEADER, cells, strict=True)))
+    return text.getvalue()

@@ -1,0 +1,91 @@
+"""Untrained detectors and their losses, built from settings and from what is read of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, fields
+
+from models import DETECTORS, Detector, find
+from models.losses import ClassificationLoss
+from store import StoreError
+from store.format.layers import choose_layers
+from train.config import Config, flag_of
+from train.data.batches import TrainingData
+from train.data.split import Splits
+from train.errors import ConfigError
+
+__all__ = [
+    "build_criterion",
+    "build_detector",
+    "hidden_size",
+    "numbers_of_layers",
+    "read_layers",
+]
+
+
+def build_detector(name: str, data: TrainingData, config: Config) -> Detector:
+    """Build an untrained detector; raises ConfigError for settings that it cannot take."""
+    kind = DETECTORS[name]
+    settings = asdict(config)
+    unknown = [option for option in kind.options if option not in settings]
+    if unknown:
+        raise ConfigError(
+            f"{name}: there is no setting {unknown[0]!r:.80} for its option of that name; add a "
+            "field to Config in train/config.py, or give the argument a default and remove it "
+            "from `options`"
+        )
+    settings |= layer_positions(name, data, config)
+    try:
+        detector = kind.build(data.item_shapes(kind.columns), settings)
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from error
+    detector.recompute = config.use_gradient_checkpointing
+    return detector
+
+
+def layer_positions(name: str, data: TrainingData, config: Config) -> dict[str, int]:
+    """Setting that names a layer -> position of that layer among those that a detector reads."""
+    kind = DETECTORS[name]
+    positions = {}
+    for setting in fields(config):
+        number = getattr(config, setting.name)
+        if number is None or not setting.metadata["layer"] or setting.name not in kind.options:
+            continue
+        numbers = numbers_of_layers(kind, data)
+        try:
+            (positions[setting.name],) = choose_layers(str(number), numbers, flag_of(setting.name))
+        except StoreError as error:
+            raise ConfigError(f"{name}: {error}") from error
+    return positions
+
+
+def numbers_of_layers(kind: type[Detector], data: TrainingData) -> list[int]:
+    """The layers that a detector is given, in the order of its first column."""
+    role = kind.columns[0]
+    n_layers = data.item_shapes([role])[role][0]
+    return data.layers_or_count(role, n_layers)
+
+
+def read_layers(names: Iterable[str], data: TrainingData) -> dict[str, list[int]]:
+    """Column, as detectors call it -> its layers that are read, as the model numbers them."""
+    roles = dict.fromkeys(role for name in names for role in find(name).columns)
+    numbers = {role: data.layer_numbers(role) for role in roles}
+    return {role: layers for role, layers in numbers.items() if layers}
+
+
+def hidden_size(name: str, data: TrainingData) -> int:
+    """Width d of the states that a detector reads."""
+    role = DETECTORS[name].columns[0]
+    return data.item_shapes([role])[role][-1]
+
+
+def build_criterion(config: Config, splits: Splits) -> ClassificationLoss:
+    """The loss that the settings ask for.
+
+    Class weights make the rows of each class in train add up to half of its rows.
+    """
+    weights = None
+    if config.class_weights:
+        base_rate = float(splits.labels[splits.train].mean())
+        weights = (0.5 / (1 - base_rate), 0.5 / base_rate)
+    return ClassificationLoss(config.focal_loss, config.label_smoothing, weights)

@@ -1,0 +1,181 @@
+"""Training and scoring of detectors, probes and baselines, each kept in the run's directory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from lightning_fabric import Fabric
+
+from models import BASELINES, PROBES, Detector, Probe
+from train.config import Config
+from train.data.batches import TrainingData
+from train.data.requirements import missing_columns
+from train.errors import DataError
+from train.evaluate.judge import Scored
+from train.fit.device import for_a_batch, memory_enough
+from train.fit.loop import Epoch, Hooks, Training, fit, predict
+from train.fit.probes import score_probe
+from train.run.checkpoint import load_weights, save_checkpoint
+from train.run.detectors import build_criterion, build_detector, numbers_of_layers
+from train.run.directory import RunDirectory, TrainingFiles
+from train.run.progress import TrainingProgress
+from train.run.tensorboard import TensorBoardLog
+
+__all__ = ["Trainer", "TrainingHooks"]
+
+# what a checkpoint holds besides the facts that results.json repeats
+NOT_FACTS = ("owner", "weights", "config", "shapes")
+
+
+class TrainingHooks(Hooks):
+    """What the first process does besides training: it shows, logs and saves."""
+
+    def __init__(
+        self, files: TrainingFiles, progress: TrainingProgress, log: TensorBoardLog
+    ) -> None:
+        self.files = files
+        self.progress = progress
+        self.log = log
+
+    def on_step(self, step: int, n_rows: int, loss: float, lr: float) -> None:
+        self.progress.on_step(n_rows, loss)
+        self.log.on_step(step - 1, loss, lr)
+
+    def on_epoch(self, epoch: Epoch) -> None:
+        self.progress.on_epoch(epoch)
+        self.log.on_epoch(epoch)
+
+    def on_save(self, training: Training) -> None:
+        self.files.save_state(training.state_dict())
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """Trains and scores for one run; `config.seed` is that of the split and the first training."""
+
+    directory: RunDirectory
+    config: Config
+    data: TrainingData
+    fabric: Fabric
+    progress: TrainingProgress
+
+    def fit_baselines(self) -> tuple[dict[str, Scored], dict[str, str]]:
+        """Fit every baseline whose columns the store has.
+
+        Returns
+        -------
+        Scores by name; and, by name, why a baseline was left out. Its column holds numbers that
+        are not finite, which does not stop a run: the user did not ask for this baseline.
+        """
+        fitted: dict[str, Scored] = {}
+        left_out: dict[str, str] = {}
+        for name, baseline in BASELINES.items():
+            if missing_columns(self.data, baseline.columns):
+                continue
+            try:
+                fitted[name] = self.fit_probe(name, baseline)
+            except DataError as error:
+                left_out[name] = str(error)
+                self.progress.say(f"baseline {name} is left out: {error}")
+        return fitted, left_out
+
+    def fit_probes(self, names: list[str]) -> dict[str, Scored]:
+        """Fit the probes among these names."""
+        return {name: self.fit_probe(name, PROBES[name]) for name in names if name in PROBES}
+
+    def fit_probe(self, name: str, probe: Probe) -> Scored:
+        """Fit and score a probe or a baseline, and save what was fitted."""
+        purpose = "the features of all rows; lower --max-traces, or read fewer --layers"
+        with memory_enough(name, purpose):
+            scored, fitted = score_probe(name, probe, self.config, self.data)
+        owner = self.directory.training(name, self.config.seed).owner
+        save_checkpoint(self.directory.probe(name), owner, fitted.to_dict())
+        return scored
+
+    def train_detector(self, name: str) -> Scored:
+        """Train a detector once per seed; score validation and test with each best epoch."""
+        first = self.config.seed
+        with memory_enough(name, for_a_batch(self.config)):
+            trainings = [self.train_once(name, first + i) for i in range(self.config.seeds)]
+        runs = [scored.facts for scored in trainings]
+        facts = {
+            "parameters": max(run.pop("parameters") for run in runs),
+            "seconds": round(sum(run["seconds"] for run in runs) / len(runs), 1),
+            "runs": runs,
+        }
+        val = np.concatenate([scored.val for scored in trainings])
+        test = np.concatenate([scored.test for scored in trainings])
+        return Scored(val, test, facts)
+
+    def train_once(self, name: str, seed: int) -> Scored:
+        """Train a detector with one seed, unless that is done; score it with its best weights."""
+        config = replace(self.config, seed=seed)
+        files = self.directory.training(name, seed)
+        self.fabric.seed_everything(seed, verbose=False)
+        detector = build_detector(name, self.data, config)
+        detector.criterion = build_criterion(config, self.data.splits)
+        finished = files.load_finished() or self.train_to_the_end(files, detector, config)
+        load_weights(detector, finished["weights"], files.checkpoint)
+        val, test = self.score(detector, config)
+        facts = {"seed": seed, "checkpoint": files.checkpoint.name}
+        facts |= {key: value for key, value in finished.items() if key not in NOT_FACTS}
+        facts["parameters"] = detector.n_parameters()
+        if detector.layer_read is not None:
+            facts["layer"] = numbers_of_layers(type(detector), self.data)[detector.layer_read]
+        return Scored(val[None], test[None], facts)
+
+    def score(self, detector: Detector, config: Config) -> list[np.ndarray]:
+        """Scores on validation (n_val,) and on test (n_test,)."""
+        detector.to(self.fabric.device)
+        return [
+            predict(self.fabric, detector, self.data, split, config) for split in ("val", "test")
+        ]
+
+    def train_to_the_end(
+        self, files: TrainingFiles, detector: Detector, config: Config
+    ) -> dict[str, Any]:
+        """Train a detector, from its saved state if there is one; return its checkpoint."""
+        state = files.load_state()
+        if state is None:
+            # raises now what would stop the scoring after hours of training: NaN, too little memory
+            self.score(detector, config)
+        with self.watch(files, state) as hooks:
+            training = fit(self.fabric, detector, self.data, config, hooks, state)
+        shapes = self.data.item_shapes(detector.columns)
+        content = {
+            "weights": training.best.weights,
+            "shapes": {role: list(shape) for role, shape in shapes.items()},
+            "config": asdict(config),
+            "history": [asdict(epoch) for epoch in training.history],
+            "seconds": round(training.elapsed(), 1),
+            "wait_seconds": round(training.wait_seconds, 3),
+            "processes": self.fabric.world_size,
+        }
+        if self.fabric.is_global_zero:
+            files.finish(content)
+        return content
+
+    @contextmanager
+    def watch(self, files: TrainingFiles, state: dict[str, Any] | None) -> Iterator[Hooks]:
+        """The hooks of a training, which may continue from a state: its bar and its log.
+
+        Only the first process has them.
+        """
+        if not self.fabric.is_global_zero:
+            yield Hooks()
+            return
+        n_rows = len(self.data.splits.train)
+        batch_size = self.config.batch_size
+        n_epochs = len(state["history"]) if state else 0
+        position = state["batches"]["position"] if state else 0
+        n_steps = n_epochs * math.ceil(n_rows / batch_size) + position // batch_size
+        title = files.name if self.config.seeds == 1 else f"{files.name} seed {files.seed}"
+        self.progress.begin(title, n_epochs * n_rows + position)
+        with TensorBoardLog(files.log, purge_step=n_steps or None) as log:
+            yield TrainingHooks(files, self.progress, log)
+        self.progress.end()
