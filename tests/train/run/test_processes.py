@@ -88,7 +88,7 @@ def test_processes_agree_with_one(n_processes, make_store, tmp_path):
         assert a == pytest.approx(b, rel=1e-4)
     assert one["baselines"]["logreg_best"]["test"] == several["baselines"]["logreg_best"]["test"]
     assert several["machine"]["processes"] == n_processes
-    assert done.stdout.count("test split: ") == 1  # one process reports
+    assert done.stdout.count("test split:") == 1  # one process reports
 
 
 def n_traces(store, batch_size, n_processes):
