@@ -1,5 +1,5 @@
-"""Tests of reading what nobody vouches for: data comes back whole, and nothing that a file asks for
-is done."""
+"""Tests of reading untrusted files: data comes back whole, and nothing that a file asks for is
+done."""
 
 import builtins
 import codecs
@@ -334,6 +334,27 @@ SET_STATE = {
     "a call inside": b"]" + stack_global(b"builtins", b"set")[2:] + b"\x85a.",
     "a call as a key": b"}" + stack_global(b"builtins", b"set")[2:] + b"K\x01s.",
 }
+
+
+ARRAY = pickle.dumps(np.zeros(2), 4)[:-1]
+FILLED = {
+    "append to an array": ARRAY + b"K\x01a.",
+    "extend an array": ARRAY + b"(K\x01e.",
+    "an item of an array": ARRAY + b"K\x00K\x01s.",
+    "items of an array": ARRAY + b"(K\x00K\x01u.",
+    "add to an array": ARRAY + b"(K\x01\x90.",
+    "add to a tensor": pickle.dumps(torch.ones(2), 4)[:-1] + b"(K\x01\x90.",
+    "add to a list": b"\x80\x04](K\x01\x90.",
+    "an object of Python 2": b"(cnumpy\nndarray\nK\x09o.",
+    "a named object of Python 2": b"(K\x09inumpy\nndarray\n.",
+    "an object with keywords": stack_global(b"numpy", b"ndarray") + b")}\x92.",
+}
+
+
+@pytest.mark.parametrize("trick", FILLED)
+def test_only_containers_are_filled(written, trick):
+    """Arrays and tensors have methods of the same names as containers: none is called."""
+    refusal(written(FILLED[trick]))
 
 
 @pytest.mark.parametrize("trick", SET_STATE)
@@ -703,10 +724,37 @@ def test_records_begin_where_the_file_says(tmp_path):
     refusal(path, StoreError, read_torch)
 
 
-def test_other_protocols_of_torch(tmp_path):
-    """What torch itself refuses is one line too."""
-    torch.save({"a": torch.ones(1)}, tmp_path / "file.pt", pickle_protocol=4)
-    assert "torch refuses" in refusal(tmp_path / "file.pt", RefusedError, read_torch)
+@pytest.mark.parametrize("protocol", [3, 4, 5])
+def test_other_protocols_of_torch(tmp_path, protocol):
+    """The protocol of a torch file's pickle does not matter."""
+    value = {"a": torch.arange(4).half(), "b": [b"x", (1.5, None)]}
+    torch.save(value, tmp_path / "file.pt", pickle_protocol=protocol)
+    assert_same(read_torch(tmp_path / "file.pt"), value)
+
+
+def test_another_byte_order(tmp_path):
+    """Tensors of a machine of the other byte order are refused, not misread."""
+    path = repacked(
+        save(torch.ones(7), tmp_path / "file.pt"), lambda r: r | {"file/byteorder": b"big"}
+    )
+    assert "byte order" in refusal(path, RefusedError, read_torch)
+
+
+@FORMS
+def test_a_storage_alone(tmp_path, is_zip):
+    """A storage is no data."""
+    path = save({"a": 1}, tmp_path / "file.pt", is_zip)
+    torch.save(torch.ones(3).untyped_storage(), path, _use_new_zipfile_serialization=is_zip)
+    refusal(path, StoreError, read_torch)
+
+
+def test_storages_that_the_older_form_does_not_hold(tmp_path):
+    """A tensor over memory that the file does not fill is refused."""
+    path = save(torch.ones(7), tmp_path / "file.pt", is_zip=False)
+    data = path.read_bytes()
+    keys = data.rindex(b"\x80\x02]")
+    path.write_bytes(data[:keys] + b"\x80\x02].")
+    assert "keys of all storages" in refusal(path, CorruptError, read_torch)
 
 
 def test_legacy_announcements(tmp_path):
