@@ -1,0 +1,123 @@
+"""What a file of the older formats holds: told apart by its content, never by its name."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from store.errors import CorruptError, SchemaError
+from store.format.schema import Column, Schema
+from store.sources.legacy.fields import Row, shown_keys
+from store.sources.legacy.preprocessed import GraphTraces, SequenceTraces
+from store.sources.legacy.raw import RawTraces
+from store.sources.pickles import kind_of_file, read_pickle, read_torch
+
+__all__ = ["FileReader", "Traces", "is_torch", "schema_of", "understand"]
+
+# column: ragged axis (None: fixed), names of the item axes
+COLUMNS: dict[str, tuple[str | None, tuple[str, ...]]] = {
+    "question_id": (None, ()),
+    "tokens": ("tokens", ()),
+    "token_texts": (None, ()),
+    "prompt_len": (None, ()),
+    "answer_len": (None, ()),
+    "question": (None, ()),
+    "answer": (None, ()),
+    "references": (None, ()),
+    "score": (None, ()),
+    "label": (None, ()),
+    "hs_last": (None, ("layers", "hidden")),
+    "hidden_states": ("tokens", ("layers", "hidden")),
+    "attn_mean": ("pairs", ("layers",)),
+    "attn_diag": ("tokens", ("layers", "heads")),
+    "attn_colsum": ("tokens", ("layers", "heads")),
+    "attn_pmass": ("tokens", ("layers", "heads")),
+    "attentions": ("squares", ("layers", "heads")),
+    "source_file": (None, ()),
+}
+
+
+class Traces(Protocol):
+    """The traces of one file."""
+
+    @property
+    def kind(self) -> str:
+        """The format, as messages call it."""
+
+    def __len__(self) -> int: ...
+
+    def row(self, i: int) -> Row:
+        """Return the columns of trace i; raise RecordError if it contradicts itself."""
+
+
+class FileReader:
+    """Reads files, of which it holds the last one.
+
+    Parameters
+    ----------
+    keep_attention
+        Whether rows of raw traces hold the full attention maps.
+    max_bytes
+        Most bytes of a file, and of the arrays of a record.
+    """
+
+    def __init__(self, keep_attention: bool, max_bytes: int) -> None:
+        self._keep_attention = keep_attention
+        self._max_bytes = max_bytes
+        self._last: tuple[Path, Traces] | None = None
+
+    def read(self, file: Path) -> Traces:
+        """Return the traces of a file; the file before is let go first."""
+        if self._last is None or self._last[0] != file:
+            self._last = None
+            read = read_torch if is_torch(file) else read_pickle
+            content = read(file, self._max_bytes)
+            self._last = (file, understand(content, self._keep_attention, self._max_bytes))
+        return self._last[1]
+
+
+def is_torch(file: Path) -> bool:
+    """Return whether torch saved a file; False also for a damaged one."""
+    try:
+        return kind_of_file(file) == "torch"
+    except CorruptError:  # reported when the file is read
+        return False
+
+
+def understand(content: object, keep_attention: bool, max_bytes: int) -> Traces:
+    """Return the traces in a file's content; raise SchemaError with what it is not."""
+    if isinstance(content, Mapping):
+        for kind in (SequenceTraces, GraphTraces):
+            if {kind.key, "labels", "question_ids"} <= content.keys():
+                return kind.of(content)
+        raise _unknown(f"a dict with the keys {shown_keys(content)}")
+    if not isinstance(content, list):
+        raise _unknown(type(content).__name__)
+    if content:
+        first = content[0]
+        if not isinstance(first, Mapping):
+            raise _unknown(f"a list of {type(first).__name__}")
+        if not {"hidden_states", "attentions"} <= first.keys():
+            raise _unknown(f"a list of {shown_keys(first)}")
+    return RawTraces(content, keep_attention, max_bytes)
+
+
+def _unknown(found: str) -> SchemaError:
+    return SchemaError(
+        "expected a list of raw traces (hidden_states, attentions), or a dict of sequences or "
+        f"graphs with labels and question_ids, found {found}"
+    )
+
+
+def schema_of(row: Row) -> Schema:
+    """Return the columns of a row; its arrays give dtypes and shapes."""
+    return Schema({name: _column(name, row[name]) for name in COLUMNS if name in row})
+
+
+def _column(name: str, value: Any) -> Column:
+    if isinstance(value, str):
+        return Column("utf8")
+    axis, axis_names = COLUMNS[name]
+    array = np.asarray(value)
+    return Column(array.dtype.name, array.shape[1:] if axis else array.shape, axis, axis_names)

@@ -1,0 +1,168 @@
+"""Preprocessed traces: files that torch saved for the training of the older detectors.
+
+- **lstm**: `{"sequences", "labels", "question_ids"}`, the last token's states of every layer.
+- **graphs**: `{"graphs", "labels", "question_ids"}`, a graph for each layer of each trace.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from store.errors import SchemaError
+from store.sources.legacy import fields
+from store.sources.legacy.fields import RecordError, Row
+from store.sources.legacy.layers import state_columns
+
+__all__ = ["GraphTraces", "Place", "SequenceTraces", "pair"]
+
+Place = tuple[Path, int]  # file, number of the record in it
+
+
+@dataclass(frozen=True)
+class _Preprocessed:
+    """The traces of one file: what they hold, and the question and label of each."""
+
+    key: ClassVar[str]
+    values: Any
+    question_ids: list[str]
+    labels: list[np.int8]
+
+    @classmethod
+    def of(cls, content: Mapping) -> "_Preprocessed":
+        """Understand a file's content; raise SchemaError if its parts do not belong together."""
+        question_ids = fields.texts(content, "question_ids")
+        labels = np.asarray(fields.array(content["labels"]), np.float64).reshape(-1)
+        for name, n in ((cls.key, len(content[cls.key])), ("labels", len(labels))):
+            if n != len(question_ids):
+                raise SchemaError(
+                    f"{name}: expected {len(question_ids)} of them as question_ids has, found {n}"
+                )
+        return cls(content[cls.key], question_ids, [_label(label) for label in labels.tolist()])
+
+    def __len__(self) -> int:
+        return len(self.question_ids)
+
+    def row(self, i: int) -> Row:
+        """Return the columns of trace i; raise RecordError if it contradicts itself."""
+        given = {"question_id": self.question_ids[i], "label": self.labels[i]}
+        return given | self._states(i)
+
+    def _states(self, i: int) -> Row:
+        raise NotImplementedError
+
+
+class SequenceTraces(_Preprocessed):
+    """The traces of an lstm file."""
+
+    key = "sequences"
+    kind = "lstm"
+
+    def _states(self, i: int) -> Row:
+        return {"hs_last": fields.floats(self.values[i], "sequences", 2)}
+
+
+class GraphTraces(_Preprocessed):
+    """The traces of a file of graphs."""
+
+    key = "graphs"
+    kind = "graphs"
+
+    def _states(self, i: int) -> Row:
+        """Return hidden_states, hs_last and attn_mean; an edge that is not there is 0."""
+        graphs = self.values[i]
+        if not isinstance(graphs, list | tuple) or not graphs:
+            raise RecordError(
+                "graphs: expected a list of a graph for each layer, found something else"
+            )
+        states = [fields.floats(_part(graph, "x"), "x", 2) for graph in graphs]
+        n_tokens = len(states[0])
+        columns = state_columns(states, n_tokens)
+        edges = [_edges(graph, n_tokens) for graph in graphs]
+        mean = np.zeros((n_tokens * (n_tokens + 1) // 2, len(graphs)), edges[0][1].dtype)
+        for layer, (pairs, values) in enumerate(edges):
+            mean[pairs, layer] = values
+        return columns | {"attn_mean": mean}
+
+    def smallest_edge(self) -> float:
+        """Return a threshold that the graphs were surely built with or above; 0 if all are complete.
+
+        The file does not say it. Graphs of a higher threshold than the smallest attention kept
+        anywhere are the same, built from these edges or from the full maps.
+        """
+        smallest = math.inf
+        complete = True
+        for graphs in self.values:
+            # a damaged trace is reported in its turn
+            with suppress(RecordError, TypeError, ValueError):
+                for graph in graphs:
+                    n_tokens = len(_part(graph, "x"))
+                    values = fields.array(_part(graph, "edge_attr"))
+                    complete &= values.size == n_tokens * (n_tokens + 1) // 2
+                    smallest = min(smallest, float(values.min(initial=np.inf)))
+        if complete:
+            return 0.0
+        if smallest == math.inf:
+            raise SchemaError(
+                "graphs: expected an edge in some graph, found none; --attn-threshold is not known"
+            )
+        return smallest
+
+
+def _label(value: float) -> np.int8:
+    """Return 1 or 0, and -1 for any other value."""
+    return np.int8(value if value in (0, 1) else -1)
+
+
+def _part(graph: Any, name: str) -> Any:
+    """Return a field of a graph, whatever else its class computes from it."""
+    try:
+        return graph[name]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RecordError(
+            f"graphs: expected graphs with x, edge_index and edge_attr, found none with {name}"
+        ) from error
+
+
+def _edges(graph: Any, n_tokens: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return pair number and attention of every edge, from token j to token i, j <= i."""
+    source, target = fields.array(_part(graph, "edge_index")).astype(np.int64).reshape(2, -1)
+    values = fields.floats(_part(graph, "edge_attr"), "edge_attr").reshape(-1)
+    if len(values) != len(source):
+        raise RecordError(
+            f"edge_attr: expected {len(source)} values, one an edge, found {len(values)}"
+        )
+    if len(source) and (source.min() < 0 or target.max() >= n_tokens or (source > target).any()):
+        raise RecordError(
+            "edge_index: expected edges from a token to itself or a later one "
+            f"of {n_tokens}, found others"
+        )
+    pairs = target * (target + 1) // 2 + source
+    if len(np.unique(pairs)) != len(pairs):
+        raise RecordError("edge_index: expected every edge once, found one twice")
+    return pairs, values
+
+
+def pair(
+    graph_ids: Mapping[Path, Sequence[str]], sequence_ids: Mapping[Path, Sequence[str]]
+) -> dict[Place, Place]:
+    """Return the place of the k-th graphs of each question -> that of its k-th sequence."""
+    sequences = _places(sequence_ids)
+    pairs: dict[Place, Place] = {}
+    for question_id, graphs in _places(graph_ids).items():
+        pairs.update(zip(graphs, sequences[question_id], strict=False))
+    return pairs
+
+
+def _places(ids: Mapping[Path, Sequence[str]]) -> defaultdict[str, list[Place]]:
+    """Return question -> places of its traces, in their order."""
+    places: defaultdict[str, list[Place]] = defaultdict(list)
+    for file, question_ids in ids.items():
+        for i, question_id in enumerate(question_ids):
+            places[question_id].append((file, i))
+    return places
