@@ -8,7 +8,7 @@ import numpy as np
 
 from store.errors import CorruptError, SchemaError
 from store.format.schema import Column, Schema
-from store.sources.legacy.fields import Row, shown_keys
+from store.sources.legacy.fields import DAMAGE, Row, one_line, shown_keys
 from store.sources.legacy.preprocessed import GraphTraces, SequenceTraces
 from store.sources.legacy.raw import RawTraces
 from store.sources.pickles import kind_of_file, read_pickle, read_torch
@@ -60,21 +60,42 @@ class FileReader:
         Whether rows of raw traces hold the full attention maps.
     max_bytes
         Most bytes of a file, and of the arrays of a record.
+    refused
+        File -> why nothing of it is read; filled here.
     """
 
-    def __init__(self, keep_attention: bool, max_bytes: int) -> None:
+    def __init__(self, keep_attention: bool, max_bytes: int, refused: dict[str, str]) -> None:
         self._keep_attention = keep_attention
         self._max_bytes = max_bytes
+        self._refused = refused
         self._last: tuple[Path, Traces] | None = None
 
     def read(self, file: Path) -> Traces:
-        """Return the traces of a file; the file before is let go first."""
+        """Return the traces of a file, or raise what is wrong; the file before is let go first."""
         if self._last is None or self._last[0] != file:
             self._last = None
             read = read_torch if is_torch(file) else read_pickle
             content = read(file, self._max_bytes)
-            self._last = (file, understand(content, self._keep_attention, self._max_bytes))
+            traces = understand(content, self._keep_attention, self._max_bytes)
+            self._last = (file, traces)
         return self._last[1]
+
+    def open(self, file: Path) -> Traces | None:
+        """Return the traces of a file, None if it is refused."""
+        if str(file) in self._refused:
+            return None
+        try:
+            return self.read(file)
+        except DAMAGE as error:
+            self.refuse(file, error)
+            return None
+
+    def refuse(self, file: Path, error: Exception) -> None:
+        """Leave a file out, with the reason in one line."""
+        reason = one_line(error)
+        if not reason.startswith(str(file)):
+            reason = f"{file}: {reason}"
+        self._refused[str(file)] = reason
 
 
 def is_torch(file: Path) -> bool:
@@ -88,9 +109,11 @@ def is_torch(file: Path) -> bool:
 def understand(content: object, keep_attention: bool, max_bytes: int) -> Traces:
     """Return the traces in a file's content; raise SchemaError with what it is not."""
     if isinstance(content, Mapping):
-        for kind in (SequenceTraces, GraphTraces):
-            if {kind.key, "labels", "question_ids"} <= content.keys():
-                return kind.of(content)
+        keys = content.keys()
+        if {"sequences", "labels", "question_ids"} <= keys:
+            return SequenceTraces(content)
+        if {"graphs", "labels", "question_ids"} <= keys:
+            return GraphTraces(content)
         raise _unknown(f"a dict with the keys {shown_keys(content)}")
     if not isinstance(content, list):
         raise _unknown(type(content).__name__)

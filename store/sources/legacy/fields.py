@@ -6,16 +6,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from store.errors import SchemaError
+from store.errors import SchemaError, StoreError
 from store.format.values import is_integer
 
 __all__ = [
+    "DAMAGE",
     "RecordError",
     "Row",
     "array",
     "floats",
     "integer",
     "integers",
+    "one_line",
     "parts",
     "shown_keys",
     "text",
@@ -29,8 +31,28 @@ Row = dict[str, Any]  # column -> value
 MAX_CHARACTERS = 16_000_000
 
 
+DAMAGE = (  # what NumPy, torch and Python raise for values that contradict each other
+    StoreError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    MemoryError,
+    RuntimeError,
+)
+
+
 class RecordError(SchemaError):
     """One record of a file contradicts itself: it is left out."""
+
+
+def one_line(error: Exception) -> str:
+    """Return what is wrong, from an error of this package or of a library."""
+    message = " ".join(str(error).split())[:300]
+    if isinstance(error, StoreError):
+        return message
+    return f"expected a whole trace, found {type(error).__name__}: {message}"
 
 
 def value(record: Mapping, key: str) -> object:

@@ -6,10 +6,8 @@ committed. A file or a record that cannot be read is left out and reported; the 
 """
 
 import hashlib
-import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -17,17 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from store.errors import NotFoundError, SchemaError, StoreError, closest
+from store.errors import NotFoundError, SchemaError, closest
 from store.format.schema import Column, Schema
 from store.format.values import encode_value
 from store.read.store import TraceStore
 from store.reports import LeftOut, count
 from store.sources.labels import SCORE_THRESHOLD
-from store.sources.legacy.contents import FileReader, Traces, is_torch, schema_of
-from store.sources.legacy.fields import RecordError, Row
-from store.sources.legacy.files import describe_kind, short_names
-from store.sources.legacy.preprocessed import GraphTraces, Place, SequenceTraces, pair
+from store.sources.legacy.contents import FileReader, Traces, schema_of
+from store.sources.legacy.fields import DAMAGE, RecordError, Row, one_line
+from store.sources.legacy.files import short_names
+from store.sources.legacy.partners import Partners, Place
+from store.sources.legacy.preprocessed import GraphTraces, SequenceTraces
 from store.sources.legacy.report import ImportReport
+from store.sources.legacy.survey import survey_files
 from store.sources.pickles import MAX_BYTES
 from store.sources.questions import MAX_ID_BYTES, TraceNumbers
 from store.sources.scores import ScoreTable
@@ -37,39 +37,6 @@ __all__ = ["ImportReport", "ImportSource"]
 
 SHOWN_REASONS = 3  # why no trace is in any file
 UNLABELLED = -1
-
-_DAMAGE = (  # what NumPy, torch and Python raise for values that contradict each other
-    StoreError,
-    ValueError,
-    TypeError,
-    LookupError,
-    ArithmeticError,
-    AttributeError,
-    MemoryError,
-    RuntimeError,
-)
-
-
-@dataclass(frozen=True)
-class _Survey:
-    """What the files are.
-
-    Attributes
-    ----------
-    preprocessed
-        Graphs first.
-    raw
-        The other files.
-    partners
-        Graphs -> the sequence of the same trace.
-    smallest_edge
-        A threshold that all graphs were built with or above.
-    """
-
-    preprocessed: list[Path]
-    raw: list[Path]
-    partners: dict[Place, Place]
-    smallest_edge: float
 
 
 class ImportSource:
@@ -128,34 +95,28 @@ class ImportSource:
         self._score_threshold = score_threshold
         self._begun = begun
         self._names = dict(zip(files, short_names(files), strict=True))
-        self._reader = FileReader(keep_attention, max_bytes)
-        self._partner_reader = FileReader(keep_attention, max_bytes)
-        self.report = ImportReport()
         self._numbers = TraceNumbers()
         # number of the file, and of its records that were left out: now, and by a stopped import
-        self._place = (0, 0)
-        self._known_place = (0, 0)
+        self._place: tuple[int, ...] = (0, 0)
+        self._known_place: tuple[int, ...] = (0, 0)
+        self.report = ImportReport()
+        self._reader = FileReader(keep_attention, max_bytes, self.report.refused)
 
-        survey = self._survey(files)
-        self._partners = survey.partners
-        self._joined = set(survey.partners.values())
-        chosen = survey.preprocessed or survey.raw
-        self._files = chosen[part[0] - 1 :: part[1]]
-        if files and not self._files and not self.report.refused:
-            raise NotFoundError(
-                f"part {part[0]}/{part[1]}: expected files in it, found {len(files)} in all"
-            )
-        self.report.read = list(self._files)
-        self.report.bytes_all = sum(file.stat().st_size for file in self._files)
+        survey = survey_files(files, self._reader)
+        partner_reader = FileReader(keep_attention, max_bytes, self.report.refused)
+        self._partners = Partners(survey.graph_ids, survey.sequence_ids, partner_reader)
+        self._files = survey.files[part[0] - 1 :: part[1]]
+        self._check_files(part)
         # every part of preprocessed files has the columns of the first graphs
-        self._kind, first_row = self._first_row(survey.preprocessed or self._files)
+        first_files = survey.files if survey.is_preprocessed else self._files
+        self._kind, first_row = self._first_row(first_files)
+        self.schema = _chosen_columns(schema_of(first_row), columns)
         if attn_threshold is None:
             attn_threshold = survey.smallest_edge
         elif self._kind != GraphTraces.kind:
             raise SchemaError(
                 f"attn_threshold: expected graphs, found {self._kind} traces; leave it out"
             )
-        self.schema = _chosen_columns(schema_of(first_row), columns)
         self.provenance = {
             "source": "import",
             "format": self._kind,
@@ -169,67 +130,34 @@ class ImportSource:
             "part": list(part),
         }
 
-    def _survey(self, files: Sequence[Path]) -> _Survey:
-        """Look into the torch files, which are mapped; raise SchemaError if raw ones are there too."""
-        graph_ids: dict[Path, list[str]] = {}
-        sequence_ids: dict[Path, list[str]] = {}
-        raw = []
-        smallest_edge = 0.0
-        for file in files:
-            traces = self._open(file) if is_torch(file) else None
-            if isinstance(traces, SequenceTraces):
-                sequence_ids[file] = traces.question_ids
-            elif isinstance(traces, GraphTraces):
-                try:
-                    smallest_edge = max(smallest_edge, traces.smallest_edge())
-                    graph_ids[file] = traces.question_ids
-                except _DAMAGE as error:
-                    self._refuse(file, error)
-            elif str(file) not in self.report.refused:
-                raw.append(file)
-        preprocessed = [*graph_ids, *sequence_ids]
-        if raw and preprocessed:
-            raise SchemaError(
-                f"expected files of one kind, found {describe_kind('raw', raw, preprocessed)} and "
-                f"{describe_kind('preprocessed', preprocessed, raw)}; "
-                "import the two kinds into two stores"
+    def _check_files(self, part: tuple[int, int]) -> None:
+        """Report the files to read; raise NotFoundError if the part has none."""
+        if self._names and not self._files and not self.report.refused:
+            raise NotFoundError(
+                f"part {part[0]}/{part[1]}: expected files in it, found {len(self._names)} in all"
             )
-        return _Survey(preprocessed, raw, pair(graph_ids, sequence_ids), smallest_edge)
-
-    def _open(self, file: Path) -> Traces | None:
-        """Return the traces of a file, None if it is refused."""
-        if str(file) in self.report.refused:
-            return None
-        try:
-            return self._reader.read(file)
-        except _DAMAGE as error:
-            self._refuse(file, error)
-            return None
-
-    def _refuse(self, file: Path, error: Exception) -> None:
-        """Leave a file out, with the reason in one line."""
-        reason = _one_line(error)
-        if not reason.startswith(str(file)):
-            reason = f"{file}: {reason}"
-        self.report.refused[str(file)] = reason
+        self.report.read = list(self._files)
+        self.report.bytes_all = sum(file.stat().st_size for file in self._files)
 
     def _first_row(self, files: Sequence[Path]) -> tuple[str, Row]:
         """Return the kind of the first file that has a whole record, and that record's row."""
         damaged = LeftOut()
         for file in files:
-            traces = self._open(file)
-            for i in range(len(traces) if traces else 0):
+            traces = self._reader.open(file)
+            if traces is None:
+                continue
+            for i in range(len(traces)):
                 try:
-                    return traces.kind, self._complete(traces.row(i), file, i)
-                except _DAMAGE as error:
-                    damaged.add(f"{file}, record {i}: {_one_line(error)}")
+                    return traces.kind, self._complete(traces.row(i), (file, i))
+                except DAMAGE as error:
+                    damaged.add(f"{file}, record {i}: {one_line(error)}")
         reasons = [*self.report.refused.values(), *damaged.messages][:SHOWN_REASONS]
+        shown = "; ".join(reasons) or "no record is in them"
         n_more = len(self.report.refused) + damaged.n - len(reasons)
-        more = f"; and {n_more:,} more" if n_more else ""
-        raise SchemaError(
-            f"expected traces in {count(len(self._names), 'file')}, found none: "
-            f"{'; '.join(reasons) or 'no record is in them'}{more}"
-        )
+        if n_more:
+            shown += f"; and {n_more:,} more"
+        n_files = count(len(self._names), "file")
+        raise SchemaError(f"expected traces in {n_files}, found none: {shown}")
 
     def rows(self, start: int = 0) -> Iterator[tuple[str, Row]]:
         """Yield `(trace_id, row)` of what is not in the store that was begun; see `Source`."""
@@ -263,15 +191,11 @@ class ImportSource:
         left_out = begun.provenance.get(REMARKS)
         if left_out:
             self.report.resume(left_out)
-            n_files, n_records = left_out["place"]
-            self._known_place = (n_files, n_records)
-        names = [
-            name for name in ("source_file", "question_id", "label") if name in self.schema.columns
-        ]
-        batch = begun.read(range(start), names)
-        for question_id, trace_id in zip(
-            batch.texts("question_id"), begun.ids[:start], strict=True
-        ):
+            self._known_place = tuple(left_out["place"])
+        names = self.schema.columns.keys() & {"source_file", "question_id", "label"}
+        batch = begun.read(range(start), list(names))
+        trace_ids = begun.ids[:start]
+        for question_id, trace_id in zip(batch.texts("question_id"), trace_ids, strict=True):
             self._numbers.add(question_id, trace_id)
         self.report.rows = start
         self.report.repeated = start - len(self._numbers.seen)
@@ -287,16 +211,16 @@ class ImportSource:
 
     def _rows_of(self, file: Path, n_committed: int) -> Iterator[tuple[str, Row]]:
         """Yield the rows of one file except the first `n_committed`."""
-        traces = self._open(file)
+        traces = self._reader.open(file)
         if traces is None or not self._is_of_kind(traces, file):
             return
         bytes_before = self.report.bytes_done
         size = file.stat().st_size
         for i in range(len(traces)):
             self.report.bytes_done = bytes_before + size * (i + 1) // len(traces)
-            if (file, i) in self._joined:
+            if (file, i) in self._partners.joined:
                 continue
-            row = self._row(traces, file, i)
+            row = self._row(traces, (file, i))
             if row is None:
                 continue
             if n_committed:
@@ -314,61 +238,57 @@ class ImportSource:
             return True
         self.report.other_kinds.setdefault(traces.kind, []).append(str(file))
         reason = f"expected {self._kind} traces like the files before it, found {traces.kind}"
-        self._refuse(file, SchemaError(f"{reason}; import it into another store"))
+        self._reader.refuse(file, SchemaError(f"{reason}; import it into another store"))
         return False
 
-    def _row(self, traces: Traces, file: Path, i: int) -> Row | None:
-        """Return a record's row, None if it is left out; of damaged graphs that of their sequence."""
+    def _row(self, traces: Traces, place: Place) -> Row | None:
+        """Return the row of a record, of its sequence if graphs are damaged, None if left out."""
+        file, i = place
         try:
             row = traces.row(i)
-        except _DAMAGE as error:
-            if (file, i) not in self._partners:
-                self._leave_out(file, i, error)
+        except DAMAGE as error:
+            sequence = self._partners.sequence_of.get(place)
+            if sequence is None:
+                self._leave_out(place, error)
                 return None
-            partner, k = self._partners[file, i]
-            self._leave_out(file, i, error, f"; its sequence in {partner} is kept without graphs")
-            return self._sequence_row(partner, k, file)
+            kept = f"; its sequence in {sequence[0]} is kept without graphs"
+            self._leave_out(place, error, kept)
+            return self._sequence_row(sequence, file)
         try:
-            return self._checked(self._complete(row, file, i))
-        except _DAMAGE as error:
-            self._leave_out(file, i, error)
+            return self._checked(self._complete(row, place))
+        except DAMAGE as error:
+            self._leave_out(place, error)
             return None
 
-    def _sequence_row(self, partner: Path, k: int, file: Path) -> Row | None:
+    def _sequence_row(self, sequence: Place, file: Path) -> Row | None:
         """Return the row of a sequence whose graphs in `file` are damaged."""
         try:
-            row = self._partner_reader.read(partner).row(k)
+            row = self._partners.sequence_row(sequence)
             return self._checked(self._with_file(row, file))
-        except _DAMAGE as error:
-            self._leave_out(partner, k, error)
+        except DAMAGE as error:
+            self._leave_out(sequence, error)
             return None
 
-    def _leave_out(self, file: Path, i: int, error: Exception, more: str = "") -> None:
+    def _leave_out(self, place: Place, error: Exception, more: str = "") -> None:
         """Report a record that is left out, unless the stopped import has."""
         n_files, n_records = self._place
         self._place = (n_files, n_records + 1)
         if self._place > self._known_place:
-            self.report.skipped.add(f"{file}, record {i}: {_one_line(error)}{more}")
+            file, i = place
+            self.report.skipped.add(f"{file}, record {i}: {one_line(error)}{more}")
 
-    def _complete(self, row: Row, file: Path, i: int) -> Row:
+    def _complete(self, row: Row, place: Place) -> Row:
         """Return a row with what its record alone does not say."""
-        if (file, i) in self._partners:
-            partner, k = self._partners[file, i]
-            states = self._partner_reader.read(partner).row(k)["hs_last"]
-            if not _are_close(states, row["hs_last"]):
-                raise RecordError(
-                    f"expected the states of the last token as in {partner}, record {k}, of the "
-                    "same question, found others; import the two kinds into two stores"
-                )
-            row["hs_last"] = states
-        return self._with_file(row, file)
+        self._partners.join(row, place)
+        return self._with_file(row, place[0])
 
     def _with_file(self, row: Row, file: Path) -> Row:
-        """Return a row with the name of its file, and with score and label, which are still empty."""
-        empty = {"score": np.float32(math.nan), "source_file": self._names[file]}
+        """Return a row with the name of its file, and with score and label, still empty."""
+        row["source_file"] = self._names[file]
+        row["score"] = np.float32(np.nan)
         if self._scores is not None or "label" not in row:
-            empty["label"] = np.int8(UNLABELLED)
-        return row | empty
+            row["label"] = np.int8(UNLABELLED)
+        return row
 
     def _checked(self, row: Row) -> Row:
         """Return the columns that are kept; raise RecordError if one does not fit the schema."""
@@ -405,8 +325,8 @@ class ImportSource:
         self.report.rows += 1
         self.report.repeated += self._numbers.seen[row["question_id"]] > 1
         self.report.unlabelled += bool(row.get("label", 0) < 0)
-        arrays = [value for name, value in row.items() if name != "score"]
-        self.report.not_finite += any(map(_has_not_finite, arrays))
+        stored = [value for name, value in row.items() if name != "score"]
+        self.report.not_finite += any(map(_has_not_finite, stored))
 
     def _report_scores(self, scores: ScoreTable) -> None:
         """Count the scores of traces and questions that are not there; say it if these are all."""
@@ -414,7 +334,7 @@ class ImportSource:
         n_traces = sum(trace_id not in self._numbers for trace_id in scores.by_trace)
         self.report.scores_unused = n_traces + len(scores.by_question.keys() - questions.keys())
         if self.report.scores_unused == len(scores):
-            given = _first_ids([*scores.by_trace, *scores.by_question])
+            given = _first_ids((*scores.by_trace, *scores.by_question))
             self.report.scores_misfit = (
                 f"{scores.source}: none of its ids ({given}) is of a trace here (questions "
                 f"{_first_ids(questions)}); "
@@ -467,7 +387,7 @@ def _describe_scores(scores: ScoreTable | None, threshold: float) -> dict[str, A
     return described
 
 
-def _first_ids(ids: Mapping[str, Any] | Sequence[str]) -> str:
+def _first_ids(ids: Iterable[str]) -> str:
     return ", ".join(f"{name!r:.60}" for name in islice(ids, 3)) or "none"
 
 
@@ -476,21 +396,6 @@ def _nothing(column: Column) -> np.ndarray | str | None:
     if column.is_text:
         return ""
     return np.empty((0, *column.item_shape), column.storage_dtype) if column.axis else None
-
-
-def _one_line(error: Exception) -> str:
-    """Return what is wrong, from an error of this package or of a library."""
-    text = " ".join(str(error).split())[:300]
-    if isinstance(error, StoreError):
-        return text
-    return f"expected a whole trace, found {type(error).__name__}: {text}"
-
-
-def _are_close(states: np.ndarray, others: np.ndarray) -> bool:
-    """Return whether states are the same but for rounding to half precision."""
-    return states.shape == others.shape and np.allclose(
-        states.astype(float), others.astype(float), rtol=2e-3, atol=1e-5, equal_nan=True
-    )
 
 
 def _has_not_finite(value: object) -> bool:

@@ -5,11 +5,8 @@
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,39 +16,48 @@ from store.sources.legacy import fields
 from store.sources.legacy.fields import RecordError, Row
 from store.sources.legacy.layers import state_columns
 
-__all__ = ["GraphTraces", "Place", "SequenceTraces", "pair"]
-
-Place = tuple[Path, int]  # file, number of the record in it
+__all__ = ["GraphTraces", "SequenceTraces"]
 
 
-@dataclass(frozen=True)
 class _Preprocessed:
-    """The traces of one file: what they hold, and the question and label of each."""
+    """The traces of one file.
 
-    key: ClassVar[str]
-    values: Any
-    question_ids: list[str]
-    labels: list[np.int8]
+    Parameters
+    ----------
+    content
+        Of the file; SchemaError if its parts do not belong together.
 
-    @classmethod
-    def of(cls, content: Mapping) -> "_Preprocessed":
-        """Understand a file's content; raise SchemaError if its parts do not belong together."""
-        question_ids = fields.texts(content, "question_ids")
+    Attributes
+    ----------
+    values
+        What it holds of each trace.
+    question_ids
+        The question of each trace.
+    """
+
+    key: ClassVar[str]  # of `values` in the content
+    kind: ClassVar[str]  # as messages call the format
+
+    def __init__(self, content: Mapping) -> None:
+        self.values = content[self.key]
+        self.question_ids = fields.texts(content, "question_ids")
         labels = np.asarray(fields.array(content["labels"]), np.float64).reshape(-1)
-        for name, n in ((cls.key, len(content[cls.key])), ("labels", len(labels))):
-            if n != len(question_ids):
+        self._labels = [_label(label) for label in labels.tolist()]
+        for name, n in ((self.key, len(self.values)), ("labels", len(labels))):
+            if n != len(self):
                 raise SchemaError(
-                    f"{name}: expected {len(question_ids)} of them as question_ids has, found {n}"
+                    f"{name}: expected {len(self)} of them as question_ids has, found {n}"
                 )
-        return cls(content[cls.key], question_ids, [_label(label) for label in labels.tolist()])
 
     def __len__(self) -> int:
         return len(self.question_ids)
 
     def row(self, i: int) -> Row:
         """Return the columns of trace i; raise RecordError if it contradicts itself."""
-        given = {"question_id": self.question_ids[i], "label": self.labels[i]}
-        return given | self._states(i)
+        row = self._states(i)
+        row["question_id"] = self.question_ids[i]
+        row["label"] = self._labels[i]
+        return row
 
     def _states(self, i: int) -> Row:
         raise NotImplementedError
@@ -90,7 +96,7 @@ class GraphTraces(_Preprocessed):
         return columns | {"attn_mean": mean}
 
     def smallest_edge(self) -> float:
-        """Return a threshold that the graphs were surely built with or above; 0 if all are complete.
+        """Return a threshold that the graphs were built with or above; 0 if all are complete.
 
         The file does not say it. Graphs of a higher threshold than the smallest attention kept
         anywhere are the same, built from these edges or from the full maps.
@@ -105,13 +111,11 @@ class GraphTraces(_Preprocessed):
                     values = fields.array(_part(graph, "edge_attr"))
                     complete &= values.size == n_tokens * (n_tokens + 1) // 2
                     smallest = min(smallest, float(values.min(initial=np.inf)))
-        if complete:
-            return 0.0
-        if smallest == math.inf:
+        if smallest == math.inf and not complete:
             raise SchemaError(
                 "graphs: expected an edge in some graph, found none; --attn-threshold is not known"
             )
-        return smallest
+        return 0.0 if complete else smallest
 
 
 def _label(value: float) -> np.int8:
@@ -146,23 +150,3 @@ def _edges(graph: Any, n_tokens: int) -> tuple[np.ndarray, np.ndarray]:
     if len(np.unique(pairs)) != len(pairs):
         raise RecordError("edge_index: expected every edge once, found one twice")
     return pairs, values
-
-
-def pair(
-    graph_ids: Mapping[Path, Sequence[str]], sequence_ids: Mapping[Path, Sequence[str]]
-) -> dict[Place, Place]:
-    """Return the place of the k-th graphs of each question -> that of its k-th sequence."""
-    sequences = _places(sequence_ids)
-    pairs: dict[Place, Place] = {}
-    for question_id, graphs in _places(graph_ids).items():
-        pairs.update(zip(graphs, sequences[question_id], strict=False))
-    return pairs
-
-
-def _places(ids: Mapping[Path, Sequence[str]]) -> defaultdict[str, list[Place]]:
-    """Return question -> places of its traces, in their order."""
-    places: defaultdict[str, list[Place]] = defaultdict(list)
-    for file, question_ids in ids.items():
-        for i, question_id in enumerate(question_ids):
-            places[question_id].append((file, i))
-    return places
