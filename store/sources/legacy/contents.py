@@ -1,41 +1,16 @@
-"""What a file of the older formats holds: told apart by its content, never by its name."""
+"""What a file of the older formats holds, decided by its content, never by its name."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Protocol
 
 from store.errors import CorruptError, SchemaError
-from store.format.schema import Column, Schema
 from store.sources.legacy.fields import DAMAGE, Row, one_line, shown_keys
 from store.sources.legacy.preprocessed import GraphTraces, SequenceTraces
 from store.sources.legacy.raw import RawTraces
 from store.sources.pickles import kind_of_file, read_pickle, read_torch
 
-__all__ = ["FileReader", "Traces", "is_torch", "schema_of", "understand"]
-
-# column: ragged axis (None: fixed), names of the item axes
-COLUMNS: dict[str, tuple[str | None, tuple[str, ...]]] = {
-    "question_id": (None, ()),
-    "tokens": ("tokens", ()),
-    "token_texts": (None, ()),
-    "prompt_len": (None, ()),
-    "answer_len": (None, ()),
-    "question": (None, ()),
-    "answer": (None, ()),
-    "references": (None, ()),
-    "score": (None, ()),
-    "label": (None, ()),
-    "hs_last": (None, ("layers", "hidden")),
-    "hidden_states": ("tokens", ("layers", "hidden")),
-    "attn_mean": ("pairs", ("layers",)),
-    "attn_diag": ("tokens", ("layers", "heads")),
-    "attn_colsum": ("tokens", ("layers", "heads")),
-    "attn_pmass": ("tokens", ("layers", "heads")),
-    "attentions": ("squares", ("layers", "heads")),
-    "source_file": (None, ()),
-}
+__all__ = ["FileReader", "Traces", "is_torch", "understand"]
 
 
 class Traces(Protocol):
@@ -131,16 +106,3 @@ def _unknown(found: str) -> SchemaError:
         "expected a list of raw traces (hidden_states, attentions), or a dict of sequences or "
         f"graphs with labels and question_ids, found {found}"
     )
-
-
-def schema_of(row: Row) -> Schema:
-    """Return the columns of a row; its arrays give dtypes and shapes."""
-    return Schema({name: _column(name, row[name]) for name in COLUMNS if name in row})
-
-
-def _column(name: str, value: Any) -> Column:
-    if isinstance(value, str):
-        return Column("utf8")
-    axis, axis_names = COLUMNS[name]
-    array = np.asarray(value)
-    return Column(array.dtype.name, array.shape[1:] if axis else array.shape, axis, axis_names)

@@ -69,43 +69,44 @@ def shown_keys(record: Mapping) -> list[str]:
 
 def text(record: Mapping, key: str) -> str:
     """Return a text."""
-    found = value(record, key)
-    if not isinstance(found, str):
-        raise RecordError(f"{key}: expected a text, found {type(found).__name__}")
-    return found
+    item = value(record, key)
+    if not isinstance(item, str):
+        raise RecordError(f"{key}: expected a text, found {type(item).__name__}")
+    return item
 
 
 def texts(record: Mapping, key: str) -> list[str]:
     """Return a list of texts."""
-    found = value(record, key)
-    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+    items = value(record, key)
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
         raise RecordError(f"{key}: expected a list of texts, found something else")
-    n_characters = sum(map(len, found))
+    n_characters = sum(map(len, items))
     if n_characters > MAX_CHARACTERS:
         raise RecordError(
             f"{key}: expected at most {MAX_CHARACTERS} characters, found {n_characters}"
         )
-    return found
+    return items
 
 
 def integer(record: Mapping, key: str) -> int:
     """Return a whole number."""
-    found: Any = value(record, key)
-    if not is_integer(found):
-        raise RecordError(f"{key}: expected an integer, found {type(found).__name__}")
-    return int(found)
+    item: Any = value(record, key)
+    if not is_integer(item):
+        raise RecordError(f"{key}: expected an integer, found {type(item).__name__}")
+    return int(item)
 
 
 def integers(record: Mapping, key: str) -> np.ndarray:
     """Return token ids, int32 `(T,)`."""
-    found = array(value(record, key))
-    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
-        raise RecordError(
-            f"{key}: expected integers in one dimension, found {found.dtype} of shape {found.shape}"
-        )
-    if found.size and not -(2**31) <= found.min() <= found.max() < 2**31:
-        raise RecordError(f"{key}: expected token ids that int32 holds, found {found.max()}")
-    return found.astype(np.int32)
+    numbers = array(value(record, key))
+    has_integers = numbers.dtype.kind in "iu" or not numbers.size
+    if numbers.ndim != 1 or not has_integers:
+        raise RecordError(f"{key}: expected integers in one dimension, found {_described(numbers)}")
+    smallest = numbers.min(initial=0)
+    largest = numbers.max(initial=0)
+    if smallest < -(2**31) or largest >= 2**31:
+        raise RecordError(f"{key}: expected token ids that int32 holds, found {largest}")
+    return numbers.astype(np.int32)
 
 
 def parts(whole: object, key: str, each: str) -> Sequence:
@@ -119,13 +120,11 @@ def parts(whole: object, key: str, each: str) -> Sequence:
 
 def floats(values: object, key: str, ndim: int | None = None) -> np.ndarray:
     """Return an array of floating-point numbers, with `ndim` axes if that is given."""
-    found = array(values)
-    if found.dtype.kind != "f" or ndim not in (None, found.ndim):
+    numbers = array(values)
+    if numbers.dtype.kind != "f" or ndim not in (None, numbers.ndim):
         axes = "" if ndim is None else f" with {ndim} axes"
-        raise RecordError(
-            f"{key}: expected floating numbers{axes}, found {found.dtype} of shape {found.shape}"
-        )
-    return found
+        raise RecordError(f"{key}: expected floating numbers{axes}, found {_described(numbers)}")
+    return numbers
 
 
 def array(values: object) -> np.ndarray:
@@ -133,4 +132,10 @@ def array(values: object) -> np.ndarray:
     if not isinstance(values, torch.Tensor):
         return np.asarray(values)
     values = values.detach()
-    return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    if values.dtype == torch.bfloat16:
+        values = values.float()
+    return values.numpy()
+
+
+def _described(numbers: np.ndarray) -> str:
+    return f"{numbers.dtype} of shape {numbers.shape}"

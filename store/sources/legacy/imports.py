@@ -7,29 +7,27 @@ committed. A file or a record that cannot be read is left out and reported; the 
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from store.errors import NotFoundError, SchemaError, closest
-from store.format.schema import Column, Schema
-from store.format.values import encode_value
+from store.errors import NotFoundError, SchemaError
 from store.read.store import TraceStore
 from store.reports import LeftOut, count
 from store.sources.labels import SCORE_THRESHOLD
-from store.sources.legacy.contents import FileReader, Traces, schema_of
-from store.sources.legacy.fields import DAMAGE, RecordError, Row, one_line
+from store.sources.legacy.columns import check_row, choose_columns, schema_of
+from store.sources.legacy.contents import FileReader, Traces
+from store.sources.legacy.fields import DAMAGE, Row, one_line
 from store.sources.legacy.files import short_names
 from store.sources.legacy.partners import Partners, Place
 from store.sources.legacy.preprocessed import GraphTraces, SequenceTraces
 from store.sources.legacy.report import ImportReport
 from store.sources.legacy.survey import survey_files
 from store.sources.pickles import MAX_BYTES
-from store.sources.questions import MAX_ID_BYTES, TraceNumbers
+from store.sources.questions import TraceNumbers
 from store.sources.scores import ScoreTable
 from store.write.source import REMARKS
 
@@ -52,7 +50,7 @@ class ImportSource:
         In the order in which they are read.
     scores
         A file of scores or labels as `read_scores` gives it, or question id -> score. If given, it
-        alone decides the labels, whatever the traces' files say.
+        alone decides the labels; those in the traces' files do not count.
     score_threshold
         Scores from here on count as right.
     columns
@@ -106,11 +104,16 @@ class ImportSource:
         partner_reader = FileReader(keep_attention, max_bytes, self.report.refused)
         self._partners = Partners(survey.graph_ids, survey.sequence_ids, partner_reader)
         self._files = survey.files[part[0] - 1 :: part[1]]
-        self._check_files(part)
+        if files and not self._files and not self.report.refused:
+            raise NotFoundError(
+                f"part {part[0]}/{part[1]}: expected files in it, found {len(files)} in all"
+            )
+        self.report.read = list(self._files)
+        self.report.bytes_all = sum(file.stat().st_size for file in self._files)
         # every part of preprocessed files has the columns of the first graphs
         first_files = survey.files if survey.is_preprocessed else self._files
         self._kind, first_row = self._first_row(first_files)
-        self.schema = _chosen_columns(schema_of(first_row), columns)
+        self.schema = choose_columns(schema_of(first_row), columns)
         if attn_threshold is None:
             attn_threshold = survey.smallest_edge
         elif self._kind != GraphTraces.kind:
@@ -130,15 +133,6 @@ class ImportSource:
             "part": list(part),
         }
 
-    def _check_files(self, part: tuple[int, int]) -> None:
-        """Report the files to read; raise NotFoundError if the part has none."""
-        if self._names and not self._files and not self.report.refused:
-            raise NotFoundError(
-                f"part {part[0]}/{part[1]}: expected files in it, found {len(self._names)} in all"
-            )
-        self.report.read = list(self._files)
-        self.report.bytes_all = sum(file.stat().st_size for file in self._files)
-
     def _first_row(self, files: Sequence[Path]) -> tuple[str, Row]:
         """Return the kind of the first file that has a whole record, and that record's row."""
         damaged = LeftOut()
@@ -148,32 +142,39 @@ class ImportSource:
                 continue
             for i in range(len(traces)):
                 try:
-                    return traces.kind, self._complete(traces.row(i), (file, i))
+                    row = traces.row(i)
+                    self._partners.join(row, (file, i))
                 except DAMAGE as error:
-                    damaged.add(f"{file}, record {i}: {one_line(error)}")
-        reasons = [*self.report.refused.values(), *damaged.messages][:SHOWN_REASONS]
-        shown = "; ".join(reasons) or "no record is in them"
-        n_more = len(self.report.refused) + damaged.n - len(reasons)
-        if n_more:
-            shown += f"; and {n_more:,} more"
+                    reason = one_line(error)
+                    damaged.add(f"{file}, record {i}: {reason}")
+                else:
+                    return traces.kind, self._with_file(row, file)
+        refused = self.report.refused
+        reasons = [*refused.values(), *damaged.messages]
+        shown = "; ".join(reasons[:SHOWN_REASONS]) or "no record is in them"
+        n_reasons = len(refused) + damaged.n
+        if n_reasons > SHOWN_REASONS:
+            shown += f"; and {n_reasons - SHOWN_REASONS:,} more"
         n_files = count(len(self._names), "file")
         raise SchemaError(f"expected traces in {n_files}, found none: {shown}")
 
     def rows(self, start: int = 0) -> Iterator[tuple[str, Row]]:
         """Yield `(trace_id, row)` of what is not in the store that was begun; see `Source`."""
+        report = self.report
         committed = self._resume(start)
         n_committed = Counter(committed)
         names = [self._names[file] for file in self._files]
         first = names.index(committed[-1]) if committed else 0
         bytes_done = 0
+        report.bytes_done = bytes_done
         for i, file in enumerate(self._files):
             if i >= first:
                 self._place = (i, 0)
                 yield from self._rows_of(file, n_committed[names[i]])
             bytes_done += file.stat().st_size
-            self.report.bytes_done = bytes_done
+            report.bytes_done = bytes_done
         if self._scores is not None:
-            self._report_scores(self._scores)
+            report.add_scores(self._scores, self._numbers)
 
     def _resume(self, start: int) -> list[str]:
         """Go on from the report and the numbers of a stopped import.
@@ -183,41 +184,48 @@ class ImportSource:
         list of str
             The file of each committed row.
         """
-        self._numbers = TraceNumbers()
+        report = self.report
+        numbers = TraceNumbers()
+        self._numbers = numbers
+        self._place = (0, 0)
         self._known_place = (0, 0)
-        begun = self._begun
-        if not start or begun is None:
+        if not start:
             return []
+        begun = self._begun
+        if begun is None:
+            raise ValueError(f"start: expected 0 without a store that was begun, found {start}")
         left_out = begun.provenance.get(REMARKS)
         if left_out:
-            self.report.resume(left_out)
+            report.resume(left_out)
             self._known_place = tuple(left_out["place"])
-        names = self.schema.columns.keys() & {"source_file", "question_id", "label"}
-        batch = begun.read(range(start), list(names))
-        trace_ids = begun.ids[:start]
-        for question_id, trace_id in zip(batch.texts("question_id"), trace_ids, strict=True):
-            self._numbers.add(question_id, trace_id)
-        self.report.rows = start
-        self.report.repeated = start - len(self._numbers.seen)
-        if "label" in batch:
-            self.report.unlabelled = int((batch.fixed("label") < 0).sum())
+        rows = range(start)
+        batch = begun.read(rows, ["source_file", "question_id"])
+        question_ids = batch.texts("question_id")
+        for question_id, trace_id in zip(question_ids, begun.ids[:start], strict=True):
+            numbers.add(question_id, trace_id)
+        report.rows = start
+        report.repeated = start - len(numbers.seen)
+        if "label" in self.schema.columns:
+            labels = begun.read(rows, ["label"]).fixed("label")
+            is_unlabelled = labels < 0
+            report.unlabelled = int(is_unlabelled.sum())
         return batch.texts("source_file")
 
     @property
     def remarks(self) -> dict[str, Any]:
         """What was left out so far; it is committed with the rows, for a resumed import."""
-        left_out = self.report.left_out() | {"place": list(self._place)}
-        return {REMARKS: left_out} if any(left_out.values()) else {}
+        return {REMARKS: self.report.left_out(self._place)}
 
     def _rows_of(self, file: Path, n_committed: int) -> Iterator[tuple[str, Row]]:
         """Yield the rows of one file except the first `n_committed`."""
         traces = self._reader.open(file)
         if traces is None or not self._is_of_kind(traces, file):
             return
-        bytes_before = self.report.bytes_done
+        report = self.report
+        bytes_before = report.bytes_done
         size = file.stat().st_size
         for i in range(len(traces)):
-            self.report.bytes_done = bytes_before + size * (i + 1) // len(traces)
+            report.bytes_done = bytes_before + size * (i + 1) // len(traces)
             if (file, i) in self._partners.joined:
                 continue
             row = self._row(traces, (file, i))
@@ -226,19 +234,26 @@ class ImportSource:
             if n_committed:
                 n_committed -= 1
                 continue
-            trace_id = self._numbers.give(row["question_id"])
-            self._label(row, trace_id)
-            self._count(row)
+            question_id = row["question_id"]
+            trace_id = self._numbers.give(question_id)
+            if self._scores is not None:
+                _set_label(row, trace_id, self._scores, self._score_threshold)
+            report.add(row, self._numbers.seen[question_id])
             yield trace_id, row
 
     def _is_of_kind(self, traces: Traces, file: Path) -> bool:
         """Return whether a file belongs to those before it; refuse it if not."""
-        preprocessed = {GraphTraces.kind, SequenceTraces.kind}
-        if traces.kind in (self._kind, "empty") or {traces.kind, self._kind} <= preprocessed:
+        kind = traces.kind
+        if kind in (self._kind, "empty"):
             return True
-        self.report.other_kinds.setdefault(traces.kind, []).append(str(file))
-        reason = f"expected {self._kind} traces like the files before it, found {traces.kind}"
-        self._reader.refuse(file, SchemaError(f"{reason}; import it into another store"))
+        if {kind, self._kind} == {GraphTraces.kind, SequenceTraces.kind}:
+            return True
+        self.report.other_kinds.setdefault(kind, []).append(str(file))
+        error = SchemaError(
+            f"expected {self._kind} traces like the files before it, found {kind}; "
+            "import it into another store"
+        )
+        self._reader.refuse(file, error)
         return False
 
     def _row(self, traces: Traces, place: Place) -> Row | None:
@@ -255,7 +270,8 @@ class ImportSource:
             self._leave_out(place, error, kept)
             return self._sequence_row(sequence, file)
         try:
-            return self._checked(self._complete(row, place))
+            self._partners.join(row, place)
+            return check_row(self._with_file(row, file), self.schema)
         except DAMAGE as error:
             self._leave_out(place, error)
             return None
@@ -264,7 +280,7 @@ class ImportSource:
         """Return the row of a sequence whose graphs in `file` are damaged."""
         try:
             row = self._partners.sequence_row(sequence)
-            return self._checked(self._with_file(row, file))
+            return check_row(self._with_file(row, file), self.schema)
         except DAMAGE as error:
             self._leave_out(sequence, error)
             return None
@@ -273,14 +289,11 @@ class ImportSource:
         """Report a record that is left out, unless the stopped import has."""
         n_files, n_records = self._place
         self._place = (n_files, n_records + 1)
-        if self._place > self._known_place:
-            file, i = place
-            self.report.skipped.add(f"{file}, record {i}: {one_line(error)}{more}")
-
-    def _complete(self, row: Row, place: Place) -> Row:
-        """Return a row with what its record alone does not say."""
-        self._partners.join(row, place)
-        return self._with_file(row, place[0])
+        if self._place <= self._known_place:
+            return
+        file, i = place
+        reason = one_line(error)
+        self.report.skipped.add(f"{file}, record {i}: {reason}{more}")
 
     def _with_file(self, row: Row, file: Path) -> Row:
         """Return a row with the name of its file, and with score and label, still empty."""
@@ -290,56 +303,17 @@ class ImportSource:
             row["label"] = np.int8(UNLABELLED)
         return row
 
-    def _checked(self, row: Row) -> Row:
-        """Return the columns that are kept; raise RecordError if one does not fit the schema."""
-        question_id = row["question_id"]
-        if not 0 < len(question_id.encode()) <= MAX_ID_BYTES:
-            raise RecordError(
-                f"question_id: expected 1 to {MAX_ID_BYTES} bytes, found {question_id!r:.100}"
-            )
-        checked = {}
-        for name, column in self.schema.columns.items():
-            value = row.get(name, _nothing(column))
-            if value is None:
-                raise RecordError(
-                    f"expected a value for {name!r} as in the traces before, found none"
-                )
-            encode_value(value, column, f"column {name!r}")
-            checked[name] = value
-        return checked
 
-    def _label(self, row: Row, trace_id: str) -> None:
-        """Set the score and label of a trace; its own come before those of its question."""
-        if self._scores is None:
-            return
-        value = self._scores.value_of(trace_id, row["question_id"])
-        if value is None:
-            return
-        score, label = self._scores.judge(value, self._score_threshold)
-        if "score" in row:
-            row["score"] = np.float32(score)
-        if "label" in row:
-            row["label"] = np.int8(label)
-
-    def _count(self, row: Row) -> None:
-        self.report.rows += 1
-        self.report.repeated += self._numbers.seen[row["question_id"]] > 1
-        self.report.unlabelled += bool(row.get("label", 0) < 0)
-        stored = [value for name, value in row.items() if name != "score"]
-        self.report.not_finite += any(map(_has_not_finite, stored))
-
-    def _report_scores(self, scores: ScoreTable) -> None:
-        """Count the scores of traces and questions that are not there; say it if these are all."""
-        questions = self._numbers.seen
-        n_traces = sum(trace_id not in self._numbers for trace_id in scores.by_trace)
-        self.report.scores_unused = n_traces + len(scores.by_question.keys() - questions.keys())
-        if self.report.scores_unused == len(scores):
-            given = _first_ids((*scores.by_trace, *scores.by_question))
-            self.report.scores_misfit = (
-                f"{scores.source}: none of its ids ({given}) is of a trace here (questions "
-                f"{_first_ids(questions)}); "
-                "mend the ids, then label the store: python -m store label"
-            )
+def _set_label(row: Row, trace_id: str, scores: ScoreTable, threshold: float) -> None:
+    """Set the score and label of a trace; its own come before those of its question."""
+    value = scores.value_of(trace_id, row["question_id"])
+    if value is None:
+        return
+    score, label = scores.judge(value, threshold)
+    if "score" in row:
+        row["score"] = np.float32(score)
+    if "label" in row:
+        row["label"] = np.int8(label)
 
 
 def _check_part(scores: ScoreTable | None, part: tuple[int, int]) -> None:
@@ -350,20 +324,6 @@ def _check_part(scores: ScoreTable | None, part: tuple[int, int]) -> None:
             "itself, so scores by trace_id could go to others; leave out --scores, merge the "
             "parts, then python -m store label"
         )
-
-
-def _chosen_columns(schema: Schema, columns: Sequence[str] | None) -> Schema:
-    """Return the columns to keep, with those that an import cannot do without."""
-    if columns is None:
-        return schema
-    for name in columns:
-        if name not in schema.columns:
-            like = closest(name, schema.columns)
-            raise NotFoundError(
-                f"columns: expected some of {list(schema.columns)}, found {name!r:.200}{like}"
-            )
-    kept = {"question_id", "source_file", *columns}
-    return Schema({name: column for name, column in schema.columns.items() if name in kept})
 
 
 def _sha256_of(names: Mapping[Path, str]) -> str:
@@ -377,34 +337,12 @@ def _sha256_of(names: Mapping[Path, str]) -> str:
 
 def _describe_scores(scores: ScoreTable | None, threshold: float) -> dict[str, Any]:
     """Return which scores decide the labels, and how, for the provenance."""
+    described: dict[str, Any] = {"scores_sha256": None, "score_threshold": threshold}
     if scores is None:
-        return {"scores_sha256": None, "score_threshold": threshold}
-    described: dict[str, Any] = {"scores_sha256": scores.sha256, "score_threshold": threshold}
+        return described
+    described["scores_sha256"] = scores.sha256
     # of other scores an earlier version wrote no rule, and its stopped imports go on
     if scores.kind == "label" or scores.lower_is_better:
         described["label_rule"] = scores.rule
         described["score_threshold"] = scores.stored_threshold(threshold)
     return described
-
-
-def _first_ids(ids: Iterable[str]) -> str:
-    return ", ".join(f"{name!r:.60}" for name in islice(ids, 3)) or "none"
-
-
-def _nothing(column: Column) -> np.ndarray | str | None:
-    """Return what a row has for a value that its record need not have."""
-    if column.is_text:
-        return ""
-    return np.empty((0, *column.item_shape), column.storage_dtype) if column.axis else None
-
-
-def _has_not_finite(value: object) -> bool:
-    """Return whether an array holds a NaN or an infinity."""
-    if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or not value.size:
-        return False
-    exponent = {2: 0x7C00, 4: 0x7F800000}.get(value.itemsize)
-    if exponent is None:
-        return not np.isfinite(value).all()
-    # of NumPy's isfinite half precision is slow: all bits of the exponent are set in such values
-    bits = np.ascontiguousarray(value).view(f"u{value.itemsize}")
-    return bool(((bits & exponent) == exponent).any())

@@ -58,18 +58,20 @@ def attention_columns(
             raise RecordError(
                 f"attentions: expected shape {shape} in every layer, found {layer.shape}"
             )
-    reduced = [_reduce(torch.from_numpy(layer)[None].float(), prompt_len) for layer in maps]
-    columns: Row = {
-        name: torch.cat([layer[name] for layer in reduced], dim=1).numpy() for name in reduced[0]
-    }
+    reduced = [_reduce(layer, prompt_len) for layer in maps]
+    columns: Row = {}
+    for name in reduced[0]:
+        parts = [layer[name] for layer in reduced]
+        columns[name] = torch.cat(parts, dim=1).numpy()
     if keep:
         squares = np.stack(maps).transpose(2, 3, 0, 1)  # (T, T, L, H)
-        columns["attentions"] = squares.reshape(-1, *squares.shape[2:])
+        columns["attentions"] = squares.reshape(-1, len(maps), shape[0])
     return columns
 
 
-def _reduce(attention: torch.Tensor, prompt_len: int | None) -> dict[str, torch.Tensor]:
-    """Return the columns of the maps `(1, H, T, T)` of one layer, in float16."""
+def _reduce(layer: np.ndarray, prompt_len: int | None) -> dict[str, torch.Tensor]:
+    """Return the columns of the maps `(H, T, T)` of one layer, in float16."""
+    attention = torch.from_numpy(layer)[None].float()  # (1, H, T, T)
     columns = {
         "attn_mean": reductions.mean_triangle(attention),
         "attn_diag": reductions.diagonal(attention),

@@ -5,7 +5,7 @@
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -41,16 +41,19 @@ class _Preprocessed:
     def __init__(self, content: Mapping) -> None:
         self.values = content[self.key]
         self.question_ids = fields.texts(content, "question_ids")
-        labels = np.asarray(fields.array(content["labels"]), np.float64).reshape(-1)
-        self._labels = [_label(label) for label in labels.tolist()]
-        for name, n in ((self.key, len(self.values)), ("labels", len(labels))):
-            if n != len(self):
-                raise SchemaError(
-                    f"{name}: expected {len(self)} of them as question_ids has, found {n}"
-                )
+        labels = fields.array(content["labels"]).astype(np.float64)
+        self._labels = [_label(label) for label in labels.ravel().tolist()]
+        self._check_length(self.key, self.values)
+        self._check_length("labels", self._labels)
 
     def __len__(self) -> int:
         return len(self.question_ids)
+
+    def _check_length(self, name: str, values: Sized) -> None:
+        if len(values) != len(self):
+            raise SchemaError(
+                f"{name}: expected {len(self)} of them as question_ids has, found {len(values)}"
+            )
 
     def row(self, i: int) -> Row:
         """Return the columns of trace i; raise RecordError if it contradicts itself."""
@@ -90,10 +93,13 @@ class GraphTraces(_Preprocessed):
         n_tokens = len(states[0])
         columns = state_columns(states, n_tokens)
         edges = [_edges(graph, n_tokens) for graph in graphs]
-        mean = np.zeros((n_tokens * (n_tokens + 1) // 2, len(graphs)), edges[0][1].dtype)
+        n_pairs = n_tokens * (n_tokens + 1) // 2
+        _, first_values = edges[0]
+        mean = np.zeros((n_pairs, len(graphs)), first_values.dtype)
         for layer, (pairs, values) in enumerate(edges):
             mean[pairs, layer] = values
-        return columns | {"attn_mean": mean}
+        columns["attn_mean"] = mean
+        return columns
 
     def smallest_edge(self) -> float:
         """Return a threshold that the graphs were built with or above; 0 if all are complete.
@@ -120,11 +126,13 @@ class GraphTraces(_Preprocessed):
 
 def _label(value: float) -> np.int8:
     """Return 1 or 0, and -1 for any other value."""
-    return np.int8(value if value in (0, 1) else -1)
+    if value in (0, 1):
+        return np.int8(value)
+    return np.int8(-1)
 
 
 def _part(graph: Any, name: str) -> Any:
-    """Return a field of a graph, whatever else its class computes from it."""
+    """Return a field of a graph."""
     try:
         return graph[name]
     except (KeyError, TypeError, AttributeError) as error:
@@ -135,18 +143,20 @@ def _part(graph: Any, name: str) -> Any:
 
 def _edges(graph: Any, n_tokens: int) -> tuple[np.ndarray, np.ndarray]:
     """Return pair number and attention of every edge, from token j to token i, j <= i."""
-    source, target = fields.array(_part(graph, "edge_index")).astype(np.int64).reshape(2, -1)
+    index = fields.array(_part(graph, "edge_index"))
+    source, target = index.astype(np.int64).reshape(2, -1)
     values = fields.floats(_part(graph, "edge_attr"), "edge_attr").reshape(-1)
-    if len(values) != len(source):
-        raise RecordError(
-            f"edge_attr: expected {len(source)} values, one an edge, found {len(values)}"
-        )
-    if len(source) and (source.min() < 0 or target.max() >= n_tokens or (source > target).any()):
+    n_edges = len(source)
+    if len(values) != n_edges:
+        raise RecordError(f"edge_attr: expected {n_edges} values, one an edge, found {len(values)}")
+    outside = (source < 0) | (target >= n_tokens)
+    upwards = source > target
+    if outside.any() or upwards.any():
         raise RecordError(
             "edge_index: expected edges from a token to itself or a later one "
             f"of {n_tokens}, found others"
         )
     pairs = target * (target + 1) // 2 + source
-    if len(np.unique(pairs)) != len(pairs):
+    if len(np.unique(pairs)) != n_edges:
         raise RecordError("edge_index: expected every edge once, found one twice")
     return pairs, values

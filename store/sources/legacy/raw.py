@@ -6,8 +6,9 @@
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -41,9 +42,12 @@ class RawTraces:
     kind: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.kind = _kind_of(self.records[0]) if self.records else "empty"
-        numbers = range(len(self.records) - 1, -1, -1)
-        self._first = {id(self.records[i]): i for i in numbers}  # record -> its first place
+        self.kind = "empty"
+        if self.records:
+            self.kind = _kind_of(self.records[0])
+        self._first: dict[int, int] = {}  # id of a record -> its first number
+        for i, record in enumerate(self.records):
+            self._first.setdefault(id(record), i)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -56,41 +60,42 @@ class RawTraces:
             raise RecordError(f"expected a record of its own, found record {first} again")
         if not isinstance(record, Mapping):
             raise RecordError(f"expected a dict, found {type(record).__name__}")
-        return self._row_v1(record) if self.kind == "raw v1" else self._row_v3(record)
+        if self.kind == "raw v1":
+            return self._row_v1(record)
+        return self._row_v3(record)
 
     def _row_v3(self, record: Mapping) -> Row:
         tokens = fields.integers(record, "tokens")
-        states = [
-            fields.floats(layer, "hidden_states", 2) for layer in _layers(record, "hidden_states")
-        ]
-        maps = [fields.floats(layer, "attentions", 3) for layer in _layers(record, "attentions")]
-        self._check_size([*states, *maps])
+        n_tokens = len(tokens)
+        states = _arrays(record, "hidden_states", 2)
+        maps = _arrays(record, "attentions", 3)
+        self._check_size(chain(states, maps))
         states = without_embedding(states, len(maps))
         row = {
             "question_id": fields.text(record, "question_id"),
             "tokens": tokens,
             "answer": fields.text(record, "generated_answer_clean"),
-            **state_columns(states, len(tokens)),
-            **attention_columns(maps, len(tokens), None, self.keep_attention),
+            **state_columns(states, n_tokens),
+            **attention_columns(maps, n_tokens, None, self.keep_attention),
         }
         if "tokens_decoded" in record:
-            row["token_texts"] = _token_texts(record, len(tokens))
+            row["token_texts"] = _token_texts(record, n_tokens)
         return row
 
     def _row_v1(self, record: Mapping) -> Row:
         prompt_len = fields.integer(record, "prompt_length")
         states_by_step = _first_beams(record, "hidden_states", 3)
         maps_by_step = _first_beams(record, "attentions", 4)
-        self._check_size([step for layer in states_by_step + maps_by_step for step in layer])
-        _check_prompt("hidden_states", prompt_len, states_by_step[0][0].shape[0])
-        _check_prompt("attentions", prompt_len, maps_by_step[0][0].shape[1])
+        steps_of_layers = chain(states_by_step, maps_by_step)
+        self._check_size(chain.from_iterable(steps_of_layers))
+        first_states = states_by_step[0][0]
+        first_map = maps_by_step[0][0]
+        _check_prompt("hidden_states", prompt_len, first_states.shape[0])
+        _check_prompt("attentions", prompt_len, first_map.shape[1])
         states = [np.concatenate(steps) for steps in states_by_step]
         states = without_embedding(states, len(maps_by_step))
         n_tokens = len(states[0])
         maps = [_joined_map(steps, n_tokens) for steps in maps_by_step]
-        references = []
-        if "ground_truth_answers" in record:
-            references = fields.texts(record, "ground_truth_answers")
         return {
             "question_id": str(fields.integer(record, "global_example_id")),
             "tokens": _fed_tokens(record, n_tokens),
@@ -98,12 +103,12 @@ class RawTraces:
             "answer_len": np.int32(n_tokens - prompt_len),
             "question": fields.text(record, "question"),
             "answer": fields.text(record, "generated_answer_clean"),
-            "references": json.dumps(references, ensure_ascii=False),
+            "references": _references(record),
             **state_columns(states, n_tokens),
             **attention_columns(maps, n_tokens, prompt_len, self.keep_attention),
         }
 
-    def _check_size(self, arrays: list[np.ndarray]) -> None:
+    def _check_size(self, arrays: Iterable[np.ndarray]) -> None:
         n_bytes = sum(array.nbytes for array in arrays)
         if n_bytes > self.max_bytes:
             raise RecordError(
@@ -114,12 +119,29 @@ class RawTraces:
 
 def _kind_of(record: Mapping) -> str:
     layers = record["hidden_states"]
-    by_step = isinstance(layers, Sequence) and len(layers) and isinstance(layers[0], Sequence)
-    return "raw v1" if by_step or "global_example_id" in record else "raw v3"
+    if "global_example_id" in record:
+        return "raw v1"
+    if isinstance(layers, list | tuple) and layers and isinstance(layers[0], list | tuple):
+        return "raw v1"
+    return "raw v3"
 
 
 def _layers(record: Mapping, key: str) -> Sequence:
-    return fields.parts(fields.value(record, key), key, "layer")
+    layers = fields.value(record, key)
+    return fields.parts(layers, key, "layer")
+
+
+def _arrays(record: Mapping, key: str, ndim: int) -> list[np.ndarray]:
+    """Return the array of each layer."""
+    return [fields.floats(layer, key, ndim) for layer in _layers(record, key)]
+
+
+def _references(record: Mapping) -> str:
+    """Return the right answers, as JSON."""
+    if "ground_truth_answers" not in record:
+        return "[]"
+    references = fields.texts(record, "ground_truth_answers")
+    return json.dumps(references, ensure_ascii=False)
 
 
 def _token_texts(record: Mapping, n_tokens: int) -> str:
@@ -134,10 +156,11 @@ def _token_texts(record: Mapping, n_tokens: int) -> str:
 
 def _first_beams(record: Mapping, key: str, ndim: int) -> list[list[np.ndarray]]:
     """Return the first beam of each step of each layer: it is the answer's."""
-    return [
-        [_first_beam(step, key, ndim) for step in fields.parts(layer, key, "step")]
-        for layer in _layers(record, key)
-    ]
+    layers = []
+    for layer in _layers(record, key):
+        steps = fields.parts(layer, key, "step")
+        layers.append([_first_beam(step, key, ndim) for step in steps])
+    return layers
 
 
 def _first_beam(step: object, key: str, ndim: int) -> np.ndarray:

@@ -1,11 +1,18 @@
 """What became of an import: counts, and what was left out with the reasons."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from store.reports import LeftOut, count, count_lines
+from store.sources.legacy.fields import Row
 from store.sources.legacy.files import describe_kind
+from store.sources.questions import TraceNumbers
+from store.sources.scores import ScoreTable
 
 __all__ = ["ImportReport"]
 
@@ -57,50 +64,95 @@ class ImportReport:
 
     def summary(self, path: Path) -> str:
         """Return what the store holds, and what was left out, a line each."""
-        lines = [f"{path}: {count(self.rows, 'trace')}"]
-        lines += count_lines(
-            (
-                (self.unlabelled, "without a label"),
-                (self.repeated, "of a question that had one before"),
-                (self.not_finite, "with a NaN or an infinity (kept)"),
-            )
-        )
+        counts = [
+            (self.unlabelled, "without a label"),
+            (self.repeated, "of a question that had one before"),
+            (self.not_finite, "with a NaN or an infinity (kept)"),
+        ]
+        lines = [f"{path}: {count(self.rows, 'trace')}", *count_lines(counts)]
         if self.scores_unused:
             scores = count(self.scores_unused, "score")
             lines.append(f"  {scores} of traces or questions that are not there")
         if self.skipped.n:
-            lines.append(f"  {count(self.skipped.n, 'record')} left out")
+            records = count(self.skipped.n, "record")
+            lines.append(f"  {records} left out")
         if self.refused:
-            lines.append(f"  {count(len(self.refused), 'file')} left out")
+            files = count(len(self.refused), "file")
+            lines.append(f"  {files} left out")
         if self.scores_misfit:
             lines.append(self.scores_misfit)
-        return "\n".join([*lines, *self.skipped.lines(), *self._refused_lines()])
+        lines += self.skipped.lines()
+        lines += self._refused_lines()
+        return "\n".join(lines)
 
     def _refused_lines(self) -> list[str]:
         """Return a line for each file left out, and one with a command for each other kind."""
-        of_other_kinds = {file for files in self.other_kinds.values() for file in files}
-        lines = [reason for file, reason in self.refused.items() if file not in of_other_kinds]
-        for kind, files in self.other_kinds.items():
-            others = [file for file in self.read if str(file) not in files]
-            described = describe_kind(kind, [Path(file) for file in files], others)
-            lines.append(f"  of another kind, {described}")
-        return lines
+        reasons = dict(self.refused)
+        commands = []
+        for kind, names in self.other_kinds.items():
+            for name in names:
+                reasons.pop(name, None)
+            files = [Path(name) for name in names]
+            others = [file for file in self.read if file not in files]
+            described = describe_kind(kind, files, others)
+            commands.append(f"  of another kind, {described}")
+        return [*reasons.values(), *commands]
 
-    def left_out(self) -> dict[str, Any]:
-        """Return what was left out, for the provenance of a store; see `resume`."""
+    def left_out(self, place: Sequence[int]) -> dict[str, Any]:
+        """Return what was left out up to a place, for the provenance of a store; see `resume`."""
         return {
             "records": self.skipped.n,
             "first": list(self.skipped.messages),
             "files": dict(self.refused),
             "not_finite": self.not_finite,
+            "place": list(place),
             "kinds": self.other_kinds,
         }
 
     def resume(self, left_out: dict[str, Any]) -> None:
         """Go on from what a stopped import had left out."""
-        self.skipped = LeftOut(left_out["records"], list(left_out["first"]))
+        self.skipped.n = left_out["records"]
+        self.skipped.messages = list(left_out["first"])
         self.refused |= left_out["files"]
+        self.not_finite = left_out["not_finite"]
         # a store of an earlier version has no kinds
         kinds = left_out.get("kinds", {})
-        self.other_kinds = {kind: list(files) for kind, files in kinds.items()}
-        self.not_finite = left_out["not_finite"]
+        for kind, files in kinds.items():
+            self.other_kinds[kind] = list(files)
+
+    def add(self, row: Row, n_of_question: int) -> None:
+        """Count a trace, the n-th of its question."""
+        self.rows += 1
+        self.repeated += n_of_question > 1
+        self.unlabelled += bool(row.get("label", 0) < 0)
+        stored = [value for name, value in row.items() if name != "score"]
+        self.not_finite += any(map(_has_not_finite, stored))
+
+    def add_scores(self, scores: ScoreTable, numbers: TraceNumbers) -> None:
+        """Count the scores of traces and questions that are not there."""
+        n_traces = sum(trace_id not in numbers for trace_id in scores.by_trace)
+        questions = scores.by_question.keys() - numbers.seen.keys()
+        self.scores_unused = n_traces + len(questions)
+        if self.scores_unused == len(scores):
+            given = _first_ids([*scores.by_trace, *scores.by_question])
+            there = _first_ids(numbers.seen)
+            self.scores_misfit = (
+                f"{scores.source}: none of its ids ({given}) is of a trace here "
+                f"(questions {there}); mend the ids, then label the store: python -m store label"
+            )
+
+
+def _first_ids(ids: Iterable[str]) -> str:
+    return ", ".join(f"{name!r:.60}" for name in islice(ids, 3)) or "none"
+
+
+def _has_not_finite(value: object) -> bool:
+    """Return whether an array holds a NaN or an infinity."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or not value.size:
+        return False
+    exponent = {2: 0x7C00, 4: 0x7F800000}.get(value.itemsize)
+    if exponent is None:
+        return not np.isfinite(value).all()
+    # of NumPy's isfinite half precision is slow: all bits of the exponent are set in such values
+    bits = np.ascontiguousarray(value).view(f"u{value.itemsize}")
+    return bool(((bits & exponent) == exponent).any())

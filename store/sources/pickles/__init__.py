@@ -118,12 +118,13 @@ def read_pickle(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
     """
     path = Path(path)
     with path.open("rb") as file, _one_line(path):
-        compressed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+        is_gzip = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
         size = file.seek(0, io.SEEK_END)
         file.seek(0)
-        if compressed:
+        if is_gzip:
             with gzip.GzipFile(fileobj=file, mode="rb") as unzipped:
-                return _load(io.BufferedReader(unzipped), size * DEFLATE_RATIO, max_bytes)
+                buffered = io.BufferedReader(unzipped)
+                return _load(buffered, size * DEFLATE_RATIO, max_bytes)
         if size > max_bytes:
             raise too_much(f"{size} bytes", max_bytes)
         return _load(file, size, max_bytes)
@@ -158,7 +159,9 @@ def read_torch(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
         is_zip = file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
         size = file.seek(0, io.SEEK_END)
         file.seek(0)
-        value = read_zip(file, max_bytes) if is_zip else read_legacy(file, size, max_bytes)
+        if is_zip:
+            return read_zip(file, max_bytes)
+        value = read_legacy(file, size, max_bytes)
         if isinstance(value, Storage):
             raise RefusedError("holds a storage without a tensor, which no trace needs")
         return value

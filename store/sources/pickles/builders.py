@@ -114,8 +114,12 @@ def _frombuffer(
         raise CorruptError("expected the dtype and shape of an array, found something else")
     data = data if isinstance(data, bytearray) else _as_bytes(data)
     dtype = _checked_dtype(shape, dtype, data)
-    array = np.ndarray(shape, dtype, data, order="F" if order == "F" else "C")
-    return array.transpose(axes) if order == "K" and isinstance(axes, tuple) else array
+    if order == "F":
+        return np.ndarray(shape, dtype, data, order="F")
+    array = np.ndarray(shape, dtype, data)
+    if order == "K" and isinstance(axes, tuple):
+        return array.transpose(axes)
+    return array
 
 
 def _as_bytes(data: object) -> bytes:
@@ -133,20 +137,27 @@ def _checked_dtype(shape: tuple[Any, ...], dtype: np.dtype, data: bytes | bytear
         raise CorruptError(f"expected the sizes of an array, found {_short(shape)}")
     n_items = math.prod(shape)
     expected = n_items * dtype.itemsize
-    if expected != len(data) or (n_items and not dtype.itemsize):
+    is_endless = n_items > 0 and dtype.itemsize == 0
+    if len(data) != expected or is_endless:
         raise CorruptError(
             f"expected {expected} bytes for an array of shape {_short(shape)} and dtype {dtype}, "
             f"found {len(data)}; copy the file again"
         )
-    if dtype.kind in _LARGEST_UNIT:  # NumPy believes such bytes, and fails when they are shown
-        unit, largest = _LARGEST_UNIT[dtype.kind]
-        units = np.frombuffer(data, np.dtype(unit).newbyteorder(dtype.byteorder))
-        if units.max(initial=0) > largest:
-            raise CorruptError(
-                f"expected items up to {largest} in an array of {dtype}, found {units.max()}; "
-                "copy the file again"
-            )
+    if dtype.kind in _LARGEST_UNIT:
+        _check_units(dtype, data)
     return np.dtype(dtype.str)
+
+
+def _check_units(dtype: np.dtype, data: bytes | bytearray) -> None:
+    """Check text and truth values: NumPy believes their bytes, and fails when they are shown."""
+    unit, limit = _LARGEST_UNIT[dtype.kind]
+    unit_dtype = np.dtype(unit).newbyteorder(dtype.byteorder)
+    largest = np.frombuffer(data, unit_dtype).max(initial=0)
+    if largest > limit:
+        raise CorruptError(
+            f"expected items up to {limit} in an array of {dtype}, found {largest}; "
+            "copy the file again"
+        )
 
 
 def _rebuild_tensor(
@@ -161,8 +172,10 @@ def _rebuild_tensor(
 def _short(value: object) -> str:
     """Show a value of the pickle in a message; of nested and long ones only the type."""
     if type(value) is tuple and len(value) < 9 and tuple not in map(type, value):
-        return f"({', '.join(map(_short, value))})"
-    if type(value) in (int, str, bool, type(None)) and sys.getsizeof(value) < 100:
+        items = [_short(item) for item in value]
+        return f"({', '.join(items)})"
+    is_atom = type(value) in (int, str, bool, type(None))
+    if is_atom and sys.getsizeof(value) < 100:
         return ascii(value)
     return type(value).__name__
 

@@ -57,8 +57,8 @@ class CheckedReader:
         left = self._size - self.n_read
         if n > left:
             raise CorruptError(
-                f"expected a whole pickle, found {n} bytes announced at byte {self.n_read}, "
-                f"where at most {left} can follow; copy the file again"
+                f"expected a whole pickle, found at most {left} of the next {n} bytes "
+                f"at byte {self.n_read}; copy the file again"
             )
         if self.n_read + n > self._max_bytes:
             raise too_much(f"{n} bytes at byte {self.n_read}", self._max_bytes)

@@ -1,7 +1,7 @@
 """Torch files: a pickle whose persistent ids name storages, and the bytes of those beside it.
 
 torch.load with `weights_only=True` runs nothing, but believes the sizes in the pickle: a storage
-longer than its record would be read from whatever follows it. Here every storage is measured
+longer than its record would be read from the bytes that follow it. Here every storage is measured
 against its bytes.
 """
 
@@ -100,28 +100,23 @@ def read_zip(file: BinaryIO, max_bytes: int) -> Any:
         its storage.
     """
     with zipfile.ZipFile(file) as archive:
-        records = {record.filename: record for record in archive.infolist()}
-        _check_records(archive.infolist(), max_bytes)
-        folder = next(iter(records), "").split("/")[0]
-        if f"{folder}/data.pkl" not in records:
+        records = _checked_records(archive.infolist(), max_bytes)
+        if "data.pkl" not in records:
             raise CorruptError("expected a torch file, found a zip file without data.pkl")
-        data = archive.read(f"{folder}/data.pkl")
-        if f"{folder}/byteorder" in records and archive.read(f"{folder}/byteorder") != b"little":
+        data = archive.read(records["data.pkl"])
+        if "byteorder" in records and archive.read(records["byteorder"]) != b"little":
             raise RefusedError("holds tensors of another byte order; save it again")
     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
 
     def storage_of(key: str, dtype: torch.dtype, n: int) -> Tensor:
-        record = records.get(f"{folder}/data/{key}")
-        found = record.file_size if record else 0
-        if record is None or n * dtype.itemsize > found:
+        record = records.get(f"data/{key}")
+        n_bytes = record.file_size if record else 0
+        expected = n * dtype.itemsize
+        if record is None or expected > n_bytes:
             raise CorruptError(
-                f"expected {n * dtype.itemsize} bytes of tensors, found {found} under {key[:40]!a}"
+                f"expected {expected} bytes of tensors, found {n_bytes} under {key[:40]!a}"
             )
-        if not n:
-            return torch.empty(0, dtype=dtype)
-        lengths = struct.unpack_from("<2H", mapped, record.header_offset + 26)  # name, extra field
-        start = record.header_offset + 30 + sum(lengths)
-        return torch.frombuffer(mapped, dtype=dtype, count=n, offset=start)
+        return _mapped_storage(mapped, record, dtype, n)
 
     reader = CheckedReader(io.BytesIO(data), len(data), max_bytes)
     unpickler = _TorchUnpickler(reader, max_bytes, storage_of)
@@ -130,18 +125,39 @@ def read_zip(file: BinaryIO, max_bytes: int) -> Any:
     return value
 
 
-def _check_records(records: list[zipfile.ZipInfo], max_bytes: int) -> None:
-    """Raise an error for records of the same name, compressed ones, and too many bytes."""
-    if len({record.filename.lower() for record in records}) < len(records):
-        raise CorruptError("expected records of different names, found two of the same")
+def _checked_records(records: list[zipfile.ZipInfo], max_bytes: int) -> dict[str, zipfile.ZipInfo]:
+    """Return the records by their names below the folder that torch puts all of them into.
+
+    Records of the same name, compressed ones and too many bytes are errors.
+    """
+    by_name: dict[str, zipfile.ZipInfo] = {}
+    names = set()
+    n_bytes = 0
     for record in records:
+        shown = ascii(record.filename)
+        name = record.filename.partition("/")[2]
+        if name.lower() in names:
+            raise CorruptError(f"expected records of different names, found {shown} twice")
         if record.compress_type != zipfile.ZIP_STORED or record.file_size != record.compress_size:
-            raise RefusedError(
-                f"holds the compressed record {record.filename!a}, which torch does not write"
-            )
-    total = sum(record.file_size for record in records)
-    if total > max_bytes:
-        raise too_much(f"{total} bytes", max_bytes)
+            raise RefusedError(f"holds the compressed record {shown}, which torch does not write")
+        names.add(name.lower())
+        by_name[name] = record
+        n_bytes += record.file_size
+    if n_bytes > max_bytes:
+        raise too_much(f"{n_bytes} bytes", max_bytes)
+    return by_name
+
+
+def _mapped_storage(
+    mapped: mmap.mmap, record: zipfile.ZipInfo, dtype: torch.dtype, n: int
+) -> Tensor:
+    """Return the first n items of a record."""
+    if not n:
+        return torch.empty(0, dtype=dtype)
+    # the record's header, its name and an extra field come before its bytes
+    name_bytes, extra_bytes = struct.unpack_from("<2H", mapped, record.header_offset + 26)
+    start = record.header_offset + 30 + name_bytes + extra_bytes
+    return torch.frombuffer(mapped, dtype=dtype, count=n, offset=start)
 
 
 def read_legacy(file: io.BufferedIOBase, size: int, max_bytes: int) -> Any:
@@ -174,21 +190,28 @@ def read_legacy(file: io.BufferedIOBase, size: int, max_bytes: int) -> Any:
     reader.check_size(size)
     if reader.read(len(LEGACY_MAGIC)) != LEGACY_MAGIC:
         raise CorruptError("expected a torch file of the older form, found something else")
-    unpicklers = [_TorchUnpickler(reader, max_bytes, storage_of) for _ in range(4)]
-    _version, _system, value, keys = [unpickler.load() for unpickler in unpicklers]
+    for _ in range(2):  # version, and what the machine is like
+        _TorchUnpickler(reader, max_bytes, storage_of).load()
+    unpickler = _TorchUnpickler(reader, max_bytes, storage_of)
+    value = unpickler.load()
     if type(value) is not Storage:
-        unpicklers[2].check_is_data(value)
+        unpickler.check_is_data(value)
+    keys = _TorchUnpickler(reader, max_bytes, storage_of).load()
     if sorted(keys) != sorted(storages):
         raise CorruptError("expected the keys of all storages, found others")
     for key in keys:
-        storage = storages[key]
-        n = int.from_bytes(file.read(8), "little")
-        n_bytes = file.readinto(storage.view(torch.uint8).numpy().data)
-        if n != len(storage) or n_bytes != storage.nbytes:
-            raise CorruptError(
-                f"expected {storage.nbytes} bytes of tensors, found {n_bytes}; copy the file again"
-            )
+        _fill(storages[key], file)
     return value
+
+
+def _fill(storage: Tensor, file: io.BufferedIOBase) -> None:
+    """Read the length and the items of a storage."""
+    n = int.from_bytes(file.read(8), "little")
+    n_bytes = file.readinto(storage.view(torch.uint8).numpy().data)
+    if n != len(storage) or n_bytes != storage.nbytes:
+        raise CorruptError(
+            f"expected {storage.nbytes} bytes of tensors, found {n_bytes}; copy the file again"
+        )
 
 
 def load_storage(data: bytes) -> Storage:

@@ -57,7 +57,7 @@ class Unpickler(pickle._Unpickler):
     Attributes
     ----------
     classes
-        Of objects that may be made and take a state; none, unless a subclass adds some.
+        Classes whose objects may be built; none, unless a subclass adds some.
     """
 
     dispatch: ClassVar[dict[int, Any]]
@@ -107,9 +107,11 @@ class Unpickler(pickle._Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """Return what the table holds under a name; there are no others."""
-        asked = f"{OLD_MODULES.get(module, module)}.{name}"
+        present_module = OLD_MODULES.get(module, module)
+        asked = f"{present_module}.{name}"
         if asked not in self._names:
-            raise _refused(ascii(f"{module[:80]}.{name[:80]}")[1:-1])
+            shown = ascii(f"{module[:80]}.{name[:80]}")
+            raise _refused(shown[1:-1])
         return self._names[asked]
 
     def persistent_load(self, pid: object) -> Any:
@@ -135,7 +137,7 @@ class Unpickler(pickle._Unpickler):
         self.append(kind.__new__(kind))
 
     def load_newobj_ex(self) -> None:
-        """Refuse an object that is made with keyword arguments."""
+        """Refuse an object built with keyword arguments."""
         raise _refused("an object that is more than data")
 
     def _instantiate(self, kind: object, arguments: object) -> None:
@@ -225,6 +227,7 @@ class Unpickler(pickle._Unpickler):
             raise too_much(f"tensors of {self._n_tensor_bytes} bytes", self._max_bytes)
 
 
-Unpickler.dispatch = {  # the methods above in place of those of the same name
+# each opcode calls the method of this class: those above, or else the inherited one
+Unpickler.dispatch = {
     opcode: getattr(Unpickler, load.__name__) for opcode, load in pickle._Unpickler.dispatch.items()
 }

@@ -181,7 +181,8 @@ def test_old_numpy(written, protocol):
 def test_python_2(written):
     """An array that Python 2 wrote as a text of bytes is read."""
     data = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR(I1\n(I2\nt"
-    data += b"cnumpy\ndtype\n(S'i2'\nI0\nI1\ntR(I3\nS'<'\nNNNI-1\nI-1\nI0\ntbI00\nS'\\x01\\x00\\x02\\x00'\ntb."
+    data += b"cnumpy\ndtype\n(S'i2'\nI0\nI1\ntR(I3\nS'<'\nNNNI-1\nI-1\nI0\ntb"
+    data += b"I00\nS'\\x01\\x00\\x02\\x00'\ntb."
     assert_same(read_pickle(written(data)), np.array([1, 2], "<i2"))
 
 
@@ -672,8 +673,8 @@ def repacked(path, change, compression=zipfile.ZIP_STORED):
 
 
 def test_storages_end_where_their_records_do(tmp_path):
-    """A storage or tensor that claims more than its bytes is refused: torch would read what lies
-    behind."""
+    """A storage or tensor that claims more than its bytes is refused: torch would read what
+    follows."""
     for old, new in ((b"K\x07t", b"K\x77t"), (b"K\x07\x85", b"K\x77\x85")):
         path = save(torch.ones(7), tmp_path / "file.pt")
         repacked(
@@ -715,7 +716,7 @@ def test_odd_zip_files(tmp_path):
 
 
 def test_records_begin_where_the_file_says(tmp_path):
-    """A record whose header points beyond the file is an error: nothing behind the file is read."""
+    """A record whose header points beyond the file is an error: nothing beyond the file is read."""
     path = save(torch.ones(7), tmp_path / "file.pt")
     data = bytearray(path.read_bytes())
     start = data.index(b"file/data/0")
