@@ -98,7 +98,8 @@ def integer(record: Mapping, key: str) -> int:
 
 def integers(record: Mapping, key: str) -> np.ndarray:
     """Return token ids, int32 `(T,)`."""
-    numbers = array(value(record, key))
+    given = value(record, key)
+    numbers = array(given)
     has_integers = numbers.dtype.kind in "iu" or not numbers.size
     if numbers.ndim != 1 or not has_integers:
         raise RecordError(f"{key}: expected integers in one dimension, found {_described(numbers)}")

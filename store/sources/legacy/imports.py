@@ -248,7 +248,8 @@ class ImportSource:
             return True
         if {kind, self._kind} == {GraphTraces.kind, SequenceTraces.kind}:
             return True
-        self.report.other_kinds.setdefault(kind, []).append(str(file))
+        files = self.report.other_kinds.setdefault(kind, [])
+        files.append(str(file))
         error = SchemaError(
             f"expected {self._kind} traces like the files before it, found {kind}; "
             "import it into another store"

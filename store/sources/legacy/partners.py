@@ -42,7 +42,8 @@ class Partners:
         self.sequence_of: dict[Place, Place] = {}
         sequences = _places(sequence_ids)
         for question_id, graphs in _places(graph_ids).items():
-            pairs = zip(graphs, sequences[question_id], strict=False)
+            partners = sequences[question_id]
+            pairs = zip(graphs, partners, strict=False)
             self.sequence_of.update(pairs)
         self.joined = set(self.sequence_of.values())
 

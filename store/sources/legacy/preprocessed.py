@@ -114,8 +114,10 @@ class GraphTraces(_Preprocessed):
             with suppress(RecordError, TypeError, ValueError):
                 for graph in graphs:
                     n_tokens = len(_part(graph, "x"))
-                    values = fields.array(_part(graph, "edge_attr"))
-                    complete &= values.size == n_tokens * (n_tokens + 1) // 2
+                    n_pairs = n_tokens * (n_tokens + 1) // 2
+                    weights = _part(graph, "edge_attr")
+                    values = fields.array(weights)
+                    complete &= values.size == n_pairs
                     smallest = min(smallest, float(values.min(initial=np.inf)))
         if smallest == math.inf and not complete:
             raise SchemaError(
@@ -145,7 +147,8 @@ def _edges(graph: Any, n_tokens: int) -> tuple[np.ndarray, np.ndarray]:
     """Return pair number and attention of every edge, from token j to token i, j <= i."""
     index = fields.array(_part(graph, "edge_index"))
     source, target = index.astype(np.int64).reshape(2, -1)
-    values = fields.floats(_part(graph, "edge_attr"), "edge_attr").reshape(-1)
+    weights = _part(graph, "edge_attr")
+    values = fields.floats(weights, "edge_attr").reshape(-1)
     n_edges = len(source)
     if len(values) != n_edges:
         raise RecordError(f"edge_attr: expected {n_edges} values, one an edge, found {len(values)}")

@@ -121,9 +121,10 @@ def _kind_of(record: Mapping) -> str:
     layers = record["hidden_states"]
     if "global_example_id" in record:
         return "raw v1"
-    if isinstance(layers, list | tuple) and layers and isinstance(layers[0], list | tuple):
-        return "raw v1"
-    return "raw v3"
+    if not isinstance(layers, list | tuple) or not layers:
+        return "raw v3"
+    by_step = isinstance(layers[0], list | tuple)
+    return "raw v1" if by_step else "raw v3"
 
 
 def _layers(record: Mapping, key: str) -> Sequence:

@@ -148,7 +148,9 @@ def _first_ids(ids: Iterable[str]) -> str:
 
 def _has_not_finite(value: object) -> bool:
     """Return whether an array holds a NaN or an infinity."""
-    if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or not value.size:
+    if not isinstance(value, np.ndarray):
+        return False
+    if value.dtype.kind != "f" or not value.size:
         return False
     exponent = {2: 0x7C00, 4: 0x7F800000}.get(value.itemsize)
     if exponent is None:
