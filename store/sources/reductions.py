@@ -1,9 +1,9 @@
 """Reductions of full attention maps to columns that are small enough to keep.
 
 Full maps grow with T * T * L * H; what the detectors of the literature read from them does not.
-Every function takes the maps of one trace as float32 `(L, H, T, T)`, row i attending to column j <=
-i, computes in float32 and leaves the cast to float16 to the caller: sums of float16 values would
-lose digits before they are stored.
+Every function takes the maps of one trace as float32 `(L, H, T, T)`, where row i attends to column
+j <= i. It computes in float32 and leaves the cast to float16 to the caller: sums of float16 values
+would lose digits before they are stored.
 
 Axes: L layers, H heads, T tokens. Pure functions; the maps are never changed.
 """
@@ -36,7 +36,7 @@ def mean_triangle(attention: Tensor) -> Tensor:
 
 
 def diagonal(attention: Tensor) -> Tensor:
-    """Take what every token pays to itself, A[t, t] (LLM-Check, Sriramanan et al. 2024).
+    """Take the attention of every token to itself, A[t, t] (LLM-Check, Sriramanan et al. 2024).
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def diagonal(attention: Tensor) -> Tensor:
 
 
 def column_sums(attention: Tensor) -> Tensor:
-    """Sum what every token is paid by the tokens from itself on, sum over i >= t of A[i, t].
+    """Sum the attention that every token receives, sum over i >= t of A[i, t].
 
     With the diagonal this gives the Laplacian's eigenvalues (LapEigvals, Binkowski et al. 2025,
     arXiv:2502.17598: divide by the number of attending rows, T - t) and the sink scores of
@@ -72,8 +72,9 @@ def column_sums(attention: Tensor) -> Tensor:
 
 
 def prompt_mass(attention: Tensor, prompt_len: int) -> Tensor:
-    """Sum what every token pays to the prompt, sum over j < prompt_len of A[t, j] (Lookback Lens,
-    arXiv:2407.07071).
+    """Sum the attention of every token to the prompt, sum over j < prompt_len of A[t, j].
+
+    Lookback Lens (Chuang et al. 2024, arXiv:2407.07071) is built on it.
 
     Parameters
     ----------

@@ -1,268 +1,222 @@
-"""The check of an untrusted torch file before torch opens it: what it asks for, and whether its
-tensors are all there.
+"""Torch files: a pickle whose persistent ids name storages, and the bytes of those beside it.
 
-torch.load with `weights_only=True` runs nothing, but believes the sizes: a storage longer than its
-record would be read from whatever lies behind it. The pickle of the file is therefore read here
-first, with a table of names that build nothing; every storage is measured against its record and
-every tensor against its storage.
+torch.load with `weights_only=True` runs nothing, but believes the sizes in the pickle: a storage
+longer than its record would be read from the bytes that follow it. Here every storage is measured
+against its bytes.
 """
 
 import io
-import pickle
+import mmap
+import struct
 import zipfile
-from collections import OrderedDict
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, BinaryIO
 
-from store.errors import CorruptError, RefusedError
-from store.sources.pickles.stream import CheckedReader, too_much
-from store.sources.pickles.values import Held, HeldCall, check_extent, refused_name
+import torch
+from torch import Tensor
 
-__all__ = ["LEGACY_MAGIC", "ZIP_MAGIC", "check_legacy", "check_zip", "data_classes"]
+from store.errors import CorruptError, RefusedError
+from store.sources.pickles.builders import Storage
+from store.sources.pickles.reader import CheckedReader, too_much
+from store.sources.pickles.unpickler import Unpickler
+
+__all__ = ["LEGACY_MAGIC", "ZIP_MAGIC", "load_storage", "read_legacy", "read_zip"]
 
 ZIP_MAGIC = b"PK\x03\x04"
-LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the first of five pickles
 
-_ITEM_BYTES = {
-    "ByteStorage": 1,
-    "CharStorage": 1,
-    "BoolStorage": 1,
-    "ShortStorage": 2,
-    "HalfStorage": 2,
-    "BFloat16Storage": 2,
-    "IntStorage": 4,
-    "FloatStorage": 4,
-    "LongStorage": 8,
-    "DoubleStorage": 8,
-    "ComplexFloatStorage": 8,
-    "ComplexDoubleStorage": 16,
+_DTYPES = {
+    "torch.ByteStorage": torch.uint8,
+    "torch.CharStorage": torch.int8,
+    "torch.BoolStorage": torch.bool,
+    "torch.ShortStorage": torch.int16,
+    "torch.HalfStorage": torch.float16,
+    "torch.BFloat16Storage": torch.bfloat16,
+    "torch.IntStorage": torch.int32,
+    "torch.FloatStorage": torch.float32,
+    "torch.LongStorage": torch.int64,
+    "torch.DoubleStorage": torch.float64,
+    "torch.ComplexFloatStorage": torch.complex64,
+    "torch.ComplexDoubleStorage": torch.complex128,
 }
 _GRAPH_CLASSES = {  # of torch-geometric 2.0 to 2.8
-    ("torch_geometric.data.data", "Data"),
-    ("torch_geometric.data.data", "DataEdgeAttr"),
-    ("torch_geometric.data.data", "DataTensorAttr"),
-    ("torch_geometric.data.storage", "BaseStorage"),
-    ("torch_geometric.data.storage", "NodeStorage"),
-    ("torch_geometric.data.storage", "EdgeStorage"),
-    ("torch_geometric.data.storage", "GlobalStorage"),
+    "torch_geometric.data.data.Data",
+    "torch_geometric.data.data.DataEdgeAttr",
+    "torch_geometric.data.data.DataTensorAttr",
+    "torch_geometric.data.storage.BaseStorage",
+    "torch_geometric.data.storage.NodeStorage",
+    "torch_geometric.data.storage.EdgeStorage",
+    "torch_geometric.data.storage.GlobalStorage",
 }
 
-_Names = set[tuple[str, str]]
-_RecordBytes = Callable[[str], int]
 
-
-def check_zip(file: BinaryIO, max_bytes: int) -> _Names:
-    """Check a file of torch's present form.
-
-    Returns
-    -------
-    set of (str, str)
-        Module and name of each graph class that it asks for.
-
-    Raises
-    ------
-    RefusedError, CorruptError
-        It asks for something else; a record is compressed, missing, doubled or shorter than what
-        lies in it.
-    """
-    with zipfile.ZipFile(file) as archive:
-        records = {entry.filename: entry for entry in archive.infolist()}
-        prefix = next(iter(records), "").split("/")[0]
-        _check_records(archive.infolist(), prefix, file.seek(0, io.SEEK_END), max_bytes)
-        if f"{prefix}/constants.pkl" in records:
-            raise RefusedError("holds a TorchScript program; do not trust the file")
-        if f"{prefix}/data.pkl" not in records:
-            raise CorruptError("expected a torch file, found a zip file without data.pkl")
-        data = archive.read(f"{prefix}/data.pkl")
-
-    def record_bytes(key: str) -> int:
-        return records[f"{prefix}/data/{key}"].file_size
-
-    checker = _Checker(_reader_over(data, max_bytes), record_bytes, max_bytes)
-    checker.load()
-    return checker.asked
-
-
-def check_legacy(file: io.BufferedReader, max_bytes: int) -> _Names:
-    """Check a file of the form before torch 1.6: five pickles, then the bytes of the storages; see
-    `check_zip`."""
-    size = file.seek(0, io.SEEK_END)
-    if size > max_bytes:
-        raise too_much(f"{size} bytes", max_bytes)
-    file.seek(0)
-    reader = CheckedReader(file, size, max_bytes, persistent=True)
-    sizes: dict[str, int] = {}
-    asked: _Names = set()
-    for _ in range(5):  # magic number, version, machine, the object, the keys of its storages
-        checker = _Checker(reader, lambda key: size, max_bytes, sizes)
-        checker.load()
-        asked |= checker.asked
-        reader.begin_next()
-    left = size - reader.position
-    if sum(sizes.values()) > left:
-        raise CorruptError(
-            f"expected {sum(sizes.values())} bytes of tensors, found {left}; copy the file again"
-        )
-    file.seek(0)
-    return asked
-
-
-def data_classes(asked: _Names) -> list[Any]:
-    """Import the graph classes among the names that `check_zip` or `check_legacy` gave; none, no
-    import."""
-    return [getattr(import_module(module), name) for module, name in sorted(asked & _GRAPH_CLASSES)]
-
-
-def _check_records(entries: list[zipfile.ZipInfo], prefix: str, size: int, max_bytes: int) -> None:
-    """Torch finds a record by its name in any case, and maps it: one of a kind, and as long on disk
-    as announced."""
-    names = {entry.filename.lower() for entry in entries}
-    if len(names) != len(entries) or not all(
-        entry.filename.startswith(f"{prefix}/") for entry in entries
-    ):
-        raise CorruptError("expected records of different names in one folder, found others")
-    for entry in entries:
-        if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
-            raise RefusedError(
-                f"holds the compressed record {entry.filename!a}, which torch does not write"
-            )
-        if not 0 <= entry.header_offset <= size - entry.file_size:
-            raise CorruptError(
-                f"expected records inside the file, found {entry.filename!a} at {entry.header_offset}"
-            )
-    total = sum(entry.file_size for entry in entries)
-    if total > max_bytes:
-        raise too_much(f"{total} bytes", max_bytes)
-
-
-def _reader_over(data: bytes, max_bytes: int) -> CheckedReader:
-    return CheckedReader(io.BufferedReader(io.BytesIO(data)), len(data), max_bytes, persistent=True)
-
-
-class _Inert:
-    """Stands for an object that torch will build."""
-
-    __slots__ = ()
-    __hash__ = None
-
-    def __new__(cls, *args: object) -> "_Inert":
-        return super().__new__(cls)
-
-    def __setstate__(self, state: object) -> None:
-        """Forget the state."""
-
-
-class _Storage:
-    """Stands for a storage, with its number of items and their size."""
-
-    __slots__ = ("itemsize", "n")
-    __hash__ = None
-
-    def __init__(self, n: int, itemsize: int):
-        self.n, self.itemsize = n, itemsize
-
-    def __setstate__(self, state: object) -> None:
-        raise RefusedError("asks to set the state of a storage; do not trust the file")
-
-
-class _Checker(pickle.Unpickler):
-    """Reads a torch file's pickle without building anything of it.
+class _TorchUnpickler(Unpickler):
+    """Reads the pickle of a torch file.
 
     Parameters
     ----------
-    reader
-        The pickle.
-    record_bytes : callable
-        Gives the number of bytes of the record with a key; KeyError if there is none.
-    max_bytes : int
-        Most bytes of all tensors.
-    sizes : dict, optional
-        Filled with the bytes of each storage by its key.
+    reader, max_bytes
+        As of `Unpickler`.
+    storage_of
+        (key, dtype, number of items) -> the storage's items; raises CorruptError if there are not
+        as many.
     """
 
     def __init__(
         self,
         reader: CheckedReader,
-        record_bytes: _RecordBytes,
         max_bytes: int,
-        sizes: dict[str, int] | None = None,
-    ):
-        super().__init__(reader)
-        self._reader = reader
-        self._record_bytes = record_bytes
-        self._max_bytes = max_bytes
-        self._sizes = {} if sizes is None else sizes
-        self._encoded = self._tensor_bytes = 0
-        self.asked: _Names = set()
+        storage_of: Callable[[str, torch.dtype, int], Tensor],
+    ) -> None:
+        super().__init__(reader, max_bytes, _DTYPES)
+        self._storage_of = storage_of
 
     def find_class(self, module: str, name: str) -> Any:
-        """Give what stands for a name in the table; there are no others."""
-        if (module, name) in _GRAPH_CLASSES:
-            self.asked.add((module, name))
-            return _Inert
-        if module == "torch" and name in _ITEM_BYTES:
-            return Held(_ITEM_BYTES[name])
-        calls = {
-            ("torch._utils", "_rebuild_tensor_v2"): self._tensor,
-            ("_codecs", "encode"): self._encode,
-            ("collections", "OrderedDict"): OrderedDict,
-        }
-        if (module, name) not in calls:
-            raise refused_name(module, name)
-        return HeldCall(f"{module}.{name}", calls[module, name])
+        """Return a class of graphs, or what the table holds."""
+        if f"{module}.{name}" in _GRAPH_CLASSES:
+            graph_class = getattr(import_module(module), name)
+            self.classes.add(graph_class)
+            return graph_class
+        return super().find_class(module, name)
 
-    def persistent_load(self, pid: object) -> _Storage:
-        """Measure a storage against its record."""
+    def persistent_load(self, pid: object) -> Storage:
+        """Return the storage that the pickle names."""
         match pid:
-            case (
-                "storage",
-                Held(value=int() as itemsize),
-                str() as key,
-                str(),
-                int() as n,
-                *rest,
-            ) if n >= 0:
-                if rest not in ([], [None]):
-                    raise CorruptError("expected storages of their own, found a view of another")
-            case _:
-                raise CorruptError("expected a storage, found another persistent id")
-        n_bytes, found = n * itemsize, self._found_bytes(key)
-        if n_bytes > found or self._sizes.setdefault(key, n_bytes) != n_bytes:
+            case ("storage", torch.dtype() as dtype, str() as key, str(), int() as n, *view):
+                if n < 0 or view not in ([], [None]):
+                    raise CorruptError("expected a whole storage, found a part of another")
+                return Storage(self._storage_of(key, dtype, n))
+        raise CorruptError("expected a storage, found another persistent id")
+
+
+def read_zip(file: BinaryIO, max_bytes: int) -> Any:
+    """Read a file of torch's present form, whose tensors are mapped.
+
+    Raises
+    ------
+    RefusedError, CorruptError
+        The pickle asks for more than data; a record is compressed, missing, doubled or shorter than
+        its storage.
+    """
+    with zipfile.ZipFile(file) as archive:
+        records = _checked_records(archive.infolist(), max_bytes)
+        if "data.pkl" not in records:
+            raise CorruptError("expected a torch file, found a zip file without data.pkl")
+        data = archive.read(records["data.pkl"])
+        if "byteorder" in records and archive.read(records["byteorder"]) != b"little":
+            raise RefusedError("holds tensors of another byte order; save it again")
+    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+
+    def storage_of(key: str, dtype: torch.dtype, n: int) -> Tensor:
+        record = records.get(f"data/{key}")
+        n_bytes = record.file_size if record else 0
+        expected = n * dtype.itemsize
+        if record is None or expected > n_bytes:
             raise CorruptError(
-                f"expected {n_bytes} bytes of tensors, found {found} under {key[:40]!a}"
+                f"expected {expected} bytes of tensors, found {n_bytes} under {key[:40]!a}"
             )
-        return _Storage(n, itemsize)
+        return _mapped_storage(mapped, record, dtype, n)
 
-    def _found_bytes(self, key: str) -> int:
-        try:
-            return self._record_bytes(key)
-        except KeyError:
+    reader = CheckedReader(io.BytesIO(data), len(data), max_bytes)
+    unpickler = _TorchUnpickler(reader, max_bytes, storage_of)
+    value = unpickler.load()
+    unpickler.check_is_data(value)
+    return value
+
+
+def _checked_records(records: list[zipfile.ZipInfo], max_bytes: int) -> dict[str, zipfile.ZipInfo]:
+    """Return the records by their names below the folder that torch puts all of them into.
+
+    Records of the same name, compressed ones and too many bytes are errors.
+    """
+    by_name: dict[str, zipfile.ZipInfo] = {}
+    names = set()
+    n_bytes = 0
+    for record in records:
+        shown = ascii(record.filename)
+        name = record.filename.partition("/")[2]
+        if name.lower() in names:
+            raise CorruptError(f"expected records of different names, found {shown} twice")
+        if record.compress_type != zipfile.ZIP_STORED or record.file_size != record.compress_size:
+            raise RefusedError(f"holds the compressed record {shown}, which torch does not write")
+        names.add(name.lower())
+        by_name[name] = record
+        n_bytes += record.file_size
+    if n_bytes > max_bytes:
+        raise too_much(f"{n_bytes} bytes", max_bytes)
+    return by_name
+
+
+def _mapped_storage(
+    mapped: mmap.mmap, record: zipfile.ZipInfo, dtype: torch.dtype, n: int
+) -> Tensor:
+    """Return the first n items of a record."""
+    if not n:
+        return torch.empty(0, dtype=dtype)
+    # the record's header, its name and an extra field come before its bytes
+    name_bytes, extra_bytes = struct.unpack_from("<2H", mapped, record.header_offset + 26)
+    start = record.header_offset + 30 + name_bytes + extra_bytes
+    return torch.frombuffer(mapped, dtype=dtype, count=n, offset=start)
+
+
+def read_legacy(file: io.BufferedIOBase, size: int, max_bytes: int) -> Any:
+    """Read a file of `size` bytes of the form before torch 1.6: five pickles, then the storages.
+
+    Returns
+    -------
+    object
+        What was saved; a `Storage` if that is all.
+
+    Raises
+    ------
+    RefusedError, CorruptError
+        The pickle asks for more than data; a storage is longer than the file or not in it.
+    """
+    storages: dict[str, Tensor] = {}
+
+    def storage_of(key: str, dtype: torch.dtype, n: int) -> Tensor:
+        n_bytes = n * dtype.itemsize
+        if n_bytes > size:
             raise CorruptError(
-                f"expected the bytes of a tensor under {key[:40]!a}, found no such record"
-            ) from None
+                f"expected {n_bytes} bytes of tensors, found a file of {size}; copy the file again"
+            )
+        storage = storages.setdefault(key, torch.empty(n, dtype=dtype))
+        if storage.dtype != dtype or len(storage) != n:
+            raise CorruptError(f"expected one storage under {key[:40]!a}, found two")
+        return storage
 
-    def _tensor(
-        self, storage: object, offset: object, size: object, stride: object, *rest: object
-    ) -> _Inert:
-        if type(storage) is not _Storage or any(rest[1:]):  # hooks or metadata
-            raise CorruptError("expected a plain tensor over a storage, found something else")
-        self._tensor_bytes += check_extent(
-            storage.n, storage.itemsize, offset, size, stride, self._max_bytes
+    reader = CheckedReader(file, size, max_bytes)
+    reader.check_size(size)
+    if reader.read(len(LEGACY_MAGIC)) != LEGACY_MAGIC:
+        raise CorruptError("expected a torch file of the older form, found something else")
+    for _ in range(2):  # version, and what the machine is like
+        _TorchUnpickler(reader, max_bytes, storage_of).load()
+    unpickler = _TorchUnpickler(reader, max_bytes, storage_of)
+    value = unpickler.load()
+    if type(value) is not Storage:
+        unpickler.check_is_data(value)
+    keys = _TorchUnpickler(reader, max_bytes, storage_of).load()
+    if sorted(keys) != sorted(storages):
+        raise CorruptError("expected the keys of all storages, found others")
+    for key in keys:
+        _fill(storages[key], file)
+    return value
+
+
+def _fill(storage: Tensor, file: io.BufferedIOBase) -> None:
+    """Read the length and the items of a storage."""
+    n = int.from_bytes(file.read(8), "little")
+    n_bytes = file.readinto(storage.view(torch.uint8).numpy().data)
+    if n != len(storage) or n_bytes != storage.nbytes:
+        raise CorruptError(
+            f"expected {storage.nbytes} bytes of tensors, found {n_bytes}; copy the file again"
         )
-        # of views of few bytes, which a copy would make many
-        if self._tensor_bytes > self._max_bytes:
-            raise too_much(f"tensors of {self._tensor_bytes} bytes", self._max_bytes)
-        return _Inert()
 
-    def _encode(self, text: object, encoding: object) -> bytes:
-        if not isinstance(text, str) or encoding != "latin1":
-            raise RefusedError(
-                "asks for another text encoding than 'latin1'; do not trust the file"
-            )
-        self._encoded += len(text)
-        if self._encoded > self._reader.seen:
-            raise RefusedError(
-                f"asks to copy {self._encoded} characters of a smaller pickle; do not trust the file"
-            )
-        return text.encode("latin1")
+
+def load_storage(data: bytes) -> Storage:
+    """Read the storage that torch pickled as a file of its own inside a pickle."""
+    storage = read_legacy(io.BytesIO(data), len(data), len(data))
+    if type(storage) is not Storage:
+        raise CorruptError(f"expected a storage of torch, found {type(storage).__name__}")
+    return storage

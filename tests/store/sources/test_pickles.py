@@ -1,5 +1,5 @@
-"""Tests of reading what nobody vouches for: data comes back whole, and nothing that a file asks for
-is done."""
+"""Tests of reading untrusted files: data comes back whole, and nothing that a file asks for is
+done."""
 
 import builtins
 import codecs
@@ -181,7 +181,8 @@ def test_old_numpy(written, protocol):
 def test_python_2(written):
     """An array that Python 2 wrote as a text of bytes is read."""
     data = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR(I1\n(I2\nt"
-    data += b"cnumpy\ndtype\n(S'i2'\nI0\nI1\ntR(I3\nS'<'\nNNNI-1\nI-1\nI0\ntbI00\nS'\\x01\\x00\\x02\\x00'\ntb."
+    data += b"cnumpy\ndtype\n(S'i2'\nI0\nI1\ntR(I3\nS'<'\nNNNI-1\nI-1\nI0\ntb"
+    data += b"I00\nS'\\x01\\x00\\x02\\x00'\ntb."
     assert_same(read_pickle(written(data)), np.array([1, 2], "<i2"))
 
 
@@ -334,6 +335,27 @@ SET_STATE = {
     "a call inside": b"]" + stack_global(b"builtins", b"set")[2:] + b"\x85a.",
     "a call as a key": b"}" + stack_global(b"builtins", b"set")[2:] + b"K\x01s.",
 }
+
+
+ARRAY = pickle.dumps(np.zeros(2), 4)[:-1]
+FILLED = {
+    "append to an array": ARRAY + b"K\x01a.",
+    "extend an array": ARRAY + b"(K\x01e.",
+    "an item of an array": ARRAY + b"K\x00K\x01s.",
+    "items of an array": ARRAY + b"(K\x00K\x01u.",
+    "add to an array": ARRAY + b"(K\x01\x90.",
+    "add to a tensor": pickle.dumps(torch.ones(2), 4)[:-1] + b"(K\x01\x90.",
+    "add to a list": b"\x80\x04](K\x01\x90.",
+    "an object of Python 2": b"(cnumpy\nndarray\nK\x09o.",
+    "a named object of Python 2": b"(K\x09inumpy\nndarray\n.",
+    "an object with keywords": stack_global(b"numpy", b"ndarray") + b")}\x92.",
+}
+
+
+@pytest.mark.parametrize("trick", FILLED)
+def test_only_containers_are_filled(written, trick):
+    """Arrays and tensors have methods of the same names as containers: none is called."""
+    refusal(written(FILLED[trick]))
 
 
 @pytest.mark.parametrize("trick", SET_STATE)
@@ -651,8 +673,8 @@ def repacked(path, change, compression=zipfile.ZIP_STORED):
 
 
 def test_storages_end_where_their_records_do(tmp_path):
-    """A storage or tensor that claims more than its bytes is refused: torch would read what lies
-    behind."""
+    """A storage or tensor that claims more than its bytes is refused: torch would read what
+    follows."""
     for old, new in ((b"K\x07t", b"K\x77t"), (b"K\x07\x85", b"K\x77\x85")):
         path = save(torch.ones(7), tmp_path / "file.pt")
         repacked(
@@ -694,7 +716,7 @@ def test_odd_zip_files(tmp_path):
 
 
 def test_records_begin_where_the_file_says(tmp_path):
-    """A record whose header points beyond the file is an error: nothing behind the file is read."""
+    """A record whose header points beyond the file is an error: nothing beyond the file is read."""
     path = save(torch.ones(7), tmp_path / "file.pt")
     data = bytearray(path.read_bytes())
     start = data.index(b"file/data/0")
@@ -703,10 +725,37 @@ def test_records_begin_where_the_file_says(tmp_path):
     refusal(path, StoreError, read_torch)
 
 
-def test_other_protocols_of_torch(tmp_path):
-    """What torch itself refuses is one line too."""
-    torch.save({"a": torch.ones(1)}, tmp_path / "file.pt", pickle_protocol=4)
-    assert "torch refuses" in refusal(tmp_path / "file.pt", RefusedError, read_torch)
+@pytest.mark.parametrize("protocol", [3, 4, 5])
+def test_other_protocols_of_torch(tmp_path, protocol):
+    """The protocol of a torch file's pickle does not matter."""
+    value = {"a": torch.arange(4).half(), "b": [b"x", (1.5, None)]}
+    torch.save(value, tmp_path / "file.pt", pickle_protocol=protocol)
+    assert_same(read_torch(tmp_path / "file.pt"), value)
+
+
+def test_another_byte_order(tmp_path):
+    """Tensors of a machine of the other byte order are refused, not misread."""
+    path = repacked(
+        save(torch.ones(7), tmp_path / "file.pt"), lambda r: r | {"file/byteorder": b"big"}
+    )
+    assert "byte order" in refusal(path, RefusedError, read_torch)
+
+
+@FORMS
+def test_a_storage_alone(tmp_path, is_zip):
+    """A storage is no data."""
+    path = save({"a": 1}, tmp_path / "file.pt", is_zip)
+    torch.save(torch.ones(3).untyped_storage(), path, _use_new_zipfile_serialization=is_zip)
+    refusal(path, StoreError, read_torch)
+
+
+def test_storages_that_the_older_form_does_not_hold(tmp_path):
+    """A tensor over memory that the file does not fill is refused."""
+    path = save(torch.ones(7), tmp_path / "file.pt", is_zip=False)
+    data = path.read_bytes()
+    keys = data.rindex(b"\x80\x02]")
+    path.write_bytes(data[:keys] + b"\x80\x02].")
+    assert "keys of all storages" in refusal(path, CorruptError, read_torch)
 
 
 def test_legacy_announcements(tmp_path):

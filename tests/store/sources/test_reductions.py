@@ -32,7 +32,7 @@ def test_mean_triangle_lists_the_head_mean_row_by_row(n_tokens):
 
 
 @pytest.mark.parametrize("n_tokens", [1, 2, 7])
-def test_diagonal_takes_what_a_token_pays_itself(n_tokens):
+def test_diagonal_is_the_attention_of_a_token_to_itself(n_tokens):
     """Entry (t, l, h) is A[t, t] of that layer and head."""
     maps = causal_maps(n_tokens)
     found = reductions.diagonal(maps)

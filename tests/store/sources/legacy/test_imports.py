@@ -217,7 +217,7 @@ def test_graphs_and_sequences_of_a_trace_are_joined(tmp_path):
 
 def test_a_threshold_is_found_on_the_safe_side(tmp_path):
     """Edges that were dropped are zeros, and the smallest one kept anywhere is the threshold
-    told."""
+    recorded."""
     traces = [Trace(i, n_tokens=6) for i in range(4)]
     write_preprocessed(tmp_path, traces, threshold=0.2)
     store, _ = imported(tmp_path / "s.zarr", tmp_path / "gnn")
@@ -225,8 +225,8 @@ def test_a_threshold_is_found_on_the_safe_side(tmp_path):
     assert store.provenance["attn_threshold"] == pytest.approx(smallest)
     for trace, found in zip(traces, store, strict=True):
         assert np.array_equal(found["attn_mean"], np.where(trace.mean >= 0.2, trace.mean, 0))
-    told, _ = imported(tmp_path / "t.zarr", tmp_path / "gnn", attn_threshold=0.2)
-    assert told.provenance["attn_threshold"] == 0.2
+    given, _ = imported(tmp_path / "t.zarr", tmp_path / "gnn", attn_threshold=0.2)
+    assert given.provenance["attn_threshold"] == 0.2
 
 
 def test_a_question_asked_again_gets_a_number(tmp_path):
@@ -552,8 +552,8 @@ def test_a_file_that_changed_in_between_is_not_mixed_in(tmp_path):
 
 
 def test_a_file_named_twice_is_read_once(tmp_path, monkeypatch):
-    """By relative and absolute path, by its folder, through a link, by a pattern that matches
-    folders, too."""
+    """By relative and absolute path, by its folder, through a link, by a pattern that also
+    matches folders."""
     write(tmp_path / "in/sub/a.pkl", [Trace(0).raw_v3()])
     (tmp_path / "link").symlink_to(tmp_path / "in")
     monkeypatch.chdir(tmp_path)
@@ -684,7 +684,7 @@ def test_the_embedding_s_states_are_no_layer(tmp_path, form):
 
 
 def test_other_numbers_of_layers_are_refused(tmp_path):
-    """Which are meant nobody could say."""
+    """The file does not say which are meant."""
     record = Trace(1).raw_v3()
     record["attentions"] = record["attentions"][:1]
     write(tmp_path / "in/a.pkl", [record, Trace(2).raw_v3()])

@@ -1,0 +1,87 @@
+"""The columns of imported traces: their schema, and the check of each row against it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from store.errors import NotFoundError, closest
+from store.format.schema import Column, Schema
+from store.format.values import encode_value
+from store.sources.legacy.fields import RecordError, Row
+from store.sources.trace_ids import MAX_ID_BYTES
+
+__all__ = ["check_row", "choose_columns", "schema_of"]
+
+# column: ragged axis (None: fixed), names of the item axes
+COLUMNS: dict[str, tuple[str | None, tuple[str, ...]]] = {
+    "question_id": (None, ()),
+    "tokens": ("tokens", ()),
+    "token_texts": (None, ()),
+    "prompt_len": (None, ()),
+    "answer_len": (None, ()),
+    "question": (None, ()),
+    "answer": (None, ()),
+    "references": (None, ()),
+    "score": (None, ()),
+    "label": (None, ()),
+    "hs_last": (None, ("layers", "hidden")),
+    "hidden_states": ("tokens", ("layers", "hidden")),
+    "attn_mean": ("pairs", ("layers",)),
+    "attn_diag": ("tokens", ("layers", "heads")),
+    "attn_colsum": ("tokens", ("layers", "heads")),
+    "attn_pmass": ("tokens", ("layers", "heads")),
+    "attentions": ("squares", ("layers", "heads")),
+    "source_file": (None, ()),
+}
+
+
+def schema_of(row: Row) -> Schema:
+    """Return the columns of a row; its arrays give dtypes and shapes."""
+    return Schema({name: _column(name, row[name]) for name in COLUMNS if name in row})
+
+
+def _column(name: str, value: Any) -> Column:
+    if isinstance(value, str):
+        return Column("utf8")
+    axis, axis_names = COLUMNS[name]
+    array = np.asarray(value)
+    return Column(array.dtype.name, array.shape[1:] if axis else array.shape, axis, axis_names)
+
+
+def choose_columns(schema: Schema, columns: Sequence[str] | None) -> Schema:
+    """Return the columns to keep, with those that an import cannot do without."""
+    if columns is None:
+        return schema
+    for name in columns:
+        if name not in schema.columns:
+            like = closest(name, schema.columns)
+            raise NotFoundError(
+                f"columns: expected some of {list(schema.columns)}, found {name!r:.200}{like}"
+            )
+    kept = {"question_id", "source_file", *columns}
+    return Schema({name: column for name, column in schema.columns.items() if name in kept})
+
+
+def check_row(row: Row, schema: Schema) -> Row:
+    """Return the columns of a row that are kept; raise RecordError if one does not fit."""
+    question_id = row["question_id"]
+    if not 0 < len(question_id.encode()) <= MAX_ID_BYTES:
+        raise RecordError(
+            f"question_id: expected 1 to {MAX_ID_BYTES} bytes, found {question_id!r:.100}"
+        )
+    checked = {}
+    for name, column in schema.columns.items():
+        value = row.get(name, _nothing(column))
+        if value is None:
+            raise RecordError(f"expected a value for {name!r} as in the traces before, found none")
+        encode_value(value, column, f"column {name!r}")
+        checked[name] = value
+    return checked
+
+
+def _nothing(column: Column) -> np.ndarray | str | None:
+    """Return what a row has for a value that its record need not have."""
+    if column.is_text:
+        return ""
+    return np.empty((0, *column.item_shape), column.storage_dtype) if column.axis else None

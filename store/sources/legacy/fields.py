@@ -1,0 +1,142 @@
+"""Values of a record under their keys: each has the type that its key promises, or is an error."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from store.errors import SchemaError, StoreError
+from store.format.values import is_integer
+
+__all__ = [
+    "DAMAGE",
+    "RecordError",
+    "Row",
+    "array",
+    "floats",
+    "integer",
+    "integers",
+    "one_line",
+    "parts",
+    "shown_keys",
+    "text",
+    "texts",
+    "value",
+]
+
+Row = dict[str, Any]  # column -> value
+
+# of a list of texts: one text, repeated by reference, would fill the memory
+MAX_CHARACTERS = 16_000_000
+
+
+DAMAGE = (  # what NumPy, torch and Python raise for values that contradict each other
+    StoreError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    MemoryError,
+    RuntimeError,
+)
+
+
+class RecordError(SchemaError):
+    """One record of a file contradicts itself: it is left out."""
+
+
+def one_line(error: Exception) -> str:
+    """Return what is wrong, from an error of this package or of a library."""
+    message = " ".join(str(error).split())[:300]
+    if isinstance(error, StoreError):
+        return message
+    return f"expected a whole trace, found {type(error).__name__}: {message}"
+
+
+def value(record: Mapping, key: str) -> object:
+    """Return the value of a key that must be there."""
+    if key not in record:
+        raise RecordError(f"expected the key {key!r}, found {shown_keys(record)}")
+    return record[key]
+
+
+def shown_keys(record: Mapping) -> list[str]:
+    """Return some of the keys, to show in a message; others than texts may be endless."""
+    return sorted(key[:40] for key in record if isinstance(key, str))[:12]
+
+
+def text(record: Mapping, key: str) -> str:
+    """Return a text."""
+    item = value(record, key)
+    if not isinstance(item, str):
+        raise RecordError(f"{key}: expected a text, found {type(item).__name__}")
+    return item
+
+
+def texts(record: Mapping, key: str) -> list[str]:
+    """Return a list of texts."""
+    items = value(record, key)
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        raise RecordError(f"{key}: expected a list of texts, found something else")
+    n_characters = sum(map(len, items))
+    if n_characters > MAX_CHARACTERS:
+        raise RecordError(
+            f"{key}: expected at most {MAX_CHARACTERS} characters, found {n_characters}"
+        )
+    return items
+
+
+def integer(record: Mapping, key: str) -> int:
+    """Return a whole number."""
+    item: Any = value(record, key)
+    if not is_integer(item):
+        raise RecordError(f"{key}: expected an integer, found {type(item).__name__}")
+    return int(item)
+
+
+def integers(record: Mapping, key: str) -> np.ndarray:
+    """Return token ids, int32 `(T,)`."""
+    given = value(record, key)
+    numbers = array(given)
+    has_integers = numbers.dtype.kind in "iu" or not numbers.size
+    if numbers.ndim != 1 or not has_integers:
+        raise RecordError(f"{key}: expected integers in one dimension, found {_described(numbers)}")
+    smallest = numbers.min(initial=0)
+    largest = numbers.max(initial=0)
+    if smallest < -(2**31) or largest >= 2**31:
+        raise RecordError(f"{key}: expected token ids that int32 holds, found {largest}")
+    return numbers.astype(np.int32)
+
+
+def parts(whole: object, key: str, each: str) -> Sequence:
+    """Return the list of arrays under a key: one for each layer, or for each step."""
+    if not isinstance(whole, list | tuple) or not whole:
+        raise RecordError(
+            f"{key}: expected a list of an array for each {each}, found {type(whole).__name__}"
+        )
+    return whole
+
+
+def floats(values: object, key: str, ndim: int | None = None) -> np.ndarray:
+    """Return an array of floating-point numbers, with `ndim` axes if that is given."""
+    numbers = array(values)
+    if numbers.dtype.kind != "f" or ndim not in (None, numbers.ndim):
+        axes = "" if ndim is None else f" with {ndim} axes"
+        raise RecordError(f"{key}: expected floating numbers{axes}, found {_described(numbers)}")
+    return numbers
+
+
+def array(values: object) -> np.ndarray:
+    """Return NumPy's array of a tensor (bfloat16 as float32) or of anything else."""
+    if not isinstance(values, torch.Tensor):
+        return np.asarray(values)
+    values = values.detach()
+    if values.dtype == torch.bfloat16:
+        values = values.float()
+    return values.numpy()
+
+
+def _described(numbers: np.ndarray) -> str:
+    return f"{numbers.dtype} of shape {numbers.shape}"

@@ -1,0 +1,160 @@
+"""What became of an import: counts, and what was left out with the reasons."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from store.reports import LeftOut, count, count_lines
+from store.sources.legacy.fields import Row
+from store.sources.legacy.files import describe_kind
+from store.sources.score_table import ScoreTable
+from store.sources.trace_ids import TraceNumbers
+
+__all__ = ["ImportReport"]
+
+
+@dataclass
+class ImportReport:
+    """What became of an import.
+
+    Attributes
+    ----------
+    rows
+        Traces written.
+    skipped
+        Records left out.
+    refused
+        File -> why nothing of it was read.
+    other_kinds
+        Kind -> the refused files of that kind: they are whole, but belong into another store.
+    unlabelled, repeated, not_finite
+        Traces without a label, of a question that had one before, and with a NaN or an infinity in
+        a stored array.
+    scores_unused
+        Scores of traces and questions that are not there.
+    scores_misfit
+        What to do if no score at all is of a trace that is there; else empty.
+    bytes_done, bytes_all
+        Of the files, for the progress.
+    read
+        The files that were meant to be read.
+    """
+
+    rows: int = 0
+    skipped: LeftOut = field(default_factory=LeftOut)
+    refused: dict[str, str] = field(default_factory=dict)
+    other_kinds: dict[str, list[str]] = field(default_factory=dict)
+    unlabelled: int = 0
+    repeated: int = 0
+    not_finite: int = 0
+    scores_unused: int = 0
+    scores_misfit: str = ""
+    bytes_done: int = 0
+    bytes_all: int = 0
+    read: list[Path] = field(default_factory=list)
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything was read, and scores, if given, fitted."""
+        return not self.refused and not self.skipped.n and not self.scores_misfit
+
+    def summary(self, path: Path) -> str:
+        """Return what the store holds, and what was left out, a line each."""
+        counts = [
+            (self.unlabelled, "without a label"),
+            (self.repeated, "of a question that had one before"),
+            (self.not_finite, "with a NaN or an infinity (kept)"),
+        ]
+        lines = [f"{path}: {count(self.rows, 'trace')}", *count_lines(counts)]
+        if self.scores_unused:
+            scores = count(self.scores_unused, "score")
+            lines.append(f"  {scores} of traces or questions that are not there")
+        if self.skipped.n:
+            records = count(self.skipped.n, "record")
+            lines.append(f"  {records} left out")
+        if self.refused:
+            files = count(len(self.refused), "file")
+            lines.append(f"  {files} left out")
+        if self.scores_misfit:
+            lines.append(self.scores_misfit)
+        lines += self.skipped.lines()
+        lines += self._refused_lines()
+        return "\n".join(lines)
+
+    def _refused_lines(self) -> list[str]:
+        """Return a line for each file left out, and one with a command for each other kind."""
+        reasons = dict(self.refused)
+        commands = []
+        for kind, names in self.other_kinds.items():
+            for name in names:
+                reasons.pop(name, None)
+            files = [Path(name) for name in names]
+            others = [file for file in self.read if file not in files]
+            described = describe_kind(kind, files, others)
+            commands.append(f"  of another kind, {described}")
+        return [*reasons.values(), *commands]
+
+    def left_out(self, place: Sequence[int]) -> dict[str, Any]:
+        """Return what was left out up to a place, for the provenance of a store; see `resume`."""
+        return {
+            "records": self.skipped.n,
+            "first": list(self.skipped.messages),
+            "files": dict(self.refused),
+            "not_finite": self.not_finite,
+            "place": list(place),
+            "kinds": self.other_kinds,
+        }
+
+    def resume(self, left_out: dict[str, Any]) -> None:
+        """Go on from what a stopped import had left out."""
+        self.skipped.n = left_out["records"]
+        self.skipped.messages = list(left_out["first"])
+        self.refused |= left_out["files"]
+        self.not_finite = left_out["not_finite"]
+        # a store of an earlier version has no kinds
+        kinds = left_out.get("kinds", {})
+        for kind, files in kinds.items():
+            self.other_kinds[kind] = list(files)
+
+    def add(self, row: Row, n_of_question: int) -> None:
+        """Count a trace, the n-th of its question."""
+        self.rows += 1
+        self.repeated += n_of_question > 1
+        self.unlabelled += bool(row.get("label", 0) < 0)
+        stored = [value for name, value in row.items() if name != "score"]
+        self.not_finite += any(map(_has_not_finite, stored))
+
+    def add_scores(self, scores: ScoreTable, numbers: TraceNumbers) -> None:
+        """Count the scores of traces and questions that are not there."""
+        n_traces = sum(trace_id not in numbers for trace_id in scores.by_trace)
+        questions = scores.by_question.keys() - numbers.seen.keys()
+        self.scores_unused = n_traces + len(questions)
+        if self.scores_unused == len(scores):
+            given = _first_ids([*scores.by_trace, *scores.by_question])
+            there = _first_ids(numbers.seen)
+            self.scores_misfit = (
+                f"{scores.source}: none of its ids ({given}) is of a trace here "
+                f"(questions {there}); mend the ids, then label the store: python -m store label"
+            )
+
+
+def _first_ids(ids: Iterable[str]) -> str:
+    return ", ".join(f"{name!r:.60}" for name in islice(ids, 3)) or "none"
+
+
+def _has_not_finite(value: object) -> bool:
+    """Return whether an array holds a NaN or an infinity."""
+    if not isinstance(value, np.ndarray):
+        return False
+    if value.dtype.kind != "f" or not value.size:
+        return False
+    exponent = {2: 0x7C00, 4: 0x7F800000}.get(value.itemsize)
+    if exponent is None:
+        return not np.isfinite(value).all()
+    # of NumPy's isfinite half precision is slow: all bits of the exponent are set in such values
+    bits = np.ascontiguousarray(value).view(f"u{value.itemsize}")
+    return bool(((bits & exponent) == exponent).any())

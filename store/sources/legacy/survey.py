@@ -1,0 +1,74 @@
+"""A first look into the files: which are preprocessed, and what they say together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from store.errors import SchemaError
+from store.sources.legacy.contents import FileReader, is_torch
+from store.sources.legacy.fields import DAMAGE
+from store.sources.legacy.files import describe_kind
+from store.sources.legacy.preprocessed import GraphTraces, SequenceTraces
+
+__all__ = ["Survey", "survey_files"]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the files are.
+
+    Attributes
+    ----------
+    files
+        Those to read: either all preprocessed ones, graphs first, or all raw ones.
+    is_preprocessed
+        Whether they are preprocessed.
+    graph_ids, sequence_ids
+        File -> question of each of its traces.
+    smallest_edge
+        A threshold that all graphs were built with or above.
+    """
+
+    files: list[Path]
+    is_preprocessed: bool
+    graph_ids: dict[Path, list[str]]
+    sequence_ids: dict[Path, list[str]]
+    smallest_edge: float
+
+
+def survey_files(files: Sequence[Path], reader: FileReader) -> Survey:
+    """Look into the torch files, which are mapped; damaged ones are refused.
+
+    Raises
+    ------
+    SchemaError
+        There are raw and preprocessed files.
+    """
+    graph_ids: dict[Path, list[str]] = {}
+    sequence_ids: dict[Path, list[str]] = {}
+    raw = []
+    smallest_edge = 0.0
+    for file in files:
+        if not is_torch(file):
+            raw.append(file)
+            continue
+        traces = reader.open(file)
+        if isinstance(traces, SequenceTraces):
+            sequence_ids[file] = traces.question_ids
+        elif isinstance(traces, GraphTraces):
+            try:
+                smallest_edge = max(smallest_edge, traces.smallest_edge())
+            except DAMAGE as error:
+                reader.refuse(file, error)
+                continue
+            graph_ids[file] = traces.question_ids
+        elif traces is not None:
+            raw.append(file)
+    preprocessed = [*graph_ids, *sequence_ids]
+    if raw and preprocessed:
+        raise SchemaError(
+            f"expected files of one kind, found {describe_kind('raw', raw, preprocessed)} and "
+            f"{describe_kind('preprocessed', preprocessed, raw)}; "
+            "import the two kinds into two stores"
+        )
+    return Survey(preprocessed or raw, bool(preprocessed), graph_ids, sequence_ids, smallest_edge)

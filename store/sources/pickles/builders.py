@@ -1,0 +1,198 @@
+"""What an untrusted pickle may ask for by name: functions of this module, and no others.
+
+They build plain containers, NumPy arrays of numbers and text, and torch tensors. An array takes
+exactly as many bytes as its shape needs, and a tensor lies inside its storage.
+"""
+
+import math
+import re
+import sys
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from store.errors import CorruptError, RefusedError
+
+__all__ = ["BUILDERS", "Storage", "fill_array", "set_byte_order"]
+
+_SIMPLE_DTYPE = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f(?:2|4|8|12|16)|c(?:8|16|24|32)|[US]\d{1,9})")
+# kind of dtype: its unit, and the largest value of one
+_LARGEST_UNIT = {"U": ("u4", sys.maxunicode), "b": ("u1", 1)}
+
+
+class Storage(NamedTuple):
+    """The numbers that tensors are views of, in one dimension."""
+
+    numbers: Tensor
+
+
+def _ordered_dict() -> OrderedDict:
+    return OrderedDict()
+
+
+def _complex(real: float, imaginary: float) -> complex:
+    return complex(real, imaginary)
+
+
+def _set(items: object) -> set:
+    if not isinstance(items, list):
+        raise CorruptError(f"expected the items of a set in a list, found {_short(items)}")
+    return set(items)
+
+
+def _frozenset(items: object) -> frozenset:
+    return frozenset(_set(items))
+
+
+def _bytes(data: object = b"", encoding: object = None) -> bytes:
+    """Copy bytes or encode text; a number would be a length, another encoding an import."""
+    if isinstance(data, bytes | bytearray):
+        return bytes(data)
+    if not isinstance(data, str) or encoding not in ("latin1", "latin-1"):
+        raise RefusedError(
+            f"asks for bytes or a bytearray of {_short(data)}, encoding {_short(encoding)}; "
+            "do not trust the file"
+        )
+    return data.encode("latin1")
+
+
+def _bytearray(data: object = b"", encoding: object = None) -> bytearray:
+    return bytearray(_bytes(data, encoding))
+
+
+def _dtype(code: object, align: object = False, copy: object = True) -> np.dtype:
+    """Return a new dtype: the pickle may set its byte order."""
+    if not isinstance(code, str) or not _SIMPLE_DTYPE.fullmatch(code):
+        raise RefusedError(f"asks for dtype {_short(code)}; only plain numbers and text are read")
+    return np.dtype(code, copy=True)
+
+
+def set_byte_order(dtype: np.dtype, state: object) -> None:
+    """Set the state of a pickled dtype, of which nothing but the byte order is accepted."""
+    match state:
+        case (3, "<" | ">" | "|" | "=" as order, None, None, None, int(), int(), int()):
+            size = dtype.itemsize
+            state = (3, order, None, None, None, size, dtype.alignment, 0)
+            dtype.__setstate__(state)  # type: ignore[attr-defined]  # numpy's stubs lack it
+        case _:
+            raise RefusedError(
+                "asks for a dtype with fields or metadata; only plain numbers and text are read"
+            )
+
+
+def _reconstruct(kind: object, shape: object, code: object) -> np.ndarray:
+    """Return an empty array, which gets its contents from `fill_array`."""
+    if kind is not np.ndarray or shape != (0,) or code not in (b"b", "b"):
+        raise RefusedError("asks for an array of a class of its own; do not trust the file")
+    return np.empty(0, np.int8)
+
+
+def fill_array(array: np.ndarray, state: object) -> None:
+    """Set the shape, dtype and contents of a pickled array, which shares the memory of bytes."""
+    match state:
+        case (1, tuple() as shape, np.dtype() as dtype, bool() | 0 | 1 as fortran, data):
+            data = _as_bytes(data)
+            dtype = _checked_dtype(shape, dtype, data)
+            array.__setstate__((1, shape, dtype, bool(fortran), data))  # type: ignore[arg-type]
+        case _:
+            raise CorruptError(
+                "expected the shape, dtype and bytes of an array, found something else"
+            )
+
+
+def _scalar(dtype: object, data: object = b"") -> Any:
+    return _frombuffer(data, dtype, (), "C")[()]
+
+
+def _frombuffer(
+    data: object, dtype: object, shape: object, order: object, axes: object = None
+) -> np.ndarray:
+    """Return an array that shares the memory of `data`, as protocol 5 asks for it."""
+    if not isinstance(dtype, np.dtype) or not isinstance(shape, tuple):
+        raise CorruptError("expected the dtype and shape of an array, found something else")
+    data = data if isinstance(data, bytearray) else _as_bytes(data)
+    dtype = _checked_dtype(shape, dtype, data)
+    if order == "F":
+        return np.ndarray(shape, dtype, data, order="F")
+    array = np.ndarray(shape, dtype, data)
+    if order == "K" and isinstance(axes, tuple):
+        return array.transpose(axes)
+    return array
+
+
+def _as_bytes(data: object) -> bytes:
+    """Return the bytes of an array, which Python 2 wrote as a text."""
+    if isinstance(data, str):
+        return data.encode("latin1")
+    if not isinstance(data, bytes):
+        raise CorruptError(f"expected the bytes of an array, found {type(data).__name__}")
+    return data
+
+
+def _checked_dtype(shape: tuple[Any, ...], dtype: np.dtype, data: bytes | bytearray) -> np.dtype:
+    """Return the dtype, out of the pickle's reach, if the bytes fill the shape and are valid."""
+    if not {int}.issuperset(map(type, shape)) or min(shape, default=0) < 0:
+        raise CorruptError(f"expected the sizes of an array, found {_short(shape)}")
+    n_items = math.prod(shape)
+    expected = n_items * dtype.itemsize
+    is_endless = n_items > 0 and dtype.itemsize == 0
+    if len(data) != expected or is_endless:
+        raise CorruptError(
+            f"expected {expected} bytes for an array of shape {_short(shape)} and dtype {dtype}, "
+            f"found {len(data)}; copy the file again"
+        )
+    if dtype.kind in _LARGEST_UNIT:
+        _check_units(dtype, data)
+    return np.dtype(dtype.str)
+
+
+def _check_units(dtype: np.dtype, data: bytes | bytearray) -> None:
+    """Check text and truth values: NumPy believes their bytes, and fails when they are shown."""
+    unit, limit = _LARGEST_UNIT[dtype.kind]
+    unit_dtype = np.dtype(unit).newbyteorder(dtype.byteorder)
+    largest = np.frombuffer(data, unit_dtype).max(initial=0)
+    if largest > limit:
+        raise CorruptError(
+            f"expected items up to {limit} in an array of {dtype}, found {largest}; "
+            "copy the file again"
+        )
+
+
+def _rebuild_tensor(
+    storage: object, offset: Any, size: Any, stride: Any, requires_grad: object, *more: object
+) -> Tensor:
+    """Return a view of a storage without gradients; torch checks that it lies inside."""
+    if type(storage) is not Storage or any(more):  # hooks or metadata
+        raise CorruptError("expected a plain tensor over a storage, found something else")
+    return storage.numbers.as_strided(size, stride, offset)
+
+
+def _short(value: object) -> str:
+    """Show a value of the pickle in a message; of nested and long ones only the type."""
+    if type(value) is tuple and len(value) < 9 and tuple not in map(type, value):
+        items = [_short(item) for item in value]
+        return f"({', '.join(items)})"
+    is_atom = type(value) in (int, str, bool, type(None))
+    if is_atom and sys.getsizeof(value) < 100:
+        return ascii(value)
+    return type(value).__name__
+
+
+# Python functions and no classes: the unpickler calls nothing else
+BUILDERS: dict[str, Any] = {
+    "_codecs.encode": _bytes,
+    "builtins.bytearray": _bytearray,
+    "builtins.bytes": _bytes,
+    "builtins.complex": _complex,
+    "builtins.frozenset": _frozenset,
+    "builtins.set": _set,
+    "collections.OrderedDict": _ordered_dict,
+    "numpy._core.multiarray._reconstruct": _reconstruct,
+    "numpy._core.multiarray.scalar": _scalar,
+    "numpy._core.numeric._frombuffer": _frombuffer,
+    "numpy.dtype": _dtype,
+    "numpy.ndarray": np.ndarray,  # an argument of `_reconstruct`
+    "torch._utils._rebuild_tensor_v2": _rebuild_tensor,
+}

@@ -1,0 +1,72 @@
+"""The bytes of an untrusted pickle, counted before they are read.
+
+A pickle announces strings and frames of up to 2**64 bytes. `CheckedReader` refuses a size that the
+rest of the file cannot hold or that is above the limit, before any memory is allocated for it.
+"""
+
+from io import BufferedIOBase
+
+from store.errors import CorruptError, RefusedError
+
+__all__ = ["CheckedReader", "too_much"]
+
+
+class CheckedReader:
+    """A file object for an unpickler that reads no more than it should.
+
+    Parameters
+    ----------
+    file
+        The pickle, not compressed.
+    size : int
+        Most bytes that `file` can hold.
+    max_bytes : int
+        Most bytes to read.
+
+    Attributes
+    ----------
+    n_read
+        Bytes read so far.
+    """
+
+    def __init__(self, file: BufferedIOBase, size: int, max_bytes: int) -> None:
+        self._file = file
+        self._size = size
+        self._max_bytes = max_bytes
+        self.n_read = 0
+
+    def read(self, n: int) -> bytes:
+        """Return the next `n` bytes, fewer at the end of a compressed file."""
+        self.check_size(n)
+        data = self._file.read(n)
+        self.n_read += len(data)
+        return data
+
+    def readline(self) -> bytes:
+        """Return the bytes up to the next newline, inclusive."""
+        line = self._file.readline(self._max_bytes - self.n_read + 1)
+        self.n_read += len(line)
+        if self.n_read > self._max_bytes:
+            raise too_much(f"more than {self._max_bytes} bytes", self._max_bytes)
+        if not line.endswith(b"\n"):
+            raise CorruptError("expected a whole pickle, found its end; copy the file again")
+        return line
+
+    def check_size(self, n: int) -> None:
+        """Raise an error if `n` more bytes cannot follow or are too many."""
+        left = self._size - self.n_read
+        if n > left:
+            raise CorruptError(
+                f"expected a whole pickle, found at most {left} of the next {n} bytes "
+                f"at byte {self.n_read}; copy the file again"
+            )
+        if self.n_read + n > self._max_bytes:
+            raise too_much(f"{n} bytes at byte {self.n_read}", self._max_bytes)
+
+
+def too_much(found: str, max_bytes: int) -> RefusedError:
+    """Name the limit, what exceeded it, and how to raise it."""
+    return RefusedError(
+        f"expected at most {max_bytes} bytes, found {found}; "
+        "if you trust the file, raise max_bytes (--max-file-gb)"
+    )
