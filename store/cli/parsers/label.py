@@ -127,4 +127,4 @@ def add_export(commands: Commands) -> None:
     parser.add_argument(
         "--overwrite", action="store_true", help="replace FILE if it exists (default: refuse)"
     )
-    parser.set_defaults(run="label:run_export")
+    parser.set_defaults(run="export:run_export")

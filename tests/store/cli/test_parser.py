@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 from store.cli.parser import build_parser
-from store.sources.huggingface.forward import build_schema
+from store.sources.huggingface.columns import build_schema
 
 
 def commands():

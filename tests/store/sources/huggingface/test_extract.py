@@ -34,7 +34,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from store import NotFoundError, SchemaError, TraceStore
+from store import NotFoundError, SchemaError, StoreError, StoreWriter, TraceStore
 from store.cli.main import main
 from store.format.origin import find_difference, origins_of
 from store.sources.answer_scores import f1_score
@@ -742,7 +742,14 @@ def test_what_is_left_out_is_counted_once_wherever_a_build_stops(
     """Stopped before every row in turn, and at each of them again: the same rows, bit for bit, and
     the same remarks."""
     if killed:  # nothing is committed in the end, but rows were by the clock
-        monkeypatch.setattr("store.write.build._stop", lambda writer: writer.discard())
+        commit = StoreWriter.commit
+
+        def commit_unless_stopped(writer):
+            if sys.exc_info()[0] is not None:
+                raise StoreError("killed")
+            commit(writer)
+
+        monkeypatch.setattr(StoreWriter, "commit", commit_unless_stopped)
         monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 2)
     settings = {
         "batch_size": 4,
