@@ -30,9 +30,8 @@ WRITTEN = Schema(
         "word": Column("uint32", (2,), codec="blosc:lz4:5:shuffle", chunk_items=4),
     }
 )
-READERS_IMPORTS = set(
-    ["crc32c", "hashlib", "json", "math", "numcodecs", "numpy", "pathlib", "re", "struct", "zlib"]
-)
+READERS_IMPORTS = {"hashlib", "json", "math", "pathlib", "re", "struct", "zlib"}
+READERS_IMPORTS |= {"crc32c", "numcodecs", "numpy"}
 REPLACED = Column("int64", chunk_items=4, shard_items=8)
 
 
