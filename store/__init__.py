@@ -1,7 +1,7 @@
 """A columnar store for traces of language models: standard Zarr v3 on disk, read by memory map.
 
-The public names are here; `python -m store --help` lists the commands. `schema.py` specifies the
-format.
+The public names are here; `python -m store --help` lists the commands. `docs/format.md` specifies
+the format.
 
 A name is imported when it is first asked for, so that what needs no tensors (errors, layers,
 splits) takes no torch.

@@ -12,8 +12,6 @@ import pytest
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-WRITTEN_ELSEWHERE = {ROOT / "docs" / "cli.md"}  # made from the commands' --help
-
 
 # when torch-geometric 2.8 is imported
 PYG = "ignore:`torch.jit.script` is deprecated:DeprecationWarning"
@@ -91,7 +89,7 @@ def test_links_lead_to_files(document):
             continue
         path, _, heading = target.partition("#")
         linked = (document.parent / path).resolve() if path else document
-        assert linked.exists() or linked in WRITTEN_ELSEWHERE, target
+        assert linked.exists(), target
         assert not heading or heading in headings(linked), target
 
 
@@ -111,6 +109,15 @@ def test_benchmarks_that_are_cited_exist(document):
     for name in re.findall(r"\b([a-z_]+\.(?:csv|png))\b", " ".join(re.findall("`(.*?)`", text))):
         if name not in ("scores.csv", "judged.csv", "ground_truth_scores.csv", "answers.csv"):
             assert (ROOT / "benchmarks" / "results" / name).exists(), name
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_files_that_are_named_exist(document):
+    """Paths of files of this checkout; those of recipes have `my_` in their names."""
+    text = document.read_text()
+    for path in re.findall(r"`((?:store|models|train|tests|benchmarks|docs)/[\w./-]+)`", text):
+        if "my_" not in path and not path.startswith("benchmarks/results/NAME"):
+            assert (ROOT / path).exists(), path
 
 
 def test_the_readme_is_short():

@@ -1,56 +1,8 @@
-"""What a store holds, and how its bytes are laid out. This text is the specification of format 1.
+"""The columns of a store: their types, shapes, and how their bytes are cut into chunks.
 
-A store is a directory that is a Zarr v3 group; any Zarr v3 client reads every array in it::
-
-    traces.zarr/
-      zarr.json                 the group; attributes["trace_store"] is the truth (`manifest.py`)
-      <column>/                 one array a column; trace_id is the column every store has
-      <column>@<n>/             or here, where generation n replaced a column (`arrays` says so)
-      _offsets/<axis>/          int64 (n_rows + 1,): row r owns items offsets[r] : offsets[r + 1]
-      _checksums/<array>/       uint32 (n_chunks, n_planes): CRC32C of every chunk of a column or of
-                                offsets
-      _index/<first>-<stop>/    the ids of rows first:stop, as two arrays: `hash` (sorted) and `row`
-      _tmp/                     what a writer has not yet committed; readers never look there
-
-**Row** = one trace, **column** = one named array over the rows. A *fixed* column has one item a
-row: `(n_rows, *item_shape)`. A *ragged* column has any number: `(n_items, *item_shape)`; it names
-its **axis**, and all columns of one axis share its offsets. A string column is ragged uint8 (UTF-8)
-on an axis of its own, named like the column. bfloat16 is stored as uint16. All bytes are
-little-endian.
-
-**Shard** = one file `c/<shard>/0/…` of at most `shard_items` items, immutable once committed: a
-tail shard that grows is a new file renamed into its place. **Chunk** = the smallest unit with a
-checksum: `chunk_items` items, the last one of an array padded with zeros. A shard is Zarr's
-`sharding_indexed` codec: chunks, then per chunk (offset, size) as uint64 and the CRC32C of that
-table.
-
-**Plane**: `split` names item axes that the chunk grid cuts into single indices, so that reading one
-layer of 32 touches 1/32 of the bytes. Inside a raw shard the chunks of one plane are contiguous and
-in order, and plane follows plane (C order over the split axes). A column without `split` is one
-plane. So a row of a raw column is one strided view of the mapped file.
-
-**Codecs**: a raw column's chunks are bare. The chunks of a column with a `codec` are compressed one
-by one and end in their CRC32C (Zarr's `crc32c` codec); they lie in the shard in the order they were
-written, item chunk by item chunk, plane by plane.
-
-**Checksums** of all chunks, as they lie on the disk, are in `_checksums/` (those of a padded last
-chunk in the manifest, and decoded, for it is compressed again when the array grows): four bytes
-after every raw chunk would break contiguity and alignment, and what a compressed chunk carries
-itself does not tell it from another chunk in its place. The manifest also holds the CRC32C of every
-run of the id table, and its own; with the tables of the shards that is every byte that readers use.
-
-**Ids** are hashed with BLAKE2b to 64 bits; equal hashes are told apart by comparing the id itself.
-
-**Other clients** find every column's array in the group's attributes: `columns` maps its name to
-the array's path, `label` to `label@4` after it was replaced. An array's own attributes are
-`column`, its column; `dtype`, the column's dtype where that is not the stored one (`utf8`,
-`bfloat16`); `offsets`, the path of its offsets if it is ragged. Dimensions are called `rows`;
-`<axis>_items`; `<column>_bytes` of a text; item axes by their names where all columns that have one
-agree in its size, else `<column>_<axis>`, and `<column>_axis<i>` without a name. Underscores follow
-a name that a column or another dimension has: no dimension is called like an array, and a name has
-one size in all arrays of the group, as xarray demands. `array_info.py` computes all of it from the
-columns. The first stores had other dimension names and no such attributes; they are whole, and the
-next writer brings them up to date.
+`docs/format.md` specifies what lies on disk, and defines the words: row, column, ragged axis,
+shard, chunk, plane. A `Schema` holds the description of every column but `trace_id`, which every
+store has, and refuses what the document refuses.
 """
 
 import math
@@ -94,7 +46,7 @@ class Column:
     axis_names
         Names of the item axes, so that `select` can slice them; empty or one per item axis.
     split
-        The named item axes that are stored plane by plane (module docstring).
+        The named item axes that are stored plane by plane (section 6 of `docs/format.md`).
     codec
         Compression of the chunks, e.g. 'zstd:3' (see `codecs.py`); None leaves them raw.
     chunk_items, shard_items
