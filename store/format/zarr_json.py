@@ -63,10 +63,10 @@ def _compressors(codec: str | None) -> list[dict] | None:
     if codec is None:
         return None
     parsed = parse_codec(codec)
-    options: dict[str, int | str] = {"level": parsed.level}
-    if parsed.name == "blosc":
-        options = {"cname": parsed.cname, "clevel": parsed.level, "shuffle": parsed.shuffle}
-    return [{"name": parsed.name, "configuration": options}, {"name": "crc32c"}]
+    return [
+        {"name": parsed.name, "configuration": parsed.configuration},
+        {"name": "crc32c"},
+    ]
 
 
 def _text(metadata: dict) -> bytes:

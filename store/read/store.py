@@ -128,8 +128,8 @@ class TraceStore:
             What is there is no store, is damaged, or is of a newer format.
         """
         if not isinstance(path, TraceStore):
-            manifest = read_manifest(path)
-            return cls(StoreDirectory.at(path), manifest, cache_bytes, bool(check))
+            directory, manifest = _committed_state(path)
+            return cls(directory, manifest, cache_bytes, bool(check))
         store = path
         cache_bytes = store.cache_bytes if cache_bytes is None else cache_bytes
         check = store.check if check is None else check
@@ -142,10 +142,10 @@ class TraceStore:
 
         This object keeps its snapshot.
         """
-        now = read_manifest(self.path)
+        directory, now = _committed_state(self.path)
         if (now.uuid, now.generation) == (self.uuid, self.generation):
             return self
-        return TraceStore(StoreDirectory.at(self.path), now, self.cache_bytes, self.check)
+        return TraceStore(directory, now, self.cache_bytes, self.check)
 
     def __len__(self) -> int:
         return self._manifest.n_rows
@@ -521,6 +521,20 @@ class TraceStore:
         first = len(self) if column.axis is None else column.axis
         shape = "" if column.is_text else shape_text(first, column.item_shape, column.axis_names)
         return column.dtype, shape
+
+
+def _committed_state(path: str | Path) -> tuple[StoreDirectory, Manifest]:
+    """The directory at a path and what is committed there.
+
+    The directory is noted first: of another one that takes its place before the manifest is read,
+    no shard is opened under the wrong manifest.
+    """
+    try:
+        directory = StoreDirectory.at(path)
+    except (OSError, ValueError):
+        read_manifest(path)  # raises what is wrong
+        raise
+    return directory, read_manifest(path)
 
 
 def _check_cache_bytes(cache_bytes: int | None, schema: Schema) -> int:
