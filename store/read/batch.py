@@ -227,11 +227,8 @@ class Batch:
         for name in columns or ():
             self[name]  # raises
         has_one_value = {name: _is_single(values) for name, values in self.columns.items()}
-        chosen = {}
-        for name in frame_columns(has_one_value, columns, "batch"):
-            values = self.columns[name]
-            if name != TRACE_ID and not isinstance(values, Ragged):
-                chosen[name] = values
+        names = frame_columns(has_one_value, columns, "batch")
+        chosen = {name: self.columns[name] for name in names if name != TRACE_ID}
         if TRACE_ID in self.columns:
             return make_frame(chosen, self.texts(TRACE_ID), TRACE_ID)
         return make_frame(chosen, self.rows.tolist(), "row")

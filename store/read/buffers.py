@@ -33,7 +33,6 @@ class BufferPool:
         self.max_idle_bytes = max_idle_bytes
         # appended to by finalizers, in any thread: no lock to wait for
         self._idle: deque[mmap.mmap] = deque()
-        self._leases: dict[int, weakref.ref] = {}
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """An uninitialised, writable array; its memory returns with the last reference to it."""
@@ -41,11 +40,10 @@ class BufferPool:
         if n_bytes < SMALL_BYTES:
             return np.empty(shape, dtype)
         block = self._take(block_bytes(n_bytes))
-        # Arrays made of this one, and tensors, refer to it and not to the block: the
-        # lease ends with the last of them.
+        # Arrays made of this one, and tensors, refer to it and not to the block: it is given back
+        # after the last of them.
         array = np.ndarray(shape, dtype, block)
-        key = id(block)
-        self._leases[key] = weakref.ref(array, lambda _: self._give_back(key, block))
+        weakref.finalize(array, self._give_back, block).atexit = False
         return array
 
     def _take(self, n_bytes: int) -> mmap.mmap:
@@ -63,8 +61,7 @@ class BufferPool:
             block.madvise(mmap.MADV_HUGEPAGE)
         return block
 
-    def _give_back(self, key: int, block: mmap.mmap) -> None:
-        self._leases.pop(key, None)
+    def _give_back(self, block: mmap.mmap) -> None:
         self._idle.append(block)
         surplus = sum(map(len, list(self._idle))) - self.max_idle_bytes  # a copy: threads go on
         with suppress(IndexError):  # another thread took the last

@@ -10,7 +10,7 @@ import heapq
 import math
 import threading
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
@@ -45,9 +45,6 @@ class CacheStats:
     def hit_rate(self) -> float:
         """Hits as a fraction of all requests; 0 without any."""
         return self.hits / max(1, self.hits + self.misses)
-
-    def to_json(self) -> dict[str, float]:
-        return asdict(self) | {"hit_rate": self.hit_rate}
 
 
 class ChunkCache:

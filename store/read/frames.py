@@ -2,7 +2,7 @@
 for."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -49,7 +49,7 @@ def frame_columns(
 
 
 def make_frame(
-    columns: Mapping[str, Tensor | list[str]],
+    columns: Mapping[str, Any],
     index: Sequence,
     index_name: str,
 ) -> "pandas.DataFrame":

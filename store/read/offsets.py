@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from store.errors import CorruptError
-from store.read.compressed_array import CompressedArray
-from store.read.raw_array import RawArray
+from store.read.array import Array
 from store.read.shard import RESTORE
 
 __all__ = ["Offsets"]
@@ -25,7 +24,7 @@ class Offsets:
         Committed items; offsets beyond them are damaged.
     """
 
-    def __init__(self, axis: str, array: RawArray | CompressedArray, n_items: int) -> None:
+    def __init__(self, axis: str, array: Array, n_items: int) -> None:
         self.axis = axis
         self.array = array
         self.n_items = n_items

@@ -104,17 +104,6 @@ class _Shard:
         where = f"{self.where}, chunk {chunk}"
         return f"{where}, plane {plane}" if self.layout.n_planes > 1 else where
 
-    def checksums(self, start: int, stop: int, plane: int) -> list[int]:
-        """CRC32C of the chunks `start:stop` as found.
-
-        Bytes after the items of the manifest count as zeros.
-        """
-        raise NotImplementedError
-
-    def byte_ranges(self, start: int, stop: int, planes: np.ndarray) -> list[tuple[int, int]]:
-        """Where the items `start:stop` of some planes lie in the file."""
-        raise NotImplementedError
-
     def is_sound(self, chunk: int) -> bool:
         """Whether a chunk is right by checksums of its own, in every plane; raw ones have none."""
         return False
@@ -169,7 +158,11 @@ class RawShard(_Shard):
         return items
 
     def checksums(self, start: int, stop: int, plane: int) -> list[int]:
-        """See `_Shard`: a tail that has grown since still has the checksum that it had."""
+        """CRC32C of the chunks `start:stop` as found.
+
+        Bytes after the items of the manifest count as zeros: a tail that has grown since still has
+        the checksum that it had.
+        """
         layout = self.layout
         n_bytes = layout.chunk_bytes
         first = int(self.plane_offsets[plane])
@@ -184,7 +177,7 @@ class RawShard(_Shard):
         return sums
 
     def byte_ranges(self, start: int, stop: int, planes: np.ndarray) -> list[tuple[int, int]]:
-        """See `_Shard`."""
+        """Where the items `start:stop` of some planes lie in the file."""
         first = start * self.layout.plane_item_bytes
         last = stop * self.layout.plane_item_bytes
         offsets = self.plane_offsets[planes].tolist()
@@ -195,7 +188,7 @@ class CompressedShard(_Shard):
     """A compressed shard."""
 
     def checksums(self, start: int, stop: int, plane: int) -> list[int]:
-        """See `_Shard`: of the compressed bytes; another number if their own checksum differs.
+        """CRC32C of the compressed chunks `start:stop`; another number if their own one differs.
 
         Of a last chunk that is not whole, that of its decoded items: it may have been compressed
         again since, with more items, by a commit or by one that did not come to its end.
@@ -243,7 +236,7 @@ class CompressedShard(_Shard):
         return self.data[offset : offset + n_bytes]
 
     def byte_ranges(self, start: int, stop: int, planes: np.ndarray) -> list[tuple[int, int]]:
-        """See `_Shard`: of the chunks that hold the items."""
+        """Where the chunks of the items `start:stop` of some planes lie in the file."""
         chunk_items = self.layout.chunk_items
         first = start // chunk_items
         last = (stop - 1) // chunk_items

@@ -8,7 +8,7 @@ same rows.
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,18 +20,16 @@ from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.format.ranges import packed_offsets
 from store.format.schema import TRACE_ID, Column, Schema
 from store.format.values import decode_texts
-from store.read.array import ReadOptions
+from store.read.array import Array, ReadOptions
 from store.read.batch import Batch, ColumnValues, Ragged, as_tensor
 from store.read.buffers import BufferPool
 from store.read.chunk_cache import ChunkCache
-from store.read.compressed_array import CompressedArray
 from store.read.directory import StoreDirectory
 from store.read.frames import frame_columns, make_frame
 from store.read.id_table import IdTable
 from store.read.offsets import Offsets
 from store.read.open_array import open_array
 from store.read.plan import ColumnPart, ReadPlan, Select, Span, plan_read, slice_ranges
-from store.read.raw_array import RawArray
 from store.read.rows import Rows, row_numbers
 from store.read.summary import column_lines, shape_text
 from store.read.trace import Trace, TraceIds
@@ -94,7 +92,7 @@ class TraceStore:
         self.cache = ChunkCache(self.cache_bytes)
         self.id_table = IdTable(self.directory, self._manifest, self.check)
         self._pool = BufferPool()
-        self._arrays: dict[str, RawArray | CompressedArray] = {}
+        self._arrays: dict[str, Array] = {}
         self._axes: dict[str, Offsets] = {}
 
     @classmethod
@@ -191,12 +189,6 @@ class TraceStore:
 
     def __contains__(self, trace_id: object) -> bool:
         return trace_id in self.ids
-
-    @overload
-    def __getitem__(self, key: str) -> Trace: ...
-
-    @overload
-    def __getitem__(self, key: int) -> Trace: ...
 
     def __getitem__(self, key: str | int) -> Trace:
         """The trace with an id (str) or in a row (int); row -1 is the last one.
@@ -483,7 +475,7 @@ class TraceStore:
         """
         return row_numbers(rows, len(self), self.row_of, str(self.path))
 
-    def _column(self, name: str) -> RawArray | CompressedArray:
+    def _column(self, name: str) -> Array:
         array = self._arrays.get(name) if self._pid == os.getpid() else None
         if array is None:
             n_items = self._manifest.n_items_of(name)
@@ -498,7 +490,7 @@ class TraceStore:
             self._axes[axis] = offsets
         return offsets
 
-    def _open_array(self, key: str, array: StoredArray) -> RawArray | CompressedArray:
+    def _open_array(self, key: str, array: StoredArray) -> Array:
         # a forked child shares pages through the kernel, never this object's state
         if self._pid != os.getpid():
             self._forget()
