@@ -161,8 +161,7 @@ def metadata_of(manifest: Manifest) -> dict[str, bytes]:
 def infos_of(manifest: Manifest) -> dict[str, ArrayInfo]:
     """Path of every array of a committed state -> its dimension names and attributes."""
     infos = array_infos(manifest.schema)
-    for array in checked_arrays(manifest):
-        infos[array.checksums.layout.path] = ArrayInfo()
+    infos |= {array.checksums.layout.path: ArrayInfo() for array in checked_arrays(manifest)}
     for run in manifest.runs:
         infos |= {array.layout.path: RUN_INFO for array in run_arrays(run)}
     return infos

@@ -282,7 +282,7 @@ class Schema:
         column = self.stored[name]
         return name if column.is_text else column.axis
 
-    def column(self, name: str, where: str = "schema") -> Column:
+    def column(self, name: str, where: object = "schema") -> Column:
         """The column called `name`; raises NotFoundError that names the closest ones."""
         columns = self.stored
         if name not in columns:

@@ -150,23 +150,21 @@ class TraceStore:
 
     def n_items(self, name: str) -> int:
         """Items of a column in all rows together (the number of rows, for a fixed column)."""
-        self.schema.column(name, str(self.path))
+        self.schema.column(name, self.path)
         return self._manifest.n_items_of(name)
 
     def lengths(self, name: str) -> np.ndarray:
         """Items of a column in every row: int64 `(n_rows,)`; ones for a fixed column."""
-        self.schema.column(name, str(self.path))
+        self.schema.column(name, self.path)
         axis = self.schema.axis_of(name)
         return np.diff(self.offsets(axis)) if axis else np.ones(len(self), np.int64)
 
     def layers(self, name: str) -> list[int]:
         """The layers of a column as the model numbers them, from 1 if the store records none; []
         for other columns."""
-        column = self.schema.column(name, str(self.path))
-        if LAYERS_AXIS not in column.axis_names:
-            return []
-        n_layers = column.item_shape[column.axis_names.index(LAYERS_AXIS)]
-        return layer_numbers(self.provenance, n_layers)
+        column = self.schema.column(name, self.path)
+        sizes = dict(zip(column.axis_names, column.item_shape, strict=False))
+        return layer_numbers(self.provenance, sizes.get(LAYERS_AXIS, 0))
 
     def offsets(self, axis: str) -> np.ndarray:
         """The offsets of the rows on a ragged axis, int64 `(n_rows + 1,)`, as they are on disk."""
@@ -211,7 +209,7 @@ class TraceStore:
 
     def read_value(self, name: str, row: int) -> np.ndarray | torch.Tensor | str:
         """One column of one row; see `Trace`."""
-        column = self.schema.column(name, str(self.path))
+        column = self.schema.column(name, self.path)
         axis = self.schema.axis_of(name)
         if axis is None:
             start, stop = row, row + 1
@@ -283,7 +281,7 @@ class TraceStore:
         SchemaError
             The column is ragged.
         """
-        column = self.schema.column(name, str(self.path))
+        column = self.schema.column(name, self.path)
         axis = self.schema.axis_of(name)
         if column.axis is not None:
             raise SchemaError(
@@ -321,7 +319,7 @@ class TraceStore:
             A named column is ragged, or has an array a row.
         """
         for name in columns or ():
-            self.schema.column(name, str(self.path))
+            self.schema.column(name, self.path)
         has_one_value = {name: column.is_single for name, column in self.schema.stored.items()}
         names = frame_columns(has_one_value, columns, str(self.path))
         values = {name: self.column(name) for name in names if name != TRACE_ID}
