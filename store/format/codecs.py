@@ -120,17 +120,16 @@ def parse_codec(text: str | None) -> Codec:
     defaults = _DEFAULTS.get(name, {})
     if not defaults or len(values) > len(defaults):
         raise SchemaError(f"codec: expected {_FORMS}, found {text!r}")
-    options = defaults | dict(zip(defaults, values, strict=False))
-    if name != "blosc":
-        level = _parse_level(name, options["level"])
-        return Codec(name, {"level": level}, get_codec({"id": name, "level": level}))
-    if options["cname"] not in _CNAMES or options["shuffle"] not in _SHUFFLES:
-        raise SchemaError(
-            f"codec: expected blosc with one of {_CNAMES} and one of {[*_SHUFFLES]}, found {text!r}"
-        )
-    configuration = options | {"clevel": _parse_level(name, options["clevel"])}
-    shuffle = _SHUFFLES[options["shuffle"]]
-    return Codec(name, configuration, get_codec(configuration | {"id": name, "shuffle": shuffle}))
+    options: dict[str, int | str] = defaults | dict(zip(defaults, values, strict=False))
+    level = "clevel" if name == "blosc" else "level"
+    options[level] = _parse_level(name, str(options[level]))
+    arguments = options | {"id": name}
+    if name == "blosc":
+        if options["cname"] not in _CNAMES or options["shuffle"] not in _SHUFFLES:
+            expected = f"blosc with one of {_CNAMES} and one of {[*_SHUFFLES]}"
+            raise SchemaError(f"codec: expected {expected}, found {text!r}")
+        arguments["shuffle"] = _SHUFFLES[str(options["shuffle"])]
+    return Codec(name, options, get_codec(arguments))
 
 
 def _parse_level(name: str, text: str) -> int:

@@ -58,16 +58,12 @@ def encode_value(value: object, column: Column, where: str) -> np.ndarray:
     if column.is_text:
         return encode_text(value, where)
     array = _as_array(value, column, where)
-    if column.axis is None:
-        array = array[None]
-    if array.shape[1:] != column.item_shape or array.ndim != 1 + len(column.item_shape):
-        sizes = list(map(str, column.item_shape))
-        found = array.shape[1:]
-        if column.axis:
-            sizes.insert(0, "n")
-            found = array.shape
-        raise SchemaError(f"{where}: expected shape ({', '.join(sizes)}), found {found}")
-    return array
+    items = array if column.axis else array[None]
+    if items.shape[1:] != column.item_shape or items.ndim != 1 + len(column.item_shape):
+        shape = ("n", *column.item_shape) if column.axis else column.item_shape
+        sizes = ", ".join(map(str, shape))
+        raise SchemaError(f"{where}: expected shape ({sizes}), found {array.shape}")
+    return items
 
 
 def _as_array(value: object, column: Column, where: str) -> np.ndarray:

@@ -1,7 +1,7 @@
 """What a read gives: rows packed into torch tensors, each ragged column as values and offsets."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, overload
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ class Ragged(NamedTuple):
         """Row i: `(n, *item_shape)`, a view."""
         return self.values[self.offsets[i] : self.offsets[i + 1]]
 
-    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, *arguments: object, **options: object) -> NoReturn:
         """Refused: NumPy would take the pair of values and offsets for two rows."""
         raise TypeError(
             "a ragged column is no array: use its .values and .offsets, or batch.padded(name)"
@@ -233,7 +233,7 @@ class Batch:
             return make_frame(chosen, self.texts(TRACE_ID), TRACE_ID)
         return make_frame(chosen, self.rows.tolist(), "row")
 
-    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, *arguments: object, **options: object) -> NoReturn:
         """Refused: `pandas.DataFrame(batch)` would hold tensors as objects, not as numbers."""
         raise TypeError(
             "a batch is no array: use batch.to_pandas() for scalars and texts, "

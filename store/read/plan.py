@@ -104,15 +104,14 @@ def _part(
 ) -> ColumnPart:
     """What is read of one column."""
     column = schema.stored[name]
+    where = f"column {name!r}"
     axes = [*filter(None, [column.axis]), *column.axis_names]
     for key in select:
         if key not in axes:
-            raise NotFoundError(
-                f"column {name!r}: expected an axis of {axes or 'none'}, found {key!r:.200}"
-            )
+            raise NotFoundError(f"{where}: expected an axis of {axes or 'none'}, found {key!r:.200}")
     span = Span(schema.axis_of(name))
     if column.axis is not None and column.axis in select:
-        part = _as_span(select.pop(column.axis), f"column {name!r}, axis {column.axis!r}")
+        part = _as_span(select.pop(column.axis), f"{where}, axis {column.axis!r}")
         span = Span(column.axis, part.start, part.stop)
     if not select:
         return ColumnPart(name, column, span, ())
@@ -122,12 +121,10 @@ def _part(
         wanted = select.get(key, slice(None))
         if isinstance(wanted, str) and key == LAYERS_AXIS:
             numbers = layer_numbers(provenance, size)
-            covering, positions = cover(choose_layers(wanted, numbers, f"column {name!r}"))
-            slices.append(covering)
+            wanted, positions = cover(choose_layers(wanted, numbers, where))
             if positions:
                 picked.append((i, positions))
-        else:
-            slices.append(_as_slice(wanted, size, f"column {name!r}, axis {key!r}"))
+        slices.append(_as_slice(wanted, size, f"{where}, axis {key!r}"))
     return ColumnPart(name, column, span, tuple(slices), tuple(picked))
 
 
@@ -159,7 +156,7 @@ def slice_ranges(
     if span.start is None and span.stop is None:
         return starts, stops
     lengths = stops - starts
-    first = np.zeros_like(lengths) if span.start is None else _end(span.start, lengths)
+    first = _end(span.start or 0, lengths)
     last = lengths if span.stop is None else _end(span.stop, lengths)
     return starts + first, starts + np.maximum(first, last)
 

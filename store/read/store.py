@@ -8,7 +8,7 @@ same rows.
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import torch
@@ -325,7 +325,7 @@ class TraceStore:
         values = {name: self.column(name) for name in names if name != TRACE_ID}
         return make_frame(values, list(self.column(TRACE_ID)), TRACE_ID)
 
-    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, *arguments: object, **options: object) -> NoReturn:
         """Refused: NumPy and `pandas.DataFrame(store)` would read a store whole, value by value."""
         raise TypeError(
             f"{self.path}: a store is no array; use to_pandas() for its scalars and texts, "
