@@ -41,12 +41,13 @@ def _empty_array(layout: ArrayLayout, names: tuple[str | None, ...]) -> dict:
     import zarr
     from zarr.codecs import BytesCodec
 
+    cell = [1 if i in layout.split_axes else size for i, size in enumerate(layout.item_shape)]
     memory: dict = {}
     zarr.create_array(
         zarr.storage.MemoryStore(memory),
         shape=(0, *layout.item_shape),
-        shards=layout.zarr_shard_shape,
-        chunks=layout.zarr_chunk_shape,
+        shards=(layout.shard_items, *layout.item_shape),
+        chunks=(layout.chunk_items, *cell),
         dtype=layout.dtype,
         serializer=BytesCodec(),
         compressors=_compressors(layout.codec),

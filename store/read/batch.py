@@ -9,7 +9,7 @@ from torch import Tensor
 
 from store.errors import NotFoundError, closest
 from store.format.schema import TRACE_ID
-from store.read.frames import frame_columns, make_frame
+from store.read.frames import make_frame
 from store.read.summary import column_lines, shape_text
 
 if TYPE_CHECKING:
@@ -227,11 +227,11 @@ class Batch:
         for name in columns or ():
             self[name]  # raises
         has_one_value = {name: _is_single(values) for name, values in self.columns.items()}
-        names = frame_columns(has_one_value, columns, "batch")
-        chosen = {name: self.columns[name] for name in names if name != TRACE_ID}
+        read = self.__getitem__
         if TRACE_ID in self.columns:
-            return make_frame(chosen, self.texts(TRACE_ID), TRACE_ID)
-        return make_frame(chosen, self.rows.tolist(), "row")
+            index = self.texts(TRACE_ID)
+            return make_frame(has_one_value, columns, read, TRACE_ID, index, "batch")
+        return make_frame(has_one_value, columns, read, "row", self.rows.tolist(), "batch")
 
     def __array__(self, *arguments: object, **options: object) -> NoReturn:
         """Refused: `pandas.DataFrame(batch)` would hold tensors as objects, not as numbers."""

@@ -1,6 +1,7 @@
 """The offsets of a ragged axis: rows -> ranges of items, checked before they are used."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from store.read.shard import RESTORE
 __all__ = ["Offsets"]
 
 
+@dataclass(eq=False)
 class Offsets:
     """Where the items of each row of a ragged axis are.
 
@@ -24,10 +26,9 @@ class Offsets:
         Committed items; offsets beyond them are damaged.
     """
 
-    def __init__(self, axis: str, array: Array, n_items: int) -> None:
-        self.axis = axis
-        self.array = array
-        self.n_items = n_items
+    axis: str
+    array: Array
+    n_items: int
 
     def read(self) -> np.ndarray:
         """All of them, int64 `(n_rows + 1,)`, as they are on the disk."""

@@ -108,7 +108,9 @@ def _part(
     axes = [*filter(None, [column.axis]), *column.axis_names]
     for key in select:
         if key not in axes:
-            raise NotFoundError(f"{where}: expected an axis of {axes or 'none'}, found {key!r:.200}")
+            raise NotFoundError(
+                f"{where}: expected an axis of {axes or 'none'}, found {key!r:.200}"
+            )
     span = Span(schema.axis_of(name))
     if column.axis is not None and column.axis in select:
         part = _as_span(select.pop(column.axis), f"{where}, axis {column.axis!r}")

@@ -25,7 +25,7 @@ from store.read.batch import Batch, ColumnValues, Ragged, as_tensor
 from store.read.buffers import BufferPool
 from store.read.chunk_cache import ChunkCache
 from store.read.directory import StoreDirectory
-from store.read.frames import frame_columns, make_frame
+from store.read.frames import make_frame
 from store.read.id_table import IdTable
 from store.read.offsets import Offsets
 from store.read.open_array import open_array
@@ -321,9 +321,8 @@ class TraceStore:
         for name in columns or ():
             self.schema.column(name, self.path)
         has_one_value = {name: column.is_single for name, column in self.schema.stored.items()}
-        names = frame_columns(has_one_value, columns, str(self.path))
-        values = {name: self.column(name) for name in names if name != TRACE_ID}
-        return make_frame(values, list(self.column(TRACE_ID)), TRACE_ID)
+        ids = self.column(TRACE_ID)
+        return make_frame(has_one_value, columns, self.column, TRACE_ID, list(ids), self.path)
 
     def __array__(self, *arguments: object, **options: object) -> NoReturn:
         """Refused: NumPy and `pandas.DataFrame(store)` would read a store whole, value by value."""
@@ -358,14 +357,13 @@ class TraceStore:
             items = self._read_part(part, rows, ranges[part.span], options)
             if part.picked:
                 items = options.place(part.pick(items))
-            if part.span.axis is None:
-                values[part.name] = as_tensor(items, part.column.dtype)
-            elif part.column.is_text:
+            if part.column.is_text:
                 cuts = offsets[part.span].numpy()
                 values[part.name] = decode_texts(items, cuts, f"column {part.name!r}")
-            else:
-                tensor = as_tensor(items, part.column.dtype)
-                values[part.name] = Ragged(tensor, offsets[part.span])
+                continue
+            tensor = as_tensor(items, part.column.dtype)
+            is_fixed = part.span.axis is None
+            values[part.name] = tensor if is_fixed else Ragged(tensor, offsets[part.span])
         return Batch(torch.from_numpy(rows), values)
 
     def recycled(self) -> ReadOptions:
