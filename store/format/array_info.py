@@ -94,7 +94,6 @@ def _dimension_names(schema: Schema) -> dict[str, tuple[str, ...]]:
 
 
 def _shared_axes(schema: Schema) -> Iterator[str]:
-    """The named item axes that have one size in all columns."""
     sizes: dict[str, set[int]] = {}
     for column in schema.columns.values():
         for axis, size in zip(column.axis_names, column.item_shape, strict=False):

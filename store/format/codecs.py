@@ -26,7 +26,7 @@ _FORMS = "zstd[:level], gzip[:level] or blosc[:cname[:level[:shuffle]]]"
 _SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE, "bitshuffle": blosc.BITSHUFFLE}
 _CNAMES = ("lz4", "lz4hc", "blosclz", "zlib", "zstd")
 _LEVELS = {"zstd": range(-131072, 23), "gzip": range(10), "blosc": range(10)}
-_DEFAULTS = {
+_DEFAULTS: dict[str, dict[str, int | str]] = {
     "zstd": {"level": "3"},
     "gzip": {"level": "5"},
     "blosc": {"cname": "zstd", "clevel": "3", "shuffle": "bitshuffle"},
@@ -120,7 +120,7 @@ def parse_codec(text: str | None) -> Codec:
     defaults = _DEFAULTS.get(name, {})
     if not defaults or len(values) > len(defaults):
         raise SchemaError(f"codec: expected {_FORMS}, found {text!r}")
-    options: dict[str, int | str] = defaults | dict(zip(defaults, values, strict=False))
+    options = defaults | dict(zip(defaults, values, strict=False))
     level = "clevel" if name == "blosc" else "level"
     options[level] = _parse_level(name, str(options[level]))
     arguments = options | {"id": name}

@@ -183,14 +183,10 @@ def recorded_layers(provenance: Mapping[str, Any]) -> list[int] | None:
 def _numbers_in(record: Mapping[str, Any]) -> list[int] | None:
     """The layers of one record; None unless they are rising numbers."""
     layers = record.get("layers")
-    if not isinstance(layers, list) or not layers or not all(map(_is_number, layers)):
+    if not isinstance(layers, list) or {*map(type, layers)} != {int}:
         return None
-    is_rising = layers == sorted(set(layers))
+    is_rising = layers == sorted(set(layers)) and layers[0] >= 0 and layers[-1] < MAX_LAYER
     return list(layers) if is_rising else None
-
-
-def _is_number(layer: object) -> bool:
-    return isinstance(layer, int) and not isinstance(layer, bool) and 0 <= layer < MAX_LAYER
 
 
 def layer_numbers(provenance: Mapping[str, Any], n_layers: int) -> list[int]:

@@ -169,7 +169,6 @@ class Column:
 
 
 def _check_column(column: Column) -> None:
-    """All invariants of one column."""
     if column.dtype not in DTYPES:
         raise SchemaError(f"dtype: expected one of {', '.join(DTYPES)}, found {column.dtype!r}")
     _check_item(column)

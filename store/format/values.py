@@ -100,14 +100,11 @@ def _convert(array: np.ndarray, dtype: np.dtype, where: str, is_literal: bool) -
 
 
 def _check_limits(integers: np.ndarray, dtype: np.dtype, where: str) -> None:
-    if not integers.size:
-        return
     limits = np.iinfo(dtype)
-    least = int(integers.min())
-    most = int(integers.max())
-    if least < limits.min or most > limits.max:
+    if ((integers < limits.min) | (integers > limits.max)).any():
         expected = f"integers from {limits.min} to {limits.max}"
-        raise SchemaError(f"{where}: expected {expected}, found {least} to {most}")
+        found = f"{integers.min()} to {integers.max()}"
+        raise SchemaError(f"{where}: expected {expected}, found {found}")
 
 
 def _round(numbers: np.ndarray, dtype: np.dtype, where: str) -> np.ndarray:
@@ -123,7 +120,6 @@ def _round(numbers: np.ndarray, dtype: np.dtype, where: str) -> np.ndarray:
 
 
 def _is_literal(value: object) -> bool:
-    """Whether a value is made of Python's own numbers only."""
     if isinstance(value, list | tuple):
         return all(map(_is_literal, value))
     return isinstance(value, int | float | range) and not isinstance(value, np.generic)

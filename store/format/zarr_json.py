@@ -42,6 +42,11 @@ def _empty_array(layout: ArrayLayout, names: tuple[str | None, ...]) -> dict:
     from zarr.codecs import BytesCodec
 
     cell = [1 if i in layout.split_axes else size for i, size in enumerate(layout.item_shape)]
+    compressors = None
+    if layout.codec is not None:
+        codec = parse_codec(layout.codec)
+        compression = {"name": codec.name, "configuration": codec.configuration}
+        compressors = [compression, {"name": "crc32c"}]
     memory: dict = {}
     zarr.create_array(
         zarr.storage.MemoryStore(memory),
@@ -50,24 +55,13 @@ def _empty_array(layout: ArrayLayout, names: tuple[str | None, ...]) -> dict:
         chunks=(layout.chunk_items, *cell),
         dtype=layout.dtype,
         serializer=BytesCodec(),
-        compressors=_compressors(layout.codec),
+        compressors=compressors,
         filters=None,
         fill_value=0,
         dimension_names=names or None,
         zarr_format=3,
     )
     return json.loads(memory["zarr.json"].to_bytes())
-
-
-def _compressors(codec: str | None) -> list[dict] | None:
-    """A codec in the form of Zarr's metadata, followed by its checksum."""
-    if codec is None:
-        return None
-    parsed = parse_codec(codec)
-    return [
-        {"name": parsed.name, "configuration": parsed.configuration},
-        {"name": "crc32c"},
-    ]
 
 
 def _text(metadata: dict) -> bytes:

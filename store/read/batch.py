@@ -257,7 +257,6 @@ class Batch:
 
 
 def _is_single(values: ColumnValues) -> bool:
-    """Whether a row has one number or one text of the column."""
     return isinstance(values, list) or (isinstance(values, Tensor) and values.ndim == 1)
 
 

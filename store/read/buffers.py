@@ -47,7 +47,6 @@ class BufferPool:
         return array
 
     def _take(self, n_bytes: int) -> mmap.mmap:
-        """An idle block of fitting size, or a new one."""
         for _ in range(len(self._idle)):
             try:
                 block = self._idle.pop()  # the latest: it may still be in the processor's cache

@@ -98,7 +98,6 @@ class CompressedArray(Array[CompressedShard]):
     def _visits(
         self, starts: np.ndarray, stops: np.ndarray, offsets: np.ndarray, next_use: NextUse | None
     ) -> Iterator[Visit]:
-        """The chunks to read, in turn."""
         chunk_items = self.layout.chunk_items
         i, chunk = cells(starts, stops, chunk_items)
         base = chunk * chunk_items

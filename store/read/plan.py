@@ -102,7 +102,6 @@ def plan_read(
 def _part(
     schema: Schema, name: str, select: dict[str, AxisPart], provenance: Mapping[str, Any]
 ) -> ColumnPart:
-    """What is read of one column."""
     column = schema.stored[name]
     where = f"column {name!r}"
     axes = [*filter(None, [column.axis]), *column.axis_names]

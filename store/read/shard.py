@@ -166,14 +166,12 @@ class RawShard(_Shard):
         layout = self.layout
         n_bytes = layout.chunk_bytes
         first = int(self.plane_offsets[plane])
-        n_whole = min(stop, self.n_items // layout.chunk_items)
-        end = first + n_whole * n_bytes
-        offsets = range(first + start * n_bytes, end, n_bytes)
-        sums = [crc32c(self.data[offset : offset + n_bytes]) for offset in offsets]
-        if n_whole < stop:
-            rest = self.data[end : first + self.n_items * layout.plane_item_bytes]
-            padding = bytes(n_bytes - len(rest))
-            sums.append(crc32c(padding, crc32c(rest)))
+        data = self.data[first : first + self.n_items * layout.plane_item_bytes]
+        offsets = range(start * n_bytes, stop * n_bytes, n_bytes)
+        sums = [crc32c(data[offset : offset + n_bytes]) for offset in offsets]
+        n_padding = stop * n_bytes - len(data)
+        if n_padding > 0:
+            sums[-1] = crc32c(bytes(n_padding), sums[-1])
         return sums
 
     def byte_ranges(self, start: int, stop: int, planes: np.ndarray) -> list[tuple[int, int]]:

@@ -505,7 +505,6 @@ class TraceStore:
         return "\n".join([head, *column_lines(described)])
 
     def _describe(self, column: Column) -> tuple[str, str]:
-        """Dtype and shape of a column, for `repr`."""
         first = len(self) if column.axis is None else column.axis
         shape = "" if column.is_text else shape_text(first, column.item_shape, column.axis_names)
         return column.dtype, shape
