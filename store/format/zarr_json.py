@@ -42,7 +42,7 @@ def _empty_array(layout: ArrayLayout, names: tuple[str | None, ...]) -> dict:
     from zarr.codecs import BytesCodec
 
     cell = [1 if i in layout.split_axes else size for i, size in enumerate(layout.item_shape)]
-    compressors = None
+    compressors: list[dict] | None = None
     if layout.codec is not None:
         codec = parse_codec(layout.codec)
         compression = {"name": codec.name, "configuration": codec.configuration}

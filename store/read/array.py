@@ -132,8 +132,7 @@ class Array(Generic[ShardType]):
         if shard is None:
             shard = self._open_shard(number)
             self._shards[number] = shard
-            n_surplus = max(0, len(self._shards) - self.max_maps)
-            for oldest in list(self._shards)[:n_surplus]:  # a copy: other threads open shards
+            for oldest in list(self._shards)[: -self.max_maps]:  # a copy: other threads open shards
                 self._shards.pop(oldest, None)
         return shard
 
