@@ -33,6 +33,7 @@ class BufferPool:
         self.max_idle_bytes = max_idle_bytes
         # appended to by finalizers, in any thread: no lock to wait for
         self._idle: deque[mmap.mmap] = deque()
+        self._leases: dict[int, weakref.ref] = {}
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """An uninitialised, writable array; its memory returns with the last reference to it."""
@@ -43,7 +44,9 @@ class BufferPool:
         # Arrays made of this one, and tensors, refer to it and not to the block: it is given back
         # after the last of them.
         array = np.ndarray(shape, dtype, block)
-        weakref.finalize(array, self._give_back, block).atexit = False
+        key = id(block)
+        # not `weakref.finalize`, which takes as long again as all of this
+        self._leases[key] = weakref.ref(array, lambda _: self._give_back(key, block))
         return array
 
     def _take(self, n_bytes: int) -> mmap.mmap:
@@ -60,7 +63,8 @@ class BufferPool:
             block.madvise(mmap.MADV_HUGEPAGE)
         return block
 
-    def _give_back(self, block: mmap.mmap) -> None:
+    def _give_back(self, key: int, block: mmap.mmap) -> None:
+        self._leases.pop(key, None)
         self._idle.append(block)
         surplus = sum(map(len, list(self._idle))) - self.max_idle_bytes  # a copy: threads go on
         with suppress(IndexError):  # another thread took the last
