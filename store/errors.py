@@ -79,7 +79,7 @@ class VersionError(FormatError):
     """The store was written by a newer format: upgrade this package."""
 
 
-def closest(name: str, known: Iterable[str], n: int = 3) -> str:
+def closest(name: str, known: Iterable[str]) -> str:
     """The known names most like `name`, as the tail of an error message ('' if there is none)."""
-    matches = difflib.get_close_matches(name, list(known), n=n, cutoff=0.5)
+    matches = difflib.get_close_matches(name, list(known), cutoff=0.5)
     return f"; closest: {', '.join(map(repr, matches))}" if matches else ""

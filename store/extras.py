@@ -43,14 +43,17 @@ def missing_package(error: ModuleNotFoundError, extra: str | None = None) -> str
     if error.name is None:  # raised by hand, without the module
         return None
     module = error.name.split(".")[0]
-    if module in OUR_PACKAGES:
-        return None
     requirements = _requirements(extra)
-    if not requirements:
-        return _advice(module, [_without_metadata(module, extra)])
-    if module not in requirements:
+    if module in OUR_PACKAGES or (requirements and module not in requirements):
         return None
-    return _advice(module, _missing(module, requirements))
+    missing = [
+        requirement
+        for name, requirement in requirements.items()
+        if name == module or _distribution(_name_of(requirement)) is None
+    ]
+    targets = missing or [_without_metadata(module, extra)]
+    command = shlex.join(["python", "-m", "pip", "install", *targets])
+    return f"the package {module} is not installed; run {command}"
 
 
 def find_checkout() -> Path | None:
@@ -82,17 +85,9 @@ def _requirements(extra: str | None) -> dict[str, str]:
         # Markers about Python and the system are not evaluated: that takes a package of its own.
         if "extra ==" not in line or of_extra.search(line):
             requirement = line.partition(";")[0].strip()
-            requirements[_module_of(_name_of(requirement))] = requirement
+            module = re.sub(r"[-_.]+", "_", _name_of(requirement)).lower()
+            requirements[MODULES.get(module, module)] = requirement
     return requirements
-
-
-def _missing(module: str, requirements: dict[str, str]) -> list[str]:
-    """The requirements that are not installed, and that of the module in any case."""
-    return [
-        requirement
-        for name, requirement in requirements.items()
-        if name == module or _distribution(_name_of(requirement)) is None
-    ]
 
 
 def _without_metadata(module: str, extra: str | None) -> str:
@@ -103,20 +98,9 @@ def _without_metadata(module: str, extra: str | None) -> str:
     return str(checkout) if extra is None else f"{checkout}[{extra}]"
 
 
-def _advice(module: str, targets: list[str]) -> str:
-    command = " ".join(["python -m pip install", *map(shlex.quote, targets)])
-    return f"the package {module} is not installed; run {command}"
-
-
 def _name_of(requirement: str) -> str:
     """'rich>=13.9' -> 'rich'."""
     return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
-
-
-def _module_of(name: str) -> str:
-    """What is imported of a package: 'lightning-fabric' -> 'lightning_fabric'."""
-    module = re.sub(r"[-_.]+", "_", name).lower()
-    return MODULES.get(module, module)
 
 
 def _distribution(name: str) -> Distribution | None:

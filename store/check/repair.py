@@ -259,7 +259,7 @@ def _drop_columns(root: Path, manifest: Manifest, names: Sequence[str], files: F
     for name in names:
         columns.pop(name, None)
         arrays.pop(name, None)
-    smaller = with_schema(manifest, Schema(columns, arrays))
+    smaller = with_schema(manifest, Schema(columns, arrays), {}, {}, manifest.provenance)
     return _publish(root, smaller, files)
 
 

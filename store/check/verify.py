@@ -24,11 +24,10 @@ from store.format.contents import (
 )
 from store.format.ids import hash_ids
 from store.format.manifest import Manifest, read_manifest
-from store.read.compressed_array import CompressedArray
+from store.read.array import Array
 from store.read.directory import StoreDirectory
 from store.read.id_table import check_run
 from store.read.open_array import open_array
-from store.read.raw_array import RawArray
 from store.read.shard import RESTORE
 from store.read.store import TraceStore
 from store.write.lock import has_writer
@@ -83,7 +82,7 @@ class _Shard(NamedTuple):
     """One shard to check."""
 
     array: StoredArray
-    reader: RawArray | CompressedArray
+    reader: Array
     number: int
 
     @property

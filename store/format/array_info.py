@@ -78,7 +78,8 @@ def _dimension_names(schema: Schema) -> dict[str, tuple[str, ...]]:
 
     first_names: dict[str | None, str] = {None: new_name("rows")}  # by ragged axis
     for axis in schema.axes:
-        first_names[axis] = new_name(_items_name(schema, axis))
+        is_text = axis in schema.stored and schema.stored[axis].is_text
+        first_names[axis] = new_name(f"{axis}_bytes" if is_text else f"{axis}_items")
     shared = {axis: new_name(axis) for axis in _shared_axes(schema)}
 
     names = {}
@@ -86,20 +87,13 @@ def _dimension_names(schema: Schema) -> dict[str, tuple[str, ...]]:
         own = [first_names[schema.axis_of(name)]]
         for i in range(len(column.item_shape)):
             axis = column.axis_names[i] if column.axis_names else f"axis{i}"
-            is_shared = column.axis_names and axis in shared
+            is_shared = axis in column.axis_names and axis in shared
             own.append(shared[axis] if is_shared else new_name(f"{name}_{axis}"))
         names[name] = tuple(own)
     return names
 
 
-def _items_name(schema: Schema, axis: str) -> str:
-    owner = schema.stored.get(axis)
-    is_text = owner is not None and owner.is_text
-    return f"{axis}_bytes" if is_text else f"{axis}_items"
-
-
 def _shared_axes(schema: Schema) -> Iterator[str]:
-    """The named item axes that have one size in all columns."""
     sizes: dict[str, set[int]] = {}
     for column in schema.columns.values():
         for axis, size in zip(column.axis_names, column.item_shape, strict=False):

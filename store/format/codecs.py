@@ -8,12 +8,12 @@ A codec is written as a short text, `name[:options]`, the text that the schema s
   (default 3), shuffle noshuffle, shuffle or bitshuffle (default).
 """
 
-from dataclasses import dataclass
 from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from crc32c import crc32c
-from numcodecs import blosc, gzip, zstd
+from numcodecs import blosc, get_codec
 
 from store.errors import CorruptError, SchemaError
 
@@ -26,37 +26,32 @@ _FORMS = "zstd[:level], gzip[:level] or blosc[:cname[:level[:shuffle]]]"
 _SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE, "bitshuffle": blosc.BITSHUFFLE}
 _CNAMES = ("lz4", "lz4hc", "blosclz", "zlib", "zstd")
 _LEVELS = {"zstd": range(-131072, 23), "gzip": range(10), "blosc": range(10)}
-_DEFAULTS = {"zstd": ["3"], "gzip": ["5"], "blosc": ["zstd", "3", "bitshuffle"]}
+_DEFAULTS: dict[str, dict[str, int | str]] = {
+    "zstd": {"level": "3"},
+    "gzip": {"level": "5"},
+    "blosc": {"cname": "zstd", "clevel": "3", "shuffle": "bitshuffle"},
+}
 
 
-@dataclass(frozen=True)
-class Codec:
+class Codec(NamedTuple):
     """One way to compress a chunk.
 
     Attributes
     ----------
-    name, level
-        Zarr's name of it, and how hard it tries.
-    cname, shuffle
-        Blosc's inner compressor and its filter; empty for the others.
+    name, configuration
+        As Zarr's metadata have them.
+    numcodec
+        What compresses: a codec of the package numcodecs.
     """
 
     name: str
-    level: int
-    cname: str = ""
-    shuffle: str = ""
+    configuration: dict[str, int | str]
+    numcodec: Any
 
     def encode(self, chunk: np.ndarray, itemsize: int) -> bytes:
         """Compress a chunk's bytes, uint8 `(n,)`, and append their CRC32C."""
-        if self.name == "zstd":
-            packed = zstd.compress(chunk, self.level)
-        elif self.name == "gzip":
-            packed = gzip.GZip(self.level).encode(chunk)
-        else:
-            numbers = chunk.view(f"V{itemsize}")  # Blosc takes the size of a number from the buffer
-            name = self.cname.encode()
-            shuffle = _SHUFFLES[self.shuffle]
-            packed = blosc.compress(numbers, name, self.level, shuffle, typesize=itemsize)
+        # Blosc takes the size of a number from the buffer
+        packed = self.numcodec.encode(chunk.view(f"V{itemsize}"))
         return packed + crc32c(packed).to_bytes(CRC_BYTES, "little")
 
     def decode(self, data: memoryview, out: np.ndarray, where: str) -> None:
@@ -74,7 +69,7 @@ class Codec:
         Raises
         ------
         CorruptError
-            The checksum is another one, or the bytes cannot be decompressed.
+            The checksum is another one, or the bytes are no chunk of this size.
         """
         packed, expected = split_compressed(data)
         found = crc32c(packed)
@@ -84,7 +79,10 @@ class Codec:
                 "restore it from a copy"
             )
         try:
-            _decompress(self.name, packed, out)
+            self.numcodec.decode(packed, out)
+            n_bytes = _stated_bytes(self.name, packed)  # of fewer, the rest of `out` is unwritten
+            if n_bytes not in (None, out.nbytes):
+                raise ValueError(f"{n_bytes} bytes; restore it from a copy")
         except (RuntimeError, ValueError, OSError, EOFError) as error:
             raise CorruptError(
                 f"{where}: expected {out.nbytes} bytes of {self.name}, found: {error}"
@@ -96,31 +94,42 @@ def split_compressed(data: bytes | memoryview) -> tuple[bytes | memoryview, int]
     return data[:-CRC_BYTES], int.from_bytes(data[-CRC_BYTES:], "little")
 
 
-def _decompress(name: str, packed: bytes | memoryview, out: np.ndarray) -> None:
-    if name == "zstd":
-        zstd.decompress(packed, out)
-    elif name == "gzip":
-        out[:] = np.frombuffer(gzip.GZip().decode(packed), np.uint8)
-    else:
-        blosc.decompress(packed, out)
+def _stated_bytes(name: str, packed: bytes | memoryview) -> int | None:
+    """The decompressed size in the header of Blosc and zstd, at the end of gzip.
+
+    None where zstd states none: numcodecs then compares it itself.
+    """
+    if name == "blosc":
+        return int.from_bytes(packed[4:8], "little")
+    if name == "gzip":
+        return int.from_bytes(packed[-4:], "little")
+    flags = int(packed[4])  # RFC 8878, 3.1.1.1
+    is_single_segment = flags >> 5 & 1
+    size = (is_single_segment, 2, 4, 8)[flags >> 6]
+    if not size:
+        return None
+    start = 6 - is_single_segment + (0, 1, 2, 4)[flags & 3]
+    n_bytes = int.from_bytes(packed[start : start + size], "little")
+    return n_bytes + 256 if size == 2 else n_bytes
 
 
 @cache
 def parse_codec(text: str | None) -> Codec:
     """The codec that a text names; raises SchemaError with what is possible."""
-    name, *options = text.split(":") if isinstance(text, str) else [""]
-    defaults = _DEFAULTS.get(name, [])
-    if not defaults or len(options) > len(defaults):
+    name, *values = text.split(":") if isinstance(text, str) else [""]
+    defaults = _DEFAULTS.get(name, {})
+    if not defaults or len(values) > len(defaults):
         raise SchemaError(f"codec: expected {_FORMS}, found {text!r}")
-    options += defaults[len(options) :]
-    if name != "blosc":
-        return Codec(name, _parse_level(name, options[0]))
-    cname, level, shuffle = options
-    if cname not in _CNAMES or shuffle not in _SHUFFLES:
-        raise SchemaError(
-            f"codec: expected blosc with one of {_CNAMES} and one of {[*_SHUFFLES]}, found {text!r}"
-        )
-    return Codec(name, _parse_level(name, level), cname, shuffle)
+    options = defaults | dict(zip(defaults, values, strict=False))
+    level = "clevel" if name == "blosc" else "level"
+    options[level] = _parse_level(name, str(options[level]))
+    arguments = options | {"id": name}
+    if name == "blosc":
+        if options["cname"] not in _CNAMES or options["shuffle"] not in _SHUFFLES:
+            expected = f"blosc with one of {_CNAMES} and one of {[*_SHUFFLES]}"
+            raise SchemaError(f"codec: expected {expected}, found {text!r}")
+        arguments["shuffle"] = _SHUFFLES[str(options["shuffle"])]
+    return Codec(name, options, get_codec(arguments))
 
 
 def _parse_level(name: str, text: str) -> int:

@@ -104,9 +104,9 @@ def checked_arrays(manifest: Manifest) -> Iterator[StoredArray]:
 def with_schema(
     manifest: Manifest,
     schema: Schema,
-    n_items: Mapping[str, int] | None = None,
-    tails: Mapping[str, list[int]] | None = None,
-    provenance: dict | None = None,
+    n_items: Mapping[str, int],
+    tails: Mapping[str, list[int]],
+    provenance: dict,
 ) -> Manifest:
     """The manifest of the next generation, with other columns.
 
@@ -119,17 +119,17 @@ def with_schema(
     n_items, tails
         Of the axes and arrays that are new.
     provenance
-        The new one, if it changes.
+        The new one.
     """
-    counts = manifest.n_items | dict(n_items or {})
+    counts = {**manifest.n_items, **n_items}
     changed = manifest.next(
         schema=schema,
         n_items={axis: counts.get(axis, 0) for axis in schema.axes},
-        provenance=manifest.provenance if provenance is None else provenance,
+        provenance=provenance,
     )
     paths = {array.layout.path for array in checked_arrays(changed)}
     kept = {path: sums for path, sums in manifest.tails.items() if path in paths}
-    return replace(changed, tails=kept | dict(tails or {}))
+    return replace(changed, tails={**kept, **tails})
 
 
 def arrays_of(manifest: Manifest) -> Iterator[StoredArray]:
@@ -161,8 +161,7 @@ def metadata_of(manifest: Manifest) -> dict[str, bytes]:
 def infos_of(manifest: Manifest) -> dict[str, ArrayInfo]:
     """Path of every array of a committed state -> its dimension names and attributes."""
     infos = array_infos(manifest.schema)
-    for array in checked_arrays(manifest):
-        infos[array.checksums.layout.path] = ArrayInfo()
+    infos |= {array.checksums.layout.path: ArrayInfo() for array in checked_arrays(manifest)}
     for run in manifest.runs:
         infos |= {array.layout.path: RUN_INFO for array in run_arrays(run)}
     return infos

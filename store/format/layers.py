@@ -41,8 +41,8 @@ MAX_LAYER = 1_000_000
 _NUMBER = r"\d{1,6}"
 _MINUS = re.compile(r"-\d")
 _SINGLE = re.compile(rf"-?{_NUMBER}")
-_DASH = re.compile(rf"({_NUMBER})-({_NUMBER})")
-_COLON = re.compile(rf"(-?{_NUMBER})?:(-?{_NUMBER})?(?::({_NUMBER}))?")
+_DASH = re.compile(rf"{_NUMBER}-{_NUMBER}")
+_COLON = re.compile(rf"(-?{_NUMBER})?:(-?{_NUMBER})?(?::(?!0+$)({_NUMBER}))?")
 
 
 class LayerRange(NamedTuple):
@@ -59,7 +59,7 @@ class LayerRange(NamedTuple):
 
     first: int | None
     last: int | None
-    step: int = 1
+    step: int
 
 
 def attach_layers(argv: Sequence[str]) -> list[str]:
@@ -80,24 +80,16 @@ def parse_layers(text: str) -> list[LayerRange]:
 
 def _parse_range(piece: str, text: str) -> LayerRange:
     if _SINGLE.fullmatch(piece):
-        return LayerRange(int(piece), int(piece))
-    dash = _DASH.fullmatch(piece)
-    if dash:
-        return _rising(LayerRange(int(dash[1]), int(dash[2])), text)
+        piece = f"{piece}:{piece}"
+    elif _DASH.fullmatch(piece):
+        piece = piece.replace("-", ":")
     colon = _COLON.fullmatch(piece)
-    if colon:
-        first, last, step = (int(part) if part else None for part in colon.groups())
-        if step != 0:
-            return _rising(LayerRange(first, last, step or 1), text)
-    raise SchemaError(f"layers: expected a form like {FORM}, found {text!r:.80}")
-
-
-def _rising(layers: LayerRange, text: str) -> LayerRange:
-    """The range, unless its ends are known to fall; raises SchemaError."""
-    first, last, _ = layers
+    if colon is None:
+        raise SchemaError(f"layers: expected a form like {FORM}, found {text!r:.80}")
+    first, last, step = (int(part) if part else None for part in colon.groups())
     if first is not None and last is not None and first > last >= 0:
         raise SchemaError(f"layers: expected a range that rises, found {text!r:.80}")
-    return layers
+    return LayerRange(first, last, step or 1)
 
 
 def choose_layers(text: str, numbers: Sequence[int], where: str) -> list[int]:
@@ -191,14 +183,10 @@ def recorded_layers(provenance: Mapping[str, Any]) -> list[int] | None:
 def _numbers_in(record: Mapping[str, Any]) -> list[int] | None:
     """The layers of one record; None unless they are rising numbers."""
     layers = record.get("layers")
-    if not isinstance(layers, list) or not layers or not all(map(_is_number, layers)):
+    if not isinstance(layers, list) or {*map(type, layers)} != {int}:
         return None
-    is_rising = layers == sorted(set(layers))
+    is_rising = layers == sorted(set(layers)) and layers[0] >= 0 and layers[-1] < MAX_LAYER
     return list(layers) if is_rising else None
-
-
-def _is_number(layer: object) -> bool:
-    return isinstance(layer, int) and not isinstance(layer, bool) and 0 <= layer < MAX_LAYER
 
 
 def layer_numbers(provenance: Mapping[str, Any], n_layers: int) -> list[int]:

@@ -73,16 +73,6 @@ class ArrayLayout:
         """Chunks a full shard holds in each plane."""
         return self.shard_items // self.chunk_items
 
-    @cached_property
-    def zarr_chunk_shape(self) -> tuple[int, ...]:
-        sizes = enumerate(self.item_shape)
-        cell = tuple(1 if axis in self.split_axes else size for axis, size in sizes)
-        return (self.chunk_items, *cell)
-
-    @cached_property
-    def zarr_shard_shape(self) -> tuple[int, ...]:
-        return (self.shard_items, *self.item_shape)
-
     def n_shards(self, n_items: int) -> int:
         return -(-n_items // self.shard_items)
 

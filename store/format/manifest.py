@@ -2,7 +2,7 @@
 
 Readers take everything from here (schema, rows, items, id runs) and never from the arrays' own
 metadata, so a crash between two files of a commit cannot show half of it. The record carries its
-own CRC32C. Its invariants are at the end of this file, `_check_counts` to `_check_sizes`.
+own CRC32C. Its invariants are at the end of this file, `_check_numbers` to `_check_sizes`.
 """
 
 import json
@@ -171,7 +171,7 @@ def read_manifest(root: str | Path) -> Manifest:
 
 def _open_at_once(path: str, flags: int) -> int:
     """Open without waiting for the other end of a pipe."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _nothing_there(root: Path) -> str:
@@ -204,10 +204,9 @@ def _parse(record: dict) -> Manifest:
         tails=record["tails"],
         provenance=record["provenance"],
     )
-    _check_counts(manifest)
+    _check_numbers(manifest)
     _check_items(manifest)
     _check_runs(manifest)
-    _check_checksums(manifest)
     _check_sizes(manifest)
     return manifest
 
@@ -215,15 +214,23 @@ def _parse(record: dict) -> Manifest:
 _KINDS = {"uuid": str, "n_items": dict, "tails": dict, "run_sums": dict, "provenance": dict}
 
 
-def _check_counts(manifest: Manifest) -> None:
-    """Generation, rows, items and the rows of runs are whole numbers below `MAX_ITEMS`."""
+def _check_numbers(manifest: Manifest) -> None:
+    """Counts are whole numbers below `MAX_ITEMS`, checksums unsigned ones of 32 bits."""
     counts = [("generation", manifest.generation), ("n_rows", manifest.n_rows)]
     counts += manifest.n_items.items()
-    for i, (first, stop) in enumerate(manifest.runs):
-        counts += [(f"runs[{i}]", first), (f"runs[{i}]", stop)]
+    for i, run in enumerate(manifest.runs):
+        counts += [(f"runs[{i}]", row) for row in run]
     for name, count in counts:
-        if not is_integer(count) or not 0 <= count < MAX_ITEMS:
+        if not _is_below(MAX_ITEMS, count):
             raise ValueError(f"{name}: expected a count, found {count!r:.40}")
+    run_sums = ("run_sums", list(manifest.run_sums.values()))
+    for name, sums in (*manifest.tails.items(), run_sums):
+        if not isinstance(sums, list) or not all(_is_below(2**32, value) for value in sums):
+            raise ValueError(f"{name}: expected checksums, found {sums!r:.40}")
+
+
+def _is_below(limit: int, value: object) -> bool:
+    return is_integer(value) and 0 <= value < limit
 
 
 def _check_items(manifest: Manifest) -> None:
@@ -250,20 +257,6 @@ def _check_runs(manifest: Manifest) -> None:
         end = stop
     if end != manifest.n_rows:
         raise ValueError(f"runs: expected them to end at row {manifest.n_rows}, found {end}")
-
-
-def _check_checksums(manifest: Manifest) -> None:
-    """Checksums are lists of unsigned 32-bit numbers."""
-    for path, sums in manifest.tails.items():
-        if not isinstance(sums, list) or not _are_checksums(sums):
-            raise ValueError(f"{path}: expected checksums, found {sums!r:.40}")
-    run_sums = list(manifest.run_sums.values())
-    if not _are_checksums(run_sums):
-        raise ValueError(f"run_sums: expected checksums, found {run_sums!r:.40}")
-
-
-def _are_checksums(values: list) -> bool:
-    return all(is_integer(value) and 0 <= value < 2**32 for value in values)
 
 
 def _check_sizes(manifest: Manifest) -> None:

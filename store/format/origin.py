@@ -87,16 +87,11 @@ def find_difference(
         None if one agrees, or none is known.
     """
     ignored = set(without)
-    closest = min((_differences(other, origin, ignored) for other in known), key=len, default=[])
+    compared = [key for key in ORIGIN_KEYS if key in origin and key not in ignored]
+
+    def differences(other: Mapping[str, Any]) -> list[Difference]:
+        pairs = [(key, other.get(key, origin[key])) for key in compared]
+        return [Difference(key, value, origin[key]) for key, value in pairs if value != origin[key]]
+
+    closest = min(map(differences, known), key=len, default=[])
     return closest[0] if closest else None
-
-
-def _differences(
-    expected: Mapping[str, Any], found: Mapping[str, Any], ignored: set[str]
-) -> list[Difference]:
-    differences = []
-    for key in ORIGIN_KEYS:
-        is_compared = key in expected and key in found and key not in ignored
-        if is_compared and expected[key] != found[key]:
-            differences.append(Difference(key, expected[key], found[key]))
-    return differences

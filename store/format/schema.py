@@ -8,7 +8,7 @@ store has, and refuses what the document refuses.
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -70,10 +70,12 @@ class Column:
             object.__setattr__(self, name, values)
         _check_column(self)
         chunk_bytes = COMPRESSED_CHUNK_BYTES if self.codec else CHUNK_BYTES
-        chunk_items = self.chunk_items or max(1, chunk_bytes // self.plane_item_bytes)
+        n_planes = math.prod(self.item_shape[axis] for axis in self.split_axes)
+        plane_item_bytes = self.item_bytes // n_planes
+        chunk_items = self.chunk_items or max(1, chunk_bytes // plane_item_bytes)
         n_chunks = max(1, SHARD_BYTES // (chunk_items * self.item_bytes))
         shard_items = self.shard_items or chunk_items * n_chunks
-        if self.codec and chunk_items * self.plane_item_bytes > MAX_ITEM_BYTES:
+        if self.codec and chunk_items * plane_item_bytes > MAX_ITEM_BYTES:
             expected = f"compressed chunks of at most {MAX_ITEM_BYTES} bytes"
             raise SchemaError(f"chunk_items: expected {expected}, found more")
         if shard_items % chunk_items:
@@ -107,18 +109,10 @@ class Column:
         """Positions of the split item axes, ascending."""
         return tuple(i for i, name in enumerate(self.axis_names) if name in self.split)
 
-    @property
-    def plane_item_bytes(self) -> int:
-        return self.item_bytes // math.prod(self.item_shape[i] for i in self.split_axes)
-
-    def to_json(self) -> dict:
-        values = asdict(self)
-        return {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
-
     @classmethod
     def from_json(cls, data: object) -> "Column":
-        """The column that `to_json` gave; raises SchemaError for anything else."""
-        keys = {field.name for field in fields(cls)}
+        """The column of these fields; raises SchemaError for anything else."""
+        keys = set(cls.__dataclass_fields__)
         if not isinstance(data, dict) or set(data) != keys:
             raise SchemaError(
                 f"a column's description: expected the keys {sorted(keys)}, found {data!r:.200}"
@@ -127,7 +121,6 @@ class Column:
 
 
 def _check_column(column: Column) -> None:
-    """All invariants of one column."""
     if column.dtype not in DTYPES:
         raise SchemaError(f"dtype: expected one of {', '.join(DTYPES)}, found {column.dtype!r}")
     _check_item(column)
@@ -183,6 +176,7 @@ def check_name(name: object, what: str) -> None:
         raise SchemaError(f"{what}: expected {expected}, found {name!r:.200}")
 
 
+@dataclass(repr=False)
 class Schema:
     """The columns of a store, by name, in the order given; `trace_id` is implied.
 
@@ -194,11 +188,12 @@ class Schema:
         Name -> array, of the columns that were replaced; the others are in the array of their name.
     """
 
-    def __init__(
-        self, columns: Mapping[str, Column], arrays: Mapping[str, str] | None = None
-    ) -> None:
-        self.columns: dict[str, Column] = dict(columns)
-        self.arrays: dict[str, str] = dict(arrays or {})
+    columns: Mapping[str, Column]
+    arrays: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        self.columns = dict(self.columns)
+        self.arrays = dict(self.arrays)
         if len(self.columns) > MAX_COLUMNS:
             raise SchemaError(f"expected at most {MAX_COLUMNS} columns, found {len(self.columns)}")
         for name, column in self.columns.items():
@@ -216,16 +211,11 @@ class Schema:
             raise SchemaError(
                 f"column {TRACE_ID!r}: every store has it; leave it out of the schema"
             )
-        owned = {TRACE_ID, *self.text_columns}
         for axis in sorted(column.axis for column in self.columns.values() if column.axis):
-            if axis in owned:
+            if axis in self.stored and self.stored[axis].is_text:
                 raise SchemaError(
                     f"axis {axis!r}: a utf8 column of that name owns it; choose another name"
                 )
-
-    @cached_property
-    def text_columns(self) -> list[str]:
-        return [name for name, column in self.columns.items() if column.is_text]
 
     @cached_property
     def stored(self) -> dict[str, Column]:
@@ -243,7 +233,7 @@ class Schema:
         column = self.stored[name]
         return name if column.is_text else column.axis
 
-    def column(self, name: str, where: str = "schema") -> Column:
+    def column(self, name: str, where: object = "schema") -> Column:
         """The column called `name`; raises NotFoundError that names the closest ones."""
         columns = self.stored
         if name not in columns:
@@ -267,8 +257,9 @@ class Schema:
             column.codec,
         )
 
-    def to_json(self) -> dict:
-        return {name: column.to_json() for name, column in self.columns.items()}
+    def to_json(self) -> dict[str, dict]:
+        """The fields of the columns; JSON has lists for their tuples."""
+        return {name: asdict(column) for name, column in self.columns.items()}
 
     @classmethod
     def from_json(cls, data: object, arrays: object = None) -> "Schema":
@@ -279,11 +270,6 @@ class Schema:
         if not isinstance(arrays, dict):
             raise SchemaError(f"arrays: expected an object, found {arrays!r:.200}")
         return cls({name: Column.from_json(column) for name, column in data.items()}, arrays)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Schema) and self.columns == other.columns
-
-    __hash__ = None  # type: ignore[assignment]  # how Python marks what has no hash
 
     def __repr__(self) -> str:
         return f"Schema({self.columns!r})"

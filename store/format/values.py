@@ -58,34 +58,26 @@ def encode_value(value: object, column: Column, where: str) -> np.ndarray:
     if column.is_text:
         return encode_text(value, where)
     array = _as_array(value, column, where)
-    if column.axis is None:
-        array = array[None]
-    if array.shape[1:] != column.item_shape or array.ndim != 1 + len(column.item_shape):
-        sizes = list(map(str, column.item_shape))
-        found = array.shape[1:]
-        if column.axis:
-            sizes.insert(0, "n")
-            found = array.shape
-        raise SchemaError(f"{where}: expected shape ({', '.join(sizes)}), found {found}")
-    return array
+    items = array if column.axis else array[None]
+    if items.shape[1:] != column.item_shape or items.ndim != 1 + len(column.item_shape):
+        shape = ("n", *column.item_shape) if column.axis else column.item_shape
+        sizes = ", ".join(map(str, shape))
+        raise SchemaError(f"{where}: expected shape ({sizes}), found {array.shape}")
+    return items
 
 
 def _as_array(value: object, column: Column, where: str) -> np.ndarray:
-    value = _from_torch(value)
-    if isinstance(value, _BFloat16):
-        if column.dtype != "bfloat16":
-            raise SchemaError(f"{where}: expected {column.dtype}, found bfloat16; convert it first")
-        return value.bits
+    value, is_bfloat16 = _from_torch(value)
     try:
         array = np.asarray(value)
     except ValueError as error:
         raise SchemaError(
             f"{where}: expected an array, found {type(value).__name__}: {error}"
         ) from error
-    if column.dtype == "bfloat16":
-        raise SchemaError(
-            f"{where}: expected a torch.bfloat16 tensor, found {array.dtype}; convert it first"
-        )
+    if is_bfloat16 != (column.dtype == "bfloat16"):
+        expected = column.dtype if is_bfloat16 else "a torch.bfloat16 tensor"
+        found = "bfloat16" if is_bfloat16 else array.dtype
+        raise SchemaError(f"{where}: expected {expected}, found {found}; convert it first")
     if array.dtype == column.storage_dtype:
         return array
     # an empty list has no dtype of its own
@@ -108,14 +100,11 @@ def _convert(array: np.ndarray, dtype: np.dtype, where: str, is_literal: bool) -
 
 
 def _check_limits(integers: np.ndarray, dtype: np.dtype, where: str) -> None:
-    if not integers.size:
-        return
     limits = np.iinfo(dtype)
-    least = int(integers.min())
-    most = int(integers.max())
-    if least < limits.min or most > limits.max:
+    if ((integers < limits.min) | (integers > limits.max)).any():
         expected = f"integers from {limits.min} to {limits.max}"
-        raise SchemaError(f"{where}: expected {expected}, found {least} to {most}")
+        found = f"{integers.min()} to {integers.max()}"
+        raise SchemaError(f"{where}: expected {expected}, found {found}")
 
 
 def _round(numbers: np.ndarray, dtype: np.dtype, where: str) -> np.ndarray:
@@ -131,26 +120,18 @@ def _round(numbers: np.ndarray, dtype: np.dtype, where: str) -> np.ndarray:
 
 
 def _is_literal(value: object) -> bool:
-    """Whether a value is made of Python's own numbers only."""
     if isinstance(value, list | tuple):
         return all(map(_is_literal, value))
     return isinstance(value, int | float | range) and not isinstance(value, np.generic)
 
 
-class _BFloat16:
-    """The bits of a bfloat16 tensor, which NumPy has no dtype for."""
-
-    def __init__(self, bits: np.ndarray) -> None:
-        self.bits = bits
-
-
-def _from_torch(value: object) -> object:
-    """A torch tensor as an array or `_BFloat16`; everything else as it is."""
+def _from_torch(value: object) -> tuple[object, bool]:
+    """A torch tensor as an array, else the value; and whether it is the bits of a bfloat16."""
     if not hasattr(value, "detach"):
-        return value
+        return value, False
     import torch  # only a caller who passes tensors needs it, and has it
 
     tensor = value.detach().cpu()
     if tensor.dtype == torch.bfloat16:
-        return _BFloat16(tensor.contiguous().view(torch.int16).numpy().view(np.uint16))
-    return tensor.numpy()
+        return tensor.contiguous().view(torch.int16).numpy().view(np.uint16), True
+    return tensor.numpy(), False

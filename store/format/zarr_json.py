@@ -41,32 +41,27 @@ def _empty_array(layout: ArrayLayout, names: tuple[str | None, ...]) -> dict:
     import zarr
     from zarr.codecs import BytesCodec
 
+    cell = [1 if i in layout.split_axes else size for i, size in enumerate(layout.item_shape)]
+    compressors: list[dict] | None = None
+    if layout.codec is not None:
+        codec = parse_codec(layout.codec)
+        compression = {"name": codec.name, "configuration": codec.configuration}
+        compressors = [compression, {"name": "crc32c"}]
     memory: dict = {}
     zarr.create_array(
         zarr.storage.MemoryStore(memory),
         shape=(0, *layout.item_shape),
-        shards=layout.zarr_shard_shape,
-        chunks=layout.zarr_chunk_shape,
+        shards=(layout.shard_items, *layout.item_shape),
+        chunks=(layout.chunk_items, *cell),
         dtype=layout.dtype,
         serializer=BytesCodec(),
-        compressors=_compressors(layout.codec),
+        compressors=compressors,
         filters=None,
         fill_value=0,
         dimension_names=names or None,
         zarr_format=3,
     )
     return json.loads(memory["zarr.json"].to_bytes())
-
-
-def _compressors(codec: str | None) -> list[dict] | None:
-    """A codec in the form of Zarr's metadata, followed by its checksum."""
-    if codec is None:
-        return None
-    parsed = parse_codec(codec)
-    options: dict[str, int | str] = {"level": parsed.level}
-    if parsed.name == "blosc":
-        options = {"cname": parsed.cname, "clevel": parsed.level, "shuffle": parsed.shuffle}
-    return [{"name": parsed.name, "configuration": options}, {"name": "crc32c"}]
 
 
 def _text(metadata: dict) -> bytes:

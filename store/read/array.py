@@ -106,6 +106,24 @@ class Array(Generic[ShardType]):
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Items `start:stop`, read-only."""
+        copied = self.read_ranges(np.array([start]), np.array([stop]))
+        copied.flags.writeable = False
+        return copied
+
+    def take(
+        self, positions: np.ndarray, select: Select = (), options: ReadOptions = DEFAULT
+    ) -> np.ndarray:
+        """The items at `positions`, int64 `(n,)`."""
+        return self.read_ranges(positions, positions + 1, select, options)
+
+    def read_ranges(
+        self,
+        starts: np.ndarray,
+        stops: np.ndarray,
+        select: Select = (),
+        options: ReadOptions = DEFAULT,
+    ) -> np.ndarray:
+        """The items of the ranges `starts:stops`, int64 `(n,)`, one after the other."""
         raise NotImplementedError
 
     def shard(self, number: int) -> ShardType:
@@ -114,8 +132,7 @@ class Array(Generic[ShardType]):
         if shard is None:
             shard = self._open_shard(number)
             self._shards[number] = shard
-            n_surplus = max(0, len(self._shards) - self.max_maps)
-            for oldest in list(self._shards)[:n_surplus]:  # a copy: other threads open shards
+            for oldest in list(self._shards)[: -self.max_maps]:  # a copy: other threads open shards
                 self._shards.pop(oldest, None)
         return shard
 
@@ -163,15 +180,11 @@ class Array(Generic[ShardType]):
                 found = shard.checksums(first - base, last - base, plane)
                 if found == sums:  # of all chunks at once: a step for each would cost more
                     continue
-                for chunk in range(first, last):
-                    pair = sums[chunk - first], found[chunk - first]
-                    if pair[0] != pair[1]:
+                for chunk, right, wrong in zip(range(first, last), sums, found, strict=True):
+                    if right != wrong:
                         where = shard.where_of(chunk - base, plane)
-                        yield self._fault(chunk, where, *pair)
-
-    def _fault(self, chunk: int, where: str, expected: int, found: int) -> DamagedItemsError:
-        message = f"{where}: expected checksum {expected:08x}, found {found:08x}; {RESTORE}"
-        return DamagedItemsError(message, self._items_of(chunk))
+                        message = f"expected checksum {right:08x}, found {wrong:08x}; {RESTORE}"
+                        yield DamagedItemsError(f"{where}: {message}", self._items_of(chunk))
 
     def _items_of(self, chunk: int) -> tuple[int, int]:
         chunk_items = self.layout.chunk_items

@@ -1,7 +1,7 @@
 """What a read gives: rows packed into torch tensors, each ragged column as values and offsets."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, overload
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from store.errors import NotFoundError, closest
 from store.format.schema import TRACE_ID
-from store.read.frames import frame_columns, make_frame
+from store.read.frames import make_frame
 from store.read.summary import column_lines, shape_text
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Ragged(NamedTuple):
         """Row i: `(n, *item_shape)`, a view."""
         return self.values[self.offsets[i] : self.offsets[i + 1]]
 
-    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, *arguments: object, **options: object) -> NoReturn:
         """Refused: NumPy would take the pair of values and offsets for two rows."""
         raise TypeError(
             "a ragged column is no array: use its .values and .offsets, or batch.padded(name)"
@@ -227,16 +227,13 @@ class Batch:
         for name in columns or ():
             self[name]  # raises
         has_one_value = {name: _is_single(values) for name, values in self.columns.items()}
-        chosen = {}
-        for name in frame_columns(has_one_value, columns, "batch"):
-            values = self.columns[name]
-            if name != TRACE_ID and not isinstance(values, Ragged):
-                chosen[name] = values
+        read = self.__getitem__
         if TRACE_ID in self.columns:
-            return make_frame(chosen, self.texts(TRACE_ID), TRACE_ID)
-        return make_frame(chosen, self.rows.tolist(), "row")
+            index = self.texts(TRACE_ID)
+            return make_frame(has_one_value, columns, read, TRACE_ID, index, "batch")
+        return make_frame(has_one_value, columns, read, "row", self.rows.tolist(), "batch")
 
-    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, *arguments: object, **options: object) -> NoReturn:
         """Refused: `pandas.DataFrame(batch)` would hold tensors as objects, not as numbers."""
         raise TypeError(
             "a batch is no array: use batch.to_pandas() for scalars and texts, "
@@ -260,7 +257,6 @@ class Batch:
 
 
 def _is_single(values: ColumnValues) -> bool:
-    """Whether a row has one number or one text of the column."""
     return isinstance(values, list) or (isinstance(values, Tensor) and values.ndim == 1)
 
 

@@ -41,15 +41,15 @@ class BufferPool:
         if n_bytes < SMALL_BYTES:
             return np.empty(shape, dtype)
         block = self._take(block_bytes(n_bytes))
-        # Arrays made of this one, and tensors, refer to it and not to the block: the
-        # lease ends with the last of them.
+        # Arrays made of this one, and tensors, refer to it and not to the block: it is given back
+        # after the last of them.
         array = np.ndarray(shape, dtype, block)
         key = id(block)
+        # not `weakref.finalize`, which takes as long again as all of this
         self._leases[key] = weakref.ref(array, lambda _: self._give_back(key, block))
         return array
 
     def _take(self, n_bytes: int) -> mmap.mmap:
-        """An idle block of fitting size, or a new one."""
         for _ in range(len(self._idle)):
             try:
                 block = self._idle.pop()  # the latest: it may still be in the processor's cache

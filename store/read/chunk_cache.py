@@ -10,7 +10,7 @@ import heapq
 import math
 import threading
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
@@ -45,9 +45,6 @@ class CacheStats:
     def hit_rate(self) -> float:
         """Hits as a fraction of all requests; 0 without any."""
         return self.hits / max(1, self.hits + self.misses)
-
-    def to_json(self) -> dict[str, float]:
-        return asdict(self) | {"hit_rate": self.hit_rate}
 
 
 class ChunkCache:
@@ -86,7 +83,8 @@ class ChunkCache:
         with self._lock:
             if key in self._chunks:  # another thread decoded it as well
                 return
-            if next_use is not None and not self._worth(chunk.nbytes, next_use):
+            surplus = self.stats.bytes + chunk.nbytes - self.capacity_bytes
+            if next_use is not None and surplus > 0 and self._last_needed() <= next_use:
                 self.stats.bypasses += 1
                 return
             while self._chunks and self.stats.bytes + chunk.nbytes > self.capacity_bytes:
@@ -111,11 +109,6 @@ class ChunkCache:
             entries = enumerate(self._chunks.items())
             self._farthest = [(-when, tie, key) for tie, (key, (_, when)) in entries]
             heapq.heapify(self._farthest)
-
-    def _worth(self, n_bytes: int, next_use: float) -> bool:
-        """Whether there is room, or something cached is needed later than `next_use`."""
-        has_room = self.stats.bytes + n_bytes <= self.capacity_bytes
-        return has_room or self._last_needed() > next_use
 
     def _last_needed(self) -> float:
         """When the chunk that is needed last is needed; drops entries that are out of date."""

@@ -61,18 +61,6 @@ class CompressedArray(Array[CompressedShard]):
         self.cache = cache
         self._pool = BufferPool(IDLE_CHUNK_BYTES)
 
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Items `start:stop`, a read-only copy."""
-        copied = self.read_ranges(np.array([start]), np.array([stop]))
-        copied.flags.writeable = False
-        return copied
-
-    def take(
-        self, positions: np.ndarray, select: Select = (), options: ReadOptions = DEFAULT
-    ) -> np.ndarray:
-        """The items at `positions`, int64 `(n,)`."""
-        return self.read_ranges(positions, positions + 1, select, options)
-
     def read_ranges(
         self,
         starts: np.ndarray,
@@ -80,7 +68,7 @@ class CompressedArray(Array[CompressedShard]):
         select: Select = (),
         options: ReadOptions = DEFAULT,
     ) -> np.ndarray:
-        """The items of the ranges `starts:stops`, int64 `(n,)`, one after the other."""
+        """See `Array`."""
         layout = self.layout
         offsets = packed_offsets(starts, stops)
         visits = list(self._visits(starts, stops, offsets, options.next_use))
@@ -110,7 +98,6 @@ class CompressedArray(Array[CompressedShard]):
     def _visits(
         self, starts: np.ndarray, stops: np.ndarray, offsets: np.ndarray, next_use: NextUse | None
     ) -> Iterator[Visit]:
-        """The chunks to read, in turn."""
         chunk_items = self.layout.chunk_items
         i, chunk = cells(starts, stops, chunk_items)
         base = chunk * chunk_items

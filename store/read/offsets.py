@@ -1,17 +1,18 @@
 """The offsets of a ragged axis: rows -> ranges of items, checked before they are used."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from store.errors import CorruptError
-from store.read.compressed_array import CompressedArray
-from store.read.raw_array import RawArray
+from store.read.array import Array
 from store.read.shard import RESTORE
 
 __all__ = ["Offsets"]
 
 
+@dataclass(eq=False)
 class Offsets:
     """Where the items of each row of a ragged axis are.
 
@@ -25,10 +26,9 @@ class Offsets:
         Committed items; offsets beyond them are damaged.
     """
 
-    def __init__(self, axis: str, array: RawArray | CompressedArray, n_items: int) -> None:
-        self.axis = axis
-        self.array = array
-        self.n_items = n_items
+    axis: str
+    array: Array
+    n_items: int
 
     def read(self) -> np.ndarray:
         """All of them, int64 `(n_rows + 1,)`, as they are on the disk."""
@@ -37,10 +37,7 @@ class Offsets:
     def read_checked(self) -> np.ndarray:
         """All of them, int64 `(n_rows + 1,)`; raises CorruptError."""
         offsets = self.read()
-        self._check_bounds(int(offsets[0]), int(offsets[-1]))
-        falls = np.diff(offsets) < 0
-        if falls.any():
-            raise self._fall(int(np.argmax(falls)))
+        self._check(np.arange(len(offsets) - 1), offsets[:-1], offsets[1:])
         return offsets
 
     def item_range(self, row: int) -> tuple[int, int]:
@@ -55,16 +52,19 @@ class Offsets:
         """The items of rows: starts and stops, int64 `(n,)`; raises CorruptError."""
         starts = self.array.take(rows)
         stops = self.array.take(rows + 1)
-        if len(rows):
-            self._check_bounds(int(starts.min()), int(stops.max()))
-            falls = stops < starts
-            if falls.any():
-                raise self._fall(int(rows[np.argmax(falls)]))
+        self._check(rows, starts, stops)
         return starts, stops
 
     def rows_of(self, items: Sequence[int] | tuple[np.ndarray, ...]) -> np.ndarray:
         """The row that holds each item: int64, of the shape of `items`."""
         return np.searchsorted(self.read(), items, side="right") - 1
+
+    def _check(self, rows: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> None:
+        if len(rows):
+            self._check_bounds(int(starts.min()), int(stops.max()))
+            falls = stops < starts
+            if falls.any():
+                raise self._fall(int(rows[np.argmax(falls)]))
 
     def _check_bounds(self, start: int, stop: int) -> None:
         if not 0 <= start <= self.n_items or not 0 <= stop <= self.n_items:

@@ -2,7 +2,7 @@
 
 from store.format.contents import StoredArray
 from store.format.manifest import Manifest
-from store.read.array import ChunkSums
+from store.read.array import Array, ChunkSums
 from store.read.chunk_cache import ChunkCache
 from store.read.compressed_array import CompressedArray
 from store.read.directory import StoreDirectory
@@ -19,7 +19,7 @@ def open_array(
     cache: ChunkCache | None = None,
     max_maps: int = MAX_MAPS,
     check: Manifest | None = None,
-) -> RawArray | CompressedArray:
+) -> Array:
     """The reader of an array; no file is opened until items are read.
 
     Parameters

@@ -1,8 +1,7 @@
 """What a read will read, checked once against the schema. Pure."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,46 +91,41 @@ def plan_read(
             raise NotFoundError(
                 f"select: expected one of the columns read, {names}, found {name!r:.200}"
             )
-    numbers_of = partial(layer_numbers, provenance or {})
     parts = []
     for name in names:
-        column = schema.column(name, where)
+        schema.column(name, where)  # raises
         wanted = dict(select.get(name) or {})
-        parts.append(_part(name, column, schema.axis_of(name), wanted, numbers_of))
+        parts.append(_part(schema, name, wanted, provenance or {}))
     return ReadPlan(tuple(parts), tuple(dict.fromkeys(part.span for part in parts)))
 
 
 def _part(
-    name: str,
-    column: Column,
-    axis: str | None,
-    select: dict[str, AxisPart],
-    numbers_of: Callable[[int], list[int]],
+    schema: Schema, name: str, select: dict[str, AxisPart], provenance: Mapping[str, Any]
 ) -> ColumnPart:
-    """What is read of one column; `numbers_of` numbers its layers."""
+    column = schema.stored[name]
+    where = f"column {name!r}"
     axes = [*filter(None, [column.axis]), *column.axis_names]
     for key in select:
         if key not in axes:
             raise NotFoundError(
-                f"column {name!r}: expected an axis of {axes or 'none'}, found {key!r:.200}"
+                f"{where}: expected an axis of {axes or 'none'}, found {key!r:.200}"
             )
-    span = Span(axis)
+    span = Span(schema.axis_of(name))
     if column.axis is not None and column.axis in select:
-        where = f"column {name!r}, axis {column.axis!r}"
-        span = Span(axis, *_as_span(select.pop(column.axis), where))
+        part = _as_span(select.pop(column.axis), f"{where}, axis {column.axis!r}")
+        span = Span(column.axis, part.start, part.stop)
     if not select:
         return ColumnPart(name, column, span, ())
     slices: list[slice] = []
     picked: list[tuple[int, tuple[int, ...]]] = []
     for i, (key, size) in enumerate(zip(column.axis_names, column.item_shape, strict=True)):
-        part = select.get(key, slice(None))
-        if isinstance(part, str) and key == LAYERS_AXIS:
-            covering, positions = cover(choose_layers(part, numbers_of(size), f"column {name!r}"))
-            slices.append(covering)
+        wanted = select.get(key, slice(None))
+        if isinstance(wanted, str) and key == LAYERS_AXIS:
+            numbers = layer_numbers(provenance, size)
+            wanted, positions = cover(choose_layers(wanted, numbers, where))
             if positions:
                 picked.append((i, positions))
-        else:
-            slices.append(_as_slice(part, size, f"column {name!r}, axis {key!r}"))
+        slices.append(_as_slice(wanted, size, f"{where}, axis {key!r}"))
     return ColumnPart(name, column, span, tuple(slices), tuple(picked))
 
 
@@ -163,7 +157,7 @@ def slice_ranges(
     if span.start is None and span.stop is None:
         return starts, stops
     lengths = stops - starts
-    first = np.zeros_like(lengths) if span.start is None else _end(span.start, lengths)
+    first = _end(span.start or 0, lengths)
     last = lengths if span.stop is None else _end(span.stop, lengths)
     return starts + first, starts + np.maximum(first, last)
 
@@ -173,24 +167,25 @@ def _end(end: int, lengths: np.ndarray) -> np.ndarray:
     return np.clip(end if end >= 0 else lengths + end, 0, lengths)
 
 
-def _as_span(part: AxisPart, where: str) -> tuple[int | None, int | None]:
-    """A selection of a ragged axis: (start, stop), applied to each row as Python's slicing does."""
-    part = _slice_of(part, where)
-    if part.step not in (None, 1):
-        raise IndexError(
-            f"{where}: expected a slice of step 1, found {part.start}:{part.stop}:{part.step}"
-        )
-    return part.start, part.stop
+def _as_span(part: AxisPart, where: str) -> slice:
+    """A selection of a ragged axis, applied to each row as Python's slicing does."""
+    wanted = _slice_of(part, where)
+    if wanted.step not in (None, 1):
+        raise IndexError(f"{where}: expected a slice of step 1, found {_text(wanted)}")
+    return wanted
 
 
 def _as_slice(part: AxisPart, n: int, where: str) -> slice:
     """A selection of an axis of length n as a non-empty slice inside it."""
-    part = _slice_of(part, where)
-    is_inside = all(end is None or -n <= end <= n for end in (part.start, part.stop))
-    if not is_inside or not range(n)[part]:
-        found = f"{part.start}:{part.stop}:{part.step}"
-        raise IndexError(f"{where}: expected a selection from 0 to {n}, found {found}")
-    return part
+    wanted = _slice_of(part, where)
+    is_inside = all(end is None or -n <= end <= n for end in (wanted.start, wanted.stop))
+    if not is_inside or not range(n)[wanted]:
+        raise IndexError(f"{where}: expected a selection from 0 to {n}, found {_text(wanted)}")
+    return wanted
+
+
+def _text(part: slice) -> str:
+    return f"{part.start}:{part.stop}:{part.step}"
 
 
 def _slice_of(part: AxisPart, where: str) -> slice:

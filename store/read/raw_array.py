@@ -23,16 +23,13 @@ class RawArray(Array[RawShard]):
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Items `start:stop`: a read-only view if one shard holds them all, else a copy."""
-        starts = np.array([start])
-        stops = np.array([stop])
-        self.check(starts, stops)
         number = start // self.layout.shard_items
         base = number * self.layout.shard_items
-        if start < stop <= base + self.layout.shard_items:
-            return self.shard(number).items[start - base : stop - base]
-        copied = self._gather(starts, stops)
-        copied.flags.writeable = False
-        return copied
+        if not start < stop <= base + self.layout.shard_items:
+            return super().read(start, stop)
+        if self.sums is not None:
+            self.check(np.array([start]), np.array([stop]))
+        return self.shard(number).items[start - base : stop - base]
 
     def read_ranges(
         self,
@@ -41,14 +38,18 @@ class RawArray(Array[RawShard]):
         select: Select = (),
         options: ReadOptions = DEFAULT,
     ) -> np.ndarray:
-        """The items of the ranges `starts:stops`, int64 `(n,)`, one after the other."""
+        """See `Array`."""
         self.check(starts, stops, select, options)
-        return self._gather(starts, stops, select, options)
+        n_bytes = int((stops - starts).sum()) * self.layout.item_bytes
+        is_bare = self.layout.n_planes == 1 and not select
+        if is_bare and 0 < n_bytes < len(starts) * JOINED_BYTES:
+            return options.place(self._join(starts, stops))
+        return self._copy_pieces(starts, stops, select, options)
 
     def take(
         self, positions: np.ndarray, select: Select = (), options: ReadOptions = DEFAULT
     ) -> np.ndarray:
-        """The items at `positions`, int64 `(n,)`."""
+        """See `Array`."""
         self.check(positions, positions + 1, select, options)
         layout = self.layout
         if layout.item_bytes >= JOINED_BYTES or not len(positions):
@@ -63,20 +64,6 @@ class RawArray(Array[RawShard]):
             index = (positions[here] - number * layout.shard_items, *select)
             out[here] = self.shard(number).items[index]
         return out
-
-    def _gather(
-        self,
-        starts: np.ndarray,
-        stops: np.ndarray,
-        select: Select = (),
-        options: ReadOptions = DEFAULT,
-    ) -> np.ndarray:
-        """The items of ranges whose chunks were checked."""
-        n_bytes = int((stops - starts).sum()) * self.layout.item_bytes
-        is_bare = self.layout.n_planes == 1 and not select
-        if is_bare and 0 < n_bytes < len(starts) * JOINED_BYTES:
-            return options.place(self._join(starts, stops))
-        return self._copy_pieces(starts, stops, select, options)
 
     def _copy_pieces(
         self, starts: np.ndarray, stops: np.ndarray, select: Select, options: ReadOptions

@@ -34,11 +34,11 @@ def row_numbers(rows: Rows, n_rows: int, row_of: Callable[[str], int], where: st
     if isinstance(rows, slice):
         return np.arange(*rows.indices(n_rows))
     array = np.asarray(rows)
-    if isinstance(rows, list | tuple):
-        if rows and isinstance(rows[0], str):
-            return _rows_of_ids(rows, row_of, where)
-    elif array.ndim == 1 and array.dtype.kind in "OTU":  # an array, or an index of pandas
-        return _rows_of_ids(array.tolist(), row_of, where)
+    if array.ndim == 1 and array.dtype.kind in "OTU":  # also an array, or an index of pandas
+        ids = rows if isinstance(rows, list | tuple) else array.tolist()
+        if not all(isinstance(trace_id, str) for trace_id in ids):
+            raise _not_rows(ids, where)
+        return np.array([row_of(trace_id) for trace_id in ids], np.int64)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise _not_rows(rows, where)
     numbers = array.astype(np.int64)
@@ -47,24 +47,13 @@ def row_numbers(rows: Rows, n_rows: int, row_of: Callable[[str], int], where: st
     lowest = array.min()
     if lowest < -n_rows or array.max() >= n_rows:
         outside = array[(array < -n_rows) | (array >= n_rows)]
-        raise _out_of_range(outside[0], n_rows, where)
+        expected = "no row, the store is empty"
+        if n_rows:
+            expected = f"a row from {0 if outside[0] > 0 else -n_rows} to {n_rows - 1}"
+        raise IndexError(f"{where}: expected {expected}, found {outside[0]}")
     if lowest < 0:
         numbers[numbers < 0] += n_rows
     return numbers
-
-
-def _out_of_range(row: int, n_rows: int, where: str) -> IndexError:
-    expected = "no row, the store is empty"
-    if n_rows:
-        first = 0 if row > 0 else -n_rows
-        expected = f"a row from {first} to {n_rows - 1}"
-    return IndexError(f"{where}: expected {expected}, found {row}")
-
-
-def _rows_of_ids(ids: Sequence, row_of: Callable[[str], int], where: str) -> np.ndarray:
-    if not all(isinstance(trace_id, str) for trace_id in ids):
-        raise _not_rows(ids, where)
-    return np.array([row_of(trace_id) for trace_id in ids], np.int64)
 
 
 def _not_rows(rows: object, where: str) -> TypeError:

@@ -104,17 +104,6 @@ class _Shard:
         where = f"{self.where}, chunk {chunk}"
         return f"{where}, plane {plane}" if self.layout.n_planes > 1 else where
 
-    def checksums(self, start: int, stop: int, plane: int) -> list[int]:
-        """CRC32C of the chunks `start:stop` as found.
-
-        Bytes after the items of the manifest count as zeros.
-        """
-        raise NotImplementedError
-
-    def byte_ranges(self, start: int, stop: int, planes: np.ndarray) -> list[tuple[int, int]]:
-        """Where the items `start:stop` of some planes lie in the file."""
-        raise NotImplementedError
-
     def is_sound(self, chunk: int) -> bool:
         """Whether a chunk is right by checksums of its own, in every plane; raw ones have none."""
         return False
@@ -169,22 +158,24 @@ class RawShard(_Shard):
         return items
 
     def checksums(self, start: int, stop: int, plane: int) -> list[int]:
-        """See `_Shard`: a tail that has grown since still has the checksum that it had."""
+        """CRC32C of the chunks `start:stop` as found.
+
+        Bytes after the items of the manifest count as zeros: a tail that has grown since still has
+        the checksum that it had.
+        """
         layout = self.layout
         n_bytes = layout.chunk_bytes
         first = int(self.plane_offsets[plane])
-        n_whole = min(stop, self.n_items // layout.chunk_items)
-        end = first + n_whole * n_bytes
-        offsets = range(first + start * n_bytes, end, n_bytes)
-        sums = [crc32c(self.data[offset : offset + n_bytes]) for offset in offsets]
-        if n_whole < stop:
-            rest = self.data[end : first + self.n_items * layout.plane_item_bytes]
-            padding = bytes(n_bytes - len(rest))
-            sums.append(crc32c(padding, crc32c(rest)))
+        data = self.data[first : first + self.n_items * layout.plane_item_bytes]
+        offsets = range(start * n_bytes, stop * n_bytes, n_bytes)
+        sums = [crc32c(data[offset : offset + n_bytes]) for offset in offsets]
+        n_padding = stop * n_bytes - len(data)
+        if n_padding > 0:
+            sums[-1] = crc32c(bytes(n_padding), sums[-1])
         return sums
 
     def byte_ranges(self, start: int, stop: int, planes: np.ndarray) -> list[tuple[int, int]]:
-        """See `_Shard`."""
+        """Where the items `start:stop` of some planes lie in the file."""
         first = start * self.layout.plane_item_bytes
         last = stop * self.layout.plane_item_bytes
         offsets = self.plane_offsets[planes].tolist()
@@ -195,7 +186,7 @@ class CompressedShard(_Shard):
     """A compressed shard."""
 
     def checksums(self, start: int, stop: int, plane: int) -> list[int]:
-        """See `_Shard`: of the compressed bytes; another number if their own checksum differs.
+        """CRC32C of the compressed chunks `start:stop`; another number if their own one differs.
 
         Of a last chunk that is not whole, that of its decoded items: it may have been compressed
         again since, with more items, by a commit or by one that did not come to its end.
@@ -243,7 +234,7 @@ class CompressedShard(_Shard):
         return self.data[offset : offset + n_bytes]
 
     def byte_ranges(self, start: int, stop: int, planes: np.ndarray) -> list[tuple[int, int]]:
-        """See `_Shard`: of the chunks that hold the items."""
+        """Where the chunks of the items `start:stop` of some planes lie in the file."""
         chunk_items = self.layout.chunk_items
         first = start // chunk_items
         last = (stop - 1) // chunk_items

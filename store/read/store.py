@@ -8,7 +8,7 @@ same rows.
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import torch
@@ -20,18 +20,16 @@ from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.format.ranges import packed_offsets
 from store.format.schema import TRACE_ID, Column, Schema
 from store.format.values import decode_texts
-from store.read.array import ReadOptions
+from store.read.array import Array, ReadOptions
 from store.read.batch import Batch, ColumnValues, Ragged, as_tensor
 from store.read.buffers import BufferPool
 from store.read.chunk_cache import ChunkCache
-from store.read.compressed_array import CompressedArray
 from store.read.directory import StoreDirectory
-from store.read.frames import frame_columns, make_frame
+from store.read.frames import make_frame
 from store.read.id_table import IdTable
 from store.read.offsets import Offsets
 from store.read.open_array import open_array
 from store.read.plan import ColumnPart, ReadPlan, Select, Span, plan_read, slice_ranges
-from store.read.raw_array import RawArray
 from store.read.rows import Rows, row_numbers
 from store.read.summary import column_lines, shape_text
 from store.read.trace import Trace, TraceIds
@@ -94,7 +92,7 @@ class TraceStore:
         self.cache = ChunkCache(self.cache_bytes)
         self.id_table = IdTable(self.directory, self._manifest, self.check)
         self._pool = BufferPool()
-        self._arrays: dict[str, RawArray | CompressedArray] = {}
+        self._arrays: dict[str, Array] = {}
         self._axes: dict[str, Offsets] = {}
 
     @classmethod
@@ -128,8 +126,8 @@ class TraceStore:
             What is there is no store, is damaged, or is of a newer format.
         """
         if not isinstance(path, TraceStore):
-            manifest = read_manifest(path)
-            return cls(StoreDirectory.at(path), manifest, cache_bytes, bool(check))
+            directory, manifest = _committed_state(path)
+            return cls(directory, manifest, cache_bytes, bool(check))
         store = path
         cache_bytes = store.cache_bytes if cache_bytes is None else cache_bytes
         check = store.check if check is None else check
@@ -142,33 +140,31 @@ class TraceStore:
 
         This object keeps its snapshot.
         """
-        now = read_manifest(self.path)
+        directory, now = _committed_state(self.path)
         if (now.uuid, now.generation) == (self.uuid, self.generation):
             return self
-        return TraceStore(StoreDirectory.at(self.path), now, self.cache_bytes, self.check)
+        return TraceStore(directory, now, self.cache_bytes, self.check)
 
     def __len__(self) -> int:
         return self._manifest.n_rows
 
     def n_items(self, name: str) -> int:
         """Items of a column in all rows together (the number of rows, for a fixed column)."""
-        self.schema.column(name, str(self.path))
+        self.schema.column(name, self.path)
         return self._manifest.n_items_of(name)
 
     def lengths(self, name: str) -> np.ndarray:
         """Items of a column in every row: int64 `(n_rows,)`; ones for a fixed column."""
-        self.schema.column(name, str(self.path))
+        self.schema.column(name, self.path)
         axis = self.schema.axis_of(name)
         return np.diff(self.offsets(axis)) if axis else np.ones(len(self), np.int64)
 
     def layers(self, name: str) -> list[int]:
         """The layers of a column as the model numbers them, from 1 if the store records none; []
         for other columns."""
-        column = self.schema.column(name, str(self.path))
-        if LAYERS_AXIS not in column.axis_names:
-            return []
-        n_layers = column.item_shape[column.axis_names.index(LAYERS_AXIS)]
-        return layer_numbers(self.provenance, n_layers)
+        column = self.schema.column(name, self.path)
+        sizes = dict(zip(column.axis_names, column.item_shape, strict=False))
+        return layer_numbers(self.provenance, sizes.get(LAYERS_AXIS, 0))
 
     def offsets(self, axis: str) -> np.ndarray:
         """The offsets of the rows on a ragged axis, int64 `(n_rows + 1,)`, as they are on disk."""
@@ -192,12 +188,6 @@ class TraceStore:
     def __contains__(self, trace_id: object) -> bool:
         return trace_id in self.ids
 
-    @overload
-    def __getitem__(self, key: str) -> Trace: ...
-
-    @overload
-    def __getitem__(self, key: int) -> Trace: ...
-
     def __getitem__(self, key: str | int) -> Trace:
         """The trace with an id (str) or in a row (int); row -1 is the last one.
 
@@ -219,7 +209,7 @@ class TraceStore:
 
     def read_value(self, name: str, row: int) -> np.ndarray | torch.Tensor | str:
         """One column of one row; see `Trace`."""
-        column = self.schema.column(name, str(self.path))
+        column = self.schema.column(name, self.path)
         axis = self.schema.axis_of(name)
         if axis is None:
             start, stop = row, row + 1
@@ -291,7 +281,7 @@ class TraceStore:
         SchemaError
             The column is ragged.
         """
-        column = self.schema.column(name, str(self.path))
+        column = self.schema.column(name, self.path)
         axis = self.schema.axis_of(name)
         if column.axis is not None:
             raise SchemaError(
@@ -329,13 +319,12 @@ class TraceStore:
             A named column is ragged, or has an array a row.
         """
         for name in columns or ():
-            self.schema.column(name, str(self.path))
+            self.schema.column(name, self.path)
         has_one_value = {name: column.is_single for name, column in self.schema.stored.items()}
-        names = frame_columns(has_one_value, columns, str(self.path))
-        values = {name: self.column(name) for name in names if name != TRACE_ID}
-        return make_frame(values, list(self.column(TRACE_ID)), TRACE_ID)
+        ids = self.column(TRACE_ID)
+        return make_frame(has_one_value, columns, self.column, TRACE_ID, list(ids), self.path)
 
-    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, *arguments: object, **options: object) -> NoReturn:
         """Refused: NumPy and `pandas.DataFrame(store)` would read a store whole, value by value."""
         raise TypeError(
             f"{self.path}: a store is no array; use to_pandas() for its scalars and texts, "
@@ -368,14 +357,13 @@ class TraceStore:
             items = self._read_part(part, rows, ranges[part.span], options)
             if part.picked:
                 items = options.place(part.pick(items))
-            if part.span.axis is None:
-                values[part.name] = as_tensor(items, part.column.dtype)
-            elif part.column.is_text:
+            if part.column.is_text:
                 cuts = offsets[part.span].numpy()
                 values[part.name] = decode_texts(items, cuts, f"column {part.name!r}")
-            else:
-                tensor = as_tensor(items, part.column.dtype)
-                values[part.name] = Ragged(tensor, offsets[part.span])
+                continue
+            tensor = as_tensor(items, part.column.dtype)
+            is_fixed = part.span.axis is None
+            values[part.name] = tensor if is_fixed else Ragged(tensor, offsets[part.span])
         return Batch(torch.from_numpy(rows), values)
 
     def recycled(self) -> ReadOptions:
@@ -483,7 +471,7 @@ class TraceStore:
         """
         return row_numbers(rows, len(self), self.row_of, str(self.path))
 
-    def _column(self, name: str) -> RawArray | CompressedArray:
+    def _column(self, name: str) -> Array:
         array = self._arrays.get(name) if self._pid == os.getpid() else None
         if array is None:
             n_items = self._manifest.n_items_of(name)
@@ -498,7 +486,7 @@ class TraceStore:
             self._axes[axis] = offsets
         return offsets
 
-    def _open_array(self, key: str, array: StoredArray) -> RawArray | CompressedArray:
+    def _open_array(self, key: str, array: StoredArray) -> Array:
         # a forked child shares pages through the kernel, never this object's state
         if self._pid != os.getpid():
             self._forget()
@@ -517,10 +505,23 @@ class TraceStore:
         return "\n".join([head, *column_lines(described)])
 
     def _describe(self, column: Column) -> tuple[str, str]:
-        """Dtype and shape of a column, for `repr`."""
         first = len(self) if column.axis is None else column.axis
         shape = "" if column.is_text else shape_text(first, column.item_shape, column.axis_names)
         return column.dtype, shape
+
+
+def _committed_state(path: str | Path) -> tuple[StoreDirectory, Manifest]:
+    """The directory at a path and what is committed there.
+
+    The directory is noted first: of another one that takes its place before the manifest is read,
+    no shard is opened under the wrong manifest.
+    """
+    try:
+        directory = StoreDirectory.at(path)
+    except (OSError, ValueError):
+        read_manifest(path)  # raises what is wrong
+        raise
+    return directory, read_manifest(path)
 
 
 def _check_cache_bytes(cache_bytes: int | None, schema: Schema) -> int:

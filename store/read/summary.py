@@ -19,16 +19,14 @@ def shape_text(first: int | str, item_shape: Sequence[int], axis_names: Sequence
 
 def column_lines(columns: Mapping[str, tuple[str, str]]) -> list[str]:
     """A line for each column with its dtype and shape, aligned; of many columns the first ten."""
-    rows = [(name, dtype, shape) for name, (dtype, shape) in columns.items()]
-    if len(rows) > MAX_LINES:
-        rows = rows[: MAX_LINES - 1]
-    name_width = max((len(name) for name, _, _ in rows), default=0)
-    dtype_width = max((len(dtype) for _, dtype, _ in rows), default=0)
+    n_shown = len(columns) if len(columns) <= MAX_LINES else MAX_LINES - 1
+    n_more = len(columns) - n_shown
+    shown = [(name, *text) for name, text in columns.items()][:n_shown]
+    widths = [max(map(len, texts)) for texts in zip(*shown, strict=True)]
     lines = []
-    for name, dtype, shape in rows:
-        line = f"  {name.ljust(name_width)}  {dtype.ljust(dtype_width)}  {shape}"
-        lines.append(line.rstrip())
-    n_more = len(columns) - len(rows)
+    for row in shown:
+        padded = map(str.ljust, row, widths)
+        lines.append("  ".join(["", *padded]).rstrip())
     if n_more:
         lines.append(f"  … and {n_more} more")
     return lines

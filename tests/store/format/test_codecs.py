@@ -37,6 +37,21 @@ def test_every_flipped_byte_is_found(text):
             codec.decode(damaged, out, "here")
 
 
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("n_bytes", [1, 16, 250, 300, 4095, 4097, 70_000])
+@pytest.mark.parametrize("itemsize", [1, 2])
+def test_a_sound_chunk_of_another_size_is_refused(text, n_bytes, itemsize):
+    """With its right checksum: what it does not hold would stay as the memory was."""
+    codec = parse_codec(text)
+    other = np.arange(n_bytes * itemsize).astype(np.uint8)
+    data = memoryview(codec.encode(other, itemsize))
+    with pytest.raises(CorruptError, match=r"here: expected 4096 bytes of \w+, found: "):
+        codec.decode(data, np.empty(4096, np.uint8), "here")
+    out = np.empty(len(other), np.uint8)
+    codec.decode(data, out, "here")
+    assert np.array_equal(out, other)
+
+
 @pytest.mark.parametrize(
     "text", ["lz4", "zstd:x", "zstd:23", "gzip:10", "zstd:1:2", "blosc:snappy", "blosc:lz4:1:up", 3]
 )

@@ -5,7 +5,8 @@ import pickle
 import pytest
 from oracle import SCHEMA, write_store
 
-from store import CorruptError, TraceStore
+from store import CorruptError, StoreWriter, TraceStore
+from store.read import store as reading
 from store.read.directory import StoreDirectory
 
 
@@ -36,3 +37,33 @@ def test_a_reader_never_mixes_two_stores(tmp_path, rows, check):
         for use in (lambda r=reader: r.read([3], ["tokens"]), lambda r=reader: r[rows[3][0]]):
             with pytest.raises(CorruptError, match="another store has taken the place"):
                 use()
+
+
+@pytest.mark.parametrize("when", ["before the manifest is read", "after it"])
+@pytest.mark.parametrize("reopen", [False, True])
+def test_an_exchange_while_a_store_is_opened_is_seen(tmp_path, rows, monkeypatch, when, reopen):
+    """A manifest is never paired with shards of another store: the directory is noted first."""
+    write_store(tmp_path / "s.zarr", SCHEMA, rows[:20])
+    write_store(tmp_path / "other.zarr", SCHEMA, rows[20:])
+    earlier = TraceStore.open(tmp_path / "s.zarr")
+    with StoreWriter.open(tmp_path / "s.zarr") as writer:
+        writer.append(*rows[20])
+    read_manifest = reading.read_manifest
+
+    def exchange():
+        (tmp_path / "s.zarr").rename(tmp_path / "old.zarr")
+        (tmp_path / "other.zarr").rename(tmp_path / "s.zarr")
+
+    def read_and_exchange(path):
+        if when == "after it":
+            manifest = read_manifest(path)
+            exchange()
+            return manifest
+        exchange()
+        return read_manifest(path)
+
+    monkeypatch.setattr(reading, "read_manifest", read_and_exchange)
+    store = earlier.refresh() if reopen else TraceStore.open(tmp_path / "s.zarr")
+    monkeypatch.undo()
+    with pytest.raises(CorruptError, match="another store has taken the place"):
+        store.read([0], ["tokens"])
