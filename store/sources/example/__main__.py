@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable
 from statistics import mean
 
-from store.cli.arguments import path
+from store.cli.arguments import path, positive
 from store.sources.example.recipe import Recipe, save_model, train_model
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    default = Recipe()
     parser = argparse.ArgumentParser(
         prog="python -m store.sources.example",
         description="Train the example's language model from scratch and write its model "
@@ -27,16 +26,13 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         help="directory to write; created if it is missing",
     )
     parser.add_argument(
-        "--n-steps", type=_positive, default=default.n_steps, help="optimizer steps"
+        "--n-steps", type=positive, default=Recipe.n_steps, help="optimizer steps"
     )
     parser.add_argument(
-        "--batch-size", type=_positive, default=default.batch_size, help="questions per step"
+        "--batch-size", type=positive, default=Recipe.batch_size, help="questions per step"
     )
     parser.add_argument(
-        "--seed",
-        type=int,
-        default=default.seed,
-        help="of weights and training questions",
+        "--seed", type=int, default=Recipe.seed, help="of weights and training questions"
     )
     return parser.parse_args(argv)
 
@@ -69,14 +65,6 @@ def _progress(n_steps: int, every: int = 50) -> Callable[[int, float], None]:
         losses.clear()
 
     return report
-
-
-def _positive(text: str) -> int:
-    """Parse an integer of at least 1."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a positive integer, found {text}")
-    return value
 
 
 if __name__ == "__main__":
