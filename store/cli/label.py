@@ -85,16 +85,14 @@ def _plan_lines(args: argparse.Namespace, table: ScoreTable | None, plan: LabelP
     counts = plan.counts
     lines.append(f"{args.store}: {count(len(plan.ids), 'trace')}, {counts.text}")
     lines += count_lines([(counts.n_unlabelled, "without a label")])
-    warning = one_class_warning(counts.n_right, counts.n_wrong)
-    return lines if warning is None else [*lines, warning]
+    return lines + one_class_warning(counts)
 
 
 def _change_lines(args: argparse.Namespace, plan: LabelPlan) -> list[str]:
     """How many labels change, and which traces and ids have no counterpart."""
-    changes = plan.changes
+    new, changed, removed, same = plan.changes
     lines = [
-        f"  labels: {changes.new:,} new, {changes.changed:,} changed, "
-        f"{changes.removed:,} removed, {changes.same:,} stay"
+        f"  labels: {new:,} new, {changed:,} changed, {removed:,} removed, {same:,} stay",
     ]
     lines += _counted(plan.n_scores_removed, "trace loses its score", "traces lose their score")
     n_others = len(plan.ids) - plan.n_listed

@@ -8,26 +8,19 @@ import hashlib
 import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from store.sources.labels import Labels, label_scores
 
-__all__ = ["Judgement", "Kind", "ScoreTable"]
+__all__ = ["Kind", "ScoreTable"]
 
 LABEL_TEXTS = {1: "hallucination", 0: "right", -1: "unlabelled"}
 N_EXAMPLES = 3  # values that are shown
 
 Kind = Literal["score", "label"]
-
-
-class Judgement(NamedTuple):
-    """What one value of a file makes of a trace: the score to store, and the label."""
-
-    score: float
-    label: int
 
 
 @dataclass(frozen=True)
@@ -75,10 +68,10 @@ class ScoreTable:
         """The value of a trace; None if the file has none."""
         return self.by_trace.get(trace_id, self.by_question.get(question_id))
 
-    def judge(self, value: float, threshold: float) -> Judgement:
+    def judge(self, value: float, threshold: float) -> tuple[float, int]:
         """The score and the label that one value makes; see `judge_all`."""
-        scores, labels = self.judge_all(np.array([value]), threshold)
-        return Judgement(float(scores[0]), int(labels[0]))
+        [score], [label] = self.judge_all(np.array([value]), threshold)
+        return float(score), int(label)
 
     def judge_all(self, values: NDArray[np.float64], threshold: float) -> Labels:
         """The scores and labels that values `(n,)` of the file make.
@@ -130,7 +123,7 @@ class ScoreTable:
 
     def _example(self, key: str, value: float, threshold: float) -> str:
         """'trace_id q1: score 0.3 -> label 1 (hallucination)'."""
-        label = self.judge(value, threshold).label
+        _, label = self.judge(value, threshold)
         outcome = f"label {label} ({LABEL_TEXTS[label]})"
         if self.kind == "label":
             return f"{key}: {outcome}"
