@@ -3,17 +3,38 @@
 import csv
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-__all__ = ["LineError", "read_csv", "read_json_lines"]
+from store.errors import FormatError, NotFoundError
+
+__all__ = ["LineError", "name_file", "read_csv", "read_json_lines"]
 
 
 class LineError(Exception):
-    """What is wrong with a record, and on which line if it is not the one that was just read."""
+    """What is wrong with a record, and on which line; 0 where only the caller knows."""
 
-    def __init__(self, message: str, line: int | None = None) -> None:
+    def __init__(self, message: str, line: int = 0) -> None:
         super().__init__(message)
         self.line = line
+
+
+@contextmanager
+def name_file(path: str | Path, expected: str) -> Iterator[None]:
+    """Raise a StoreError that names the file for one that cannot be read, and for a LineError."""
+    try:
+        yield
+    except OSError as error:
+        raise NotFoundError(
+            f"{path}: expected {expected}, found {error.strerror}; check the path"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            f"{path}: expected {expected}, in UTF-8, found: {error}; save the file as UTF-8"
+        ) from error
+    except LineError as error:
+        raise FormatError(f"{path}, line {error.line}: {error}") from error
 
 
 def read_json_lines(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:

@@ -25,9 +25,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         required=True,
         help="directory to write; created if it is missing",
     )
-    parser.add_argument(
-        "--n-steps", type=positive, default=Recipe.n_steps, help="optimizer steps"
-    )
+    parser.add_argument("--n-steps", type=positive, default=Recipe.n_steps, help="optimizer steps")
     parser.add_argument(
         "--batch-size", type=positive, default=Recipe.batch_size, help="questions per step"
     )
