@@ -1,6 +1,7 @@
 """The columns of a trace, from one forward pass: states, reduced attention maps, predictions."""
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ __all__ = [
     "ForwardOutput",
     "HalfRangeError",
     "build_schema",
+    "needs_maps",
     "prediction_columns",
     "trace_columns",
 ]
@@ -73,12 +75,7 @@ def build_schema(
         Columns of one trace; T tokens are the axis "tokens", T * (T + 1) / 2 pairs of tokens the
         axis "pairs".
     """
-    states = partial(
-        Column,
-        state_dtype,
-        item_shape=(n_layers, hidden_size),
-        axis_names=("layers", "hidden"),
-    )
+    last = Column(state_dtype, item_shape=(n_layers, hidden_size), axis_names=("layers", "hidden"))
     pairs = Column("float16", item_shape=(n_layers,), axis="pairs", axis_names=("layers",))
     per_head = Column(
         "float16",
@@ -98,8 +95,8 @@ def build_schema(
             "references": Column("utf8"),
             "score": Column("float32"),
             "label": Column("int8"),
-            "hs_last": states(),
-            "hidden_states": states(axis="tokens"),
+            "hs_last": last,
+            "hidden_states": replace(last, axis="tokens"),
             "attn_mean": pairs,
             "attn_diag": per_head,
             "attn_colsum": per_head,
@@ -110,6 +107,11 @@ def build_schema(
             "topk_id": candidates("int32"),
         }
     )
+
+
+def needs_maps(columns: Collection[str] | None) -> bool:
+    """Whether attention maps must be computed, which takes the eager implementation."""
+    return columns is None or not ATTENTION.isdisjoint(columns)
 
 
 def trace_columns(
@@ -126,7 +128,7 @@ def trace_columns(
     Parameters
     ----------
     out : ForwardOutput or None
-        What `run_forward` returned; None gives no columns.
+        What `run_forward` returned; None if it gave nothing that `columns` need.
     i : int
         Number of the trace in its batch.
     tokens : sequence of int, (T,)

@@ -5,7 +5,7 @@ line.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,8 @@ from transformers import (
 from transformers.utils import logging
 
 from store.errors import NotFoundError, SchemaError, StoreError
-from store.sources.huggingface.columns import ATTENTION
 
-__all__ = ["DTYPES", "choose_device", "load_model", "needs_maps"]
+__all__ = ["DTYPES", "choose_device", "load_model"]
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "auto": "auto"}
 UNREADABLE = (  # what transformers raises for a damaged model
@@ -59,11 +58,6 @@ def choose_device(name: str | None) -> torch.device:
             f"device: expected one like cpu or cuda:0, found {name!r}: {_first_line(error)}"
         ) from error
     return device
-
-
-def needs_maps(columns: Sequence[str] | None) -> bool:
-    """Whether attention maps must be computed, which takes the eager implementation."""
-    return columns is None or not ATTENTION.isdisjoint(columns)
 
 
 def load_model(

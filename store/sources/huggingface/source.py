@@ -29,7 +29,6 @@ Conventions, which `provenance` repeats:
 """
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from itertools import islice
@@ -46,10 +45,10 @@ from store.read.store import TraceStore
 from store.reports import LeftOut
 from store.sources.answer_scores import SCORE_THRESHOLD
 from store.sources.huggingface.columns import (
-    ATTENTION,
     ForwardOutput,
     HalfRangeError,
     build_schema,
+    needs_maps,
     trace_columns,
 )
 from store.sources.huggingface.decoding import Decoding
@@ -179,7 +178,8 @@ class HuggingFaceSource:
         begun: TraceStore | None = None,
     ) -> None:
         text_config = model.config.get_text_config()
-        n_layers, n_heads, hidden_size = _sizes(text_config, columns)
+        wants_maps = needs_maps(columns)
+        n_layers, n_heads, hidden_size = _sizes(text_config, wants_maps)
         self.model = model
         self.tokenizer = tokenizer
         self.questions = questions
@@ -197,7 +197,7 @@ class HuggingFaceSource:
         state_dtype = "bfloat16" if model.dtype == torch.bfloat16 else "float16"
         every = build_schema(len(self.layers), n_heads, hidden_size, self.top_k, state_dtype)
         self.schema = _choose_columns(columns, every)
-        _check_model(model, needs_maps=not ATTENTION.isdisjoint(self.schema.columns))
+        _check_model(model, wants_maps)
         _check_ids(questions, decoding.num_samples)
         self.provenance = self._describe(model_name or model.name_or_path)
 
@@ -287,14 +287,9 @@ class HuggingFaceSource:
 
     def _compute(self, questions: Sequence[Question]) -> Iterator[_Computed]:
         """Answer a batch of questions, and run the forward pass over the answers."""
-        answers: list[_Answer] = []
-        for _, some in run_in_halves(self._generate, questions):
-            answers += some
+        answers = list(run_in_halves(self._generate, questions))
         for first in range(0, len(answers), self.batch_size):
-            batch = answers[first : first + self.batch_size]
-            for part, out in run_in_halves(self._forward, batch):
-                for i, answer in enumerate(part):
-                    yield answer, out, i
+            yield from run_in_halves(self._forward, answers[first : first + self.batch_size])
 
     def _generate(self, questions: Sequence[Question]) -> list[_Answer]:
         """Generate all answers to some questions."""
@@ -302,9 +297,9 @@ class HuggingFaceSource:
         generated = generate_answers(
             self.model,
             prompts,
+            [question["question_id"] for question in questions],
             self.max_new_tokens,
             self.decoding,
-            [question["question_id"] for question in questions],
             self._stop_rule(),
         )
         answers = []
@@ -320,37 +315,30 @@ class HuggingFaceSource:
             return None
         return lambda answer_ids: stop in self.tokenizer.decode(answer_ids)
 
-    def _forward(self, answers: Sequence[_Answer]) -> ForwardOutput | None:
+    def _forward(self, answers: Sequence[_Answer]) -> list[_Computed]:
         traces = [answer.prompt + answer.ids for answer in answers]
-        return run_forward(self.model, traces, self.schema.columns)
+        out = run_forward(self.model, traces, self.schema.columns)
+        return [(answer, out, i) for i, answer in enumerate(answers)]
 
     def _row(self, answer: _Answer, out: ForwardOutput | None, i: int) -> dict[str, Any]:
         """The row of trace number `i` of a batch."""
         columns = self.schema.columns
-        trace = answer.prompt + answer.ids
-        prompt_len = len(answer.prompt)
-        row = {
-            **self._text_columns(answer),
-            "tokens": np.array(trace, np.int32),
-            "prompt_len": prompt_len,
-            "answer_len": len(answer.ids),
-            **trace_columns(out, i, trace, prompt_len, self.layers, self.top_k, columns),
-        }
-        return {name: row[name] for name in columns}
-
-    def _text_columns(self, answer: _Answer) -> dict[str, Any]:
-        """The columns that people read, and the label."""
-        question = answer.question
-        text = str(self.tokenizer.decode(answer.ids, skip_special_tokens=True)).strip()
+        question, _, prompt, ids = answer
+        trace = prompt + ids
+        text = str(self.tokenizer.decode(ids, skip_special_tokens=True)).strip()
         score = LABEL_RULES[self.labels].score(text, question["answers"])
-        return {
-            "question_id": question["question_id"],
-            "question": question["question"],
+        row = {
+            **question,  # two columns are called as its keys are
             "answer": text,
             "references": json.dumps(question["answers"], ensure_ascii=False),
             "score": score,
             "label": int(label_scores(score, self.score_threshold)),
+            "tokens": np.array(trace, np.int32),
+            "prompt_len": len(prompt),
+            "answer_len": len(ids),
+            **trace_columns(out, i, trace, len(prompt), self.layers, self.top_k, columns),
         }
+        return {name: row[name] for name in columns}
 
     def _describe(self, model_name: str | None) -> dict[str, Any]:
         """Describe everything that decides the values, JSON-able."""
@@ -386,10 +374,10 @@ class HuggingFaceSource:
         }
 
 
-def _sizes(config: PreTrainedConfig, columns: Sequence[str] | None) -> tuple[int, int, int]:
+def _sizes(config: PreTrainedConfig, wants_maps: bool) -> tuple[int, int, int]:
     """Layers, heads and hidden size; raises SchemaError for a model that has none."""
     heads = getattr(config, "num_attention_heads", None)
-    if heads is None and (columns is None or not ATTENTION.isdisjoint(columns)):
+    if heads is None and wants_maps:
         raise SchemaError(
             "columns: expected a model with attention, found one without; leave out the attn_ "
             "columns"
@@ -432,10 +420,10 @@ def _choose_columns(columns: Sequence[str] | None, every: Schema) -> Schema:
     return Schema({name: column for name, column in every.columns.items() if name in kept})
 
 
-def _check_model(model: PreTrainedModel, needs_maps: bool) -> None:
+def _check_model(model: PreTrainedModel, wants_maps: bool) -> None:
     """Raise ValueError for a model that would give no attention maps, or random values."""
     attention = model.config._attn_implementation
-    if needs_maps and attention != "eager":
+    if wants_maps and attention != "eager":
         raise ValueError(
             f"model: expected attn_implementation 'eager', found {attention!r}; load it with that "
             "argument"
@@ -446,13 +434,12 @@ def _check_model(model: PreTrainedModel, needs_maps: bool) -> None:
 
 def _check_ids(questions: Sequence[Question], n_samples: int) -> None:
     """Raise ValueError for questions whose traces would share an id."""
-    ids = Counter(
-        number_trace(question["question_id"], k)
-        for question in questions
-        for k in range(1, n_samples + 1)
-    )
-    for trace_id, n in ids.most_common(1):
-        if n > 1:
-            raise ValueError(
-                f"questions: expected different question_ids, found {trace_id!r} twice"
-            )
+    seen = set()
+    for question in questions:
+        for k in range(1, n_samples + 1):
+            trace_id = number_trace(question["question_id"], k)
+            if trace_id in seen:
+                raise ValueError(
+                    f"questions: expected different question_ids, found {trace_id!r} twice"
+                )
+            seen.add(trace_id)
