@@ -1,7 +1,6 @@
 """`python -m store label`: new labels for the traces of a store, or back to the earlier ones."""
 
 import argparse
-from pathlib import Path
 
 from store.cli.scores import column_options, read_given_scores, understood_lines
 from store.errors import SchemaError
@@ -29,16 +28,17 @@ def run_label(args: argparse.Namespace) -> int:
         )
     table = _read_table(args)
     if args.dry_run:
-        plan = _plan(args, table, TraceStore.open(args.store))
-        print("\n".join(_plan_lines(args, table, plan)))
+        _show_plan(args, table)
         print("dry run: nothing was written")
         return 0
     with StoreWriter.open(args.store) as writer:
-        store = TraceStore.open(args.store)  # under the writer's lock: no commit in between
-        plan = _plan(args, table, store)
-        print("\n".join(_plan_lines(args, table, plan)), flush=True)
-        backup = commit_labels(writer, plan)
-    print(_result_text(args.store, backup))
+        # under the writer's lock: no commit in between
+        backup = commit_labels(writer, _show_plan(args, table))
+    if backup is None:
+        print("nothing changes: nothing was written")
+    else:
+        undo = f"python -m store label {args.store} --undo"
+        print(f"the earlier labels are kept in {backup.name}: {undo} brings them back")
     return 0
 
 
@@ -59,24 +59,16 @@ def _read_table(args: argparse.Namespace) -> ScoreTable | None:
     return table
 
 
-def _threshold(args: argparse.Namespace) -> float:
-    """The threshold that was given, or the default."""
-    return SCORE_THRESHOLD if args.score_threshold is None else args.score_threshold
-
-
-def _plan(args: argparse.Namespace, table: ScoreTable | None, store: TraceStore) -> LabelPlan:
-    """The change that the command makes."""
+def _show_plan(args: argparse.Namespace, table: ScoreTable | None) -> LabelPlan:
+    """Plan the change; print how the file was read, what changes, and the labels afterwards."""
+    store = TraceStore.open(args.store)
     if table is None:
-        return plan_undo(store)
-    return plan_labels(store, table, _threshold(args), replace_all=args.replace_all)
-
-
-def _plan_lines(args: argparse.Namespace, table: ScoreTable | None, plan: LabelPlan) -> list[str]:
-    """How the file was read, what changes, and the labels after the change."""
-    if table is None:
+        plan = plan_undo(store)
         lines = [f"{args.store}: back to the labels before the last change"]
     else:
-        lines = understood_lines(table, plan.examples, _threshold(args))
+        threshold = SCORE_THRESHOLD if args.score_threshold is None else args.score_threshold
+        plan = plan_labels(store, table, threshold, replace_all=args.replace_all)
+        lines = understood_lines(table, plan.examples, threshold)
         lines.append(f"  {count(len(table), 'value')} for {count(plan.n_listed, 'trace')}")
         lines += _counted(
             table.n_empty, "line of the file has no value", "lines of the file have no value"
@@ -85,7 +77,9 @@ def _plan_lines(args: argparse.Namespace, table: ScoreTable | None, plan: LabelP
     counts = plan.counts
     lines.append(f"{args.store}: {count(len(plan.ids), 'trace')}, {counts.text}")
     lines += count_lines([(counts.n_unlabelled, "without a label")])
-    return lines + one_class_warning(counts)
+    lines += one_class_warning(counts)
+    print("\n".join(lines), flush=True)
+    return plan
 
 
 def _change_lines(args: argparse.Namespace, plan: LabelPlan) -> list[str]:
@@ -120,11 +114,3 @@ def _change_lines(args: argparse.Namespace, plan: LabelPlan) -> list[str]:
 def _counted(n: int, singular: str, plural: str) -> list[str]:
     """A line with a count and the words for one or for several; none for 0."""
     return count_lines([(n, singular if n == 1 else plural)])
-
-
-def _result_text(store: Path, backup: Path | None) -> str:
-    """What was written, and how to undo it."""
-    if backup is None:
-        return "nothing changes: nothing was written"
-    undo = f"python -m store label {store} --undo"
-    return f"the earlier labels are kept in {backup.name}: {undo} brings them back"

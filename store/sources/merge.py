@@ -202,9 +202,8 @@ def _lack_graphs(store: TraceStore) -> list[bool]:
 def _check_ids(stores: Sequence[TraceStore]) -> None:
     """Raise SchemaError if an id is in two stores; compares the stored hashes first."""
     parts = [part for store in stores for part in store.id_table.hashes()]
-    hashes = np.sort(np.concatenate([np.empty(0, np.uint64), *parts]))
-    repeated = hashes[1:][hashes[1:] == hashes[:-1]]
-    for hashed in np.unique(repeated):
+    hashes, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *parts]), return_counts=True)
+    for hashed in hashes[counts > 1]:
         owners: dict[str, TraceStore] = {}
         for store in stores:
             for row in store.id_table.rows_with_hash(hashed):

@@ -60,7 +60,7 @@ def read_csv(
     rows = _csv_rows(lines, delimiter)
     _, names = next(rows, (1, []))
     header = [name.strip() for name in names]
-    return header, _csv_records(header, rows)
+    return header, (_csv_record(header, number, cells) for number, cells in rows if cells)
 
 
 def _csv_rows(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -74,16 +74,11 @@ def _csv_rows(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[
         raise LineError(f"expected CSV, found: {error}", number) from error
 
 
-def _csv_records(
-    header: list[str], rows: Iterable[tuple[int, list[str]]]
-) -> Iterator[tuple[int, dict[str, str]]]:
-    for number, cells in rows:
-        if not cells:
-            continue
-        if len(cells) != len(header):
-            raise LineError(
-                f"expected {len(header)} cells as in the header, found {len(cells)}; texts that "
-                "hold the delimiter or a quote belong in quotes",
-                number,
-            )
-        yield number, dict(zip(header, cells, strict=True))
+def _csv_record(header: list[str], line: int, cells: list[str]) -> tuple[int, dict[str, str]]:
+    if len(cells) != len(header):
+        raise LineError(
+            f"expected {len(header)} cells as in the header, found {len(cells)}; texts that "
+            "hold the delimiter or a quote belong in quotes",
+            line,
+        )
+    return line, dict(zip(header, cells, strict=True))
