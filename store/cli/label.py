@@ -83,7 +83,6 @@ def _show_plan(args: argparse.Namespace, table: ScoreTable | None) -> LabelPlan:
 
 
 def _change_lines(args: argparse.Namespace, plan: LabelPlan) -> list[str]:
-    """How many labels change, and which traces and ids have no counterpart."""
     new, changed, removed, same = plan.changes
     lines = [
         f"  labels: {new:,} new, {changed:,} changed, {removed:,} removed, {same:,} stay",

@@ -99,10 +99,11 @@ def _format_of(target: Path) -> WriteTable:
 
 def _choose_columns(store: TraceStore, columns: Sequence[str] | None) -> list[str]:
     """The columns to write, the ids first; raises unless each row has one text or number of it."""
-    stored = store.schema.columns
+    stored = store.schema.stored
     exportable = [name for name, column in stored.items() if column.is_single]
-    for name in columns or ():
-        if name == TRACE_ID or name in exportable:
+    chosen = exportable if columns is None else columns
+    for name in chosen:
+        if name in exportable:
             continue
         if name in stored:
             raise SchemaError(
@@ -113,10 +114,8 @@ def _choose_columns(store: TraceStore, columns: Sequence[str] | None) -> list[st
             f"{store.path}: expected some of its columns {', '.join(exportable)}, "
             f"found {name!r:.200}{closest(name, exportable)}"
         )
-    ids = [TRACE_ID]
-    if QUESTION_ID in exportable:
-        ids.append(QUESTION_ID)
-    return list(dict.fromkeys([*ids, *(exportable if columns is None else columns)]))
+    ids = [name for name in (TRACE_ID, QUESTION_ID) if name in exportable]
+    return list(dict.fromkeys([*ids, *chosen]))
 
 
 def _check_target(store: TraceStore, target: Path, overwrite: bool) -> None:
@@ -180,7 +179,6 @@ def _write_csv(path: Path, columns: Mapping[str, Column], blocks: Iterable[Block
 
 
 def _write_json_lines(path: Path, columns: Mapping[str, Column], blocks: Iterable[Block]) -> None:
-    """Write one JSON object a line."""
     with path.open("w", newline="", encoding="utf-8") as file:
         for cells in _rows(blocks):
             record = dict(zip(columns, cells, strict=True))
@@ -190,7 +188,6 @@ def _write_json_lines(path: Path, columns: Mapping[str, Column], blocks: Iterabl
 
 
 def _rows(blocks: Iterable[Block]) -> Iterator[tuple[Any, ...]]:
-    """The cells of each row."""
     for block in blocks:
         yield from zip(*block.values(), strict=True)
 

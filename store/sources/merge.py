@@ -105,7 +105,6 @@ def _merged_provenance(stores: Sequence[TraceStore]) -> dict[str, Any]:
 
 
 def _check_columns(stores: Sequence[TraceStore]) -> None:
-    """Raise SchemaError unless the columns of all stores hold the same kind of values."""
     first = stores[0]
     for other in stores[1:]:
         for name in [*first.schema.columns, *other.schema.columns]:
@@ -149,7 +148,6 @@ def _check_origin(stores: Sequence[TraceStore]) -> None:
 
 
 def _records_weights(store: TraceStore) -> bool:
-    """Whether a store records of which model all its traces are."""
     return all("weights_sha256" in origin for origin in origins_of(store.provenance))
 
 

@@ -87,7 +87,6 @@ def read_questions(path: str | Path) -> list[Question]:
 
 
 def _records(text: str) -> Records:
-    """The records of a file, whatever its format."""
     start = text.lstrip()
     if start.startswith("["):
         return _json_array(text, text.index("[") + 1, ends_file=True)
@@ -151,7 +150,6 @@ def _check_header(header: list[str]) -> None:
 
 
 def _split(cell: str, line: int) -> list[Any]:
-    """The answers in a cell of a CSV file."""
     if not cell.strip().startswith("["):
         return cell.split("|")
     try:

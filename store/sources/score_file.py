@@ -127,7 +127,6 @@ def _json_records(lines: Iterable[str]) -> tuple[list[str], Records]:
 
 
 def _json_cell(value: object) -> str:
-    """A value as the cell of a CSV file would be."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value)
@@ -139,7 +138,6 @@ def _choose_column(
     label_column: str | None,
     lower_is_better: bool | None,
 ) -> tuple[str, Kind]:
-    """The column of the values, and what they are."""
     if set(ID_COLUMNS).isdisjoint(header):
         raise LineError(
             f"expected a header with {' or '.join(ID_COLUMNS)} and a score, "
@@ -148,15 +146,12 @@ def _choose_column(
         )
     if score_column is not None and label_column is not None:
         raise _ColumnError("both a score column and a label column are named; give one")
-    kind: Kind
-    if score_column is not None:
-        column = _named_column(header, score_column)
-        kind = "score"
-    elif label_column is not None:
-        column = _named_column(header, label_column)
-        kind = "label"
-    else:
+    named = score_column if label_column is None else label_column
+    if named is None:
         column, kind = _known_column(header)
+    else:
+        column = _named_column(header, named)
+        kind = "score" if label_column is None else "label"
     _check_direction(column, kind, lower_is_better)
     for name in (*ID_COLUMNS, column):
         n = header.count(name)
@@ -177,7 +172,6 @@ def _named_column(header: list[str], name: str) -> str:
 
 
 def _known_column(header: list[str]) -> tuple[str, Kind]:
-    """The one column with a known name."""
     known = [name for name in header if name.lower() in KNOWN_COLUMNS]
     if len(known) == 1:
         return known[0], KNOWN_COLUMNS[known[0].lower()]
@@ -213,7 +207,6 @@ def _check_direction(column: str, kind: Kind, lower_is_better: bool | None) -> N
 
 
 def _read_values(table: ScoreTable, records: Records) -> ScoreTable:
-    """The table with the values of all lines."""
     by_trace: dict[str, float] = {}
     by_question: dict[str, float] = {}
     questions: dict[str, str] = {}

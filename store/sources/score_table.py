@@ -119,15 +119,12 @@ class ScoreTable:
         """What the first values of the file make, for people; a line each."""
         values = [(f"trace_id {name}", value) for name, value in self.by_trace.items()]
         values += [(f"question_id {name}", value) for name, value in self.by_question.items()]
-        return [self._example(key, value, threshold) for key, value in values[:N_EXAMPLES]]
-
-    def _example(self, key: str, value: float, threshold: float) -> str:
-        """'trace_id q1: score 0.3 -> label 1 (hallucination)'."""
-        _, label = self.judge(value, threshold)
-        outcome = f"label {label} ({LABEL_TEXTS[label]})"
-        if self.kind == "label":
-            return f"{key}: {outcome}"
-        return f"{key}: score {value:g} -> {outcome}"
+        lines = []
+        for key, value in values[:N_EXAMPLES]:
+            _, label = self.judge(value, threshold)
+            score = f"score {value:g} -> " if self.kind == "score" else ""
+            lines.append(f"{key}: {score}label {label} ({LABEL_TEXTS[label]})")
+        return lines
 
     def restrict(self, trace_ids: Container[str], question_ids: Container[str]) -> "ScoreTable":
         """The same table with the values of these traces and questions only."""

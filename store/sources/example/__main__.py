@@ -9,6 +9,8 @@ from statistics import mean
 from store.cli.arguments import path, positive
 from store.sources.example.recipe import Recipe, save_model, train_model
 
+SHOW_EVERY = 50  # steps
+
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
@@ -47,14 +49,14 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _progress(n_steps: int, every: int = 50) -> Callable[[int, float], None]:
+def _progress(n_steps: int) -> Callable[[int, float], None]:
     """Make a reporter that rewrites one line of stderr: step, mean loss, time left."""
     began = time.monotonic()
     losses: list[float] = []  # since the last line
 
     def report(step: int, loss: float) -> None:
         losses.append(loss)
-        if step % every and step != n_steps:
+        if step % SHOW_EVERY and step != n_steps:
             return
         left_s = (time.monotonic() - began) / step * (n_steps - step)
         loss_text = f"loss {mean(losses):.3f} nats/token"

@@ -1,13 +1,13 @@
 """The columns of a trace, from one forward pass: states, reduced attention maps, predictions."""
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
 import torch
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
 from store.errors import SchemaError
@@ -206,18 +206,17 @@ def prediction_columns(
     entropy = torch.special.entr(distribution.exp()).sum(dim=-1)
     best = distribution.topk(top_k, dim=-1)
     return {
-        "logprob": _after_first(logprob, np.nan, np.float32),
-        "entropy": _after_first(entropy, np.nan, np.float32),
-        "topk_logprob": _after_first(best.values.half(), np.nan, np.float16),
-        "topk_id": _after_first(best.indices, -1, np.int32),
+        "logprob": _after_first(logprob, math.nan),
+        "entropy": _after_first(entropy, math.nan),
+        "topk_logprob": _after_first(best.values.half(), math.nan),
+        "topk_id": _after_first(best.indices.int(), -1),
     }
 
 
-def _after_first(values: Tensor, first: float, dtype: DTypeLike) -> NDArray[Any]:
+def _after_first(values: Tensor, first: float) -> NDArray[Any]:
     """(T - 1, ...) -> (T, ...), with `first` for token 0, which nothing predicted."""
-    out = np.full((len(values) + 1, *values.shape[1:]), first, dtype)
-    out[1:] = values.cpu().numpy()
-    return out
+    head = values.new_full((1, *values.shape[1:]), first)
+    return torch.cat([head, values]).cpu().numpy()
 
 
 def _state_columns(hidden: Tensor, layers: Sequence[int]) -> dict[str, Tensor | NDArray[Any]]:

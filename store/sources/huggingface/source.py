@@ -286,13 +286,11 @@ class HuggingFaceSource:
             yield from islice(computed, max(position - first * n_samples, 0), None)
 
     def _compute(self, questions: Sequence[Question]) -> Iterator[_Computed]:
-        """Answer a batch of questions, and run the forward pass over the answers."""
         answers = list(run_in_halves(self._generate, questions))
         for first in range(0, len(answers), self.batch_size):
             yield from run_in_halves(self._forward, answers[first : first + self.batch_size])
 
     def _generate(self, questions: Sequence[Question]) -> list[_Answer]:
-        """Generate all answers to some questions."""
         prompts = [self.prompts.encode(question) for question in questions]
         generated = generate_answers(
             self.model,
@@ -321,7 +319,6 @@ class HuggingFaceSource:
         return [(answer, out, i) for i, answer in enumerate(answers)]
 
     def _row(self, answer: _Answer, out: ForwardOutput | None, i: int) -> dict[str, Any]:
-        """The row of trace number `i` of a batch."""
         columns = self.schema.columns
         question, _, prompt, ids = answer
         trace = prompt + ids
@@ -433,7 +430,6 @@ def _check_model(model: PreTrainedModel, wants_maps: bool) -> None:
 
 
 def _check_ids(questions: Sequence[Question], n_samples: int) -> None:
-    """Raise ValueError for questions whose traces would share an id."""
     seen = set()
     for question in questions:
         for k in range(1, n_samples + 1):
