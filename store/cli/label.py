@@ -7,7 +7,7 @@ from store.errors import SchemaError
 from store.read.store import TraceStore
 from store.reports import count, count_lines
 from store.sources.answer_scores import SCORE_THRESHOLD
-from store.sources.label_plan import LabelPlan, plan_labels, plan_undo
+from store.sources.label_plan import LabelPlan, first_ids, plan_labels, plan_undo
 from store.sources.labels import one_class_warning
 from store.sources.relabel import commit_labels
 from store.sources.score_table import ScoreTable
@@ -15,8 +15,6 @@ from store.write.build import command_line, is_partial
 from store.write.writer import StoreWriter
 
 __all__ = ["run_label"]
-
-N_SHOWN = 3  # ids that are named of those that fit no trace
 
 
 def run_label(args: argparse.Namespace) -> int:
@@ -101,7 +99,7 @@ def _change_lines(args: argparse.Namespace, plan: LabelPlan) -> list[str]:
             "trace is not listed and keeps its label",
             "traces are not listed and keep their labels",
         )
-    shown = ", ".join(f"{name!r:.60}" for name in plan.unmatched[:N_SHOWN])
+    shown = first_ids(plan.unmatched)
     lines += _counted(
         len(plan.unmatched),
         f"id of the file fits no trace: {shown}",

@@ -6,7 +6,7 @@ path whole or not at all.
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from store.format.schema import TRACE_ID, Column
 from store.read.batch import Batch
 from store.read.store import TraceStore
 from store.sources.whole_columns import QUESTION_ID
+from store.write.copy import Progress
 from store.write.files import replacing
 
 __all__ = ["export_table"]
@@ -26,8 +27,8 @@ __all__ = ["export_table"]
 REFERENCES = "references"
 BLOCK_ROWS = 1024  # texts of so many rows are in memory at once
 
+Columns = Mapping[str, Column]
 Block = dict[str, list[Any]]  # column -> a str, int, float, bool or None for each row
-WriteTable = Callable[[Path, Mapping[str, Column], Iterable[Block]], None]
 
 
 def export_table(
@@ -37,7 +38,7 @@ def export_table(
     rows: Sequence[int] | None = None,
     *,
     overwrite: bool = False,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Progress = lambda done: None,
 ) -> list[str]:
     """Write columns of a store to a file.
 
@@ -74,18 +75,6 @@ def export_table(
     StoreError
         Parquet is asked for, and pyarrow is not installed.
     """
-    write_table = _format_of(target)
-    chosen = _choose_columns(store, columns)
-    _check_target(store, target, overwrite)
-    types = {name: store.schema.stored[name] for name in chosen}
-    blocks = _read_blocks(store, types, range(len(store)) if rows is None else rows, progress)
-    with replacing(target) as temporary:
-        write_table(temporary, types, blocks)
-    return chosen
-
-
-def _format_of(target: Path) -> WriteTable:
-    """The function that writes the format of a file's ending."""
     ending = target.suffix.lower()
     if ending not in FORMATS:
         raise SchemaError(
@@ -94,7 +83,13 @@ def _format_of(target: Path) -> WriteTable:
         )
     if ending == ".parquet":
         _import_pyarrow("pyarrow")
-    return FORMATS[ending]
+    chosen = _choose_columns(store, columns)
+    _check_target(store, target, overwrite)
+    types = {name: store.schema.stored[name] for name in chosen}
+    blocks = _read_blocks(store, types, range(len(store)) if rows is None else rows, progress)
+    with replacing(target) as temporary:
+        FORMATS[ending](temporary, types, blocks)
+    return chosen
 
 
 def _choose_columns(store: TraceStore, columns: Sequence[str] | None) -> list[str]:
@@ -135,9 +130,9 @@ def _check_target(store: TraceStore, target: Path, overwrite: bool) -> None:
 
 def _read_blocks(
     store: TraceStore,
-    columns: Mapping[str, Column],
+    columns: Columns,
     rows: Sequence[int],
-    progress: Callable[[int], None],
+    progress: Progress,
 ) -> Iterator[Block]:
     """Read rows in blocks, and report each once it was written."""
     for start in range(0, len(rows), BLOCK_ROWS):
@@ -164,7 +159,7 @@ def _shortest(number: np.floating) -> float | None:
     return None if np.isnan(number) else float(str(number))
 
 
-def _write_csv(path: Path, columns: Mapping[str, Column], blocks: Iterable[Block]) -> None:
+def _write_csv(path: Path, columns: Columns, blocks: Iterable[Block]) -> None:
     """Write comma-separated values with a header: RFC 4180, but with Unix line ends."""
     with path.open("w", newline="", encoding="utf-8") as file:
         plain = csv.writer(file, lineterminator="\n")
@@ -178,7 +173,7 @@ def _write_csv(path: Path, columns: Mapping[str, Column], blocks: Iterable[Block
             writer.writerow(["" if cell is None else cell for cell in cells])
 
 
-def _write_json_lines(path: Path, columns: Mapping[str, Column], blocks: Iterable[Block]) -> None:
+def _write_json_lines(path: Path, columns: Columns, blocks: Iterable[Block]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         for cells in _rows(blocks):
             record = dict(zip(columns, cells, strict=True))
@@ -201,7 +196,7 @@ def _decode_list(value: Any) -> Any:
     return decoded if isinstance(decoded, list) else value
 
 
-def _write_parquet(path: Path, columns: Mapping[str, Column], blocks: Iterable[Block]) -> None:
+def _write_parquet(path: Path, columns: Columns, blocks: Iterable[Block]) -> None:
     """Write Apache Parquet with pyarrow; a row group for every block."""
     arrow = _import_pyarrow("pyarrow")
     parquet = _import_pyarrow("pyarrow.parquet")
@@ -227,7 +222,7 @@ def _import_pyarrow(name: str) -> Any:
         ) from error
 
 
-FORMATS: dict[str, WriteTable] = {
+FORMATS = {
     ".csv": _write_csv,
     ".jsonl": _write_json_lines,
     ".parquet": _write_parquet,

@@ -23,7 +23,7 @@ from store.sources.stored_labels import label_columns, read_labels
 from store.sources.whole_columns import QUESTION_ID, read_texts
 from store.write.source import LABEL_KEYS
 
-__all__ = ["LabelPlan", "plan_labels", "plan_undo"]
+__all__ = ["LabelPlan", "first_ids", "plan_labels", "plan_undo"]
 
 N_SHOWN = 3  # ids in a message
 
@@ -171,7 +171,7 @@ def _check_match(
     if len(fitting):
         return
     shown = [
-        f"{name} {_first(given)} in the file, {_first(dict.fromkeys(stored))} in the store"
+        f"{name} {first_ids(given)} in the file, {first_ids(dict.fromkeys(stored))} in the store"
         for name, given, stored in (
             (TRACE_ID, table.by_trace, ids),
             (QUESTION_ID, table.by_question, questions),
@@ -189,9 +189,9 @@ def _check_match(
     )
 
 
-def _first(names: Iterable[str]) -> str:
-    """The first three names, shortened, as a message shows them."""
-    return ", ".join(f"{name!r:.60}" for name in islice(names, N_SHOWN)) or "none"
+def first_ids(ids: Iterable[str]) -> str:
+    """The first three ids, shortened, as a message shows them."""
+    return ", ".join(f"{name!r:.60}" for name in islice(ids, N_SHOWN)) or "none"
 
 
 def _check_questions(table: ScoreTable, ids: Sequence[str], questions: Sequence[str]) -> None:

@@ -134,19 +134,15 @@ def _skip_space(text: str, at: int) -> int:
 
 def _csv_records(text: str) -> Records:
     header, records = read_csv(io.StringIO(text, newline=""))
-    _check_header(header)
-    for line, cells in records:
-        answers = {name: _split(cells[name], line) for name in ANSWER_NAMES if name in cells}
-        yield line, cells | answers
-
-
-def _check_header(header: list[str]) -> None:
     if len(set(header)) != len(header):
         raise LineError(f"expected different columns, found {header!r:.200}", 1)
     for names in (ID_NAMES, QUESTION_NAMES):
         if set(names).isdisjoint(header):
             message = "expected JSON, or a CSV header with question_id, question and answers"
             raise LineError(f"{message}, found {header!r:.200}", 1)
+    for line, cells in records:
+        answers = {name: _split(cells[name], line) for name in ANSWER_NAMES if name in cells}
+        yield line, cells | answers
 
 
 def _split(cell: str, line: int) -> list[Any]:

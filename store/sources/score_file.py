@@ -15,7 +15,7 @@ from typing import TextIO
 
 from store.errors import SchemaError, closest
 from store.sources.score_table import Kind, ScoreTable
-from store.sources.text_records import LineError, name_file, read_csv, read_json_lines
+from store.sources.text_records import LineError, Row, name_file, read_csv, read_json_lines
 
 __all__ = ["read_scores"]
 
@@ -38,9 +38,6 @@ TRUTH = {"true": "1", "false": "0"}
 LABELS = (1.0, 0.0, -1.0)
 LARGEST = 3.4e38  # that float32 holds
 LARGEST_CELL = 100_000_000  # characters; prompts with a long context pass the csv module's limit
-
-Record = dict[str, str]  # column -> cell, of one line
-Records = Iterable[tuple[int, Record]]  # each with the number of its line
 
 
 def read_scores(
@@ -97,8 +94,8 @@ class _ColumnError(Exception):
     """Why a column cannot be read."""
 
 
-def _open_records(file: TextIO) -> tuple[list[str], Records]:
-    """The names of the columns of a file, and its lines as `(number, record)`."""
+def _open_records(file: TextIO) -> tuple[list[str], Iterable[Row]]:
+    """The names of the columns of a file, and its rows."""
     first = file.readline()
     lines = chain([first], file)
     if first.lstrip().startswith("{"):
@@ -115,7 +112,7 @@ def _delimiter(line: str) -> str:
     return DELIMITERS[0]
 
 
-def _json_records(lines: Iterable[str]) -> tuple[list[str], Records]:
+def _json_records(lines: Iterable[str]) -> tuple[list[str], Iterable[Row]]:
     """JSON lines as a table: the columns are the keys of all lines."""
     records = []
     for line, value in read_json_lines(lines):
@@ -150,7 +147,13 @@ def _choose_column(
     if named is None:
         column, kind = _known_column(header)
     else:
-        column = _named_column(header, named)
+        others = _without_ids(header)
+        if named not in others:
+            raise _ColumnError(
+                f"expected one of its columns {', '.join(others)}, found {named!r}"
+                f"{closest(named, others)}"
+            )
+        column = named
         kind = "score" if label_column is None else "label"
     _check_direction(column, kind, lower_is_better)
     for name in (*ID_COLUMNS, column):
@@ -158,17 +161,6 @@ def _choose_column(
         if n > 1:
             raise _ColumnError(f"{n} columns are called {name!r}; rename all but one")
     return column, kind
-
-
-def _named_column(header: list[str], name: str) -> str:
-    """The column that the caller named, which must not hold ids."""
-    others = _without_ids(header)
-    if name not in others:
-        raise _ColumnError(
-            f"expected one of its columns {', '.join(others)}, found {name!r}"
-            f"{closest(name, others)}"
-        )
-    return name
 
 
 def _known_column(header: list[str]) -> tuple[str, Kind]:
@@ -206,7 +198,7 @@ def _check_direction(column: str, kind: Kind, lower_is_better: bool | None) -> N
         )
 
 
-def _read_values(table: ScoreTable, records: Records) -> ScoreTable:
+def _read_values(table: ScoreTable, records: Iterable[Row]) -> ScoreTable:
     by_trace: dict[str, float] = {}
     by_question: dict[str, float] = {}
     questions: dict[str, str] = {}
@@ -230,7 +222,7 @@ def _read_values(table: ScoreTable, records: Records) -> ScoreTable:
     )
 
 
-def _id_of(line: int, record: Record) -> tuple[str, str]:
+def _id_of(line: int, record: dict[str, str]) -> tuple[str, str]:
     """The column of the first id that a line gives, and the id."""
     for column in ID_COLUMNS:
         name = record.get(column)

@@ -9,7 +9,10 @@ from typing import Any
 
 from store.errors import FormatError, NotFoundError
 
-__all__ = ["LineError", "name_file", "read_csv", "read_json_lines"]
+__all__ = ["LineError", "Row", "name_file", "read_csv", "read_json_lines"]
+
+
+Row = tuple[int, dict[str, str]]  # the number of its line, and column -> cell
 
 
 class LineError(Exception):
@@ -50,9 +53,7 @@ def read_json_lines(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
         yield number, value
 
 
-def read_csv(
-    lines: Iterable[str], delimiter: str = ","
-) -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
+def read_csv(lines: Iterable[str], delimiter: str = ",") -> tuple[list[str], Iterator[Row]]:
     """Read the header of a CSV file, and `(line number, column -> cell)` of the rows on demand.
 
     Rows without cells are skipped; raises LineError for one with other cells than the header.
@@ -74,7 +75,7 @@ def _csv_rows(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[
         raise LineError(f"expected CSV, found: {error}", number) from error
 
 
-def _csv_record(header: list[str], line: int, cells: list[str]) -> tuple[int, dict[str, str]]:
+def _csv_record(header: list[str], line: int, cells: list[str]) -> Row:
     if len(cells) != len(header):
         raise LineError(
             f"expected {len(header)} cells as in the header, found {len(cells)}; texts that "

@@ -48,12 +48,12 @@ def is_held_out(problems: NDArray[np.int64]) -> NDArray[np.bool_]:
         True for about `HELD_OUT_FRACTION` of all problems, chosen by a fixed hash.
     """
     left, operator, right = problems.T.astype(np.uint64)
-    key = (left * np.uint64(10**MAX_DIGITS) + right) * np.uint64(len(OPERATORS)) + operator
+    key = (left * 10**MAX_DIGITS + right) * len(OPERATORS) + operator
     # splitmix64's finaliser (Steele et al. 2014): neighbouring problems are independent.
-    key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    key ^= key >> np.uint64(31)
-    return key < np.uint64(int(HELD_OUT_FRACTION * 2**64))
+    key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9
+    key = (key ^ (key >> 27)) * 0x94D049BB133111EB
+    key ^= key >> 31
+    return key < int(HELD_OUT_FRACTION * 2**64)
 
 
 def draw_problems(rng: np.random.Generator, n: int, *, held_out: bool) -> NDArray[np.int64]:

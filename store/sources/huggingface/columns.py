@@ -26,6 +26,8 @@ __all__ = [
     "trace_columns",
 ]
 
+Arrays = dict[str, Tensor | NDArray[Any]]
+
 STATES = frozenset({"hs_last", "hidden_states"})
 ATTENTION = frozenset({"attn_mean", "attn_diag", "attn_colsum", "attn_pmass"})
 PREDICTIONS = frozenset({"logprob", "entropy", "topk_logprob", "topk_id"})
@@ -122,7 +124,7 @@ def trace_columns(
     layers: Sequence[int],
     top_k: int,
     columns: Collection[str],
-) -> dict[str, Tensor | NDArray[Any]]:
+) -> Arrays:
     """Make the columns of trace number `i` of a batch.
 
     Parameters
@@ -152,7 +154,7 @@ def trace_columns(
     HalfRangeError
         A hidden state is beyond the range of its column.
     """
-    row: dict[str, Tensor | NDArray[Any]] = {}
+    row: Arrays = {}
     if out is None:
         return row
     n = len(tokens)
@@ -219,7 +221,7 @@ def _after_first(values: Tensor, first: float) -> NDArray[Any]:
     return torch.cat([head, values]).cpu().numpy()
 
 
-def _state_columns(hidden: Tensor, layers: Sequence[int]) -> dict[str, Tensor | NDArray[Any]]:
+def _state_columns(hidden: Tensor, layers: Sequence[int]) -> Arrays:
     """Hidden states (T, L, d) and those of the last token: bfloat16 tensors, or float16 arrays."""
     is_bfloat16 = hidden.dtype == torch.bfloat16
     states = hidden.cpu() if is_bfloat16 else hidden.half().cpu()

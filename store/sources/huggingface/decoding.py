@@ -77,9 +77,8 @@ class Decoding:
     @property
     def is_sampled(self) -> bool:
         """Whether answers are drawn at random."""
-        if self.num_beams > 1:
-            return False
-        return self.num_samples > 1 or self.temperature is not None or self.top_p < 1
+        has_softmax = self.temperature is not None or self.top_p < 1
+        return self.num_beams == 1 and (self.num_samples > 1 or has_softmax)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -84,16 +84,12 @@ PACKAGES = ("numpy", "tokenizers", "torch", "transformers")
 
 
 class _Answer(NamedTuple):
-    """The k-th answer to a question, with the token ids of the prompt and its own."""
+    """An answer to a question, with the token ids of the prompt and its own."""
 
     question: Question
-    k: int
+    trace_id: str
     prompt: list[int]
     ids: list[int]
-
-    @property
-    def trace_id(self) -> str:
-        return number_trace(self.question["question_id"], self.k)
 
 
 # an answer, the forward pass over its batch, and its number in the batch
@@ -291,11 +287,12 @@ class HuggingFaceSource:
             yield from run_in_halves(self._forward, answers[first : first + self.batch_size])
 
     def _generate(self, questions: Sequence[Question]) -> list[_Answer]:
+        names = [question["question_id"] for question in questions]
         prompts = [self.prompts.encode(question) for question in questions]
         generated = generate_answers(
             self.model,
             prompts,
-            [question["question_id"] for question in questions],
+            names,
             self.max_new_tokens,
             self.decoding,
             self._stop_rule(),
@@ -303,7 +300,8 @@ class HuggingFaceSource:
         answers = []
         for i, ids in enumerate(generated):
             number, k = divmod(i, self.decoding.num_samples)
-            answers.append(_Answer(questions[number], k + 1, prompts[number], ids))
+            trace_id = number_trace(names[number], k + 1)
+            answers.append(_Answer(questions[number], trace_id, prompts[number], ids))
         return answers
 
     def _stop_rule(self) -> Callable[[list[int]], bool] | None:
