@@ -151,12 +151,8 @@ def _cells(batch: Batch, name: str, column: Column) -> list[Any]:
         return values.tolist()
     if values.dtype == torch.bfloat16:
         values = values.float()
-    return [_shortest(number) for number in values.numpy()]
-
-
-def _shortest(number: np.floating) -> float | None:
-    """The float of the fewest digits that is this number in its own precision; None for NaN."""
-    return None if np.isnan(number) else float(str(number))
+    # by its text: the float of the fewest digits that is this number in its own precision
+    return [None if np.isnan(number) else float(str(number)) for number in values.numpy()]
 
 
 def _write_csv(path: Path, columns: Columns, blocks: Iterable[Block]) -> None:

@@ -154,8 +154,9 @@ def plan_labels(
     unmatched = [name for name in table.by_trace if name not in fitting.by_trace]
     unmatched += [name for name in table.by_question if name not in fitting.by_question]
     provenance = _new_provenance(store.provenance, table, threshold, new.labels[others], len(ids))
-    examples = fitting.examples(threshold)
-    return LabelPlan(store, ids, old, new, len(given), provenance, examples, unmatched)
+    return LabelPlan(
+        store, ids, old, new, len(given), provenance, fitting.examples(threshold), unmatched
+    )
 
 
 def _check_match(

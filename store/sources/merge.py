@@ -152,7 +152,6 @@ def _records_weights(store: TraceStore) -> bool:
 
 
 def _are_parts(stores: Sequence[TraceStore]) -> bool:
-    """Whether these are different parts of one import."""
     parts = set()
     imports = []
     for store in stores:

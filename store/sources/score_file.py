@@ -84,14 +84,10 @@ def read_scores(
             column, kind = _choose_column(header, score_column, label_column, lower_is_better)
             table = ScoreTable(str(path), column, kind, bool(lower_is_better))
             return _read_values(table, records)
-    except _ColumnError as error:
+    except SchemaError as error:
         raise SchemaError(f"{path}: {error}") from error
     finally:
         csv.field_size_limit(usual_limit)
-
-
-class _ColumnError(Exception):
-    """Why a column cannot be read."""
 
 
 def _open_records(file: TextIO) -> tuple[list[str], Iterable[Row]]:
@@ -142,14 +138,14 @@ def _choose_column(
             1,
         )
     if score_column is not None and label_column is not None:
-        raise _ColumnError("both a score column and a label column are named; give one")
+        raise SchemaError("both a score column and a label column are named; give one")
     named = score_column if label_column is None else label_column
     if named is None:
         column, kind = _known_column(header)
     else:
         others = _without_ids(header)
         if named not in others:
-            raise _ColumnError(
+            raise SchemaError(
                 f"expected one of its columns {', '.join(others)}, found {named!r}"
                 f"{closest(named, others)}"
             )
@@ -159,7 +155,7 @@ def _choose_column(
     for name in (*ID_COLUMNS, column):
         n = header.count(name)
         if n > 1:
-            raise _ColumnError(f"{n} columns are called {name!r}; rename all but one")
+            raise SchemaError(f"{n} columns are called {name!r}; rename all but one")
     return column, kind
 
 
@@ -168,10 +164,10 @@ def _known_column(header: list[str]) -> tuple[str, Kind]:
     if len(known) == 1:
         return known[0], KNOWN_COLUMNS[known[0].lower()]
     if known:
-        raise _ColumnError(
+        raise SchemaError(
             f"several columns could be meant, {', '.join(known)}; choose one with {FLAGS}"
         )
-    raise _ColumnError(
+    raise SchemaError(
         f"no column has a known name ({', '.join(KNOWN_COLUMNS)}), found "
         f"{', '.join(_without_ids(header)) or 'none'}; say what to read with {FLAGS} "
         "(label: 1 = hallucination), and --lower-is-better where it is"
@@ -185,13 +181,13 @@ def _without_ids(header: list[str]) -> list[str]:
 def _check_direction(column: str, kind: Kind, lower_is_better: bool | None) -> None:
     """Labels have no direction; scores that are called like labels need one."""
     if kind == "label" and lower_is_better is not None:
-        raise _ColumnError(
+        raise SchemaError(
             f"column {column!r} holds labels, 1 = hallucination, for which no direction can be "
             f"given; if it holds scores, add --score-column {column}"
         )
     is_called_label = KNOWN_COLUMNS.get(column.lower()) == "label"
     if kind == "score" and is_called_label and lower_is_better is None:
-        raise _ColumnError(
+        raise SchemaError(
             f"column {column!r} is called like labels, 1 = hallucination, and read as scores: say "
             "which way they run, --lower-is-better (a high one is a hallucination) or "
             "--higher-is-better (a high one is right)"

@@ -85,7 +85,7 @@ def build_schema(
         axis="tokens",
         axis_names=("layers", "heads"),
     )
-    candidates = partial(Column, item_shape=(top_k,), axis="tokens", axis_names=("candidates",))
+    candidates = Column("float16", item_shape=(top_k,), axis="tokens", axis_names=("candidates",))
     return Schema(
         {
             "question_id": Column("utf8"),
@@ -105,8 +105,8 @@ def build_schema(
             "attn_pmass": per_head,
             "logprob": Column("float32", axis="tokens"),
             "entropy": Column("float32", axis="tokens"),
-            "topk_logprob": candidates("float16"),
-            "topk_id": candidates("int32"),
+            "topk_logprob": candidates,
+            "topk_id": replace(candidates, dtype="int32"),
         }
     )
 

@@ -241,7 +241,12 @@ class HuggingFaceSource:
             try:
                 row = self._row(answer, out, i)
             except HalfRangeError as error:
-                self._leave_out(answer.trace_id, error, n_kept)
+                self.left_out.add(f"trace {answer.trace_id!r}: {error}")
+                if not n_kept and self.left_out.n == min(TRIED, len(self)):
+                    raise HalfRangeError(
+                        f"none of the first {self.left_out.n} traces fits: "
+                        f"{self.left_out.messages[0]}; {self.advice}"
+                    ) from error
                 continue
             n_kept += 1
             yield answer.trace_id, row
@@ -253,15 +258,6 @@ class HuggingFaceSource:
         begun = self.begun if len(self.begun) == start else self.begun.refresh()
         recorded = begun.provenance.get(REMARKS, {"traces": 0, "first": []})
         return LeftOut(recorded["traces"], list(recorded["first"]))
-
-    def _leave_out(self, trace_id: str, error: HalfRangeError, n_kept: int) -> None:
-        """Count a trace that does not fit; raises HalfRangeError if none of the first ones does."""
-        self.left_out.add(f"trace {trace_id!r}: {error}")
-        if not n_kept and self.left_out.n == min(TRIED, len(self)):
-            raise HalfRangeError(
-                f"none of the first {self.left_out.n} traces fits: {self.left_out.messages[0]}; "
-                f"{self.advice}"
-            ) from error
 
     @property
     def advice(self) -> str:
@@ -336,7 +332,6 @@ class HuggingFaceSource:
         return {name: row[name] for name in columns}
 
     def _describe(self, model_name: str | None) -> dict[str, Any]:
-        """Describe everything that decides the values, JSON-able."""
         model = self.model
         return {
             "source": "huggingface",
