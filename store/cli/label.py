@@ -88,17 +88,12 @@ def _change_lines(args: argparse.Namespace, plan: LabelPlan) -> list[str]:
     lines += _counted(plan.n_scores_removed, "trace loses its score", "traces lose their score")
     n_others = len(plan.ids) - plan.n_listed
     if args.replace_all:
-        lines += _counted(
-            n_others,
-            "trace is not listed: its label is removed",
-            "traces are not listed: their labels are removed",
-        )
+        one = "trace is not listed: its label is removed"
+        several = "traces are not listed: their labels are removed"
     else:
-        lines += _counted(
-            n_others,
-            "trace is not listed and keeps its label",
-            "traces are not listed and keep their labels",
-        )
+        one = "trace is not listed and keeps its label"
+        several = "traces are not listed and keep their labels"
+    lines += _counted(n_others, one, several)
     shown = first_ids(plan.unmatched)
     lines += _counted(
         len(plan.unmatched),

@@ -114,7 +114,6 @@ def _choose_columns(store: TraceStore, columns: Sequence[str] | None) -> list[st
 
 
 def _check_target(store: TraceStore, target: Path, overwrite: bool) -> None:
-    """Raise SchemaError or NotFoundError if the file cannot or must not be written there."""
     if not target.absolute().parent.is_dir():
         raise NotFoundError(f"{target}: there is no directory {target.parent}; make it first")
     if store.path.resolve() in target.resolve().parents:
@@ -208,7 +207,6 @@ def _arrow_type(column: Column) -> str:
 
 
 def _import_pyarrow(name: str) -> Any:
-    """A module of pyarrow, which only Parquet needs."""
     try:
         return import_module(name)
     except ImportError as error:

@@ -150,7 +150,7 @@ def _split(cell: str, line: int) -> list[Any]:
         return cell.split("|")
     try:
         return json.loads(cell)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         message = f"expected a JSON list or texts between '|' as answers, found {cell!r:.200}"
         raise LineError(message, line) from error
 

@@ -136,5 +136,4 @@ class ScoreTable:
 
 
 def _lines(values: Mapping[str, float]) -> list[str]:
-    """The values as text, sorted by id."""
     return [f"{name}\t{value!r}\n" for name, value in sorted(values.items())]

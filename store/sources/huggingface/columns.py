@@ -181,9 +181,7 @@ def _check_states(hidden: Sequence[Tensor], layers: Sequence[int]) -> None:
             )
 
 
-def prediction_columns(
-    logits: Tensor, tokens: Sequence[int], top_k: int
-) -> dict[str, NDArray[Any]]:
+def prediction_columns(logits: Tensor, tokens: Sequence[int], top_k: int) -> Arrays:
     """Describe the distributions that predicted the tokens of a trace.
 
     Parameters
@@ -237,9 +235,7 @@ def _state_columns(hidden: Tensor, layers: Sequence[int]) -> Arrays:
     return {"hidden_states": stored, "hs_last": stored[-1]}
 
 
-def _attention_columns(
-    maps: Tensor, prompt_len: int, columns: Collection[str]
-) -> dict[str, NDArray[Any]]:
+def _attention_columns(maps: Tensor, prompt_len: int, columns: Collection[str]) -> Arrays:
     """Reduce the maps (L, H, T, T) of one trace in float32, then cast."""
     reduce_to: dict[str, Callable[[Tensor], Tensor]] = {
         "attn_mean": reductions.mean_triangle,

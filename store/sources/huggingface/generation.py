@@ -22,7 +22,7 @@ from store.sources.huggingface.decoding import Decoding
 from store.sources.huggingface.padding import pad
 from store.sources.huggingface.sampling import Sampler, random_numbers
 
-__all__ = ["end_ids", "generate_answers"]
+__all__ = ["StopRule", "end_ids", "generate_answers"]
 
 StopRule = Callable[[list[int]], bool]
 

@@ -29,7 +29,7 @@ Conventions, which `provenance` repeats:
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from itertools import islice
 from typing import Any, NamedTuple
@@ -60,7 +60,7 @@ from store.sources.huggingface.fingerprints import (
     weights_digest,
 )
 from store.sources.huggingface.forward import run_forward
-from store.sources.huggingface.generation import end_ids, generate_answers
+from store.sources.huggingface.generation import StopRule, end_ids, generate_answers
 from store.sources.huggingface.halving import run_in_halves
 from store.sources.huggingface.prompts import Prompts
 from store.sources.labels import LABEL_RULES, label_scores
@@ -300,7 +300,7 @@ class HuggingFaceSource:
             answers.append(_Answer(questions[number], trace_id, prompts[number], ids))
         return answers
 
-    def _stop_rule(self) -> Callable[[list[int]], bool] | None:
+    def _stop_rule(self) -> StopRule | None:
         """Whether an answer contains the text that ends it; None without such a text."""
         stop = self.stop
         if not stop:
