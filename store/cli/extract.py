@@ -61,6 +61,7 @@ def _load_source(
     """Load the model; raise SchemaError for arguments that contradict it or one another."""
     try:
         from store.sources.huggingface import load
+        from store.sources.huggingface.columns import needs_maps
         from store.sources.huggingface.decoding import Decoding
         from store.sources.huggingface.prompts import (
             Prompts,
@@ -84,7 +85,7 @@ def _load_source(
         check_prompt_template(template)
         device = load.choose_device(args.device)
         model, tokenizer = load.load_model(
-            args.model, args.dtype, device, maps=load.needs_maps(args.columns)
+            args.model, args.dtype, device, maps=needs_maps(args.columns)
         )
         prompts = Prompts(tokenizer, model, template, args.chat_template, args.max_new_tokens)
         fitting, skipped = take_fitting(questions, prompts)

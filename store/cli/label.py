@@ -1,14 +1,13 @@
 """`python -m store label`: new labels for the traces of a store, or back to the earlier ones."""
 
 import argparse
-from pathlib import Path
 
 from store.cli.scores import column_options, read_given_scores, understood_lines
 from store.errors import SchemaError
 from store.read.store import TraceStore
 from store.reports import count, count_lines
 from store.sources.answer_scores import SCORE_THRESHOLD
-from store.sources.label_plan import LabelPlan, plan_labels, plan_undo
+from store.sources.label_plan import LabelPlan, first_ids, plan_labels, plan_undo
 from store.sources.labels import one_class_warning
 from store.sources.relabel import commit_labels
 from store.sources.score_table import ScoreTable
@@ -16,8 +15,6 @@ from store.write.build import command_line, is_partial
 from store.write.writer import StoreWriter
 
 __all__ = ["run_label"]
-
-N_SHOWN = 3  # ids that are named of those that fit no trace
 
 
 def run_label(args: argparse.Namespace) -> int:
@@ -29,16 +26,17 @@ def run_label(args: argparse.Namespace) -> int:
         )
     table = _read_table(args)
     if args.dry_run:
-        plan = _plan(args, table, TraceStore.open(args.store))
-        print("\n".join(_plan_lines(args, table, plan)))
+        _show_plan(args, table)
         print("dry run: nothing was written")
         return 0
     with StoreWriter.open(args.store) as writer:
-        store = TraceStore.open(args.store)  # under the writer's lock: no commit in between
-        plan = _plan(args, table, store)
-        print("\n".join(_plan_lines(args, table, plan)), flush=True)
-        backup = commit_labels(writer, plan)
-    print(_result_text(args.store, backup))
+        # under the writer's lock: no commit in between
+        backup = commit_labels(writer, _show_plan(args, table))
+    if backup is None:
+        print("nothing changes: nothing was written")
+    else:
+        undo = f"python -m store label {args.store} --undo"
+        print(f"the earlier labels are kept in {backup.name}: {undo} brings them back")
     return 0
 
 
@@ -59,24 +57,16 @@ def _read_table(args: argparse.Namespace) -> ScoreTable | None:
     return table
 
 
-def _threshold(args: argparse.Namespace) -> float:
-    """The threshold that was given, or the default."""
-    return SCORE_THRESHOLD if args.score_threshold is None else args.score_threshold
-
-
-def _plan(args: argparse.Namespace, table: ScoreTable | None, store: TraceStore) -> LabelPlan:
-    """The change that the command makes."""
+def _show_plan(args: argparse.Namespace, table: ScoreTable | None) -> LabelPlan:
+    """Plan the change; print how the file was read, what changes, and the labels afterwards."""
+    store = TraceStore.open(args.store)
     if table is None:
-        return plan_undo(store)
-    return plan_labels(store, table, _threshold(args), replace_all=args.replace_all)
-
-
-def _plan_lines(args: argparse.Namespace, table: ScoreTable | None, plan: LabelPlan) -> list[str]:
-    """How the file was read, what changes, and the labels after the change."""
-    if table is None:
+        plan = plan_undo(store)
         lines = [f"{args.store}: back to the labels before the last change"]
     else:
-        lines = understood_lines(table, plan.examples, _threshold(args))
+        threshold = SCORE_THRESHOLD if args.score_threshold is None else args.score_threshold
+        plan = plan_labels(store, table, threshold, replace_all=args.replace_all)
+        lines = understood_lines(table, plan.examples, threshold)
         lines.append(f"  {count(len(table), 'value')} for {count(plan.n_listed, 'trace')}")
         lines += _counted(
             table.n_empty, "line of the file has no value", "lines of the file have no value"
@@ -85,32 +75,26 @@ def _plan_lines(args: argparse.Namespace, table: ScoreTable | None, plan: LabelP
     counts = plan.counts
     lines.append(f"{args.store}: {count(len(plan.ids), 'trace')}, {counts.text}")
     lines += count_lines([(counts.n_unlabelled, "without a label")])
-    warning = one_class_warning(counts.n_right, counts.n_wrong)
-    return lines if warning is None else [*lines, warning]
+    lines += one_class_warning(counts)
+    print("\n".join(lines), flush=True)
+    return plan
 
 
 def _change_lines(args: argparse.Namespace, plan: LabelPlan) -> list[str]:
-    """How many labels change, and which traces and ids have no counterpart."""
-    changes = plan.changes
+    new, changed, removed, same = plan.changes
     lines = [
-        f"  labels: {changes.new:,} new, {changes.changed:,} changed, "
-        f"{changes.removed:,} removed, {changes.same:,} stay"
+        f"  labels: {new:,} new, {changed:,} changed, {removed:,} removed, {same:,} stay",
     ]
     lines += _counted(plan.n_scores_removed, "trace loses its score", "traces lose their score")
     n_others = len(plan.ids) - plan.n_listed
     if args.replace_all:
-        lines += _counted(
-            n_others,
-            "trace is not listed: its label is removed",
-            "traces are not listed: their labels are removed",
-        )
+        one = "trace is not listed: its label is removed"
+        several = "traces are not listed: their labels are removed"
     else:
-        lines += _counted(
-            n_others,
-            "trace is not listed and keeps its label",
-            "traces are not listed and keep their labels",
-        )
-    shown = ", ".join(f"{name!r:.60}" for name in plan.unmatched[:N_SHOWN])
+        one = "trace is not listed and keeps its label"
+        several = "traces are not listed and keep their labels"
+    lines += _counted(n_others, one, several)
+    shown = first_ids(plan.unmatched)
     lines += _counted(
         len(plan.unmatched),
         f"id of the file fits no trace: {shown}",
@@ -122,11 +106,3 @@ def _change_lines(args: argparse.Namespace, plan: LabelPlan) -> list[str]:
 def _counted(n: int, singular: str, plural: str) -> list[str]:
     """A line with a count and the words for one or for several; none for 0."""
     return count_lines([(n, singular if n == 1 else plural)])
-
-
-def _result_text(store: Path, backup: Path | None) -> str:
-    """What was written, and how to undo it."""
-    if backup is None:
-        return "nothing changes: nothing was written"
-    undo = f"python -m store label {store} --undo"
-    return f"the earlier labels are kept in {backup.name}: {undo} brings them back"

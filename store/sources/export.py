@@ -6,7 +6,7 @@ path whole or not at all.
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from store.format.schema import TRACE_ID, Column
 from store.read.batch import Batch
 from store.read.store import TraceStore
 from store.sources.whole_columns import QUESTION_ID
+from store.write.copy import Progress
 from store.write.files import replacing
 
 __all__ = ["export_table"]
@@ -26,8 +27,8 @@ __all__ = ["export_table"]
 REFERENCES = "references"
 BLOCK_ROWS = 1024  # texts of so many rows are in memory at once
 
+Columns = Mapping[str, Column]
 Block = dict[str, list[Any]]  # column -> a str, int, float, bool or None for each row
-WriteTable = Callable[[Path, Mapping[str, Column], Iterable[Block]], None]
 
 
 def export_table(
@@ -37,7 +38,7 @@ def export_table(
     rows: Sequence[int] | None = None,
     *,
     overwrite: bool = False,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Progress = lambda done: None,
 ) -> list[str]:
     """Write columns of a store to a file.
 
@@ -74,18 +75,6 @@ def export_table(
     StoreError
         Parquet is asked for, and pyarrow is not installed.
     """
-    write_table = _format_of(target)
-    chosen = _choose_columns(store, columns)
-    _check_target(store, target, overwrite)
-    types = {name: store.schema.stored[name] for name in chosen}
-    blocks = _read_blocks(store, types, range(len(store)) if rows is None else rows, progress)
-    with replacing(target) as temporary:
-        write_table(temporary, types, blocks)
-    return chosen
-
-
-def _format_of(target: Path) -> WriteTable:
-    """The function that writes the format of a file's ending."""
     ending = target.suffix.lower()
     if ending not in FORMATS:
         raise SchemaError(
@@ -94,15 +83,22 @@ def _format_of(target: Path) -> WriteTable:
         )
     if ending == ".parquet":
         _import_pyarrow("pyarrow")
-    return FORMATS[ending]
+    chosen = _choose_columns(store, columns)
+    _check_target(store, target, overwrite)
+    types = {name: store.schema.stored[name] for name in chosen}
+    blocks = _read_blocks(store, types, range(len(store)) if rows is None else rows, progress)
+    with replacing(target) as temporary:
+        FORMATS[ending](temporary, types, blocks)
+    return chosen
 
 
 def _choose_columns(store: TraceStore, columns: Sequence[str] | None) -> list[str]:
     """The columns to write, the ids first; raises unless each row has one text or number of it."""
-    stored = store.schema.columns
+    stored = store.schema.stored
     exportable = [name for name, column in stored.items() if column.is_single]
-    for name in columns or ():
-        if name == TRACE_ID or name in exportable:
+    chosen = exportable if columns is None else columns
+    for name in chosen:
+        if name in exportable:
             continue
         if name in stored:
             raise SchemaError(
@@ -113,14 +109,11 @@ def _choose_columns(store: TraceStore, columns: Sequence[str] | None) -> list[st
             f"{store.path}: expected some of its columns {', '.join(exportable)}, "
             f"found {name!r:.200}{closest(name, exportable)}"
         )
-    ids = [TRACE_ID]
-    if QUESTION_ID in exportable:
-        ids.append(QUESTION_ID)
-    return list(dict.fromkeys([*ids, *(exportable if columns is None else columns)]))
+    ids = [name for name in (TRACE_ID, QUESTION_ID) if name in exportable]
+    return list(dict.fromkeys([*ids, *chosen]))
 
 
 def _check_target(store: TraceStore, target: Path, overwrite: bool) -> None:
-    """Raise SchemaError or NotFoundError if the file cannot or must not be written there."""
     if not target.absolute().parent.is_dir():
         raise NotFoundError(f"{target}: there is no directory {target.parent}; make it first")
     if store.path.resolve() in target.resolve().parents:
@@ -136,9 +129,9 @@ def _check_target(store: TraceStore, target: Path, overwrite: bool) -> None:
 
 def _read_blocks(
     store: TraceStore,
-    columns: Mapping[str, Column],
+    columns: Columns,
     rows: Sequence[int],
-    progress: Callable[[int], None],
+    progress: Progress,
 ) -> Iterator[Block]:
     """Read rows in blocks, and report each once it was written."""
     for start in range(0, len(rows), BLOCK_ROWS):
@@ -157,15 +150,11 @@ def _cells(batch: Batch, name: str, column: Column) -> list[Any]:
         return values.tolist()
     if values.dtype == torch.bfloat16:
         values = values.float()
-    return [_shortest(number) for number in values.numpy()]
+    # by its text: the float of the fewest digits that is this number in its own precision
+    return [None if np.isnan(number) else float(str(number)) for number in values.numpy()]
 
 
-def _shortest(number: np.floating) -> float | None:
-    """The float of the fewest digits that is this number in its own precision; None for NaN."""
-    return None if np.isnan(number) else float(str(number))
-
-
-def _write_csv(path: Path, columns: Mapping[str, Column], blocks: Iterable[Block]) -> None:
+def _write_csv(path: Path, columns: Columns, blocks: Iterable[Block]) -> None:
     """Write comma-separated values with a header: RFC 4180, but with Unix line ends."""
     with path.open("w", newline="", encoding="utf-8") as file:
         plain = csv.writer(file, lineterminator="\n")
@@ -179,8 +168,7 @@ def _write_csv(path: Path, columns: Mapping[str, Column], blocks: Iterable[Block
             writer.writerow(["" if cell is None else cell for cell in cells])
 
 
-def _write_json_lines(path: Path, columns: Mapping[str, Column], blocks: Iterable[Block]) -> None:
-    """Write one JSON object a line."""
+def _write_json_lines(path: Path, columns: Columns, blocks: Iterable[Block]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         for cells in _rows(blocks):
             record = dict(zip(columns, cells, strict=True))
@@ -190,7 +178,6 @@ def _write_json_lines(path: Path, columns: Mapping[str, Column], blocks: Iterabl
 
 
 def _rows(blocks: Iterable[Block]) -> Iterator[tuple[Any, ...]]:
-    """The cells of each row."""
     for block in blocks:
         yield from zip(*block.values(), strict=True)
 
@@ -204,29 +191,22 @@ def _decode_list(value: Any) -> Any:
     return decoded if isinstance(decoded, list) else value
 
 
-def _write_parquet(path: Path, columns: Mapping[str, Column], blocks: Iterable[Block]) -> None:
+def _write_parquet(path: Path, columns: Columns, blocks: Iterable[Block]) -> None:
     """Write Apache Parquet with pyarrow; a row group for every block."""
     arrow = _import_pyarrow("pyarrow")
     parquet = _import_pyarrow("pyarrow.parquet")
-    schema = arrow.schema([(name, _arrow_type(arrow, column)) for name, column in columns.items()])
+    schema = arrow.schema([(name, _arrow_type(column)) for name, column in columns.items()])
     with parquet.ParquetWriter(str(path), schema) as writer:
         for block in blocks:
             writer.write_table(arrow.table(block, schema=schema))
 
 
-def _arrow_type(arrow: Any, column: Column) -> Any:
-    """The Arrow type of a column; half precision, which few readers know, becomes float32."""
-    if column.is_text:
-        return arrow.string()
-    if column.dtype in ("float16", "bfloat16"):
-        return arrow.float32()
-    if column.dtype == "bool":
-        return arrow.bool_()
-    return getattr(arrow, column.dtype)()
+def _arrow_type(column: Column) -> str:
+    """The name of a column's Arrow type; half precision, which few readers know, is float32."""
+    return "float32" if column.dtype in ("float16", "bfloat16") else column.dtype
 
 
 def _import_pyarrow(name: str) -> Any:
-    """A module of pyarrow, which only Parquet needs."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -236,7 +216,7 @@ def _import_pyarrow(name: str) -> Any:
         ) from error
 
 
-FORMATS: dict[str, WriteTable] = {
+FORMATS = {
     ".csv": _write_csv,
     ".jsonl": _write_json_lines,
     ".parquet": _write_parquet,

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,18 +23,9 @@ from store.sources.stored_labels import label_columns, read_labels
 from store.sources.whole_columns import QUESTION_ID, read_texts
 from store.write.source import LABEL_KEYS
 
-__all__ = ["LabelChanges", "LabelPlan", "plan_labels", "plan_undo"]
+__all__ = ["LabelPlan", "first_ids", "plan_labels", "plan_undo"]
 
 N_SHOWN = 3  # ids in a message
-
-
-class LabelChanges(NamedTuple):
-    """How many labels are new, become another, are removed, and stay."""
-
-    new: int
-    changed: int
-    removed: int
-    same: int
 
 
 @dataclass(frozen=True)
@@ -49,8 +40,8 @@ class LabelPlan:
         Its trace ids, by row.
     old, new
         The labels now, and after the change.
-    listed
-        bool `(n_rows,)`: the rows that were given a value.
+    n_listed
+        Traces that were given a value.
     provenance
         The store's provenance after the change, without the record of the backup.
     examples
@@ -65,34 +56,30 @@ class LabelPlan:
     ids: Sequence[str]
     old: Labels
     new: Labels
-    listed: NDArray[np.bool_]
+    n_listed: int
     provenance: Mapping[str, Any]
     examples: Sequence[str] = ()
     unmatched: Sequence[str] = ()
     undone: Backup | None = None
 
     @property
-    def changes(self) -> LabelChanges:
-        """How many labels change, and how."""
+    def changes(self) -> list[int]:
+        """How many labels are new, become another, are removed, and stay."""
         was_labelled = self.old.labels != UNLABELLED
         is_labelled = self.new.labels != UNLABELLED
         is_equal = self.old.labels == self.new.labels
-        return LabelChanges(
-            new=int((~was_labelled & is_labelled).sum()),
-            changed=int((was_labelled & is_labelled & ~is_equal).sum()),
-            removed=int((was_labelled & ~is_labelled).sum()),
-            same=int((was_labelled & is_equal).sum()),
-        )
+        kinds = [
+            ~was_labelled & is_labelled,
+            was_labelled & is_labelled & ~is_equal,
+            was_labelled & ~is_labelled,
+            was_labelled & is_equal,
+        ]
+        return [int(kind.sum()) for kind in kinds]
 
     @property
     def counts(self) -> LabelCounts:
         """The labels after the change."""
         return LabelCounts.of(self.new.labels)
-
-    @property
-    def n_listed(self) -> int:
-        """Traces that were given a value."""
-        return int(self.listed.sum())
 
     @property
     def n_scores_removed(self) -> int:
@@ -160,16 +147,16 @@ def plan_labels(
         new.scores.fill(math.nan)
         new.labels.fill(UNLABELLED)
     values = list(map(table.value_of, ids, questions))
-    listed = np.array([value is not None for value in values], np.bool_)
+    others = np.array([value is None for value in values], np.bool_)
     given = np.array([value for value in values if value is not None], np.float64)
-    new.scores[listed], new.labels[listed] = table.judge_all(given, threshold)
-    _check_scale(store, table, threshold, new.scores[~listed])
+    new.scores[~others], new.labels[~others] = table.judge_all(given, threshold)
+    _check_scale(store, table, threshold, new.scores[others])
     unmatched = [name for name in table.by_trace if name not in fitting.by_trace]
     unmatched += [name for name in table.by_question if name not in fitting.by_question]
-    others = new.labels[~listed]
-    provenance = _new_provenance(store.provenance, table, threshold, others, len(ids))
-    examples = fitting.examples(threshold)
-    return LabelPlan(store, ids, old, new, listed, provenance, examples, unmatched)
+    provenance = _new_provenance(store.provenance, table, threshold, new.labels[others], len(ids))
+    return LabelPlan(
+        store, ids, old, new, len(given), provenance, fitting.examples(threshold), unmatched
+    )
 
 
 def _check_match(
@@ -184,14 +171,14 @@ def _check_match(
         raise FormatError(f"{table.source}: expected values in column {table.column!r}, found none")
     if len(fitting):
         return
-    shown = []
-    if table.by_trace:
-        shown.append(f"trace_id {_first(table.by_trace)} in the file, {_first(ids)} in the store")
-    if table.by_question:
-        in_store = _first(dict.fromkeys(questions))
-        shown.append(
-            f"question_id {_first(table.by_question)} in the file, {in_store} in the store"
+    shown = [
+        f"{name} {first_ids(given)} in the file, {first_ids(dict.fromkeys(stored))} in the store"
+        for name, given, stored in (
+            (TRACE_ID, table.by_trace, ids),
+            (QUESTION_ID, table.by_question, questions),
         )
+        if given
+    ]
     crossed = ""
     if not table.by_question.keys().isdisjoint(ids):
         crossed = "; its question ids are trace ids of the store: name that column trace_id"
@@ -203,9 +190,9 @@ def _check_match(
     )
 
 
-def _first(names: Iterable[str]) -> str:
-    """The first three names, shortened, as a message shows them."""
-    return ", ".join(f"{name!r:.60}" for name in islice(names, N_SHOWN)) or "none"
+def first_ids(ids: Iterable[str]) -> str:
+    """The first three ids, shortened, as a message shows them."""
+    return ", ".join(f"{name!r:.60}" for name in islice(ids, N_SHOWN)) or "none"
 
 
 def _check_questions(table: ScoreTable, ids: Sequence[str], questions: Sequence[str]) -> None:
@@ -283,10 +270,8 @@ def plan_undo(store: TraceStore) -> LabelPlan:
     ids = read_texts(store, TRACE_ID)
     old = read_labels(store)
     new = old.copy()
-    listed = np.zeros(len(store), np.bool_)
-    for row, trace_id in enumerate(ids):
-        if trace_id in saved:
-            listed[row] = True
-            new.scores[row], new.labels[row] = saved[trace_id]
+    rows = [row for row, trace_id in enumerate(ids) if trace_id in saved]
+    for row in rows:
+        new.scores[row], new.labels[row] = saved[ids[row]]
     provenance = _without_label_keys(store.provenance) | backup.provenance
-    return LabelPlan(store, ids, old, new, listed, provenance, undone=backup)
+    return LabelPlan(store, ids, old, new, len(rows), provenance, undone=backup)

@@ -110,33 +110,35 @@ class LabelCounts(NamedTuple):
         return f"{count(self.n_wrong, 'hallucination')}, {self.n_right:,} right"
 
 
-def one_class_warning(n_right: int, n_wrong: int, rule: str | None = None) -> str | None:
-    """Say that nearly all labels are of one class, and what to do; None if they are not.
+def one_class_warning(counts: LabelCounts, rule: str | None = None) -> list[str]:
+    """Say that nearly all labels are of one class, and what to do.
 
     Parameters
     ----------
-    n_right, n_wrong
-        Labels 0 and 1; unlabelled traces do not count.
+    counts
+        Of the labels; unlabelled traces do not count.
     rule
         Name of the rule in `LABEL_RULES` that made them; None if they were given.
 
     Returns
     -------
-    str or None
-        One line without an end; None if at most 90% are of one class, or there are fewer than 10
-        labels.
+    list of str
+        One line; none if at most 90% are of one class, or there are fewer than 10 labels.
     """
+    n_wrong, n_right, _ = counts
     n_labels = n_right + n_wrong
     n_larger = max(n_right, n_wrong)
     if n_labels < ONE_CLASS_ROWS or n_larger <= ONE_CLASS * n_labels:
-        return None
+        return []
     name = "hallucinations" if n_wrong > n_right else "right"
     percent = math.floor(100 * n_larger / n_labels)  # never "100%" unless it is all
-    warning = f"warning: {percent}% of {n_labels:,} labels are {name}"
-    if n_wrong > n_right and rule == "exact":
-        reason = "exact match calls nearly every whole sentence of a chat model wrong"
-        return f"{warning}: {reason}; try --labels f1, or {_JUDGE}"
     if rule is None:
-        check = "check that the right column was read, which way its scores run, and the threshold"
-        return f"{warning}: {check}"
-    return f"{warning}: a detector learns little from so few others; {_JUDGE}"
+        advice = "check that the right column was read, which way its scores run, and the threshold"
+    elif n_wrong > n_right and rule == "exact":
+        advice = (
+            "exact match calls nearly every whole sentence of a chat model wrong; "
+            f"try --labels f1, or {_JUDGE}"
+        )
+    else:
+        advice = f"a detector learns little from so few others; {_JUDGE}"
+    return [f"warning: {percent}% of {n_labels:,} labels are {name}: {advice}"]

@@ -1,6 +1,6 @@
 """Merges stores of the same columns into one, bit for bit."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from store.write.build import (
     open_begun,
     partial_path,
 )
-from store.write.copy import CopySource
+from store.write.copy import CopySource, Progress
 from store.write.files import Files
 from store.write.source import COMMAND, LABEL_KEYS, LABELS_BEFORE
 from store.write.writer import StoreWriter
@@ -33,7 +33,7 @@ NewIds = dict[tuple[int, int], str]  # (store, row) -> id in the merged store, w
 def merge_stores(
     path: Path,
     stores: Sequence[TraceStore],
-    progress: Callable[[int], None],
+    progress: Progress,
     *,
     mixed: bool = False,
     files: Files | None = None,
@@ -76,24 +76,12 @@ def merge_stores(
     source = CopySource(parts, _merged_provenance(stores), renamed)
     keeps_first = all(part != 0 for part, _ in renamed)
     if keeps_first and open_begun(path) is None:
-        _copy_first(path, stores[0], source.provenance, progress, files, command)
+        partial = partial_path(path)
+        check_partial(partial)
+        command_key = {COMMAND: command[:LONGEST_COMMAND]} if command else {}
+        provenance = source.provenance | command_key
+        StoreWriter.copy(partial, stores[0], provenance, files, progress).close()
     return build_store(path, source, progress, files, command=command)
-
-
-def _copy_first(
-    path: Path,
-    first: TraceStore,
-    provenance: dict[str, Any],
-    progress: Callable[[int], None],
-    files: Files | None,
-    command: str | None,
-) -> None:
-    """Begin the build with the files of the first store."""
-    partial = partial_path(path)
-    check_partial(partial)
-    if command:
-        provenance = provenance | {COMMAND: command[:LONGEST_COMMAND]}
-    StoreWriter.copy(partial, first, provenance, files, progress).close()
 
 
 def _merged_provenance(stores: Sequence[TraceStore]) -> dict[str, Any]:
@@ -117,7 +105,6 @@ def _merged_provenance(stores: Sequence[TraceStore]) -> dict[str, Any]:
 
 
 def _check_columns(stores: Sequence[TraceStore]) -> None:
-    """Raise SchemaError unless the columns of all stores hold the same kind of values."""
     first = stores[0]
     for other in stores[1:]:
         for name in [*first.schema.columns, *other.schema.columns]:
@@ -126,22 +113,17 @@ def _check_columns(stores: Sequence[TraceStore]) -> None:
             if expected != found:
                 raise SchemaError(
                     f"{other.path}: expected column {name!r} as in {first.path}, "
-                    f"{_text(expected)}, found {_text(found)}"
+                    f"{expected}, found {found}"
                 )
 
 
-def _meaning(column: Column | None) -> tuple[Any, ...] | None:
+def _meaning(column: Column | None) -> str:
     """What the values of a column are, however they are stored."""
     if column is None:
-        return None
-    return column.dtype, column.item_shape, column.axis, column.axis_names
-
-
-def _text(meaning: tuple[Any, ...] | None) -> str:
-    if meaning is None:
         return "no such column"
-    dtype, shape, axis, _ = meaning
-    return f"{dtype} {(axis or 'fixed', *shape)}"
+    axis = f"per {column.axis}" if column.axis else "fixed"
+    shape = (axis, *column.item_shape)
+    return f"{column.dtype} {shape} {' '.join(column.axis_names)}".rstrip()
 
 
 def _check_origin(stores: Sequence[TraceStore]) -> None:
@@ -166,27 +148,25 @@ def _check_origin(stores: Sequence[TraceStore]) -> None:
 
 
 def _records_weights(store: TraceStore) -> bool:
-    """Whether a store records of which model all its traces are."""
     return all("weights_sha256" in origin for origin in origins_of(store.provenance))
 
 
 def _are_parts(stores: Sequence[TraceStore]) -> bool:
-    """Whether these are different parts of one import."""
-    imports = [_without_labels(identity(store.provenance)) for store in stores]
-    parts = {tuple(provenance.pop("part", ())) for provenance in imports}
+    parts = set()
+    imports = []
+    for store in stores:
+        provenance = identity(store.provenance)
+        parts.add(tuple(provenance.pop("part", ())))
+        for key in (*LABEL_KEYS, LABELS_BEFORE):  # store label adds them, different in each part
+            provenance.pop(key, None)
+        imports.append(provenance)
     return (
         imports[0].get("source") == "import"
-        and all(provenance == imports[0] for provenance in imports)
+        and imports.count(imports[0]) == len(imports)
         and () not in parts
         and len(parts) == len(stores) > 1
         and len({n_parts for _, n_parts in parts}) == 1
     )
-
-
-def _without_labels(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Provenance without what `store label` adds, which differs between parts."""
-    labels = (*LABEL_KEYS, LABELS_BEFORE)
-    return {key: value for key, value in provenance.items() if key not in labels}
 
 
 def _renumber(stores: Sequence[TraceStore]) -> NewIds:
@@ -219,9 +199,8 @@ def _lack_graphs(store: TraceStore) -> list[bool]:
 def _check_ids(stores: Sequence[TraceStore]) -> None:
     """Raise SchemaError if an id is in two stores; compares the stored hashes first."""
     parts = [part for store in stores for part in store.id_table.hashes()]
-    hashes = np.sort(np.concatenate([np.empty(0, np.uint64), *parts]))
-    repeated = hashes[1:][hashes[1:] == hashes[:-1]]
-    for hashed in np.unique(repeated):
+    hashes, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *parts]), return_counts=True)
+    for hashed in hashes[counts > 1]:
         owners: dict[str, TraceStore] = {}
         for store in stores:
             for row in store.id_table.rows_with_hash(hashed):

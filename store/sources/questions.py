@@ -9,12 +9,12 @@ nothing here imports a model library.
 import io
 import json
 import re
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
-from store.errors import FormatError, NotFoundError
-from store.sources.text_records import LineError, read_csv, read_json_lines
+from store.errors import FormatError
+from store.sources.text_records import LineError, name_file, read_csv, read_json_lines
 from store.sources.trace_ids import MAX_ID_BYTES
 
 __all__ = ["Question", "read_questions"]
@@ -62,83 +62,68 @@ def read_questions(path: str | Path) -> list[Question]:
     FormatError
         A record is wrong (names file and line), two have the same id, or there is none.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise NotFoundError(
-            f"{path}: expected a file of questions, found {error.strerror}; check the path"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: expected UTF-8 text, found: {error}") from error
     questions: list[Question] = []
     line_of: dict[str, int] = {}  # question id -> the line of its record
-    line = 1
-    try:
+    with name_file(path, "a file of questions"):
+        text = Path(path).read_text(encoding="utf-8-sig")
         for number, (line, record) in enumerate(_records(text), 1):
-            question = _question(record, number)
+            try:
+                question = _question(record, number)
+            except LineError as error:
+                error.line = line
+                raise
             question_id = question["question_id"]
             if question_id in line_of:
                 raise LineError(
                     f"expected a new question_id, found {question_id!r} "
-                    f"of line {line_of[question_id]}"
+                    f"of line {line_of[question_id]}",
+                    line,
                 )
             line_of[question_id] = line
             questions.append(question)
-    except LineError as error:
-        raise FormatError(f"{path}, line {error.line or line}: {error}") from error
     if not questions:
         raise FormatError(f"{path}: expected questions, found none")
     return questions
 
 
 def _records(text: str) -> Records:
-    """The records of a file, whatever its format."""
     start = text.lstrip()
     if start.startswith("["):
-        return _json_array_file(text)
+        return _json_array(text, text.index("[") + 1, ends_file=True)
     if not start.startswith("{"):
         return _csv_records(text)
     triviaqa = _TRIVIAQA_FILE.search(text)
-    return _json_array(text, triviaqa.end()) if triviaqa else read_json_lines(io.StringIO(text))
+    if triviaqa:
+        return _json_array(text, triviaqa.end(), ends_file=False)
+    return read_json_lines(io.StringIO(text))
 
 
-def _json_array_file(text: str) -> Records:
-    """The elements of a file that is one array, after which nothing may follow."""
-    end = yield from _json_array(text, text.index("[") + 1)
-    after = _skip_space(text, end)
-    if after < len(text):
-        found = text[after : after + 20]
-        message = f"expected nothing after the array, found {found!r}"
-        raise LineError(message, _line_at(text, after))
-
-
-def _json_array(text: str, at: int) -> Generator[tuple[int, Any], None, int]:
-    """The elements of the array whose first one begins at or after `at`; returns where it ends."""
+def _json_array(text: str, at: int, *, ends_file: bool) -> Records:
+    """The elements of the array whose first one begins at or after `at`."""
     decoder = json.JSONDecoder()
     at = _skip_space(text, at)
-    line = _line_at(text, at)
-    while text[at : at + 1] != "]":
+    line = 1 + text.count("\n", 0, at)
+    while not text.startswith("]", at):
         start = at
         try:
             record, at = decoder.raw_decode(text, start)
-        except json.JSONDecodeError as error:
-            message = f"expected a JSON object, found: {error.msg}"
-            raise LineError(message, error.lineno) from error
         except (ValueError, RecursionError) as error:
             raise LineError(f"expected a JSON object, found: {error}", line) from error
         yield line, record
         at = _skip_space(text, at)
-        if text[at : at + 1] == ",":
+        if text.startswith(",", at):
             at = _skip_space(text, at + 1)
-        elif text[at : at + 1] != "]":
-            message = f"expected ',' or ']', found {text[at : at + 20]!r}"
-            raise LineError(message, _line_at(text, at))
+        elif not text.startswith("]", at):
+            raise _unexpected("',' or ']'", text, at)
         line += text.count("\n", start, at)
-    return at + 1
+    end = _skip_space(text, at + 1)
+    if ends_file and end < len(text):
+        raise _unexpected("nothing after the array", text, end)
 
 
-def _line_at(text: str, at: int) -> int:
-    return text.count("\n", 0, at) + 1
+def _unexpected(expected: str, text: str, at: int) -> LineError:
+    line = 1 + text.count("\n", 0, at)
+    return LineError(f"expected {expected}, found {text[at : at + 20]!r}", line)
 
 
 def _skip_space(text: str, at: int) -> int:
@@ -149,28 +134,23 @@ def _skip_space(text: str, at: int) -> int:
 
 def _csv_records(text: str) -> Records:
     header, records = read_csv(io.StringIO(text, newline=""))
-    _check_header(header)
-    for line, cells in records:
-        answers = {name: _split(cells[name], line) for name in ANSWER_NAMES if name in cells}
-        yield line, cells | answers
-
-
-def _check_header(header: list[str]) -> None:
     if len(set(header)) != len(header):
         raise LineError(f"expected different columns, found {header!r:.200}", 1)
     for names in (ID_NAMES, QUESTION_NAMES):
         if set(names).isdisjoint(header):
             message = "expected JSON, or a CSV header with question_id, question and answers"
             raise LineError(f"{message}, found {header!r:.200}", 1)
+    for line, cells in records:
+        answers = {name: _split(cells[name], line) for name in ANSWER_NAMES if name in cells}
+        yield line, cells | answers
 
 
 def _split(cell: str, line: int) -> list[Any]:
-    """The answers in a cell of a CSV file."""
     if not cell.strip().startswith("["):
         return cell.split("|")
     try:
         return json.loads(cell)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         message = f"expected a JSON list or texts between '|' as answers, found {cell!r:.200}"
         raise LineError(message, line) from error
 
@@ -193,16 +173,14 @@ def _question(record: Any, number: int) -> Question:
 
 def _first(record: Mapping[str, Any], names: tuple[str, ...]) -> Any:
     """The first value under these names that is not empty; an empty one, or None, if none is."""
-    values = [record[name] for name in names if record.get(name) is not None]
-    filled = [value for value in values if value not in ([], "")]
-    return next(iter(filled or values), None)
+    # min returns the first of equals
+    return min(map(record.get, names), key=lambda value: (value is None, value in ([], "")))
 
 
 def _text(what: str, value: Any) -> str:
-    if value is None:
-        raise LineError(f"{what}: expected a text, found none")
     if not isinstance(value, str) or not value.strip():
-        raise LineError(f"{what}: expected a text, found {value!r:.200}")
+        found = "none" if value is None else repr(value)
+        raise LineError(f"{what}: expected a text, found {found:.200}")
     try:
         value.encode()
     except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can spell
@@ -218,7 +196,8 @@ def _answers(value: Any) -> list[str]:
         value = _aliases(value)
     answers = value if isinstance(value, list) else [value]
     texts = [_spell_int(answer) for answer in answers]
-    return list(dict.fromkeys(_text("answers", text) for text in texts if not _is_blank(text)))
+    filled = [text for text in texts if not isinstance(text, str) or text.strip()]
+    return list(dict.fromkeys(_text("answers", text) for text in filled))
 
 
 def _aliases(answer: Mapping[str, Any]) -> list[Any]:
@@ -237,7 +216,3 @@ def _aliases(answer: Mapping[str, Any]) -> list[Any]:
 def _spell_int(value: Any) -> Any:
     """A whole number as text; anything else unchanged."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _is_blank(value: Any) -> bool:
-    return isinstance(value, str) and not value.strip()

@@ -65,7 +65,6 @@ def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
 
 
 def _rows(labels: Labels, columns: Mapping[str, Column]) -> Iterator[dict[str, object]]:
-    """A score and a label for every row."""
     scores = labels.scores.astype(columns["score"].dtype)
     for score, label in zip(scores, labels.labels.tolist(), strict=True):
         yield {"score": score, "label": label}

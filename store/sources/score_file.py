@@ -13,26 +13,31 @@ from itertools import chain
 from pathlib import Path
 from typing import TextIO
 
-from store.errors import FormatError, NotFoundError, SchemaError, closest
+from store.errors import SchemaError, closest
 from store.sources.score_table import Kind, ScoreTable
-from store.sources.text_records import LineError, read_csv, read_json_lines
+from store.sources.text_records import LineError, Row, name_file, read_csv, read_json_lines
 
 __all__ = ["read_scores"]
 
 TRACE_COLUMN = "trace_id"
 QUESTION_COLUMN = "question_id"
 ID_COLUMNS = (TRACE_COLUMN, QUESTION_COLUMN)  # a trace's own id first
-SCORE_COLUMNS = ("score", "bleurt_score", "bleurt", "rouge_l", "rougel")
-LABEL_COLUMNS = ("label", "is_hallucination", "hallucination")
+KNOWN_COLUMNS: dict[str, Kind] = {
+    "score": "score",
+    "bleurt_score": "score",
+    "bleurt": "score",
+    "rouge_l": "score",
+    "rougel": "score",
+    "label": "label",
+    "is_hallucination": "label",
+    "hallucination": "label",
+}
 FLAGS = "--score-column NAME or --label-column NAME"
 DELIMITERS = (",", ";", "\t")
-TRUTH = {"true": 1.0, "false": 0.0}
+TRUTH = {"true": "1", "false": "0"}
 LABELS = (1.0, 0.0, -1.0)
 LARGEST = 3.4e38  # that float32 holds
 LARGEST_CELL = 100_000_000  # characters; prompts with a long context pass the csv module's limit
-
-Record = dict[str, str]  # column -> cell, of one line
-Records = Iterable[tuple[int, Record]]  # each with the number of its line
 
 
 def read_scores(
@@ -71,33 +76,22 @@ def read_scores(
     """
     usual_limit = csv.field_size_limit(LARGEST_CELL)
     try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+        with (
+            name_file(path, "scores as CSV or JSON lines"),
+            Path(path).open(newline="", encoding="utf-8-sig") as file,
+        ):
             header, records = _open_records(file)
             column, kind = _choose_column(header, score_column, label_column, lower_is_better)
             table = ScoreTable(str(path), column, kind, bool(lower_is_better))
             return _read_values(table, records)
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise NotFoundError(
-            f"{path}: expected a CSV file of scores, found {error.strerror}; check the path"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise FormatError(
-            f"{path}: expected CSV or JSON lines in UTF-8, found: {error}; save the file as UTF-8"
-        ) from error
-    except LineError as error:
-        raise FormatError(f"{path}, line {error.line}: {error}") from error
-    except _ColumnError as error:
+    except SchemaError as error:
         raise SchemaError(f"{path}: {error}") from error
     finally:
         csv.field_size_limit(usual_limit)
 
 
-class _ColumnError(Exception):
-    """Why a column cannot be read."""
-
-
-def _open_records(file: TextIO) -> tuple[list[str], Records]:
-    """The names of the columns of a file, and its lines as `(number, record)`."""
+def _open_records(file: TextIO) -> tuple[list[str], Iterable[Row]]:
+    """The names of the columns of a file, and its rows."""
     first = file.readline()
     lines = chain([first], file)
     if first.lstrip().startswith("{"):
@@ -114,7 +108,7 @@ def _delimiter(line: str) -> str:
     return DELIMITERS[0]
 
 
-def _json_records(lines: Iterable[str]) -> tuple[list[str], Records]:
+def _json_records(lines: Iterable[str]) -> tuple[list[str], Iterable[Row]]:
     """JSON lines as a table: the columns are the keys of all lines."""
     records = []
     for line, value in read_json_lines(lines):
@@ -126,7 +120,6 @@ def _json_records(lines: Iterable[str]) -> tuple[list[str], Records]:
 
 
 def _json_cell(value: object) -> str:
-    """A value as the cell of a CSV file would be."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value)
@@ -138,7 +131,6 @@ def _choose_column(
     label_column: str | None,
     lower_is_better: bool | None,
 ) -> tuple[str, Kind]:
-    """The column of the values, and what they are."""
     if set(ID_COLUMNS).isdisjoint(header):
         raise LineError(
             f"expected a header with {' or '.join(ID_COLUMNS)} and a score, "
@@ -146,51 +138,37 @@ def _choose_column(
             1,
         )
     if score_column is not None and label_column is not None:
-        raise _ColumnError("both a score column and a label column are named; give one")
-    kind: Kind
-    if score_column is not None:
-        column = _named_column(header, score_column)
-        kind = "score"
-    elif label_column is not None:
-        column = _named_column(header, label_column)
-        kind = "label"
-    else:
+        raise SchemaError("both a score column and a label column are named; give one")
+    named = score_column if label_column is None else label_column
+    if named is None:
         column, kind = _known_column(header)
+    else:
+        others = _without_ids(header)
+        if named not in others:
+            raise SchemaError(
+                f"expected one of its columns {', '.join(others)}, found {named!r}"
+                f"{closest(named, others)}"
+            )
+        column = named
+        kind = "score" if label_column is None else "label"
     _check_direction(column, kind, lower_is_better)
     for name in (*ID_COLUMNS, column):
         n = header.count(name)
         if n > 1:
-            raise _ColumnError(f"{n} columns are called {name!r}; rename all but one")
+            raise SchemaError(f"{n} columns are called {name!r}; rename all but one")
     return column, kind
 
 
-def _named_column(header: list[str], name: str) -> str:
-    """The column that the caller named, which must not hold ids."""
-    others = _without_ids(header)
-    if name not in others:
-        raise _ColumnError(
-            f"expected one of its columns {', '.join(others)}, found {name!r}"
-            f"{closest(name, others)}"
-        )
-    return name
-
-
 def _known_column(header: list[str]) -> tuple[str, Kind]:
-    """The one column with a known name."""
-    scores = [name for name in header if name.lower() in SCORE_COLUMNS]
-    labels = [name for name in header if name.lower() in LABEL_COLUMNS]
-    if len(scores) + len(labels) > 1:
-        raise _ColumnError(
-            f"several columns could be meant, {', '.join([*scores, *labels])}; "
-            f"choose one with {FLAGS}"
+    known = [name for name in header if name.lower() in KNOWN_COLUMNS]
+    if len(known) == 1:
+        return known[0], KNOWN_COLUMNS[known[0].lower()]
+    if known:
+        raise SchemaError(
+            f"several columns could be meant, {', '.join(known)}; choose one with {FLAGS}"
         )
-    if scores:
-        return scores[0], "score"
-    if labels:
-        return labels[0], "label"
-    known = ", ".join((*SCORE_COLUMNS, *LABEL_COLUMNS))
-    raise _ColumnError(
-        f"no column has a known name ({known}), found "
+    raise SchemaError(
+        f"no column has a known name ({', '.join(KNOWN_COLUMNS)}), found "
         f"{', '.join(_without_ids(header)) or 'none'}; say what to read with {FLAGS} "
         "(label: 1 = hallucination), and --lower-is-better where it is"
     )
@@ -203,44 +181,44 @@ def _without_ids(header: list[str]) -> list[str]:
 def _check_direction(column: str, kind: Kind, lower_is_better: bool | None) -> None:
     """Labels have no direction; scores that are called like labels need one."""
     if kind == "label" and lower_is_better is not None:
-        raise _ColumnError(
+        raise SchemaError(
             f"column {column!r} holds labels, 1 = hallucination, for which no direction can be "
             f"given; if it holds scores, add --score-column {column}"
         )
-    if kind == "score" and column.lower() in LABEL_COLUMNS and lower_is_better is None:
-        raise _ColumnError(
+    is_called_label = KNOWN_COLUMNS.get(column.lower()) == "label"
+    if kind == "score" and is_called_label and lower_is_better is None:
+        raise SchemaError(
             f"column {column!r} is called like labels, 1 = hallucination, and read as scores: say "
             "which way they run, --lower-is-better (a high one is a hallucination) or "
             "--higher-is-better (a high one is right)"
         )
 
 
-def _read_values(table: ScoreTable, records: Records) -> ScoreTable:
-    """The table with the values of all lines."""
-    values: dict[str, dict[str, float]] = {name: {} for name in ID_COLUMNS}
+def _read_values(table: ScoreTable, records: Iterable[Row]) -> ScoreTable:
+    by_trace: dict[str, float] = {}
+    by_question: dict[str, float] = {}
     questions: dict[str, str] = {}
     n_empty = 0
-    parse = _label if table.kind == "label" else _score
     for line, record in records:
         id_column, name = _id_of(line, record)
         text = record.get(table.column, "").strip()
         if not text:
             n_empty += 1
             continue
-        value = parse(line, table.column, text)
-        if id_column == TRACE_COLUMN:
+        value = _value(table, text, line)
+        of_trace = id_column == TRACE_COLUMN
+        if of_trace:
             questions[name] = record.get(QUESTION_COLUMN, "")
-        earlier = values[id_column].setdefault(name, value)
+        earlier = (by_trace if of_trace else by_question).setdefault(name, value)
         if earlier != value:
             message = f"expected one {table.kind} for {name!r}, found {earlier} and {value}"
             raise LineError(message, line)
-    by_trace, by_question = values.values()
     return replace(
         table, by_trace=by_trace, by_question=by_question, n_empty=n_empty, questions=questions
     )
 
 
-def _id_of(line: int, record: Record) -> tuple[str, str]:
+def _id_of(line: int, record: dict[str, str]) -> tuple[str, str]:
     """The column of the first id that a line gives, and the id."""
     for column in ID_COLUMNS:
         name = record.get(column)
@@ -249,33 +227,24 @@ def _id_of(line: int, record: Record) -> tuple[str, str]:
     raise LineError(f"expected a {' or a '.join(ID_COLUMNS)}, found none", line)
 
 
-def _score(line: int, column: str, text: str) -> float:
-    """A finite number; true and false count as 1 and 0."""
-    score = _number(text)
-    if not abs(score) <= LARGEST:
+def _value(table: ScoreTable, text: str, line: int) -> float:
+    """The score or the label that a cell holds, true and false as 1 and 0."""
+    value = _number(text)
+    if table.kind == "score" and not abs(value) <= LARGEST:
         raise LineError(f"expected a finite number as score, found {text!r:.100}", line)
-    return score
-
-
-def _label(line: int, column: str, text: str) -> float:
-    """1.0, 0.0 or -1.0."""
-    label = _number(text)
-    if label not in LABELS:
+    if table.kind == "label" and value not in LABELS:
         raise LineError(
             "expected 1 or true (hallucination), 0 or false (right) or -1 (unlabelled) as label, "
-            f"found {text!r:.100}; if {column!r} holds scores, add --score-column {column} and "
-            "which way they run, --lower-is-better or --higher-is-better",
+            f"found {text!r:.100}; if {table.column!r} holds scores, add --score-column "
+            f"{table.column} and which way they run, --lower-is-better or --higher-is-better",
             line,
         )
-    return label
+    return value
 
 
 def _number(text: str) -> float:
-    """The number that a cell holds, true and false as 1 and 0; NaN if it holds none."""
-    lower = text.lower()
-    if lower in TRUTH:
-        return TRUTH[lower]
+    """The number that a cell holds; NaN if it holds none."""
     try:
-        return float(text)
+        return float(TRUTH.get(text.lower(), text))
     except ValueError:
         return math.nan

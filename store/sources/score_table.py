@@ -8,26 +8,19 @@ import hashlib
 import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from store.sources.labels import Labels, label_scores
 
-__all__ = ["Judgement", "Kind", "ScoreTable"]
+__all__ = ["Kind", "ScoreTable"]
 
 LABEL_TEXTS = {1: "hallucination", 0: "right", -1: "unlabelled"}
 N_EXAMPLES = 3  # values that are shown
 
 Kind = Literal["score", "label"]
-
-
-class Judgement(NamedTuple):
-    """What one value of a file makes of a trace: the score to store, and the label."""
-
-    score: float
-    label: int
 
 
 @dataclass(frozen=True)
@@ -75,10 +68,10 @@ class ScoreTable:
         """The value of a trace; None if the file has none."""
         return self.by_trace.get(trace_id, self.by_question.get(question_id))
 
-    def judge(self, value: float, threshold: float) -> Judgement:
+    def judge(self, value: float, threshold: float) -> tuple[float, int]:
         """The score and the label that one value makes; see `judge_all`."""
-        scores, labels = self.judge_all(np.array([value]), threshold)
-        return Judgement(float(scores[0]), int(labels[0]))
+        [score], [label] = self.judge_all(np.array([value]), threshold)
+        return float(score), int(label)
 
     def judge_all(self, values: NDArray[np.float64], threshold: float) -> Labels:
         """The scores and labels that values `(n,)` of the file make.
@@ -126,15 +119,12 @@ class ScoreTable:
         """What the first values of the file make, for people; a line each."""
         values = [(f"trace_id {name}", value) for name, value in self.by_trace.items()]
         values += [(f"question_id {name}", value) for name, value in self.by_question.items()]
-        return [self._example(key, value, threshold) for key, value in values[:N_EXAMPLES]]
-
-    def _example(self, key: str, value: float, threshold: float) -> str:
-        """'trace_id q1: score 0.3 -> label 1 (hallucination)'."""
-        label = self.judge(value, threshold).label
-        outcome = f"label {label} ({LABEL_TEXTS[label]})"
-        if self.kind == "label":
-            return f"{key}: {outcome}"
-        return f"{key}: score {value:g} -> {outcome}"
+        lines = []
+        for key, value in values[:N_EXAMPLES]:
+            _, label = self.judge(value, threshold)
+            score = f"score {value:g} -> " if self.kind == "score" else ""
+            lines.append(f"{key}: {score}label {label} ({LABEL_TEXTS[label]})")
+        return lines
 
     def restrict(self, trace_ids: Container[str], question_ids: Container[str]) -> "ScoreTable":
         """The same table with the values of these traces and questions only."""
@@ -146,5 +136,4 @@ class ScoreTable:
 
 
 def _lines(values: Mapping[str, float]) -> list[str]:
-    """The values as text, sorted by id."""
     return [f"{name}\t{value!r}\n" for name, value in sorted(values.items())]

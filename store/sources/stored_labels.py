@@ -74,6 +74,4 @@ def label_lines(store: TraceStore, rule: str | None = None) -> list[str]:
     if "label" not in store.schema.columns:
         return []
     counts = LabelCounts.of(store.column("label"))
-    lines = [f"  labels: {counts.text}"]
-    warning = one_class_warning(counts.n_right, counts.n_wrong, rule)
-    return lines if warning is None else [*lines, warning]
+    return [f"  labels: {counts.text}", *one_class_warning(counts, rule)]

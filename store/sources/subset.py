@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from store.errors import FormatError, NotFoundError, SchemaError
+from store.errors import NotFoundError, SchemaError
 from store.read.store import TraceStore
 from store.sources.split import SPLITS, split_of_question
+from store.sources.text_records import name_file
 from store.sources.whole_columns import QUESTION_ID, read_texts
 from store.write.source import COMMAND
 
@@ -15,14 +16,8 @@ __all__ = ["read_ids", "rows_of_ids", "rows_of_questions", "rows_of_split", "sub
 
 def read_ids(path: Path) -> list[str]:
     """Read ids from a text file, one a line."""
-    try:
+    with name_file(path, "a file of ids, one a line"):
         lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except OSError as error:
-        raise NotFoundError(
-            f"{path}: expected a file of ids, one a line, found: {error.strerror}"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: expected a file of ids, one a line, found: {error}") from error
     return [line for line in lines if line]
 
 

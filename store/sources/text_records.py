@@ -3,17 +3,41 @@
 import csv
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-__all__ = ["LineError", "read_csv", "read_json_lines"]
+from store.errors import FormatError, NotFoundError
+
+__all__ = ["LineError", "Row", "name_file", "read_csv", "read_json_lines"]
+
+
+Row = tuple[int, dict[str, str]]  # the number of its line, and column -> cell
 
 
 class LineError(Exception):
-    """What is wrong with a record, and on which line if it is not the one that was just read."""
+    """What is wrong with a record, and on which line; 0 where only the caller knows."""
 
-    def __init__(self, message: str, line: int | None = None) -> None:
+    def __init__(self, message: str, line: int = 0) -> None:
         super().__init__(message)
         self.line = line
+
+
+@contextmanager
+def name_file(path: str | Path, expected: str) -> Iterator[None]:
+    """Raise a StoreError that names the file for one that cannot be read, and for a LineError."""
+    try:
+        yield
+    except OSError as error:
+        raise NotFoundError(
+            f"{path}: expected {expected}, found {error.strerror}; check the path"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            f"{path}: expected {expected}, in UTF-8, found: {error}; save the file as UTF-8"
+        ) from error
+    except LineError as error:
+        raise FormatError(f"{path}, line {error.line}: {error}") from error
 
 
 def read_json_lines(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
@@ -29,9 +53,7 @@ def read_json_lines(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
         yield number, value
 
 
-def read_csv(
-    lines: Iterable[str], delimiter: str = ","
-) -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
+def read_csv(lines: Iterable[str], delimiter: str = ",") -> tuple[list[str], Iterator[Row]]:
     """Read the header of a CSV file, and `(line number, column -> cell)` of the rows on demand.
 
     Rows without cells are skipped; raises LineError for one with other cells than the header.
@@ -39,7 +61,7 @@ def read_csv(
     rows = _csv_rows(lines, delimiter)
     _, names = next(rows, (1, []))
     header = [name.strip() for name in names]
-    return header, _csv_records(header, rows)
+    return header, (_csv_record(header, number, cells) for number, cells in rows if cells)
 
 
 def _csv_rows(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -53,16 +75,11 @@ def _csv_rows(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[
         raise LineError(f"expected CSV, found: {error}", number) from error
 
 
-def _csv_records(
-    header: list[str], rows: Iterable[tuple[int, list[str]]]
-) -> Iterator[tuple[int, dict[str, str]]]:
-    for number, cells in rows:
-        if not cells:
-            continue
-        if len(cells) != len(header):
-            raise LineError(
-                f"expected {len(header)} cells as in the header, found {len(cells)}; texts that "
-                "hold the delimiter or a quote belong in quotes",
-                number,
-            )
-        yield number, dict(zip(header, cells, strict=True))
+def _csv_record(header: list[str], line: int, cells: list[str]) -> Row:
+    if len(cells) != len(header):
+        raise LineError(
+            f"expected {len(header)} cells as in the header, found {len(cells)}; texts that "
+            "hold the delimiter or a quote belong in quotes",
+            line,
+        )
+    return line, dict(zip(header, cells, strict=True))

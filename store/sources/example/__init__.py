@@ -46,6 +46,8 @@ class ExampleSource(HuggingFaceSource):
             model = AutoModelForCausalLM.from_pretrained(
                 model_dir, dtype=torch.float32, attn_implementation="eager", local_files_only=True
             )
+        # named by its weights, so that a store shows whether it has those that ship
+        digest = hashlib.sha256((model_dir / "model.safetensors").read_bytes()).hexdigest()
         super().__init__(
             model,
             AutoTokenizer.from_pretrained(model_dir, local_files_only=True),
@@ -53,14 +55,8 @@ class ExampleSource(HuggingFaceSource):
             batch_size=BATCH_SIZE,
             max_new_tokens=MAX_NEW_TOKENS,
             prompt_template=PROMPT_TEMPLATE,
-            model_name=_model_name(model_dir),
+            model_name=f"store.sources.example, weights sha256 {digest[:16]}",
         )
-
-
-def _model_name(model_dir: Path) -> str:
-    """Name the model by its weights, so that a store shows whether it has those that ship."""
-    digest = hashlib.sha256((model_dir / "model.safetensors").read_bytes()).hexdigest()
-    return f"store.sources.example, weights sha256 {digest[:16]}"
 
 
 @contextmanager

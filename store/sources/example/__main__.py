@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable
 from statistics import mean
 
-from store.cli.arguments import path
+from store.cli.arguments import path, positive
 from store.sources.example.recipe import Recipe, save_model, train_model
+
+SHOW_EVERY = 50  # steps
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    default = Recipe()
     parser = argparse.ArgumentParser(
         prog="python -m store.sources.example",
         description="Train the example's language model from scratch and write its model "
@@ -26,17 +27,12 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         required=True,
         help="directory to write; created if it is missing",
     )
+    parser.add_argument("--n-steps", type=positive, default=Recipe.n_steps, help="optimizer steps")
     parser.add_argument(
-        "--n-steps", type=_positive, default=default.n_steps, help="optimizer steps"
+        "--batch-size", type=positive, default=Recipe.batch_size, help="questions per step"
     )
     parser.add_argument(
-        "--batch-size", type=_positive, default=default.batch_size, help="questions per step"
-    )
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=default.seed,
-        help="of weights and training questions",
+        "--seed", type=int, default=Recipe.seed, help="of weights and training questions"
     )
     return parser.parse_args(argv)
 
@@ -53,14 +49,14 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _progress(n_steps: int, every: int = 50) -> Callable[[int, float], None]:
+def _progress(n_steps: int) -> Callable[[int, float], None]:
     """Make a reporter that rewrites one line of stderr: step, mean loss, time left."""
     began = time.monotonic()
     losses: list[float] = []  # since the last line
 
     def report(step: int, loss: float) -> None:
         losses.append(loss)
-        if step % every and step != n_steps:
+        if step % SHOW_EVERY and step != n_steps:
             return
         left_s = (time.monotonic() - began) / step * (n_steps - step)
         loss_text = f"loss {mean(losses):.3f} nats/token"
@@ -69,14 +65,6 @@ def _progress(n_steps: int, every: int = 50) -> Callable[[int, float], None]:
         losses.clear()
 
     return report
-
-
-def _positive(text: str) -> int:
-    """Parse an integer of at least 1."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a positive integer, found {text}")
-    return value
 
 
 if __name__ == "__main__":

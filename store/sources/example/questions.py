@@ -8,6 +8,8 @@ example or to the training of its language model is a pure function of the quest
 hence the two never share one, however many are drawn for either.
 """
 
+from itertools import islice
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,12 +48,12 @@ def is_held_out(problems: NDArray[np.int64]) -> NDArray[np.bool_]:
         True for about `HELD_OUT_FRACTION` of all problems, chosen by a fixed hash.
     """
     left, operator, right = problems.T.astype(np.uint64)
-    key = (left * np.uint64(10**MAX_DIGITS) + right) * np.uint64(len(OPERATORS)) + operator
+    key = (left * 10**MAX_DIGITS + right) * len(OPERATORS) + operator
     # splitmix64's finaliser (Steele et al. 2014): neighbouring problems are independent.
-    key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    key ^= key >> np.uint64(31)
-    return key < np.uint64(int(HELD_OUT_FRACTION * 2**64))
+    key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9
+    key = (key ^ (key >> 27)) * 0x94D049BB133111EB
+    key ^= key >> 31
+    return key < int(HELD_OUT_FRACTION * 2**64)
 
 
 def draw_problems(rng: np.random.Generator, n: int, *, held_out: bool) -> NDArray[np.int64]:
@@ -98,10 +100,15 @@ def example_questions(n: int = N_QUESTIONS, seed: int = _QUESTION_SEED) -> list[
     rng = np.random.default_rng(seed)
     problems: dict[tuple[int, int, int], None] = {}  # a set that keeps its order
     while len(problems) < n:
-        problems.update(
-            dict.fromkeys(map(tuple, draw_problems(rng, _DRAW_SIZE, held_out=True).tolist()))
+        drawn = draw_problems(rng, _DRAW_SIZE, held_out=True).tolist()
+        problems |= dict.fromkeys(map(tuple, drawn))
+    questions: list[Question] = []
+    for number, problem in enumerate(islice(problems, n)):
+        text, answer = text_and_answer(problem)
+        questions.append(
+            {"question_id": f"arith_{number:05d}", "question": text, "answers": [answer]}
         )
-    return [_question(number, problem) for number, problem in zip(range(n), problems, strict=False)]
+    return questions
 
 
 def text_and_answer(problem: tuple[int, int, int]) -> tuple[str, str]:
@@ -121,9 +128,3 @@ def _draw_any(rng: np.random.Generator, n: int) -> NDArray[np.int64]:
         digits.sum(axis=0) > MAX_PRODUCT_DIGITS
     )
     return np.stack([left, operators, right], axis=1)[~is_long_product]
-
-
-def _question(number: int, problem: tuple[int, int, int]) -> Question:
-    """Make the record of one question."""
-    text, answer = text_and_answer(problem)
-    return {"question_id": f"arith_{number:05d}", "question": text, "answers": [answer]}

@@ -1,12 +1,13 @@
 """The columns of a trace, from one forward pass: states, reduced attention maps, predictions."""
 
+import math
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
 import torch
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
 from store.errors import SchemaError
@@ -20,9 +21,12 @@ __all__ = [
     "ForwardOutput",
     "HalfRangeError",
     "build_schema",
+    "needs_maps",
     "prediction_columns",
     "trace_columns",
 ]
+
+Arrays = dict[str, Tensor | NDArray[Any]]
 
 STATES = frozenset({"hs_last", "hidden_states"})
 ATTENTION = frozenset({"attn_mean", "attn_diag", "attn_colsum", "attn_pmass"})
@@ -73,12 +77,7 @@ def build_schema(
         Columns of one trace; T tokens are the axis "tokens", T * (T + 1) / 2 pairs of tokens the
         axis "pairs".
     """
-    states = partial(
-        Column,
-        state_dtype,
-        item_shape=(n_layers, hidden_size),
-        axis_names=("layers", "hidden"),
-    )
+    last = Column(state_dtype, item_shape=(n_layers, hidden_size), axis_names=("layers", "hidden"))
     pairs = Column("float16", item_shape=(n_layers,), axis="pairs", axis_names=("layers",))
     per_head = Column(
         "float16",
@@ -86,7 +85,7 @@ def build_schema(
         axis="tokens",
         axis_names=("layers", "heads"),
     )
-    candidates = partial(Column, item_shape=(top_k,), axis="tokens", axis_names=("candidates",))
+    candidates = Column("float16", item_shape=(top_k,), axis="tokens", axis_names=("candidates",))
     return Schema(
         {
             "question_id": Column("utf8"),
@@ -98,18 +97,23 @@ def build_schema(
             "references": Column("utf8"),
             "score": Column("float32"),
             "label": Column("int8"),
-            "hs_last": states(),
-            "hidden_states": states(axis="tokens"),
+            "hs_last": last,
+            "hidden_states": replace(last, axis="tokens"),
             "attn_mean": pairs,
             "attn_diag": per_head,
             "attn_colsum": per_head,
             "attn_pmass": per_head,
             "logprob": Column("float32", axis="tokens"),
             "entropy": Column("float32", axis="tokens"),
-            "topk_logprob": candidates("float16"),
-            "topk_id": candidates("int32"),
+            "topk_logprob": candidates,
+            "topk_id": replace(candidates, dtype="int32"),
         }
     )
+
+
+def needs_maps(columns: Collection[str] | None) -> bool:
+    """Whether attention maps must be computed, which takes the eager implementation."""
+    return columns is None or not ATTENTION.isdisjoint(columns)
 
 
 def trace_columns(
@@ -120,13 +124,13 @@ def trace_columns(
     layers: Sequence[int],
     top_k: int,
     columns: Collection[str],
-) -> dict[str, Tensor | NDArray[Any]]:
+) -> Arrays:
     """Make the columns of trace number `i` of a batch.
 
     Parameters
     ----------
     out : ForwardOutput or None
-        What `run_forward` returned; None gives no columns.
+        What `run_forward` returned; None if it gave nothing that `columns` need.
     i : int
         Number of the trace in its batch.
     tokens : sequence of int, (T,)
@@ -150,7 +154,7 @@ def trace_columns(
     HalfRangeError
         A hidden state is beyond the range of its column.
     """
-    row: dict[str, Tensor | NDArray[Any]] = {}
+    row: Arrays = {}
     if out is None:
         return row
     n = len(tokens)
@@ -177,9 +181,7 @@ def _check_states(hidden: Sequence[Tensor], layers: Sequence[int]) -> None:
             )
 
 
-def prediction_columns(
-    logits: Tensor, tokens: Sequence[int], top_k: int
-) -> dict[str, NDArray[Any]]:
+def prediction_columns(logits: Tensor, tokens: Sequence[int], top_k: int) -> Arrays:
     """Describe the distributions that predicted the tokens of a trace.
 
     Parameters
@@ -204,21 +206,20 @@ def prediction_columns(
     entropy = torch.special.entr(distribution.exp()).sum(dim=-1)
     best = distribution.topk(top_k, dim=-1)
     return {
-        "logprob": _after_first(logprob, np.nan, np.float32),
-        "entropy": _after_first(entropy, np.nan, np.float32),
-        "topk_logprob": _after_first(best.values.half(), np.nan, np.float16),
-        "topk_id": _after_first(best.indices, -1, np.int32),
+        "logprob": _after_first(logprob, math.nan),
+        "entropy": _after_first(entropy, math.nan),
+        "topk_logprob": _after_first(best.values.half(), math.nan),
+        "topk_id": _after_first(best.indices.int(), -1),
     }
 
 
-def _after_first(values: Tensor, first: float, dtype: DTypeLike) -> NDArray[Any]:
+def _after_first(values: Tensor, first: float) -> NDArray[Any]:
     """(T - 1, ...) -> (T, ...), with `first` for token 0, which nothing predicted."""
-    out = np.full((len(values) + 1, *values.shape[1:]), first, dtype)
-    out[1:] = values.cpu().numpy()
-    return out
+    head = values.new_full((1, *values.shape[1:]), first)
+    return torch.cat([head, values]).cpu().numpy()
 
 
-def _state_columns(hidden: Tensor, layers: Sequence[int]) -> dict[str, Tensor | NDArray[Any]]:
+def _state_columns(hidden: Tensor, layers: Sequence[int]) -> Arrays:
     """Hidden states (T, L, d) and those of the last token: bfloat16 tensors, or float16 arrays."""
     is_bfloat16 = hidden.dtype == torch.bfloat16
     states = hidden.cpu() if is_bfloat16 else hidden.half().cpu()
@@ -234,9 +235,7 @@ def _state_columns(hidden: Tensor, layers: Sequence[int]) -> dict[str, Tensor | 
     return {"hidden_states": stored, "hs_last": stored[-1]}
 
 
-def _attention_columns(
-    maps: Tensor, prompt_len: int, columns: Collection[str]
-) -> dict[str, NDArray[Any]]:
+def _attention_columns(maps: Tensor, prompt_len: int, columns: Collection[str]) -> Arrays:
     """Reduce the maps (L, H, T, T) of one trace in float32, then cast."""
     reduce_to: dict[str, Callable[[Tensor], Tensor]] = {
         "attn_mean": reductions.mean_triangle,

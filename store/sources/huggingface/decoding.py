@@ -60,15 +60,12 @@ class Decoding:
             )
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p: expected more than 0 and at most 1, found {self.top_p}")
-        if self.num_beams > 1:
-            self._check_beams()
-
-    def _check_beams(self) -> None:
-        if self.temperature is not None or self.top_p < 1:
+        has_softmax = self.temperature is not None or self.top_p < 1
+        if self.num_beams > 1 and has_softmax:
             raise ValueError(
                 "decoding: expected beams, or a temperature and top_p, found both; leave one out"
             )
-        if self.num_samples > self.num_beams:
+        if self.num_samples > self.num_beams > 1:
             raise ValueError(
                 f"num_samples: expected at most the {self.num_beams} beams, "
                 f"found {self.num_samples}"
@@ -77,9 +74,8 @@ class Decoding:
     @property
     def is_sampled(self) -> bool:
         """Whether answers are drawn at random."""
-        if self.num_beams > 1:
-            return False
-        return self.num_samples > 1 or self.temperature is not None or self.top_p < 1
+        has_softmax = self.temperature is not None or self.top_p < 1
+        return self.num_beams == 1 and (self.num_samples > 1 or has_softmax)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from store.sources.huggingface.decoding import Decoding
 from store.sources.huggingface.padding import pad
 from store.sources.huggingface.sampling import Sampler, random_numbers
 
-__all__ = ["end_ids", "generate_answers"]
+__all__ = ["StopRule", "end_ids", "generate_answers"]
 
 StopRule = Callable[[list[int]], bool]
 
@@ -30,9 +30,9 @@ StopRule = Callable[[list[int]], bool]
 def generate_answers(
     model: PreTrainedModel,
     prompts: Sequence[list[int]],
+    names: Sequence[str],
     max_new_tokens: int,
-    decoding: Decoding = Decoding(),  # noqa: B008 - frozen
-    names: Sequence[str] | None = None,
+    decoding: Decoding,
     stop: StopRule | None = None,
 ) -> list[list[int]]:
     """Answer a batch of prompts.
@@ -43,12 +43,12 @@ def generate_answers(
         Causal model.
     prompts : sequence of list of int
         Token ids of each prompt.
+    names : sequence of str
+        The question id of each prompt, which decides its samples.
     max_new_tokens : int
         Longest answer.
     decoding : Decoding
-        How; greedily by default.
-    names : sequence of str, optional
-        The question id of each prompt, which decides its samples; the prompts' numbers by default.
+        How.
     stop : callable, optional
         Whether an answer that begins with these token ids ends with the last of them.
 
@@ -63,7 +63,6 @@ def generate_answers(
     width = max(map(len, prompts))
     processors = LogitsProcessorList()
     if decoding.is_sampled:
-        names = list(map(str, range(len(prompts)))) if names is None else names
         numbers = random_numbers(decoding, names, max_new_tokens).to(model.device)
         processors.append(Sampler(decoding, numbers, width))
         prompts = [prompt for prompt in prompts for _ in range(decoding.num_samples)]

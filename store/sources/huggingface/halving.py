@@ -12,13 +12,13 @@ Result = TypeVar("Result")
 
 
 def run_in_halves(
-    run: Callable[[Sequence[Item]], Result], items: Sequence[Item]
-) -> Iterator[tuple[Sequence[Item], Result]]:
+    run: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]
+) -> Iterator[Result]:
     """Run over all items at once; where memory does not suffice, over halves, and their halves.
 
     Yields
     ------
-    Some of the items, in their order, and the result of `run` for them.
+    The results of `run`, in the order of the items.
 
     Raises
     ------
@@ -26,12 +26,12 @@ def run_in_halves(
         One item is too much.
     """
     try:
-        result = run(items)
+        results = run(items)
     except torch.OutOfMemoryError:
         if len(items) == 1:
             raise
     else:
-        yield items, result
+        yield from results
         return
     torch.cuda.empty_cache()  # the error is gone by now, and with it what the failed run held
     middle = len(items) // 2

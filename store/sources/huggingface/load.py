@@ -5,7 +5,7 @@ line.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,8 @@ from transformers import (
 from transformers.utils import logging
 
 from store.errors import NotFoundError, SchemaError, StoreError
-from store.sources.huggingface.columns import ATTENTION
 
-__all__ = ["DTYPES", "choose_device", "load_model", "needs_maps"]
+__all__ = ["DTYPES", "choose_device", "load_model"]
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "auto": "auto"}
 UNREADABLE = (  # what transformers raises for a damaged model
@@ -59,11 +58,6 @@ def choose_device(name: str | None) -> torch.device:
             f"device: expected one like cpu or cuda:0, found {name!r}: {_first_line(error)}"
         ) from error
     return device
-
-
-def needs_maps(columns: Sequence[str] | None) -> bool:
-    """Whether attention maps must be computed, which takes the eager implementation."""
-    return columns is None or not ATTENTION.isdisjoint(columns)
 
 
 def load_model(
@@ -115,8 +109,7 @@ def load_model(
 
 
 def _load_weights(name: str, dtype: str, is_local: bool, maps: bool) -> PreTrainedModel:
-    """The model on the CPU; raises SchemaError unless all its weights are there."""
-    attention = {"attn_implementation": "eager"} if maps else {}
+    """The model on the CPU; raises SchemaError unless its weights fit its configuration."""
     loaded: Any  # a model and what transformers reports on its weights
     with _reading(SchemaError, f"model {name!r}: expected a causal language model"):
         loaded = AutoModelForCausalLM.from_pretrained(
@@ -125,10 +118,21 @@ def _load_weights(name: str, dtype: str, is_local: bool, maps: bool) -> PreTrain
             output_loading_info=True,
             local_files_only=is_local,
             trust_remote_code=False,
-            **attention,
+            attn_implementation="eager" if maps else None,
         )
     model, info = loaded
-    _check_weights(name, info["missing_keys"], info["unexpected_keys"])
+    absent = sorted(info["missing_keys"])
+    if absent:  # transformers would draw them at random
+        raise SchemaError(
+            f"model {name!r}: expected all weights, found {len(absent)} missing, first "
+            f"{absent[0]!r}; check that it is a causal language model"
+        )
+    surplus = sorted(filter(_LAYER.search, info["unexpected_keys"]))
+    if surplus:
+        raise SchemaError(
+            f"model {name!r}: expected the layers of its configuration, found {len(surplus)} "
+            f"weights of others, first {surplus[0]!r}; check config.json"
+        )
     return model
 
 
@@ -166,22 +170,6 @@ def _must_be_local(name: str) -> bool:
             f"such directory, and the Hub cannot be reached: {_first_line(error)}"
         ) from error
     return False
-
-
-def _check_weights(name: str, missing: Iterable[str], unexpected: Iterable[str]) -> None:
-    """Raise SchemaError if the weights are not those of the configuration: of another model."""
-    absent = sorted(missing)
-    if absent:  # transformers would draw them at random
-        raise SchemaError(
-            f"model {name!r}: expected all weights, found {len(absent)} missing, first "
-            f"{absent[0]!r}; check that it is a causal language model"
-        )
-    surplus = sorted(key for key in unexpected if _LAYER.search(key))
-    if surplus:
-        raise SchemaError(
-            f"model {name!r}: expected the layers of its configuration, found {len(surplus)} "
-            f"weights of others, first {surplus[0]!r}; check config.json"
-        )
 
 
 def _check_causal(model: PreTrainedModel) -> None:

@@ -63,13 +63,9 @@ class Prompts:
         config = model.config.get_text_config()
         self.longest = getattr(config, "max_position_embeddings", None)
         self.n_ids = config.vocab_size
-        if chat:
-            self._try_template()
-
-    def _try_template(self) -> None:
         try:
             self.text("{question}")
-        except Exception as error:  # a template may raise anything
+        except Exception as error:  # a chat template may raise anything
             raise SchemaError(
                 f"chat template: expected one that takes a question, found: {error}"
             ) from error

@@ -29,8 +29,7 @@ Conventions, which `provenance` repeats:
 """
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from itertools import islice
 from typing import Any, NamedTuple
@@ -46,10 +45,10 @@ from store.read.store import TraceStore
 from store.reports import LeftOut
 from store.sources.answer_scores import SCORE_THRESHOLD
 from store.sources.huggingface.columns import (
-    ATTENTION,
     ForwardOutput,
     HalfRangeError,
     build_schema,
+    needs_maps,
     trace_columns,
 )
 from store.sources.huggingface.decoding import Decoding
@@ -61,7 +60,7 @@ from store.sources.huggingface.fingerprints import (
     weights_digest,
 )
 from store.sources.huggingface.forward import run_forward
-from store.sources.huggingface.generation import end_ids, generate_answers
+from store.sources.huggingface.generation import StopRule, end_ids, generate_answers
 from store.sources.huggingface.halving import run_in_halves
 from store.sources.huggingface.prompts import Prompts
 from store.sources.labels import LABEL_RULES, label_scores
@@ -85,16 +84,12 @@ PACKAGES = ("numpy", "tokenizers", "torch", "transformers")
 
 
 class _Answer(NamedTuple):
-    """The k-th answer to a question, with the token ids of the prompt and its own."""
+    """An answer to a question, with the token ids of the prompt and its own."""
 
     question: Question
-    k: int
+    trace_id: str
     prompt: list[int]
     ids: list[int]
-
-    @property
-    def trace_id(self) -> str:
-        return number_trace(self.question["question_id"], self.k)
 
 
 # an answer, the forward pass over its batch, and its number in the batch
@@ -179,7 +174,8 @@ class HuggingFaceSource:
         begun: TraceStore | None = None,
     ) -> None:
         text_config = model.config.get_text_config()
-        n_layers, n_heads, hidden_size = _sizes(text_config, columns)
+        wants_maps = needs_maps(columns)
+        n_layers, n_heads, hidden_size = _sizes(text_config, wants_maps)
         self.model = model
         self.tokenizer = tokenizer
         self.questions = questions
@@ -197,7 +193,7 @@ class HuggingFaceSource:
         state_dtype = "bfloat16" if model.dtype == torch.bfloat16 else "float16"
         every = build_schema(len(self.layers), n_heads, hidden_size, self.top_k, state_dtype)
         self.schema = _choose_columns(columns, every)
-        _check_model(model, needs_maps=not ATTENTION.isdisjoint(self.schema.columns))
+        _check_model(model, wants_maps)
         _check_ids(questions, decoding.num_samples)
         self.provenance = self._describe(model_name or model.name_or_path)
 
@@ -245,7 +241,12 @@ class HuggingFaceSource:
             try:
                 row = self._row(answer, out, i)
             except HalfRangeError as error:
-                self._leave_out(answer.trace_id, error, n_kept)
+                self.left_out.add(f"trace {answer.trace_id!r}: {error}")
+                if not n_kept and self.left_out.n == min(TRIED, len(self)):
+                    raise HalfRangeError(
+                        f"none of the first {self.left_out.n} traces fits: "
+                        f"{self.left_out.messages[0]}; {self.advice}"
+                    ) from error
                 continue
             n_kept += 1
             yield answer.trace_id, row
@@ -257,15 +258,6 @@ class HuggingFaceSource:
         begun = self.begun if len(self.begun) == start else self.begun.refresh()
         recorded = begun.provenance.get(REMARKS, {"traces": 0, "first": []})
         return LeftOut(recorded["traces"], list(recorded["first"]))
-
-    def _leave_out(self, trace_id: str, error: HalfRangeError, n_kept: int) -> None:
-        """Count a trace that does not fit; raises HalfRangeError if none of the first ones does."""
-        self.left_out.add(f"trace {trace_id!r}: {error}")
-        if not n_kept and self.left_out.n == min(TRIED, len(self)):
-            raise HalfRangeError(
-                f"none of the first {self.left_out.n} traces fits: {self.left_out.messages[0]}; "
-                f"{self.advice}"
-            ) from error
 
     @property
     def advice(self) -> str:
@@ -286,74 +278,60 @@ class HuggingFaceSource:
             yield from islice(computed, max(position - first * n_samples, 0), None)
 
     def _compute(self, questions: Sequence[Question]) -> Iterator[_Computed]:
-        """Answer a batch of questions, and run the forward pass over the answers."""
-        answers: list[_Answer] = []
-        for _, some in run_in_halves(self._generate, questions):
-            answers += some
+        answers = list(run_in_halves(self._generate, questions))
         for first in range(0, len(answers), self.batch_size):
-            batch = answers[first : first + self.batch_size]
-            for part, out in run_in_halves(self._forward, batch):
-                for i, answer in enumerate(part):
-                    yield answer, out, i
+            yield from run_in_halves(self._forward, answers[first : first + self.batch_size])
 
     def _generate(self, questions: Sequence[Question]) -> list[_Answer]:
-        """Generate all answers to some questions."""
+        names = [question["question_id"] for question in questions]
         prompts = [self.prompts.encode(question) for question in questions]
         generated = generate_answers(
             self.model,
             prompts,
+            names,
             self.max_new_tokens,
             self.decoding,
-            [question["question_id"] for question in questions],
             self._stop_rule(),
         )
         answers = []
         for i, ids in enumerate(generated):
             number, k = divmod(i, self.decoding.num_samples)
-            answers.append(_Answer(questions[number], k + 1, prompts[number], ids))
+            trace_id = number_trace(names[number], k + 1)
+            answers.append(_Answer(questions[number], trace_id, prompts[number], ids))
         return answers
 
-    def _stop_rule(self) -> Callable[[list[int]], bool] | None:
+    def _stop_rule(self) -> StopRule | None:
         """Whether an answer contains the text that ends it; None without such a text."""
         stop = self.stop
         if not stop:
             return None
         return lambda answer_ids: stop in self.tokenizer.decode(answer_ids)
 
-    def _forward(self, answers: Sequence[_Answer]) -> ForwardOutput | None:
+    def _forward(self, answers: Sequence[_Answer]) -> list[_Computed]:
         traces = [answer.prompt + answer.ids for answer in answers]
-        return run_forward(self.model, traces, self.schema.columns)
+        out = run_forward(self.model, traces, self.schema.columns)
+        return [(answer, out, i) for i, answer in enumerate(answers)]
 
     def _row(self, answer: _Answer, out: ForwardOutput | None, i: int) -> dict[str, Any]:
-        """The row of trace number `i` of a batch."""
         columns = self.schema.columns
-        trace = answer.prompt + answer.ids
-        prompt_len = len(answer.prompt)
-        row = {
-            **self._text_columns(answer),
-            "tokens": np.array(trace, np.int32),
-            "prompt_len": prompt_len,
-            "answer_len": len(answer.ids),
-            **trace_columns(out, i, trace, prompt_len, self.layers, self.top_k, columns),
-        }
-        return {name: row[name] for name in columns}
-
-    def _text_columns(self, answer: _Answer) -> dict[str, Any]:
-        """The columns that people read, and the label."""
-        question = answer.question
-        text = str(self.tokenizer.decode(answer.ids, skip_special_tokens=True)).strip()
+        question, _, prompt, ids = answer
+        trace = prompt + ids
+        text = str(self.tokenizer.decode(ids, skip_special_tokens=True)).strip()
         score = LABEL_RULES[self.labels].score(text, question["answers"])
-        return {
-            "question_id": question["question_id"],
-            "question": question["question"],
+        row = {
+            **question,  # two columns are called as its keys are
             "answer": text,
             "references": json.dumps(question["answers"], ensure_ascii=False),
             "score": score,
             "label": int(label_scores(score, self.score_threshold)),
+            "tokens": np.array(trace, np.int32),
+            "prompt_len": len(prompt),
+            "answer_len": len(ids),
+            **trace_columns(out, i, trace, len(prompt), self.layers, self.top_k, columns),
         }
+        return {name: row[name] for name in columns}
 
     def _describe(self, model_name: str | None) -> dict[str, Any]:
-        """Describe everything that decides the values, JSON-able."""
         model = self.model
         return {
             "source": "huggingface",
@@ -386,10 +364,10 @@ class HuggingFaceSource:
         }
 
 
-def _sizes(config: PreTrainedConfig, columns: Sequence[str] | None) -> tuple[int, int, int]:
+def _sizes(config: PreTrainedConfig, wants_maps: bool) -> tuple[int, int, int]:
     """Layers, heads and hidden size; raises SchemaError for a model that has none."""
     heads = getattr(config, "num_attention_heads", None)
-    if heads is None and (columns is None or not ATTENTION.isdisjoint(columns)):
+    if heads is None and wants_maps:
         raise SchemaError(
             "columns: expected a model with attention, found one without; leave out the attn_ "
             "columns"
@@ -432,10 +410,10 @@ def _choose_columns(columns: Sequence[str] | None, every: Schema) -> Schema:
     return Schema({name: column for name, column in every.columns.items() if name in kept})
 
 
-def _check_model(model: PreTrainedModel, needs_maps: bool) -> None:
+def _check_model(model: PreTrainedModel, wants_maps: bool) -> None:
     """Raise ValueError for a model that would give no attention maps, or random values."""
     attention = model.config._attn_implementation
-    if needs_maps and attention != "eager":
+    if wants_maps and attention != "eager":
         raise ValueError(
             f"model: expected attn_implementation 'eager', found {attention!r}; load it with that "
             "argument"
@@ -445,14 +423,12 @@ def _check_model(model: PreTrainedModel, needs_maps: bool) -> None:
 
 
 def _check_ids(questions: Sequence[Question], n_samples: int) -> None:
-    """Raise ValueError for questions whose traces would share an id."""
-    ids = Counter(
-        number_trace(question["question_id"], k)
-        for question in questions
-        for k in range(1, n_samples + 1)
-    )
-    for trace_id, n in ids.most_common(1):
-        if n > 1:
-            raise ValueError(
-                f"questions: expected different question_ids, found {trace_id!r} twice"
-            )
+    seen = set()
+    for question in questions:
+        for k in range(1, n_samples + 1):
+            trace_id = number_trace(question["question_id"], k)
+            if trace_id in seen:
+                raise ValueError(
+                    f"questions: expected different question_ids, found {trace_id!r} twice"
+                )
+            seen.add(trace_id)

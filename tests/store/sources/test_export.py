@@ -134,7 +134,8 @@ def test_blocks_do_not_show(store, tmp_path, monkeypatch):
         (
             "tokens",
             SchemaError,
-            "'tokens' holds an array in each row.*can be exported: question_id, answer, ref",
+            "'tokens' holds an array in each row.*can be exported: "
+            "trace_id, question_id, answer, ref",
         ),
         ("hidden", SchemaError, "'hidden' holds an array in each row"),
         ("answr", NotFoundError, "found 'answr'; closest: 'answer'"),

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from store.sources.labels import label_scores, one_class_warning
+from store.sources.labels import LabelCounts, label_scores, one_class_warning
 
 
 @pytest.mark.parametrize("score, label", [(0.0, 1), (0.4999, 1), (0.5, 0), (1.0, 0), (1.9, 0)])
@@ -43,7 +43,7 @@ def test_threshold_can_be_chosen():
 )
 def test_one_class_is_warned_of(n_right, n_wrong, rule, expected):
     """One line that says which class and what to do."""
-    warning = one_class_warning(n_right, n_wrong, rule)
+    [warning] = one_class_warning(LabelCounts(n_wrong, n_right, 5), rule)
     assert re.search(expected, warning)
     assert "\n" not in warning
 
@@ -51,4 +51,4 @@ def test_one_class_is_warned_of(n_right, n_wrong, rule, expected):
 @pytest.mark.parametrize("n_right, n_wrong", [(10, 90), (90, 10), (0, 0), (0, 9)])
 def test_two_classes_or_too_few_labels_are_not(n_right, n_wrong):
     """At most 90% of one class, or fewer than ten labels."""
-    assert one_class_warning(n_right, n_wrong) is None
+    assert one_class_warning(LabelCounts(n_wrong, n_right, 5)) == []

@@ -178,5 +178,5 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(NotFoundError, match="Is a directory"):
         read_questions(tmp_path)
     (tmp_path / "q").write_bytes(b"\xff\xfe\xff")
-    with pytest.raises(FormatError, match="expected UTF-8 text"):
+    with pytest.raises(FormatError, match="expected a file of questions, in UTF-8"):
         read_questions(tmp_path / "q")

@@ -167,7 +167,9 @@ def test_json_lines(read):
 
 def test_a_file_that_is_no_text(tmp_path):
     (tmp_path / "s.csv").write_bytes(b"PAR1\x15\xff")
-    with pytest.raises(FormatError, match=r"s\.csv: expected CSV or JSON lines in UTF-8"):
+    with pytest.raises(
+        FormatError, match=r"s\.csv: expected scores as CSV or JSON lines, in UTF-8"
+    ):
         read_scores(tmp_path / "s.csv")
 
 

@@ -298,14 +298,14 @@ def test_samples_follow_the_models_distribution(llama):
     prompt = [1, 5, 9]
     with torch.no_grad():
         logits = llama(torch.tensor([prompt])).logits[0, -1]
-    found = generate_answers(llama, [prompt], 1, Decoding(num_samples=4000, temperature=2.0))
+    found = generate_answers(llama, [prompt], ["0"], 1, Decoding(num_samples=4000, temperature=2.0))
     counts = np.bincount([answer[0] for answer in found], minlength=len(logits))
     expected = (logits / 2).softmax(-1).numpy()
     np.testing.assert_allclose(counts / 4000, expected, atol=4 * math.sqrt(0.25 / 4000))
     order = np.argsort(-expected)
     kept = order[: int((np.cumsum(expected[order]) < 0.6).sum()) + 1]
     found = generate_answers(
-        llama, [prompt], 1, Decoding(num_samples=500, temperature=2.0, top_p=0.6)
+        llama, [prompt], ["0"], 1, Decoding(num_samples=500, temperature=2.0, top_p=0.6)
     )
     assert {answer[0] for answer in found} <= set(kept.tolist())
 

@@ -10,6 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from store.sources import reductions
 from store.sources.example.recipe import build_tokenizer
+from store.sources.huggingface.decoding import Decoding
 from store.sources.huggingface.generation import generate_answers
 from store.sources.huggingface.source import HuggingFaceSource
 from store.write.source import Source
@@ -231,11 +232,13 @@ def test_an_answer_ends_before_its_first_end_token(tokenizer):
     model = build_llama(tokenizer)
     prompts = [tokenizer(question["question"])["input_ids"] for question in QUESTIONS]
     model.generation_config.eos_token_id = None
-    free = generate_answers(model, prompts, 6)
+    names = [question["question_id"] for question in QUESTIONS]
+    free = generate_answers(model, prompts, names, 6, Decoding())
     assert [len(answer) for answer in free] == [6] * len(prompts)
     for end in {token for answer in free for token in answer}:
         model.generation_config.eos_token_id = [end, tokenizer.eos_token_id]
-        for answer, whole in zip(generate_answers(model, prompts, 6), free, strict=True):
+        answers = generate_answers(model, prompts, names, 6, Decoding())
+        for answer, whole in zip(answers, free, strict=True):
             n_before = min(
                 n for n, token in enumerate([*whole, end]) if token in (end, tokenizer.eos_token_id)
             )
