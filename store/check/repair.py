@@ -28,7 +28,7 @@ from store.reports import count
 from store.write.array_writer import write_metadata
 from store.write.build import build_store, partial_path
 from store.write.copy import CopySource, Progress
-from store.write.files import Files
+from store.write.files import DISK, Files
 from store.write.id_table import write_run
 from store.write.lock import WriterLock
 from store.write.orphans import clear_orphans
@@ -207,7 +207,7 @@ def repair_store(
     path: str | Path,
     plan: Plan,
     progress: Progress = lambda done: None,
-    files: Files | None = None,
+    files: Files = DISK,
 ) -> TraceStore:
     """Carry out a plan; stopped, it may be run again.
 
@@ -228,7 +228,6 @@ def repair_store(
         Nothing can be done, or the store of an earlier repair is in the way.
     """
     root = Path(path).absolute()
-    files = files or Files()
     if plan.hopeless:
         raise SchemaError(plan.hopeless)
     _finish_exchange(root, files)

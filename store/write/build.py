@@ -16,7 +16,7 @@ from store.format.manifest import GROUP_FILE
 from store.read.store import TraceStore
 from store.reports import count
 from store.write.copy import Progress
-from store.write.files import Files
+from store.write.files import DISK, Files
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, has_only_our_files, is_uninitialised
 from store.write.signals import HeldSignals
@@ -48,7 +48,7 @@ def build_store(
     path: str | Path,
     source: Source,
     progress: Progress = lambda done: None,
-    files: Files | None = None,
+    files: Files = DISK,
     *,
     command: str | None = None,
     space: SpaceCheck | None = None,
@@ -81,7 +81,6 @@ def build_store(
         Something else is at `path`, or a stopped build of another source is beside it.
     """
     path = Path(path)
-    files = files or Files()
     check_new(path)
     if path.exists():
         return _finished(path, source)

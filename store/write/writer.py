@@ -35,7 +35,7 @@ from store.reports import count
 from store.write.array_writer import write_metadata
 from store.write.columns import append_to_all, schema_with
 from store.write.copy import Progress, copy_files
-from store.write.files import Files
+from store.write.files import DISK, Files
 from store.write.id_table import merge_runs
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, clear_orphans, is_uninitialised
@@ -113,7 +113,7 @@ class StoreWriter:
         path: str | Path,
         schema: Schema,
         provenance: Mapping | None = None,
-        files: Files | None = None,
+        files: Files = DISK,
     ) -> "StoreWriter":
         """Create an empty store at `path`, which must not exist or be an empty directory.
 
@@ -132,7 +132,6 @@ class StoreWriter:
             Something is at `path` already.
         """
         root = Path(path)
-        files = files or Files()
         _check_new(root)
         manifest = Manifest(schema, provenance=dict(provenance or {}))
         # refuses provenance that is no JSON before anything exists
@@ -153,7 +152,7 @@ class StoreWriter:
         path: str | Path,
         store: TraceStore,
         provenance: Mapping | None = None,
-        files: Files | None = None,
+        files: Files = DISK,
         progress: Progress = lambda done: None,
     ) -> "StoreWriter":
         """Create a store with all rows of another, whose files are copied byte for byte.
@@ -177,7 +176,6 @@ class StoreWriter:
             The other store was appended to meanwhile.
         """
         root = Path(path)
-        files = files or Files()
         _check_new(root)
         files.make_dirs(root)
         with WriterLock(root):
@@ -191,11 +189,11 @@ class StoreWriter:
         return cls.open(root, files)
 
     @classmethod
-    def open(cls, path: str | Path, files: Files | None = None) -> "StoreWriter":
+    def open(cls, path: str | Path, files: Files = DISK) -> "StoreWriter":
         """Append to the store at `path`."""
         root = Path(path)
         read_manifest(root)  # raises if there is no store, before a directory is made or locked
-        return cls(root, None, files or Files())
+        return cls(root, None, files)
 
     def _adopt(self, manifest: Manifest) -> None:
         self._manifest = manifest
