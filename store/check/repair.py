@@ -7,8 +7,9 @@ until the user removes it.
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +72,11 @@ class Plan:
     """
 
     report: Report
-    rows: list[int] = field(default_factory=list)
-    ids: list[str] = field(default_factory=list)
-    columns: list[str] = field(default_factory=list)
-    by_column: dict[str, int] = field(default_factory=dict)
-    hopeless: str | None = None
+    rows: list[int]
+    ids: list[str]
+    columns: Sequence[str]
+    by_column: dict[str, int]
+    hopeless: str | None
 
     @property
     def has_work(self) -> bool:
@@ -85,10 +86,8 @@ class Plan:
     @property
     def copies(self) -> bool:
         """Whether the rows have to be copied: some are dropped, or checksums are lost."""
-        for problem in self.report.problems:
-            if problem.kind == "unverifiable" and problem.column not in self.columns:
-                return True
-        return bool(self.rows)
+        lost = [problem for problem in self.report.problems if problem.kind == "unverifiable"]
+        return bool(self.rows) or any(problem.column not in self.columns for problem in lost)
 
     def headline(self) -> str:
         """How many problems there are."""
@@ -100,9 +99,9 @@ class Plan:
             return [f"  nothing can be done: {self.hopeless}"]
         lines = []
         for kind, (noun, remedy) in REMEDIES.items():
-            n = self.count(kind)
-            if n:
-                lines.append("  " + remedy.format(count(n, noun)))
+            files = self.files(kind)
+            if files:
+                lines.append("  " + remedy.format(count(len(files), noun)))
         if self.rows:
             ids = ", ".join(self.ids[:SHOWN_IDS])
             if len(self.ids) > SHOWN_IDS:
@@ -115,10 +114,10 @@ class Plan:
             lines.append(f"    {n_rows:,} of them because of column {name!r} ({option})")
         return lines + [f"  column {name!r} to drop" for name in self.columns]
 
-    def count(self, kind: str) -> int:
+    def files(self, kind: str) -> set[str]:
         """Files that have problems, or are orphans, of one kind."""
         found = (*self.report.problems, *self.report.leftovers)
-        return len({problem.file for problem in found if problem.kind == kind})
+        return {problem.file for problem in found if problem.kind == kind}
 
 
 def plan_repair(
@@ -147,28 +146,26 @@ def plan_repair(
     for name in drop_columns:
         if name not in store.schema.columns:
             raise NotFoundError(f"{store.path}: expected a column to drop, found {name!r:.200}")
-    plan = Plan(verify_store(path, progress=progress), columns=list(drop_columns))
-    by_column: dict[str, set[int]] = {}
-    for problem in plan.report.problems:
+    report = verify_store(path, progress=progress)
+    hopeless = None
+    damaged: dict[str, set[int]] = defaultdict(set)  # column, or "" of offsets -> rows
+    for problem in report.problems:
         column = problem.column or ""
         if problem.kind != "damaged" or column in drop_columns:
             continue
         if problem.rows:
             first, last = problem.rows
-            rows = by_column.setdefault(column, set())
-            rows.update(range(first, last + 1))
+            damaged[column].update(range(first, last + 1))
         elif len(store):
-            plan.hopeless = (
+            hopeless = (
                 f"{problem.text}; which rows that concerns is not known; restore it from a copy"
             )
-    plan.rows = sorted(set().union(*by_column.values()))
-    plan.ids = [_readable_id(store, row) for row in plan.rows]
-    plan.by_column = {
-        name: len(rows) for name, rows in by_column.items() if name in store.schema.columns
-    }
-    if plan.rows and len(plan.rows) == len(store):
-        plan.hopeless = f"{store.path}: every row is damaged; restore it from a copy"
-    return plan
+    rows = sorted(set().union(*damaged.values()))
+    if rows and len(rows) == len(store):
+        hopeless = f"{store.path}: every row is damaged; restore it from a copy"
+    ids = [_readable_id(store, row) for row in rows]
+    by_column = {name: len(damaged[name]) for name in damaged if name in store.schema.columns}
+    return Plan(report, rows, ids, drop_columns, by_column, hopeless)
 
 
 def _readable_id(store: TraceStore, row: int) -> str:
@@ -185,22 +182,17 @@ def _readable_id(store: TraceStore, row: int) -> str:
 
 def dropped_path(path: Path) -> Path:
     """The file that lists the dropped rows."""
-    return _beside(path, ".dropped.txt")
+    return Path(f"{path.absolute()}.dropped.txt")
 
 
 def damaged_path(path: Path) -> Path:
     """Where the old store is kept after rows were dropped."""
-    return _beside(path, ".damaged")
+    return Path(f"{path.absolute()}.damaged")
 
 
 def _repaired_path(path: Path) -> Path:
     """Where the new store is made."""
-    return _beside(path, ".repaired")
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    path = path.absolute()
-    return path.with_name(path.name + suffix)
+    return Path(f"{path.absolute()}.repaired")
 
 
 def repair_store(
@@ -271,13 +263,12 @@ def _publish(root: Path, manifest: Manifest, files: Files) -> Manifest:
 
 def _write_metadata(root: Path, manifest: Manifest, plan: Plan, files: Files) -> None:
     """Write damaged metadata again, and the id table if it is damaged."""
-    problems = plan.report.problems
-    wrong = {problem.file for problem in problems if problem.kind == "document"}
+    wrong = plan.files("document")
     for path, text in sorted(metadata_of(manifest).items()):
         file = f"{path}/{GROUP_FILE}"
         if file in wrong:
             write_metadata(root, files, path, text)
-    if plan.count("index"):
+    if plan.files("index"):
         _publish(root, _with_new_index(root, manifest, files), files)
     elif GROUP_FILE in wrong:
         _publish(root, manifest, files)
@@ -296,7 +287,7 @@ def _with_new_index(root: Path, manifest: Manifest, files: Files) -> Manifest:
 def _drop_rows(root: Path, plan: Plan, progress: Progress, files: Files) -> None:
     """Make a store of the other rows, and swap it with this one."""
     repaired = _repaired_path(root)
-    store = TraceStore.open(root, check=not plan.count("unverifiable"))
+    store = TraceStore.open(root, check=not plan.files("unverifiable"))
     kept = np.delete(np.arange(len(store)), plan.rows)
     record = {
         "of": store.uuid,
@@ -333,9 +324,7 @@ def _list_dropped(path: Path, plan: Plan, store: TraceStore, files: Files) -> No
         quoted = json.dumps(trace_id, ensure_ascii=False)
         text += f"{row}\t{quoted}\n"
     new = text.encode()
-    before = b""
-    if path.exists():
-        before = path.read_bytes()
+    before = path.read_bytes() if path.exists() else b""
     if not before.endswith(new):  # it does if a repair was stopped right after this
         files.replace_text(path, before + new)
 

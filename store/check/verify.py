@@ -202,22 +202,20 @@ class _Verifier:
             return None
         return max(0, first - 1), min(n_rows - 1, last)
 
-    def _chunks(self, progress: BytesProgress, n_threads: int) -> list[Problem]:
+    def _chunks(self, progress: BytesProgress, n_threads: int) -> Iterator[Problem]:
         """Tables and chunks of columns and offsets, in threads."""
         shards: list[_Shard] = []
         for array in checked_arrays(self.manifest):
             shards += self._shards(array, self.manifest)
         total = sum(shard.n_bytes for shard in shards)
         done = 0
-        found: list[Problem] = []
         with ThreadPoolExecutor(n_threads) as pool:
             checked = pool.map(self._shard_problems, shards)
             for shard, problems in zip(shards, checked, strict=True):
-                found += problems
+                yield from problems
                 done += shard.n_bytes
                 progress(done, total)
         self.report.bytes = 0 if self.quick else total
-        return found
 
     def _shard_problems(self, shard: _Shard) -> list[Problem]:
         """Everything wrong with one shard."""
@@ -242,8 +240,8 @@ class _Verifier:
             problems.append(self._problem("damaged", shard, str(error)))
         except CorruptError as error:  # of the checksums
             problems.append(self._problem("unverifiable", shard, str(error)))
-        n_chunks = shard.n_chunks * layout.n_planes
-        most_fit = not problems and 2 * len(faults) < n_chunks
+        faulty_bytes = len(faults) * layout.chunk_bytes
+        most_fit = not problems and 2 * faulty_bytes < shard.n_bytes
         return [self._chunk_problem(shard, fault, most_fit) for fault in faults] + problems
 
     def _chunk_problem(self, shard: _Shard, fault: DamagedItemsError, most_fit: bool) -> Problem:

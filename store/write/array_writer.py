@@ -80,12 +80,14 @@ class ArrayWriter:
         """Put the committed tail's whole chunks into a builder; its other items become pending."""
         layout = self.layout
         number = self._n_items // layout.shard_items
-        n_items = layout.items_in_shard(number, self._n_items)
-        n_chunks, self._n_pending = divmod(n_items, layout.chunk_items)
+        self._n_pending = self._n_items % layout.chunk_items
         committed = open_array(StoreDirectory.at(self.root), array, check=manifest)
         self._buffer[: self._n_pending] = committed.read(self._n_written, self._n_items)
+        shard = committed.shard(number)
+        n_chunks = shard.n_items // layout.chunk_items
         if n_chunks:
-            self._open_builder().adopt(self.root, number, n_items, n_chunks)
+            file = self.root / layout.shard_path(number)
+            self._open_builder().adopt(file, shard.entries[:n_chunks])
 
     def _open_builder(self) -> RawBuilder | CompressedBuilder:
         """The builder of the shard that the next whole chunk goes to."""

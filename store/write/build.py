@@ -207,20 +207,19 @@ def _open_partial(
     """The writer of a build that was stopped, or of a new one."""
     partial = partial_path(path)
     begun = open_begun(path)
-    difference = None if begun is None else _difference(begun, source)
-    if begun is not None and difference and not len(begun):
+    if begun is not None:
+        difference = _difference(begun, source)
+        if not difference:
+            return StoreWriter.open(partial, files)
+        if len(begun):
+            raise SchemaError(
+                f"{partial}: expected what the same command began, found {difference}; "
+                "repeat that command, or remove this"
+            )
         # it holds no trace, only the settings of an attempt that failed
         _clear_empty(partial, files)
-        begun = None
-    if begun is None:
-        check_partial(partial)
-        return StoreWriter.create(partial, source.schema, source.provenance | command_key, files)
-    if difference:
-        raise SchemaError(
-            f"{partial}: expected what the same command began, found {difference}; "
-            "repeat that command, or remove this"
-        )
-    return StoreWriter.open(partial, files)
+    check_partial(partial)
+    return StoreWriter.create(partial, source.schema, source.provenance | command_key, files)
 
 
 def _clear_empty(partial: Path, files: Files) -> None:

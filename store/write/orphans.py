@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from store.format.array_info import ArrayInfo
@@ -107,13 +108,11 @@ def clear_directory(root: Path, files: Files) -> None:
             files.remove(path)
 
 
-def _paths_in(root: Path) -> list[str]:
+def _paths_in(root: Path) -> Iterator[str]:
     """Every file below a directory, relative to it."""
-    top = len(str(root)) + 1
-    paths: list[str] = []
     for folder, _, names in os.walk(root):
-        paths += [f"{folder}/{name}"[top:] for name in names]
-    return paths
+        for name in names:
+            yield Path(folder, name).relative_to(root).as_posix()
 
 
 def _is_current(file: Path, array: StoredArray, info: ArrayInfo) -> bool:

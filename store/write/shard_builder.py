@@ -16,7 +16,6 @@ from crc32c import crc32c
 from store.format.codecs import parse_codec, split_compressed
 from store.format.layout import ArrayLayout
 from store.format.shard_table import ENTRY, encode_table, raw_entries
-from store.read.shard import CompressedShard, RawShard
 from store.write.files import Files, opened
 
 __all__ = ["CompressedBuilder", "RawBuilder"]
@@ -95,20 +94,21 @@ class RawBuilder(_Builder):
         self.n_chunks += planes.shape[1]
         return _checksums(planes)
 
-    def adopt(self, root: Path, number: int, n_items: int, n_chunks: int) -> None:
-        """Begin with the first `n_chunks` chunks a plane of a committed shard of `n_items` items.
+    def adopt(self, file: Path, entries: np.ndarray) -> None:
+        """Begin with the chunks of a committed shard.
 
-        Raises
-        ------
-        CorruptError
-            The shard's file is damaged.
+        Parameters
+        ----------
+        file
+            Of that shard.
+        entries
+            (offset, size) of the chunks: `(n_chunks, n_planes, 2)`.
         """
-        shard = RawShard(root, self.layout, number, n_items)
-        n_bytes = n_chunks * self.layout.chunk_bytes
-        with opened(root / self.layout.shard_path(number)) as source:
-            for i, offset in enumerate(shard.plane_offsets.tolist()):
+        self.n_chunks = len(entries)
+        n_bytes = self.n_chunks * self.layout.chunk_bytes
+        with opened(file) as source:
+            for i, offset in enumerate(entries[0, :, 0].tolist()):
                 self.files.copy(source, offset, self._fd, i * self._plane_bytes, n_bytes)
-        self.n_chunks = n_chunks
 
     def publish_full(self, target: Path) -> None:
         """Finish a full shard and put the working file itself at `target`."""
@@ -127,7 +127,7 @@ class RawBuilder(_Builder):
         -------
         The padded chunk's checksums: uint32 `(1, n_planes)`, or `(0, n_planes)` without a rest.
         """
-        padded = _planes(_pad_chunk(rest, self.layout), self.layout)
+        padded = _planes(rest, self.layout)
         written = self.n_chunks * self.layout.chunk_bytes
         stride = written + padded[0].nbytes
         with self._copy_at(target) as fd:
@@ -135,8 +135,8 @@ class RawBuilder(_Builder):
                 self.files.copy(self._fd, i * self._plane_bytes, fd, i * stride, written)
                 self.files.write(fd, plane.ravel().data, i * stride + written)
             entries = raw_entries(self.layout, self.n_chunks + padded.shape[1], stride)
-            table = encode_table(self.layout, entries)
-            self.files.write(fd, table, self.layout.n_planes * stride)
+            end = self.layout.n_planes * stride
+            self.files.write(fd, encode_table(self.layout, entries), end)
         return _checksums(padded)
 
 
@@ -174,15 +174,13 @@ class CompressedBuilder(_Builder):
         by_plane = entries.reshape(-1, self.layout.n_planes, 2)
         return np.concatenate([self._entries, by_plane])
 
-    def adopt(self, root: Path, number: int, n_items: int, n_chunks: int) -> None:
+    def adopt(self, file: Path, entries: np.ndarray) -> None:
         """See `RawBuilder`."""
-        shard = CompressedShard(root, self.layout, number, n_items)
-        self._entries = shard.entries[:n_chunks].astype(ENTRY)
-        ends = self._entries.sum(axis=2)
-        self._end = int(ends.max(initial=0))
-        with opened(root / self.layout.shard_path(number)) as source:
+        self.n_chunks = len(entries)
+        self._entries = entries.astype(ENTRY)
+        self._end = int(entries.sum(axis=2).max())
+        with opened(file) as source:
             self.files.copy(source, 0, self._fd, 0, self._end)
-        self.n_chunks = n_chunks
 
     def publish_full(self, target: Path) -> None:
         """See `RawBuilder`."""
@@ -190,7 +188,7 @@ class CompressedBuilder(_Builder):
 
     def publish_tail(self, target: Path, rest: np.ndarray) -> np.ndarray:
         """See `RawBuilder`."""
-        padded = _planes(_pad_chunk(rest, self.layout), self.layout)
+        padded = _planes(rest, self.layout)
         packed = self._compress(padded)
         data = b"".join(packed)
         with self._copy_at(target) as fd:
@@ -201,20 +199,16 @@ class CompressedBuilder(_Builder):
         return _checksums(padded)
 
 
-def _pad_chunk(items: np.ndarray, layout: ArrayLayout) -> np.ndarray:
-    """Fewer items than a chunk holds, followed by zeros; no items stay none."""
-    n_items = layout.chunk_items if len(items) else 0
-    padded = np.zeros((n_items, *layout.item_shape), layout.dtype)
-    padded[: len(items)] = items
-    return padded
-
-
 def _checksums(planes: np.ndarray) -> np.ndarray:
     """CRC32C of every chunk of `_planes`: uint32 `(n, n_planes)`."""
     return np.array([[crc32c(chunk.data) for chunk in plane] for plane in planes], np.uint32).T
 
 
 def _planes(items: np.ndarray, layout: ArrayLayout) -> np.ndarray:
-    """The bytes of whole chunks of `items`: uint8 `(n_planes, n, chunk_bytes)`, C-contiguous."""
+    """The chunks of `items`: uint8 `(n_planes, n, chunk_bytes)`, the last padded with zeros."""
+    n_missing = -len(items) % layout.chunk_items
+    if n_missing:
+        padding = np.zeros((n_missing, *layout.item_shape), layout.dtype)
+        items = np.concatenate([items, padding])
     planes = np.ascontiguousarray(layout.items_as_planes(items))
     return planes.reshape(-1).view(np.uint8).reshape(layout.n_planes, -1, layout.chunk_bytes)

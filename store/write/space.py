@@ -59,9 +59,7 @@ class SpaceCheck:
         self.has_looked = False
 
     def __call__(self, n_rows: int, n_bytes: int) -> None:
-        """Count a row of so many bytes, the `n_rows`-th of the store."""
-        if self.has_looked:
-            return
+        """Count a row of so many bytes, the `n_rows`-th of the store; until `has_looked`."""
         done = self.progress(n_rows)
         if self._first is None:
             self._first = done
