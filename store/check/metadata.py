@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from store.check.report import INTERRUPTED, Problem
-from store.format.array_info import ArrayInfo, column_paths, earlier_infos
+from store.format.array_info import column_paths, earlier_infos
 from store.format.contents import WORKING_DIR, could_be_ours, files_of, metadata_of
-from store.format.manifest import COLUMNS_KEY, GROUP_FILE, KEY, Manifest
+from store.format.manifest import COLUMNS_KEY, GROUP_FILE, KEY, MAX_FILE_BYTES, Manifest
 from store.format.zarr_json import group_json
 from store.write.orphans import foreign_arrays
 
 __all__ = ["metadata_problems"]
 
-MAX_METADATA_BYTES = 64 * 1024 * 1024
 # of an array's metadata: these follow from all columns of a store
 INFO_KEYS = ("dimension_names", "attributes")
 Fault = tuple[str, str, str]  # file, kind, text
@@ -64,40 +63,39 @@ def _metadata(root: Path, manifest: Manifest) -> Iterator[Fault]:
     for path, text in {"": group_json(), **metadata_of(manifest)}.items():
         file = f"{path}/{GROUP_FILE}".lstrip("/")
         try:
-            with (root / file).open("rb") as opened:
-                found = json.loads(opened.read(MAX_METADATA_BYTES))
-        except (OSError, ValueError, RecursionError) as error:
-            yield file, "document", f"expected Zarr metadata, found: {error}"
-            continue
-        if not isinstance(found, dict):
-            yield file, "document", f"expected an object, found {type(found).__name__}"
+            found = _read_object(root / file)
+        except ValueError as error:
+            yield file, "document", str(error)
             continue
         if file == GROUP_FILE:
             yield from _compare_columns(manifest, found.pop("attributes", None))
         expected = json.loads(text)
-        for key, value in _differences(expected, found, earlier_of.get(path)):
+        earlier = dict(expected)  # as earlier versions of this package wrote it
+        info = earlier_of.get(path)
+        if info:
+            earlier |= {"dimension_names": list(info.names), "attributes": info.attributes}
+        for key in sorted(expected.keys() | found.keys()):
             wanted = expected.get(key)
+            value = found.get(key)
+            says_nothing = key in expected and wanted in EMPTY and value in EMPTY
+            if says_nothing or value in (wanted, earlier.get(key)):
+                continue
             is_array = expected["node_type"] == "array"
-            has_working_dir = (root / WORKING_DIR).is_dir()
-            is_ahead = has_working_dir and is_array and _may_be_ahead(key, wanted, value)
+            is_ahead = is_array and _may_be_ahead(root, key, wanted, value)
             kind = "interrupted" if is_ahead else "document"
             yield file, kind, f"expected {key} {wanted!r:.80}, found {value!r:.80}"
 
 
-def _differences(
-    expected: dict[str, Any], found: dict[str, Any], earlier: ArrayInfo | None
-) -> Iterator[tuple[str, object]]:
-    """Keys, with what was found, that are not as expected, nor as earlier versions wrote them."""
-    also = dict(expected)
-    if earlier:
-        also["dimension_names"] = list(earlier.names)
-        also["attributes"] = earlier.attributes
-    for key in sorted(expected.keys() | found.keys()):
-        wanted = expected.get(key)
-        value = found.get(key)
-        says_nothing = key in expected and wanted in EMPTY and value in EMPTY
-        if not says_nothing and value not in (wanted, also.get(key)):
-            yield key, value
+def _read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; raises ValueError."""
+    try:
+        with path.open("rb") as file:
+            found = json.loads(file.read(MAX_FILE_BYTES))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"expected Zarr metadata, found: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"expected an object, found {type(found).__name__}")
+    return found
 
 
 def _compare_columns(manifest: Manifest, attributes: object) -> Iterator[Fault]:
@@ -112,8 +110,10 @@ def _compare_columns(manifest: Manifest, attributes: object) -> Iterator[Fault]:
         yield GROUP_FILE, "document", f"expected {wanted}, found {columns!r:.80}"
 
 
-def _may_be_ahead(key: str, committed: Any, found: object) -> bool:
+def _may_be_ahead(root: Path, key: str, committed: Any, found: object) -> bool:
     """Whether a writer may have written this of an array for a commit that is not done."""
+    if not (root / WORKING_DIR).is_dir():
+        return False
     match found:
         case [int(n_items), *item_shape] if key == "shape":
             return item_shape == committed[1:] and n_items > committed[0]

@@ -8,7 +8,7 @@ until the user removes it.
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,26 +93,27 @@ class Plan:
         """How many problems there are."""
         return count(len(self.report.problems), "problem")
 
-    def lines(self, path: Path) -> list[str]:
+    def lines(self, path: Path) -> Iterator[str]:
         """What will be done, a line each."""
         if self.hopeless:
-            return [f"  nothing can be done: {self.hopeless}"]
-        lines = []
+            yield f"  nothing can be done: {self.hopeless}"
+            return
         for kind, (noun, remedy) in REMEDIES.items():
             files = self.files(kind)
             if files:
-                lines.append("  " + remedy.format(count(len(files), noun)))
+                yield "  " + remedy.format(count(len(files), noun))
         if self.rows:
             ids = ", ".join(self.ids[:SHOWN_IDS])
             if len(self.ids) > SHOWN_IDS:
                 ids += ", ..."
             n_dropped = f"{len(self.rows):,} of {self.report.rows:,} traces"
             list_path = dropped_path(path)
-            lines.append(f"  {n_dropped} to drop ({ids}), to be listed in {list_path}")
+            yield f"  {n_dropped} to drop ({ids}), to be listed in {list_path}"
         for name, n_rows in self.by_column.items():
             option = f"--drop-columns {name} drops that one instead"
-            lines.append(f"    {n_rows:,} of them because of column {name!r} ({option})")
-        return lines + [f"  column {name!r} to drop" for name in self.columns]
+            yield f"    {n_rows:,} of them because of column {name!r} ({option})"
+        for name in self.columns:
+            yield f"  column {name!r} to drop"
 
     def files(self, kind: str) -> set[str]:
         """Files that have problems, or are orphans, of one kind."""

@@ -42,6 +42,7 @@ IDS_AT_ONCE = 65_536
 ATTEMPTS = 3  # with a writer at work
 KEPT = "python -m store repair keeps its rows, and records the checksum again"
 Rows = tuple[int, int]  # first, last
+Items = tuple[int, int]  # first, after the last
 BytesProgress = Callable[[int, int], None]  # bytes checked, and all of them
 
 
@@ -82,14 +83,12 @@ def verify_store(
 
 
 class _Shard(NamedTuple):
-    """One shard to check."""
-
     array: StoredArray
     reader: RawArray | CompressedArray
     number: int
 
     @property
-    def items(self) -> tuple[int, int]:
+    def items(self) -> Items:
         """The first of its items, and the first after them."""
         layout = self.array.layout
         first = self.number * layout.shard_items
@@ -107,18 +106,15 @@ class _Shard(NamedTuple):
         layout = self.array.layout
         return self.n_chunks * layout.n_planes * layout.chunk_bytes
 
-    def fault(self) -> CorruptError | None:
-        """What is wrong with the file, its table or its size."""
-        try:
-            shard = self.reader.shard(self.number)
-        except CorruptError as error:
-            return error
+    def check(self) -> None:
+        """Raise DamagedItemsError if the file, its table or its size is wrong."""
+        shard = self.reader.shard(self.number)
         if shard.end != shard.n_data:
-            return CorruptError(
+            message = (
                 f"{shard.where}: expected its table after byte {shard.end}, "
                 f"found {shard.n_data} bytes before it"
             )
-        return None
+            raise DamagedItemsError(message, self.items)
 
     def fetch(self, start: int, stop: int) -> None:
         """Ask the kernel for some chunks of the array, all planes."""
@@ -128,8 +124,6 @@ class _Shard(NamedTuple):
 
 
 class _Verifier:
-    """Checks one committed state."""
-
     def __init__(self, store: TraceStore, manifest: Manifest, quick: bool) -> None:
         self.store = store
         self.manifest = manifest
@@ -138,7 +132,6 @@ class _Verifier:
         self._untrusted_rows = cache(self._find_untrusted_rows)
 
     def run(self, progress: BytesProgress, n_threads: int) -> Report:
-        """Check everything."""
         found = [
             *metadata_problems(self.store.path, self.manifest, self._has_writer),
             *self._checksum_tables(),
@@ -164,12 +157,13 @@ class _Verifier:
         """The shards of the checksums; what they say is compared with the chunks."""
         for array in checked_arrays(self.manifest):
             for shard in self._shards(array.checksums):
-                fault = shard.fault()
-                if fault:
+                try:
+                    shard.check()
+                except CorruptError as error:
                     yield Problem(
                         "unverifiable",
                         shard.array.layout.shard_path(shard.number),
-                        str(fault),
+                        str(error),
                         column=array.column,
                         shard=shard.number,
                     )
@@ -218,12 +212,6 @@ class _Verifier:
         self.report.bytes = 0 if self.quick else total
 
     def _shard_problems(self, shard: _Shard) -> list[Problem]:
-        """Everything wrong with one shard."""
-        fault = shard.fault()
-        if fault:
-            return [self._problem("damaged", shard, str(fault))]
-        if self.quick:
-            return []
         layout = shard.array.layout
         first = shard.number * layout.shard_chunks
         stop = first + shard.n_chunks
@@ -232,11 +220,14 @@ class _Verifier:
         faults: list[DamagedItemsError] = []
         problems: list[Problem] = []
         try:
+            shard.check()
+            if self.quick:
+                return []
             for start in range(first, stop, step):
                 end = min(stop, start + step)
                 shard.fetch(end, min(stop, end + step))
                 faults.extend(shard.reader.faults(start, end))
-        except DamagedItemsError as error:  # the file disappeared while it was read
+        except DamagedItemsError as error:  # the file itself, or it disappeared meanwhile
             problems.append(self._problem("damaged", shard, str(error)))
         except CorruptError as error:  # of the checksums
             problems.append(self._problem("unverifiable", shard, str(error)))
@@ -269,7 +260,7 @@ class _Verifier:
         shard: _Shard,
         text: str,
         chunk: int | None = None,
-        items: tuple[int, int] | None = None,
+        items: Items | None = None,
     ) -> Problem:
         """A problem of a shard, with the rows of its items; of all, if they are not given."""
         array = shard.array
@@ -344,9 +335,7 @@ class _Verifier:
     def _read_whole(self, array: StoredArray) -> np.ndarray:
         """All items of an array of one shard; raises CorruptError."""
         (shard,) = self._shards(array)
-        fault = shard.fault()
-        if fault:
-            raise fault
+        shard.check()
         return shard.reader.read(0, array.n_items)
 
     def _rows_with_other_ids(self, first: int, hashes: np.ndarray) -> Iterator[int]:

@@ -88,7 +88,16 @@ def build_store(
     command_key = {COMMAND: command[:LONGEST_COMMAND]} if command else {}
     writer = _open_partial(path, source, files, command_key)
     try:
-        _drain(source, writer, command_key, progress, space)
+        with HeldSignals() as signals:
+            for trace_id, row in source.rows(start=len(writer)):
+                writer.provenance = source.provenance | source.remarks | command_key
+                with signals.held():
+                    writer.append(trace_id, row)
+                progress(len(writer))
+                if space and not space.has_looked:
+                    space(len(writer), row_bytes(row, source.schema))
+        writer.provenance = source.provenance | source.remarks | command_key
+        writer.merge_runs()
     except BaseException as error:
         # the disk may be full, or the writer have stopped half-way
         with suppress(StoreError, OSError):
@@ -101,26 +110,6 @@ def build_store(
     return TraceStore.open(path)
 
 
-def _drain(
-    source: Source,
-    writer: StoreWriter,
-    command_key: dict[str, str],
-    progress: Progress,
-    space: SpaceCheck | None,
-) -> None:
-    """Append and commit all rows that the store does not have."""
-    with HeldSignals() as signals:
-        for trace_id, row in source.rows(start=len(writer)):
-            writer.provenance = source.provenance | source.remarks | command_key
-            with signals.held():
-                writer.append(trace_id, row)
-            progress(len(writer))
-            if space is not None and not space.has_looked:
-                space(len(writer), row_bytes(row, source.schema))
-    writer.provenance = source.provenance | source.remarks | command_key
-    writer.merge_runs()
-
-
 def _kept(partial: Path) -> str:
     """How much a build that stopped has committed."""
     n_rows = 0
@@ -128,8 +117,8 @@ def _kept(partial: Path) -> str:
         n_rows = len(TraceStore.open(partial))
     if not n_rows:
         return "no trace is kept"
-    verb = "is" if n_rows == 1 else "are"
-    return f"{count(n_rows, 'trace')} {verb} kept in {partial}; the same command goes on"
+    traces = count(n_rows, "trace is", "traces are")
+    return f"{traces} kept in {partial}; the same command goes on"
 
 
 def check_new(path: Path) -> None:

@@ -26,19 +26,17 @@ def schema_with(manifest: Manifest, columns: Mapping[str, Column]) -> Schema:
     old = manifest.schema
     arrays = dict(old.arrays)
     for name, column in columns.items():
-        if name in old.columns:
-            _check_replacement(name, column, old.axis_of(name))
-            arrays[name] = _next_array(manifest, name)
+        if name not in old.columns:
+            continue
+        axis = old.axis_of(name)
+        if column.is_text or column.axis != axis:
+            expected = f"a column of axis {axis!r}" if axis else "a fixed column"
+            raise SchemaError(
+                f"column {name!r}: expected {expected}, and no string, to replace it, "
+                f"found {column}; use another name"
+            )
+        arrays[name] = _next_array(manifest, name)
     return Schema({**old.columns, **columns}, arrays)
-
-
-def _check_replacement(name: str, column: Column, axis: str | None) -> None:
-    if column.is_text or column.axis != axis:
-        expected = f"a column of axis {axis!r}" if axis else "a fixed column"
-        raise SchemaError(
-            f"column {name!r}: expected {expected}, and no string, to replace it, found {column}; "
-            "use another name"
-        )
 
 
 def _next_array(manifest: Manifest, name: str) -> str:
@@ -52,7 +50,7 @@ def _next_array(manifest: Manifest, name: str) -> str:
 def append_to_all(
     arrays: RowArrays,
     schema: Schema,
-    names: Iterable[str],
+    columns: Mapping[str, Column],
     rows: Iterable[Row],
     store: TraceStore,
 ) -> None:
@@ -62,7 +60,7 @@ def append_to_all(
     ----------
     arrays
         Of the new columns, with the offsets of the axes that the store does not have.
-    schema, names
+    schema, columns
         The schema with the new columns, and which they are.
     rows
         A value of each of them for every row of the store.
@@ -72,7 +70,6 @@ def append_to_all(
     SchemaError
         A value does not fit, or there are more or fewer rows.
     """
-    columns = {name: schema.columns[name] for name in names}
     axes = {column.axis for column in columns.values() if column.axis} & set(store.schema.axes)
     stored_lengths = {axis: np.diff(store.offsets(axis)) for axis in axes}
     n_rows = 0

@@ -73,9 +73,17 @@ def copy_files(store: TraceStore, root: Path, files: Files, progress: Progress) 
         The store was appended to meanwhile.
     """
     manifest = read_manifest(store.path)
-    names = files_of(manifest) - {GROUP_FILE}
+    names = sorted(files_of(manifest) - {GROUP_FILE})
     try:
-        _copy_each(store, sorted(names), root, files, progress)
+        sizes = [(store.path / name).stat().st_size for name in names]
+        total = max(1, sum(sizes))
+        done = 0
+        for name, size in zip(names, sizes, strict=True):
+            target = root / name
+            files.make_dirs(target.parent)
+            files.copy_file(store.path / name, target)
+            done += size
+            progress(len(store) * done // total)
     except FileNotFoundError as error:
         if read_manifest(store.path).generation == store.generation:
             raise CorruptError(
@@ -86,17 +94,3 @@ def copy_files(store: TraceStore, root: Path, files: Files, progress: Progress) 
     for folder, _, _ in os.walk(root):
         files.sync_dir(Path(folder))
     return manifest
-
-
-def _copy_each(
-    store: TraceStore, names: list[str], root: Path, files: Files, progress: Progress
-) -> None:
-    sizes = [(store.path / name).stat().st_size for name in names]
-    total = max(1, sum(sizes))
-    done = 0
-    for name, size in zip(names, sizes, strict=True):
-        target = root / name
-        files.make_dirs(target.parent)
-        files.copy_file(store.path / name, target)
-        done += size
-        progress(len(store) * done // total)

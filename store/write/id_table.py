@@ -8,7 +8,7 @@ from crc32c import crc32c
 
 from store.format.array_info import RUN_INFO
 from store.format.contents import run_arrays, run_name
-from store.format.ids import build_run, hash_ids
+from store.format.ids import Run, build_run, hash_ids
 from store.format.manifest import Manifest
 from store.format.zarr_json import group_json
 from store.read.directory import StoreDirectory
@@ -17,8 +17,6 @@ from store.write.array_writer import ArrayWriter, write_metadata
 from store.write.files import Files
 
 __all__ = ["merge_runs", "write_run"]
-
-Run = tuple[int, int]
 
 
 def merge_runs(

@@ -43,7 +43,9 @@ def clear_orphans(root: Path, manifest: Manifest, files: Files) -> None:
         top, _, _ = path.partition("/")
         if path not in belonging and top not in foreign and could_be_ours(path):
             files.remove(root / path)
-            _remove_empty_parents(root, path, files)
+            for folder in Path(path).parents[:-1]:
+                if not files.remove_if_empty(root / folder):
+                    break
     files.make_dirs(root / WORKING_DIR)
     infos = infos_of(manifest)
     for array in arrays_of(manifest):
@@ -53,12 +55,6 @@ def clear_orphans(root: Path, manifest: Manifest, files: Files) -> None:
         if file.is_file() and not _is_current(file, array, info):
             text = array_json(array.layout, array.n_items, info)
             write_metadata(root, files, path, text)
-
-
-def _remove_empty_parents(root: Path, path: str, files: Files) -> None:
-    for folder in Path(path).parents[:-1]:
-        if not files.remove_if_empty(root / folder):
-            return
 
 
 def foreign_arrays(root: Path, manifest: Manifest) -> set[str]:

@@ -51,7 +51,7 @@ class _Builder:
         self.files.write(self._fd, encode_table(self.layout, entries), position)
         self.files.sync(self._fd)
         self.close()
-        self.files.rename(self.working, target)
+        self.files.rename_durably(self.working, target)
 
     @contextmanager
     def _copy_at(self, target: Path) -> Iterator[int]:
@@ -59,7 +59,7 @@ class _Builder:
         copy = self.working.with_suffix(".tail")
         with self.files.created(copy) as fd:
             yield fd
-        self.files.rename(copy, target)
+        self.files.rename_durably(copy, target)
 
 
 class RawBuilder(_Builder):
@@ -149,7 +149,6 @@ class CompressedBuilder(_Builder):
         self._end = 0
 
     def write(self, items: np.ndarray) -> np.ndarray:
-        """See `RawBuilder`."""
         packed = self._compress(_planes(items, self.layout))
         self._entries = self._entries_with(packed)
         data = b"".join(packed)
@@ -175,7 +174,6 @@ class CompressedBuilder(_Builder):
         return np.concatenate([self._entries, by_plane])
 
     def adopt(self, file: Path, entries: np.ndarray) -> None:
-        """See `RawBuilder`."""
         self.n_chunks = len(entries)
         self._entries = entries.astype(ENTRY)
         self._end = int(entries.sum(axis=2).max())
@@ -183,11 +181,9 @@ class CompressedBuilder(_Builder):
             self.files.copy(source, 0, self._fd, 0, self._end)
 
     def publish_full(self, target: Path) -> None:
-        """See `RawBuilder`."""
         self._publish(target, self._entries, self._end)
 
     def publish_tail(self, target: Path, rest: np.ndarray) -> np.ndarray:
-        """See `RawBuilder`."""
         padded = _planes(rest, self.layout)
         packed = self._compress(padded)
         data = b"".join(packed)

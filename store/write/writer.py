@@ -25,7 +25,7 @@ from pathlib import Path
 
 from store.errors import IncompleteError, SchemaError, StoreError
 from store.format.contents import GROUPS, WORKING_DIR, run_name, with_schema
-from store.format.ids import plan_runs
+from store.format.ids import Run, plan_runs
 from store.format.manifest import GROUP_FILE, MAX_FILE_BYTES, Manifest, read_manifest
 from store.format.schema import TRACE_ID, Column, Schema
 from store.format.zarr_json import group_json
@@ -135,7 +135,7 @@ class StoreWriter:
         _check_new(root)
         manifest = Manifest(schema, provenance=dict(provenance or {}))
         # refuses provenance that is no JSON before anything exists
-        group_json(manifest.to_attributes())
+        _group_text(root, manifest)
         writer = cls(root, manifest, files)
         try:
             for group in GROUPS:
@@ -358,7 +358,7 @@ class StoreWriter:
             self._commit_runs((), 0, self._manifest.tails)
 
     def _commit_runs(
-        self, kept: tuple[tuple[int, int], ...], first: int, tails: Mapping[str, list[int]]
+        self, kept: tuple[Run, ...], first: int, tails: Mapping[str, list[int]]
     ) -> None:
         """Commit with these runs of the id table and a new one of all rows from `first` on."""
         old = self._manifest
@@ -461,8 +461,8 @@ class StoreWriter:
 
 
 def _discarded(n: int) -> str:
-    verb = "is" if n == 1 else "are"
-    return f"{count(n, 'row')} appended since the last commit {verb} discarded"
+    since = "appended since the last commit"
+    return f"{count(n, f'row {since} is', f'rows {since} are')} discarded"
 
 
 def _group_text(root: Path, manifest: Manifest) -> bytes:
