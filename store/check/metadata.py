@@ -18,7 +18,7 @@ __all__ = ["metadata_problems"]
 # of an array's metadata: these follow from all columns of a store
 INFO_KEYS = ("dimension_names", "attributes")
 Fault = tuple[str, str, str]  # file, kind, text
-EMPTY: tuple[object, ...] = (None, [], {})  # what a key that says nothing may hold
+EMPTY: list = [None, [], {}]  # what a key that says nothing may hold
 
 
 def metadata_problems(

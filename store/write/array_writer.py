@@ -109,14 +109,13 @@ class ArrayWriter:
             self._read_tail(self._committed)
             self._committed = None
         self.layout.check_size(self._n_items + len(items))
-        start = 0
-        while start < len(items):
+        while len(items):
             free = self._buffer[self._n_pending :]
-            some = items[start : start + len(free)]
+            some = items[: len(free)]
+            items = items[len(some) :]
             free[: len(some)] = some
             self._n_pending += len(some)
             self._n_items += len(some)
-            start += len(some)
             if len(some) == len(free):
                 self._write_chunks()
 

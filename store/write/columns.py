@@ -35,16 +35,11 @@ def schema_with(manifest: Manifest, columns: Mapping[str, Column]) -> Schema:
                 f"column {name!r}: expected {expected}, and no string, to replace it, "
                 f"found {column}; use another name"
             )
-        arrays[name] = _next_array(manifest, name)
+        # none of its arrays has had this number; a copied store has numbers ahead of its generation
+        _, _, number = old.layout(name).path.partition("@")
+        last = max(manifest.generation, int(number or 0))
+        arrays[name] = f"{name}@{last + 1}"
     return Schema({**old.columns, **columns}, arrays)
-
-
-def _next_array(manifest: Manifest, name: str) -> str:
-    """A name for the array that replaces a column's, which none of its arrays has had."""
-    _, _, number = manifest.schema.layout(name).path.partition("@")
-    # a copied store has numbers ahead of its generation
-    last = max(manifest.generation, int(number or 0))
-    return f"{name}@{last + 1}"
 
 
 def append_to_all(

@@ -10,13 +10,14 @@ from store.format.contents import files_of
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.read.store import TraceStore
 from store.write.files import Files
+from store.write.source import Source
 
 __all__ = ["CopySource", "Progress", "copy_files"]
 
 Progress = Callable[[int], None]
 
 
-class CopySource:
+class CopySource(Source):
     """Rows of one store after the other.
 
     Parameters
@@ -38,7 +39,6 @@ class CopySource:
         self.parts = parts
         self.provenance = provenance
         self.renamed = renamed or {}
-        self.remarks: dict[str, Any] = {}
         first_store, _ = parts[0]
         self.schema = first_store.schema
 
@@ -75,10 +75,10 @@ def copy_files(store: TraceStore, root: Path, files: Files, progress: Progress) 
     manifest = read_manifest(store.path)
     names = sorted(files_of(manifest) - {GROUP_FILE})
     try:
-        sizes = [(store.path / name).stat().st_size for name in names]
-        total = max(1, sum(sizes))
+        sizes = {name: (store.path / name).stat().st_size for name in names}
+        total = max(1, sum(sizes.values()))
         done = 0
-        for name, size in zip(names, sizes, strict=True):
+        for name, size in sizes.items():
             target = root / name
             files.make_dirs(target.parent)
             files.copy_file(store.path / name, target)

@@ -64,16 +64,13 @@ def foreign_arrays(root: Path, manifest: Manifest) -> set[str]:
     written last: another Zarr client added an array with metadata that does not name its column.
     """
     belonging = {path.partition("/")[0] for path in files_of(manifest)}
-    foreign = set()
-    for folder in root.iterdir():
-        name = folder.name
-        is_ours = name in belonging or name.startswith("_") or "@" in name
-        if not is_ours and (folder / GROUP_FILE).is_file() and not _names_its_column(folder):
-            foreign.add(name)
-    return foreign
+    arrays = {folder.name for folder in root.iterdir() if (folder / GROUP_FILE).is_file()}
+    return {name for name in arrays - belonging if not _is_named_by_us(root / name)}
 
 
-def _names_its_column(folder: Path) -> bool:
+def _is_named_by_us(folder: Path) -> bool:
+    if folder.name.startswith("_") or "@" in folder.name:
+        return True
     try:
         metadata = json.loads((folder / GROUP_FILE).read_bytes())
         return metadata["attributes"]["column"] == folder.name

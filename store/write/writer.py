@@ -70,40 +70,31 @@ class StoreWriter:
     ...     writer.append("tc_33", {"label": 1})
     """
 
-    def __init__(self, root: Path, manifest: Manifest | None, files: Files) -> None:
+    def __init__(self, root: Path, new: Manifest | None, files: Files) -> None:
+        """Prepare to append, under the lock, to a new store of this manifest, or the one there."""
         self.root = root.absolute()
         self.files = files
         self._unusable: str | None = None  # why nothing more can be appended or committed
         self._new_ids: dict[str, None] = {}
         files.make_dirs(self.root)
         self._lock = WriterLock(self.root)
-        try:
-            self._begin(manifest)
+        try:  # no one else commits from here on
+            if new:
+                manifest = new
+                _clear_new(self.root, files)
+                files.make_dirs(self.root / WORKING_DIR)
+            else:
+                manifest = read_manifest(self.root)
+                clear_orphans(self.root, manifest, files)
+            self._adopt(manifest)
+            schema = manifest.schema
+            self._arrays = RowArrays(
+                self.root, files, manifest, schema.stored, schema.axes, new=bool(new)
+            )
         except BaseException:
             self._lock.release()
             raise
-
-    def _begin(self, new: Manifest | None) -> None:
-        """Prepare to append, under the lock: no one else commits from here on.
-
-        Parameters
-        ----------
-        new
-            The manifest of a new store; None if the store exists.
-        """
-        if new:
-            manifest = new
-            _clear_new(self.root, self.files)
-            self.files.make_dirs(self.root / WORKING_DIR)
-        else:
-            manifest = read_manifest(self.root)
-            clear_orphans(self.root, manifest, self.files)
-        self._adopt(manifest)
         self.provenance = deepcopy(manifest.provenance)
-        schema = manifest.schema
-        self._arrays = RowArrays(
-            self.root, self.files, manifest, schema.stored, schema.axes, new=new is not None
-        )
         self._committed_at = time.monotonic()
         self._new_bytes = 0
 
