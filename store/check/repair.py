@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -192,7 +191,6 @@ def damaged_path(path: Path) -> Path:
 
 
 def _repaired_path(path: Path) -> Path:
-    """Where the new store is made."""
     return Path(f"{path.absolute()}.repaired")
 
 
@@ -297,8 +295,11 @@ def _drop_rows(root: Path, plan: Plan, progress: Progress, files: Files) -> None
         "dropped": len(plan.rows),
         "dropped_sha256": hashlib.sha256(repr(plan.rows).encode()).hexdigest(),
     }
-    for stale in (repaired, partial_path(repaired)):
-        _remove_stale(stale, record, files)
+    for earlier in (repaired, partial_path(repaired)):
+        if (earlier / GROUP_FILE).is_file():
+            begun = TraceStore.open(earlier).provenance.get("repaired", record)
+            if begun["of"] == record["of"] and begun != record:  # it would have dropped other rows
+                files.remove_tree(earlier)
     source = CopySource([(store, kept.tolist())], store.provenance | {"repaired": record})
     build_store(repaired, source, progress, files)
     if plan.rows:
@@ -306,15 +307,6 @@ def _drop_rows(root: Path, plan: Plan, progress: Progress, files: Files) -> None
     files.exchange(repaired, root)
     files.sync_dir(root.parent)
     _finish_exchange(root, files)
-
-
-def _remove_stale(path: Path, record: dict[str, Any], files: Files) -> None:
-    """Remove what an earlier repair began, if it would have dropped other rows."""
-    if not (path / GROUP_FILE).is_file():
-        return
-    begun = TraceStore.open(path).provenance.get("repaired", record)
-    if begun["of"] == record["of"] and begun != record:
-        files.remove_tree(path)
 
 
 def _list_dropped(path: Path, plan: Plan, store: TraceStore, files: Files) -> None:
@@ -336,6 +328,5 @@ def _finish_exchange(root: Path, files: Files) -> None:
     if not (old / GROUP_FILE).exists():
         return
     record = TraceStore.open(root).provenance.get("repaired", {})
-    old_uuid = TraceStore.open(old).uuid
-    if record.get("of") == old_uuid:
+    if record.get("of") == TraceStore.open(old).uuid:
         files.rename_durably(old, damaged_path(root))

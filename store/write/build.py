@@ -206,17 +206,12 @@ def _open_partial(
                 "repeat that command, or remove this"
             )
         # it holds no trace, only the settings of an attempt that failed
-        _clear_empty(partial, files)
+        with WriterLock(partial):
+            if not len(TraceStore.open(partial)) and has_only_our_files(partial):
+                files.remove(partial / GROUP_FILE)
+                clear_directory(partial, files)
     check_partial(partial)
     return StoreWriter.create(partial, source.schema, source.provenance | command_key, files)
-
-
-def _clear_empty(partial: Path, files: Files) -> None:
-    """Remove a store without rows, under its lock, unless a file is there that is not a store's."""
-    with WriterLock(partial):
-        if not len(TraceStore.open(partial)) and has_only_our_files(partial):
-            files.remove(partial / GROUP_FILE)
-            clear_directory(partial, files)
 
 
 def check_partial(partial: Path) -> None:

@@ -66,11 +66,10 @@ class SpaceCheck:
         self._n_rows += 1
         self._n_bytes += n_bytes
         gained = done - self._first
-        if self._n_rows >= self.after and gained > 0:
-            self.has_looked = True
-            self._compare(round(self._n_bytes * (1 - done) / gained))
-
-    def _compare(self, needed: int) -> None:
+        if self._n_rows < self.after or gained <= 0:
+            return
+        self.has_looked = True
+        needed = round(self._n_bytes * (1 - done) / gained)
         free = free_bytes(self.path)
         if needed <= free:
             return
