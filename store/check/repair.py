@@ -7,10 +7,10 @@ until the user removes it.
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from store.reports import count
 from store.write.array_writer import write_metadata
 from store.write.build import build_store, partial_path
 from store.write.copy import CopySource, Progress
-from store.write.files import Files
+from store.write.files import DISK, Files
 from store.write.id_table import write_run
 from store.write.lock import WriterLock
 from store.write.orphans import clear_orphans
@@ -71,11 +71,11 @@ class Plan:
     """
 
     report: Report
-    rows: list[int] = field(default_factory=list)
-    ids: list[str] = field(default_factory=list)
-    columns: list[str] = field(default_factory=list)
-    by_column: dict[str, int] = field(default_factory=dict)
-    hopeless: str | None = None
+    rows: list[int]
+    ids: list[str]
+    columns: Sequence[str]
+    by_column: dict[str, int]
+    hopeless: str | None
 
     @property
     def has_work(self) -> bool:
@@ -85,40 +85,39 @@ class Plan:
     @property
     def copies(self) -> bool:
         """Whether the rows have to be copied: some are dropped, or checksums are lost."""
-        for problem in self.report.problems:
-            if problem.kind == "unverifiable" and problem.column not in self.columns:
-                return True
-        return bool(self.rows)
+        lost = [problem for problem in self.report.problems if problem.kind == "unverifiable"]
+        return bool(self.rows) or any(problem.column not in self.columns for problem in lost)
 
     def headline(self) -> str:
         """How many problems there are."""
         return count(len(self.report.problems), "problem")
 
-    def lines(self, path: Path) -> list[str]:
+    def lines(self, path: Path) -> Iterator[str]:
         """What will be done, a line each."""
         if self.hopeless:
-            return [f"  nothing can be done: {self.hopeless}"]
-        lines = []
+            yield f"  nothing can be done: {self.hopeless}"
+            return
         for kind, (noun, remedy) in REMEDIES.items():
-            n = self.count(kind)
-            if n:
-                lines.append("  " + remedy.format(count(n, noun)))
+            files = self.files(kind)
+            if files:
+                yield "  " + remedy.format(count(len(files), noun))
         if self.rows:
             ids = ", ".join(self.ids[:SHOWN_IDS])
             if len(self.ids) > SHOWN_IDS:
                 ids += ", ..."
             n_dropped = f"{len(self.rows):,} of {self.report.rows:,} traces"
             list_path = dropped_path(path)
-            lines.append(f"  {n_dropped} to drop ({ids}), to be listed in {list_path}")
+            yield f"  {n_dropped} to drop ({ids}), to be listed in {list_path}"
         for name, n_rows in self.by_column.items():
             option = f"--drop-columns {name} drops that one instead"
-            lines.append(f"    {n_rows:,} of them because of column {name!r} ({option})")
-        return lines + [f"  column {name!r} to drop" for name in self.columns]
+            yield f"    {n_rows:,} of them because of column {name!r} ({option})"
+        for name in self.columns:
+            yield f"  column {name!r} to drop"
 
-    def count(self, kind: str) -> int:
+    def files(self, kind: str) -> set[str]:
         """Files that have problems, or are orphans, of one kind."""
         found = (*self.report.problems, *self.report.leftovers)
-        return len({problem.file for problem in found if problem.kind == kind})
+        return {problem.file for problem in found if problem.kind == kind}
 
 
 def plan_repair(
@@ -147,28 +146,26 @@ def plan_repair(
     for name in drop_columns:
         if name not in store.schema.columns:
             raise NotFoundError(f"{store.path}: expected a column to drop, found {name!r:.200}")
-    plan = Plan(verify_store(path, progress=progress), columns=list(drop_columns))
-    by_column: dict[str, set[int]] = {}
-    for problem in plan.report.problems:
+    report = verify_store(path, progress=progress)
+    hopeless = None
+    damaged: dict[str, set[int]] = defaultdict(set)  # column, or "" of offsets -> rows
+    for problem in report.problems:
         column = problem.column or ""
         if problem.kind != "damaged" or column in drop_columns:
             continue
         if problem.rows:
             first, last = problem.rows
-            rows = by_column.setdefault(column, set())
-            rows.update(range(first, last + 1))
+            damaged[column].update(range(first, last + 1))
         elif len(store):
-            plan.hopeless = (
+            hopeless = (
                 f"{problem.text}; which rows that concerns is not known; restore it from a copy"
             )
-    plan.rows = sorted(set().union(*by_column.values()))
-    plan.ids = [_readable_id(store, row) for row in plan.rows]
-    plan.by_column = {
-        name: len(rows) for name, rows in by_column.items() if name in store.schema.columns
-    }
-    if plan.rows and len(plan.rows) == len(store):
-        plan.hopeless = f"{store.path}: every row is damaged; restore it from a copy"
-    return plan
+    rows = sorted(set().union(*damaged.values()))
+    if rows and len(rows) == len(store):
+        hopeless = f"{store.path}: every row is damaged; restore it from a copy"
+    ids = [_readable_id(store, row) for row in rows]
+    by_column = {name: len(damaged[name]) for name in damaged if name in store.schema.columns}
+    return Plan(report, rows, ids, drop_columns, by_column, hopeless)
 
 
 def _readable_id(store: TraceStore, row: int) -> str:
@@ -185,29 +182,23 @@ def _readable_id(store: TraceStore, row: int) -> str:
 
 def dropped_path(path: Path) -> Path:
     """The file that lists the dropped rows."""
-    return _beside(path, ".dropped.txt")
+    return Path(f"{path.absolute()}.dropped.txt")
 
 
 def damaged_path(path: Path) -> Path:
     """Where the old store is kept after rows were dropped."""
-    return _beside(path, ".damaged")
+    return Path(f"{path.absolute()}.damaged")
 
 
 def _repaired_path(path: Path) -> Path:
-    """Where the new store is made."""
-    return _beside(path, ".repaired")
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    path = path.absolute()
-    return path.with_name(path.name + suffix)
+    return Path(f"{path.absolute()}.repaired")
 
 
 def repair_store(
     path: str | Path,
     plan: Plan,
     progress: Progress = lambda done: None,
-    files: Files | None = None,
+    files: Files = DISK,
 ) -> TraceStore:
     """Carry out a plan; stopped, it may be run again.
 
@@ -228,7 +219,6 @@ def repair_store(
         Nothing can be done, or the store of an earlier repair is in the way.
     """
     root = Path(path).absolute()
-    files = files or Files()
     if plan.hopeless:
         raise SchemaError(plan.hopeless)
     _finish_exchange(root, files)
@@ -272,13 +262,12 @@ def _publish(root: Path, manifest: Manifest, files: Files) -> Manifest:
 
 def _write_metadata(root: Path, manifest: Manifest, plan: Plan, files: Files) -> None:
     """Write damaged metadata again, and the id table if it is damaged."""
-    problems = plan.report.problems
-    wrong = {problem.file for problem in problems if problem.kind == "document"}
+    wrong = plan.files("document")
     for path, text in sorted(metadata_of(manifest).items()):
         file = f"{path}/{GROUP_FILE}"
         if file in wrong:
             write_metadata(root, files, path, text)
-    if plan.count("index"):
+    if plan.files("index"):
         _publish(root, _with_new_index(root, manifest, files), files)
     elif GROUP_FILE in wrong:
         _publish(root, manifest, files)
@@ -297,7 +286,7 @@ def _with_new_index(root: Path, manifest: Manifest, files: Files) -> Manifest:
 def _drop_rows(root: Path, plan: Plan, progress: Progress, files: Files) -> None:
     """Make a store of the other rows, and swap it with this one."""
     repaired = _repaired_path(root)
-    store = TraceStore.open(root, check=not plan.count("unverifiable"))
+    store = TraceStore.open(root, check=not plan.files("unverifiable"))
     kept = np.delete(np.arange(len(store)), plan.rows)
     record = {
         "of": store.uuid,
@@ -306,8 +295,11 @@ def _drop_rows(root: Path, plan: Plan, progress: Progress, files: Files) -> None
         "dropped": len(plan.rows),
         "dropped_sha256": hashlib.sha256(repr(plan.rows).encode()).hexdigest(),
     }
-    for stale in (repaired, partial_path(repaired)):
-        _remove_stale(stale, record, files)
+    for earlier in (repaired, partial_path(repaired)):
+        if (earlier / GROUP_FILE).is_file():
+            begun = TraceStore.open(earlier).provenance.get("repaired", record)
+            if begun["of"] == record["of"] and begun != record:  # it would have dropped other rows
+                files.remove_tree(earlier)
     source = CopySource([(store, kept.tolist())], store.provenance | {"repaired": record})
     build_store(repaired, source, progress, files)
     if plan.rows:
@@ -315,15 +307,6 @@ def _drop_rows(root: Path, plan: Plan, progress: Progress, files: Files) -> None
     files.exchange(repaired, root)
     files.sync_dir(root.parent)
     _finish_exchange(root, files)
-
-
-def _remove_stale(path: Path, record: dict[str, Any], files: Files) -> None:
-    """Remove what an earlier repair began, if it would have dropped other rows."""
-    if not (path / GROUP_FILE).is_file():
-        return
-    begun = TraceStore.open(path).provenance.get("repaired", record)
-    if begun["of"] == record["of"] and begun != record:
-        files.remove_tree(path)
 
 
 def _list_dropped(path: Path, plan: Plan, store: TraceStore, files: Files) -> None:
@@ -334,9 +317,7 @@ def _list_dropped(path: Path, plan: Plan, store: TraceStore, files: Files) -> No
         quoted = json.dumps(trace_id, ensure_ascii=False)
         text += f"{row}\t{quoted}\n"
     new = text.encode()
-    before = b""
-    if path.exists():
-        before = path.read_bytes()
+    before = path.read_bytes() if path.exists() else b""
     if not before.endswith(new):  # it does if a repair was stopped right after this
         files.replace_text(path, before + new)
 
@@ -347,6 +328,5 @@ def _finish_exchange(root: Path, files: Files) -> None:
     if not (old / GROUP_FILE).exists():
         return
     record = TraceStore.open(root).provenance.get("repaired", {})
-    old_uuid = TraceStore.open(old).uuid
-    if record.get("of") == old_uuid:
+    if record.get("of") == TraceStore.open(old).uuid:
         files.rename_durably(old, damaged_path(root))

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from typing import Any
 
 from store.reports import count
@@ -124,9 +125,7 @@ def _line_of(problems: list[Problem]) -> str:
     if not others:
         return str(first)
     like_it = f"and {len(others):,} like it"
-    rows = [problem.rows for problem in problems if problem.rows]
+    rows = list(chain.from_iterable(problem.rows or () for problem in problems))
     if rows:
-        first_row, _ = min(rows)
-        last_row = max(last for _, last in rows)
-        like_it += f", rows {first_row} to {last_row} in all"
+        like_it += f", rows {min(rows)} to {max(rows)} in all"
     return f"{first} ({like_it})"

@@ -7,12 +7,13 @@ readers and a writer.
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from store.check.metadata import MetadataCheck
+from store.check.metadata import metadata_problems
 from store.check.report import KINDS, Problem, Report
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import (
@@ -40,6 +41,7 @@ IDS_AT_ONCE = 65_536
 ATTEMPTS = 3  # with a writer at work
 KEPT = "python -m store repair keeps its rows, and records the checksum again"
 Rows = tuple[int, int]  # first, last
+Items = tuple[int, int]  # first, after the last
 BytesProgress = Callable[[int, int], None]  # bytes checked, and all of them
 
 
@@ -71,22 +73,21 @@ def verify_store(
     """
     for _ in range(ATTEMPTS):  # files of this state may disappear while a writer commits
         manifest = read_manifest(path)
-        report = _Verifier(Path(path).absolute(), manifest, quick, progress, n_threads).run()
-        nothing_found = not (report.problems or report.leftovers)
-        if nothing_found or read_manifest(path).generation == manifest.generation:
+        store = TraceStore(StoreDirectory.at(path), manifest)
+        report = _Verifier(store, manifest, quick).run(progress, n_threads)
+        is_clean = not report.problems and not report.leftovers
+        if is_clean or read_manifest(path).generation == manifest.generation:
             break
     return report
 
 
 class _Shard(NamedTuple):
-    """One shard to check."""
-
     array: StoredArray
     reader: Array
     number: int
 
     @property
-    def items(self) -> tuple[int, int]:
+    def items(self) -> Items:
         """The first of its items, and the first after them."""
         layout = self.array.layout
         first = self.number * layout.shard_items
@@ -102,68 +103,48 @@ class _Shard(NamedTuple):
     @property
     def n_bytes(self) -> int:
         layout = self.array.layout
-        n_chunks = self.n_chunks * layout.n_planes
-        return n_chunks * layout.chunk_bytes
+        return self.n_chunks * layout.n_planes * layout.chunk_bytes
 
-    def fault(self) -> CorruptError | None:
-        """What is wrong with the file, its table or its size."""
-        try:
-            shard = self.reader.shard(self.number)
-        except CorruptError as error:
-            return error
+    def check(self) -> None:
+        """Raise DamagedItemsError if the file, its table or its size is wrong."""
+        shard = self.reader.shard(self.number)
         if shard.end != shard.n_data:
-            return CorruptError(
+            message = (
                 f"{shard.where}: expected its table after byte {shard.end}, "
                 f"found {shard.n_data} bytes before it"
             )
-        return None
+            raise DamagedItemsError(message, self.items)
 
     def fetch(self, start: int, stop: int) -> None:
         """Ask the kernel for some chunks of the array, all planes."""
-        if start < stop:
-            chunk_items = self.array.layout.chunk_items
-            first = start * chunk_items
-            end = min(stop * chunk_items, self.array.n_items)
-            self.reader.advise(np.array([first]), np.array([end]), ())
+        chunks = np.array([[start], [stop]])
+        first, end = np.minimum(chunks * self.array.layout.chunk_items, self.array.n_items)
+        self.reader.advise(first, end, ())
 
 
 class _Verifier:
-    """Checks one committed state."""
-
-    def __init__(
-        self,
-        root: Path,
-        manifest: Manifest,
-        quick: bool,
-        progress: BytesProgress,
-        n_threads: int,
-    ) -> None:
-        self.root = root
+    def __init__(self, store: TraceStore, manifest: Manifest, quick: bool) -> None:
+        self.store = store
         self.manifest = manifest
         self.quick = quick
-        self.progress = progress
-        self.n_threads = n_threads
-        self.store = TraceStore(StoreDirectory.at(root), manifest)
-        self.report = Report(manifest.generation, manifest.n_rows, writer=has_writer(root))
-        self._untrusted: dict[str, np.ndarray] = {}  # see `_untrusted_rows`
+        self.report = Report(store.generation, len(store), writer=has_writer(store.path))
+        self._untrusted_rows = cache(self._find_untrusted_rows)
 
-    def run(self) -> Report:
-        """Check everything."""
-        metadata = MetadataCheck(self.root, self.manifest, self._has_writer)
+    def run(self, progress: BytesProgress, n_threads: int) -> Report:
         found = [
-            *metadata.problems(),
+            *metadata_problems(self.store.path, self.manifest, self._has_writer),
             *self._checksum_tables(),
             *self._offsets(),
-            *self._chunks(),
+            *self._chunks(progress, n_threads),
             *self._id_table(),
         ]
-        problems = [problem for problem in found if problem.kind != "interrupted"]
-        self.report.problems = sorted(problems, key=lambda problem: KINDS.index(problem.kind))
         self.report.leftovers = [problem for problem in found if problem.kind == "interrupted"]
+        for kind in KINDS:
+            self.report.problems += [problem for problem in found if problem.kind == kind]
         return self.report
 
     def _has_writer(self) -> bool:
-        self.report.writer = self.report.writer or has_writer(self.root)
+        self.report.writer = self.report.writer or has_writer(self.store.path)
         return self.report.writer
 
     def _shards(self, array: StoredArray, check: Manifest | None = None) -> list[_Shard]:
@@ -175,12 +156,13 @@ class _Verifier:
         """The shards of the checksums; what they say is compared with the chunks."""
         for array in checked_arrays(self.manifest):
             for shard in self._shards(array.checksums):
-                fault = shard.fault()
-                if fault:
+                try:
+                    shard.check()
+                except CorruptError as error:
                     yield Problem(
                         "unverifiable",
                         shard.array.layout.shard_path(shard.number),
-                        str(fault),
+                        str(error),
                         column=array.column,
                         shard=shard.number,
                     )
@@ -193,20 +175,18 @@ class _Verifier:
                 offsets = self.store.offsets(axis)
             except CorruptError:  # reported with the chunks
                 continue
-            file = f"_offsets/{axis}"
-            where = f"axis {axis!r}"
+            faults: list[tuple[str, Rows | None]] = []
             ends = {0: 0, n_rows: self.manifest.n_items.get(axis, 0)}
             for i, expected in ends.items():
                 if offsets[i] != expected:
-                    rows = self._rows_of_offsets(i, i)
-                    text = f"{where}: expected {expected} as offset {i}, found {offsets[i]}"
-                    yield Problem("damaged", file, text, rows=rows)
-            falls = np.diff(offsets) < 0
-            for row in np.flatnonzero(falls).tolist():
+                    text = f"expected {expected} as offset {i}, found {offsets[i]}"
+                    faults.append((text, self._rows_of_offsets(i, i)))
+            for row in np.flatnonzero(np.diff(offsets) < 0).tolist():
                 start, stop = offsets[row : row + 2]
-                fall = f"{start} and then {stop}"
-                text = f"{where}: expected offsets that never fall, found {fall}"
-                yield Problem("damaged", file, text, rows=(row, row))
+                text = f"expected offsets that never fall, found {start} and then {stop}"
+                faults.append((text, (row, row)))
+            for text, rows in faults:
+                yield Problem("damaged", f"_offsets/{axis}", f"axis {axis!r}: {text}", rows=rows)
 
     def _rows_of_offsets(self, first: int, last: int) -> Rows | None:
         """The rows that offsets belong to: each to the row before it and to the row after it."""
@@ -215,30 +195,22 @@ class _Verifier:
             return None
         return max(0, first - 1), min(n_rows - 1, last)
 
-    def _chunks(self) -> list[Problem]:
+    def _chunks(self, progress: BytesProgress, n_threads: int) -> Iterator[Problem]:
         """Tables and chunks of columns and offsets, in threads."""
         shards: list[_Shard] = []
         for array in checked_arrays(self.manifest):
             shards += self._shards(array, self.manifest)
         total = sum(shard.n_bytes for shard in shards)
         done = 0
-        found: list[Problem] = []
-        with ThreadPoolExecutor(self.n_threads) as pool:
+        with ThreadPoolExecutor(n_threads) as pool:
             checked = pool.map(self._shard_problems, shards)
             for shard, problems in zip(shards, checked, strict=True):
-                found += problems
+                yield from problems
                 done += shard.n_bytes
-                self.progress(done, total)
+                progress(done, total)
         self.report.bytes = 0 if self.quick else total
-        return found
 
     def _shard_problems(self, shard: _Shard) -> list[Problem]:
-        """Everything wrong with one shard."""
-        fault = shard.fault()
-        if fault:
-            return [self._problem("damaged", shard, str(fault))]
-        if self.quick:
-            return []
         layout = shard.array.layout
         first = shard.number * layout.shard_chunks
         stop = first + shard.n_chunks
@@ -247,16 +219,19 @@ class _Verifier:
         faults: list[DamagedItemsError] = []
         problems: list[Problem] = []
         try:
+            shard.check()
+            if self.quick:
+                return []
             for start in range(first, stop, step):
                 end = min(stop, start + step)
                 shard.fetch(end, min(stop, end + step))
                 faults.extend(shard.reader.faults(start, end))
-        except DamagedItemsError as error:  # the file disappeared while it was read
+        except DamagedItemsError as error:  # the file itself, or it disappeared meanwhile
             problems.append(self._problem("damaged", shard, str(error)))
         except CorruptError as error:  # of the checksums
             problems.append(self._problem("unverifiable", shard, str(error)))
-        n_chunks = shard.n_chunks * layout.n_planes
-        most_fit = not problems and 2 * len(faults) < n_chunks
+        faulty_bytes = len(faults) * layout.chunk_bytes
+        most_fit = not problems and 2 * faulty_bytes < shard.n_bytes
         return [self._chunk_problem(shard, fault, most_fit) for fault in faults] + problems
 
     def _chunk_problem(self, shard: _Shard, fault: DamagedItemsError, most_fit: bool) -> Problem:
@@ -284,7 +259,7 @@ class _Verifier:
         shard: _Shard,
         text: str,
         chunk: int | None = None,
-        items: tuple[int, int] | None = None,
+        items: Items | None = None,
     ) -> Problem:
         """A problem of a shard, with the rows of its items; of all, if they are not given."""
         array = shard.array
@@ -310,20 +285,15 @@ class _Verifier:
             untrusted = self._untrusted_rows(array.axis)
         except CorruptError:
             return None
-        starts = offsets[:-1]
-        stops = offsets[1:]
-        concerned = (starts < stop) & (stops > first) & ~untrusted
-        if not concerned.any():
-            concerned = untrusted
-        if not concerned.any():
-            return None
-        rows = np.flatnonzero(concerned)
-        return int(rows[0]), int(rows[-1])
+        concerned = (offsets[:-1] < stop) & (offsets[1:] > first) & ~untrusted
+        for candidates in (concerned, untrusted):
+            rows = np.flatnonzero(candidates).tolist()
+            if rows:
+                return rows[0], rows[-1]
+        return None
 
-    def _untrusted_rows(self, axis: str) -> np.ndarray:
+    def _find_untrusted_rows(self, axis: str) -> np.ndarray:
         """Which rows have damaged offsets: bool `(n_rows,)`; raises CorruptError."""
-        if axis in self._untrusted:
-            return self._untrusted[axis]
         untrusted = np.diff(self.store.offsets(axis)) < 0
         if not self.quick:
             array = offsets_array(axis, self.manifest.n_rows)
@@ -332,7 +302,6 @@ class _Verifier:
             for fault in reader.faults(0, n_chunks):
                 first, stop = fault.items
                 untrusted[max(0, first - 1) : stop] = True
-        self._untrusted[axis] = untrusted
         return untrusted
 
     def _id_table(self) -> Iterator[Problem]:
@@ -345,8 +314,16 @@ class _Verifier:
             except CorruptError as error:
                 yield Problem("index", name, str(error), rows=(first, stop - 1))
                 continue
-            if not self.quick:
-                for row in self._rows_with_other_ids(first, hashes):
+            if self.quick:
+                continue
+            for start in range(first, stop, IDS_AT_ONCE):
+                end = min(stop, start + IDS_AT_ONCE)
+                try:
+                    found = hash_ids(self.store.ids[start:end])
+                except CorruptError:  # reported with the chunks
+                    continue
+                differs = found != hashes[start - first : end - first]
+                for row in (start + np.flatnonzero(differs)).tolist():
                     text = f"{name}: expected the hash of the id of row {row}, found another"
                     yield Problem("index", name, text, rows=(row, row))
 
@@ -355,8 +332,7 @@ class _Verifier:
         hashes, rows = map(self._read_whole, run_arrays(run))
         check_run(run, hashes, rows, self.manifest.run_sums)
         has_each_row = np.array_equal(np.sort(rows), np.arange(*run))
-        falls = hashes[1:] < hashes[:-1]
-        if not has_each_row or falls.any():
+        if not has_each_row or (hashes[1:] < hashes[:-1]).any():
             raise CorruptError(
                 f"_index/{run_name(run)}: expected each row once, in the order of the hashes, "
                 "found otherwise"
@@ -366,20 +342,5 @@ class _Verifier:
     def _read_whole(self, array: StoredArray) -> np.ndarray:
         """All items of an array of one shard; raises CorruptError."""
         (shard,) = self._shards(array)
-        fault = shard.fault()
-        if fault:
-            raise fault
+        shard.check()
         return shard.reader.read(0, array.n_items)
-
-    def _rows_with_other_ids(self, first: int, hashes: np.ndarray) -> Iterator[int]:
-        """Of the rows from `first` on, those whose ids have other hashes."""
-        for start in range(0, len(hashes), IDS_AT_ONCE):
-            expected = hashes[start : start + IDS_AT_ONCE]
-            begin = first + start
-            try:
-                ids = self.store.ids[begin : begin + len(expected)]
-            except CorruptError:  # reported with the chunks
-                continue
-            differs = hash_ids(ids) != expected
-            rows = begin + np.flatnonzero(differs)
-            yield from rows.tolist()

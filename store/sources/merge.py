@@ -21,7 +21,7 @@ from store.write.build import (
     partial_path,
 )
 from store.write.copy import CopySource, Progress
-from store.write.files import Files
+from store.write.files import DISK, Files
 from store.write.source import COMMAND, LABEL_KEYS, LABELS_BEFORE
 from store.write.writer import StoreWriter
 
@@ -36,7 +36,7 @@ def merge_stores(
     progress: Progress,
     *,
     mixed: bool = False,
-    files: Files | None = None,
+    files: Files = DISK,
     command: str | None = None,
 ) -> TraceStore:
     """Make one store of the rows of several; the files of the first are copied as they are.

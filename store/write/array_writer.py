@@ -11,8 +11,10 @@ from store.format.array_info import ArrayInfo
 from store.format.contents import WORKING_DIR, StoredArray
 from store.format.manifest import GROUP_FILE, Manifest
 from store.format.zarr_json import array_json
+from store.read.compressed_array import CompressedArray
 from store.read.directory import StoreDirectory
 from store.read.open_array import open_array
+from store.read.raw_array import RawArray
 from store.write.files import Files
 from store.write.shard_builder import CompressedBuilder, RawBuilder
 
@@ -61,31 +63,32 @@ class ArrayWriter:
         self._buffer = np.empty((n_items, *layout.item_shape), layout.dtype)
         self._n_pending = 0  # items in the buffer, not yet written
         self._builder: RawBuilder | CompressedBuilder | None = None
-        self._dirty: set[Path] = set()
         self._sums: ArrayWriter | None = None
         self._tail_sums: list[int] = []
         if manifest:
             self._sums = ArrayWriter(root, files, array.checksums, ArrayInfo())
             self._tail_sums = manifest.tails.get(layout.path, [])
         has_tail = array.n_items % layout.shard_items != 0
-        # its items are read when the first new item comes
-        self._committed_tail = (array, manifest) if has_tail else None
+        # the tail's items are read when the first new item comes
+        directory = StoreDirectory.at(root)
+        self._committed = open_array(directory, array, check=manifest) if has_tail else None
 
     @property
     def _n_written(self) -> int:
         """Items in whole chunks, which are written."""
         return self._n_items - self._n_pending
 
-    def _read_tail(self, array: StoredArray, manifest: Manifest | None) -> None:
+    def _read_tail(self, committed: RawArray | CompressedArray) -> None:
         """Put the committed tail's whole chunks into a builder; its other items become pending."""
         layout = self.layout
         number = self._n_items // layout.shard_items
-        n_items = layout.items_in_shard(number, self._n_items)
-        n_chunks, self._n_pending = divmod(n_items, layout.chunk_items)
-        committed = open_array(StoreDirectory.at(self.root), array, check=manifest)
+        self._n_pending = self._n_items % layout.chunk_items
         self._buffer[: self._n_pending] = committed.read(self._n_written, self._n_items)
+        shard = committed.shard(number)
+        n_chunks = shard.n_items // layout.chunk_items
         if n_chunks:
-            self._open_builder().adopt(self.root, number, n_items, n_chunks)
+            file = self.root / layout.shard_path(number)
+            self._open_builder().adopt(file, shard.entries[:n_chunks])
 
     def _open_builder(self) -> RawBuilder | CompressedBuilder:
         """The builder of the shard that the next whole chunk goes to."""
@@ -102,18 +105,17 @@ class ArrayWriter:
         CorruptError
             The committed tail is damaged: a copy of its items would get a new checksum.
         """
-        if self._committed_tail and len(items):
-            self._read_tail(*self._committed_tail)
-            self._committed_tail = None
+        if self._committed and len(items):
+            self._read_tail(self._committed)
+            self._committed = None
         self.layout.check_size(self._n_items + len(items))
-        start = 0
-        while start < len(items):
+        while len(items):
             free = self._buffer[self._n_pending :]
-            some = items[start : start + len(free)]
+            some = items[: len(free)]
+            items = items[len(some) :]
             free[: len(some)] = some
             self._n_pending += len(some)
             self._n_items += len(some)
-            start += len(some)
             if len(some) == len(free):
                 self._write_chunks()
 
@@ -141,7 +143,6 @@ class ArrayWriter:
         number = self._n_written // self.layout.shard_items
         path = self.root / self.layout.shard_path(number)
         self.files.make_dirs(path.parent)
-        self._dirty.add(path.parent)
         return path
 
     def commit(self) -> list[int]:
@@ -153,22 +154,16 @@ class ArrayWriter:
         """
         if self._n_items != self._n_committed:
             self._write_chunks()
-            self._publish_tail()
-            for directory in self._dirty:
-                self.files.sync_dir(directory)
-            self._dirty.clear()
+            rest = self._buffer[: self._n_pending]
+            self._tail_sums = []
+            if len(rest) or self._builder:
+                sums = self._open_builder().publish_tail(self._target(), rest)
+                self._tail_sums = sums.ravel().tolist()
             self._n_committed = self._n_items
             self._write_metadata()
         if self._sums:
             self._sums.commit()
         return self._tail_sums
-
-    def _publish_tail(self) -> None:
-        rest = self._buffer[: self._n_pending]
-        self._tail_sums = []
-        if len(rest) or self._builder:
-            sums = self._open_builder().publish_tail(self._target(), rest)
-            self._tail_sums = sums.ravel().tolist()
 
     def _write_metadata(self) -> None:
         text = array_json(self.layout, self._n_items, self.info)

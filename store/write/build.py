@@ -16,7 +16,7 @@ from store.format.manifest import GROUP_FILE
 from store.read.store import TraceStore
 from store.reports import count
 from store.write.copy import Progress
-from store.write.files import Files
+from store.write.files import DISK, Files
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, has_only_our_files, is_uninitialised
 from store.write.signals import HeldSignals
@@ -48,7 +48,7 @@ def build_store(
     path: str | Path,
     source: Source,
     progress: Progress = lambda done: None,
-    files: Files | None = None,
+    files: Files = DISK,
     *,
     command: str | None = None,
     space: SpaceCheck | None = None,
@@ -81,7 +81,6 @@ def build_store(
         Something else is at `path`, or a stopped build of another source is beside it.
     """
     path = Path(path)
-    files = files or Files()
     check_new(path)
     if path.exists():
         return _finished(path, source)
@@ -89,7 +88,16 @@ def build_store(
     command_key = {COMMAND: command[:LONGEST_COMMAND]} if command else {}
     writer = _open_partial(path, source, files, command_key)
     try:
-        _drain(source, writer, command_key, progress, space)
+        with HeldSignals() as signals:
+            for trace_id, row in source.rows(start=len(writer)):
+                writer.provenance = source.provenance | source.remarks | command_key
+                with signals.held():
+                    writer.append(trace_id, row)
+                progress(len(writer))
+                if space and not space.has_looked:
+                    space(len(writer), row_bytes(row, source.schema))
+        writer.provenance = source.provenance | source.remarks | command_key
+        writer.merge_runs()
     except BaseException as error:
         # the disk may be full, or the writer have stopped half-way
         with suppress(StoreError, OSError):
@@ -102,26 +110,6 @@ def build_store(
     return TraceStore.open(path)
 
 
-def _drain(
-    source: Source,
-    writer: StoreWriter,
-    command_key: dict[str, str],
-    progress: Progress,
-    space: SpaceCheck | None,
-) -> None:
-    """Append and commit all rows that the store does not have."""
-    with HeldSignals() as signals:
-        for trace_id, row in source.rows(start=len(writer)):
-            writer.provenance = source.provenance | source.remarks | command_key
-            with signals.held():
-                writer.append(trace_id, row)
-            progress(len(writer))
-            if space is not None and not space.has_looked:
-                space(len(writer), row_bytes(row, source.schema))
-    writer.provenance = source.provenance | source.remarks | command_key
-    writer.merge_runs()
-
-
 def _kept(partial: Path) -> str:
     """How much a build that stopped has committed."""
     n_rows = 0
@@ -129,8 +117,8 @@ def _kept(partial: Path) -> str:
         n_rows = len(TraceStore.open(partial))
     if not n_rows:
         return "no trace is kept"
-    verb = "is" if n_rows == 1 else "are"
-    return f"{count(n_rows, 'trace')} {verb} kept in {partial}; the same command goes on"
+    traces = count(n_rows, "trace is", "traces are")
+    return f"{traces} kept in {partial}; the same command goes on"
 
 
 def check_new(path: Path) -> None:
@@ -208,28 +196,22 @@ def _open_partial(
     """The writer of a build that was stopped, or of a new one."""
     partial = partial_path(path)
     begun = open_begun(path)
-    difference = None if begun is None else _difference(begun, source)
-    if begun is not None and difference and not len(begun):
+    if begun is not None:
+        difference = _difference(begun, source)
+        if not difference:
+            return StoreWriter.open(partial, files)
+        if len(begun):
+            raise SchemaError(
+                f"{partial}: expected what the same command began, found {difference}; "
+                "repeat that command, or remove this"
+            )
         # it holds no trace, only the settings of an attempt that failed
-        _clear_empty(partial, files)
-        begun = None
-    if begun is None:
-        check_partial(partial)
-        return StoreWriter.create(partial, source.schema, source.provenance | command_key, files)
-    if difference:
-        raise SchemaError(
-            f"{partial}: expected what the same command began, found {difference}; "
-            "repeat that command, or remove this"
-        )
-    return StoreWriter.open(partial, files)
-
-
-def _clear_empty(partial: Path, files: Files) -> None:
-    """Remove a store without rows, under its lock, unless a file is there that is not a store's."""
-    with WriterLock(partial):
-        if not len(TraceStore.open(partial)) and has_only_our_files(partial):
-            files.remove(partial / GROUP_FILE)
-            clear_directory(partial, files)
+        with WriterLock(partial):
+            if not len(TraceStore.open(partial)) and has_only_our_files(partial):
+                files.remove(partial / GROUP_FILE)
+                clear_directory(partial, files)
+    check_partial(partial)
+    return StoreWriter.create(partial, source.schema, source.provenance | command_key, files)
 
 
 def check_partial(partial: Path) -> None:

@@ -26,33 +26,26 @@ def schema_with(manifest: Manifest, columns: Mapping[str, Column]) -> Schema:
     old = manifest.schema
     arrays = dict(old.arrays)
     for name, column in columns.items():
-        if name in old.columns:
-            _check_replacement(name, column, old.axis_of(name))
-            arrays[name] = _next_array(manifest, name)
+        if name not in old.columns:
+            continue
+        axis = old.axis_of(name)
+        if column.is_text or column.axis != axis:
+            expected = f"a column of axis {axis!r}" if axis else "a fixed column"
+            raise SchemaError(
+                f"column {name!r}: expected {expected}, and no string, to replace it, "
+                f"found {column}; use another name"
+            )
+        # none of its arrays has had this number; a copied store has numbers ahead of its generation
+        _, _, number = old.layout(name).path.partition("@")
+        last = max(manifest.generation, int(number or 0))
+        arrays[name] = f"{name}@{last + 1}"
     return Schema({**old.columns, **columns}, arrays)
-
-
-def _check_replacement(name: str, column: Column, axis: str | None) -> None:
-    if column.is_text or column.axis != axis:
-        expected = f"a column of axis {axis!r}" if axis else "a fixed column"
-        raise SchemaError(
-            f"column {name!r}: expected {expected}, and no string, to replace it, found {column}; "
-            "use another name"
-        )
-
-
-def _next_array(manifest: Manifest, name: str) -> str:
-    """A name for the array that replaces a column's, which none of its arrays has had."""
-    _, _, number = manifest.schema.layout(name).path.partition("@")
-    # a copied store has numbers ahead of its generation
-    last = max(manifest.generation, int(number or 0))
-    return f"{name}@{last + 1}"
 
 
 def append_to_all(
     arrays: RowArrays,
     schema: Schema,
-    names: Iterable[str],
+    columns: Mapping[str, Column],
     rows: Iterable[Row],
     store: TraceStore,
 ) -> None:
@@ -62,7 +55,7 @@ def append_to_all(
     ----------
     arrays
         Of the new columns, with the offsets of the axes that the store does not have.
-    schema, names
+    schema, columns
         The schema with the new columns, and which they are.
     rows
         A value of each of them for every row of the store.
@@ -72,7 +65,6 @@ def append_to_all(
     SchemaError
         A value does not fit, or there are more or fewer rows.
     """
-    columns = {name: schema.columns[name] for name in names}
     axes = {column.axis for column in columns.values() if column.axis} & set(store.schema.axes)
     stored_lengths = {axis: np.diff(store.offsets(axis)) for axis in axes}
     n_rows = 0

@@ -10,13 +10,14 @@ from store.format.contents import files_of
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.read.store import TraceStore
 from store.write.files import Files
+from store.write.source import Source
 
 __all__ = ["CopySource", "Progress", "copy_files"]
 
 Progress = Callable[[int], None]
 
 
-class CopySource:
+class CopySource(Source):
     """Rows of one store after the other.
 
     Parameters
@@ -38,7 +39,6 @@ class CopySource:
         self.parts = parts
         self.provenance = provenance
         self.renamed = renamed or {}
-        self.remarks: dict[str, Any] = {}
         first_store, _ = parts[0]
         self.schema = first_store.schema
 
@@ -73,9 +73,17 @@ def copy_files(store: TraceStore, root: Path, files: Files, progress: Progress) 
         The store was appended to meanwhile.
     """
     manifest = read_manifest(store.path)
-    names = files_of(manifest) - {GROUP_FILE}
+    names = sorted(files_of(manifest) - {GROUP_FILE})
     try:
-        _copy_each(store, sorted(names), root, files, progress)
+        sizes = {name: (store.path / name).stat().st_size for name in names}
+        total = max(1, sum(sizes.values()))
+        done = 0
+        for name, size in sizes.items():
+            target = root / name
+            files.make_dirs(target.parent)
+            files.copy_file(store.path / name, target)
+            done += size
+            progress(len(store) * done // total)
     except FileNotFoundError as error:
         if read_manifest(store.path).generation == store.generation:
             raise CorruptError(
@@ -86,17 +94,3 @@ def copy_files(store: TraceStore, root: Path, files: Files, progress: Progress) 
     for folder, _, _ in os.walk(root):
         files.sync_dir(Path(folder))
     return manifest
-
-
-def _copy_each(
-    store: TraceStore, names: list[str], root: Path, files: Files, progress: Progress
-) -> None:
-    sizes = [(store.path / name).stat().st_size for name in names]
-    total = max(1, sum(sizes))
-    done = 0
-    for name, size in zip(names, sizes, strict=True):
-        target = root / name
-        files.make_dirs(target.parent)
-        files.copy_file(store.path / name, target)
-        done += size
-        progress(len(store) * done // total)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
 
-__all__ = ["Files", "opened", "replacing"]
+__all__ = ["DISK", "Files", "opened", "replacing"]
 
 _COPY_BYTES = 8 * 1024 * 1024
 # constants of the kernel
@@ -138,16 +138,18 @@ class Files:
         self.rename_durably(temporary, path)
 
 
+DISK = Files()
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary path to write to, which replaces `path` durably if the block succeeds."""
-    files = Files()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
         with opened(temporary) as fd:
-            files.sync(fd)
-        files.rename_durably(temporary, path)
+            DISK.sync(fd)
+        DISK.rename_durably(temporary, path)
     finally:
         # also after Ctrl-C; after the rename there is nothing to remove
         temporary.unlink(missing_ok=True)

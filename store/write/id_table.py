@@ -8,17 +8,15 @@ from crc32c import crc32c
 
 from store.format.array_info import RUN_INFO
 from store.format.contents import run_arrays, run_name
-from store.format.ids import build_run, hash_ids
+from store.format.ids import Run, build_run, hash_ids
 from store.format.manifest import Manifest
 from store.format.zarr_json import group_json
 from store.read.directory import StoreDirectory
-from store.read.store import TraceStore
+from store.read.id_table import IdTable
 from store.write.array_writer import ArrayWriter, write_metadata
 from store.write.files import Files
 
 __all__ = ["merge_runs", "write_run"]
-
-Run = tuple[int, int]
 
 
 def merge_runs(
@@ -41,8 +39,8 @@ def merge_runs(
         A committed run is damaged: a copy of it would get a new checksum.
     """
     first, n_rows = run
-    store = TraceStore(StoreDirectory.at(root), manifest, check=True)
-    runs = [store.id_table.run(old) for old in manifest.runs if old[0] >= first]
+    table = IdTable(StoreDirectory.at(root), manifest, check=True)
+    runs = [table.run(old) for old in manifest.runs if old[0] >= first]
     runs.append((hash_ids(new_ids), np.arange(manifest.n_rows, n_rows)))
     hashes, rows = map(np.concatenate, zip(*runs, strict=True))
     return write_run(root, files, run, hashes, rows)

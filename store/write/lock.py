@@ -49,16 +49,13 @@ class WriterLock:
 
     def _try(self, root: Path) -> bool:
         self._fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with suppress(BlockingIOError):
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.release()
-            return False
-        # a repair may have put another store here meanwhile
-        if not os.path.samestat(os.fstat(self._fd), root.stat()):
-            self.release()
-            return False
-        return True
+            # a repair may have put another store here meanwhile
+            if os.path.samestat(os.fstat(self._fd), root.stat()):
+                return True
+        self.release()
+        return False
 
     def __enter__(self) -> "WriterLock":
         return self

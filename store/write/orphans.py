@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from store.format.array_info import ArrayInfo
@@ -42,7 +43,9 @@ def clear_orphans(root: Path, manifest: Manifest, files: Files) -> None:
         top, _, _ = path.partition("/")
         if path not in belonging and top not in foreign and could_be_ours(path):
             files.remove(root / path)
-            _remove_empty_parents(root, path, files)
+            for folder in Path(path).parents[:-1]:
+                if not files.remove_if_empty(root / folder):
+                    break
     files.make_dirs(root / WORKING_DIR)
     infos = infos_of(manifest)
     for array in arrays_of(manifest):
@@ -54,12 +57,6 @@ def clear_orphans(root: Path, manifest: Manifest, files: Files) -> None:
             write_metadata(root, files, path, text)
 
 
-def _remove_empty_parents(root: Path, path: str, files: Files) -> None:
-    for folder in Path(path).parents[:-1]:
-        if not files.remove_if_empty(root / folder):
-            return
-
-
 def foreign_arrays(root: Path, manifest: Manifest) -> set[str]:
     """Names of arrays in a store's directory that no writer of ours made.
 
@@ -67,16 +64,13 @@ def foreign_arrays(root: Path, manifest: Manifest) -> set[str]:
     written last: another Zarr client added an array with metadata that does not name its column.
     """
     belonging = {path.partition("/")[0] for path in files_of(manifest)}
-    foreign = set()
-    for folder in root.iterdir():
-        name = folder.name
-        is_ours = name in belonging or name.startswith("_") or "@" in name
-        if not is_ours and (folder / GROUP_FILE).is_file() and not _names_its_column(folder):
-            foreign.add(name)
-    return foreign
+    arrays = {folder.name for folder in root.iterdir() if (folder / GROUP_FILE).is_file()}
+    return {name for name in arrays - belonging if not _is_named_by_us(root / name)}
 
 
-def _names_its_column(folder: Path) -> bool:
+def _is_named_by_us(folder: Path) -> bool:
+    if folder.name.startswith("_") or "@" in folder.name:
+        return True
     try:
         metadata = json.loads((folder / GROUP_FILE).read_bytes())
         return metadata["attributes"]["column"] == folder.name
@@ -107,13 +101,11 @@ def clear_directory(root: Path, files: Files) -> None:
             files.remove(path)
 
 
-def _paths_in(root: Path) -> list[str]:
+def _paths_in(root: Path) -> Iterator[str]:
     """Every file below a directory, relative to it."""
-    top = len(str(root)) + 1
-    paths: list[str] = []
     for folder, _, names in os.walk(root):
-        paths += [f"{folder}/{name}"[top:] for name in names]
-    return paths
+        for name in names:
+            yield Path(folder, name).relative_to(root).as_posix()
 
 
 def _is_current(file: Path, array: StoredArray, info: ArrayInfo) -> bool:

@@ -58,17 +58,16 @@ def encode_values(row: Row, columns: Mapping[str, Column], where: str) -> Items:
 def axis_lengths(items: Items, schema: Schema, where: str) -> dict[str, int]:
     """Items of a row on every ragged axis; raises SchemaError if columns of one axis disagree."""
     lengths: dict[str, int] = {}
-    first: dict[str, str] = {}  # axis -> the first column on it
     for name, value in items.items():
         axis = schema.axis_of(name)
         if axis is None:
             continue
-        first.setdefault(axis, name)
         n = lengths.setdefault(axis, len(value))
         if n != len(value):
+            first = next(other for other in items if schema.axis_of(other) == axis)
             raise SchemaError(
                 f"{where}, column {name!r}: expected {n} items on axis {axis!r} "
-                f"like column {first[axis]!r}, found {len(value)}"
+                f"like column {first!r}, found {len(value)}"
             )
     return lengths
 

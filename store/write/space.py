@@ -8,6 +8,7 @@ import math
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ REFUSED_FROM = 1.5  # times what is free: later rows may well be shorter than th
 ADVICE = "keep fewer --columns, choose another disk, or pass --ignore-space"
 
 
+@dataclass
 class SpaceCheck:
     """Looks once, after the first rows of a build, whether its disk can hold all of them.
 
@@ -46,22 +48,17 @@ class SpaceCheck:
         When it is called: the disk cannot hold the store.
     """
 
-    def __init__(
-        self, path: Path, progress: Callable[[int], float], after: int, *, ignore: bool = False
-    ) -> None:
-        self.path = path
-        self.progress = progress
-        self.after = after
-        self.ignore = ignore
-        self._first: float | None = None  # an earlier run may have done some of the work
-        self._n_rows = 0
-        self._n_bytes = 0
-        self.has_looked = False
+    path: Path
+    progress: Callable[[int], float]
+    after: int
+    ignore: bool = False
+    has_looked: bool = False
+    _first: float | None = None  # an earlier run may have done some of the work
+    _n_rows: int = 0
+    _n_bytes: int = 0
 
     def __call__(self, n_rows: int, n_bytes: int) -> None:
-        """Count a row of so many bytes, the `n_rows`-th of the store."""
-        if self.has_looked:
-            return
+        """Count a row of so many bytes, the `n_rows`-th of the store; until `has_looked`."""
         done = self.progress(n_rows)
         if self._first is None:
             self._first = done
@@ -69,11 +66,10 @@ class SpaceCheck:
         self._n_rows += 1
         self._n_bytes += n_bytes
         gained = done - self._first
-        if self._n_rows >= self.after and gained > 0:
-            self.has_looked = True
-            self._compare(round(self._n_bytes * max(0.0, 1 - done) / gained))
-
-    def _compare(self, needed: int) -> None:
+        if self._n_rows < self.after or gained <= 0:
+            return
+        self.has_looked = True
+        needed = round(self._n_bytes * (1 - done) / gained)
         free = free_bytes(self.path)
         if needed <= free:
             return

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from store.errors import IncompleteError, SchemaError, StoreError
 from store.format.contents import GROUPS, WORKING_DIR, run_name, with_schema
-from store.format.ids import plan_runs
+from store.format.ids import Run, plan_runs
 from store.format.manifest import GROUP_FILE, MAX_FILE_BYTES, Manifest, read_manifest
 from store.format.schema import TRACE_ID, Column, Schema
 from store.format.zarr_json import group_json
@@ -35,7 +35,7 @@ from store.reports import count
 from store.write.array_writer import write_metadata
 from store.write.columns import append_to_all, schema_with
 from store.write.copy import Progress, copy_files
-from store.write.files import Files
+from store.write.files import DISK, Files
 from store.write.id_table import merge_runs
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, clear_orphans, is_uninitialised
@@ -70,40 +70,31 @@ class StoreWriter:
     ...     writer.append("tc_33", {"label": 1})
     """
 
-    def __init__(self, root: Path, manifest: Manifest | None, files: Files) -> None:
+    def __init__(self, root: Path, new: Manifest | None, files: Files) -> None:
+        """Prepare to append, under the lock, to a new store of this manifest, or the one there."""
         self.root = root.absolute()
         self.files = files
         self._unusable: str | None = None  # why nothing more can be appended or committed
         self._new_ids: dict[str, None] = {}
         files.make_dirs(self.root)
         self._lock = WriterLock(self.root)
-        try:
-            self._begin(manifest)
+        try:  # no one else commits from here on
+            if new:
+                manifest = new
+                _clear_new(self.root, files)
+                files.make_dirs(self.root / WORKING_DIR)
+            else:
+                manifest = read_manifest(self.root)
+                clear_orphans(self.root, manifest, files)
+            self._adopt(manifest)
+            schema = manifest.schema
+            self._arrays = RowArrays(
+                self.root, files, manifest, schema.stored, schema.axes, new=bool(new)
+            )
         except BaseException:
             self._lock.release()
             raise
-
-    def _begin(self, new: Manifest | None) -> None:
-        """Prepare to append, under the lock: no one else commits from here on.
-
-        Parameters
-        ----------
-        new
-            The manifest of a new store; None if the store exists.
-        """
-        if new:
-            manifest = new
-            _clear_new(self.root, self.files)
-            self.files.make_dirs(self.root / WORKING_DIR)
-        else:
-            manifest = read_manifest(self.root)
-            clear_orphans(self.root, manifest, self.files)
-        self._adopt(manifest)
         self.provenance = deepcopy(manifest.provenance)
-        schema = manifest.schema
-        self._arrays = RowArrays(
-            self.root, self.files, manifest, schema.stored, schema.axes, new=new is not None
-        )
         self._committed_at = time.monotonic()
         self._new_bytes = 0
 
@@ -113,7 +104,7 @@ class StoreWriter:
         path: str | Path,
         schema: Schema,
         provenance: Mapping | None = None,
-        files: Files | None = None,
+        files: Files = DISK,
     ) -> "StoreWriter":
         """Create an empty store at `path`, which must not exist or be an empty directory.
 
@@ -132,11 +123,10 @@ class StoreWriter:
             Something is at `path` already.
         """
         root = Path(path)
-        files = files or Files()
         _check_new(root)
         manifest = Manifest(schema, provenance=dict(provenance or {}))
         # refuses provenance that is no JSON before anything exists
-        group_json(manifest.to_attributes())
+        _group_text(root, manifest)
         writer = cls(root, manifest, files)
         try:
             for group in GROUPS:
@@ -153,7 +143,7 @@ class StoreWriter:
         path: str | Path,
         store: TraceStore,
         provenance: Mapping | None = None,
-        files: Files | None = None,
+        files: Files = DISK,
         progress: Progress = lambda done: None,
     ) -> "StoreWriter":
         """Create a store with all rows of another, whose files are copied byte for byte.
@@ -177,7 +167,6 @@ class StoreWriter:
             The other store was appended to meanwhile.
         """
         root = Path(path)
-        files = files or Files()
         _check_new(root)
         files.make_dirs(root)
         with WriterLock(root):
@@ -191,11 +180,11 @@ class StoreWriter:
         return cls.open(root, files)
 
     @classmethod
-    def open(cls, path: str | Path, files: Files | None = None) -> "StoreWriter":
+    def open(cls, path: str | Path, files: Files = DISK) -> "StoreWriter":
         """Append to the store at `path`."""
         root = Path(path)
         read_manifest(root)  # raises if there is no store, before a directory is made or locked
-        return cls(root, None, files or Files())
+        return cls(root, None, files)
 
     def _adopt(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -360,7 +349,7 @@ class StoreWriter:
             self._commit_runs((), 0, self._manifest.tails)
 
     def _commit_runs(
-        self, kept: tuple[tuple[int, int], ...], first: int, tails: Mapping[str, list[int]]
+        self, kept: tuple[Run, ...], first: int, tails: Mapping[str, list[int]]
     ) -> None:
         """Commit with these runs of the id table and a new one of all rows from `first` on."""
         old = self._manifest
@@ -463,8 +452,8 @@ class StoreWriter:
 
 
 def _discarded(n: int) -> str:
-    verb = "is" if n == 1 else "are"
-    return f"{count(n, 'row')} appended since the last commit {verb} discarded"
+    since = "appended since the last commit"
+    return f"{count(n, f'row {since} is', f'rows {since} are')} discarded"
 
 
 def _group_text(root: Path, manifest: Manifest) -> bytes:
