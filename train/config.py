@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
 from models import BASELINES, DETECTORS, PROBES
+from store.cli import arguments
 from store.cli.arguments import Version, expand
 from store.errors import SchemaError, closest
 from store.format.layers import attach_layers, parse_layers
@@ -109,9 +110,7 @@ def option(
     """
     metadata = {
         "help": text,
-        "low": low,
-        "high": high,
-        "low_open": low_open,
+        "range": (low, high, low_open),
         "choices": choices,
         "free": free,
         "layer": layer,
@@ -269,21 +268,19 @@ class Config:
     @property
     def replaced(self) -> dict[str, str]:
         """Column that detectors read -> column of the store that replaces it."""
-        if self.columns is None:
-            return {}
-        return dict(pair.split("=") for pair in self.columns.split(","))
+        return dict(re.findall(r"(\w+)=(\w+)", self.columns or ""))
 
     @property
     def save_steps(self) -> float:
         """Save after this many batches; infinity: never for their number."""
-        parts = [part for part in self.save_every.split(",") if not part.endswith("min")]
-        return float(parts[0]) if parts else math.inf
+        first = self.save_every.split(",")[0]
+        return math.inf if first.endswith("min") else float(first)
 
     @property
     def save_seconds(self) -> float:
         """Save after this many seconds; infinity: never for the time."""
-        parts = [part for part in self.save_every.split(",") if part.endswith("min")]
-        return 60 * float(parts[0].removesuffix("min")) if parts else math.inf
+        last = self.save_every.split(",")[-1]
+        return 60 * float(last.removesuffix("min")) if last.endswith("min") else math.inf
 
 
 @dataclass(frozen=True)
@@ -305,13 +302,8 @@ class Arguments:
     overwrite: bool = False
 
 
-class Parser(argparse.ArgumentParser):
+class Parser(arguments.Parser):
     """Arguments of a command, with examples as its epilog; a mistake is a ConfigError."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(
-            formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options
-        )
 
     def error(self, message: str) -> NoReturn:
         """One line, as a ConfigError, instead of argparse's usage and message."""
@@ -326,6 +318,7 @@ def build_parser() -> argparse.ArgumentParser:
             "Train hallucination detectors on a trace store and compare them with simple baselines."
         ),
         epilog=EXAMPLES,
+        allow_abbrev=False,
         # what is not given is taken from --config, else from `Config`
         argument_default=argparse.SUPPRESS,
     )
@@ -360,12 +353,11 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_flag(parser: argparse._ActionsContainer, setting: Field) -> None:
     flag = flag_of(setting.name)
     text = setting.metadata["help"]
-    if setting.type == "bool":
-        text += f" (default: {'on' if setting.default else 'off'})"
-    elif "(default" not in text:
-        text += f" (default: {setting.default})"
     kind = setting.type.removesuffix(" | None")
     choices = setting.metadata["choices"]
+    if "(default" not in text:
+        switch = "on" if setting.default else "off"
+        text += f" (default: {switch if kind == 'bool' else setting.default})"
     if kind == "bool":
         parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
     elif choices:
@@ -383,20 +375,16 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
     resume = given.pop("resume", False)
     overwrite = given.pop("overwrite", False)
     file = given.pop("config", None)
-    settings = read_settings(Path(file)) if file else {}
-    config = Config(**(settings | given))
+    if file:
+        try:
+            content = read_json(Path(file), MAX_CONFIG_BYTES)
+        except ValueError as error:
+            raise ConfigError(f"--config: {error}") from error
+        given = settings_of(content, f"--config: {file}") | given
+    config = Config(**given)
     check_config(config)
     check_names(config)
     return Arguments(config, resume, overwrite)
-
-
-def read_settings(path: Path) -> dict[str, Any]:
-    """Read settings from a JSON file; its content is that of `settings_of`."""
-    try:
-        content = read_json(path, MAX_CONFIG_BYTES)
-    except ValueError as error:
-        raise ConfigError(f"--config: {error}") from error
-    return settings_of(content, f"--config: {path}")
 
 
 def settings_of(content: Any, where: str) -> dict[str, Any]:
@@ -406,7 +394,7 @@ def settings_of(content: Any, where: str) -> dict[str, Any]:
         raise ConfigError(
             f"{where}: expected an object of settings, found {type(settings).__name__}"
         )
-    types = {setting.name: str(setting.type) for setting in fields(Config)}
+    types = Config.__annotations__  # texts, such as "float | None"
     for name, value in settings.items():
         if name not in types:
             raise ConfigError(
@@ -414,39 +402,37 @@ def settings_of(content: Any, where: str) -> dict[str, Any]:
             )
         if not _has_type(value, types[name]):
             raise ConfigError(f"{where}: {name}: expected {types[name]}, found {value!r:.80}")
-    if settings is not content:
-        _check_numbering(content, settings, where)
+    if settings is not content and "layers" not in content:
+        _check_numbering(settings, where)
     return settings
 
 
 def _has_type(value: Any, annotation: str) -> bool:
     """Whether a value from JSON fits an annotation such as `float | None`, which allows an int."""
-    kinds = annotation.split(" | ")
-    if "float" in kinds:
-        kinds.append("int")
-    return ("None" if value is None else type(value).__name__) in kinds
+    kinds = annotation.replace("float", "float | int").replace("None", "NoneType")
+    return type(value).__name__ in kinds.split(" | ")
 
 
-def _check_numbering(record: dict[str, Any], settings: dict[str, Any], where: str) -> None:
+def _check_numbering(settings: dict[str, Any], where: str) -> None:
     """Refuse layers of a run of an older version, which counted them from 0."""
     named = [name for name in ("layers", "saplma_layer") if settings.get(name) is not None]
-    if named and "layers" not in record:
-        flags = " and ".join(flag_of(name) for name in named)
+    if named:
         raise ConfigError(
-            f"{where}: {flags} of an older version, which counted layers from 0; now they are "
-            "numbered as the model numbers them: train again with those numbers"
+            f"{where}: {' and '.join(map(flag_of, named))} of an older version, which counted "
+            "layers from 0; now they are numbered as the model numbers them: train again with "
+            "those numbers"
         )
 
 
 def check_config(config: Config) -> None:
     """Raise ConfigError for a value out of range or form, or a run with nothing to train."""
     for setting in fields(config):
-        _check_value(setting, getattr(config, setting.name))
-    for name, (pattern, example) in FORMS.items():
-        value = getattr(config, name)
-        if value is not None and not re.fullmatch(pattern, value, re.ASCII):
+        value = getattr(config, setting.name)
+        expected = _violated_rule(setting, value)
+        if expected is not None:
             raise ConfigError(
-                f"{flag_of(name)}: expected a form like {example}, found {value!r:.80}"
+                f"{flag_of(setting.name)}: expected {expected}, found {value!r:.80}; "
+                "see python -m train --help"
             )
     if config.layers is not None:
         try:
@@ -464,50 +450,49 @@ def check_config(config: Config) -> None:
         )
 
 
-def _check_value(setting: Field, value: Any) -> None:
-    flag = flag_of(setting.name)
+def _violated_rule(setting: Field, value: Any) -> str | None:
+    """What is expected of a value and is not so; None if it may be used."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        return _violated_range(value, *setting.metadata["range"])
+    if not value.isprintable():
+        return "printable characters"
+    pattern, example = FORMS.get(setting.name, (".*", ""))
+    if not re.fullmatch(pattern, value, re.ASCII):
+        return f"a form like {example}"
     choices = setting.metadata["choices"]
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        _check_range(setting, value)
-    if isinstance(value, str) and not value.isprintable():
-        raise ConfigError(f"{flag}: expected printable characters, found {value!r:.80}")
-    if choices and value not in choices:
-        raise ConfigError(f"{flag}: expected one of {', '.join(choices)}, found {value!r:.80}")
+    return f"one of {', '.join(choices)}" if choices and value not in choices else None
 
 
-def _check_range(setting: Field, value: float) -> None:
-    low = setting.metadata["low"]
-    high = setting.metadata["high"]
-    low_open = setting.metadata["low_open"]
+def _violated_range(value: float, low: float, high: float, low_open: bool) -> str | None:
+    """The range, if a number is not in it."""
     is_above = low < value if low_open else low <= value
     if is_above and value <= high and math.isfinite(value):
-        return
+        return None
     expected = "a finite number"
     if low > -math.inf:
         expected = f"{'above' if low_open else 'at least'} {low:g}"
     if high < math.inf:
         expected += f" and at most {high:.10g}"
-    raise ConfigError(
-        f"{flag_of(setting.name)}: expected {expected}, found {value!r:.40}; "
-        "see python -m train --help"
-    )
+    return expected
 
 
 def check_names(config: Config) -> None:
     """Raise ConfigError for an unknown detector, probe or baseline."""
     methods = [*DETECTORS, *PROBES]
     check_registered([*methods, *BASELINES])
-    for name in config.detectors:
-        if name not in methods and config.detectors != [ALL]:
-            raise ConfigError(
-                f"--models: there is no {name!r:.80}{closest(name, methods)}; "
-                f"choose from {', '.join(methods)}, or all"
-            )
-    baseline = config.on_top_of
-    if baseline is not None and baseline not in BASELINES:
+    if config.detectors != [ALL]:
+        for name in config.detectors:
+            _check_name("--models: there is no", name, methods, ", or all")
+    if config.on_top_of is not None:
+        _check_name("--on-top-of: there is no baseline", config.on_top_of, BASELINES)
+
+
+def _check_name(problem: str, name: str, known: Iterable[str], more: str = "") -> None:
+    if name not in known:
         raise ConfigError(
-            f"--on-top-of: there is no baseline {baseline!r:.80}{closest(baseline, BASELINES)}; "
-            f"choose from {', '.join(BASELINES)}"
+            f"{problem} {name!r:.80}{closest(name, known)}; choose from {', '.join(known)}{more}"
         )
 
 
