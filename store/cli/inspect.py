@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from textwrap import indent
 
@@ -21,8 +22,8 @@ __all__ = ["describe", "run_get", "run_info"]
 
 def run_info(args: argparse.Namespace) -> int:
     """Print what a store holds."""
-    store = TraceStore.open(args.store)
-    print(json.dumps(describe(store), indent=1) if args.json else _info_text(describe(store)))
+    info = describe(TraceStore.open(args.store))
+    print(json.dumps(info, indent=1) if args.json else _info_text(info))
     return 0
 
 
@@ -87,11 +88,9 @@ def _shape_text(column: dict) -> str:
     if column["dtype"] == "utf8":
         return "text"
     parts = [column["axis"]] if column["axis"] else []
-    if column["axis_names"]:
-        sizes = zip(column["item_shape"], column["axis_names"], strict=True)
-        parts += [f"{n} {name}" for n, name in sizes]
-    else:
-        parts += map(str, column["item_shape"])
+    # axes have names, or none of them has
+    for size, name in zip_longest(column["item_shape"], column["axis_names"]):
+        parts.append(f"{size} {name}" if name else str(size))
     return " x ".join(parts) or "one number"
 
 
@@ -111,17 +110,14 @@ def run_get(args: argparse.Namespace) -> int:
     trace = TraceStore.open(args.store)[args.trace_id]
     names = args.columns or list(trace)
     if args.json:
-        values = {name: _json_value(trace[name]) for name in names}
-        print(json.dumps({"trace_id": trace.id, "row": trace.row} | values))
+        values = {"trace_id": trace.id, "row": trace.row}
+        values |= {name: trace[name] for name in names}
+        # exact when read back; json writes NaN and infinity as Python does
+        print(json.dumps(values, default=lambda value: value.tolist()))
     else:
         texts = [_value_text(trace, name) for name in names]
         print(f"trace_id: {trace.id}", f"row: {trace.row}", *texts, sep="\n")
     return 0
-
-
-def _json_value(value: np.ndarray | torch.Tensor | str) -> object:
-    """Plain numbers, exact when read back; json writes NaN and infinity as Python does."""
-    return value if isinstance(value, str) else value.tolist()
 
 
 def _value_text(trace: Trace, name: str) -> str:

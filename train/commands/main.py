@@ -12,7 +12,6 @@ from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 
-from store.extras import missing_package
 from train.config import Arguments, parse_arguments
 from train.errors import ConfigError, TrainError, store_errors
 
@@ -36,16 +35,21 @@ def main(argv: list[str] | None = None) -> int:
         else:
             import_module(f"train.commands.{command}").main(argv[1:])
         sys.stdout.flush()
-    except (TrainError, ModuleNotFoundError) as error:
-        message = error if isinstance(error, TrainError) else missing_package(error)
-        if message is None:
-            raise
-        _say(message, program)
+    except TrainError as error:
+        _say(error, program)
         return 2
     except BrokenPipeError:  # the reader of our output has left, e.g. `| head`
         # what is still buffered cannot be written
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except ModuleNotFoundError as error:
+        from store.extras import missing_package
+
+        message = missing_package(error)
+        if message is None:
+            raise
+        _say(message, program)
+        return 2
     except KeyboardInterrupt:
         advice = "; --resume continues" if command is None else ""
         _say(f"interrupted; every file written so far is whole{advice}", program)
@@ -100,6 +104,7 @@ def build_example(path: Path) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
+    from store.extras import missing_package
     from train.fit.cpu import cpu_arithmetic
 
     try:

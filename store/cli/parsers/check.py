@@ -55,7 +55,6 @@ def add_verify(commands: Commands) -> None:
         help="print a line for each problem and each file that an interrupted write left",
     )
     add_json(parser, "print one JSON object")
-    parser.set_defaults(run="check:run_verify")
 
 
 def add_repair(commands: Commands) -> None:
@@ -78,4 +77,3 @@ def add_repair(commands: Commands) -> None:
     parser.add_argument(
         "--yes", action="store_true", help="do it (default: print what would be done)"
     )
-    parser.set_defaults(run="check:run_repair")

@@ -80,7 +80,6 @@ def add_extract(commands: Commands) -> None:
     _add_model(parser.add_argument_group("model"))
     _add_answers(parser.add_argument_group("answers"))
     _add_kept(parser.add_argument_group("what is kept"))
-    parser.set_defaults(run="extract:run_extract")
 
 
 def _add_prompt(group: Group) -> None:

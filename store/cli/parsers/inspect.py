@@ -29,7 +29,6 @@ def add_info(commands: Commands) -> None:
     )
     add_store(parser)
     add_json(parser, "print one JSON object")
-    parser.set_defaults(run="inspect:run_info")
 
 
 def add_get(commands: Commands) -> None:
@@ -49,4 +48,3 @@ def add_get(commands: Commands) -> None:
         help="columns to print, separated by commas (default: all)",
     )
     add_json(parser, "print one JSON object, every value in full (may be large)")
-    parser.set_defaults(run="inspect:run_get")

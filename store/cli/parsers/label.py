@@ -92,7 +92,6 @@ def add_label(commands: Commands) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would change, and write nothing"
     )
-    parser.set_defaults(run="label:run_label")
 
 
 def add_export(commands: Commands) -> None:
@@ -127,4 +126,3 @@ def add_export(commands: Commands) -> None:
     parser.add_argument(
         "--overwrite", action="store_true", help="replace FILE if it exists (default: refuse)"
     )
-    parser.set_defaults(run="export:run_export")

@@ -91,7 +91,6 @@ def add_import(commands: Commands) -> None:
         help="refuse files that unpack to more gigabytes (default: %(default)s)",
     )
     add_ignore_space(parser)
-    parser.set_defaults(run="make:run_import")
 
 
 def add_merge(commands: Commands) -> None:
@@ -110,7 +109,6 @@ def add_merge(commands: Commands) -> None:
         help="allow traces of different models, layers or prompts (default: refuse)",
     )
     add_ignore_space(parser)
-    parser.set_defaults(run="make:run_merge")
 
 
 def add_subset(commands: Commands) -> None:
@@ -137,4 +135,3 @@ def add_subset(commands: Commands) -> None:
         "--seed", metavar="N", type=int, default=0, help="seed of --split (default: %(default)s)"
     )
     add_ignore_space(parser)
-    parser.set_defaults(run="make:run_subset")
