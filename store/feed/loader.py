@@ -113,7 +113,7 @@ class TraceLoader:
         self.rank = rank
         self.world_size = world_size
         self._rows = None if rows is None else self.store.check_rows(rows)
-        self._n = len(self.store) if self._rows is None else len(self._rows)
+        self._n = len(self.store if self._rows is None else self._rows)
         # where the next iteration begins, and what a state records: the epoch, and the rows of it
         # that all ranks together have delivered
         self.epoch = 0
@@ -153,8 +153,8 @@ class TraceLoader:
         Batch size, threads and ranks may differ; store, rows, seed and shuffle may not.
         """
         for key, expected in self._identity().items():
-            if state.get(key) != expected:
-                found = state.get(key)
+            found = state.get(key)
+            if found != expected:
                 raise ValueError(f"state_dict: expected {key} {expected!r}, found {found!r}")
         for key, most in (("position", self._n), ("epoch", MAX_EPOCH)):
             value: Any = state.get(key)
@@ -270,9 +270,7 @@ def _share(pool: ThreadPoolExecutor, n: int, work: Callable[[list], None], items
     """Do the work in `n` threads of a pool, and wait for them."""
     # neighbours stay together: they may share a chunk
     cuts = [len(items) * i // n for i in range(n + 1)]
-    futures = [pool.submit(work, items[a:b]) for a, b in pairwise(cuts)]
-    for future in futures:
-        future.result()
+    list(pool.map(work, [items[a:b] for a, b in pairwise(cuts)]))
 
 
 def _pinned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

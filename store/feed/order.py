@@ -42,9 +42,10 @@ class EpochOrder:
     """
 
     def __init__(self, n: int, seed: int, epoch: int, shuffle: bool = True) -> None:
-        for name, value in (("n", n), ("seed", seed), ("epoch", epoch)):
-            if value < 0:
-                raise ValueError(f"permutation: expected {name} >= 0, found {value}")
+        if min(n, seed, epoch) < 0:
+            raise ValueError(
+                f"permutation: expected n, seed and epoch >= 0, found {n}, {seed} and {epoch}"
+            )
         self.n = n
         self._listed: np.ndarray | None = None
         self._keys: np.ndarray | None = None
