@@ -84,6 +84,7 @@ ALL = "all"
 RESERVED = ("trace_id", "side", "split", "label", "question_id", "all")
 PATHS = ("store", "output_dir")
 MAX_CONFIG_BYTES = 1_000_000
+MAX_INT32 = 2**31 - 1
 STEPS = r"[1-9]\d{0,8}"
 MINUTES = r"\d{1,6}(\.\d{1,6})?min"
 FORMS = {  # setting -> pattern of its text, example
@@ -93,8 +94,8 @@ FORMS = {  # setting -> pattern of its text, example
 
 
 def option(
-    default: Any,
     text: str,
+    default: Any = None,
     low: float = -math.inf,
     high: float = math.inf,
     *,
@@ -103,7 +104,7 @@ def option(
     free: bool = False,
     layer: bool = False,
 ) -> Any:
-    """Describe a setting: its default, its help, and its range or choices.
+    """Describe a setting: its help, its default, and its range or choices.
 
     The range is [low, high], or (low, high] if `low_open`. A `free` setting changes how a run gets
     to its results, never the results. A `layer` is a layer's number in its model.
@@ -123,129 +124,123 @@ class Config:
     """All settings of a run, in the order of `--help`."""
 
     store: str | None = option(
-        None,
         "trace store to train on (default: the embedded example, built once under data/)",
         free=True,
     )
     output_dir: str | None = option(
-        None, "directory of the results (default: runs/NAME_OF_STORE)", free=True
+        "directory of the results (default: runs/NAME_OF_STORE)", free=True
     )
     models: str = option(
-        ",".join(SWITCHES),
         "detectors and probes to train, separated by commas, of "
         f"{', '.join([*DETECTORS, *PROBES])}; or all: those whose columns the store has",
+        ",".join(SWITCHES),
     )
     on_top_of: str | None = option(
-        None,
         "baseline whose log-odds are the base margin of the detectors: they learn what to add to "
         f"it; one of {', '.join(BASELINES)} (default: none)",
     )
-    seed: int = option(0, "seed of the split, the weights and the order of rows", 0, 2**31 - 1)
+    seed: int = option("seed of the split, the weights and the order of rows", 0, 0, MAX_INT32)
     seeds: int = option(
-        1, "number of trainings of each detector, with seeds from --seed on and one split", 1, 100
+        "number of trainings of each detector, with seeds from --seed on and one split", 1, 1, 100
     )
     max_traces: int | None = option(
-        None, "number of labelled traces to use, drawn by --seed (default: all)", 1, 2**31 - 1
+        "number of labelled traces to use, drawn by --seed (default: all)", None, 1, MAX_INT32
     )
     score_threshold: float | None = option(
-        None, "label a trace 1 if its score is below this (default: use the labels as stored)"
+        "label a trace 1 if its score is below this (default: use the labels as stored)"
     )
     columns: str | None = option(
-        None,
         f"columns that replace others, as hs_last=MY_STATES,...; methods read {', '.join(COLUMNS)} "
         "(default: none)",
     )
     layers: str | None = option(
-        None,
         "layers to read, numbered as in the model: 8,16,24 or 8-16, -1 for the last (default: all)",
     )
 
-    epochs: int = option(10, "maximum number of passes over the training rows", 1, 10**6)
+    epochs: int = option("maximum number of passes over the training rows", 10, 1, 1_000_000)
     patience: int = option(
-        10, "stop after this many epochs without a better validation AUROC", 1, 10**6
+        "stop after this many epochs without a better validation AUROC", 10, 1, 1_000_000
     )
-    batch_size: int = option(32, "traces per batch, of all processes together", 1, 10**6)
+    batch_size: int = option("traces per batch, of all processes together", 32, 1, 1_000_000)
     grad_accum: int = option(
-        1, "batches whose gradients are added up for one optimizer step", 1, 10**6
+        "batches whose gradients are added up for one optimizer step", 1, 1, 1_000_000
     )
-    lr: float = option(1e-3, "learning rate; with one-cycle, its maximum", 0, 10, low_open=True)
+    lr: float = option("learning rate; with one-cycle, its maximum", 1e-3, 0, 10, low_open=True)
     schedule: str = option(
-        "one-cycle", "schedule of the learning rate", choices=("one-cycle", "constant")
+        "schedule of the learning rate", "one-cycle", choices=("one-cycle", "constant")
     )
-    focal_loss: bool = option(False, "weigh easy rows less in the loss (focal loss, gamma 2)")
+    focal_loss: bool = option("weigh easy rows less in the loss (focal loss, gamma 2)", False)
     label_smoothing: float = option(
-        0.0, "train towards s/2 and 1 - s/2 instead of 0 and 1, with this s", 0, 0.99
+        "train towards s/2 and 1 - s/2 instead of 0 and 1, with this s", 0.0, 0, 0.99
     )
     class_weights: bool = option(
-        False, "weigh both classes equally in the loss, however many rows they have"
+        "weigh both classes equally in the loss, however many rows they have", False
     )
     mixup: float = option(
-        0.0, "A: train on mixtures of two traces, lambda drawn from Beta(A, A); 0: do not", 0, 100
+        "A: train on mixtures of two traces, lambda drawn from Beta(A, A); 0: do not", 0.0, 0, 100
     )
 
     precision: str = option(
-        "auto",
         "floating-point precision of the training; auto: bf16-mixed on GPUs that have it, else 32",
+        "auto",
         choices=("auto", "32", "bf16-mixed", "16-mixed"),
     )
-    amp: bool = option(True, "mixed precision as --precision says; --no-amp is --precision 32")
+    amp: bool = option("mixed precision as --precision says; --no-amp is --precision 32", True)
     compile: bool = option(
-        False, "run detectors through torch.compile, which gains nothing on a CPU"
+        "run detectors through torch.compile, which gains nothing on a CPU", False
     )
     use_gradient_checkpointing: bool = option(
-        False,
         "compute large activations again in the backward pass instead of keeping them: less "
         "memory, more time",
+        False,
     )
-    force_cpu: bool = option(False, "use the CPU even if there is a GPU")
+    force_cpu: bool = option("use the CPU even if there is a GPU", False)
     threads: int | None = option(
-        None,
         "CPU threads of arithmetic (default: 1, or all cores for a hidden size from 1024 on)",
+        None,
         1,
         1024,
     )
-    num_workers: int = option(0, "threads that read batches ahead", 0, 1024, free=True)
+    num_workers: int = option("threads that read batches ahead", 0, 0, 1024, free=True)
     cache_size: int | None = option(
-        None,
         "size in bytes of the cache of decoded chunks of compressed columns (default: 64 MiB)",
+        None,
         0,
         2**60,
         free=True,
     )
     save_every: str = option(
-        "5min",
         "how often to save the state for --resume: after so many batches, minutes, or either, as "
         "500, 10min or 500,10min",
+        "5min",
         free=True,
     )
 
-    run_lstm: bool | None = option(None, "train lstm_solo, or do not (default: as --models says)")
-    run_gnn_det: bool | None = option(
-        None, "train gnn_det_lstm, or do not (default: as --models says)"
-    )
-    run_gvae: bool | None = option(None, "train gvae_lstm, or do not (default: as --models says)")
+    run_lstm: bool | None = option("train lstm_solo, or do not (default: as --models says)")
+    run_gnn_det: bool | None = option("train gnn_det_lstm, or do not (default: as --models says)")
+    run_gvae: bool | None = option("train gvae_lstm, or do not (default: as --models says)")
 
     attn_threshold: float = option(
-        0.0, "keep the edges of an attention graph whose attention is at least this", 0, 1
+        "keep the edges of an attention graph whose attention is at least this", 0.0, 0, 1
     )
     top_k: int | None = option(
-        None,
         "strongest edges of each token to keep in an attention graph (default: all)",
+        None,
         1,
-        2**31 - 1,
+        MAX_INT32,
     )
     gnn_hidden: int = option(
-        128, "width of the graph encoder of gnn_det_lstm and gvae_lstm", 1, 65_536
+        "width of the graph encoder of gnn_det_lstm and gvae_lstm", 128, 1, 65_536
     )
-    latent_dim: int = option(128, "width of the latent of gvae_lstm", 1, 65_536)
-    lstm_hidden: int = option(128, "width of each direction of the LSTM", 1, 65_536)
-    num_lstm_layers: int = option(2, "number of layers of the LSTM", 1, 64)
-    dropout: float = option(0.3, "dropout probability (LSTM, classifier)", 0, 0.99)
-    kl_weight: float = option(0.01, "weight of the KL term of gvae_lstm", 0)
+    latent_dim: int = option("width of the latent of gvae_lstm", 128, 1, 65_536)
+    lstm_hidden: int = option("width of each direction of the LSTM", 128, 1, 65_536)
+    num_lstm_layers: int = option("number of layers of the LSTM", 2, 1, 64)
+    dropout: float = option("dropout probability (LSTM, classifier)", 0.3, 0, 0.99)
+    kl_weight: float = option("weight of the KL term of gvae_lstm", 0.01, 0)
     saplma_layer: int | None = option(
-        None,
         "layer that saplma reads, numbered as in the model (default: at 0.6 of the depth of those "
         "that are read)",
+        None,
         -65_535,
         65_535,
         layer=True,
@@ -400,17 +395,13 @@ def settings_of(content: Any, where: str) -> dict[str, Any]:
             raise ConfigError(
                 f"{where}: expected settings of python -m train --help, found {name!r:.80}"
             )
-        if not _has_type(value, types[name]):
+        # of JSON, where a float may be written as an int
+        kinds = types[name].replace("float", "float | int").replace("None", "NoneType")
+        if type(value).__name__ not in kinds.split(" | "):
             raise ConfigError(f"{where}: {name}: expected {types[name]}, found {value!r:.80}")
     if settings is not content and "layers" not in content:
         _check_numbering(settings, where)
     return settings
-
-
-def _has_type(value: Any, annotation: str) -> bool:
-    """Whether a value from JSON fits an annotation such as `float | None`, which allows an int."""
-    kinds = annotation.replace("float", "float | int").replace("None", "NoneType")
-    return type(value).__name__ in kinds.split(" | ")
 
 
 def _check_numbering(settings: dict[str, Any], where: str) -> None:
@@ -511,10 +502,9 @@ def check_registered(names: Sequence[str]) -> None:
 
 
 def flag_of(name: str) -> str:
-    """The flag of a setting."""
     return "--" + name.replace("_", "-")
 
 
 def off_flag(detector: str) -> str:
     """The flag that leaves a detector out."""
-    return "--no-" + SWITCHES[detector].replace("_", "-") if detector in SWITCHES else "--models"
+    return flag_of(f"no_{SWITCHES[detector]}") if detector in SWITCHES else "--models"

@@ -47,7 +47,7 @@ def run_extract(args: argparse.Namespace) -> int:
             "kept; free memory and repeat the command"
         ) from error
     print(extraction_report(args.store, store, source, skipped))
-    return int(skipped.n > 0 or source.left_out.n > 0)
+    return int(skipped.n + source.left_out.n > 0)
 
 
 def _load_source(

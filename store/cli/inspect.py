@@ -80,8 +80,7 @@ def _table(columns: dict) -> Iterator[str]:
         rows.append((name, column["dtype"], _shape_text(column), items, size, column["codec"]))
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     for row in rows:
-        cells = map(str.ljust, row, widths)
-        yield "  ".join(cells).rstrip()
+        yield "  ".join(map(str.ljust, row, widths)).rstrip()
 
 
 def _shape_text(column: dict) -> str:

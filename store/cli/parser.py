@@ -39,7 +39,6 @@ COMMANDS = (
 
 
 def build_parser(program: str = "python -m store") -> argparse.ArgumentParser:
-    """Return the parser."""
     parser = Parser(program, description="Make trace stores and look into them.", epilog=EXAMPLES)
     parser.add_argument(
         "--version",

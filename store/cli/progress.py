@@ -50,7 +50,6 @@ class Progress:
         self.unit_size = unit_size
         self._interactive = sys.stderr.isatty()
         self._shown_s = time.monotonic()
-        self._has_line = False
         self._first: _Sample | None = None
 
     def __call__(self, *done: int) -> None:
@@ -65,7 +64,6 @@ class Progress:
         now = _Sample(now_s, self.share(*done), done[0])
         line = ", ".join([self.text(*done), *self._rates(self._first, now)])
         if self._interactive:
-            self._has_line = True
             print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
         else:
             print(line, file=sys.stderr, flush=True)
@@ -86,7 +84,7 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         """Clear the line."""
-        if self._has_line:
+        if self._interactive:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 

@@ -18,6 +18,7 @@ import resource
 import select
 import weakref
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import parent_process
 from multiprocessing.reduction import ForkingPickler
 from multiprocessing.util import Finalize
@@ -169,11 +170,8 @@ class AttachedArena:
     def __init__(self, key: ArenaKey) -> None:
         self.pid = os.getpid()
         self.n_tensors = 0
-        fd = os.open(f"/proc/{key.pid}/fd/{key.fd}", os.O_RDWR | os.O_CLOEXEC)
-        try:
-            self.memory = mmap.mmap(fd, ARENA_BYTES)
-        finally:
-            os.close(fd)
+        with Path(f"/proc/{key.pid}/fd/{key.fd}").open("r+b") as file:
+            self.memory = mmap.mmap(file.fileno(), ARENA_BYTES)
         self.sent = np.frombuffer(self.memory, np.uint8, MAX_BLOCKS)
         self._worker = os.pidfd_open(key.pid)
         weakref.finalize(self, os.close, self._worker).atexit = False
@@ -204,20 +202,12 @@ def _round_up(n_bytes: int, unit: int) -> int:
     return -(-n_bytes // unit) * unit
 
 
-_own: dict[int, WorkerArena | None] = {}  # by process id: one inherited by fork is not ours
 _attached: dict[ArenaKey, AttachedArena] = {}
 
 
+@cache
 def worker_arena() -> WorkerArena | None:
     """Return this process's arena, created on first use; None where the system refuses it."""
-    pid = os.getpid()
-    if pid not in _own:
-        _own.clear()
-        _own[pid] = _new_arena()
-    return _own[pid]
-
-
-def _new_arena() -> WorkerArena | None:
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY or not _parent_reads_us():
         return None
@@ -225,6 +215,9 @@ def _new_arena() -> WorkerArena | None:
         return WorkerArena()
     except OSError:  # batches travel as torch sends them
         return None
+
+
+os.register_at_fork(after_in_child=worker_arena.cache_clear)  # one inherited by fork is not ours
 
 
 def _parent_reads_us() -> bool:
@@ -254,7 +247,7 @@ def _drop_unneeded() -> None:
 
 def _send(batch: Batch) -> tuple:
     """Reduce a batch for multiprocessing: its tensors by place, by value, or as torch does it."""
-    arena = _own.get(os.getpid())
+    arena = worker_arena()
 
     def send(tensor: Tensor) -> Sent | Tensor:
         data: np.ndarray | Place | None = None

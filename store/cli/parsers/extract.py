@@ -53,7 +53,6 @@ examples:
 
 
 def add_extract(commands: Commands) -> None:
-    """`extract`."""
     parser = commands.add_parser(
         "extract",
         help="make a store of a model's answers",

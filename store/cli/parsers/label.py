@@ -60,7 +60,6 @@ examples:
 
 
 def add_label(commands: Commands) -> None:
-    """`label`."""
     parser = commands.add_parser(
         "label",
         help="score and label the traces of a store, or undo that",
@@ -95,7 +94,6 @@ def add_label(commands: Commands) -> None:
 
 
 def add_export(commands: Commands) -> None:
-    """`export`."""
     parser = commands.add_parser(
         "export",
         help="write texts and numbers of traces to a CSV, JSON lines or Parquet file",

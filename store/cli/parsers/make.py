@@ -49,7 +49,6 @@ examples:
 
 
 def add_import(commands: Commands) -> None:
-    """`import`."""
     parser = commands.add_parser(
         "import",
         help="make a store of pickled or preprocessed traces",
@@ -94,7 +93,6 @@ def add_import(commands: Commands) -> None:
 
 
 def add_merge(commands: Commands) -> None:
-    """`merge`."""
     parser = commands.add_parser(
         "merge",
         help="make one store of several",
@@ -112,7 +110,6 @@ def add_merge(commands: Commands) -> None:
 
 
 def add_subset(commands: Commands) -> None:
-    """`subset`."""
     parser = commands.add_parser(
         "subset",
         help="make a store of some traces of another",
