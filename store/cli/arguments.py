@@ -3,6 +3,7 @@
 import argparse
 import math
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -131,13 +132,11 @@ def add_part(parser: Group, of: str) -> None:
 
 def finite(text: str) -> float:
     """A number that is neither infinite nor NaN."""
-    try:
+    with suppress(ValueError):
         value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"expected a finite number, found {text!r}")
-    return value
+        if math.isfinite(value):
+            return value
+    raise argparse.ArgumentTypeError(f"expected a finite number, found {text!r}")
 
 
 def names(text: str) -> list[str]:

@@ -25,10 +25,8 @@ def run_verify(args: argparse.Namespace) -> int:
     remarks = [f"{report.rows:,} traces, {checked}"]
     if report.writer:
         remarks.append("a writer is at work, what it has not committed was not judged")
-    print(f"{args.store}: {report.headline()} ({'; '.join(remarks)})")
     lines = report.all_lines() if args.verbose else report.lines()
-    for line in lines:
-        print(line)
+    print(f"{args.store}: {report.headline()} ({'; '.join(remarks)})", *lines, sep="\n")
     return status
 
 

@@ -11,7 +11,6 @@ from textwrap import indent
 import numpy as np
 import torch
 
-from store.format.schema import Column
 from store.read.store import TraceStore
 from store.read.trace import Trace
 from store.reports import count
@@ -30,19 +29,19 @@ def run_info(args: argparse.Namespace) -> int:
 def describe(store: TraceStore) -> dict:
     """Return what `info` shows, as JSON."""
     info = {"unfinished": command_line(store)} if is_partial(store.path) else {}
-    columns = store.schema.stored.items()
     return info | {
         "path": str(store.path),
         "rows": len(store),
         "bytes": _bytes_under(store.path),
         "generation": store.generation,
         "uuid": store.uuid,
-        "columns": {name: _describe_column(store, name, column) for name, column in columns},
+        "columns": {name: _describe_column(store, name) for name in store.schema.stored},
         "provenance": store.provenance,
     }
 
 
-def _describe_column(store: TraceStore, name: str, column: Column) -> dict:
+def _describe_column(store: TraceStore, name: str) -> dict:
+    column = store.schema.stored[name]
     return {
         "dtype": column.dtype,
         "item_shape": list(column.item_shape),

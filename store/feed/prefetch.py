@@ -10,8 +10,6 @@ import math
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
-import numpy as np
-
 from store.errors import CorruptError
 from store.feed.order import Batches
 from store.read.plan import ReadPlan
@@ -75,15 +73,12 @@ class Readahead:
             last = min(first + self._group, len(self.batches))
             batch_size = self.batches.batch_size
             rows = self.batches.visits(first * batch_size, last * batch_size)
-            self._groups.append(self._ask(rows))
-
-    def _ask(self, rows: np.ndarray) -> Future | None:
-        """Advise on rows that are not cached; damage is left to the read, which reports it."""
-        with suppress(CorruptError):
-            sample = rows[:: max(1, len(rows) // SAMPLE_ROWS)]
-            if not self.store.is_cached(self.plan, sample):
-                return self._thread.submit(self.store.advise, self.plan, rows)
-        return None
+            advice = None
+            with suppress(CorruptError):  # damage is left to the read, which reports it
+                sample = rows[:: max(1, len(rows) // SAMPLE_ROWS)]
+                if not self.store.is_cached(self.plan, sample):
+                    advice = self._thread.submit(self.store.advise, self.plan, rows)
+            self._groups.append(advice)
 
     def wait(self, batch: int) -> None:
         """Return when the kernel has been asked for a batch.
