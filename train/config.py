@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
 from models import BASELINES, DETECTORS, PROBES
+from store.cli import arguments
 from store.cli.arguments import Version, expand
 from store.errors import SchemaError, closest
 from store.format.layers import attach_layers, parse_layers
@@ -83,6 +84,7 @@ ALL = "all"
 RESERVED = ("trace_id", "side", "split", "label", "question_id", "all")
 PATHS = ("store", "output_dir")
 MAX_CONFIG_BYTES = 1_000_000
+MAX_INT32 = 2**31 - 1
 STEPS = r"[1-9]\d{0,8}"
 MINUTES = r"\d{1,6}(\.\d{1,6})?min"
 FORMS = {  # setting -> pattern of its text, example
@@ -92,8 +94,8 @@ FORMS = {  # setting -> pattern of its text, example
 
 
 def option(
-    default: Any,
     text: str,
+    default: Any = None,
     low: float = -math.inf,
     high: float = math.inf,
     *,
@@ -102,16 +104,14 @@ def option(
     free: bool = False,
     layer: bool = False,
 ) -> Any:
-    """Describe a setting: its default, its help, and its range or choices.
+    """Describe a setting: its help, its default, and its range or choices.
 
     The range is [low, high], or (low, high] if `low_open`. A `free` setting changes how a run gets
     to its results, never the results. A `layer` is a layer's number in its model.
     """
     metadata = {
         "help": text,
-        "low": low,
-        "high": high,
-        "low_open": low_open,
+        "range": (low, high, low_open),
         "choices": choices,
         "free": free,
         "layer": layer,
@@ -124,129 +124,123 @@ class Config:
     """All settings of a run, in the order of `--help`."""
 
     store: str | None = option(
-        None,
         "trace store to train on (default: the embedded example, built once under data/)",
         free=True,
     )
     output_dir: str | None = option(
-        None, "directory of the results (default: runs/NAME_OF_STORE)", free=True
+        "directory of the results (default: runs/NAME_OF_STORE)", free=True
     )
     models: str = option(
-        ",".join(SWITCHES),
         "detectors and probes to train, separated by commas, of "
         f"{', '.join([*DETECTORS, *PROBES])}; or all: those whose columns the store has",
+        ",".join(SWITCHES),
     )
     on_top_of: str | None = option(
-        None,
         "baseline whose log-odds are the base margin of the detectors: they learn what to add to "
         f"it; one of {', '.join(BASELINES)} (default: none)",
     )
-    seed: int = option(0, "seed of the split, the weights and the order of rows", 0, 2**31 - 1)
+    seed: int = option("seed of the split, the weights and the order of rows", 0, 0, MAX_INT32)
     seeds: int = option(
-        1, "number of trainings of each detector, with seeds from --seed on and one split", 1, 100
+        "number of trainings of each detector, with seeds from --seed on and one split", 1, 1, 100
     )
     max_traces: int | None = option(
-        None, "number of labelled traces to use, drawn by --seed (default: all)", 1, 2**31 - 1
+        "number of labelled traces to use, drawn by --seed (default: all)", None, 1, MAX_INT32
     )
     score_threshold: float | None = option(
-        None, "label a trace 1 if its score is below this (default: use the labels as stored)"
+        "label a trace 1 if its score is below this (default: use the labels as stored)"
     )
     columns: str | None = option(
-        None,
         f"columns that replace others, as hs_last=MY_STATES,...; methods read {', '.join(COLUMNS)} "
         "(default: none)",
     )
     layers: str | None = option(
-        None,
         "layers to read, numbered as in the model: 8,16,24 or 8-16, -1 for the last (default: all)",
     )
 
-    epochs: int = option(10, "maximum number of passes over the training rows", 1, 10**6)
+    epochs: int = option("maximum number of passes over the training rows", 10, 1, 1_000_000)
     patience: int = option(
-        10, "stop after this many epochs without a better validation AUROC", 1, 10**6
+        "stop after this many epochs without a better validation AUROC", 10, 1, 1_000_000
     )
-    batch_size: int = option(32, "traces per batch, of all processes together", 1, 10**6)
+    batch_size: int = option("traces per batch, of all processes together", 32, 1, 1_000_000)
     grad_accum: int = option(
-        1, "batches whose gradients are added up for one optimizer step", 1, 10**6
+        "batches whose gradients are added up for one optimizer step", 1, 1, 1_000_000
     )
-    lr: float = option(1e-3, "learning rate; with one-cycle, its maximum", 0, 10, low_open=True)
+    lr: float = option("learning rate; with one-cycle, its maximum", 1e-3, 0, 10, low_open=True)
     schedule: str = option(
-        "one-cycle", "schedule of the learning rate", choices=("one-cycle", "constant")
+        "schedule of the learning rate", "one-cycle", choices=("one-cycle", "constant")
     )
-    focal_loss: bool = option(False, "weigh easy rows less in the loss (focal loss, gamma 2)")
+    focal_loss: bool = option("weigh easy rows less in the loss (focal loss, gamma 2)", False)
     label_smoothing: float = option(
-        0.0, "train towards s/2 and 1 - s/2 instead of 0 and 1, with this s", 0, 0.99
+        "train towards s/2 and 1 - s/2 instead of 0 and 1, with this s", 0.0, 0, 0.99
     )
     class_weights: bool = option(
-        False, "weigh both classes equally in the loss, however many rows they have"
+        "weigh both classes equally in the loss, however many rows they have", False
     )
     mixup: float = option(
-        0.0, "A: train on mixtures of two traces, lambda drawn from Beta(A, A); 0: do not", 0, 100
+        "A: train on mixtures of two traces, lambda drawn from Beta(A, A); 0: do not", 0.0, 0, 100
     )
 
     precision: str = option(
-        "auto",
         "floating-point precision of the training; auto: bf16-mixed on GPUs that have it, else 32",
+        "auto",
         choices=("auto", "32", "bf16-mixed", "16-mixed"),
     )
-    amp: bool = option(True, "mixed precision as --precision says; --no-amp is --precision 32")
+    amp: bool = option("mixed precision as --precision says; --no-amp is --precision 32", True)
     compile: bool = option(
-        False, "run detectors through torch.compile, which gains nothing on a CPU"
+        "run detectors through torch.compile, which gains nothing on a CPU", False
     )
     use_gradient_checkpointing: bool = option(
-        False,
         "compute large activations again in the backward pass instead of keeping them: less "
         "memory, more time",
+        False,
     )
-    force_cpu: bool = option(False, "use the CPU even if there is a GPU")
+    force_cpu: bool = option("use the CPU even if there is a GPU", False)
     threads: int | None = option(
-        None,
         "CPU threads of arithmetic (default: 1, or all cores for a hidden size from 1024 on)",
+        None,
         1,
         1024,
     )
-    num_workers: int = option(0, "threads that read batches ahead", 0, 1024, free=True)
+    num_workers: int = option("threads that read batches ahead", 0, 0, 1024, free=True)
     cache_size: int | None = option(
-        None,
         "size in bytes of the cache of decoded chunks of compressed columns (default: 64 MiB)",
+        None,
         0,
         2**60,
         free=True,
     )
     save_every: str = option(
-        "5min",
         "how often to save the state for --resume: after so many batches, minutes, or either, as "
         "500, 10min or 500,10min",
+        "5min",
         free=True,
     )
 
-    run_lstm: bool | None = option(None, "train lstm_solo, or do not (default: as --models says)")
-    run_gnn_det: bool | None = option(
-        None, "train gnn_det_lstm, or do not (default: as --models says)"
-    )
-    run_gvae: bool | None = option(None, "train gvae_lstm, or do not (default: as --models says)")
+    run_lstm: bool | None = option("train lstm_solo, or do not (default: as --models says)")
+    run_gnn_det: bool | None = option("train gnn_det_lstm, or do not (default: as --models says)")
+    run_gvae: bool | None = option("train gvae_lstm, or do not (default: as --models says)")
 
     attn_threshold: float = option(
-        0.0, "keep the edges of an attention graph whose attention is at least this", 0, 1
+        "keep the edges of an attention graph whose attention is at least this", 0.0, 0, 1
     )
     top_k: int | None = option(
-        None,
         "strongest edges of each token to keep in an attention graph (default: all)",
+        None,
         1,
-        2**31 - 1,
+        MAX_INT32,
     )
     gnn_hidden: int = option(
-        128, "width of the graph encoder of gnn_det_lstm and gvae_lstm", 1, 65_536
+        "width of the graph encoder of gnn_det_lstm and gvae_lstm", 128, 1, 65_536
     )
-    latent_dim: int = option(128, "width of the latent of gvae_lstm", 1, 65_536)
-    lstm_hidden: int = option(128, "width of each direction of the LSTM", 1, 65_536)
-    num_lstm_layers: int = option(2, "number of layers of the LSTM", 1, 64)
-    dropout: float = option(0.3, "dropout probability (LSTM, classifier)", 0, 0.99)
-    kl_weight: float = option(0.01, "weight of the KL term of gvae_lstm", 0)
+    latent_dim: int = option("width of the latent of gvae_lstm", 128, 1, 65_536)
+    lstm_hidden: int = option("width of each direction of the LSTM", 128, 1, 65_536)
+    num_lstm_layers: int = option("number of layers of the LSTM", 2, 1, 64)
+    dropout: float = option("dropout probability (LSTM, classifier)", 0.3, 0, 0.99)
+    kl_weight: float = option("weight of the KL term of gvae_lstm", 0.01, 0)
     saplma_layer: int | None = option(
-        None,
         "layer that saplma reads, numbered as in the model (default: at 0.6 of the depth of those "
         "that are read)",
+        None,
         -65_535,
         65_535,
         layer=True,
@@ -269,21 +263,19 @@ class Config:
     @property
     def replaced(self) -> dict[str, str]:
         """Column that detectors read -> column of the store that replaces it."""
-        if self.columns is None:
-            return {}
-        return dict(pair.split("=") for pair in self.columns.split(","))
+        return dict(re.findall(r"(\w+)=(\w+)", self.columns or ""))
 
     @property
     def save_steps(self) -> float:
         """Save after this many batches; infinity: never for their number."""
-        parts = [part for part in self.save_every.split(",") if not part.endswith("min")]
-        return float(parts[0]) if parts else math.inf
+        first = self.save_every.split(",")[0]
+        return math.inf if first.endswith("min") else float(first)
 
     @property
     def save_seconds(self) -> float:
         """Save after this many seconds; infinity: never for the time."""
-        parts = [part for part in self.save_every.split(",") if part.endswith("min")]
-        return 60 * float(parts[0].removesuffix("min")) if parts else math.inf
+        last = self.save_every.split(",")[-1]
+        return 60 * float(last.removesuffix("min")) if last.endswith("min") else math.inf
 
 
 @dataclass(frozen=True)
@@ -305,13 +297,8 @@ class Arguments:
     overwrite: bool = False
 
 
-class Parser(argparse.ArgumentParser):
+class Parser(arguments.Parser):
     """Arguments of a command, with examples as its epilog; a mistake is a ConfigError."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(
-            formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options
-        )
 
     def error(self, message: str) -> NoReturn:
         """One line, as a ConfigError, instead of argparse's usage and message."""
@@ -326,6 +313,7 @@ def build_parser() -> argparse.ArgumentParser:
             "Train hallucination detectors on a trace store and compare them with simple baselines."
         ),
         epilog=EXAMPLES,
+        allow_abbrev=False,
         # what is not given is taken from --config, else from `Config`
         argument_default=argparse.SUPPRESS,
     )
@@ -360,12 +348,11 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_flag(parser: argparse._ActionsContainer, setting: Field) -> None:
     flag = flag_of(setting.name)
     text = setting.metadata["help"]
-    if setting.type == "bool":
-        text += f" (default: {'on' if setting.default else 'off'})"
-    elif "(default" not in text:
-        text += f" (default: {setting.default})"
     kind = setting.type.removesuffix(" | None")
     choices = setting.metadata["choices"]
+    if "(default" not in text:
+        switch = "on" if setting.default else "off"
+        text += f" (default: {switch if kind == 'bool' else setting.default})"
     if kind == "bool":
         parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
     elif choices:
@@ -383,20 +370,16 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
     resume = given.pop("resume", False)
     overwrite = given.pop("overwrite", False)
     file = given.pop("config", None)
-    settings = read_settings(Path(file)) if file else {}
-    config = Config(**(settings | given))
+    if file:
+        try:
+            content = read_json(Path(file), MAX_CONFIG_BYTES)
+        except ValueError as error:
+            raise ConfigError(f"--config: {error}") from error
+        given = settings_of(content, f"--config: {file}") | given
+    config = Config(**given)
     check_config(config)
     check_names(config)
     return Arguments(config, resume, overwrite)
-
-
-def read_settings(path: Path) -> dict[str, Any]:
-    """Read settings from a JSON file; its content is that of `settings_of`."""
-    try:
-        content = read_json(path, MAX_CONFIG_BYTES)
-    except ValueError as error:
-        raise ConfigError(f"--config: {error}") from error
-    return settings_of(content, f"--config: {path}")
 
 
 def settings_of(content: Any, where: str) -> dict[str, Any]:
@@ -406,47 +389,41 @@ def settings_of(content: Any, where: str) -> dict[str, Any]:
         raise ConfigError(
             f"{where}: expected an object of settings, found {type(settings).__name__}"
         )
-    types = {setting.name: str(setting.type) for setting in fields(Config)}
+    types = Config.__annotations__  # texts, such as "float | None"
     for name, value in settings.items():
         if name not in types:
             raise ConfigError(
                 f"{where}: expected settings of python -m train --help, found {name!r:.80}"
             )
-        if not _has_type(value, types[name]):
+        # of JSON, where a float may be written as an int
+        kinds = types[name].replace("float", "float | int").replace("None", "NoneType")
+        if type(value).__name__ not in kinds.split(" | "):
             raise ConfigError(f"{where}: {name}: expected {types[name]}, found {value!r:.80}")
-    if settings is not content:
-        _check_numbering(content, settings, where)
+    if settings is not content and "layers" not in content:
+        _check_numbering(settings, where)
     return settings
 
 
-def _has_type(value: Any, annotation: str) -> bool:
-    """Whether a value from JSON fits an annotation such as `float | None`, which allows an int."""
-    kinds = annotation.split(" | ")
-    if "float" in kinds:
-        kinds.append("int")
-    return ("None" if value is None else type(value).__name__) in kinds
-
-
-def _check_numbering(record: dict[str, Any], settings: dict[str, Any], where: str) -> None:
+def _check_numbering(settings: dict[str, Any], where: str) -> None:
     """Refuse layers of a run of an older version, which counted them from 0."""
     named = [name for name in ("layers", "saplma_layer") if settings.get(name) is not None]
-    if named and "layers" not in record:
-        flags = " and ".join(flag_of(name) for name in named)
+    if named:
         raise ConfigError(
-            f"{where}: {flags} of an older version, which counted layers from 0; now they are "
-            "numbered as the model numbers them: train again with those numbers"
+            f"{where}: {' and '.join(map(flag_of, named))} of an older version, which counted "
+            "layers from 0; now they are numbered as the model numbers them: train again with "
+            "those numbers"
         )
 
 
 def check_config(config: Config) -> None:
     """Raise ConfigError for a value out of range or form, or a run with nothing to train."""
     for setting in fields(config):
-        _check_value(setting, getattr(config, setting.name))
-    for name, (pattern, example) in FORMS.items():
-        value = getattr(config, name)
-        if value is not None and not re.fullmatch(pattern, value, re.ASCII):
+        value = getattr(config, setting.name)
+        expected = _violated_rule(setting, value)
+        if expected is not None:
             raise ConfigError(
-                f"{flag_of(name)}: expected a form like {example}, found {value!r:.80}"
+                f"{flag_of(setting.name)}: expected {expected}, found {value!r:.80}; "
+                "see python -m train --help"
             )
     if config.layers is not None:
         try:
@@ -464,50 +441,49 @@ def check_config(config: Config) -> None:
         )
 
 
-def _check_value(setting: Field, value: Any) -> None:
-    flag = flag_of(setting.name)
+def _violated_rule(setting: Field, value: Any) -> str | None:
+    """What is expected of a value and is not so; None if it may be used."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        return _violated_range(value, *setting.metadata["range"])
+    if not value.isprintable():
+        return "printable characters"
+    pattern, example = FORMS.get(setting.name, (".*", ""))
+    if not re.fullmatch(pattern, value, re.ASCII):
+        return f"a form like {example}"
     choices = setting.metadata["choices"]
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        _check_range(setting, value)
-    if isinstance(value, str) and not value.isprintable():
-        raise ConfigError(f"{flag}: expected printable characters, found {value!r:.80}")
-    if choices and value not in choices:
-        raise ConfigError(f"{flag}: expected one of {', '.join(choices)}, found {value!r:.80}")
+    return f"one of {', '.join(choices)}" if choices and value not in choices else None
 
 
-def _check_range(setting: Field, value: float) -> None:
-    low = setting.metadata["low"]
-    high = setting.metadata["high"]
-    low_open = setting.metadata["low_open"]
+def _violated_range(value: float, low: float, high: float, low_open: bool) -> str | None:
+    """The range, if a number is not in it."""
     is_above = low < value if low_open else low <= value
     if is_above and value <= high and math.isfinite(value):
-        return
+        return None
     expected = "a finite number"
     if low > -math.inf:
         expected = f"{'above' if low_open else 'at least'} {low:g}"
     if high < math.inf:
         expected += f" and at most {high:.10g}"
-    raise ConfigError(
-        f"{flag_of(setting.name)}: expected {expected}, found {value!r:.40}; "
-        "see python -m train --help"
-    )
+    return expected
 
 
 def check_names(config: Config) -> None:
     """Raise ConfigError for an unknown detector, probe or baseline."""
     methods = [*DETECTORS, *PROBES]
     check_registered([*methods, *BASELINES])
-    for name in config.detectors:
-        if name not in methods and config.detectors != [ALL]:
-            raise ConfigError(
-                f"--models: there is no {name!r:.80}{closest(name, methods)}; "
-                f"choose from {', '.join(methods)}, or all"
-            )
-    baseline = config.on_top_of
-    if baseline is not None and baseline not in BASELINES:
+    if config.detectors != [ALL]:
+        for name in config.detectors:
+            _check_name("--models: there is no", name, methods, ", or all")
+    if config.on_top_of is not None:
+        _check_name("--on-top-of: there is no baseline", config.on_top_of, BASELINES)
+
+
+def _check_name(problem: str, name: str, known: Iterable[str], more: str = "") -> None:
+    if name not in known:
         raise ConfigError(
-            f"--on-top-of: there is no baseline {baseline!r:.80}{closest(baseline, BASELINES)}; "
-            f"choose from {', '.join(BASELINES)}"
+            f"{problem} {name!r:.80}{closest(name, known)}; choose from {', '.join(known)}{more}"
         )
 
 
@@ -526,10 +502,9 @@ def check_registered(names: Sequence[str]) -> None:
 
 
 def flag_of(name: str) -> str:
-    """The flag of a setting."""
     return "--" + name.replace("_", "-")
 
 
 def off_flag(detector: str) -> str:
     """The flag that leaves a detector out."""
-    return "--no-" + SWITCHES[detector].replace("_", "-") if detector in SWITCHES else "--models"
+    return flag_of(f"no_{SWITCHES[detector]}") if detector in SWITCHES else "--models"

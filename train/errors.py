@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from store.errors import StoreError
+
 __all__ = [
     "CheckpointError",
     "ConfigError",
@@ -12,7 +14,6 @@ __all__ = [
     "OutputError",
     "ResourceError",
     "TrainError",
-    "missing_package_message",
     "store_errors",
 ]
 
@@ -44,17 +45,7 @@ class ResourceError(TrainError):
 @contextmanager
 def store_errors() -> Iterator[None]:
     """Turn errors of the store into DataErrors of the same message."""
-    # imported here: the store imports torch, which takes seconds
-    from store.errors import StoreError
-
     try:
         yield
     except StoreError as error:
         raise DataError(str(error)) from error
-
-
-def missing_package_message(error: ModuleNotFoundError) -> str | None:
-    """One line for a required package that is not installed; None for a bug."""
-    from store.extras import missing_package
-
-    return missing_package(error)

@@ -3,6 +3,7 @@
 import argparse
 import math
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -16,7 +17,6 @@ __all__ = [
     "Version",
     "add_columns",
     "add_ignore_space",
-    "add_json",
     "add_out",
     "add_part",
     "add_score_columns",
@@ -35,8 +35,7 @@ class Parser(argparse.ArgumentParser):
     """Arguments of a command; a mistake is one line, and examples are printed as written."""
 
     def __init__(self, prog: str, **options: Any) -> None:
-        formatter = argparse.RawDescriptionHelpFormatter
-        super().__init__(prog, formatter_class=formatter, **options)
+        super().__init__(prog, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
 
     def error(self, message: str) -> NoReturn:
         """One line instead of argparse's usage and message."""
@@ -58,22 +57,14 @@ class Version(argparse.Action):
 
 
 def add_store(parser: Parser) -> None:
-    """`STORE`, a store that exists."""
     parser.add_argument("store", metavar="STORE", type=path, help="path of the store")
 
 
 def add_out(parser: Parser) -> None:
-    """`OUT`, a store to make."""
     parser.add_argument("store", metavar="OUT", type=path, help="path of the store to make")
 
 
-def add_json(parser: Parser, text: str) -> None:
-    """`--json`."""
-    parser.add_argument("--json", action="store_true", help=text)
-
-
 def add_score_columns(parser: Parser) -> None:
-    """`--score-column`, `--label-column`, `--higher-is-better` and `--lower-is-better`."""
     column = parser.add_mutually_exclusive_group()
     column.add_argument(
         "--score-column",
@@ -103,7 +94,6 @@ def add_score_columns(parser: Parser) -> None:
 
 
 def add_score_threshold(parser: Group) -> None:
-    """`--score-threshold`."""
     parser.add_argument(
         "--score-threshold",
         metavar="S",
@@ -114,7 +104,6 @@ def add_score_threshold(parser: Group) -> None:
 
 
 def add_columns(parser: Group) -> None:
-    """`--columns`."""
     parser.add_argument(
         "--columns",
         metavar="NAMES",
@@ -124,7 +113,6 @@ def add_columns(parser: Group) -> None:
 
 
 def add_ignore_space(parser: Group) -> None:
-    """`--ignore-space`."""
     parser.add_argument(
         "--ignore-space",
         action="store_true",
@@ -133,7 +121,6 @@ def add_ignore_space(parser: Group) -> None:
 
 
 def add_part(parser: Group, of: str) -> None:
-    """`--part`."""
     parser.add_argument(
         "--part",
         metavar="K/N",
@@ -145,13 +132,11 @@ def add_part(parser: Group, of: str) -> None:
 
 def finite(text: str) -> float:
     """A number that is neither infinite nor NaN."""
-    try:
+    with suppress(ValueError):
         value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"expected a finite number, found {text!r}")
-    return value
+        if math.isfinite(value):
+            return value
+    raise argparse.ArgumentTypeError(f"expected a finite number, found {text!r}")
 
 
 def names(text: str) -> list[str]:

@@ -12,8 +12,8 @@ __all__ = ["run_repair", "run_verify"]
 
 def run_verify(args: argparse.Namespace) -> int:
     """Verify a store; return 1 if it has a problem."""
-    with Progress(_share, _gigabytes) as progress:
-        report = verify_store(args.store, quick=args.quick, progress=lambda *done: progress(done))
+    with Progress(_share, _gigabytes, "MB", 1e6) as progress:
+        report = verify_store(args.store, quick=args.quick, progress=progress)
     status = 1 if report.problems else 0
     if args.json:
         found = {"store": str(args.store)} | report.to_json()
@@ -25,17 +25,15 @@ def run_verify(args: argparse.Namespace) -> int:
     remarks = [f"{report.rows:,} traces, {checked}"]
     if report.writer:
         remarks.append("a writer is at work, what it has not committed was not judged")
-    print(f"{args.store}: {report.headline()} ({'; '.join(remarks)})")
     lines = report.all_lines() if args.verbose else report.lines()
-    for line in lines:
-        print(line)
+    print(f"{args.store}: {report.headline()} ({'; '.join(remarks)})", *lines, sep="\n")
     return status
 
 
 def run_repair(args: argparse.Namespace) -> int:
     """Repair a store, or print the plan and return 1 if there is something to do."""
-    with Progress(_share, _gigabytes) as progress:
-        plan = plan_repair(args.store, lambda *done: progress(done), args.drop_columns)
+    with Progress(_share, _gigabytes, "MB", 1e6) as progress:
+        plan = plan_repair(args.store, progress, args.drop_columns)
     print(f"{args.store}: {plan.headline()}", *plan.lines(args.store), sep="\n")
     if not args.yes:
         return int(plan.has_work)
@@ -45,11 +43,9 @@ def run_repair(args: argparse.Namespace) -> int:
     return 0
 
 
-def _share(done: tuple[int, int]) -> float:
-    n_done, n_bytes = done
+def _share(n_done: int, n_bytes: int) -> float:
     return n_done / max(1, n_bytes)
 
 
-def _gigabytes(done: tuple[int, int]) -> str:
-    n_done, n_bytes = done
+def _gigabytes(n_done: int, n_bytes: int) -> str:
     return f"{n_done / 1e9:.1f} of {n_bytes / 1e9:.1f} GB"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from store.cli.progress import Progress
 from store.errors import NotFoundError, SchemaError
 from store.extras import missing_package
-from store.reports import NOTHING_TO_DO
 from store.write.space import SpaceCheck
 
 if TYPE_CHECKING:
@@ -35,8 +34,6 @@ def run_extract(args: argparse.Namespace) -> int:
 
     from store.sources.huggingface.report import extraction_report
 
-    is_there = args.store.exists()
-
     def share(n_rows: int) -> float:
         return (n_rows + source.left_out.n) / max(1, len(source))
 
@@ -50,9 +47,7 @@ def run_extract(args: argparse.Namespace) -> int:
             "kept; free memory and repeat the command"
         ) from error
     print(extraction_report(args.store, store, source, skipped))
-    if is_there:
-        print(NOTHING_TO_DO)
-    return int(skipped.n > 0 or source.left_out.n > 0)
+    return int(skipped.n + source.left_out.n > 0)
 
 
 def _load_source(

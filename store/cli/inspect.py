@@ -4,13 +4,13 @@ import argparse
 import json
 import math
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from textwrap import indent
 
 import numpy as np
 import torch
 
-from store.format.schema import Column
 from store.read.store import TraceStore
 from store.read.trace import Trace
 from store.reports import count
@@ -21,27 +21,27 @@ __all__ = ["describe", "run_get", "run_info"]
 
 def run_info(args: argparse.Namespace) -> int:
     """Print what a store holds."""
-    store = TraceStore.open(args.store)
-    print(json.dumps(describe(store), indent=1) if args.json else _info_text(describe(store)))
+    info = describe(TraceStore.open(args.store))
+    print(json.dumps(info, indent=1) if args.json else _info_text(info))
     return 0
 
 
 def describe(store: TraceStore) -> dict:
     """Return what `info` shows, as JSON."""
     info = {"unfinished": command_line(store)} if is_partial(store.path) else {}
-    columns = store.schema.stored.items()
     return info | {
         "path": str(store.path),
         "rows": len(store),
         "bytes": _bytes_under(store.path),
         "generation": store.generation,
         "uuid": store.uuid,
-        "columns": {name: _describe_column(store, name, column) for name, column in columns},
+        "columns": {name: _describe_column(store, name) for name in store.schema.stored},
         "provenance": store.provenance,
     }
 
 
-def _describe_column(store: TraceStore, name: str, column: Column) -> dict:
+def _describe_column(store: TraceStore, name: str) -> dict:
+    column = store.schema.stored[name]
     return {
         "dtype": column.dtype,
         "item_shape": list(column.item_shape),
@@ -79,19 +79,16 @@ def _table(columns: dict) -> Iterator[str]:
         rows.append((name, column["dtype"], _shape_text(column), items, size, column["codec"]))
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     for row in rows:
-        cells = map(str.ljust, row, widths)
-        yield "  ".join(cells).rstrip()
+        yield "  ".join(map(str.ljust, row, widths)).rstrip()
 
 
 def _shape_text(column: dict) -> str:
     if column["dtype"] == "utf8":
         return "text"
     parts = [column["axis"]] if column["axis"] else []
-    if column["axis_names"]:
-        sizes = zip(column["item_shape"], column["axis_names"], strict=True)
-        parts += [f"{n} {name}" for n, name in sizes]
-    else:
-        parts += map(str, column["item_shape"])
+    # axes have names, or none of them has
+    for size, name in zip_longest(column["item_shape"], column["axis_names"]):
+        parts.append(f"{size} {name}" if name else str(size))
     return " x ".join(parts) or "one number"
 
 
@@ -111,17 +108,14 @@ def run_get(args: argparse.Namespace) -> int:
     trace = TraceStore.open(args.store)[args.trace_id]
     names = args.columns or list(trace)
     if args.json:
-        values = {name: _json_value(trace[name]) for name in names}
-        print(json.dumps({"trace_id": trace.id, "row": trace.row} | values))
+        values = {"trace_id": trace.id, "row": trace.row}
+        values |= {name: trace[name] for name in names}
+        # exact when read back; json writes NaN and infinity as Python does
+        print(json.dumps(values, default=lambda value: value.tolist()))
     else:
         texts = [_value_text(trace, name) for name in names]
         print(f"trace_id: {trace.id}", f"row: {trace.row}", *texts, sep="\n")
     return 0
-
-
-def _json_value(value: np.ndarray | torch.Tensor | str) -> object:
-    """Plain numbers, exact when read back; json writes NaN and infinity as Python does."""
-    return value if isinstance(value, str) else value.tolist()
 
 
 def _value_text(trace: Trace, name: str) -> str:

@@ -16,9 +16,22 @@ from pathlib import Path
 from store.cli.parser import build_parser
 from store.errors import IncompleteError, StoreError
 from store.format.layers import attach_layers
+from store.reports import NOTHING_TO_DO
 
 __all__ = ["Terminated", "main"]
 
+MODULES = {  # command -> module of this package; there it is called run_COMMAND
+    "info": "inspect",
+    "get": "inspect",
+    "verify": "check",
+    "repair": "check",
+    "import": "make",
+    "merge": "make",
+    "subset": "make",
+    "label": "label",
+    "export": "export",
+    "extract": "extract",
+}
 # commands whose argument `store` is a store to make
 MAKING = ("extract", "import", "merge", "subset")
 
@@ -37,9 +50,12 @@ def main(argv: Sequence[str] | None = None, program: str = "python -m store") ->
     args.program = program
     try:
         _check_finished(args)
-        module, _, function = args.run.partition(":")
-        status = getattr(import_module(f"store.cli.{module}"), function)(args)
-        print(end="", flush=True)
+        is_there = args.command in MAKING and args.store.exists()
+        module = import_module(f"store.cli.{MODULES[args.command]}")
+        status = getattr(module, f"run_{args.command}")(args)
+        if is_there:
+            print(NOTHING_TO_DO)
+        sys.stdout.flush()
     except StoreError as error:
         _complain(args, str(error), error)
         return 2

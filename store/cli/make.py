@@ -6,7 +6,7 @@ import hashlib
 from store.cli.progress import Progress
 from store.cli.scores import read_given_scores, understood_lines
 from store.read.store import TraceStore
-from store.reports import NOTHING_TO_DO, count
+from store.reports import count
 from store.sources.legacy.files import find_files
 from store.sources.legacy.imports import ImportSource
 from store.sources.merge import merge_stores
@@ -46,7 +46,6 @@ def run_import(args: argparse.Namespace) -> int:
         max_bytes=int(args.max_file_gb * 1e9),
     )
     report = source.report
-    is_there = args.store.exists()
 
     def share(n_rows: int) -> float:
         return report.bytes_done / max(1, report.bytes_all)
@@ -57,8 +56,6 @@ def run_import(args: argparse.Namespace) -> int:
     print(report.summary(args.store))
     if scores is not None:
         print("\n".join(label_lines(TraceStore.open(args.store))))
-    if is_there:
-        print(NOTHING_TO_DO)
     return int(not report.whole)
 
 
@@ -67,16 +64,10 @@ def run_merge(args: argparse.Namespace) -> int:
     # a copy would hide what is damaged
     stores = [TraceStore.open(path, check=True) for path in args.sources]
     n_rows = sum(map(len, stores))
-    is_there = args.store.exists()
-    if not is_there:
-        needed = sum(bytes_under(store.path) for store in stores)
-        present = bytes_under(partial_path(args.store))
-        check_space(args.store, needed - present, ignore=args.ignore_space)
+    _check_space(args, sum(bytes_under(store.path) for store in stores))
     with Progress(lambda done: done / max(1, n_rows)) as progress:
         store = merge_stores(args.store, stores, progress, mixed=args.mixed, command=args.typed)
     print(f"{args.store}: {count(len(store), 'trace')} of {count(len(stores), 'store')}")
-    if is_there:
-        print(NOTHING_TO_DO)
     return 0
 
 
@@ -97,13 +88,15 @@ def run_subset(args: argparse.Namespace) -> int:
     digest = hashlib.sha256(repr(rows).encode()).hexdigest()
     chosen |= {"rows": len(rows), "rows_sha256": digest}
     source = CopySource([(store, rows)], subset_provenance(store, chosen))
-    is_there = args.store.exists()
-    if not is_there:
-        needed = bytes_of_rows(store, rows) - bytes_under(partial_path(args.store))
-        check_space(args.store, needed, ignore=args.ignore_space)
+    _check_space(args, bytes_of_rows(store, rows))
     with Progress(lambda done: done / max(1, len(rows))) as progress:
         build_store(args.store, source, progress, command=args.typed)
     print(f"{args.store}: {len(rows):,} of {count(len(store), 'trace')}")
-    if is_there:
-        print(NOTHING_TO_DO)
     return 0
+
+
+def _check_space(args: argparse.Namespace, n_bytes: int) -> None:
+    """Refuse to make a store of so many bytes that cannot fit; part of it may be there already."""
+    if not args.store.exists():
+        present = bytes_under(partial_path(args.store))
+        check_space(args.store, n_bytes - present, ignore=args.ignore_space)

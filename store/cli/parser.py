@@ -24,9 +24,21 @@ examples:
   python -m store verify traces.zarr
 """
 
+COMMANDS = (
+    inspect.add_info,
+    inspect.add_get,
+    check.add_verify,
+    check.add_repair,
+    make.add_import,
+    make.add_merge,
+    make.add_subset,
+    label.add_label,
+    label.add_export,
+    extract.add_extract,
+)
+
 
 def build_parser(program: str = "python -m store") -> argparse.ArgumentParser:
-    """Return the parser; `run` of what it parses is "module:function" of this package."""
     parser = Parser(program, description="Make trace stores and look into them.", epilog=EXAMPLES)
     parser.add_argument(
         "--version",
@@ -35,14 +47,6 @@ def build_parser(program: str = "python -m store") -> argparse.ArgumentParser:
         help="print the version of the program and of the format, and exit",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    inspect.add_info(commands)
-    inspect.add_get(commands)
-    check.add_verify(commands)
-    check.add_repair(commands)
-    make.add_import(commands)
-    make.add_merge(commands)
-    make.add_subset(commands)
-    label.add_label(commands)
-    label.add_export(commands)
-    extract.add_extract(commands)
+    for add in COMMANDS:
+        add(commands)
     return parser

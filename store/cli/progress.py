@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TextIO
+from typing import NamedTuple
 
 __all__ = ["Progress"]
 
@@ -16,7 +16,7 @@ class _Sample(NamedTuple):
 
     time_s: float
     share: float
-    amount: float
+    n_done: int
 
 
 class Progress:
@@ -29,60 +29,54 @@ class Progress:
     Parameters
     ----------
     share
-        Maps what is done to the share of the work that it is, 0 to 1.
+        Maps what is done to the share of the work that it is, 0 to 1. What is done is a number of
+        traces, or the bytes done and those in all.
     text
-        Maps what is done to its description. What is done is a number of traces, or
-        `(bytes done, bytes in all)`.
-    stream
-        Where to write; stderr if None.
-    clock
-        Returns seconds.
+        Maps what is done to its description.
+    unit, unit_size
+        Of the speed: so many traces or bytes are one of it.
     """
 
     def __init__(
         self,
-        share: Callable[[Any], float],
-        text: Callable[[Any], str] = lambda done: f"{done:,} traces",
-        *,
-        stream: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        share: Callable[..., float],
+        text: Callable[..., str] = lambda done: f"{done:,} traces",
+        unit: str = "traces",
+        unit_size: float = 1,
     ) -> None:
         self.share = share
         self.text = text
-        self._stream = sys.stderr if stream is None else stream
-        self._clock = clock
-        self._interactive = self._stream.isatty()
-        self._shown_s = clock()
-        self._has_line = False
+        self.unit = unit
+        self.unit_size = unit_size
+        self._interactive = sys.stderr.isatty()
+        self._shown_s = time.monotonic()
         self._first: _Sample | None = None
 
-    def __call__(self, done: Any) -> None:
+    def __call__(self, *done: int) -> None:
         """Show what is done, unless a line was shown a moment ago."""
-        now_s = self._clock()
+        now_s = time.monotonic()
         if self._first is None:
-            amount, _ = _amount(done)
-            self._first = _Sample(now_s, self.share(done), amount)
+            self._first = _Sample(now_s, self.share(*done), done[0])
         interval_s = TERMINAL_S if self._interactive else LOG_S
         if now_s - self._shown_s < interval_s:
             return
         self._shown_s = now_s
-        line = ", ".join([self.text(done), *self._rates(done, now_s, self._first)])
+        now = _Sample(now_s, self.share(*done), done[0])
+        line = ", ".join([self.text(*done), *self._rates(self._first, now)])
         if self._interactive:
-            self._has_line = True
-            print(f"\r\033[K{line}", end="", file=self._stream, flush=True)
+            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
         else:
-            print(line, file=self._stream, flush=True)
+            print(line, file=sys.stderr, flush=True)
 
-    def _rates(self, done: Any, now_s: float, first: _Sample) -> Iterator[str]:
+    def _rates(self, first: _Sample, now: _Sample) -> Iterator[str]:
         """The speed (in a log), the percentage, and the time left."""
-        seconds = now_s - first.time_s
-        amount, unit = _amount(done)
-        if not self._interactive and seconds > 0 and amount > first.amount:
-            yield f"{(amount - first.amount) / seconds:,.1f} {unit}/s"
-        share = self.share(done)
-        yield f"{share:.0%}"
-        if share > first.share:
-            left_s = seconds * (1 - share) / (share - first.share)
+        seconds = now.time_s - first.time_s
+        n_units = (now.n_done - first.n_done) / self.unit_size
+        if not self._interactive and seconds > 0 and n_units > 0:
+            yield f"{n_units / seconds:,.1f} {self.unit}/s"
+        yield f"{now.share:.0%}"
+        if now.share > first.share:
+            left_s = seconds * (1 - now.share) / (now.share - first.share)
             yield f"{_clock_text(left_s)} left"
 
     def __enter__(self) -> "Progress":
@@ -90,15 +84,8 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         """Clear the line."""
-        if self._has_line:
-            print("\r\033[K", end="", file=self._stream, flush=True)
-
-
-def _amount(done: Any) -> tuple[float, str]:
-    """What is done as a number, and its unit."""
-    if isinstance(done, tuple):
-        return done[0] / 1e6, "MB"
-    return float(done), "traces"
+        if self._interactive:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def _clock_text(seconds: float) -> str:

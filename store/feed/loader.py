@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from store.feed.order import Batches, EpochOrder, n_batches, rank_positions
-from store.feed.prefetch import Readahead, row_bytes
+from store.feed.prefetch import Readahead
 from store.feed.visit_times import VisitTimes
 from store.format.values import is_integer
 from store.read.array import ReadOptions
@@ -113,12 +113,8 @@ class TraceLoader:
         self.rank = rank
         self.world_size = world_size
         self._rows = None if rows is None else self.store.check_rows(rows)
-        self._n = len(self.store) if self._rows is None else len(self._rows)
-        # where the next iteration begins, and what a state records: the epoch, and the rows of it
-        # that all ranks together have delivered
-        self.epoch = 0
-        self._start = 0
-        self._delivered = (0, 0)
+        self._n = len(self.store if self._rows is None else self._rows)
+        self._move_to(0, 0)
         rank_positions(self._n, 0, rank, world_size)  # refuses a rank that is out of range
         self._plan = self.store.plan(columns, select)  # a wrong name fails here, not in a thread
 
@@ -138,8 +134,10 @@ class TraceLoader:
             self._move_to(epoch, 0)
 
     def _move_to(self, epoch: int, position: int) -> None:
+        # where the next iteration begins
         self.epoch = epoch
         self._start = position
+        # what a state records: the epoch, and the rows of it that all ranks together have delivered
         self._delivered = (epoch, position)
 
     def state_dict(self) -> dict[str, int | str]:
@@ -153,8 +151,8 @@ class TraceLoader:
         Batch size, threads and ranks may differ; store, rows, seed and shuffle may not.
         """
         for key, expected in self._identity().items():
-            if state.get(key) != expected:
-                found = state.get(key)
+            found = state.get(key)
+            if found != expected:
                 raise ValueError(f"state_dict: expected {key} {expected!r}, found {found!r}")
         for key, most in (("position", self._n), ("epoch", MAX_EPOCH)):
             value: Any = state.get(key)
@@ -231,7 +229,9 @@ class TraceLoader:
         # late to stop threads.
         stop_pool = weakref.finalize(ahead, pool.shutdown, cancel_futures=True)
         stop_readahead = weakref.finalize(ahead, readahead.close)
-        n_ahead = self._n_ahead()
+        # two for each thread, or fewer large ones, but one for each
+        n_ahead = min(PREFETCH_FACTOR * self.num_workers, readahead.n_in_budget)
+        n_ahead = max(self.num_workers, n_ahead)
         try:
             for i in range(len(batches)):
                 for later in range(i + len(ahead), min(i + n_ahead, len(batches))):
@@ -254,12 +254,6 @@ class TraceLoader:
             return options
         return options._replace(share=partial(_share, pool, n_cores()))
 
-    def _n_ahead(self) -> int:
-        """Batches read ahead: two for each thread, or fewer large ones, but one for each."""
-        batch_bytes = max(1.0, row_bytes(self.store, self._plan) * self.batch_size)
-        in_budget = int(self.prefetch_bytes / batch_bytes)
-        return max(self.num_workers, min(PREFETCH_FACTOR * self.num_workers, in_budget))
-
 
 def n_cores() -> int:
     """Cores to read with: those of this process, at most 4, which saturate any memory."""
@@ -270,9 +264,7 @@ def _share(pool: ThreadPoolExecutor, n: int, work: Callable[[list], None], items
     """Do the work in `n` threads of a pool, and wait for them."""
     # neighbours stay together: they may share a chunk
     cuts = [len(items) * i // n for i in range(n + 1)]
-    futures = [pool.submit(work, items[a:b]) for a, b in pairwise(cuts)]
-    for future in futures:
-        future.result()
+    list(pool.map(work, [items[a:b] for a, b in pairwise(cuts)]))
 
 
 def _pinned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -42,9 +42,10 @@ class EpochOrder:
     """
 
     def __init__(self, n: int, seed: int, epoch: int, shuffle: bool = True) -> None:
-        for name, value in (("n", n), ("seed", seed), ("epoch", epoch)):
-            if value < 0:
-                raise ValueError(f"permutation: expected {name} >= 0, found {value}")
+        if min(n, seed, epoch) < 0:
+            raise ValueError(
+                f"permutation: expected n, seed and epoch >= 0, found {n}, {seed} and {epoch}"
+            )
         self.n = n
         self._listed: np.ndarray | None = None
         self._keys: np.ndarray | None = None
@@ -55,12 +56,10 @@ class EpochOrder:
 
     def __getitem__(self, positions: range) -> np.ndarray:
         """Rows at `positions`, each from 0 to n - 1: int64 `(k,)`, a copy."""
-        if self._listed is not None:
-            return self._listed[positions.start : positions.stop : positions.step].copy()
         numbers = np.arange(positions.start, positions.stop, positions.step)
-        if self._keys is None:
-            return numbers
-        return keyed_rows(numbers, self.n, self._keys)
+        if self._listed is not None:
+            return self._listed[numbers]
+        return numbers if self._keys is None else keyed_rows(numbers, self.n, self._keys)
 
 
 def keyed_rows(positions: np.ndarray, n: int, keys: np.ndarray) -> np.ndarray:
@@ -68,7 +67,7 @@ def keyed_rows(positions: np.ndarray, n: int, keys: np.ndarray) -> np.ndarray:
 
     The keys are uint64 `(rounds,)`.
     """
-    base = np.uint64(math.isqrt(max(0, n - 1)) + 1)
+    base = math.isqrt(max(0, n - 1)) + 1
     rows = positions.astype(np.uint64)
     outside = np.arange(len(rows))
     while len(outside):
@@ -77,7 +76,7 @@ def keyed_rows(positions: np.ndarray, n: int, keys: np.ndarray) -> np.ndarray:
     return rows.astype(np.int64)
 
 
-def _feistel(values: np.ndarray, base: np.uint64, keys: np.ndarray) -> np.ndarray:
+def _feistel(values: np.ndarray, base: int, keys: np.ndarray) -> np.ndarray:
     """A bijection of 0..base^2-1: each round shifts one digit by a hash of the other."""
     high, low = np.divmod(values, base)
     for key in keys:
@@ -90,9 +89,9 @@ def _mix(x: np.ndarray) -> np.ndarray:
 
     The hash is splitmix64 (Steele, Lea and Flood 2014).
     """
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return (x ^ (x >> np.uint64(31))) >> np.uint64(1)
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB
+    return (x ^ (x >> 31)) >> 1
 
 
 def rank_positions(n: int, position: int, rank: int, world_size: int) -> range:

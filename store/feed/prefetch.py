@@ -7,11 +7,8 @@ pages is looked at first.
 """
 
 import math
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-
-import numpy as np
 
 from store.errors import CorruptError
 from store.feed.order import Batches
@@ -41,23 +38,28 @@ class Readahead:
         Rows of every batch, in order.
     budget_bytes
         How far ahead, but at least the next batch; 0 asks for nothing.
+
+    Attributes
+    ----------
+    n_in_budget
+        Whole batches of so many bytes.
     """
 
     def __init__(
         self,
         store: TraceStore,
         plan: ReadPlan,
-        batches: Batches | Sequence[np.ndarray],
+        batches: Batches,
         budget_bytes: int,
     ) -> None:
         self.store = store
         self.plan = plan
         self.batches = batches
-        n_rows = len(batches[0]) if len(batches) else 1
-        batch_bytes = max(1.0, row_bytes(store, plan) * n_rows)
+        batch_bytes = max(1.0, row_bytes(store, plan) * batches.batch_size)
+        self.n_in_budget = int(budget_bytes / batch_bytes)
         # batches that are asked for together, and batches ahead
         self._group = max(1, math.ceil(GROUP_BYTES / batch_bytes))
-        self._window = max(2 * self._group, int(budget_bytes / batch_bytes)) if budget_bytes else 0
+        self._window = max(2 * self._group, self.n_in_budget) if budget_bytes else 0
         # the advice on each group so far; None: all of it seems to be in memory
         self._groups: list[Future | None] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store-readahead")
@@ -67,23 +69,16 @@ class Readahead:
         if not self._window:
             return
         stop = min(len(self.batches), batch + self._window)
-        while len(self._groups) * self._group < stop:
-            first = len(self._groups) * self._group
+        for first in range(len(self._groups) * self._group, stop, self._group):
             last = min(first + self._group, len(self.batches))
-            rows = np.concatenate([self.batches[i] for i in range(first, last)])
-            self._groups.append(self._ask(rows))
-
-    def _ask(self, rows: np.ndarray) -> Future | None:
-        """Advise on rows that are not cached; damage is left to the read, which reports it."""
-        with suppress(CorruptError):
-            sample = rows[:: max(1, len(rows) // SAMPLE_ROWS)]
-            if not self.store.is_cached(self.plan, sample):
-                return self._thread.submit(self._advise, rows)
-        return None
-
-    def _advise(self, rows: np.ndarray) -> None:
-        with suppress(CorruptError):
-            self.store.advise(self.plan, rows)
+            batch_size = self.batches.batch_size
+            rows = self.batches.visits(first * batch_size, last * batch_size)
+            advice = None
+            with suppress(CorruptError):  # damage is left to the read, which reports it
+                sample = rows[:: max(1, len(rows) // SAMPLE_ROWS)]
+                if not self.store.is_cached(self.plan, sample):
+                    advice = self._thread.submit(self.store.advise, self.plan, rows)
+            self._groups.append(advice)
 
     def wait(self, batch: int) -> None:
         """Return when the kernel has been asked for a batch.
@@ -92,7 +87,8 @@ class Readahead:
         """
         asked = self._groups[batch // self._group] if self._window else None
         if asked:
-            asked.result()
+            with suppress(CorruptError):
+                asked.result()
 
     def close(self) -> None:
         """Stop asking."""

@@ -39,8 +39,6 @@ class GlobalShuffleSampler(Sampler[int]):
     ) -> None:
         self.n = data if isinstance(data, int) else len(data)
         self.seed = seed
-        self.rank = rank
-        self.world_size = world_size
         self.epoch = 0
         self._positions = rank_positions(self.n, 0, rank, world_size)
 

@@ -40,8 +40,6 @@ class VisitTimes:
             now = start + np.repeat(i, n_rows)
             times = self._times[rows].astype(float)
             times[times <= now[:, None]] = math.inf
-            if not len(starts):  # reduceat needs an index
-                return np.empty(0)
             return np.minimum.reduceat(times.min(axis=1), starts)
 
         return next_use

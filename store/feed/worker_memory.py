@@ -11,7 +11,6 @@ bytes. A process that the parent forks sees a batch only while the parent holds 
 must last.
 """
 
-import ctypes
 import math
 import mmap
 import os
@@ -19,6 +18,7 @@ import resource
 import select
 import weakref
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import parent_process
 from multiprocessing.reduction import ForkingPickler
 from multiprocessing.util import Finalize
@@ -48,19 +48,18 @@ class ArenaKey(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a large tensor is."""
+    """Where the bytes of a large tensor are."""
 
     arena: ArenaKey
     block: int
     offset: int
-    shape: tuple[int, ...]
-    dtype: torch.dtype
+    n_bytes: int
 
 
-class Inline(NamedTuple):
-    """A small tensor, sent by value: cheaper than any shared memory."""
+class Sent(NamedTuple):
+    """A tensor on its way; a small one by value, which is cheaper than any shared memory."""
 
-    data: bytearray
+    data: np.ndarray | Place
     shape: tuple[int, ...]
     dtype: torch.dtype
 
@@ -70,6 +69,7 @@ class Block:
     """A range of an arena, of whole pages; once trimmed it has no memory until it is written."""
 
     number: int
+    offset: int
     n_bytes: int
     is_trimmed: bool = False
 
@@ -97,8 +97,8 @@ class WorkerArena:
         self.memory.madvise(mmap.MADV_HUGEPAGE)
         self.key = ArenaKey(os.getpid(), fd, os.urandom(8))
         self.sent = np.frombuffer(self.memory, np.uint8, MAX_BLOCKS)
+        self._address = self.sent.ctypes.data
         self._held: set[int] = set()  # numbers of blocks under arrays of this process
-        self._address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         self._blocks: dict[int, Block] = {}  # by offset, the least recently used first
         self._end = HUGE_PAGE
         Finalize(self, self._trim, (0,), exitpriority=0)
@@ -106,40 +106,36 @@ class WorkerArena:
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """An uninitialised, writable array; ordinary memory if it is small or the arena is full."""
         n_bytes = math.prod(shape) * dtype.itemsize
-        offset = None if n_bytes < SMALL_BYTES else self._take(block_bytes(n_bytes))
-        if offset is None:
+        block = None if n_bytes < SMALL_BYTES else self._take(block_bytes(n_bytes))
+        if block is None:
             return np.empty(shape, dtype)
-        array = np.ndarray(shape, dtype, self.memory, offset)
-        weakref.finalize(array, self._held.discard, self._blocks[offset].number).atexit = False
+        array = np.ndarray(shape, dtype, self.memory, block.offset)
+        weakref.finalize(array, self._held.discard, block.number).atexit = False
         return array
 
-    def _take(self, n_bytes: int) -> int | None:
-        """Offset of a free block of fitting size, or of a new one; None if there is no room."""
-        offset = self._find_free(n_bytes)
-        if offset is None:
-            offset = self._add_block(n_bytes)
-        if offset is None:
-            return None
-        block = self._blocks.pop(offset)
-        self._blocks[offset] = block  # as the most recently used
-        block.is_trimmed = False
-        self._held.add(block.number)
-        return offset
+    def _take(self, n_bytes: int) -> Block | None:
+        """A free block of fitting size, or a new one; None if there is no room."""
+        block = self._find_free(n_bytes) or self._new_block(n_bytes)
+        if block is not None:
+            self._blocks.pop(block.offset, None)
+            self._blocks[block.offset] = block  # as the most recently used
+            block.is_trimmed = False
+            self._held.add(block.number)
+        return block
 
-    def _find_free(self, n_bytes: int) -> int | None:
-        for offset, block in reversed(self._blocks.items()):
+    def _find_free(self, n_bytes: int) -> Block | None:
+        for block in reversed(self._blocks.values()):
             if n_bytes <= block.n_bytes <= 2 * n_bytes and self._is_free(block):
-                return offset
+                return block
         return None
 
-    def _add_block(self, n_bytes: int) -> int | None:
+    def _new_block(self, n_bytes: int) -> Block | None:
         self._trim(MAX_IDLE_BYTES)
-        offset = self._end
-        if len(self._blocks) == MAX_BLOCKS or offset + n_bytes > ARENA_BYTES:
+        if len(self._blocks) == MAX_BLOCKS or self._end + n_bytes > ARENA_BYTES:
             return None
-        self._blocks[offset] = Block(len(self._blocks), n_bytes)
+        block = Block(len(self._blocks), self._end, n_bytes)
         self._end += _round_up(n_bytes, HUGE_PAGE)
-        return offset
+        return block
 
     def _is_free(self, block: Block) -> bool:
         return block.number not in self._held and not self.sent[block.number]
@@ -147,40 +143,35 @@ class WorkerArena:
     def _trim(self, max_idle_bytes: int) -> None:
         """Return the memory of free blocks, the least recently used first, down to a limit."""
         idle = [
-            (offset, block)
-            for offset, block in self._blocks.items()
+            block
+            for block in self._blocks.values()
             if not block.is_trimmed and self._is_free(block)
         ]
-        n_bytes = sum(block.n_bytes for _, block in idle)
-        for offset, block in idle:
+        n_bytes = sum(block.n_bytes for block in idle)
+        for block in idle:
             if n_bytes <= max_idle_bytes:
                 break
-            self.memory.madvise(mmap.MADV_REMOVE, offset, block.n_bytes)
+            self.memory.madvise(mmap.MADV_REMOVE, block.offset, block.n_bytes)
             block.is_trimmed = True
             n_bytes -= block.n_bytes
 
     def send(self, tensor: Tensor) -> Place | None:
         """Share the block that a tensor begins: its place; None if the tensor begins none."""
-        offset = tensor.data_ptr() - self._address
-        block = self._blocks.get(offset)
+        block = self._blocks.get(tensor.data_ptr() - self._address)
         if block is None or self.sent[block.number] or not tensor.is_contiguous():
             return None
         self.sent[block.number] = 1
-        return Place(self.key, block.number, offset, tuple(tensor.shape), tensor.dtype)
+        return Place(self.key, block.number, block.offset, tensor.nbytes)
 
 
 class AttachedArena:
     """A worker's arena in its parent: mapped until the worker has ended and no tensor is left."""
 
     def __init__(self, key: ArenaKey) -> None:
-        self.key = key
         self.pid = os.getpid()
         self.n_tensors = 0
-        fd = os.open(f"/proc/{key.pid}/fd/{key.fd}", os.O_RDWR | os.O_CLOEXEC)
-        try:
-            self.memory = mmap.mmap(fd, ARENA_BYTES)
-        finally:
-            os.close(fd)
+        with Path(f"/proc/{key.pid}/fd/{key.fd}").open("r+b") as file:
+            self.memory = mmap.mmap(file.fileno(), ARENA_BYTES)
         self.sent = np.frombuffer(self.memory, np.uint8, MAX_BLOCKS)
         self._worker = os.pidfd_open(key.pid)
         weakref.finalize(self, os.close, self._worker).atexit = False
@@ -189,43 +180,34 @@ class AttachedArena:
         """Whether the worker has ended, after which its blocks are not reused."""
         return bool(select.select([self._worker], [], [], 0)[0])
 
-    def tensor(self, place: Place) -> Tensor:
-        """The tensor in a place; its block is released with the last tensor over it."""
-        n_bytes = math.prod(place.shape) * place.dtype.itemsize
-        array = np.ndarray((n_bytes,), np.uint8, self.memory, place.offset)
-        weakref.finalize(array, self._release, place.block, place.offset, n_bytes).atexit = False
+    def data(self, place: Place) -> np.ndarray:
+        """The bytes in a place; its block is released with the last tensor over them."""
+        array = np.frombuffer(self.memory, np.uint8, place.n_bytes, place.offset)
+        weakref.finalize(array, self._release, place).atexit = False
         self.n_tensors += 1
-        return torch.from_numpy(array).view(place.dtype).view(place.shape)
+        return array
 
-    def _release(self, block: int, offset: int, n_bytes: int) -> None:
+    def _release(self, place: Place) -> None:
         if os.getpid() != self.pid:  # a forked child drops its copies; the parent still holds its
             return
         self.n_tensors -= 1
         if self.has_ended():
-            self.memory.madvise(mmap.MADV_REMOVE, offset, _round_up(n_bytes, mmap.PAGESIZE))
-            if not self.n_tensors:
-                _attached.pop(self.key, None)
-        self.sent[block] = 0
+            n_bytes = _round_up(place.n_bytes, mmap.PAGESIZE)
+            self.memory.madvise(mmap.MADV_REMOVE, place.offset, n_bytes)
+            _drop_unneeded()
+        self.sent[place.block] = 0
 
 
 def _round_up(n_bytes: int, unit: int) -> int:
     return -(-n_bytes // unit) * unit
 
 
-_own: dict[int, WorkerArena | None] = {}  # by process id: one inherited by fork is not ours
 _attached: dict[ArenaKey, AttachedArena] = {}
 
 
+@cache
 def worker_arena() -> WorkerArena | None:
     """Return this process's arena, created on first use; None where the system refuses it."""
-    pid = os.getpid()
-    if pid not in _own:
-        _own.clear()
-        _own[pid] = _new_arena()
-    return _own[pid]
-
-
-def _new_arena() -> WorkerArena | None:
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY or not _parent_reads_us():
         return None
@@ -233,6 +215,9 @@ def _new_arena() -> WorkerArena | None:
         return WorkerArena()
     except OSError:  # batches travel as torch sends them
         return None
+
+
+os.register_at_fork(after_in_child=worker_arena.cache_clear)  # one inherited by fork is not ours
 
 
 def _parent_reads_us() -> bool:
@@ -249,44 +234,44 @@ def _parent_reads_us() -> bool:
 def _attach(key: ArenaKey) -> AttachedArena:
     """Return the arena of a worker; on its first use, drop those that are no longer needed."""
     if key not in _attached:
-        for other, arena in list(_attached.items()):
-            if not arena.n_tensors and arena.has_ended():
-                del _attached[other]
+        _drop_unneeded()
         _attached[key] = AttachedArena(key)
     return _attached[key]
 
 
+def _drop_unneeded() -> None:
+    for key, arena in list(_attached.items()):
+        if not arena.n_tensors and arena.has_ended():
+            _attached.pop(key, None)
+
+
 def _send(batch: Batch) -> tuple:
     """Reduce a batch for multiprocessing: its tensors by place, by value, or as torch does it."""
-    arena = _own.get(os.getpid())
+    arena = worker_arena()
 
-    def send(tensor: Tensor) -> Place | Inline | Tensor:
+    def send(tensor: Tensor) -> Sent | Tensor:
+        data: np.ndarray | Place | None = None
         if tensor.nbytes < SMALL_BYTES and tensor.device.type == "cpu":
-            return _inline(tensor)
-        place = None if arena is None else arena.send(tensor)
-        return tensor if place is None else place
+            data = tensor.contiguous().view(-1).view(torch.uint8).numpy()
+        elif arena is not None:
+            data = arena.send(tensor)
+        return tensor if data is None else Sent(data, tuple(tensor.shape), tensor.dtype)
 
     return _receive, (send(batch.rows), map_columns(batch.columns, send))
 
 
-def _inline(tensor: Tensor) -> Inline:
-    data = tensor.contiguous().view(-1).view(torch.uint8).numpy()
-    return Inline(bytearray(data), tuple(tensor.shape), tensor.dtype)
-
-
-def _receive(rows: Inline | Place | Tensor, columns: dict) -> Batch:
+def _receive(rows: Sent | Tensor, columns: dict) -> Batch:
     """Build the batch that a worker sent."""
     return Batch(_tensor(rows), map_columns(columns, _tensor))
 
 
-def _tensor(sent: Inline | Place | Tensor) -> Tensor:
+def _tensor(sent: Sent | Tensor) -> Tensor:
     if isinstance(sent, Tensor):
         return sent
-    if isinstance(sent, Place):
-        return _attach(sent.arena).tensor(sent)
-    if not sent.data:  # frombuffer refuses it
-        return torch.empty(sent.shape, dtype=sent.dtype)
-    return torch.frombuffer(sent.data, dtype=sent.dtype).view(sent.shape)
+    data = sent.data
+    if isinstance(data, Place):
+        data = _attach(data.arena).data(data)
+    return torch.from_numpy(data).view(sent.dtype).view(sent.shape)
 
 
 ForkingPickler.register(Batch, _send)

@@ -38,6 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="python -m train compare",
         description="Compare finished runs: AUROCs on their common test rows, and paired tests.",
         epilog=EXAMPLES,
+        allow_abbrev=False,
     )
     parser.add_argument(
         "runs",

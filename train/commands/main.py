@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 
 from train.config import Arguments, parse_arguments
-from train.errors import ConfigError, TrainError, missing_package_message, store_errors
+from train.errors import ConfigError, TrainError, store_errors
 
 __all__ = ["main", "train"]
 
@@ -28,7 +27,7 @@ EXAMPLE_STORE = Path("data/example.zarr")
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     argv = sys.argv[1:] if argv is None else argv
-    command = next((name for name in COMMANDS if argv[:1] == [name]), None)
+    command = argv[0] if argv and argv[0] in COMMANDS else None
     program = "python -m train" if command is None else f"python -m train {command}"
     try:
         if command is None:
@@ -44,7 +43,9 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except ModuleNotFoundError as error:
-        message = missing_package_message(error)
+        from store.extras import missing_package
+
+        message = missing_package(error)
         if message is None:
             raise
         _say(message, program)
@@ -91,12 +92,11 @@ def train(arguments: Arguments) -> None:
     print(f"report.html, report.md, results.json, scores.csv and checkpoints: {output_dir}")
 
 
-def build_example_once(path: Path, build: Callable[[Path], object] | None = None) -> Path:
+def build_example_once(path: Path) -> None:
     """Build the embedded example store unless it is there."""
     if not path.exists():
         _say(f"building the example store {path}, once")
-        (build or build_example)(path)
-    return path
+        build_example(path)
 
 
 def build_example(path: Path) -> None:

@@ -32,6 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="python -m train predict",
         description="Score the traces of a store with the detectors of a finished run.",
         epilog=EXAMPLES,
+        allow_abbrev=False,
     )
     parser.add_argument(
         "--run", type=path, required=True, metavar="DIR", help="output directory of the run"

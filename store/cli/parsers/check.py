@@ -1,6 +1,6 @@
 """Arguments of `python -m store verify` and `repair`."""
 
-from store.cli.arguments import Commands, add_json, add_store, names
+from store.cli.arguments import Commands, add_store, names
 
 __all__ = ["add_repair", "add_verify"]
 
@@ -36,7 +36,6 @@ examples:
 
 
 def add_verify(commands: Commands) -> None:
-    """`verify`."""
     parser = commands.add_parser(
         "verify",
         help="check that a store is whole",
@@ -54,12 +53,10 @@ def add_verify(commands: Commands) -> None:
         action="store_true",
         help="print a line for each problem and each file that an interrupted write left",
     )
-    add_json(parser, "print one JSON object")
-    parser.set_defaults(run="check:run_verify")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def add_repair(commands: Commands) -> None:
-    """`repair`."""
     parser = commands.add_parser(
         "repair",
         help="make a damaged store whole",
@@ -78,4 +75,3 @@ def add_repair(commands: Commands) -> None:
     parser.add_argument(
         "--yes", action="store_true", help="do it (default: print what would be done)"
     )
-    parser.set_defaults(run="check:run_repair")

@@ -53,7 +53,6 @@ examples:
 
 
 def add_extract(commands: Commands) -> None:
-    """`extract`."""
     parser = commands.add_parser(
         "extract",
         help="make a store of a model's answers",
@@ -80,7 +79,6 @@ def add_extract(commands: Commands) -> None:
     _add_model(parser.add_argument_group("model"))
     _add_answers(parser.add_argument_group("answers"))
     _add_kept(parser.add_argument_group("what is kept"))
-    parser.set_defaults(run="extract:run_extract")
 
 
 def _add_prompt(group: Group) -> None:

@@ -1,6 +1,6 @@
 """Arguments of `python -m store info` and `get`."""
 
-from store.cli.arguments import Commands, add_json, add_store, names
+from store.cli.arguments import Commands, add_store, names
 
 __all__ = ["add_get", "add_info"]
 
@@ -20,7 +20,6 @@ examples:
 
 
 def add_info(commands: Commands) -> None:
-    """`info`."""
     parser = commands.add_parser(
         "info",
         help="columns, shapes, rows, bytes on disk, codecs, provenance",
@@ -28,12 +27,10 @@ def add_info(commands: Commands) -> None:
         epilog=INFO_EXAMPLES,
     )
     add_store(parser)
-    add_json(parser, "print one JSON object")
-    parser.set_defaults(run="inspect:run_info")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def add_get(commands: Commands) -> None:
-    """`get`."""
     parser = commands.add_parser(
         "get",
         help="print one trace",
@@ -48,5 +45,8 @@ def add_get(commands: Commands) -> None:
         type=names,
         help="columns to print, separated by commas (default: all)",
     )
-    add_json(parser, "print one JSON object, every value in full (may be large)")
-    parser.set_defaults(run="inspect:run_get")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object, every value in full (may be large)",
+    )

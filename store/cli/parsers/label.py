@@ -60,7 +60,6 @@ examples:
 
 
 def add_label(commands: Commands) -> None:
-    """`label`."""
     parser = commands.add_parser(
         "label",
         help="score and label the traces of a store, or undo that",
@@ -92,11 +91,9 @@ def add_label(commands: Commands) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would change, and write nothing"
     )
-    parser.set_defaults(run="label:run_label")
 
 
 def add_export(commands: Commands) -> None:
-    """`export`."""
     parser = commands.add_parser(
         "export",
         help="write texts and numbers of traces to a CSV, JSON lines or Parquet file",
@@ -127,4 +124,3 @@ def add_export(commands: Commands) -> None:
     parser.add_argument(
         "--overwrite", action="store_true", help="replace FILE if it exists (default: refuse)"
     )
-    parser.set_defaults(run="export:run_export")

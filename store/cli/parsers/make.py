@@ -49,7 +49,6 @@ examples:
 
 
 def add_import(commands: Commands) -> None:
-    """`import`."""
     parser = commands.add_parser(
         "import",
         help="make a store of pickled or preprocessed traces",
@@ -91,11 +90,9 @@ def add_import(commands: Commands) -> None:
         help="refuse files that unpack to more gigabytes (default: %(default)s)",
     )
     add_ignore_space(parser)
-    parser.set_defaults(run="make:run_import")
 
 
 def add_merge(commands: Commands) -> None:
-    """`merge`."""
     parser = commands.add_parser(
         "merge",
         help="make one store of several",
@@ -110,11 +107,9 @@ def add_merge(commands: Commands) -> None:
         help="allow traces of different models, layers or prompts (default: refuse)",
     )
     add_ignore_space(parser)
-    parser.set_defaults(run="make:run_merge")
 
 
 def add_subset(commands: Commands) -> None:
-    """`subset`."""
     parser = commands.add_parser(
         "subset",
         help="make a store of some traces of another",
@@ -137,4 +132,3 @@ def add_subset(commands: Commands) -> None:
         "--seed", metavar="N", type=int, default=0, help="seed of --split (default: %(default)s)"
     )
     add_ignore_space(parser)
-    parser.set_defaults(run="make:run_subset")

@@ -3,6 +3,7 @@ import math
 import numpy as np
 
 from store import TraceStore
+from store.feed.order import Batches, EpochOrder
 from store.feed.prefetch import Readahead, row_bytes
 
 
@@ -26,7 +27,7 @@ class Recorder:
 
 
 def batches():
-    return [np.arange(i, i + 4) for i in range(0, 40, 4)]
+    return Batches(EpochOrder(40, 0, 0, shuffle=False), range(40), 4)
 
 
 def test_cold_rows_are_asked_for_once_and_in_order(store_path):

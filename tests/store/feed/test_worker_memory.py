@@ -279,7 +279,7 @@ def test_where_the_kernel_refuses_an_arena_batches_travel_as_torch_sends_them(
     before = n_descriptors()
     with pytest.raises(OSError, match="Cannot allocate memory"):
         shared.WorkerArena()
-    assert shared._new_arena() is None
+    assert shared.worker_arena.__wrapped__() is None
     assert n_descriptors() == before
     assert_whole(list(loader_of(large_path, multiprocessing_context="fork")), large_rows)
     assert not shared._attached
