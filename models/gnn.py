@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 from torch_geometric.data import Data
@@ -69,7 +69,7 @@ class GraphDetector(Detector):
         Which edges a graph keeps, see `build_graphs`.
     """
 
-    columns: ClassVar[tuple[str, ...]] = ("hidden_states", "attn_mean")
+    columns = ("hidden_states", "attn_mean")
 
     def __init__(self, encoder: GraphEncoder, attn_threshold: float, top_k: int | None) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class GnnDetLstm(GraphDetector):
     hidden_states (n_tokens, L, d) and attn_mean (n_pairs, L), packed -> logits (B,)
     """
 
-    options: ClassVar[tuple[str, ...]] = (
+    options = (
         "gnn_hidden",
         "lstm_hidden",
         "num_lstm_layers",
