@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import TextIO, cast
 
 import numpy as np
 from lightning_fabric import Fabric
@@ -25,7 +25,7 @@ from train.data.requirements import check_reader, has_numbers, open_store
 from train.data.split import all_as_test
 from train.errors import CheckpointError, ConfigError, DataError
 from train.evaluate.metrics import Scores
-from train.files import replace_file
+from train.files import Json, replace_file
 from train.fit.cpu import cpu_arithmetic, default_threads
 from train.fit.device import build_fabric, for_a_batch, memory_enough
 from train.fit.loop import predict
@@ -74,7 +74,7 @@ class TrainedModels:
     config: Config
     names: list[str]
     unknown: list[str]
-    store: dict[str, Any]
+    store: Json
     layers: dict[str, list[int]] | None
 
 

@@ -10,15 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from store.format.origin import find_difference
 from train.errors import DataError
-from train.evaluate.metrics import Labels, Scores, auroc, bootstrap_auroc, same_ranking
+from train.evaluate.metrics import Labels, Questions, Scores, auroc, bootstrap_auroc, same_ranking
 from train.evaluate.paired_tests import compare_pairs
+from train.files import Json
 from train.report.table import clean_text
 from train.run.results import FinishedRun, Texts
 
@@ -47,7 +46,7 @@ class Common:
     """
 
     labels: Labels
-    questions: NDArray[np.int64]
+    questions: Questions
     scores: dict[Key, Scores]
     n_left_out: int
     n_trained: int
@@ -113,7 +112,7 @@ class Comparison:
     left_out: int
     left_out_trained: int
     runs: dict[str, ComparedRun]
-    comparisons: list[dict[str, Any]]
+    comparisons: list[Json]
 
 
 def name_runs(directories: list[Path]) -> list[str]:
@@ -183,7 +182,7 @@ def find_first(name: str, model: str, common: Common) -> str:
     return name
 
 
-def compare_models(runs: dict[str, FinishedRun], common: Common, seed: int) -> list[dict[str, Any]]:
+def compare_models(runs: dict[str, FinishedRun], common: Common, seed: int) -> list[Json]:
     """Both paired tests of each pair of scores, with Holm's correction over all of them.
 
     Parameters

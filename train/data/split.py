@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from store.sources.labels import UNLABELLED, label_scores
 from store.sources.split import SPLITS, split_of_question
 from train.config import Config
 from train.errors import DataError
+from train.files import Json
 
 __all__ = [
     "Splits",
@@ -59,9 +60,9 @@ class Splits:
         """The rows of the split "train", "val" or "test"."""
         return {"train": self.train, "val": self.val, "test": self.test}[split]
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Json:
         """Counts for the report, JSON-able."""
-        summary: dict[str, Any] = {"seed": self.seed, "by": "question_id"}
+        summary: Json = {"seed": self.seed, "by": "question_id"}
         for split in SPLITS:
             rows = self.rows(split)
             summary[split] = {

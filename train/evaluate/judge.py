@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import combinations, product
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,8 @@ from train.data.batches import TrainingData
 from train.data.requirements import KINDS, kind_of
 from train.data.split import Splits
 from train.evaluate.metrics import (
+    Labels,
+    Scores,
     bootstrap_auroc,
     mean_auroc,
     ranking_metrics,
@@ -25,8 +26,9 @@ from train.evaluate.metrics import (
     youden_threshold,
 )
 from train.evaluate.paired_tests import compare_pairs, find_verdict
+from train.files import Json
 
-__all__ = ["Scored", "compare_all", "judge", "label_sensitivity", "read_truth"]
+__all__ = ["Scored", "ScoredByName", "compare_all", "judge", "label_sensitivity", "read_truth"]
 
 # majority ranks nothing, its AUROC is 0.5; perplexity ranks as mean_logprob does
 NOT_COMPARED = ("majority", "perplexity")
@@ -46,12 +48,15 @@ class Scored:
         What the results say besides the metrics, JSON-able.
     """
 
-    val: NDArray[np.float64]
-    test: NDArray[np.float64]
-    facts: dict[str, Any] = field(default_factory=dict)
+    val: Scores
+    test: Scores
+    facts: Json = field(default_factory=dict)
 
 
-def judge(scored: Scored, splits: Splits) -> dict[str, Any]:
+ScoredByName = dict[str, Scored]
+
+
+def judge(scored: Scored, splits: Splits) -> Json:
     """Metrics of validation and test; each run's threshold is chosen on validation."""
     val_labels = splits.labels[splits.val]
     test_labels = splits.labels[splits.test]
@@ -63,9 +68,7 @@ def judge(scored: Scored, splits: Splits) -> dict[str, Any]:
     return {"val": val, "test": test, **scored.facts}
 
 
-def mean_metrics(
-    labels: NDArray[np.int64], scores: NDArray[np.float64], thresholds: list[float]
-) -> dict[str, Any]:
+def mean_metrics(labels: Labels, scores: Scores, thresholds: list[float]) -> Json:
     """Mean of each metric over the runs (n_seeds, n).
 
     Of several runs also each one's AUROC and their standard deviation.
@@ -75,7 +78,7 @@ def mean_metrics(
         ranking = ranking_metrics(labels, run)
         decision = threshold_metrics(labels, run, threshold)
         runs.append({**ranking, **decision, "threshold": threshold})
-    metrics: dict[str, Any] = {}
+    metrics: Json = {}
     for key in runs[0]:
         metrics[key] = float(np.mean([run[key] for run in runs]))
     if len(runs) > 1:
@@ -84,9 +87,7 @@ def mean_metrics(
     return metrics
 
 
-def compare_all(
-    models: dict[str, Scored], baselines: dict[str, Scored], splits: Splits
-) -> dict[str, Any]:
+def compare_all(models: ScoredByName, baselines: ScoredByName, splits: Splits) -> Json:
     """Compare detectors with each other and with baselines; the verdict compares the best two."""
     rivals = find_rivals(baselines)
     test = {name: scored.test for name, scored in (models | rivals).items()}
@@ -98,9 +99,9 @@ def compare_all(
     return {"comparisons": comparisons, "verdict": verdict}
 
 
-def find_rivals(baselines: dict[str, Scored]) -> dict[str, Scored]:
+def find_rivals(baselines: ScoredByName) -> ScoredByName:
     """The baselines to compare with; of several that rank the test rows equally the first."""
-    rivals: dict[str, Scored] = {}
+    rivals: ScoredByName = {}
     for name, scored in baselines.items():
         scores = scored.test.mean(0)
         has_twin = any(same_ranking(scores, rival.test.mean(0)) for rival in rivals.values())
@@ -109,7 +110,7 @@ def find_rivals(baselines: dict[str, Scored]) -> dict[str, Scored]:
     return rivals
 
 
-def val_areas(group: dict[str, Scored], splits: Splits) -> dict[str, float]:
+def val_areas(group: ScoredByName, splits: Splits) -> dict[str, float]:
     """Name -> mean validation AUROC of the runs."""
     labels = splits.labels[splits.val]
     return {name: mean_auroc(labels, scored.val) for name, scored in group.items()}
@@ -123,9 +124,7 @@ def read_truth(data: TrainingData) -> NDArray[np.float32] | None:
     return data.store.read(data.splits.test, columns=["score"]).fixed("score").float().numpy()
 
 
-def label_sensitivity(
-    scored: dict[str, Scored], truth: NDArray[np.float32], threshold: float
-) -> dict[str, Any]:
+def label_sensitivity(scored: ScoredByName, truth: NDArray[np.float32], threshold: float) -> Json:
     """Test AUROCs if label = 1 iff `truth` (n_test,) < threshold; nothing is trained again.
 
     Rows whose truth is NaN are left out; an AUROC is None where a single class remains.

@@ -34,6 +34,7 @@ __all__ = [
 
 Labels = NDArray[np.int64]
 Scores = NDArray[np.float64]
+Questions = NDArray[np.int64]  # equal for rows of the same question
 
 N_BINS = 15  # equal-width bins of Guo et al., arXiv:1706.04599
 
@@ -62,7 +63,7 @@ def mean_auroc(labels: Labels, scores: Scores) -> float:
 
 
 def bootstrap_auroc(
-    labels: Labels, scores: Scores, questions: NDArray[np.int64], seed: int, n_resamples: int = 1000
+    labels: Labels, scores: Scores, questions: Questions, seed: int, n_resamples: int = 1000
 ) -> tuple[float, float]:
     """95% percentile interval of the AUROC by a bootstrap over questions.
 
@@ -84,8 +85,8 @@ def bootstrap_auroc(
 
 
 def auroc_samples(
-    labels: Labels, scores: Scores, questions: NDArray[np.int64], seed: int, n_resamples: int = 1000
-) -> NDArray[np.float64]:
+    labels: Labels, scores: Scores, questions: Questions, seed: int, n_resamples: int = 1000
+) -> Scores:
     """Mean AUROC of the runs in each resample that has both classes, (n_kept,).
 
     The parameters are those of `bootstrap_auroc`. Which resamples are drawn and kept depends on
@@ -105,7 +106,7 @@ def auroc_samples(
     return np.array(samples)
 
 
-def percentile_interval(samples: NDArray[np.float64]) -> tuple[float, float]:
+def percentile_interval(samples: Scores) -> tuple[float, float]:
     """The range of the middle 95% of bootstrap samples (n_samples,)."""
     low, high = np.percentile(samples, [2.5, 97.5])
     return float(low), float(high)
@@ -261,7 +262,7 @@ def check_scores(labels: Labels, scores: Scores) -> None:
         raise ValueError(f"labels: expected both 0 and 1, found {classes}")
 
 
-def _weighted_auroc(labels: Labels, rank: NDArray[np.int64], weights: NDArray) -> float:
+def _weighted_auroc(labels: Labels, rank: Labels, weights: NDArray) -> float:
     """AUROC of rows drawn `weights` times each; `rank` (n,) numbers the scores from the lowest."""
     positives = np.bincount(rank, weights * labels)  # (n_distinct,)
     negatives = np.bincount(rank, weights * (1 - labels))  # (n_distinct,)

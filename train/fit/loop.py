@@ -15,12 +15,11 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim.lr_scheduler import ConstantLR, LRScheduler, OneCycleLR
 
@@ -30,7 +29,8 @@ from store import Batch
 from train.config import Config
 from train.data.batches import TrainingData
 from train.errors import DataError
-from train.evaluate.metrics import auroc
+from train.evaluate.metrics import Scores, auroc
+from train.files import Json
 from train.fit.device import compile_detector, gather_rows
 
 __all__ = ["Best", "Epoch", "Hooks", "Training", "fit", "predict"]
@@ -86,7 +86,7 @@ def fit(
     data: TrainingData,
     config: Config,
     hooks: Hooks,
-    state: dict[str, Any] | None = None,
+    state: Json | None = None,
 ) -> Training:
     """Train a detector for `config.epochs`, or until `config.patience` epochs were no better.
 
@@ -305,7 +305,7 @@ class Training:
         self._saved_at = time.perf_counter()
         self._saved_step = self.step
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Json:
         """Everything that `load_state_dict` needs to continue: tensors and plain values."""
         return {
             "weights": self.detector.state_dict(),
@@ -320,7 +320,7 @@ class Training:
             "wait_seconds": self.wait_seconds,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Json) -> None:
         """Continue a training of the same settings, with any number of processes."""
         self.detector.load_state_dict(state["weights"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -362,7 +362,7 @@ def step_seed(seed: int, epoch: int, i: int, rank: int) -> int:
 @torch.inference_mode()
 def predict(
     fabric: Fabric, detector: Detector, data: TrainingData, split: str, config: Config
-) -> NDArray[np.float64]:
+) -> Scores:
     """Probability of hallucination of each row of a split, (n_split,), on every process.
 
     The arithmetic is float32 whatever the training's precision is: half precision would let scores

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from models import FittedProbe, Probe
 from store.sources.split import SPLITS
@@ -17,6 +15,8 @@ from train.data.batches import TrainingData
 from train.data.split import Splits
 from train.errors import DataError
 from train.evaluate.judge import Scored
+from train.evaluate.metrics import Scores
+from train.files import Json
 
 __all__ = ["fit_probe", "probe_margin", "read_features", "read_split_features", "score_probe"]
 
@@ -28,7 +28,7 @@ def score_probe(
     started_at = time.perf_counter()
     features = read_split_features(name, probe, config, data)
     fitted = fit_probe(probe, features, data.splits)
-    facts: dict[str, Any] = {"parameters": fitted.n_parameters()}
+    facts: Json = {"parameters": fitted.n_parameters()}
     n_imputed = sum(int(split.isnan().any((1, 2)).sum()) for split in features.values())
     if n_imputed:
         facts["traces_with_missing_numbers"] = n_imputed  # replaced by the mean over train
@@ -78,7 +78,7 @@ def read_features(
 
 def probe_margin(
     fitted: FittedProbe, features: Mapping[str, torch.Tensor], data: TrainingData
-) -> NDArray[np.float64]:
+) -> Scores:
     """Log-odds of a fitted probe for the rows of some splits, (n_rows,); 0 for the others."""
     margin = np.zeros(len(data.store))
     for split, numbers in features.items():

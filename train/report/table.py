@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from platform import python_version
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table as TerminalTable
@@ -21,6 +20,7 @@ from rich.text import Text
 from store.format.layers import format_layers
 from store.sources.split import SPLITS
 from train.config import PATHS, Config
+from train.files import Json
 from train.report.evidence import Evidence, Mistake
 
 __all__ = [
@@ -64,7 +64,7 @@ class Table:
     n_left: int = 1
 
 
-def build_facts(results: dict[str, Any]) -> Table:
+def build_facts(results: Json) -> Table:
     """The run: its store, settings that are not the defaults, time, versions."""
     store = results["store"]
     settings = changed_settings(results.get("config", {}))
@@ -83,7 +83,7 @@ def build_facts(results: dict[str, Any]) -> Table:
     return Table(("", ""), rows, n_left=2)
 
 
-def total_seconds(results: dict[str, Any]) -> float:
+def total_seconds(results: Json) -> float:
     """Seconds of all trainings and fits; an entry has the mean over its runs."""
     seconds = 0.0
     for entry in (results["models"] | results["baselines"]).values():
@@ -92,7 +92,7 @@ def total_seconds(results: dict[str, Any]) -> float:
     return seconds
 
 
-def describe_layers(results: dict[str, Any]) -> str:
+def describe_layers(results: Json) -> str:
     """The layers that were read; empty for none, and for an older run without a record of them."""
     layers = {name: format_layers(numbers) for name, numbers in results.get("layers", {}).items()}
     distinct = set(layers.values())
@@ -107,7 +107,7 @@ def describe_layers(results: dict[str, Any]) -> str:
     return f"{text} (counted from 1: the store does not record their numbers)"
 
 
-def changed_settings(config: dict[str, Any]) -> list[str]:
+def changed_settings(config: Json) -> list[str]:
     """Settings, as NAME = VALUE, that differ from their defaults, without the paths."""
     defaults = asdict(Config())
     return [
@@ -128,7 +128,7 @@ def find_versions() -> list[str]:
     return versions
 
 
-def build_split(results: dict[str, Any]) -> Table:
+def build_split(results: Json) -> Table:
     """Rows, questions, hallucinations and base rate of each split."""
     rows = []
     for split in SPLITS:
@@ -141,7 +141,7 @@ def build_split(results: dict[str, Any]) -> Table:
     return Table(("split", "traces", "questions", "hallucinations", "base rate"), rows)
 
 
-def build_metrics(results: dict[str, Any]) -> Table:
+def build_metrics(results: Json) -> Table:
     """Test metrics, a line per detector and baseline."""
     entries = results["models"] | results["baselines"]
     lines = {name: metric_cells(entry) for name, entry in entries.items()}
@@ -153,7 +153,7 @@ def build_metrics(results: dict[str, Any]) -> Table:
     return Table(("", *header), rows)
 
 
-def metric_cells(entry: dict[str, Any]) -> dict[str, str]:
+def metric_cells(entry: Json) -> dict[str, str]:
     """A line of the table of metrics: header -> text."""
     test = entry["test"]
     cells = {"AUROC [95%]": with_interval(test["auroc"], test["auroc_ci"])}
@@ -166,7 +166,7 @@ def metric_cells(entry: dict[str, Any]) -> dict[str, str]:
     return cells
 
 
-def build_comparisons(comparisons: list[dict[str, Any]]) -> Table:
+def build_comparisons(comparisons: list[Json]) -> Table:
     """Paired tests, a line per pair."""
     rows = []
     for test in comparisons:
@@ -177,7 +177,7 @@ def build_comparisons(comparisons: list[dict[str, Any]]) -> Table:
     return Table(header, rows, n_left=2)
 
 
-def build_sensitivity(cuts: list[dict[str, Any]]) -> Table:
+def build_sensitivity(cuts: list[Json]) -> Table:
     """Test AUROCs for labels of other thresholds of the score, a column per threshold."""
     header = ("label = 1 iff score <", *(f"{cut['threshold']:g}" for cut in cuts))
     rows = [
@@ -203,7 +203,7 @@ def build_mistakes(evidence: Evidence, mistakes: list[Mistake]) -> Table:
     return Table(("trace", "label", "score", *texts), rows, n_left=3 + len(texts))
 
 
-def verdict_in_words(verdict: dict[str, Any]) -> str:
+def verdict_in_words(verdict: Json) -> str:
     """The best on validation, and their comparison on test; each line fits 80 columns."""
     low, high = verdict["ci"]
     if low > 0:
@@ -220,7 +220,7 @@ def verdict_in_words(verdict: dict[str, Any]) -> str:
     )
 
 
-def print_table(results: dict[str, Any], console: Console) -> None:
+def print_table(results: Json, console: Console) -> None:
     """Print test metrics, a line per detector and baseline, and the verdict, in 80 columns."""
     test = results["split"]["test"]
     title = (

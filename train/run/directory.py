@@ -14,14 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from store import TraceStore
 from store.format.origin import origins_of
 from train.config import Arguments, Config, flag_of, settings_of
 from train.data.requirements import has_numbers
 from train.errors import CheckpointError, ConfigError
-from train.files import read_json, replace_file
+from train.files import Json, read_json, replace_file
 from train.run.checkpoint import load_checkpoint, save_checkpoint
 
 __all__ = ["RunDirectory", "TrainingFiles", "begin_run", "describe_store", "lock_directory"]
@@ -64,7 +63,7 @@ class TrainingFiles:
     seed: int
 
     @property
-    def owner(self) -> dict[str, Any]:
+    def owner(self) -> Json:
         """What the files record as their owner."""
         return {"run": self.run.id, "detector": self.name, "seed": self.seed}
 
@@ -83,22 +82,22 @@ class TrainingFiles:
         """Directory of the TensorBoard log."""
         return self.run.path / "tensorboard" / f"{self.name}-seed{self.seed}"
 
-    def save_state(self, state: dict[str, Any]) -> None:
+    def save_state(self, state: Json) -> None:
         """Save the state of the training; it replaces the one before."""
         save_checkpoint(self.state, self.owner, state)
 
-    def load_state(self) -> dict[str, Any] | None:
+    def load_state(self) -> Json | None:
         """The state of a training that was stopped, on the CPU; None where none was saved."""
         if not self.run.resumed or not self.state.exists():
             return None
         return load_checkpoint(self.state, self.owner)
 
-    def finish(self, content: dict[str, Any]) -> None:
+    def finish(self, content: Json) -> None:
         """Save the best weights and facts of the training, and remove its state."""
         save_checkpoint(self.checkpoint, self.owner, content)
         self.state.unlink(missing_ok=True)
 
-    def load_finished(self) -> dict[str, Any] | None:
+    def load_finished(self) -> Json | None:
         """What `finish` wrote in this run; None if the training has not ended yet."""
         if not self.run.resumed or not self.checkpoint.exists():
             return None
@@ -107,12 +106,12 @@ class TrainingFiles:
             return None
         return check_finished(self.checkpoint, content)
 
-    def load_trained(self) -> dict[str, Any]:
+    def load_trained(self) -> Json:
         """What `finish` wrote; raises CheckpointError where there is none, or something else."""
         return check_finished(self.checkpoint, load_checkpoint(self.checkpoint, self.owner))
 
 
-def check_finished(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+def check_finished(path: Path, content: Json) -> Json:
     """The content of a checkpoint; raises CheckpointError unless a training that ended wrote it."""
     if not all(isinstance(content.get(key), dict) for key in ("weights", "shapes", "config")):
         raise CheckpointError(f"{path}: no weights of a finished training; train again")
@@ -167,7 +166,7 @@ def lock_directory(path: Path) -> Iterator[None]:
         yield
 
 
-def describe_store(store: TraceStore) -> dict[str, Any]:
+def describe_store(store: TraceStore) -> Json:
     """What identifies a state of a store, and the model that its traces are of."""
     return {
         "path": str(store.path),
@@ -179,7 +178,7 @@ def describe_store(store: TraceStore) -> dict[str, Any]:
     }
 
 
-def check_replaceable(path: Path, earlier: dict[str, Any], record: dict[str, Any]) -> None:
+def check_replaceable(path: Path, earlier: Json, record: Json) -> None:
     """Raise ConfigError if a new run would replace an unfinished one, or one of other settings."""
     results = read_record(path / "results.json")
     is_finished = results is not None and results.get("run") == earlier.get("run")
@@ -202,7 +201,7 @@ def check_replaceable(path: Path, earlier: dict[str, Any], record: dict[str, Any
         )
 
 
-def check_same(path: Path, earlier: dict[str, Any], record: dict[str, Any]) -> None:
+def check_same(path: Path, earlier: Json, record: Json) -> None:
     """Raise ConfigError, with the differences, unless settings and store are those of a run."""
     differences = find_differences(path, earlier, record)
     if differences:
@@ -212,7 +211,7 @@ def check_same(path: Path, earlier: dict[str, Any], record: dict[str, Any]) -> N
         )
 
 
-def find_differences(path: Path, earlier: dict[str, Any], record: dict[str, Any]) -> list[str]:
+def find_differences(path: Path, earlier: Json, record: Json) -> list[str]:
     """What differs from run.json, of everything that the results of a run depend on."""
     config = settings_of(earlier, str(path))
     store = earlier.get("store")
@@ -230,7 +229,7 @@ def find_differences(path: Path, earlier: dict[str, Any], record: dict[str, Any]
     ]
 
 
-def read_record(path: Path) -> dict[str, Any] | None:
+def read_record(path: Path) -> Json | None:
     """The content of run.json or results.json; None where there is no file."""
     if not path.exists():
         return None

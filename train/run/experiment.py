@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,12 +18,13 @@ from train.data.batches import TrainingData
 from train.data.requirements import find_remarks, names_to_train
 from train.evaluate.judge import (
     LABEL_THRESHOLDS,
-    Scored,
+    ScoredByName,
     compare_all,
     judge,
     label_sensitivity,
     read_truth,
 )
+from train.files import Json
 from train.fit.cpu import cpu_arithmetic, default_threads
 from train.fit.probes import fit_probe, probe_margin, read_split_features
 from train.run.detectors import build_detector, hidden_size, read_layers
@@ -39,8 +39,8 @@ __all__ = ["Experiment", "run_experiment"]
 class Experiment:
     """The results of a run as they are written, and its scores by name."""
 
-    results: dict[str, Any]
-    scored: dict[str, Scored]
+    results: Json
+    scored: ScoredByName
 
 
 def run_experiment(
@@ -68,7 +68,7 @@ def run_experiment(
         trainer = Trainer(directory, config, data, fabric, progress)
         for remark in find_remarks(data):
             progress.say(remark)
-        scored: dict[str, Scored] = {}
+        scored: ScoredByName = {}
         if is_first:  # what takes seconds before what takes hours
             scored |= trainer.fit_probes(names)
             baselines, left_out = trainer.fit_baselines()
@@ -89,9 +89,7 @@ def add_base_margin(name: str, config: Config, data: TrainingData) -> TrainingDa
     return replace(data, base_margin=probe_margin(fitted, features, data))
 
 
-def build_results(
-    trainer: Trainer, models: dict[str, Scored], baselines: dict[str, Scored]
-) -> dict[str, Any]:
+def build_results(trainer: Trainer, models: ScoredByName, baselines: ScoredByName) -> Json:
     """Everything that results.json holds."""
     data = trainer.data
     splits = data.splits
@@ -116,7 +114,7 @@ def build_results(
     return results
 
 
-def describe_machine(fabric: Fabric) -> dict[str, Any]:
+def describe_machine(fabric: Fabric) -> Json:
     """Hardware and versions that the numbers may depend on."""
     device = fabric.device.type
     if device == "cuda":

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from store.sources.split import SPLITS
 from train.errors import DataError
 from train.evaluate.metrics import Labels, Scores, auroc
-from train.files import read_json, replace_file
+from train.files import Json, read_json, replace_file
 
 if TYPE_CHECKING:
     from train.data.batches import TrainingData
@@ -46,7 +46,7 @@ KEYS = ("trace_id", "split", "label", "question_id")
 Texts = NDArray[np.object_]
 
 
-def write_results(path: Path, results: dict[str, Any]) -> None:
+def write_results(path: Path, results: Json) -> None:
     """Write the results as JSON."""
     with replace_file(path) as temporary:
         temporary.write_text(json.dumps(results, indent=1, allow_nan=False) + "\n")
@@ -107,7 +107,7 @@ class FinishedRun:
     row_splits: Texts
     labels: Labels
     scores: dict[str, Scores]
-    origins: list[dict[str, Any]] = field(default_factory=list)
+    origins: list[Json] = field(default_factory=list)
 
     @property
     def best(self) -> str:
@@ -141,7 +141,7 @@ def best_on_validation(val_auroc: Mapping[str, Mapping[str, float]]) -> str:
     return max(group, key=group.__getitem__)
 
 
-def validation_aurocs(results: dict[str, Any]) -> dict[str, dict[str, float]]:
+def validation_aurocs(results: Json) -> dict[str, dict[str, float]]:
     """Group ("models", "baselines") -> name -> AUROC on validation."""
     return {
         group: {name: entry["val"]["auroc"] for name, entry in results[group].items()}
@@ -180,7 +180,7 @@ def read_run(directory: Path) -> FinishedRun:
     return run
 
 
-def read_results(path: Path) -> dict[str, Any]:
+def read_results(path: Path) -> Json:
     """Read results.json and check everything that is used of it; raises DataError."""
     check_file(path)
     try:
@@ -208,7 +208,7 @@ def read_results(path: Path) -> dict[str, Any]:
     return results
 
 
-def check_record(path: Path, results: dict[str, Any]) -> None:
+def check_record(path: Path, results: Json) -> None:
     """Raise DataError if the record of store and layers is there and not what a run writes."""
     origins = lookup(results, "store", "origins") or []
     layers = results.get("layers") or {}
@@ -320,7 +320,7 @@ def parse_number(text: str) -> float:
         return math.nan
 
 
-def check_agreement(path: Path, run: FinishedRun, results: dict[str, Any]) -> None:
+def check_agreement(path: Path, run: FinishedRun, results: Json) -> None:
     """Raise DataError unless the scores on test give the AUROCs of the results.
 
     With several trainings the file has the mean of their scores, whose AUROC differs from the mean

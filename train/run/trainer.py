@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 from lightning_fabric import Fabric
@@ -16,7 +15,8 @@ from train.config import Config
 from train.data.batches import TrainingData
 from train.data.requirements import missing_columns
 from train.errors import DataError
-from train.evaluate.judge import Scored
+from train.evaluate.judge import Scored, ScoredByName
+from train.files import Json
 from train.fit.device import for_a_batch, memory_enough
 from train.fit.loop import Epoch, Hooks, Training, fit, predict
 from train.fit.probes import score_probe
@@ -64,7 +64,7 @@ class Trainer:
     fabric: Fabric
     progress: TrainingProgress
 
-    def fit_baselines(self) -> tuple[dict[str, Scored], dict[str, str]]:
+    def fit_baselines(self) -> tuple[ScoredByName, dict[str, str]]:
         """Fit every baseline whose columns the store has.
 
         Returns
@@ -72,7 +72,7 @@ class Trainer:
         Scores by name; and, by name, why a baseline was left out. Its column holds numbers that
         are not finite, which does not stop a run: the user did not ask for this baseline.
         """
-        fitted: dict[str, Scored] = {}
+        fitted: ScoredByName = {}
         left_out: dict[str, str] = {}
         for name, baseline in BASELINES.items():
             if missing_columns(self.data, baseline.columns):
@@ -84,7 +84,7 @@ class Trainer:
                 self.progress.say(f"baseline {name} is left out: {error}")
         return fitted, left_out
 
-    def fit_probes(self, names: list[str]) -> dict[str, Scored]:
+    def fit_probes(self, names: list[str]) -> ScoredByName:
         """Fit the probes among these names."""
         return {name: self.fit_probe(name, PROBES[name]) for name in names if name in PROBES}
 
@@ -136,9 +136,7 @@ class Trainer:
             predict(self.fabric, detector, self.data, split, config) for split in ("val", "test")
         ]
 
-    def train_to_the_end(
-        self, files: TrainingFiles, detector: Detector, config: Config
-    ) -> dict[str, Any]:
+    def train_to_the_end(self, files: TrainingFiles, detector: Detector, config: Config) -> Json:
         """Train a detector, from its saved state if there is one; return its checkpoint."""
         state = files.load_state()
         if state is None:
@@ -161,7 +159,7 @@ class Trainer:
         return content
 
     @contextmanager
-    def watch(self, files: TrainingFiles, state: dict[str, Any] | None) -> Iterator[Hooks]:
+    def watch(self, files: TrainingFiles, state: Json | None) -> Iterator[Hooks]:
         """The hooks of a training, which may continue from a state: its bar and its log.
 
         Only the first process has them.
