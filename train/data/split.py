@@ -58,17 +58,21 @@ class Splits:
 
     def rows(self, split: str) -> Integers:
         """The rows of the split "train", "val" or "test"."""
-        return {"train": self.train, "val": self.val, "test": self.test}[split]
+        return getattr(self, split)
+
+    def labels_of(self, split: str) -> Integers:
+        """The labels of its rows."""
+        return self.labels[self.rows(split)]
 
     def summary(self) -> Json:
         """Counts for the report, JSON-able."""
         summary: Json = {"seed": self.seed, "by": "question_id"}
         for split in SPLITS:
-            rows = self.rows(split)
+            labels = self.labels_of(split)
             summary[split] = {
-                "rows": len(rows),
-                "questions": len(np.unique(self.questions[rows])),
-                "hallucinations": int(self.labels[rows].sum()),
+                "rows": len(labels),
+                "questions": len(np.unique(self.questions[self.rows(split)])),
+                "hallucinations": int(labels.sum()),
             }
         summary["unlabelled"] = int(np.sum(self.labels == UNLABELLED))
         return summary
@@ -133,7 +137,7 @@ def check_splits(splits: Splits, store: TraceStore) -> None:
             "add scores to the store, then train again"
         )
     for split in SPLITS:
-        labels = splits.labels[splits.rows(split)]
+        labels = splits.labels_of(split)
         n_positive = int(labels.sum())
         if not 0 < n_positive < len(labels):
             raise DataError(

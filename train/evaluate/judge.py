@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from store.sources.labels import UNLABELLED, label_scores
 from train.data.batches import TrainingData
-from train.data.requirements import KINDS, kind_of
+from train.data.requirements import missing_columns
 from train.data.split import Splits
 from train.evaluate.metrics import (
     Labels,
@@ -58,8 +58,8 @@ ScoredByName = dict[str, Scored]
 
 def judge(scored: Scored, splits: Splits) -> Json:
     """Metrics of validation and test; each run's threshold is chosen on validation."""
-    val_labels = splits.labels[splits.val]
-    test_labels = splits.labels[splits.test]
+    val_labels = splits.labels_of("val")
+    test_labels = splits.labels_of("test")
     questions = splits.questions[splits.test]
     thresholds = [youden_threshold(val_labels, scores) for scores in scored.val]
     val = mean_metrics(val_labels, scored.val, thresholds)
@@ -73,14 +73,11 @@ def mean_metrics(labels: Labels, scores: Scores, thresholds: list[float]) -> Jso
 
     Of several runs also each one's AUROC and their standard deviation.
     """
-    runs = []
-    for run, threshold in zip(scores, thresholds, strict=True):
-        ranking = ranking_metrics(labels, run)
-        decision = threshold_metrics(labels, run, threshold)
-        runs.append({**ranking, **decision, "threshold": threshold})
-    metrics: Json = {}
-    for key in runs[0]:
-        metrics[key] = float(np.mean([run[key] for run in runs]))
+    runs = [
+        ranking_metrics(labels, run) | threshold_metrics(labels, run, threshold)
+        for run, threshold in zip(scores, thresholds, strict=True)
+    ]
+    metrics: Json = {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
     if len(runs) > 1:
         metrics["auroc_runs"] = [run["auroc"] for run in runs]
         metrics["auroc_sd"] = float(np.std(metrics["auroc_runs"], ddof=1))
@@ -92,9 +89,8 @@ def compare_all(models: ScoredByName, baselines: ScoredByName, splits: Splits) -
     rivals = find_rivals(baselines)
     test = {name: scored.test for name, scored in (models | rivals).items()}
     pairs = [*combinations(models, 2), *product(models, rivals)]
-    test_labels = splits.labels[splits.test]
     questions = splits.questions[splits.test]
-    comparisons = compare_pairs(test_labels, test, pairs, questions, splits.seed)
+    comparisons = compare_pairs(splits.labels_of("test"), test, pairs, questions, splits.seed)
     verdict = find_verdict(comparisons, val_areas(models, splits), val_areas(rivals, splits))
     return {"comparisons": comparisons, "verdict": verdict}
 
@@ -112,14 +108,13 @@ def find_rivals(baselines: ScoredByName) -> ScoredByName:
 
 def val_areas(group: ScoredByName, splits: Splits) -> dict[str, float]:
     """Name -> mean validation AUROC of the runs."""
-    labels = splits.labels[splits.val]
+    labels = splits.labels_of("val")
     return {name: mean_auroc(labels, scored.val) for name, scored in group.items()}
 
 
 def read_truth(data: TrainingData) -> NDArray[np.float32] | None:
     """The column `score` of the test split (n_test,), which labels derive from; None without it."""
-    column = data.store.schema.columns.get("score")
-    if column is None or kind_of(column) != KINDS["score"]:
+    if missing_columns(data, ["score"]):
         return None
     return data.store.read(data.splits.test, columns=["score"]).fixed("score").float().numpy()
 

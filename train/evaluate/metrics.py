@@ -210,12 +210,13 @@ def youden_threshold(labels: Labels, scores: Scores) -> float:
 
 
 def threshold_metrics(labels: Labels, scores: Scores, threshold: float) -> dict[str, float]:
-    """F1, Matthews' correlation (0 where undefined), accuracy of the rule `score >= threshold`."""
+    """F1, Matthews' correlation (0 where undefined), accuracy of `score >= threshold`."""
     predicted = scores >= threshold
     return {
         "f1": float(f1_score(labels, predicted, zero_division=0)),
         "mcc": float(matthews_corrcoef(labels, predicted)),
         "accuracy": float(accuracy_score(labels, predicted)),
+        "threshold": threshold,
     }
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import NamedTuple, cast
 
@@ -191,11 +191,11 @@ class Training:
         self._read_loss()
 
         scores = predict(self.fabric, self.detector, self.data, "val", self.config)
-        labels = self.data.splits.labels[self.data.splits.val]
-        epoch = Epoch(number, self.loss_total / self.n_rows, auroc(labels, scores))
+        val_auroc = auroc(self.data.splits.labels_of("val"), scores)
+        epoch = Epoch(number, self.loss_total / self.n_rows, val_auroc)
         self.loss_total = 0.0
         self.history.append(epoch)
-        is_best = epoch.val_auroc > self.best.epoch.val_auroc
+        is_best = val_auroc > self.best.epoch.val_auroc
         if is_best:
             weights = self.detector.state_dict()
             copies = {name: weight.detach().cpu().clone() for name, weight in weights.items()}
@@ -276,7 +276,8 @@ class Training:
         if not math.isfinite(loss):
             is_to_blame = ~pending.logits.isfinite().cpu()
             rows = pending.rows[is_to_blame] if is_to_blame.any() else pending.rows
-            check_finite(f"step {self.step}: training loss", loss, rows.tolist(), self.data)
+            what = f"step {self.step}: training loss"
+            raise not_finite_error(what, loss, rows.tolist(), self.data)
         if not math.isfinite(total):
             raise DataError(
                 f"step {self.step}: the training loss is not finite in another process, whose "
@@ -380,19 +381,17 @@ def predict(
     not_finite = (~logits.isfinite()).nonzero()
     if len(not_finite):
         i = int(not_finite[0])
-        check_finite("score", logits[i].item(), [int(rows[i])], data)
+        raise not_finite_error("score", logits[i].item(), [int(rows[i])], data)
     # of doubles, because in float32 all logits above 17 would tie at 1
     return logits.sigmoid().numpy()
 
 
-def check_finite(what: str, number: float, rows: Sequence[int], data: TrainingData) -> None:
-    """Raise DataError, which names the first of `rows`, if a number is NaN or infinite."""
-    if math.isfinite(number):
-        return
+def not_finite_error(what: str, number: float, rows: list[int], data: TrainingData) -> DataError:
+    """The error for a number that is NaN or infinite; it names the first of `rows`."""
     ids = [repr(data.store.ids[row]) for row in rows[:N_NAMED]]
     if len(rows) > N_NAMED:
         ids.append("...")
-    raise DataError(
+    return DataError(
         f"{data.store.path}: {what} of traces {', '.join(ids)}: expected a finite number, "
         f"found {number}; look for values that are not finite in these traces, lower --lr, or use "
         "--precision 32"

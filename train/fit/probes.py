@@ -53,9 +53,9 @@ def read_split_features(
 
 def fit_probe(probe: Probe, features: Mapping[str, torch.Tensor], splits: Splits) -> FittedProbe:
     """Fit on train, choose the alternative on validation."""
-    train_labels = splits.labels[splits.train]
-    val_labels = splits.labels[splits.val]
-    return probe.fit(features["train"], train_labels, features["val"], val_labels)
+    return probe.fit(
+        features["train"], splits.labels_of("train"), features["val"], splits.labels_of("val")
+    )
 
 
 def read_features(

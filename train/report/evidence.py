@@ -100,8 +100,8 @@ def gather_evidence(experiment: Experiment, data: TrainingData) -> Evidence:
 
     return Evidence(
         results=experiment.results,
-        val_labels=splits.labels[splits.val],
-        test_labels=splits.labels[splits.test],
+        val_labels=splits.labels_of("val"),
+        test_labels=splits.labels_of("test"),
         scored=experiment.scored,
         trace_ids=[store.ids[row] for row in splits.test.tolist()],
         texts=read_texts,

@@ -7,8 +7,8 @@ of a name is the mean over the seeds, as in the table. The constant baseline is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import style
@@ -52,13 +52,13 @@ FAINT = "#8b949e"  # lines of reference
 # grey.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
 DASHES = ((4, 1.5), (1.6, 1.1), (6, 1.5, 1, 1.5))  # of the baselines' lines, in turn
-RIGHT, WRONG = COLOURS[0], COLOURS[1]  # label 0 and label 1
 SETTINGS = {
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlesize": 10,
+    "figure.labelsize": "medium",
     "font.size": 9,
     "legend.frameon": False,
     "text.color": INK,
@@ -73,14 +73,6 @@ Style = dict[str, Any]
 Curve = tuple[NDArray, NDArray]
 
 styled = style.context(SETTINGS, after_reset=True)  # whatever the user's settings are
-
-
-class History(NamedTuple):
-    """Epochs (n_epochs,) counted from 1, and the loss and validation AUROC of each."""
-
-    epochs: NDArray[np.int64]
-    loss: NDArray[np.float64]
-    val_auroc: NDArray[np.float64]
 
 
 def find_styles(evidence: Evidence) -> dict[str, Style]:
@@ -186,30 +178,31 @@ def draw_calibration(evidence: Evidence) -> Figure:
         lefts = np.minimum((mean_score * N_BINS).astype(int), N_BINS - 1) / N_BINS
         counts.bar(lefts, count, width=0.9 / N_BINS, align="edge", color=FAINT)
         counts.set(yticks=(0, int(count.max())))
-    figure.supxlabel("mean score", fontsize="medium")
-    figure.supylabel("share of hallucinations; traces in the bin", fontsize="medium")
+    figure.supxlabel("mean score")
+    figure.supylabel("share of hallucinations; traces in the bin")
     return figure
 
 
 @styled
 def draw_histograms(evidence: Evidence) -> Figure:
-    """Histograms of the scores of both classes, and the threshold."""
+    """Histograms of the scores of both classes, label 0 and label 1, and the threshold."""
     names = evidence.ranking
     figure, (panels,) = small_axes(len(names), (1,))
     edges = np.linspace(0, 1, 26).tolist()
+    dashed: Style = {"color": INK, "linewidth": 1, "linestyle": (0, (3, 2))}
     for name, axes in zip(names, panels, strict=True):
         scores, threshold = next(evidence.runs(name))
-        for label, colour in ((0, RIGHT), (1, WRONG)):
+        for label, colour in enumerate(COLOURS[:2]):
             axes.hist(scores[evidence.test_labels == label], edges, color=colour, alpha=0.65)
-        axes.axvline(threshold, color=INK, linewidth=1, linestyle=(0, (3, 2)))
+        axes.axvline(threshold, **dashed)
         axes.set_title(name)
         axes.locator_params(axis="y", nbins=3, integer=True)
-    handles: list[Artist] = [Patch(color=colour, alpha=0.65) for colour in (RIGHT, WRONG)]
-    handles.append(Line2D([], [], color=INK, linewidth=1, linestyle=(0, (3, 2))))
+    right, wrong = (Patch(color=colour, alpha=0.65) for colour in COLOURS[:2])
+    handles: list[Artist] = [right, wrong, Line2D([], [], **dashed)]
     labels = ["right answers", "hallucinations", "threshold"]
     figure.legend(handles, labels, loc="outside upper left", ncols=3)
-    figure.supxlabel("score", fontsize="medium")
-    figure.supylabel("traces", fontsize="medium")
+    figure.supxlabel("score")
+    figure.supylabel("traces")
     return figure
 
 
@@ -225,10 +218,15 @@ def draw_learning_curves(evidence: Evidence) -> Figure:
         line = dict(styles[name])
         if len(runs) > 1:
             line["linewidth"] = 0.9
-        for run in runs:
-            draw_history(loss_axes, run, run.loss, line)
-            draw_history(auroc_axes, run, run.val_auroc, line)
-            losses.extend(run.loss[np.isfinite(run.loss)])
+        for epochs, loss, val_auroc in runs:
+            for axes, values in ((loss_axes, loss), (auroc_axes, val_auroc)):
+                axes.plot(epochs, values, **line)
+                if np.isfinite(val_auroc).any():
+                    best = np.nanargmax(val_auroc)
+                    axes.plot(
+                        epochs[best], values[best], marker="o", markersize=4, color=line["color"]
+                    )
+            losses.extend(loss[np.isfinite(loss)])
     for axes, title in ((loss_axes, "training loss"), (auroc_axes, "validation AUROC")):
         axes.set_title(title)
         axes.set_xlabel("epoch")
@@ -237,14 +235,6 @@ def draw_learning_curves(evidence: Evidence) -> Figure:
         loss_axes.set_yscale("log")
     add_legend(figure, styles, {name: name for name in histories})
     return figure
-
-
-def draw_history(axes: Axes, run: History, values: NDArray[np.float64], line: Style) -> None:
-    """Draw the curve of a training, with a dot at its best epoch."""
-    axes.plot(run.epochs, values, **line)
-    if np.isfinite(run.val_auroc).any():
-        best = np.nanargmax(run.val_auroc)
-        axes.plot(run.epochs[best], values[best], marker="o", markersize=4, color=line["color"])
 
 
 @styled
@@ -260,34 +250,30 @@ def draw_layers(evidence: Evidence) -> Figure:
     return figure
 
 
-def find_histories(evidence: Evidence) -> dict[str, list[History]]:
-    """Name -> the history of each of its trainings; without names that have none."""
-    histories: dict[str, list[History]] = {}
-    for name, entry in evidence.entries.items():
-        for run in entry.get("runs", []):
-            epochs = run.get("history")
-            if epochs:
-                numbers = np.array([epoch["epoch"] + 1 for epoch in epochs])
-                loss = as_numbers(epoch["loss"] for epoch in epochs)
-                val_auroc = as_numbers(epoch["val_auroc"] for epoch in epochs)
-                histories.setdefault(name, []).append(History(numbers, loss, val_auroc))
-    return histories
+def find_histories(evidence: Evidence) -> dict[str, list[NDArray]]:
+    """Name -> (3, n_epochs) of each of its trainings: epoch from 1 on, loss, validation AUROC.
+
+    NaN is a gap in a line. Names without trainings are left out.
+    """
+    return {
+        name: [read_history(run["history"]) for run in entry["runs"]]
+        for name, entry in evidence.entries.items()
+        if "runs" in entry
+    }
 
 
-def find_layers(evidence: Evidence) -> dict[str, tuple[list[int], NDArray[np.float64]]]:
+def read_history(epochs: list[dict[str, Any]]) -> NDArray:
+    numbers = [(epoch["epoch"] + 1, epoch["loss"], epoch["val_auroc"]) for epoch in epochs]
+    return np.array(numbers, np.float64).T
+
+
+def find_layers(evidence: Evidence) -> dict[str, Curve]:
     """Name -> layers and the validation AUROC of each, both (n_layers,), of probes by layer."""
-    layers: dict[str, tuple[list[int], NDArray[np.float64]]] = {}
-    for name, entry in evidence.entries.items():
-        if entry.get("layer_val_auroc"):
-            areas = as_numbers(entry["layer_val_auroc"])
-            numbers = entry.get("layers") or list(range(1, len(areas) + 1))
-            layers[name] = numbers, areas
-    return layers
-
-
-def as_numbers(values: Iterable[float | None]) -> NDArray[np.float64]:
-    """Floats, NaN for None: a gap in a line."""
-    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+    return {
+        name: (np.array(entry["layers"]), np.array(entry["layer_val_auroc"], np.float64))
+        for name, entry in evidence.entries.items()
+        if "layers" in entry
+    }
 
 
 def thin(x: NDArray, y: NDArray) -> Curve:

@@ -76,12 +76,12 @@ def build_tables(evidence: Evidence) -> Iterator[Section]:
     split = results["split"]
     sentences = [
         f"Split by question with seed {split['seed']};",
-        f"{split.get('unlabelled', 0)} unlabelled traces are in no split.",
+        f"{split['unlabelled']} unlabelled traces are in no split.",
     ]
-    sentences += [f"{remark[0].upper()}{remark[1:]}." for remark in results.get("remarks", [])]
+    sentences += [f"{remark[0].upper()}{remark[1:]}." for remark in results["remarks"]]
     yield Section("Run", " ".join(sentences), [build_facts(results), build_split(results)])
 
-    verdict = results.get("verdict")
+    verdict = results["verdict"]
     text = verdict_in_words(verdict) if verdict else "There is no baseline to compare with."
     yield Section("Verdict", text)
 
@@ -93,7 +93,7 @@ def build_tables(evidence: Evidence) -> Iterator[Section]:
         + several_seeds(evidence, "Means over the seeds; sd is that of the AUROC."),
         [build_metrics(results)],
     )
-    if results.get("comparisons"):
+    if results["comparisons"]:
         yield Section(
             "Paired tests",
             "Difference of AUROC on the same rows: paired bootstrap over questions; DeLong's test, "

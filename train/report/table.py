@@ -48,6 +48,7 @@ METRICS = {  # header -> key
     "Brier": "brier",
 }
 PACKAGES = ("trace-store", "torch", "torch-geometric", "numpy", "scipy", "scikit-learn")
+P_VALUES = ("p_bootstrap", "p_delong", "p_holm")
 LABELS = ("right", "hallucination")
 N_SHOWN = 200  # characters of a text
 # Control characters, and those that change the direction of writing: they would affect the text
@@ -67,9 +68,9 @@ class Table:
 def build_facts(results: Json) -> Table:
     """The run: its store, settings that are not the defaults, time, versions."""
     store = results["store"]
-    settings = changed_settings(results.get("config", {}))
+    settings = changed_settings(results["config"])
     facts = {
-        "run": results.get("run", ""),
+        "run": results["run"],
         "store": store["path"],
         "state of the store": (
             f"{store['uuid']}, commit {store['generation']}, {store['rows']} traces"
@@ -88,21 +89,19 @@ def total_seconds(results: Json) -> float:
     seconds = 0.0
     for entry in (results["models"] | results["baselines"]).values():
         n_runs = len(entry.get("runs", [])) or 1
-        seconds += n_runs * entry.get("seconds", 0)
+        seconds += n_runs * entry["seconds"]
     return seconds
 
 
 def describe_layers(results: Json) -> str:
-    """The layers that were read; empty for none, and for an older run without a record of them."""
-    layers = {name: format_layers(numbers) for name, numbers in results.get("layers", {}).items()}
-    distinct = set(layers.values())
-    if len(distinct) == 1:
-        text = distinct.pop()
-    else:
+    """The layers that were read; empty for none."""
+    layers = {name: format_layers(numbers) for name, numbers in results["layers"].items()}
+    text, *others = set(layers.values()) or [""]
+    if others:
         text = "; ".join(f"{name} {numbers}" for name, numbers in layers.items())
     if not text:
         return ""
-    if results["store"].get("layers_recorded", False):
+    if results["store"]["layers_recorded"]:
         return f"{text} (as the model numbers them)"
     return f"{text} (counted from 1: the store does not record their numbers)"
 
@@ -113,7 +112,7 @@ def changed_settings(config: Json) -> list[str]:
     return [
         f"{name} = {value}"
         for name, value in config.items()
-        if name not in PATHS and (name not in defaults or defaults[name] != value)
+        if name not in PATHS and defaults[name] != value
     ]
 
 
@@ -133,11 +132,9 @@ def build_split(results: Json) -> Table:
     rows = []
     for split in SPLITS:
         counts = results["split"][split]
-        n_rows = counts["rows"]
-        n_positive = counts["hallucinations"]
-        base_rate = n_positive / n_rows if n_rows else None
-        cells = (split, str(n_rows), str(counts["questions"]), str(n_positive), short(base_rate))
-        rows.append(cells)
+        numbers = [counts[key] for key in ("rows", "questions", "hallucinations")]
+        base_rate = short(counts["hallucinations"] / counts["rows"])
+        rows.append((split, *map(str, numbers), base_rate))
     return Table(("split", "traces", "questions", "hallucinations", "base rate"), rows)
 
 
@@ -161,20 +158,22 @@ def metric_cells(entry: Json) -> dict[str, str]:
         cells["sd"] = short(test["auroc_sd"])
     for header, key in METRICS.items():
         cells[header] = short(test[key])
-    cells["params"] = short_count(entry["parameters"]) if "parameters" in entry else ""
-    cells["s"] = f"{entry['seconds']:.0f}" if "seconds" in entry else ""
+    cells["params"] = short_count(entry["parameters"])
+    cells["s"] = f"{entry['seconds']:.0f}"
     return cells
 
 
 def build_comparisons(comparisons: list[Json]) -> Table:
     """Paired tests, a line per pair."""
-    rows = []
-    for test in comparisons:
-        difference = with_interval(test["difference"], test["ci"])
-        p_values = [short_p(test[key]) for key in ("p_bootstrap", "p_delong", "p_holm")]
-        rows.append((test["a"], test["b"], difference, *p_values))
+    rows = [(test["a"], test["b"], *comparison_cells(test)) for test in comparisons]
     header = "detector", "against", "difference of AUROC [95%]", "p bootstrap", "p DeLong", "p Holm"
     return Table(header, rows, n_left=2)
+
+
+def comparison_cells(test: Json) -> list[str]:
+    """A difference of AUROCs with its interval, and its p values."""
+    p_values = [short_p(test[key]) for key in P_VALUES]
+    return [with_interval(test["difference"], test["ci"]), *p_values]
 
 
 def build_sensitivity(cuts: list[Json]) -> Table:
@@ -184,9 +183,8 @@ def build_sensitivity(cuts: list[Json]) -> Table:
         ("traces", *(str(cut["rows"]) for cut in cuts)),
         ("hallucinations", *(str(cut["hallucinations"]) for cut in cuts)),
     ]
-    names = dict.fromkeys(name for cut in cuts for name in cut["auroc"])
-    for name in names:
-        areas = [short(cut["auroc"].get(name)) for cut in cuts]
+    for name in cuts[0]["auroc"]:
+        areas = [short(cut["auroc"][name]) for cut in cuts]
         rows.append((name, *areas))
     return Table(header, rows)
 
@@ -228,7 +226,7 @@ def print_table(results: Json, console: Console) -> None:
         f"{test['hallucinations']} hallucinations"
     )
     print_terminal(build_metrics(results), console, title, gaps=(len(results["models"]),))
-    for remark in results.get("remarks", []):
+    for remark in results["remarks"]:
         console.print(remark, highlight=False, markup=False, soft_wrap=True)
     if results["verdict"]:
         console.print(verdict_in_words(results["verdict"]), highlight=False, markup=False)

@@ -86,6 +86,6 @@ def build_criterion(config: Config, splits: Splits) -> ClassificationLoss:
     """
     weights = None
     if config.class_weights:
-        base_rate = float(splits.labels[splits.train].mean())
+        base_rate = float(splits.labels_of("train").mean())
         weights = (0.5 / (1 - base_rate), 0.5 / base_rate)
     return ClassificationLoss(config.focal_loss, config.label_smoothing, weights)

@@ -126,6 +126,7 @@ def test_numbers_that_are_none_break_nothing(make_evidence, tmp_path):
     results["models"]["model_1"]["test"] = dict.fromkeys(
         results["models"]["model_1"]["test"], math.nan
     ) | {"auroc_ci": [None, math.nan]}
+    results["models"]["model_0"]["layers"] = [1, 2, 3]
     results["models"]["model_0"]["layer_val_auroc"] = [None, 0.7, math.nan]
     results["models"]["model_0"]["runs"][0]["history"][1]["loss"] = None
     results["comparisons"][0]["p_holm"] = None
