@@ -24,7 +24,6 @@ __all__ = ["GnnDetLstm", "GraphDetector", "GraphEncoder"]
 
 
 def call(part: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    """`part(*inputs)`."""
     return part(*inputs)
 
 

@@ -108,7 +108,6 @@ def write_comparison(path: Path, comparison: Comparison) -> None:
 
 
 def format_markdown(comparison: Comparison) -> str:
-    """Both tables."""
     summary = escape(describe_rows(comparison))
     parts = ["# Runs side by side", f"{summary}.", format_table(build_areas(comparison))]
     if comparison.comparisons:

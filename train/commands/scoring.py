@@ -266,7 +266,6 @@ def load_detector(name: str, seed: int, models: TrainedModels, data: TrainingDat
 
 
 def score_probe(name: str, models: TrainedModels, data: TrainingData) -> Scores:
-    """Scores of a probe or baseline, (n_rows,)."""
     probe = (PROBES | BASELINES)[name]
     features = read_features(name, probe, models.config, data, "test")
     try:
@@ -278,7 +277,6 @@ def score_probe(name: str, models: TrainedModels, data: TrainingData) -> Scores:
 
 
 def load_probe(name: str, models: TrainedModels) -> FittedProbe:
-    """Read what a run fitted."""
     path = models.directory.probe(name)
     saved = load_checkpoint(path, models.directory.training(name, models.config.seed).owner)
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from store.format.origin import find_difference
 from train.errors import DataError
-from train.evaluate.metrics import Labels, Questions, Scores, auroc, bootstrap_auroc, same_ranking
+from train.evaluate.metrics import Labels, Questions, Scores, auroc, bootstrap_auroc, ranking
 from train.evaluate.paired_tests import compare_pairs
 from train.files import Json
 from train.report.table import clean_text
@@ -51,9 +52,10 @@ class Common:
     n_left_out: int
     n_trained: int
 
-    def rank_alike(self, a: Key, b: Key) -> bool:
-        """Whether two scores rank the rows in the same way."""
-        return same_ranking(self.scores[a], self.scores[b])
+    @cached_property
+    def rankings(self) -> dict[Key, bytes]:
+        """Equal for scores that rank the rows in the same way."""
+        return {key: ranking(scores) for key, scores in self.scores.items()}
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,6 @@ def compare_runs(runs: dict[str, FinishedRun]) -> Comparison:
 
 
 def differ_in_origin(runs: Iterable[FinishedRun]) -> bool:
-    """Whether the records of model, layers or prompts of two runs contradict each other."""
     for a, b in combinations(runs, 2):
         if a.origins and any(find_difference(a.origins, origin) for origin in b.origins):
             return True
@@ -176,10 +177,10 @@ def compare_run(name: str, run: FinishedRun, common: Common, seed: int) -> Compa
 
 def find_first(name: str, model: str, common: Common) -> str:
     """The first run in which a detector or baseline ranks the rows as it does in run `name`."""
-    for run, other in common.scores:
-        if other == model and common.rank_alike((run, other), (name, model)):
-            return run
-    return name
+    own = common.rankings[name, model]
+    return next(
+        run for (run, other), rank in common.rankings.items() if other == model and rank == own
+    )
 
 
 def compare_models(runs: dict[str, FinishedRun], common: Common, seed: int) -> list[Json]:
@@ -208,27 +209,23 @@ def compare_models(runs: dict[str, FinishedRun], common: Common, seed: int) -> l
 
 
 def choose_pairs(runs: dict[str, FinishedRun], common: Common) -> dict[Pair, str]:
-    """Pairs to test -> "best", of two runs, or "same", one name in two runs."""
+    """Pairs to test -> "best", of two runs, or "same", one name in two runs.
+
+    Left out are two scores that rank the rows in the same way, and two that rank them as an earlier
+    pair does. Most baselines of two runs on one store give equal scores, and perplexity ranks as
+    the mean log-probability does: each test more would make the correction of the others stricter.
+    """
     chosen: dict[Pair, str] = {}
+    tested = set()
     for a, b in combinations(runs, 2):
         best = ((a, runs[a].best), (b, runs[b].best))
         shared = [model for model in runs[a].scores if model in runs[b].scores]
         for pair in [best, *(((a, model), (b, model)) for model in shared)]:
-            if is_new_hypothesis(pair, chosen, common):
+            hypothesis = tuple(common.rankings[key] for key in pair)
+            if len(set(hypothesis)) == 2 and hypothesis not in tested:
+                tested.add(hypothesis)
                 chosen[pair] = "best" if pair == best else "same"
     return chosen
-
-
-def is_new_hypothesis(pair: Pair, others: Iterable[Pair], common: Common) -> bool:
-    """Whether two scores rank the rows in different ways, and in others than an earlier pair.
-
-    Most baselines of two runs on one store give equal scores, and perplexity ranks as the mean
-    log-probability does: each test more would make the correction of the others stricter.
-    """
-    a, b = pair
-    if common.rank_alike(a, b):
-        return False
-    return not any(common.rank_alike(a, c) and common.rank_alike(b, d) for c, d in others)
 
 
 def find_common(runs: dict[str, FinishedRun]) -> Common:
@@ -276,7 +273,6 @@ def find_common(runs: dict[str, FinishedRun]) -> Common:
 
 
 def check_same(a_name: str, a: FinishedRun, b_name: str, b: FinishedRun) -> None:
-    """Raise DataError unless two runs agree on the label and the question of each row."""
     for what, of_a, of_b in (
         ("label", a.labels, b.labels),
         ("question", a.questions, b.questions),
@@ -292,7 +288,6 @@ def check_same(a_name: str, a: FinishedRun, b_name: str, b: FinishedRun) -> None
 
 
 def check_not_trained(name: str, run: FinishedRun, questions: Texts) -> None:
-    """Raise DataError if a run was trained on a question of the common rows."""
     rows = np.flatnonzero((run.row_splits == "train") & np.isin(run.questions, questions))
     if len(rows):
         trace_id = clean_text(run.trace_ids[rows[0]])

@@ -36,7 +36,6 @@ class RoleLoader(TraceLoader):
 
 
 def as_roles(batch: Batch, names: Mapping[str, str]) -> Batch:
-    """The batch with its columns called by role."""
     return Batch(batch.rows, {role: batch[name] for role, name in names.items()})
 
 

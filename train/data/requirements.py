@@ -141,7 +141,6 @@ def names_to_train(config: Config, data: TrainingData) -> list[str]:
 
 
 def check_replaced(names: list[str], data: TrainingData) -> None:
-    """Raise ConfigError unless a detector or baseline reads each column that is replaced."""
     readers = [*names, *BASELINES]
     choices = sorted({role for name in readers for role in find(name).columns} - {"question_id"})
     for role in data.replaced:
@@ -153,7 +152,6 @@ def check_replaced(names: list[str], data: TrainingData) -> None:
 
 
 def check_start(baseline: str, names: list[str], data: TrainingData) -> None:
-    """Raise ConfigError or DataError where the baseline of --on-top-of cannot be used."""
     if not DETECTORS.keys() & names:
         raise ConfigError(
             f"--on-top-of: expected a detector of {', '.join(DETECTORS)} among --models, found none"
@@ -238,7 +236,6 @@ def check_pairs(data: TrainingData) -> None:
 
 
 def check_threshold(store: TraceStore, threshold: float) -> None:
-    """Raise DataError if graphs need edges that were dropped before the traces were stored."""
     kept_from = store.provenance.get("attn_threshold") or 0.0
     if threshold < kept_from:
         raise DataError(

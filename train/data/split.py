@@ -57,11 +57,9 @@ class Splits:
     seed: int
 
     def rows(self, split: str) -> Integers:
-        """The rows of the split "train", "val" or "test"."""
         return getattr(self, split)
 
     def labels_of(self, split: str) -> Integers:
-        """The labels of its rows."""
         return self.labels[self.rows(split)]
 
     def summary(self) -> Json:
@@ -130,7 +128,6 @@ def check_labels(labels: NDArray, store: TraceStore) -> Integers:
 
 
 def check_splits(splits: Splits, store: TraceStore) -> None:
-    """Raise DataError unless each split holds both classes."""
     if not np.any(splits.labels != UNLABELLED):
         raise DataError(
             f"{store.path}: expected labelled traces, found all {len(splits.labels)} unlabelled; "

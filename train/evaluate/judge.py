@@ -20,8 +20,8 @@ from train.evaluate.metrics import (
     Scores,
     bootstrap_auroc,
     mean_auroc,
+    ranking,
     ranking_metrics,
-    same_ranking,
     threshold_metrics,
     youden_threshold,
 )
@@ -97,17 +97,14 @@ def compare_all(models: ScoredByName, baselines: ScoredByName, splits: Splits) -
 
 def find_rivals(baselines: ScoredByName) -> ScoredByName:
     """The baselines to compare with; of several that rank the test rows equally the first."""
-    rivals: ScoredByName = {}
+    firsts: dict[bytes, str] = {}
     for name, scored in baselines.items():
-        scores = scored.test.mean(0)
-        has_twin = any(same_ranking(scores, rival.test.mean(0)) for rival in rivals.values())
-        if name not in NOT_COMPARED and not has_twin:
-            rivals[name] = scored
-    return rivals
+        if name not in NOT_COMPARED:
+            firsts.setdefault(ranking(scored.test.mean(0)), name)
+    return {name: baselines[name] for name in firsts.values()}
 
 
 def val_areas(group: ScoredByName, splits: Splits) -> dict[str, float]:
-    """Name -> mean validation AUROC of the runs."""
     labels = splits.labels_of("val")
     return {name: mean_auroc(labels, scored.val) for name, scored in group.items()}
 

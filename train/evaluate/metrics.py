@@ -25,6 +25,7 @@ __all__ = [
     "mean_auroc",
     "percentile_interval",
     "pr_points",
+    "ranking",
     "ranking_metrics",
     "risk_coverage",
     "roc_points",
@@ -39,9 +40,9 @@ Questions = NDArray[np.int64]  # equal for rows of the same question
 N_BINS = 15  # equal-width bins of Guo et al., arXiv:1706.04599
 
 
-def same_ranking(a: Scores, b: Scores) -> bool:
-    """Whether two arrays of scores (n,) put the rows in the same order, ties included."""
-    return np.array_equal(rankdata(a), rankdata(b))
+def ranking(scores: Scores) -> bytes:
+    """Equal for scores (n,) that put the rows in the same order, ties included."""
+    return rankdata(scores).tobytes()
 
 
 def auroc(labels: Labels, scores: Scores) -> float:

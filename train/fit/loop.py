@@ -158,7 +158,7 @@ class Training:
         # fused steps undo the scaling of losses themselves, too late to clip
         fused = config.precision != "16-mixed"
         optimizer = torch.optim.AdamW(
-            detector.parameters(), config.lr, betas=(0.9, 0.999), weight_decay=1e-4, fused=fused
+            detector.parameters(), config.lr, weight_decay=1e-4, fused=fused
         )
         self.schedule = build_schedule(optimizer, config, self.n_batches)
         module = compile_detector(detector) if config.compile else detector
@@ -240,7 +240,7 @@ class Training:
                 self.model, self.optimizer, max_norm=CLIP_NORM, error_if_nonfinite=False
             )
             self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
+            self.optimizer.zero_grad()
             self.schedule.step()
 
         self._read_loss()  # of the batch before
@@ -251,7 +251,6 @@ class Training:
             self._save()
 
     def _loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The loss of a batch, a scalar, and its logits (B,)."""
         mixup = Mixup.draw(len(batch), self.config.mixup) if self.config.mixup else None
         outputs = self.model(batch) if mixup is None else self.model(batch, mixup)
         if self.base_margin is not None:
@@ -341,7 +340,6 @@ class Training:
 
 
 def build_schedule(optimizer: torch.optim.Optimizer, config: Config, n_batches: int) -> LRScheduler:
-    """The learning rate of each optimizer step."""
     if config.schedule == "constant":
         return ConstantLR(optimizer, factor=1.0, total_iters=0)
     n_steps = config.epochs * math.ceil(n_batches / config.grad_accum)
@@ -355,7 +353,6 @@ def rows_of_optimizer_step(i: int, n_rows: int, batch_size: int, grad_accum: int
 
 
 def step_seed(seed: int, epoch: int, i: int, rank: int) -> int:
-    """Seed of what is random in batch `i` of an epoch in one process."""
     sequence = np.random.SeedSequence([seed, epoch, i, rank])
     return int(sequence.generate_state(1, np.uint64)[0])
 

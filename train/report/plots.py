@@ -153,7 +153,6 @@ def draw_curves(
 def add_legend(
     figure: Figure, styles: dict[str, Style], labels: dict[str, str], title: str | None = None
 ) -> None:
-    """Add a legend of lines: name -> label."""
     lines = [Line2D([], [], label=label, **styles[name]) for name, label in labels.items()]
     figure.legend(
         handles=lines, loc="outside right upper", title=title, alignment="left", handlelength=2.6

@@ -71,7 +71,6 @@ def build_sections(evidence: Evidence) -> list[Section]:
 
 
 def build_tables(evidence: Evidence) -> Iterator[Section]:
-    """Run, verdict, metrics and tests."""
     results = evidence.results
     split = results["split"]
     sentences = [
@@ -110,7 +109,6 @@ def build_tables(evidence: Evidence) -> Iterator[Section]:
 
 
 def build_curves(evidence: Evidence) -> Iterator[Section]:
-    """Curves and histograms of the scores on test."""
     seeds = several_seeds(evidence, "Curves are of the first seed, numbers means over the seeds.")
     yield Section(
         "ROC",
@@ -177,7 +175,6 @@ def build_histories(evidence: Evidence) -> Iterator[Section]:
 
 
 def build_worst(evidence: Evidence) -> Section:
-    """The most confident mistakes of the best detector."""
     best = evidence.best
     mistakes = find_mistakes(evidence, best)
     threshold = short(evidence.entries[best]["test"]["threshold"])

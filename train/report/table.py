@@ -117,7 +117,6 @@ def changed_settings(config: Json) -> list[str]:
 
 
 def find_versions() -> list[str]:
-    """Names and versions of Python and of the installed packages."""
     versions = [f"Python {python_version()}"]
     for name in PACKAGES:
         try:
@@ -151,7 +150,6 @@ def build_metrics(results: Json) -> Table:
 
 
 def metric_cells(entry: Json) -> dict[str, str]:
-    """A line of the table of metrics: header -> text."""
     test = entry["test"]
     cells = {"AUROC [95%]": with_interval(test["auroc"], test["auroc_ci"])}
     if "auroc_sd" in test:

@@ -46,11 +46,9 @@ class RunDirectory:
     resumed: bool = False
 
     def training(self, name: str, seed: int) -> TrainingFiles:
-        """The files of a detector's training with one seed."""
         return TrainingFiles(self, name, seed)
 
     def probe(self, name: str) -> Path:
-        """The file of a fitted probe or baseline."""
         return self.path / f"{name}.pt"
 
 
@@ -79,7 +77,6 @@ class TrainingFiles:
 
     @property
     def log(self) -> Path:
-        """Directory of the TensorBoard log."""
         return self.run.path / "tensorboard" / f"{self.name}-seed{self.seed}"
 
     def save_state(self, state: Json) -> None:

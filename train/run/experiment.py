@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 
-from models import BASELINES, DETECTORS
+from models import BASELINES, DETECTORS, PROBES
 from train.config import Arguments, Config
 from train.data.batches import TrainingData
 from train.data.requirements import find_remarks, names_to_train
@@ -70,7 +70,8 @@ def run_experiment(
             progress.say(remark)
         scored: ScoredByName = {}
         if is_first:  # what takes seconds before what takes hours
-            scored |= trainer.fit_probes(names)
+            probes = [name for name in names if name not in DETECTORS]
+            scored |= {name: trainer.fit_probe(name, PROBES[name]) for name in probes}
             baselines, left_out = trainer.fit_baselines()
         scored |= {name: trainer.train_detector(name) for name in detectors}
     if not is_first:
@@ -90,7 +91,6 @@ def add_base_margin(name: str, config: Config, data: TrainingData) -> TrainingDa
 
 
 def build_results(trainer: Trainer, models: ScoredByName, baselines: ScoredByName) -> Json:
-    """Everything that results.json holds."""
     data = trainer.data
     splits = data.splits
     scored = models | baselines

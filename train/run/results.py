@@ -70,8 +70,7 @@ def score_cells(scored: Scored, split: str, n_rows: int) -> list[Any]:
     """Cells of a column of scores: the mean over the seeds; empty on train."""
     if split == "train":
         return [""] * n_rows
-    scores = scored.val if split == "val" else scored.test
-    return scores.mean(0).tolist()
+    return getattr(scored, split).mean(0).tolist()
 
 
 @dataclass(frozen=True)
@@ -111,11 +110,9 @@ class FinishedRun:
 
     @property
     def best(self) -> str:
-        """The best on validation."""
         return best_on_validation(self.val_auroc)
 
     def ids_in(self, split: str) -> set[str]:
-        """Trace ids of a split."""
         return set(self.trace_ids[self.row_splits == split])
 
     def select(self, trace_ids: Texts) -> FinishedRun:
@@ -229,17 +226,13 @@ def lookup(content: Any, *keys: str) -> Any:
 
 
 def is_list_of(value: Any, kind: type) -> bool:
-    """Whether a value from JSON is a list of such elements."""
     return isinstance(value, list) and all(isinstance(element, kind) for element in value)
 
 
 def read_columns(path: Path, header: list[str]) -> dict[str, Texts]:
-    """Name -> texts of each column of scores.csv, whose header must be this one."""
     lines = list(read_lines(path, header))
-    columns = {}
-    for i, name in enumerate(header):
-        columns[name] = np.array([line[i] for line in lines], dtype=object)
-    return columns
+    cells = np.array(lines, dtype=object).reshape(len(lines), len(header))
+    return dict(zip(header, cells.T, strict=True))
 
 
 def read_lines(path: Path, header: list[str]) -> Iterator[list[str]]:
@@ -261,7 +254,6 @@ def read_lines(path: Path, header: list[str]) -> Iterator[list[str]]:
 
 
 def check_header(path: Path, header: list[str], found: list[str]) -> None:
-    """Raise DataError unless the columns of scores.csv are those of the results."""
     if found[1:2] == ["side"]:  # the name of the column `split` in older versions
         found[1] = "split"
     missing = [name for name in header if name not in found]
@@ -289,10 +281,7 @@ def check_keys(path: Path, trace_ids: Texts, row_splits: Texts, labels: Texts) -
 def check_values(
     path: Path, what: str, trace_ids: Texts, values: Texts, allowed: tuple[str, ...]
 ) -> None:
-    """Raise DataError for a value that is not allowed."""
-    wrong = np.flatnonzero(~np.isin(values, allowed))
-    if len(wrong):
-        row = wrong[0]
+    for row in np.flatnonzero(~np.isin(values, allowed))[:1]:
         expected = f"trace {trace_ids[row]!r}: a {what} of {', '.join(allowed)}"
         _fail(path, expected, repr(values[row]))
 
@@ -301,19 +290,14 @@ def parse_scores(path: Path, name: str, texts: Texts, row_splits: Texts) -> Scor
     """A column of scores (n_rows,), NaN on train; raises DataError for texts that do not fit."""
     scores = np.array([parse_number(text) for text in texts], dtype=np.float64)
     is_train = row_splits == "train"
-    for expected, wrong in (
-        ("no score of a row that was trained on", is_train & (texts != "")),
-        ("a finite number", ~is_train & ~np.isfinite(scores)),
-    ):
-        rows = np.flatnonzero(wrong)
-        if len(rows):
-            place = f"column {name!r}, line {rows[0] + 2}"
-            _fail(path, f"{place}: {expected}", repr(texts[rows[0]]))
+    wrong = np.where(is_train, texts != "", ~np.isfinite(scores))
+    for row in np.flatnonzero(wrong)[:1]:
+        expected = "no score of a row that was trained on" if is_train[row] else "a finite number"
+        _fail(path, f"column {name!r}, line {row + 2}: {expected}", repr(texts[row]))
     return scores
 
 
 def parse_number(text: str) -> float:
-    """The number in a text; NaN where there is none."""
     try:
         return float(text)
     except ValueError:
@@ -334,17 +318,16 @@ def check_agreement(path: Path, run: FinishedRun, results: Json) -> None:
         _fail(path, "both classes in the test split", counts)
     entries = results["models"] | results["baselines"]
     for name, scores in run.scores.items():
-        expected = entries[name]["test"]
+        test = entries[name]["test"]
+        area = test["auroc"]
         found = auroc(labels, scores[is_test])
-        if "auroc_runs" not in expected and abs(found - expected["auroc"]) > 1e-9:
-            area = expected["auroc"]
+        if "auroc_runs" not in test and abs(found - area) > 1e-9:
             _fail(path, f"{name}: scores of AUROC {area}, as in results.json", found)
 
 
 def _fail(path: Path, expected: str, found: object, error: Exception | None = None) -> NoReturn:
     """Raise the DataError of a file, on one line, however long `found` is."""
     line = "nothing" if found is None else " ".join(str(found).split())
-    shown = line if len(line) <= 200 else line[:199] + "…"
     raise DataError(
-        f"{path}: expected {expected}, found {shown}; give the directory of a finished run"
+        f"{path}: expected {expected}, found {line:.200}; give the directory of a finished run"
     ) from error

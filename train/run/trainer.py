@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 from lightning_fabric import Fabric
 
-from models import BASELINES, PROBES, Detector, Probe
+from models import BASELINES, Detector, Probe
 from train.config import Config
 from train.data.batches import TrainingData
 from train.data.requirements import missing_columns
@@ -32,15 +32,13 @@ __all__ = ["Trainer", "TrainingHooks"]
 NOT_FACTS = ("owner", "weights", "config", "shapes")
 
 
+@dataclass(frozen=True)
 class TrainingHooks(Hooks):
     """What the first process does besides training: it shows, logs and saves."""
 
-    def __init__(
-        self, files: TrainingFiles, progress: TrainingProgress, log: TensorBoardLog
-    ) -> None:
-        self.files = files
-        self.progress = progress
-        self.log = log
+    files: TrainingFiles
+    progress: TrainingProgress
+    log: TensorBoardLog
 
     def on_step(self, step: int, n_rows: int, loss: float, lr: float) -> None:
         self.progress.on_step(n_rows, loss)
@@ -83,10 +81,6 @@ class Trainer:
                 left_out[name] = str(error)
                 self.progress.say(f"baseline {name} is left out: {error}")
         return fitted, left_out
-
-    def fit_probes(self, names: list[str]) -> ScoredByName:
-        """Fit the probes among these names."""
-        return {name: self.fit_probe(name, PROBES[name]) for name in names if name in PROBES}
 
     def fit_probe(self, name: str, probe: Probe) -> Scored:
         """Fit and score a probe or a baseline, and save what was fitted."""

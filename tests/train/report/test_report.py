@@ -141,7 +141,10 @@ def test_numbers_that_are_none_break_nothing(make_evidence, tmp_path):
 def test_layers_are_shown_where_they_are_known(make_evidence, tmp_path):
     """And an earlier run's picture of them goes where they are not."""
     known = make_evidence()
-    known.results["baselines"]["base_1"]["layer_val_auroc"] = [0.5, 0.7, 0.6]
+    known.results["baselines"]["base_1"] |= {
+        "layers": [1, 2, 3],
+        "layer_val_auroc": [0.5, 0.7, 0.6],
+    }
     assert "Where in the layers the signal lies" in [
         section.title for section in build_sections(known)
     ]
