@@ -12,8 +12,6 @@ Everything is tensor arithmetic on the device of the inputs: no Python loop over
 graphs.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch_geometric.data import Data

@@ -7,8 +7,6 @@ shrinking the encoder's output lowers the loss; and z is sampled in training onl
 evaluation, where z = mu, scores are deterministic.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """A comparison of runs as tables: on the terminal, in Markdown and in CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path
@@ -21,7 +19,7 @@ from train.report.table import (
     with_interval,
 )
 
-__all__ = ["build_areas", "build_tests", "describe_rows", "print_comparison", "write_comparison"]
+__all__ = ["build_areas", "describe_rows", "print_comparison", "write_comparison"]
 
 CSV_HEADER = ("what", "run", "name", "other_run", "other_name", "value", "low", "high", *P_VALUES)
 

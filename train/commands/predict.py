@@ -1,7 +1,5 @@
 """The command `python -m train predict`: scores of new traces by a finished run's detectors."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Scores of any traces by the detectors of a finished run, and where they are written."""
 
-from __future__ import annotations
-
 import csv
 import sys
 from collections.abc import Iterator, Sequence
@@ -36,7 +34,6 @@ from train.run.directory import RunDirectory
 from train.run.results import read_results
 
 __all__ = [
-    "TrainedModels",
     "check_comparable",
     "choose_names",
     "open_models",
@@ -160,6 +157,8 @@ def check_comparable(
     DataError
         If they are not, unless forced.
     """
+    if models.store.get("uuid") == data.store.uuid:
+        return None
     mismatch = find_mismatch(models, names, data)
     if mismatch and not force:
         raise DataError(
@@ -182,8 +181,6 @@ def find_mismatch(models: TrainedModels, names: Sequence[str], data: TrainingDat
     Layers are compared as they are read, other things as the stores record them. What either of
     them does not record is not compared.
     """
-    if models.store.get("uuid") == data.store.uuid:
-        return None
     origins = models.store.get("origins")
     if origins is None or models.layers is None:
         return (
@@ -212,8 +209,6 @@ def find_mismatch(models: TrainedModels, names: Sequence[str], data: TrainingDat
 
 def is_recorded(models: TrainedModels, data: TrainingData) -> bool:
     """Whether both the run and the store record of which model their traces are."""
-    if models.store.get("uuid") == data.store.uuid:
-        return True
     origins = [*models.store.get("origins", ()), *origins_of(data.store.provenance)]
     return all("weights_sha256" in origin for origin in origins)
 

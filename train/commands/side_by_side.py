@@ -4,8 +4,6 @@ Rows are joined by trace id, and count only where they are in the test split of 
 is trained.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +20,7 @@ from train.files import Json
 from train.report.table import clean_text
 from train.run.results import FinishedRun, Texts
 
-__all__ = ["Common", "Comparison", "compare_runs", "find_common", "name_runs"]
+__all__ = ["Comparison", "compare_runs", "find_common", "name_runs"]
 
 Key = tuple[str, str]  # run, and a detector or baseline of it
 Pair = tuple[Key, Key]
@@ -120,9 +118,10 @@ class Comparison:
 def name_runs(directories: list[Path]) -> list[str]:
     """A distinct name for each run: that of its directory, else its path, else with a number."""
     short = [clean_text(path.resolve().name) for path in directories]
-    names: list[str] = []
-    for path, name in zip(directories, short, strict=True):
-        names.append(clean_text(str(path)) if short.count(name) > 1 else name)
+    names = [
+        clean_text(str(path)) if short.count(name) > 1 else name
+        for path, name in zip(directories, short, strict=True)
+    ]
     for i, name in enumerate(names):
         n_earlier = names[:i].count(name)
         if n_earlier:
@@ -168,7 +167,7 @@ def compare_run(name: str, run: FinishedRun, common: Common, seed: int) -> Compa
     for model, val_auroc in (run.val_auroc["models"] | run.val_auroc["baselines"]).items():
         scores = common.scores[name, model]
         interval = bootstrap_auroc(common.labels, scores, common.questions, seed)
-        areas[model] = Area(auroc(common.labels, scores), list(interval), val_auroc)
+        areas[model] = Area(auroc(common.labels, scores), interval, val_auroc)
         first = find_first(name, model, common)
         if first != name:
             copies[model] = first

@@ -1,7 +1,5 @@
 """What a run reads of a store: packed batches of a split, with the column names of detectors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """What a run requires of a store and of its settings, checked before the first file is written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +19,6 @@ from train.data.split import all_as_test, check_batch, label_column, read_splits
 from train.errors import ConfigError, DataError
 
 __all__ = [
-    "check_columns",
     "check_layers",
     "check_reader",
     "find_remarks",

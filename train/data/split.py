@@ -5,8 +5,6 @@ and rows that are appended later change no split. Unlabelled rows (label -1) are
 are never counted as right answers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast

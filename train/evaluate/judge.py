@@ -3,8 +3,6 @@
 NumPy arrays in, JSON-able values out. Thresholds and the best of a group are chosen on validation.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from itertools import combinations, product
 
@@ -16,6 +14,7 @@ from train.data.batches import TrainingData
 from train.data.requirements import missing_columns
 from train.data.split import Splits
 from train.evaluate.metrics import (
+    Areas,
     Labels,
     Scores,
     bootstrap_auroc,
@@ -64,7 +63,7 @@ def judge(scored: Scored, splits: Splits) -> Json:
     thresholds = [youden_threshold(val_labels, scores) for scores in scored.val]
     val = mean_metrics(val_labels, scored.val, thresholds)
     test = mean_metrics(test_labels, scored.test, thresholds)
-    test["auroc_ci"] = list(bootstrap_auroc(test_labels, scored.test, questions, splits.seed))
+    test["auroc_ci"] = bootstrap_auroc(test_labels, scored.test, questions, splits.seed)
     return {"val": val, "test": test, **scored.facts}
 
 
@@ -104,7 +103,7 @@ def find_rivals(baselines: ScoredByName) -> ScoredByName:
     return {name: baselines[name] for name in firsts.values()}
 
 
-def val_areas(group: ScoredByName, splits: Splits) -> dict[str, float]:
+def val_areas(group: ScoredByName, splits: Splits) -> Areas:
     labels = splits.labels_of("val")
     return {name: mean_auroc(labels, scored.val) for name, scored in group.items()}
 

@@ -4,8 +4,6 @@ Scores are probabilities of the positive class, 1 = hallucination. A threshold i
 chosen: positive iff score >= threshold.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
@@ -35,6 +33,8 @@ __all__ = [
 
 Labels = NDArray[np.int64]
 Scores = NDArray[np.float64]
+Areas = dict[str, float]  # a number of each detector or baseline, by name
+Curve = tuple[NDArray, NDArray]  # x, y
 Questions = NDArray[np.int64]  # equal for rows of the same question
 
 N_BINS = 15  # equal-width bins of Guo et al., arXiv:1706.04599
@@ -65,7 +65,7 @@ def mean_auroc(labels: Labels, scores: Scores) -> float:
 
 def bootstrap_auroc(
     labels: Labels, scores: Scores, questions: Questions, seed: int, n_resamples: int = 1000
-) -> tuple[float, float]:
+) -> list[float]:
     """95% percentile interval of the AUROC by a bootstrap over questions.
 
     Questions are resampled because rows of the same question are not independent.
@@ -80,7 +80,8 @@ def bootstrap_auroc(
 
     Returns
     -------
-    low, high : float
+    list of float
+        Its low and its high end.
     """
     return percentile_interval(auroc_samples(labels, scores, questions, seed, n_resamples))
 
@@ -107,10 +108,9 @@ def auroc_samples(
     return np.array(samples)
 
 
-def percentile_interval(samples: Scores) -> tuple[float, float]:
+def percentile_interval(samples: Scores) -> list[float]:
     """The range of the middle 95% of bootstrap samples (n_samples,)."""
-    low, high = np.percentile(samples, [2.5, 97.5])
-    return float(low), float(high)
+    return np.percentile(samples, [2.5, 97.5]).tolist()
 
 
 def auprc(labels: Labels, scores: Scores) -> float:
@@ -124,13 +124,12 @@ def auprc(labels: Labels, scores: Scores) -> float:
     return float(np.diff(positives, prepend=0) @ precision / positives[-1])
 
 
-def roc_points(labels: Labels, scores: Scores) -> tuple[NDArray, NDArray]:
+def roc_points(labels: Labels, scores: Scores) -> Curve:
     """False and true positive rates (n_thresholds + 1,), from (0, 0) to (1, 1)."""
-    false_rate, true_rate, _ = roc_curve(labels, scores, drop_intermediate=False)
-    return false_rate, true_rate
+    return roc_curve(labels, scores, drop_intermediate=False)[:2]
 
 
-def pr_points(labels: Labels, scores: Scores) -> tuple[NDArray, NDArray]:
+def pr_points(labels: Labels, scores: Scores) -> Curve:
     """Recall and precision (n_thresholds + 1,), from recall 0 to 1.
 
     Drawn as steps, where the precision of a point holds from the recall before it, the area below
@@ -162,7 +161,7 @@ def confidence(scores: Scores, threshold: float) -> Scores:
     return np.abs(p - 0.5)
 
 
-def risk_coverage(labels: Labels, scores: Scores, threshold: float) -> tuple[NDArray, NDArray]:
+def risk_coverage(labels: Labels, scores: Scores, threshold: float) -> Curve:
     """Error rate of the k most confident predictions `score >= threshold`, for k = 1 to n.
 
     Selective prediction (Geifman and El-Yaniv, arXiv:1705.08500): the rows of least `confidence`
@@ -272,7 +271,7 @@ def _weighted_auroc(labels: Labels, rank: Labels, weights: NDArray) -> float:
     return float(positives @ outranked / (positives.sum() * negatives.sum()))
 
 
-def _counts_from_top(labels: Labels, scores: Scores) -> tuple[NDArray, NDArray]:
+def _counts_from_top(labels: Labels, scores: Scores) -> Curve:
     """Positives and negatives at or above each distinct score, the highest first; (n_distinct,)."""
     _, rank = np.unique(-scores, return_inverse=True)
     positives = np.cumsum(np.bincount(rank, labels))

@@ -4,8 +4,6 @@ NumPy arrays in, plain floats out. Since the tests are paired, a row that is har
 counts for neither, and a difference can be clear although the two intervals overlap.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple, TypeVar
@@ -14,6 +12,7 @@ import numpy as np
 from scipy.stats import norm, rankdata
 
 from train.evaluate.metrics import (
+    Areas,
     Labels,
     Questions,
     Scores,
@@ -25,8 +24,6 @@ from train.evaluate.metrics import (
 from train.files import Json
 
 __all__ = [
-    "BootstrapTest",
-    "DeLongTest",
     "compare_pairs",
     "delong_test",
     "find_verdict",
@@ -180,9 +177,7 @@ def compare_pairs(
     return comparisons
 
 
-def find_verdict(
-    comparisons: list[Json], detectors: dict[str, float], baselines: dict[str, float]
-) -> Json | None:
+def find_verdict(comparisons: list[Json], detectors: Areas, baselines: Areas) -> Json | None:
     """The comparison of the best detector with the best baseline; None without baselines.
 
     Parameters
@@ -204,7 +199,8 @@ def _bootstrap_test(difference: float, samples: Scores) -> BootstrapTest:
     """The test from the differences in the resamples (n_kept,)."""
     n_beyond = min(np.sum(samples <= 0), np.sum(samples >= 0))
     p = min(1.0, 2 * float(n_beyond + 1) / (len(samples) + 1))
-    return BootstrapTest(difference, *percentile_interval(samples), p)
+    low, high = percentile_interval(samples)
+    return BootstrapTest(difference, low, high, p)
 
 
 def _structural_components(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:

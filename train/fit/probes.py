@@ -1,7 +1,5 @@
 """Fit probes and baselines: a regression on train, its alternative chosen on validation."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from train.evaluate.metrics import Labels, Scores, confidence, youden_threshold
+from train.evaluate.metrics import Areas, Labels, Scores, confidence, youden_threshold
 from train.files import Json
 from train.run.results import best_on_validation, validation_aurocs
 
@@ -72,6 +72,10 @@ class Evidence:
         """Names by their AUROC on test, best first, without the constant baseline."""
         names = [name for name, scored in self.scored.items() if np.ptp(scored.test, axis=1).any()]
         return sorted(names, key=lambda name: -self.entries[name]["test"]["auroc"])
+
+    def measured(self, metric: str) -> Areas:
+        """A metric on test of each name, in the order of `ranking`."""
+        return {name: self.entries[name]["test"][metric] for name in self.ranking}
 
     @property
     def best(self) -> str:

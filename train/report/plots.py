@@ -4,8 +4,6 @@ If a detector was trained with several seeds, curves of scores are of the first 
 of a name is the mean over the seeds, as in the table. The constant baseline is not drawn.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,6 +19,8 @@ from numpy.typing import NDArray
 
 from train.evaluate.metrics import (
     N_BINS,
+    Areas,
+    Curve,
     Labels,
     Scores,
     aurc,
@@ -68,9 +68,9 @@ SETTINGS = {
 }
 N_POINTS = 500  # of a curve; more are not seen
 N_COLUMNS = 4  # of small pictures
+WIDE = (7.6, 3.6)  # inches of a picture of epochs or layers
 
 Style = dict[str, Any]
-Curve = tuple[NDArray, NDArray]
 
 styled = style.context(SETTINGS, after_reset=True)  # whatever the user's settings are
 
@@ -96,7 +96,7 @@ def draw_roc(evidence: Evidence) -> Figure:
     """True over false positive rate."""
     figure, axes = one_axes("false positive rate", "true positive rate")
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
-    areas = {name: evidence.entries[name]["test"]["auroc"] for name in evidence.ranking}
+    areas = evidence.measured("auroc")
     draw_curves(figure, evidence, "AUROC", areas, lambda y, scores, _: roc_points(y, scores))
     return figure
 
@@ -106,7 +106,7 @@ def draw_pr(evidence: Evidence) -> Figure:
     """Precision over recall, and the base rate, which is the precision of random scores."""
     figure, axes = one_axes("recall", "precision")
     axes.axhline(evidence.test_labels.mean(), color=FAINT, linewidth=0.8)
-    areas = {name: evidence.entries[name]["test"]["auprc"] for name in evidence.ranking}
+    areas = evidence.measured("auprc")
     draw_curves(figure, evidence, "AUPRC", areas, lambda y, scores, _: pr_points(y, scores))
     for line in axes.lines:
         line.set_drawstyle("steps-pre")
@@ -134,7 +134,7 @@ def draw_curves(
     figure: Figure,
     evidence: Evidence,
     measure: str,
-    areas: dict[str, float],
+    areas: Areas,
     points: Callable[[Labels, Scores, float], Curve],
     ascending: bool = False,
 ) -> None:
@@ -162,18 +162,17 @@ def add_legend(
 @styled
 def draw_calibration(evidence: Evidence) -> Figure:
     """Share of hallucinations over mean score of each bin, and below it the size of the bin."""
-    names = evidence.ranking
+    errors = evidence.measured("ece")
     styles = find_styles(evidence)
-    figure, (above, below) = small_axes(len(names), (3, 1))
-    for name, diagram, counts in zip(names, above, below, strict=True):
+    figure, (above, below) = small_axes(len(errors), (3, 1))
+    for name, diagram, counts in zip(errors, above, below, strict=True):
         scores, _ = next(evidence.runs(name))
         mean_score, share, count = calibration_bins(evidence.test_labels, scores)
         colour = styles[name]["color"]
         diagram.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
         diagram.plot(mean_score, share, color=colour, marker="o", markersize=3, linewidth=1.3)
         diagram.set(ylim=(-0.03, 1.03), yticks=(0, 0.5, 1))
-        error = short(evidence.entries[name]["test"]["ece"])
-        diagram.set_title(f"{name}\nECE {error}")
+        diagram.set_title(f"{name}\nECE {short(errors[name])}")
         lefts = np.minimum((mean_score * N_BINS).astype(int), N_BINS - 1) / N_BINS
         counts.bar(lefts, count, width=0.9 / N_BINS, align="edge", color=FAINT)
         counts.set(yticks=(0, int(count.max())))
@@ -210,7 +209,7 @@ def draw_learning_curves(evidence: Evidence) -> Figure:
     """Training loss and validation AUROC by epoch; a dot is the epoch of the kept weights."""
     histories = find_histories(evidence)
     styles = find_styles(evidence)
-    figure = Figure(figsize=(7.6, 3.6), layout="constrained")
+    figure = Figure(figsize=WIDE, layout="constrained")
     loss_axes, auroc_axes = figure.subplots(1, 2)
     losses: list[float] = []
     for name, runs in histories.items():
@@ -240,7 +239,9 @@ def draw_learning_curves(evidence: Evidence) -> Figure:
 def draw_layers(evidence: Evidence) -> Figure:
     """Validation AUROC by layer."""
     styles = find_styles(evidence)
-    figure, axes = one_axes("layer", "validation AUROC", rates=False)
+    figure = Figure(figsize=WIDE, layout="constrained")
+    axes = figure.subplots()
+    axes.set(xlabel="layer", ylabel="validation AUROC")
     axes.axhline(0.5, color=FAINT, linewidth=0.8)
     for name, (layers, areas) in find_layers(evidence).items():
         axes.plot(layers, areas, marker="o", markersize=3, label=name, **styles[name])
@@ -282,13 +283,11 @@ def thin(x: NDArray, y: NDArray) -> Curve:
     return x[chosen], y[chosen]
 
 
-def one_axes(x: str, y: str, rates: bool = True) -> tuple[Figure, Axes]:
-    """A figure of one picture, about square without its legend if both axes are rates."""
-    figure = Figure(figsize=(6.4, 4.2) if rates else (7.6, 3.6), layout="constrained")
+def one_axes(x: str, y: str) -> tuple[Figure, Axes]:
+    """A figure of one picture whose axes are rates, about square without its legend."""
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     axes = figure.subplots()
-    axes.set(xlabel=x, ylabel=y)
-    if rates:
-        axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
+    axes.set(xlabel=x, ylabel=y, xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
     return figure, axes
 
 

@@ -1,7 +1,5 @@
 """The sections of a report, in order: built once, written as Markdown and as HTML."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

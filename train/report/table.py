@@ -4,8 +4,6 @@ A number that is missing or not finite is a dash. Texts of traces are not truste
 cleaned here, and escaped where they are written.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ A checkpoint names its owner: run, detector and seed. Loading compares all three
 another run left in the same directory is refused.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 import zipfile

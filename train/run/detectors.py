@@ -1,7 +1,5 @@
 """Untrained detectors and their losses, built from settings and from what is read of a store."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict, fields
 

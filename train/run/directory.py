@@ -214,16 +214,16 @@ def find_differences(path: Path, earlier: Json, record: Json) -> list[str]:
     store = earlier.get("store")
     if not isinstance(store, dict) or not isinstance(earlier.get("run"), str):
         raise CheckpointError(f"{path}: not the record of a run; give --overwrite")
-    values = {}  # what -> now, then
-    for key in ("uuid", "generation", "rows"):
-        values[f"store: {key}"] = (record["store"][key], store.get(key))
-    for setting in fields(Config):
-        name = setting.name
-        if not setting.metadata["free"]:
-            values[flag_of(name)] = (record["config"][name], config.get(name, setting.default))
-    return [
-        f"{what} {now!r} (the run: {then!r})" for what, (now, then) in values.items() if now != then
+    differences = [
+        (f"store: {key}", record["store"][key], store.get(key))
+        for key in ("uuid", "generation", "rows")
     ]
+    for setting in fields(Config):
+        if not setting.metadata["free"]:
+            name = setting.name
+            then = config.get(name, setting.default)
+            differences.append((flag_of(name), record["config"][name], then))
+    return [f"{what} {now!r} (the run: {then!r})" for what, now, then in differences if now != then]
 
 
 def read_record(path: Path) -> Json | None:

@@ -3,8 +3,6 @@
 Mistakes of the user are reported before the first file is written.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 

@@ -11,7 +11,7 @@ import csv
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from store.sources.split import SPLITS
 from train.errors import DataError
-from train.evaluate.metrics import Labels, Scores, auroc
+from train.evaluate.metrics import Areas, Labels, Scores, auroc
 from train.files import Json, read_json, replace_file
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class FinishedRun:
     """
 
     directory: Path
-    val_auroc: dict[str, dict[str, float]]
+    val_auroc: dict[str, Areas]
     seed: int
     trace_ids: Texts
     questions: Texts
@@ -129,7 +129,7 @@ class FinishedRun:
         )
 
 
-def best_on_validation(val_auroc: Mapping[str, Mapping[str, float]]) -> str:
+def best_on_validation(val_auroc: dict[str, Areas]) -> str:
     """The detector with the best validation AUROC; without detectors the best baseline.
 
     `val_auroc` is group ("models", "baselines") -> name -> AUROC.
@@ -138,7 +138,7 @@ def best_on_validation(val_auroc: Mapping[str, Mapping[str, float]]) -> str:
     return max(group, key=group.__getitem__)
 
 
-def validation_aurocs(results: Json) -> dict[str, dict[str, float]]:
+def validation_aurocs(results: Json) -> dict[str, Areas]:
     """Group ("models", "baselines") -> name -> AUROC on validation."""
     return {
         group: {name: entry["val"]["auroc"] for name, entry in results[group].items()}

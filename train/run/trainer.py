@@ -1,7 +1,5 @@
 """Training and scoring of detectors, probes and baselines, each kept in the run's directory."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
