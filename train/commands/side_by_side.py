@@ -154,10 +154,11 @@ def compare_runs(runs: dict[str, FinishedRun]) -> Comparison:
 
 
 def differ_in_origin(runs: Iterable[FinishedRun]) -> bool:
-    for a, b in combinations(runs, 2):
-        if a.origins and any(find_difference(a.origins, origin) for origin in b.origins):
-            return True
-    return False
+    return any(
+        a.origins and find_difference(a.origins, origin)
+        for a, b in combinations(runs, 2)
+        for origin in b.origins
+    )
 
 
 def compare_run(name: str, run: FinishedRun, common: Common, seed: int) -> ComparedRun:

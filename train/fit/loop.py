@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -308,11 +308,7 @@ class Training:
     def state_dict(self) -> Json:
         """Everything that `load_state_dict` needs to continue: tensors and plain values."""
         return {
-            "weights": self.detector.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "schedule": self.schedule.state_dict(),
-            "scaler": self.fabric.strategy.precision.state_dict(),
-            "batches": self.batches.state_dict(),
+            **{name: part.state_dict() for name, part in self._parts().items()},
             "history": [asdict(epoch) for epoch in self.history],
             "best": self.best.weights or None,
             "loss": self.loss_total,
@@ -322,17 +318,24 @@ class Training:
 
     def load_state_dict(self, state: Json) -> None:
         """Continue a training of the same settings, with any number of processes."""
-        self.detector.load_state_dict(state["weights"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.schedule.load_state_dict(state["schedule"])
-        self.fabric.strategy.precision.load_state_dict(state["scaler"])
-        self.batches.load_state_dict(state["batches"])
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
         self.history = [Epoch(**epoch) for epoch in state["history"]]
         if self.history:
             self.best = Best(max(self.history, key=lambda epoch: epoch.val_auroc), state["best"])
         self.loss_total = state["loss"]
         self.seconds = state["seconds"]
         self.wait_seconds = state["wait_seconds"]
+
+    def _parts(self) -> dict[str, Any]:
+        """The parts that save and load a state of their own."""
+        return {
+            "weights": self.detector,
+            "optimizer": self.optimizer,
+            "schedule": self.schedule,
+            "scaler": self.fabric.strategy.precision,
+            "batches": self.batches,
+        }
 
     def elapsed(self) -> float:
         """Seconds of this training, including those before it was continued."""

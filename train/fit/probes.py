@@ -66,7 +66,7 @@ def read_features(
     infinite = features.isinf().any((1, 2)).nonzero()
     if len(infinite):
         row = int(data.splits.rows(split)[int(infinite[0])])
-        column = data.names(probe.columns)[probe.columns[0]]
+        column = data.column(probe.columns[0])
         raise DataError(
             f"{data.store.path}: column {column!r}, trace {data.store.ids[row]!r}: "
             f"expected finite numbers for {name}, found infinity; mend that trace or leave it out"

@@ -6,8 +6,18 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from train.report import plots
 from train.report.evidence import Evidence, find_mistakes
+from train.report.plots import (
+    draw_calibration,
+    draw_histograms,
+    draw_layers,
+    draw_learning_curves,
+    draw_pr,
+    draw_risk_coverage,
+    draw_roc,
+    find_histories,
+    find_layers,
+)
 from train.report.table import (
     Table,
     build_comparisons,
@@ -112,14 +122,12 @@ def build_curves(evidence: Evidence) -> Iterator[Section]:
         "ROC",
         "Detectors are thick lines, baselines thin and dashed. The diagonal is of random scores."
         + seeds,
-        picture=Picture(
-            "roc", plots.draw_roc(evidence), "true positive rate over false positive rate"
-        ),
+        picture=Picture("roc", draw_roc(evidence), "true positive rate over false positive rate"),
     )
     yield Section(
         "Precision and recall",
         "The level line is the base rate, the precision of random scores." + seeds,
-        picture=Picture("precision_recall", plots.draw_pr(evidence), "precision over recall"),
+        picture=Picture("precision_recall", draw_pr(evidence), "precision over recall"),
     )
     yield Section(
         "Calibration",
@@ -127,7 +135,7 @@ def build_curves(evidence: Evidence) -> Iterator[Section]:
         "bins of few traces are uncertain." + seeds,
         picture=Picture(
             "calibration",
-            plots.draw_calibration(evidence),
+            draw_calibration(evidence),
             "share of hallucinations over mean score",
         ),
     )
@@ -137,7 +145,7 @@ def build_curves(evidence: Evidence) -> Iterator[Section]:
         "the distance from the threshold that was chosen on validation, in odds. AURC is the area "
         "below the curve; less is better." + seeds,
         picture=Picture(
-            "risk_coverage", plots.draw_risk_coverage(evidence), "share of errors over coverage"
+            "risk_coverage", draw_risk_coverage(evidence), "share of errors over coverage"
         ),
     )
     yield Section(
@@ -145,7 +153,7 @@ def build_curves(evidence: Evidence) -> Iterator[Section]:
         "The dashed line is the threshold." + several_seeds(evidence, "Of the first seed."),
         picture=Picture(
             "histograms",
-            plots.draw_histograms(evidence),
+            draw_histograms(evidence),
             "histograms of the scores of both classes",
         ),
     )
@@ -153,22 +161,22 @@ def build_curves(evidence: Evidence) -> Iterator[Section]:
 
 def build_histories(evidence: Evidence) -> Iterator[Section]:
     """Learning curves, and the AUROC by layer, if there are some."""
-    if plots.find_histories(evidence):
+    if find_histories(evidence):
         yield Section(
             "Learning curves",
             "A dot is the epoch whose weights were kept."
             + several_seeds(evidence, "One thin line per seed."),
             picture=Picture(
                 "learning_curves",
-                plots.draw_learning_curves(evidence),
+                draw_learning_curves(evidence),
                 "loss and AUROC over epochs",
             ),
         )
-    if plots.find_layers(evidence):
+    if find_layers(evidence):
         yield Section(
             "Where in the layers the signal lies",
             "AUROC on validation, which chooses the layer, not on test.",
-            picture=Picture("layers", plots.draw_layers(evidence), "validation AUROC by layer"),
+            picture=Picture("layers", draw_layers(evidence), "validation AUROC by layer"),
         )
 
 
