@@ -22,6 +22,7 @@ from train.run.results import FinishedRun, Texts
 
 __all__ = ["Comparison", "compare_runs", "find_common", "name_runs"]
 
+Runs = dict[str, FinishedRun]  # by name
 Key = tuple[str, str]  # run, and a detector or baseline of it
 Pair = tuple[Key, Key]
 
@@ -131,7 +132,7 @@ def name_runs(directories: list[Path]) -> list[str]:
     return names
 
 
-def compare_runs(runs: dict[str, FinishedRun]) -> Comparison:
+def compare_runs(runs: Runs) -> Comparison:
     """Compare runs by name.
 
     Raises
@@ -183,7 +184,7 @@ def find_first(name: str, model: str, common: Common) -> str:
     )
 
 
-def compare_models(runs: dict[str, FinishedRun], common: Common, seed: int) -> list[Json]:
+def compare_models(runs: Runs, common: Common, seed: int) -> list[Json]:
     """Both paired tests of each pair of scores, with Holm's correction over all of them.
 
     Parameters
@@ -208,7 +209,7 @@ def compare_models(runs: dict[str, FinishedRun], common: Common, seed: int) -> l
     return sorted(tests, key=lambda test: (test["what"] != "best", test["a"][1] in baselines))
 
 
-def choose_pairs(runs: dict[str, FinishedRun], common: Common) -> dict[Pair, str]:
+def choose_pairs(runs: Runs, common: Common) -> dict[Pair, str]:
     """Pairs to test -> "best", of two runs, or "same", one name in two runs.
 
     Left out are two scores that rank the rows in the same way, and two that rank them as an earlier
@@ -228,7 +229,7 @@ def choose_pairs(runs: dict[str, FinishedRun], common: Common) -> dict[Pair, str
     return chosen
 
 
-def find_common(runs: dict[str, FinishedRun]) -> Common:
+def find_common(runs: Runs) -> Common:
     """Join the runs by trace id, in the order of the first one.
 
     Raises

@@ -1,7 +1,6 @@
 """Fit probes and baselines: a regression on train, its alternative chosen on validation."""
 
 import time
-from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -17,6 +16,8 @@ from train.evaluate.metrics import Scores
 from train.files import Json
 
 __all__ = ["fit_probe", "probe_margin", "read_features", "read_split_features", "score_probe"]
+
+Features = dict[str, torch.Tensor]  # split -> (n_split, A, k)
 
 
 def score_probe(
@@ -42,14 +43,12 @@ def score_probe(
     return Scored(val, test, facts), fitted
 
 
-def read_split_features(
-    name: str, probe: Probe, config: Config, data: TrainingData
-) -> dict[str, torch.Tensor]:
+def read_split_features(name: str, probe: Probe, config: Config, data: TrainingData) -> Features:
     """Split -> features (n_split, A, k)."""
     return {split: read_features(name, probe, config, data, split) for split in SPLITS}
 
 
-def fit_probe(probe: Probe, features: Mapping[str, torch.Tensor], splits: Splits) -> FittedProbe:
+def fit_probe(probe: Probe, features: Features, splits: Splits) -> FittedProbe:
     """Fit on train, choose the alternative on validation."""
     return probe.fit(
         features["train"], splits.labels_of("train"), features["val"], splits.labels_of("val")
@@ -74,9 +73,7 @@ def read_features(
     return features
 
 
-def probe_margin(
-    fitted: FittedProbe, features: Mapping[str, torch.Tensor], data: TrainingData
-) -> Scores:
+def probe_margin(fitted: FittedProbe, features: Features, data: TrainingData) -> Scores:
     """Log-odds of a fitted probe for the rows of some splits, (n_rows,); 0 for the others."""
     margin = np.zeros(len(data.store))
     for split, numbers in features.items():

@@ -71,13 +71,14 @@ N_COLUMNS = 4  # of small pictures
 WIDE = (7.6, 3.6)  # inches of a picture of epochs or layers
 
 Style = dict[str, Any]
+Styles = dict[str, Style]  # by name
 
 styled = style.context(SETTINGS, after_reset=True)  # whatever the user's settings are
 
 
-def find_styles(evidence: Evidence) -> dict[str, Style]:
+def find_styles(evidence: Evidence) -> Styles:
     """Name -> style of its line: detectors thick, baselines thin and dashed, colours in order."""
-    styles: dict[str, Style] = {}
+    styles: Styles = {}
     for i, name in enumerate(evidence.entries):
         turn, colour = divmod(i, len(COLOURS))
         line: Style = {"color": COLOURS[colour]}
@@ -151,7 +152,7 @@ def draw_curves(
 
 
 def add_legend(
-    figure: Figure, styles: dict[str, Style], labels: dict[str, str], title: str | None = None
+    figure: Figure, styles: Styles, labels: dict[str, str], title: str | None = None
 ) -> None:
     lines = [Line2D([], [], label=label, **styles[name]) for name, label in labels.items()]
     figure.legend(
@@ -279,7 +280,7 @@ def find_layers(evidence: Evidence) -> dict[str, Curve]:
 def thin(x: NDArray, y: NDArray) -> Curve:
     """At most 500 points of a curve, its ends among them."""
     places = np.linspace(0, len(x) - 1, min(len(x), N_POINTS))
-    chosen = np.unique(places.round().astype(int))
+    chosen = places.round().astype(int)  # at least 1 apart, so none twice
     return x[chosen], y[chosen]
 
 

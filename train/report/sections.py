@@ -92,7 +92,7 @@ def build_tables(evidence: Evidence) -> Iterator[Section]:
     text = verdict_in_words(verdict) if verdict else "There is no baseline to compare with."
     yield Section("Verdict", text)
 
-    base_rate = short(float(evidence.test_labels.mean()))
+    base_rate = short(evidence.test_labels.mean())
     yield Section(
         "Metrics on test",
         "95% intervals by a bootstrap over questions. The AUPRC of random scores is the base rate, "
