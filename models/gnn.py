@@ -38,11 +38,11 @@ class GraphEncoder(nn.Module):
     float32. Complete graphs are faster with the `offsets` that `build_graphs` gives.
     """
 
-    def __init__(self, hidden_size: int, gnn_hidden: int, dropout: float = 0.2) -> None:
+    def __init__(self, hidden_size: int, gnn_hidden: int) -> None:
         super().__init__()
         self.first = BlockGINEConv(two_linear(hidden_size, gnn_hidden))
         self.second = BlockGINEConv(two_linear(gnn_hidden, gnn_hidden))
-        self.between = nn.Sequential(nn.ReLU(), nn.Dropout(dropout))
+        self.between = nn.Sequential(nn.ReLU(), nn.Dropout(0.2))
 
     def forward(self, graphs: Data, run: Callable[..., Tensor] = call) -> Tensor:
         """Encode each graph; `run(part, *inputs)` does the two convolutions, most of the work."""

@@ -167,12 +167,13 @@ def check_comparable(
         )
     if mismatch:
         return f"forced, although {mismatch}"
-    if not is_recorded(models, data):
-        return (
-            "not checked whether the traces are of the run's model: "
-            "the run or the store does not record it"
-        )
-    return None
+    origins = [*models.store.get("origins", ()), *origins_of(data.store.provenance)]
+    if all("weights_sha256" in origin for origin in origins):
+        return None
+    return (
+        "not checked whether the traces are of the run's model: "
+        "the run or the store does not record it"
+    )
 
 
 def find_mismatch(models: TrainedModels, names: Sequence[str], data: TrainingData) -> str | None:
@@ -205,12 +206,6 @@ def find_mismatch(models: TrainedModels, names: Sequence[str], data: TrainingDat
                 f"where the run was trained on {difference.expected!r:.100}"
             )
     return None
-
-
-def is_recorded(models: TrainedModels, data: TrainingData) -> bool:
-    """Whether both the run and the store record of which model their traces are."""
-    origins = [*models.store.get("origins", ()), *origins_of(data.store.provenance)]
-    return all("weights_sha256" in origin for origin in origins)
 
 
 def score_store(models: TrainedModels, names: Sequence[str], data: TrainingData) -> ScoresByName:

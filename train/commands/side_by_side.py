@@ -163,25 +163,22 @@ def differ_in_origin(runs: Iterable[FinishedRun]) -> bool:
 
 
 def compare_run(name: str, run: FinishedRun, common: Common, seed: int) -> ComparedRun:
-    """AUROCs of a run on the common rows, and what repeats earlier runs."""
+    """AUROCs of a run on the common rows, and what ranks them as it does in an earlier run."""
     areas = {}
     copies = {}
     for model, val_auroc in (run.val_auroc["models"] | run.val_auroc["baselines"]).items():
         scores = common.scores[name, model]
         interval = bootstrap_auroc(common.labels, scores, common.questions, seed)
         areas[model] = Area(auroc(common.labels, scores), interval, val_auroc)
-        first = find_first(name, model, common)
+        own = common.rankings[name, model]
+        first = next(
+            run
+            for (run, other), ranking_of_run in common.rankings.items()
+            if other == model and ranking_of_run == own
+        )
         if first != name:
             copies[model] = first
     return ComparedRun(str(run.directory), run.best, areas, copies)
-
-
-def find_first(name: str, model: str, common: Common) -> str:
-    """The first run in which a detector or baseline ranks the rows as it does in run `name`."""
-    own = common.rankings[name, model]
-    return next(
-        run for (run, other), rank in common.rankings.items() if other == model and rank == own
-    )
 
 
 def compare_models(runs: Runs, common: Common, seed: int) -> list[Json]:

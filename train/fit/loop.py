@@ -372,7 +372,7 @@ def predict(
     rows = data.splits.rows(split)
     detector.eval()
     parts = [torch.zeros(0, dtype=torch.float64)]  # a process may have no row
-    for batch in data.loader(split, detector.columns, config, fabric, shuffle=False):
+    for batch in data.loader(split, detector.columns, config, fabric):
         outputs = detector(batch.to(fabric.device, non_blocking=True))
         parts.append(outputs.logits.cpu().double())
     logits = gather_rows(fabric, torch.cat(parts), len(rows))  # (n_split,)

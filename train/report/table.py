@@ -84,11 +84,8 @@ def build_facts(results: Json) -> Table:
 
 def total_seconds(results: Json) -> float:
     """Seconds of all trainings and fits; an entry has the mean over its runs."""
-    seconds = 0.0
-    for entry in (results["models"] | results["baselines"]).values():
-        n_runs = len(entry.get("runs", [])) or 1
-        seconds += n_runs * entry["seconds"]
-    return seconds
+    entries = (results["models"] | results["baselines"]).values()
+    return sum(len(entry.get("runs", [entry])) * entry["seconds"] for entry in entries)
 
 
 def describe_layers(results: Json) -> str:
@@ -152,8 +149,7 @@ def metric_cells(entry: Json) -> dict[str, str]:
     cells = {"AUROC [95%]": with_interval(test["auroc"], test["auroc_ci"])}
     if "auroc_sd" in test:
         cells["sd"] = short(test["auroc_sd"])
-    for header, key in METRICS.items():
-        cells[header] = short(test[key])
+    cells |= {header: short(test[key]) for header, key in METRICS.items()}
     cells["params"] = short_count(entry["parameters"])
     cells["s"] = f"{entry['seconds']:.0f}"
     return cells

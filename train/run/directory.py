@@ -136,7 +136,12 @@ def begin_run(
     file = path / "run.json"
     earlier = read_record(file)
     if earlier is not None and arguments.resume:
-        check_same(file, earlier, record)
+        differences = find_differences(file, earlier, record)
+        if differences:
+            raise ConfigError(
+                f"--resume: {file}: expected the settings and the store of the run, found "
+                f"{'; '.join(differences)}; give the same ones, or choose another --output-dir"
+            )
         return RunDirectory(path, earlier["run"], resumed=True)
     if earlier is not None:
         if not arguments.overwrite:
@@ -195,16 +200,6 @@ def check_replaceable(path: Path, earlier: Json, record: Json) -> None:
         raise ConfigError(
             f"--output-dir: {path}: there are results of another run, which differs in "
             f"{'; '.join(differences)}; give --overwrite to delete them, or another --output-dir"
-        )
-
-
-def check_same(path: Path, earlier: Json, record: Json) -> None:
-    """Raise ConfigError, with the differences, unless settings and store are those of a run."""
-    differences = find_differences(path, earlier, record)
-    if differences:
-        raise ConfigError(
-            f"--resume: {path}: expected the settings and the store of the run, found "
-            f"{'; '.join(differences)}; give the same ones, or choose another --output-dir"
         )
 
 

@@ -209,12 +209,8 @@ def check_record(path: Path, results: Json) -> None:
     """Raise DataError if the record of store and layers is there and not what a run writes."""
     origins = lookup(results, "store", "origins") or []
     layers = results.get("layers") or {}
-    is_whole = (
-        is_list_of(origins, dict)
-        and isinstance(layers, dict)
-        and all(is_list_of(numbers, int) for numbers in layers.values())
-    )
-    if not is_whole:
+    is_whole = is_list_of(origins, dict) and isinstance(layers, dict)
+    if not is_whole or not all(is_list_of(numbers, int) for numbers in layers.values()):
         raise DataError(f"{path}: the record of the store or the layers is damaged; train again")
 
 
