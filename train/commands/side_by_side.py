@@ -11,6 +11,7 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from store.format.origin import find_difference
 from train.errors import DataError
@@ -246,23 +247,25 @@ def find_common(runs: Runs) -> Common:
             "run and trained on in another; compare runs with the same --seed on the same store"
         )
     ids = [trace_id for trace_id in next(iter(runs.values())).trace_ids if trace_id in in_all]
-    common = {name: run.select(np.array(ids, dtype=object)) for name, run in runs.items()}
-    first_name, first = next(iter(common.items()))
-    for name, run in common.items():
-        check_same(first_name, first, name, run)
-        check_not_trained(name, runs[name], first.questions)
-    n_wrong = first.labels.sum()
+    rows = {name: run.rows_of(ids) for name, run in runs.items()}
+    labels = same_in_all("label", ids, {name: runs[name].labels[rows[name]] for name in runs})
+    questions = same_in_all(
+        "question", ids, {name: runs[name].questions[rows[name]] for name in runs}
+    )
+    for name, run in runs.items():
+        check_not_trained(name, run, questions)
+    n_wrong = labels.sum()
     if not 0 < n_wrong < len(ids):
         raise DataError(
             f"{names}: expected both classes among the {len(ids)} common test traces, "
             f"found {n_wrong} hallucinations; compare runs with the same --seed on the same store"
         )
     return Common(
-        labels=first.labels,
-        questions=np.unique(first.questions, return_inverse=True)[1],
+        labels=labels,
+        questions=np.unique(questions, return_inverse=True)[1],
         scores={
-            (name, model): scores
-            for name, run in common.items()
+            (name, model): scores[rows[name]]
+            for name, run in runs.items()
             for model, scores in run.scores.items()
         },
         n_left_out=len(left_out),
@@ -270,19 +273,20 @@ def find_common(runs: Runs) -> Common:
     )
 
 
-def check_same(a_name: str, a: FinishedRun, b_name: str, b: FinishedRun) -> None:
-    for what, of_a, of_b in (
-        ("label", a.labels, b.labels),
-        ("question", a.questions, b.questions),
-    ):
-        rows = np.flatnonzero(of_a != of_b)
+def same_in_all(what: str, ids: list[str], values: dict[str, NDArray]) -> NDArray:
+    """The values of the first run; raises DataError unless all runs agree on each row."""
+    first_name, first = next(iter(values.items()))
+    for name, others in values.items():
+        rows = np.flatnonzero(first != others)
         if len(rows):
             row = rows[0]
             raise DataError(
-                f"trace {clean_text(a.trace_ids[row])!r}: expected one {what} in all runs, found "
-                f"{clean_text(str(of_a[row]))} in {a_name} and {clean_text(str(of_b[row]))} in "
-                f"{b_name}; compare runs on the same store with the same labels"
+                f"trace {clean_text(ids[row])!r}: expected one {what} in all runs, found "
+                f"{clean_text(str(first[row]))} in {first_name} and "
+                f"{clean_text(str(others[row]))} in {name}; "
+                "compare runs on the same store with the same labels"
             )
+    return first
 
 
 def check_not_trained(name: str, run: FinishedRun, questions: Texts) -> None:

@@ -64,7 +64,6 @@ class Evidence:
 
     @property
     def entries(self) -> dict[str, Json]:
-        """The results of each detector and baseline."""
         return self.results["models"] | self.results["baselines"]
 
     @property

@@ -160,7 +160,6 @@ def build_curves(evidence: Evidence) -> Iterator[Section]:
 
 
 def build_histories(evidence: Evidence) -> Iterator[Section]:
-    """Learning curves, and the AUROC by layer, if there are some."""
     if find_histories(evidence):
         yield Section(
             "Learning curves",

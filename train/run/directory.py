@@ -62,7 +62,6 @@ class TrainingFiles:
 
     @property
     def owner(self) -> Json:
-        """What the files record as their owner."""
         return {"run": self.run.id, "detector": self.name, "seed": self.seed}
 
     @property
@@ -80,7 +79,6 @@ class TrainingFiles:
         return self.run.path / "tensorboard" / f"{self.name}-seed{self.seed}"
 
     def save_state(self, state: Json) -> None:
-        """Save the state of the training; it replaces the one before."""
         save_checkpoint(self.state, self.owner, state)
 
     def load_state(self) -> Json | None:

@@ -113,7 +113,6 @@ def build_results(trainer: Trainer, models: ScoredByName, baselines: ScoredByNam
 
 
 def describe_machine(fabric: Fabric) -> Json:
-    """Hardware and versions that the numbers may depend on."""
     device = fabric.device.type
     if device == "cuda":
         device = torch.cuda.get_device_name(fabric.device)

@@ -12,7 +12,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -115,18 +115,10 @@ class FinishedRun:
     def ids_in(self, split: str) -> set[str]:
         return set(self.trace_ids[self.row_splits == split])
 
-    def select(self, trace_ids: Texts) -> FinishedRun:
-        """The same run with the rows of these traces only, in this order."""
+    def rows_of(self, trace_ids: list[str]) -> list[int]:
+        """The rows of these traces, in this order."""
         row_by_id = {trace_id: row for row, trace_id in enumerate(self.trace_ids)}
-        rows = [row_by_id[trace_id] for trace_id in trace_ids]
-        return replace(
-            self,
-            trace_ids=trace_ids,
-            questions=self.questions[rows],
-            row_splits=self.row_splits[rows],
-            labels=self.labels[rows],
-            scores={name: scores[rows] for name, scores in self.scores.items()},
-        )
+        return [row_by_id[trace_id] for trace_id in trace_ids]
 
 
 def best_on_validation(val_auroc: dict[str, Areas]) -> str:
@@ -206,7 +198,6 @@ def read_results(path: Path) -> Json:
 
 
 def check_record(path: Path, results: Json) -> None:
-    """Raise DataError if the record of store and layers is there and not what a run writes."""
     origins = lookup(results, "store", "origins") or []
     layers = results.get("layers") or {}
     is_whole = is_list_of(origins, dict) and isinstance(layers, dict)
@@ -266,7 +257,6 @@ def check_file(path: Path) -> None:
 
 
 def check_keys(path: Path, trace_ids: Texts, row_splits: Texts, labels: Texts) -> None:
-    """Raise DataError unless trace ids differ, splits are known and labels are 0 or 1."""
     for trace_id, n_lines in Counter(trace_ids).most_common(1):
         if n_lines > 1:
             _fail(path, "each trace once", f"{trace_id!r} {n_lines} times")

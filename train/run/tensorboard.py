@@ -63,7 +63,6 @@ class TensorBoardLog:
             self.writer.flush()
 
     def close(self) -> None:
-        """Write what is left."""
         with self._writing():
             self.writer.close()
 
