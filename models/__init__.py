@@ -15,6 +15,7 @@ A method is imported on first access: the names alone need no torch.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -75,9 +76,7 @@ _MODULES = {
 
 def find(name: str) -> type[Detector] | Probe:
     """Find a detector, a probe or a baseline by its name; raises KeyError."""
-    if name in DETECTORS:
-        return DETECTORS[name]
-    return PROBES[name] if name in PROBES else BASELINES[name]
+    return ChainMap[str, Any](DETECTORS, PROBES, BASELINES)[name]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,8 +12,6 @@ neighbours in memory, as are the sources of a token, and a block needs no gather
 of x. On the CPU the same input gives the same bits.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 from torch_geometric.data import Data
@@ -24,7 +24,6 @@ __all__ = ["GnnDetLstm", "GraphDetector", "GraphEncoder"]
 
 
 def call(part: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    """`part(*inputs)`."""
     return part(*inputs)
 
 
@@ -39,11 +38,11 @@ class GraphEncoder(nn.Module):
     float32. Complete graphs are faster with the `offsets` that `build_graphs` gives.
     """
 
-    def __init__(self, hidden_size: int, gnn_hidden: int, dropout: float = 0.2) -> None:
+    def __init__(self, hidden_size: int, gnn_hidden: int) -> None:
         super().__init__()
         self.first = BlockGINEConv(two_linear(hidden_size, gnn_hidden))
         self.second = BlockGINEConv(two_linear(gnn_hidden, gnn_hidden))
-        self.between = nn.Sequential(nn.ReLU(), nn.Dropout(dropout))
+        self.between = nn.Sequential(nn.ReLU(), nn.Dropout(0.2))
 
     def forward(self, graphs: Data, run: Callable[..., Tensor] = call) -> Tensor:
         """Encode each graph; `run(part, *inputs)` does the two convolutions, most of the work."""
@@ -69,7 +68,7 @@ class GraphDetector(Detector):
         Which edges a graph keeps, see `build_graphs`.
     """
 
-    columns: ClassVar[tuple[str, ...]] = ("hidden_states", "attn_mean")
+    columns = ("hidden_states", "attn_mean")
 
     def __init__(self, encoder: GraphEncoder, attn_threshold: float, top_k: int | None) -> None:
         super().__init__()
@@ -93,7 +92,7 @@ class GnnDetLstm(GraphDetector):
     hidden_states (n_tokens, L, d) and attn_mean (n_pairs, L), packed -> logits (B,)
     """
 
-    options: ClassVar[tuple[str, ...]] = (
+    options = (
         "gnn_hidden",
         "lstm_hidden",
         "num_lstm_layers",

@@ -12,8 +12,6 @@ Everything is tensor arithmetic on the device of the inputs: no Python loop over
 graphs.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
@@ -115,7 +113,6 @@ def top_k_mask(attn: Tensor, target: Tensor, top_k: int) -> Tensor:
 
 
 def check_pairs(attn: Tensor, n_layers: int, n_pairs: int) -> None:
-    """Raise ValueError unless the attention belongs to the hidden states."""
     if attn.shape != (n_pairs, n_layers):
         raise ValueError(
             f"attn_mean: expected {n_pairs} pairs of {n_layers} layers "

@@ -7,9 +7,7 @@ shrinking the encoder's output lowers the loss; and z is sampled in training onl
 evaluation, where z = mu, scores are deterministic.
 """
 
-from __future__ import annotations
-
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +40,7 @@ class GvaeLstm(GraphDetector):
     hidden_states (n_tokens, L, d) and attn_mean (n_pairs, L), packed -> logits (B,)
     """
 
-    options: ClassVar[tuple[str, ...]] = (
+    options = (
         "gnn_hidden",
         "latent_dim",
         "lstm_hidden",

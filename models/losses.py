@@ -1,7 +1,5 @@
 """The classification loss of all detectors; a detector may add terms of its own."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 from torch.nn import functional as F
 

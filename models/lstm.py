@@ -6,7 +6,7 @@ detectors.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -74,8 +74,8 @@ class LstmSolo(Detector):
     batch["hs_last"] (B, L, d) -> logits (B,)
     """
 
-    columns: ClassVar[tuple[str, ...]] = ("hs_last",)
-    options: ClassVar[tuple[str, ...]] = ("lstm_hidden", "num_lstm_layers", "dropout")
+    columns = ("hs_last",)
+    options = ("lstm_hidden", "num_lstm_layers", "dropout")
 
     def __init__(
         self,

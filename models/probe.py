@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FittedProbe", "Probe", "build_pipeline", "fold_pipeline"]
 
-AffineMap = tuple[NDArray[np.float64], NDArray[np.float64], float]  # fill, weight, bias
+Floats = NDArray[np.float64]
+AffineMap = tuple[Floats, Floats, float]  # fill, weight, bias
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,16 +53,16 @@ class FittedProbe:
     """
 
     alternative: int
-    fill: NDArray[np.float64]
-    weight: NDArray[np.float64]
+    fill: Floats
+    weight: Floats
     bias: float
     val_auroc: tuple[float, ...]
 
-    def predict(self, features: Tensor) -> NDArray[np.float64]:
+    def predict(self, features: Tensor) -> Floats:
         """Probability of hallucination (n,) from features (n, A, k); ValueError for other A, k."""
         return expit(self.logits(features))
 
-    def logits(self, features: Tensor) -> NDArray[np.float64]:
+    def logits(self, features: Tensor) -> Floats:
         """Log-odds of hallucination (n,) from features (n, A, k)."""
         expected = len(self.val_auroc), len(self.weight)
         if features.shape[1:] != expected:
@@ -172,17 +173,17 @@ def fold_pipeline(pipeline: Pipeline) -> AffineMap:
     return imputer.statistics_, weight, float(bias - scaler.mean_ @ weight)
 
 
-def to_numpy(features: Tensor, alternative: int) -> NDArray[np.float64]:
+def to_numpy(features: Tensor, alternative: int) -> Floats:
     """(n, A, k) -> (n, k) float64 of one alternative, a copy."""
     return features[:, alternative].to(torch.float64, copy=True).numpy()
 
 
 def _logits(
-    numbers: NDArray[np.float64],
-    fill: NDArray[np.float64],
-    weight: NDArray[np.float64],
+    numbers: Floats,
+    fill: Floats,
+    weight: Floats,
     bias: float,
-) -> NDArray[np.float64]:
+) -> Floats:
     """(n, k) -> (n,)."""
     filled = np.where(np.isnan(numbers), fill, numbers)
     # not `@`: BLAS and torch round the last rows of an array unlike the first, so that equal

@@ -3,8 +3,6 @@
 `--help` and the check of a command line need the names only, without the seconds that torch takes.
 """
 
-from __future__ import annotations
-
 from collections import UserDict
 from collections.abc import Mapping
 from importlib import import_module
@@ -41,6 +39,3 @@ class Registry(UserDict[str, T]):
             method = getattr(import_module(module), attribute)
             self.data[name] = method
         return method
-
-    def __repr__(self) -> str:
-        return f"Registry({', '.join(self)})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
@@ -32,8 +32,8 @@ class Saplma(Detector):
     batch["hs_last"] (B, L, d) -> logits (B,)
     """
 
-    columns: ClassVar[tuple[str, ...]] = ("hs_last",)
-    options: ClassVar[tuple[str, ...]] = ("saplma_layer",)
+    columns = ("hs_last",)
+    options = ("saplma_layer",)
 
     def __init__(self, hidden_size: int, n_layers: int, saplma_layer: int | None = None) -> None:
         super().__init__()

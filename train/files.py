@@ -13,9 +13,10 @@ from typing import Any
 from store.write.files import replacing
 from train.errors import OutputError
 
-__all__ = ["check_output", "make_directory", "read_json", "replace_file"]
+__all__ = ["Json", "check_output", "make_directory", "read_json", "replace_file"]
 
 MAX_JSON_BYTES = 64 << 20
+Json = dict[str, Any]  # an object in a JSON file, or what will be one
 
 
 @contextlib.contextmanager
@@ -56,7 +57,7 @@ def make_directory(path: Path) -> None:
         ) from error
 
 
-def read_json(path: Path, max_bytes: int = MAX_JSON_BYTES) -> dict[str, Any]:
+def read_json(path: Path, max_bytes: int = MAX_JSON_BYTES) -> Json:
     """Read the object in a JSON file.
 
     Raises

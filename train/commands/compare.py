@@ -3,8 +3,6 @@
 Only --output is written.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A comparison of runs as tables: on the terminal, in Markdown and in CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path
@@ -11,11 +9,18 @@ from rich.console import Console
 from train.commands.side_by_side import ComparedRun, Comparison
 from train.files import replace_file
 from train.report.markdown import escape, format_table
-from train.report.table import Table, clean_text, print_terminal, short, short_p, with_interval
+from train.report.table import (
+    P_VALUES,
+    Table,
+    clean_text,
+    comparison_cells,
+    print_terminal,
+    short,
+    with_interval,
+)
 
-__all__ = ["build_areas", "build_tests", "describe_rows", "print_comparison", "write_comparison"]
+__all__ = ["build_areas", "describe_rows", "print_comparison", "write_comparison"]
 
-P_VALUES = ("p_bootstrap", "p_delong", "p_holm")
 CSV_HEADER = ("what", "run", "name", "other_run", "other_name", "value", "low", "high", *P_VALUES)
 
 
@@ -87,8 +92,7 @@ def build_tests(comparison: Comparison) -> Table:
         row = (
             clean_text(f"{a_run} - {b_run}"),
             clean_text(names + star),
-            with_interval(test["difference"], test["ci"]),
-            *(short_p(test[key]) for key in P_VALUES),
+            *comparison_cells(test),
         )
         rows.append(row)
     return Table(("runs", "of", "difference [95%]", "p boot", "DeLong", "Holm"), rows, n_left=2)
@@ -102,7 +106,6 @@ def write_comparison(path: Path, comparison: Comparison) -> None:
 
 
 def format_markdown(comparison: Comparison) -> str:
-    """Both tables."""
     summary = escape(describe_rows(comparison))
     parts = ["# Runs side by side", f"{summary}.", format_table(build_areas(comparison))]
     if comparison.comparisons:
@@ -113,15 +116,12 @@ def format_markdown(comparison: Comparison) -> str:
 def format_csv(comparison: Comparison) -> str:
     """One table of full precision: a line per AUROC, of one name, and per difference, of two."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, CSV_HEADER, lineterminator="\n")
-    writer.writeheader()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(CSV_HEADER)
     for name, run in comparison.runs.items():
         for model, area in run.auroc.items():
-            low, high = area.ci
-            line = {"what": "auroc", "run": name, "name": model}
-            writer.writerow({**line, "value": area.auroc, "low": low, "high": high})
+            writer.writerow(["auroc", name, model, "", "", area.auroc, *area.ci, "", "", ""])
     for test in comparison.comparisons:
         numbers = [test["difference"], *test["ci"], *(test[key] for key in P_VALUES)]
-        cells = [f"difference of {test['what']}", *test["a"], *test["b"], *numbers]
-        writer.writerow(dict(zip(CSV_HEADER, cells, strict=True)))
+        writer.writerow([f"difference of {test['what']}", *test["a"], *test["b"], *numbers])
     return text.getvalue()

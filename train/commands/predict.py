@@ -1,7 +1,5 @@
 """The command `python -m train predict`: scores of new traces by a finished run's detectors."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence
@@ -81,10 +79,19 @@ def main(argv: Sequence[str]) -> None:
     options = build_parser().parse_args(argv)
     if options.output is not None:
         check_output(options.output)
-    from train.commands import scoring
+    from train.commands.scoring import (
+        check_comparable,
+        choose_names,
+        open_models,
+        open_output,
+        read_data,
+        score_store,
+        write_columns,
+        write_csv,
+    )
 
-    models = scoring.open_models(options.run)
-    names = scoring.choose_names(models, options.models)
+    models = open_models(options.run)
+    names = choose_names(models, options.models)
     config = replace(
         models.config,
         num_workers=options.num_workers,
@@ -96,13 +103,13 @@ def main(argv: Sequence[str]) -> None:
         config = replace(config, batch_size=options.batch_size)
     check_config(config)
     with store_errors():
-        data = scoring.read_data(options.store, names, config)
-        remark = scoring.check_comparable(models, names, data, force=options.force)
-        scores = scoring.score_store(replace(models, config=config), names, data)
+        data = read_data(options.store, names, config)
+        remark = check_comparable(models, names, data, force=options.force)
+        scores = score_store(replace(models, config=config), names, data)
         if options.to_store:
-            scoring.write_columns(data.store, scores)
+            write_columns(data.store, scores)
         else:
-            with scoring.open_output(options.output) as file:
-                scoring.write_csv(file, data.store, scores, config.seed)
+            with open_output(options.output) as file:
+                write_csv(file, data.store, scores, config.seed)
     if remark:
         print(f"python -m train predict: {remark}", file=sys.stderr)

@@ -1,14 +1,12 @@
 """Scores of any traces by the detectors of a finished run, and where they are written."""
 
-from __future__ import annotations
-
 import csv
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import TextIO, cast
 
 import numpy as np
 from lightning_fabric import Fabric
@@ -25,7 +23,7 @@ from train.data.requirements import check_reader, has_numbers, open_store
 from train.data.split import all_as_test
 from train.errors import CheckpointError, ConfigError, DataError
 from train.evaluate.metrics import Scores
-from train.files import replace_file
+from train.files import Json, replace_file
 from train.fit.cpu import cpu_arithmetic, default_threads
 from train.fit.device import build_fabric, for_a_batch, memory_enough
 from train.fit.loop import predict
@@ -36,7 +34,6 @@ from train.run.directory import RunDirectory
 from train.run.results import read_results
 
 __all__ = [
-    "TrainedModels",
     "check_comparable",
     "choose_names",
     "open_models",
@@ -74,7 +71,7 @@ class TrainedModels:
     config: Config
     names: list[str]
     unknown: list[str]
-    store: dict[str, Any]
+    store: Json
     layers: dict[str, list[int]] | None
 
 
@@ -160,6 +157,8 @@ def check_comparable(
     DataError
         If they are not, unless forced.
     """
+    if models.store.get("uuid") == data.store.uuid:
+        return None
     mismatch = find_mismatch(models, names, data)
     if mismatch and not force:
         raise DataError(
@@ -168,12 +167,13 @@ def check_comparable(
         )
     if mismatch:
         return f"forced, although {mismatch}"
-    if not is_recorded(models, data):
-        return (
-            "not checked whether the traces are of the run's model: "
-            "the run or the store does not record it"
-        )
-    return None
+    origins = [*models.store.get("origins", ()), *origins_of(data.store.provenance)]
+    if all("weights_sha256" in origin for origin in origins):
+        return None
+    return (
+        "not checked whether the traces are of the run's model: "
+        "the run or the store does not record it"
+    )
 
 
 def find_mismatch(models: TrainedModels, names: Sequence[str], data: TrainingData) -> str | None:
@@ -182,8 +182,6 @@ def find_mismatch(models: TrainedModels, names: Sequence[str], data: TrainingDat
     Layers are compared as they are read, other things as the stores record them. What either of
     them does not record is not compared.
     """
-    if models.store.get("uuid") == data.store.uuid:
-        return None
     origins = models.store.get("origins")
     if origins is None or models.layers is None:
         return (
@@ -208,14 +206,6 @@ def find_mismatch(models: TrainedModels, names: Sequence[str], data: TrainingDat
                 f"where the run was trained on {difference.expected!r:.100}"
             )
     return None
-
-
-def is_recorded(models: TrainedModels, data: TrainingData) -> bool:
-    """Whether both the run and the store record of which model their traces are."""
-    if models.store.get("uuid") == data.store.uuid:
-        return True
-    origins = [*models.store.get("origins", ()), *origins_of(data.store.provenance)]
-    return all("weights_sha256" in origin for origin in origins)
 
 
 def score_store(models: TrainedModels, names: Sequence[str], data: TrainingData) -> ScoresByName:
@@ -266,7 +256,6 @@ def load_detector(name: str, seed: int, models: TrainedModels, data: TrainingDat
 
 
 def score_probe(name: str, models: TrainedModels, data: TrainingData) -> Scores:
-    """Scores of a probe or baseline, (n_rows,)."""
     probe = (PROBES | BASELINES)[name]
     features = read_features(name, probe, models.config, data, "test")
     try:
@@ -278,7 +267,6 @@ def score_probe(name: str, models: TrainedModels, data: TrainingData) -> Scores:
 
 
 def load_probe(name: str, models: TrainedModels) -> FittedProbe:
-    """Read what a run fitted."""
     path = models.directory.probe(name)
     saved = load_checkpoint(path, models.directory.training(name, models.config.seed).owner)
     try:

@@ -4,26 +4,26 @@ Rows are joined by trace id, and count only where they are in the test split of 
 is trained.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from store.format.origin import find_difference
 from train.errors import DataError
-from train.evaluate.metrics import Labels, Scores, auroc, bootstrap_auroc, same_ranking
+from train.evaluate.metrics import Labels, Questions, Scores, auroc, bootstrap_auroc, ranking
 from train.evaluate.paired_tests import compare_pairs
+from train.files import Json
 from train.report.table import clean_text
 from train.run.results import FinishedRun, Texts
 
-__all__ = ["Common", "Comparison", "compare_runs", "find_common", "name_runs"]
+__all__ = ["Comparison", "compare_runs", "find_common", "name_runs"]
 
+Runs = dict[str, FinishedRun]  # by name
 Key = tuple[str, str]  # run, and a detector or baseline of it
 Pair = tuple[Key, Key]
 
@@ -47,14 +47,15 @@ class Common:
     """
 
     labels: Labels
-    questions: NDArray[np.int64]
+    questions: Questions
     scores: dict[Key, Scores]
     n_left_out: int
     n_trained: int
 
-    def rank_alike(self, a: Key, b: Key) -> bool:
-        """Whether two scores rank the rows in the same way."""
-        return same_ranking(self.scores[a], self.scores[b])
+    @cached_property
+    def rankings(self) -> dict[Key, bytes]:
+        """Equal for scores that rank the rows in the same way."""
+        return {key: ranking(scores) for key, scores in self.scores.items()}
 
 
 @dataclass(frozen=True)
@@ -113,15 +114,16 @@ class Comparison:
     left_out: int
     left_out_trained: int
     runs: dict[str, ComparedRun]
-    comparisons: list[dict[str, Any]]
+    comparisons: list[Json]
 
 
 def name_runs(directories: list[Path]) -> list[str]:
     """A distinct name for each run: that of its directory, else its path, else with a number."""
     short = [clean_text(path.resolve().name) for path in directories]
-    names: list[str] = []
-    for path, name in zip(directories, short, strict=True):
-        names.append(clean_text(str(path)) if short.count(name) > 1 else name)
+    names = [
+        clean_text(str(path)) if short.count(name) > 1 else name
+        for path, name in zip(directories, short, strict=True)
+    ]
     for i, name in enumerate(names):
         n_earlier = names[:i].count(name)
         if n_earlier:
@@ -131,7 +133,7 @@ def name_runs(directories: list[Path]) -> list[str]:
     return names
 
 
-def compare_runs(runs: dict[str, FinishedRun]) -> Comparison:
+def compare_runs(runs: Runs) -> Comparison:
     """Compare runs by name.
 
     Raises
@@ -154,36 +156,33 @@ def compare_runs(runs: dict[str, FinishedRun]) -> Comparison:
 
 
 def differ_in_origin(runs: Iterable[FinishedRun]) -> bool:
-    """Whether the records of model, layers or prompts of two runs contradict each other."""
-    for a, b in combinations(runs, 2):
-        if a.origins and any(find_difference(a.origins, origin) for origin in b.origins):
-            return True
-    return False
+    return any(
+        a.origins and find_difference(a.origins, origin)
+        for a, b in combinations(runs, 2)
+        for origin in b.origins
+    )
 
 
 def compare_run(name: str, run: FinishedRun, common: Common, seed: int) -> ComparedRun:
-    """AUROCs of a run on the common rows, and what repeats earlier runs."""
+    """AUROCs of a run on the common rows, and what ranks them as it does in an earlier run."""
     areas = {}
     copies = {}
     for model, val_auroc in (run.val_auroc["models"] | run.val_auroc["baselines"]).items():
         scores = common.scores[name, model]
         interval = bootstrap_auroc(common.labels, scores, common.questions, seed)
-        areas[model] = Area(auroc(common.labels, scores), list(interval), val_auroc)
-        first = find_first(name, model, common)
+        areas[model] = Area(auroc(common.labels, scores), interval, val_auroc)
+        own = common.rankings[name, model]
+        first = next(
+            run
+            for (run, other), ranking_of_run in common.rankings.items()
+            if other == model and ranking_of_run == own
+        )
         if first != name:
             copies[model] = first
     return ComparedRun(str(run.directory), run.best, areas, copies)
 
 
-def find_first(name: str, model: str, common: Common) -> str:
-    """The first run in which a detector or baseline ranks the rows as it does in run `name`."""
-    for run, other in common.scores:
-        if other == model and common.rank_alike((run, other), (name, model)):
-            return run
-    return name
-
-
-def compare_models(runs: dict[str, FinishedRun], common: Common, seed: int) -> list[dict[str, Any]]:
+def compare_models(runs: Runs, common: Common, seed: int) -> list[Json]:
     """Both paired tests of each pair of scores, with Holm's correction over all of them.
 
     Parameters
@@ -208,31 +207,27 @@ def compare_models(runs: dict[str, FinishedRun], common: Common, seed: int) -> l
     return sorted(tests, key=lambda test: (test["what"] != "best", test["a"][1] in baselines))
 
 
-def choose_pairs(runs: dict[str, FinishedRun], common: Common) -> dict[Pair, str]:
-    """Pairs to test -> "best", of two runs, or "same", one name in two runs."""
+def choose_pairs(runs: Runs, common: Common) -> dict[Pair, str]:
+    """Pairs to test -> "best", of two runs, or "same", one name in two runs.
+
+    Left out are two scores that rank the rows in the same way, and two that rank them as an earlier
+    pair does. Most baselines of two runs on one store give equal scores, and perplexity ranks as
+    the mean log-probability does: each test more would make the correction of the others stricter.
+    """
     chosen: dict[Pair, str] = {}
+    tested = set()
     for a, b in combinations(runs, 2):
         best = ((a, runs[a].best), (b, runs[b].best))
         shared = [model for model in runs[a].scores if model in runs[b].scores]
         for pair in [best, *(((a, model), (b, model)) for model in shared)]:
-            if is_new_hypothesis(pair, chosen, common):
+            hypothesis = tuple(common.rankings[key] for key in pair)
+            if len(set(hypothesis)) == 2 and hypothesis not in tested:
+                tested.add(hypothesis)
                 chosen[pair] = "best" if pair == best else "same"
     return chosen
 
 
-def is_new_hypothesis(pair: Pair, others: Iterable[Pair], common: Common) -> bool:
-    """Whether two scores rank the rows in different ways, and in others than an earlier pair.
-
-    Most baselines of two runs on one store give equal scores, and perplexity ranks as the mean
-    log-probability does: each test more would make the correction of the others stricter.
-    """
-    a, b = pair
-    if common.rank_alike(a, b):
-        return False
-    return not any(common.rank_alike(a, c) and common.rank_alike(b, d) for c, d in others)
-
-
-def find_common(runs: dict[str, FinishedRun]) -> Common:
+def find_common(runs: Runs) -> Common:
     """Join the runs by trace id, in the order of the first one.
 
     Raises
@@ -252,23 +247,25 @@ def find_common(runs: dict[str, FinishedRun]) -> Common:
             "run and trained on in another; compare runs with the same --seed on the same store"
         )
     ids = [trace_id for trace_id in next(iter(runs.values())).trace_ids if trace_id in in_all]
-    common = {name: run.select(np.array(ids, dtype=object)) for name, run in runs.items()}
-    first_name, first = next(iter(common.items()))
-    for name, run in common.items():
-        check_same(first_name, first, name, run)
-        check_not_trained(name, runs[name], first.questions)
-    n_wrong = first.labels.sum()
+    rows = {name: run.rows_of(ids) for name, run in runs.items()}
+    labels = same_in_all("label", ids, {name: runs[name].labels[rows[name]] for name in runs})
+    questions = same_in_all(
+        "question", ids, {name: runs[name].questions[rows[name]] for name in runs}
+    )
+    for name, run in runs.items():
+        check_not_trained(name, run, questions)
+    n_wrong = labels.sum()
     if not 0 < n_wrong < len(ids):
         raise DataError(
             f"{names}: expected both classes among the {len(ids)} common test traces, "
             f"found {n_wrong} hallucinations; compare runs with the same --seed on the same store"
         )
     return Common(
-        labels=first.labels,
-        questions=np.unique(first.questions, return_inverse=True)[1],
+        labels=labels,
+        questions=np.unique(questions, return_inverse=True)[1],
         scores={
-            (name, model): scores
-            for name, run in common.items()
+            (name, model): scores[rows[name]]
+            for name, run in runs.items()
             for model, scores in run.scores.items()
         },
         n_left_out=len(left_out),
@@ -276,24 +273,23 @@ def find_common(runs: dict[str, FinishedRun]) -> Common:
     )
 
 
-def check_same(a_name: str, a: FinishedRun, b_name: str, b: FinishedRun) -> None:
-    """Raise DataError unless two runs agree on the label and the question of each row."""
-    for what, of_a, of_b in (
-        ("label", a.labels, b.labels),
-        ("question", a.questions, b.questions),
-    ):
-        rows = np.flatnonzero(of_a != of_b)
+def same_in_all(what: str, ids: list[str], values: dict[str, NDArray]) -> NDArray:
+    """The values of the first run; raises DataError unless all runs agree on each row."""
+    first_name, first = next(iter(values.items()))
+    for name, others in values.items():
+        rows = np.flatnonzero(first != others)
         if len(rows):
             row = rows[0]
             raise DataError(
-                f"trace {clean_text(a.trace_ids[row])!r}: expected one {what} in all runs, found "
-                f"{clean_text(str(of_a[row]))} in {a_name} and {clean_text(str(of_b[row]))} in "
-                f"{b_name}; compare runs on the same store with the same labels"
+                f"trace {clean_text(ids[row])!r}: expected one {what} in all runs, found "
+                f"{clean_text(str(first[row]))} in {first_name} and "
+                f"{clean_text(str(others[row]))} in {name}; "
+                "compare runs on the same store with the same labels"
             )
+    return first
 
 
 def check_not_trained(name: str, run: FinishedRun, questions: Texts) -> None:
-    """Raise DataError if a run was trained on a question of the common rows."""
     rows = np.flatnonzero((run.row_splits == "train") & np.isin(run.questions, questions))
     if len(rows):
         trace_id = clean_text(run.trace_ids[rows[0]])

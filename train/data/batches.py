@@ -1,7 +1,5 @@
 """What a run reads of a store: packed batches of a split, with the column names of detectors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,7 +34,6 @@ class RoleLoader(TraceLoader):
 
 
 def as_roles(batch: Batch, names: Mapping[str, str]) -> Batch:
-    """The batch with its columns called by role."""
     return Batch(batch.rows, {role: batch[name] for role, name in names.items()})
 
 
@@ -99,7 +96,11 @@ class TrainingData:
 
     def names(self, roles: Iterable[str]) -> dict[str, str]:
         """Role -> column of the store."""
-        return {role: self.replaced.get(role, role) for role in roles}
+        return {role: self.column(role) for role in roles}
+
+    def column(self, role: str) -> str:
+        """The column of the store that is read for a role."""
+        return self.replaced.get(role, role)
 
     def select(self, roles: Iterable[str]) -> dict[str, dict[str, str]]:
         """What to read of the columns, in the form of `TraceStore.read`."""
@@ -110,7 +111,7 @@ class TrainingData:
 
     def layer_numbers(self, role: str) -> list[int]:
         """The layers read of a column, as the model numbers them; [] without an axis `layers`."""
-        name = self.names([role])[role]
+        name = self.column(role)
         numbers = self.store.layers(name)
         if self.layers is None or not numbers:
             return numbers
@@ -122,10 +123,11 @@ class TrainingData:
 
     def item_shapes(self, roles: Iterable[str]) -> dict[str, tuple[int, ...]]:
         """Role -> shape of one item, as it is read."""
-        return {role: self._item_shape(role, name) for role, name in self.names(roles).items()}
+        return {role: self.item_shape(role) for role in roles}
 
-    def _item_shape(self, role: str, name: str) -> tuple[int, ...]:
-        column = self.store.schema.columns[name]
+    def item_shape(self, role: str) -> tuple[int, ...]:
+        """Shape of one item, as it is read."""
+        column = self.store.schema.columns[self.column(role)]
         shape = list(column.item_shape)
         if LAYERS_AXIS in column.axis_names:
             shape[column.axis_names.index(LAYERS_AXIS)] = len(self.layer_numbers(role))

@@ -1,7 +1,5 @@
 """What a run requires of a store and of its settings, checked before the first file is written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -21,13 +19,10 @@ from train.data.split import all_as_test, check_batch, label_column, read_splits
 from train.errors import ConfigError, DataError
 
 __all__ = [
-    "KINDS",
-    "check_columns",
     "check_layers",
     "check_reader",
     "find_remarks",
     "has_numbers",
-    "kind_of",
     "missing_columns",
     "names_to_train",
     "open_data",
@@ -65,12 +60,14 @@ def open_data(config: Config, path: Path) -> TrainingData:
     """
     store = open_store(path, config)
     data = TrainingData(store, all_as_test(store), config.replaced, config.layers)
-    for name in names_to_train(config, data):
+    names = names_to_train(config, data)
+    for name in names:
         check_reader(name, data, f"or leave it out with {off_flag(name)}")
         if "attn_mean" in find(name).columns:
             check_threshold(store, config.attn_threshold)
-    check_start(config, data)
-    check_replaced(config, data)
+    if config.on_top_of is not None:
+        check_start(config.on_top_of, names, data)
+    check_replaced(names, data)
     needed = ("question_id", label_column(config))
     check_columns(data, "the split", needed, "or add it to the store")
     splits = read_splits(store, config)
@@ -93,7 +90,7 @@ def find_remarks(data: TrainingData) -> list[str]:
     """What the user should know of the data before a long training."""
     remarks = []
     for split in SPLITS:
-        labels = data.splits.labels[data.splits.rows(split)]
+        labels = data.splits.labels_of(split)
         n_wrong = int(labels.sum())
         n_right = len(labels) - n_wrong
         if min(n_wrong, n_right) < MIN_OF_A_CLASS:
@@ -140,29 +137,23 @@ def names_to_train(config: Config, data: TrainingData) -> list[str]:
     return names
 
 
-def check_replaced(config: Config, data: TrainingData) -> None:
-    """Raise ConfigError unless a detector or baseline reads each column that is replaced."""
-    readers = [*names_to_train(config, data), *BASELINES]
-    roles = {role for name in readers for role in find(name).columns} - {"question_id"}
-    for role in config.replaced:
-        if role not in roles:
-            choices = sorted(roles)
+def check_replaced(names: list[str], data: TrainingData) -> None:
+    readers = [*names, *BASELINES]
+    choices = sorted({role for name in readers for role in find(name).columns} - {"question_id"})
+    for role in data.replaced:
+        if role not in choices:
             raise ConfigError(
                 "--columns: expected names that these detectors and baselines read, "
                 f"{', '.join(choices)}, found {role!r:.80}{closest(role, choices)}"
             )
 
 
-def check_start(config: Config, data: TrainingData) -> None:
-    """Raise ConfigError or DataError where the baseline of --on-top-of cannot be used."""
-    name = config.on_top_of
-    if name is None:
-        return
-    if not set(names_to_train(config, data)) & DETECTORS.keys():
+def check_start(baseline: str, names: list[str], data: TrainingData) -> None:
+    if not DETECTORS.keys() & names:
         raise ConfigError(
             f"--on-top-of: expected a detector of {', '.join(DETECTORS)} among --models, found none"
         )
-    check_reader(name, data, "or leave out --on-top-of")
+    check_reader(baseline, data, "or leave out --on-top-of")
 
 
 def check_reader(name: str, data: TrainingData, way_out: str) -> None:
@@ -176,34 +167,25 @@ def check_reader(name: str, data: TrainingData, way_out: str) -> None:
 
 def check_columns(data: TrainingData, reader: str, roles: Iterable[str], way_out: str) -> None:
     """Raise DataError unless the store has the columns of these roles, of the right kinds."""
-    where = f"{data.store.path}: {reader}"
+    for problem in missing_columns(data, roles).values():
+        raise DataError(f"{data.store.path}: {reader}: {problem}, {way_out}")
+
+
+def missing_columns(data: TrainingData, roles: Iterable[str]) -> dict[str, str]:
+    """Each column of these roles that is not there, or of another kind -> what to do about it."""
     columns = data.store.schema.columns
+    missing = {}
     for role, name in data.names(roles).items():
         if name not in columns:
-            raise DataError(
-                f"{where}: expected column {name!r}, found only {', '.join(columns)}; "
-                f"{WAYS_TO_ADD.get(role, EXTRACT)}, {way_out}"
+            missing[name] = (
+                f"expected column {name!r}, found only {', '.join(columns)}; "
+                f"{WAYS_TO_ADD.get(role, EXTRACT)}"
             )
-        if not has_kind(columns[name], role):
-            raise DataError(
-                f"{where}: expected column {name!r} to be {KINDS[role]}, "
-                f"found {kind_of(columns[name])}; {EXTRACT}, {way_out}"
-            )
-
-
-def missing_columns(data: TrainingData, roles: Iterable[str]) -> list[str]:
-    """The columns of these roles that the store lacks, or has of another kind."""
-    columns = data.store.schema.columns
-    return [
-        name
-        for role, name in data.names(roles).items()
-        if name not in columns or not has_kind(columns[name], role)
-    ]
-
-
-def has_kind(column: Column, role: str) -> bool:
-    """Whether a column is of the kind that its role requires, if it requires one."""
-    return role not in KINDS or kind_of(column) == KINDS[role]
+            continue
+        kind = kind_of(columns[name])
+        if kind != KINDS.get(role, kind):
+            missing[name] = f"expected column {name!r} to be {KINDS[role]}, found {kind}; {EXTRACT}"
+    return missing
 
 
 def kind_of(column: Column) -> str:
@@ -251,7 +233,6 @@ def check_pairs(data: TrainingData) -> None:
 
 
 def check_threshold(store: TraceStore, threshold: float) -> None:
-    """Raise DataError if graphs need edges that were dropped before the traces were stored."""
     kept_from = store.provenance.get("attn_threshold") or 0.0
     if threshold < kept_from:
         raise DataError(

@@ -5,11 +5,9 @@ and rows that are appended later change no split. Unlabelled rows (label -1) are
 are never counted as right answers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +17,7 @@ from store.sources.labels import UNLABELLED, label_scores
 from store.sources.split import SPLITS, split_of_question
 from train.config import Config
 from train.errors import DataError
+from train.files import Json
 
 __all__ = [
     "Splits",
@@ -56,18 +55,20 @@ class Splits:
     seed: int
 
     def rows(self, split: str) -> Integers:
-        """The rows of the split "train", "val" or "test"."""
-        return {"train": self.train, "val": self.val, "test": self.test}[split]
+        return getattr(self, split)
 
-    def summary(self) -> dict[str, Any]:
+    def labels_of(self, split: str) -> Integers:
+        return self.labels[self.rows(split)]
+
+    def summary(self) -> Json:
         """Counts for the report, JSON-able."""
-        summary: dict[str, Any] = {"seed": self.seed, "by": "question_id"}
+        summary: Json = {"seed": self.seed, "by": "question_id"}
         for split in SPLITS:
-            rows = self.rows(split)
+            labels = self.labels_of(split)
             summary[split] = {
-                "rows": len(rows),
-                "questions": len(np.unique(self.questions[rows])),
-                "hallucinations": int(self.labels[rows].sum()),
+                "rows": len(labels),
+                "questions": len(np.unique(self.questions[self.rows(split)])),
+                "hallucinations": int(labels.sum()),
             }
         summary["unlabelled"] = int(np.sum(self.labels == UNLABELLED))
         return summary
@@ -125,14 +126,13 @@ def check_labels(labels: NDArray, store: TraceStore) -> Integers:
 
 
 def check_splits(splits: Splits, store: TraceStore) -> None:
-    """Raise DataError unless each split holds both classes."""
     if not np.any(splits.labels != UNLABELLED):
         raise DataError(
             f"{store.path}: expected labelled traces, found all {len(splits.labels)} unlabelled; "
             "add scores to the store, then train again"
         )
     for split in SPLITS:
-        labels = splits.labels[splits.rows(split)]
+        labels = splits.labels_of(split)
         n_positive = int(labels.sum())
         if not 0 < n_positive < len(labels):
             raise DataError(

@@ -3,30 +3,31 @@
 NumPy arrays in, JSON-able values out. Thresholds and the best of a group are chosen on validation.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from itertools import combinations, product
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from store.sources.labels import UNLABELLED, label_scores
 from train.data.batches import TrainingData
-from train.data.requirements import KINDS, kind_of
+from train.data.requirements import missing_columns
 from train.data.split import Splits
 from train.evaluate.metrics import (
+    Areas,
+    Labels,
+    Scores,
     bootstrap_auroc,
     mean_auroc,
+    ranking,
     ranking_metrics,
-    same_ranking,
     threshold_metrics,
     youden_threshold,
 )
 from train.evaluate.paired_tests import compare_pairs, find_verdict
+from train.files import Json
 
-__all__ = ["Scored", "compare_all", "judge", "label_sensitivity", "read_truth"]
+__all__ = ["Scored", "ScoredByName", "compare_all", "judge", "label_sensitivity", "read_truth"]
 
 # majority ranks nothing, its AUROC is 0.5; perplexity ranks as mean_logprob does
 NOT_COMPARED = ("majority", "perplexity")
@@ -46,86 +47,75 @@ class Scored:
         What the results say besides the metrics, JSON-able.
     """
 
-    val: NDArray[np.float64]
-    test: NDArray[np.float64]
-    facts: dict[str, Any] = field(default_factory=dict)
+    val: Scores
+    test: Scores
+    facts: Json = field(default_factory=dict)
 
 
-def judge(scored: Scored, splits: Splits) -> dict[str, Any]:
+ScoredByName = dict[str, Scored]
+
+
+def judge(scored: Scored, splits: Splits) -> Json:
     """Metrics of validation and test; each run's threshold is chosen on validation."""
-    val_labels = splits.labels[splits.val]
-    test_labels = splits.labels[splits.test]
+    val_labels = splits.labels_of("val")
+    test_labels = splits.labels_of("test")
     questions = splits.questions[splits.test]
     thresholds = [youden_threshold(val_labels, scores) for scores in scored.val]
     val = mean_metrics(val_labels, scored.val, thresholds)
     test = mean_metrics(test_labels, scored.test, thresholds)
-    test["auroc_ci"] = list(bootstrap_auroc(test_labels, scored.test, questions, splits.seed))
+    test["auroc_ci"] = bootstrap_auroc(test_labels, scored.test, questions, splits.seed)
     return {"val": val, "test": test, **scored.facts}
 
 
-def mean_metrics(
-    labels: NDArray[np.int64], scores: NDArray[np.float64], thresholds: list[float]
-) -> dict[str, Any]:
+def mean_metrics(labels: Labels, scores: Scores, thresholds: list[float]) -> Json:
     """Mean of each metric over the runs (n_seeds, n).
 
     Of several runs also each one's AUROC and their standard deviation.
     """
-    runs = []
-    for run, threshold in zip(scores, thresholds, strict=True):
-        ranking = ranking_metrics(labels, run)
-        decision = threshold_metrics(labels, run, threshold)
-        runs.append({**ranking, **decision, "threshold": threshold})
-    metrics: dict[str, Any] = {}
-    for key in runs[0]:
-        metrics[key] = float(np.mean([run[key] for run in runs]))
+    runs = [
+        ranking_metrics(labels, run) | threshold_metrics(labels, run, threshold)
+        for run, threshold in zip(scores, thresholds, strict=True)
+    ]
+    metrics: Json = {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
     if len(runs) > 1:
         metrics["auroc_runs"] = [run["auroc"] for run in runs]
         metrics["auroc_sd"] = float(np.std(metrics["auroc_runs"], ddof=1))
     return metrics
 
 
-def compare_all(
-    models: dict[str, Scored], baselines: dict[str, Scored], splits: Splits
-) -> dict[str, Any]:
+def compare_all(models: ScoredByName, baselines: ScoredByName, splits: Splits) -> Json:
     """Compare detectors with each other and with baselines; the verdict compares the best two."""
     rivals = find_rivals(baselines)
     test = {name: scored.test for name, scored in (models | rivals).items()}
     pairs = [*combinations(models, 2), *product(models, rivals)]
-    test_labels = splits.labels[splits.test]
     questions = splits.questions[splits.test]
-    comparisons = compare_pairs(test_labels, test, pairs, questions, splits.seed)
+    comparisons = compare_pairs(splits.labels_of("test"), test, pairs, questions, splits.seed)
     verdict = find_verdict(comparisons, val_areas(models, splits), val_areas(rivals, splits))
     return {"comparisons": comparisons, "verdict": verdict}
 
 
-def find_rivals(baselines: dict[str, Scored]) -> dict[str, Scored]:
+def find_rivals(baselines: ScoredByName) -> ScoredByName:
     """The baselines to compare with; of several that rank the test rows equally the first."""
-    rivals: dict[str, Scored] = {}
+    firsts: dict[bytes, str] = {}
     for name, scored in baselines.items():
-        scores = scored.test.mean(0)
-        has_twin = any(same_ranking(scores, rival.test.mean(0)) for rival in rivals.values())
-        if name not in NOT_COMPARED and not has_twin:
-            rivals[name] = scored
-    return rivals
+        if name not in NOT_COMPARED:
+            firsts.setdefault(ranking(scored.test.mean(0)), name)
+    return {name: baselines[name] for name in firsts.values()}
 
 
-def val_areas(group: dict[str, Scored], splits: Splits) -> dict[str, float]:
-    """Name -> mean validation AUROC of the runs."""
-    labels = splits.labels[splits.val]
+def val_areas(group: ScoredByName, splits: Splits) -> Areas:
+    labels = splits.labels_of("val")
     return {name: mean_auroc(labels, scored.val) for name, scored in group.items()}
 
 
 def read_truth(data: TrainingData) -> NDArray[np.float32] | None:
     """The column `score` of the test split (n_test,), which labels derive from; None without it."""
-    column = data.store.schema.columns.get("score")
-    if column is None or kind_of(column) != KINDS["score"]:
+    if missing_columns(data, ["score"]):
         return None
     return data.store.read(data.splits.test, columns=["score"]).fixed("score").float().numpy()
 
 
-def label_sensitivity(
-    scored: dict[str, Scored], truth: NDArray[np.float32], threshold: float
-) -> dict[str, Any]:
+def label_sensitivity(scored: ScoredByName, truth: NDArray[np.float32], threshold: float) -> Json:
     """Test AUROCs if label = 1 iff `truth` (n_test,) < threshold; nothing is trained again.
 
     Rows whose truth is NaN are left out; an AUROC is None where a single class remains.

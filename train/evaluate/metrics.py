@@ -4,8 +4,6 @@ Scores are probabilities of the positive class, 1 = hallucination. A threshold i
 chosen: positive iff score >= threshold.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
@@ -25,6 +23,7 @@ __all__ = [
     "mean_auroc",
     "percentile_interval",
     "pr_points",
+    "ranking",
     "ranking_metrics",
     "risk_coverage",
     "roc_points",
@@ -34,13 +33,16 @@ __all__ = [
 
 Labels = NDArray[np.int64]
 Scores = NDArray[np.float64]
+Areas = dict[str, float]  # a number of each detector or baseline, by name
+Curve = tuple[NDArray, NDArray]  # x, y
+Questions = NDArray[np.int64]  # equal for rows of the same question
 
 N_BINS = 15  # equal-width bins of Guo et al., arXiv:1706.04599
 
 
-def same_ranking(a: Scores, b: Scores) -> bool:
-    """Whether two arrays of scores (n,) put the rows in the same order, ties included."""
-    return np.array_equal(rankdata(a), rankdata(b))
+def ranking(scores: Scores) -> bytes:
+    """Equal for scores (n,) that put the rows in the same order, ties included."""
+    return rankdata(scores).tobytes()
 
 
 def auroc(labels: Labels, scores: Scores) -> float:
@@ -62,8 +64,8 @@ def mean_auroc(labels: Labels, scores: Scores) -> float:
 
 
 def bootstrap_auroc(
-    labels: Labels, scores: Scores, questions: NDArray[np.int64], seed: int, n_resamples: int = 1000
-) -> tuple[float, float]:
+    labels: Labels, scores: Scores, questions: Questions, seed: int, n_resamples: int = 1000
+) -> list[float]:
     """95% percentile interval of the AUROC by a bootstrap over questions.
 
     Questions are resampled because rows of the same question are not independent.
@@ -78,14 +80,15 @@ def bootstrap_auroc(
 
     Returns
     -------
-    low, high : float
+    list of float
+        Its low and its high end.
     """
     return percentile_interval(auroc_samples(labels, scores, questions, seed, n_resamples))
 
 
 def auroc_samples(
-    labels: Labels, scores: Scores, questions: NDArray[np.int64], seed: int, n_resamples: int = 1000
-) -> NDArray[np.float64]:
+    labels: Labels, scores: Scores, questions: Questions, seed: int, n_resamples: int = 1000
+) -> Scores:
     """Mean AUROC of the runs in each resample that has both classes, (n_kept,).
 
     The parameters are those of `bootstrap_auroc`. Which resamples are drawn and kept depends on
@@ -105,10 +108,9 @@ def auroc_samples(
     return np.array(samples)
 
 
-def percentile_interval(samples: NDArray[np.float64]) -> tuple[float, float]:
+def percentile_interval(samples: Scores) -> list[float]:
     """The range of the middle 95% of bootstrap samples (n_samples,)."""
-    low, high = np.percentile(samples, [2.5, 97.5])
-    return float(low), float(high)
+    return np.percentile(samples, [2.5, 97.5]).tolist()
 
 
 def auprc(labels: Labels, scores: Scores) -> float:
@@ -122,13 +124,12 @@ def auprc(labels: Labels, scores: Scores) -> float:
     return float(np.diff(positives, prepend=0) @ precision / positives[-1])
 
 
-def roc_points(labels: Labels, scores: Scores) -> tuple[NDArray, NDArray]:
+def roc_points(labels: Labels, scores: Scores) -> Curve:
     """False and true positive rates (n_thresholds + 1,), from (0, 0) to (1, 1)."""
-    false_rate, true_rate, _ = roc_curve(labels, scores, drop_intermediate=False)
-    return false_rate, true_rate
+    return roc_curve(labels, scores, drop_intermediate=False)[:2]
 
 
-def pr_points(labels: Labels, scores: Scores) -> tuple[NDArray, NDArray]:
+def pr_points(labels: Labels, scores: Scores) -> Curve:
     """Recall and precision (n_thresholds + 1,), from recall 0 to 1.
 
     Drawn as steps, where the precision of a point holds from the recall before it, the area below
@@ -160,7 +161,7 @@ def confidence(scores: Scores, threshold: float) -> Scores:
     return np.abs(p - 0.5)
 
 
-def risk_coverage(labels: Labels, scores: Scores, threshold: float) -> tuple[NDArray, NDArray]:
+def risk_coverage(labels: Labels, scores: Scores, threshold: float) -> Curve:
     """Error rate of the k most confident predictions `score >= threshold`, for k = 1 to n.
 
     Selective prediction (Geifman and El-Yaniv, arXiv:1705.08500): the rows of least `confidence`
@@ -209,12 +210,13 @@ def youden_threshold(labels: Labels, scores: Scores) -> float:
 
 
 def threshold_metrics(labels: Labels, scores: Scores, threshold: float) -> dict[str, float]:
-    """F1, Matthews' correlation (0 where undefined), accuracy of the rule `score >= threshold`."""
+    """F1, Matthews' correlation (0 where undefined), accuracy of `score >= threshold`."""
     predicted = scores >= threshold
     return {
         "f1": float(f1_score(labels, predicted, zero_division=0)),
         "mcc": float(matthews_corrcoef(labels, predicted)),
         "accuracy": float(accuracy_score(labels, predicted)),
+        "threshold": threshold,
     }
 
 
@@ -261,7 +263,7 @@ def check_scores(labels: Labels, scores: Scores) -> None:
         raise ValueError(f"labels: expected both 0 and 1, found {classes}")
 
 
-def _weighted_auroc(labels: Labels, rank: NDArray[np.int64], weights: NDArray) -> float:
+def _weighted_auroc(labels: Labels, rank: Labels, weights: NDArray) -> float:
     """AUROC of rows drawn `weights` times each; `rank` (n,) numbers the scores from the lowest."""
     positives = np.bincount(rank, weights * labels)  # (n_distinct,)
     negatives = np.bincount(rank, weights * (1 - labels))  # (n_distinct,)
@@ -269,7 +271,7 @@ def _weighted_auroc(labels: Labels, rank: NDArray[np.int64], weights: NDArray) -
     return float(positives @ outranked / (positives.sum() * negatives.sum()))
 
 
-def _counts_from_top(labels: Labels, scores: Scores) -> tuple[NDArray, NDArray]:
+def _counts_from_top(labels: Labels, scores: Scores) -> Curve:
     """Positives and negatives at or above each distinct score, the highest first; (n_distinct,)."""
     _, rank = np.unique(-scores, return_inverse=True)
     positives = np.cumsum(np.bincount(rank, labels))

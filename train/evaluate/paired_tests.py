@@ -4,28 +4,26 @@ NumPy arrays in, plain floats out. Since the tests are paired, a row that is har
 counts for neither, and a difference can be clear although the two intervals overlap.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import norm, rankdata
 
 from train.evaluate.metrics import (
+    Areas,
     Labels,
+    Questions,
     Scores,
     auroc_samples,
     check_scores,
     mean_auroc,
     percentile_interval,
 )
+from train.files import Json
 
 __all__ = [
-    "BootstrapTest",
-    "DeLongTest",
     "compare_pairs",
     "delong_test",
     "find_verdict",
@@ -57,7 +55,7 @@ def paired_bootstrap(
     labels: Labels,
     a: Scores,
     b: Scores,
-    questions: NDArray[np.int64],
+    questions: Questions,
     seed: int,
     n_resamples: int = 1000,
 ) -> BootstrapTest:
@@ -137,9 +135,9 @@ def compare_pairs(
     labels: Labels,
     scores: dict[Key, Scores],
     pairs: Sequence[tuple[Key, Key]],
-    questions: NDArray[np.int64],
+    questions: Questions,
     seed: int,
-) -> list[dict[str, Any]]:
+) -> list[Json]:
     """Both tests for each pair of names, Holm's correction over all of them.
 
     Parameters
@@ -179,9 +177,7 @@ def compare_pairs(
     return comparisons
 
 
-def find_verdict(
-    comparisons: list[dict[str, Any]], detectors: dict[str, float], baselines: dict[str, float]
-) -> dict[str, Any] | None:
+def find_verdict(comparisons: list[Json], detectors: Areas, baselines: Areas) -> Json | None:
     """The comparison of the best detector with the best baseline; None without baselines.
 
     Parameters
@@ -199,16 +195,15 @@ def find_verdict(
     return {"detector": detector, "baseline": baseline, **tests}
 
 
-def _bootstrap_test(difference: float, samples: NDArray[np.float64]) -> BootstrapTest:
+def _bootstrap_test(difference: float, samples: Scores) -> BootstrapTest:
     """The test from the differences in the resamples (n_kept,)."""
     n_beyond = min(np.sum(samples <= 0), np.sum(samples >= 0))
     p = min(1.0, 2 * float(n_beyond + 1) / (len(samples) + 1))
-    return BootstrapTest(difference, *percentile_interval(samples), p)
+    low, high = percentile_interval(samples)
+    return BootstrapTest(difference, low, high, p)
 
 
-def _structural_components(
-    labels: Labels, scores: Scores
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _structural_components(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
     """Fraction of negatives below each positive, and of positives above each negative.
 
     Ties count one half; shapes (n_positives,) and (n_negatives,).

@@ -1,7 +1,5 @@
 """Threads and denormal numbers of the CPU while detectors train."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

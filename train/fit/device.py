@@ -1,7 +1,5 @@
 """Device, processes, precision and compilation of detectors, with Lightning Fabric."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator

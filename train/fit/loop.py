@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim.lr_scheduler import ConstantLR, LRScheduler, OneCycleLR
 
@@ -30,7 +29,8 @@ from store import Batch
 from train.config import Config
 from train.data.batches import TrainingData
 from train.errors import DataError
-from train.evaluate.metrics import auroc
+from train.evaluate.metrics import Scores, auroc
+from train.files import Json
 from train.fit.device import compile_detector, gather_rows
 
 __all__ = ["Best", "Epoch", "Hooks", "Training", "fit", "predict"]
@@ -86,7 +86,7 @@ def fit(
     data: TrainingData,
     config: Config,
     hooks: Hooks,
-    state: dict[str, Any] | None = None,
+    state: Json | None = None,
 ) -> Training:
     """Train a detector for `config.epochs`, or until `config.patience` epochs were no better.
 
@@ -158,7 +158,7 @@ class Training:
         # fused steps undo the scaling of losses themselves, too late to clip
         fused = config.precision != "16-mixed"
         optimizer = torch.optim.AdamW(
-            detector.parameters(), config.lr, betas=(0.9, 0.999), weight_decay=1e-4, fused=fused
+            detector.parameters(), config.lr, weight_decay=1e-4, fused=fused
         )
         self.schedule = build_schedule(optimizer, config, self.n_batches)
         module = compile_detector(detector) if config.compile else detector
@@ -191,11 +191,11 @@ class Training:
         self._read_loss()
 
         scores = predict(self.fabric, self.detector, self.data, "val", self.config)
-        labels = self.data.splits.labels[self.data.splits.val]
-        epoch = Epoch(number, self.loss_total / self.n_rows, auroc(labels, scores))
+        val_auroc = auroc(self.data.splits.labels_of("val"), scores)
+        epoch = Epoch(number, self.loss_total / self.n_rows, val_auroc)
         self.loss_total = 0.0
         self.history.append(epoch)
-        is_best = epoch.val_auroc > self.best.epoch.val_auroc
+        is_best = val_auroc > self.best.epoch.val_auroc
         if is_best:
             weights = self.detector.state_dict()
             copies = {name: weight.detach().cpu().clone() for name, weight in weights.items()}
@@ -240,7 +240,7 @@ class Training:
                 self.model, self.optimizer, max_norm=CLIP_NORM, error_if_nonfinite=False
             )
             self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
+            self.optimizer.zero_grad()
             self.schedule.step()
 
         self._read_loss()  # of the batch before
@@ -251,7 +251,6 @@ class Training:
             self._save()
 
     def _loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The loss of a batch, a scalar, and its logits (B,)."""
         mixup = Mixup.draw(len(batch), self.config.mixup) if self.config.mixup else None
         outputs = self.model(batch) if mixup is None else self.model(batch, mixup)
         if self.base_margin is not None:
@@ -276,7 +275,8 @@ class Training:
         if not math.isfinite(loss):
             is_to_blame = ~pending.logits.isfinite().cpu()
             rows = pending.rows[is_to_blame] if is_to_blame.any() else pending.rows
-            check_finite(f"step {self.step}: training loss", loss, rows.tolist(), self.data)
+            what = f"step {self.step}: training loss"
+            raise not_finite_error(what, loss, rows.tolist(), self.data)
         if not math.isfinite(total):
             raise DataError(
                 f"step {self.step}: the training loss is not finite in another process, whose "
@@ -305,14 +305,10 @@ class Training:
         self._saved_at = time.perf_counter()
         self._saved_step = self.step
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Json:
         """Everything that `load_state_dict` needs to continue: tensors and plain values."""
         return {
-            "weights": self.detector.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "schedule": self.schedule.state_dict(),
-            "scaler": self.fabric.strategy.precision.state_dict(),
-            "batches": self.batches.state_dict(),
+            **{name: part.state_dict() for name, part in self._parts().items()},
             "history": [asdict(epoch) for epoch in self.history],
             "best": self.best.weights or None,
             "loss": self.loss_total,
@@ -320,13 +316,10 @@ class Training:
             "wait_seconds": self.wait_seconds,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Json) -> None:
         """Continue a training of the same settings, with any number of processes."""
-        self.detector.load_state_dict(state["weights"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.schedule.load_state_dict(state["schedule"])
-        self.fabric.strategy.precision.load_state_dict(state["scaler"])
-        self.batches.load_state_dict(state["batches"])
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
         self.history = [Epoch(**epoch) for epoch in state["history"]]
         if self.history:
             self.best = Best(max(self.history, key=lambda epoch: epoch.val_auroc), state["best"])
@@ -334,13 +327,22 @@ class Training:
         self.seconds = state["seconds"]
         self.wait_seconds = state["wait_seconds"]
 
+    def _parts(self) -> dict[str, Any]:
+        """The parts that save and load a state of their own."""
+        return {
+            "weights": self.detector,
+            "optimizer": self.optimizer,
+            "schedule": self.schedule,
+            "scaler": self.fabric.strategy.precision,
+            "batches": self.batches,
+        }
+
     def elapsed(self) -> float:
         """Seconds of this training, including those before it was continued."""
         return self.seconds + time.perf_counter() - self._clock
 
 
 def build_schedule(optimizer: torch.optim.Optimizer, config: Config, n_batches: int) -> LRScheduler:
-    """The learning rate of each optimizer step."""
     if config.schedule == "constant":
         return ConstantLR(optimizer, factor=1.0, total_iters=0)
     n_steps = config.epochs * math.ceil(n_batches / config.grad_accum)
@@ -354,7 +356,6 @@ def rows_of_optimizer_step(i: int, n_rows: int, batch_size: int, grad_accum: int
 
 
 def step_seed(seed: int, epoch: int, i: int, rank: int) -> int:
-    """Seed of what is random in batch `i` of an epoch in one process."""
     sequence = np.random.SeedSequence([seed, epoch, i, rank])
     return int(sequence.generate_state(1, np.uint64)[0])
 
@@ -362,7 +363,7 @@ def step_seed(seed: int, epoch: int, i: int, rank: int) -> int:
 @torch.inference_mode()
 def predict(
     fabric: Fabric, detector: Detector, data: TrainingData, split: str, config: Config
-) -> NDArray[np.float64]:
+) -> Scores:
     """Probability of hallucination of each row of a split, (n_split,), on every process.
 
     The arithmetic is float32 whatever the training's precision is: half precision would let scores
@@ -371,7 +372,7 @@ def predict(
     rows = data.splits.rows(split)
     detector.eval()
     parts = [torch.zeros(0, dtype=torch.float64)]  # a process may have no row
-    for batch in data.loader(split, detector.columns, config, fabric, shuffle=False):
+    for batch in data.loader(split, detector.columns, config, fabric):
         outputs = detector(batch.to(fabric.device, non_blocking=True))
         parts.append(outputs.logits.cpu().double())
     logits = gather_rows(fabric, torch.cat(parts), len(rows))  # (n_split,)
@@ -380,19 +381,17 @@ def predict(
     not_finite = (~logits.isfinite()).nonzero()
     if len(not_finite):
         i = int(not_finite[0])
-        check_finite("score", logits[i].item(), [int(rows[i])], data)
+        raise not_finite_error("score", logits[i].item(), [int(rows[i])], data)
     # of doubles, because in float32 all logits above 17 would tie at 1
     return logits.sigmoid().numpy()
 
 
-def check_finite(what: str, number: float, rows: Sequence[int], data: TrainingData) -> None:
-    """Raise DataError, which names the first of `rows`, if a number is NaN or infinite."""
-    if math.isfinite(number):
-        return
+def not_finite_error(what: str, number: float, rows: list[int], data: TrainingData) -> DataError:
+    """The error for a number that is NaN or infinite; it names the first of `rows`."""
     ids = [repr(data.store.ids[row]) for row in rows[:N_NAMED]]
     if len(rows) > N_NAMED:
         ids.append("...")
-    raise DataError(
+    return DataError(
         f"{data.store.path}: {what} of traces {', '.join(ids)}: expected a finite number, "
         f"found {number}; look for values that are not finite in these traces, lower --lr, or use "
         "--precision 32"

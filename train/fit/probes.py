@@ -1,14 +1,9 @@
 """Fit probes and baselines: a regression on train, its alternative chosen on validation."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from models import FittedProbe, Probe
 from store.sources.split import SPLITS
@@ -17,8 +12,12 @@ from train.data.batches import TrainingData
 from train.data.split import Splits
 from train.errors import DataError
 from train.evaluate.judge import Scored
+from train.evaluate.metrics import Scores
+from train.files import Json
 
 __all__ = ["fit_probe", "probe_margin", "read_features", "read_split_features", "score_probe"]
+
+Features = dict[str, torch.Tensor]  # split -> (n_split, A, k)
 
 
 def score_probe(
@@ -28,7 +27,7 @@ def score_probe(
     started_at = time.perf_counter()
     features = read_split_features(name, probe, config, data)
     fitted = fit_probe(probe, features, data.splits)
-    facts: dict[str, Any] = {"parameters": fitted.n_parameters()}
+    facts: Json = {"parameters": fitted.n_parameters()}
     n_imputed = sum(int(split.isnan().any((1, 2)).sum()) for split in features.values())
     if n_imputed:
         facts["traces_with_missing_numbers"] = n_imputed  # replaced by the mean over train
@@ -44,18 +43,16 @@ def score_probe(
     return Scored(val, test, facts), fitted
 
 
-def read_split_features(
-    name: str, probe: Probe, config: Config, data: TrainingData
-) -> dict[str, torch.Tensor]:
+def read_split_features(name: str, probe: Probe, config: Config, data: TrainingData) -> Features:
     """Split -> features (n_split, A, k)."""
     return {split: read_features(name, probe, config, data, split) for split in SPLITS}
 
 
-def fit_probe(probe: Probe, features: Mapping[str, torch.Tensor], splits: Splits) -> FittedProbe:
+def fit_probe(probe: Probe, features: Features, splits: Splits) -> FittedProbe:
     """Fit on train, choose the alternative on validation."""
-    train_labels = splits.labels[splits.train]
-    val_labels = splits.labels[splits.val]
-    return probe.fit(features["train"], train_labels, features["val"], val_labels)
+    return probe.fit(
+        features["train"], splits.labels_of("train"), features["val"], splits.labels_of("val")
+    )
 
 
 def read_features(
@@ -68,7 +65,7 @@ def read_features(
     infinite = features.isinf().any((1, 2)).nonzero()
     if len(infinite):
         row = int(data.splits.rows(split)[int(infinite[0])])
-        column = data.names(probe.columns)[probe.columns[0]]
+        column = data.column(probe.columns[0])
         raise DataError(
             f"{data.store.path}: column {column!r}, trace {data.store.ids[row]!r}: "
             f"expected finite numbers for {name}, found infinity; mend that trace or leave it out"
@@ -76,9 +73,7 @@ def read_features(
     return features
 
 
-def probe_margin(
-    fitted: FittedProbe, features: Mapping[str, torch.Tensor], data: TrainingData
-) -> NDArray[np.float64]:
+def probe_margin(fitted: FittedProbe, features: Features, data: TrainingData) -> Scores:
     """Log-odds of a fitted probe for the rows of some splits, (n_rows,); 0 for the others."""
     margin = np.zeros(len(data.store))
     for split, numbers in features.items():

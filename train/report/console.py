@@ -1,7 +1,5 @@
 """The console that tables are printed on."""
 
-from __future__ import annotations
-
 from typing import NoReturn
 
 from rich.console import Console

@@ -8,17 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from train.evaluate.metrics import confidence, youden_threshold
+from train.evaluate.metrics import Areas, Labels, Scores, confidence, youden_threshold
+from train.files import Json
 from train.run.results import best_on_validation, validation_aurocs
 
 if TYPE_CHECKING:
     from train.data.batches import TrainingData
-    from train.evaluate.judge import Scored
+    from train.evaluate.judge import ScoredByName
     from train.run.experiment import Experiment
 
 __all__ = ["Evidence", "Mistake", "find_mistakes", "gather_evidence"]
@@ -55,16 +55,15 @@ class Evidence:
         (positions in the test split) -> column name -> the text of each.
     """
 
-    results: dict[str, Any]
-    val_labels: NDArray[np.int64]
-    test_labels: NDArray[np.int64]
-    scored: dict[str, Scored]
+    results: Json
+    val_labels: Labels
+    test_labels: Labels
+    scored: ScoredByName
     trace_ids: list[str]
     texts: Texts
 
     @property
-    def entries(self) -> dict[str, dict[str, Any]]:
-        """The results of each detector and baseline."""
+    def entries(self) -> dict[str, Json]:
         return self.results["models"] | self.results["baselines"]
 
     @property
@@ -73,12 +72,16 @@ class Evidence:
         names = [name for name, scored in self.scored.items() if np.ptp(scored.test, axis=1).any()]
         return sorted(names, key=lambda name: -self.entries[name]["test"]["auroc"])
 
+    def measured(self, metric: str) -> Areas:
+        """A metric on test of each name, in the order of `ranking`."""
+        return {name: self.entries[name]["test"][metric] for name in self.ranking}
+
     @property
     def best(self) -> str:
         """The detector with the best validation AUROC; without detectors, the best baseline."""
         return best_on_validation(validation_aurocs(self.results))
 
-    def runs(self, name: str) -> Iterator[tuple[NDArray[np.float64], float]]:
+    def runs(self, name: str) -> Iterator[tuple[Scores, float]]:
         """Test scores (n_test,) and threshold, chosen on validation, of each run."""
         scored = self.scored[name]
         for val, test in zip(scored.val, scored.test, strict=True):
@@ -100,8 +103,8 @@ def gather_evidence(experiment: Experiment, data: TrainingData) -> Evidence:
 
     return Evidence(
         results=experiment.results,
-        val_labels=splits.labels[splits.val],
-        test_labels=splits.labels[splits.test],
+        val_labels=splits.labels_of("val"),
+        test_labels=splits.labels_of("test"),
         scored=experiment.scored,
         trace_ids=[store.ids[row] for row in splits.test.tolist()],
         texts=read_texts,

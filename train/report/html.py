@@ -4,8 +4,6 @@ Texts of traces are not trusted: the template escapes every text (Jinja's autoes
 are not escaped.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A report as Markdown (CommonMark with tables), with its pictures in separate files."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -4,11 +4,9 @@ If a detector was trained with several seeds, curves of scores are of the first 
 of a name is the mean over the seeds, as in the table. The constant baseline is not drawn.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import style
@@ -21,6 +19,8 @@ from numpy.typing import NDArray
 
 from train.evaluate.metrics import (
     N_BINS,
+    Areas,
+    Curve,
     Labels,
     Scores,
     aurc,
@@ -52,13 +52,13 @@ FAINT = "#8b949e"  # lines of reference
 # grey.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
 DASHES = ((4, 1.5), (1.6, 1.1), (6, 1.5, 1, 1.5))  # of the baselines' lines, in turn
-RIGHT, WRONG = COLOURS[0], COLOURS[1]  # label 0 and label 1
 SETTINGS = {
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlesize": 10,
+    "figure.labelsize": "medium",
     "font.size": 9,
     "legend.frameon": False,
     "text.color": INK,
@@ -68,24 +68,17 @@ SETTINGS = {
 }
 N_POINTS = 500  # of a curve; more are not seen
 N_COLUMNS = 4  # of small pictures
+WIDE = (7.6, 3.6)  # inches of a picture of epochs or layers
 
 Style = dict[str, Any]
-Curve = tuple[NDArray, NDArray]
+Styles = dict[str, Style]  # by name
 
 styled = style.context(SETTINGS, after_reset=True)  # whatever the user's settings are
 
 
-class History(NamedTuple):
-    """Epochs (n_epochs,) counted from 1, and the loss and validation AUROC of each."""
-
-    epochs: NDArray[np.int64]
-    loss: NDArray[np.float64]
-    val_auroc: NDArray[np.float64]
-
-
-def find_styles(evidence: Evidence) -> dict[str, Style]:
+def find_styles(evidence: Evidence) -> Styles:
     """Name -> style of its line: detectors thick, baselines thin and dashed, colours in order."""
-    styles: dict[str, Style] = {}
+    styles: Styles = {}
     for i, name in enumerate(evidence.entries):
         turn, colour = divmod(i, len(COLOURS))
         line: Style = {"color": COLOURS[colour]}
@@ -104,7 +97,7 @@ def draw_roc(evidence: Evidence) -> Figure:
     """True over false positive rate."""
     figure, axes = one_axes("false positive rate", "true positive rate")
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
-    areas = {name: evidence.entries[name]["test"]["auroc"] for name in evidence.ranking}
+    areas = evidence.measured("auroc")
     draw_curves(figure, evidence, "AUROC", areas, lambda y, scores, _: roc_points(y, scores))
     return figure
 
@@ -114,7 +107,7 @@ def draw_pr(evidence: Evidence) -> Figure:
     """Precision over recall, and the base rate, which is the precision of random scores."""
     figure, axes = one_axes("recall", "precision")
     axes.axhline(evidence.test_labels.mean(), color=FAINT, linewidth=0.8)
-    areas = {name: evidence.entries[name]["test"]["auprc"] for name in evidence.ranking}
+    areas = evidence.measured("auprc")
     draw_curves(figure, evidence, "AUPRC", areas, lambda y, scores, _: pr_points(y, scores))
     for line in axes.lines:
         line.set_drawstyle("steps-pre")
@@ -142,7 +135,7 @@ def draw_curves(
     figure: Figure,
     evidence: Evidence,
     measure: str,
-    areas: dict[str, float],
+    areas: Areas,
     points: Callable[[Labels, Scores, float], Curve],
     ascending: bool = False,
 ) -> None:
@@ -159,9 +152,8 @@ def draw_curves(
 
 
 def add_legend(
-    figure: Figure, styles: dict[str, Style], labels: dict[str, str], title: str | None = None
+    figure: Figure, styles: Styles, labels: dict[str, str], title: str | None = None
 ) -> None:
-    """Add a legend of lines: name -> label."""
     lines = [Line2D([], [], label=label, **styles[name]) for name, label in labels.items()]
     figure.legend(
         handles=lines, loc="outside right upper", title=title, alignment="left", handlelength=2.6
@@ -171,45 +163,45 @@ def add_legend(
 @styled
 def draw_calibration(evidence: Evidence) -> Figure:
     """Share of hallucinations over mean score of each bin, and below it the size of the bin."""
-    names = evidence.ranking
+    errors = evidence.measured("ece")
     styles = find_styles(evidence)
-    figure, (above, below) = small_axes(len(names), (3, 1))
-    for name, diagram, counts in zip(names, above, below, strict=True):
+    figure, (above, below) = small_axes(len(errors), (3, 1))
+    for name, diagram, counts in zip(errors, above, below, strict=True):
         scores, _ = next(evidence.runs(name))
         mean_score, share, count = calibration_bins(evidence.test_labels, scores)
         colour = styles[name]["color"]
         diagram.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
         diagram.plot(mean_score, share, color=colour, marker="o", markersize=3, linewidth=1.3)
         diagram.set(ylim=(-0.03, 1.03), yticks=(0, 0.5, 1))
-        error = short(evidence.entries[name]["test"]["ece"])
-        diagram.set_title(f"{name}\nECE {error}")
+        diagram.set_title(f"{name}\nECE {short(errors[name])}")
         lefts = np.minimum((mean_score * N_BINS).astype(int), N_BINS - 1) / N_BINS
         counts.bar(lefts, count, width=0.9 / N_BINS, align="edge", color=FAINT)
         counts.set(yticks=(0, int(count.max())))
-    figure.supxlabel("mean score", fontsize="medium")
-    figure.supylabel("share of hallucinations; traces in the bin", fontsize="medium")
+    figure.supxlabel("mean score")
+    figure.supylabel("share of hallucinations; traces in the bin")
     return figure
 
 
 @styled
 def draw_histograms(evidence: Evidence) -> Figure:
-    """Histograms of the scores of both classes, and the threshold."""
+    """Histograms of the scores of both classes, label 0 and label 1, and the threshold."""
     names = evidence.ranking
     figure, (panels,) = small_axes(len(names), (1,))
     edges = np.linspace(0, 1, 26).tolist()
+    dashed: Style = {"color": INK, "linewidth": 1, "linestyle": (0, (3, 2))}
     for name, axes in zip(names, panels, strict=True):
         scores, threshold = next(evidence.runs(name))
-        for label, colour in ((0, RIGHT), (1, WRONG)):
+        for label, colour in enumerate(COLOURS[:2]):
             axes.hist(scores[evidence.test_labels == label], edges, color=colour, alpha=0.65)
-        axes.axvline(threshold, color=INK, linewidth=1, linestyle=(0, (3, 2)))
+        axes.axvline(threshold, **dashed)
         axes.set_title(name)
         axes.locator_params(axis="y", nbins=3, integer=True)
-    handles: list[Artist] = [Patch(color=colour, alpha=0.65) for colour in (RIGHT, WRONG)]
-    handles.append(Line2D([], [], color=INK, linewidth=1, linestyle=(0, (3, 2))))
+    right, wrong = (Patch(color=colour, alpha=0.65) for colour in COLOURS[:2])
+    handles: list[Artist] = [right, wrong, Line2D([], [], **dashed)]
     labels = ["right answers", "hallucinations", "threshold"]
     figure.legend(handles, labels, loc="outside upper left", ncols=3)
-    figure.supxlabel("score", fontsize="medium")
-    figure.supylabel("traces", fontsize="medium")
+    figure.supxlabel("score")
+    figure.supylabel("traces")
     return figure
 
 
@@ -218,17 +210,22 @@ def draw_learning_curves(evidence: Evidence) -> Figure:
     """Training loss and validation AUROC by epoch; a dot is the epoch of the kept weights."""
     histories = find_histories(evidence)
     styles = find_styles(evidence)
-    figure = Figure(figsize=(7.6, 3.6), layout="constrained")
+    figure = Figure(figsize=WIDE, layout="constrained")
     loss_axes, auroc_axes = figure.subplots(1, 2)
     losses: list[float] = []
     for name, runs in histories.items():
         line = dict(styles[name])
         if len(runs) > 1:
             line["linewidth"] = 0.9
-        for run in runs:
-            draw_history(loss_axes, run, run.loss, line)
-            draw_history(auroc_axes, run, run.val_auroc, line)
-            losses.extend(run.loss[np.isfinite(run.loss)])
+        for epochs, loss, val_auroc in runs:
+            for axes, values in ((loss_axes, loss), (auroc_axes, val_auroc)):
+                axes.plot(epochs, values, **line)
+                if np.isfinite(val_auroc).any():
+                    best = np.nanargmax(val_auroc)
+                    axes.plot(
+                        epochs[best], values[best], marker="o", markersize=4, color=line["color"]
+                    )
+            losses.extend(loss[np.isfinite(loss)])
     for axes, title in ((loss_axes, "training loss"), (auroc_axes, "validation AUROC")):
         axes.set_title(title)
         axes.set_xlabel("epoch")
@@ -239,19 +236,13 @@ def draw_learning_curves(evidence: Evidence) -> Figure:
     return figure
 
 
-def draw_history(axes: Axes, run: History, values: NDArray[np.float64], line: Style) -> None:
-    """Draw the curve of a training, with a dot at its best epoch."""
-    axes.plot(run.epochs, values, **line)
-    if np.isfinite(run.val_auroc).any():
-        best = np.nanargmax(run.val_auroc)
-        axes.plot(run.epochs[best], values[best], marker="o", markersize=4, color=line["color"])
-
-
 @styled
 def draw_layers(evidence: Evidence) -> Figure:
     """Validation AUROC by layer."""
     styles = find_styles(evidence)
-    figure, axes = one_axes("layer", "validation AUROC", rates=False)
+    figure = Figure(figsize=WIDE, layout="constrained")
+    axes = figure.subplots()
+    axes.set(xlabel="layer", ylabel="validation AUROC")
     axes.axhline(0.5, color=FAINT, linewidth=0.8)
     for name, (layers, areas) in find_layers(evidence).items():
         axes.plot(layers, areas, marker="o", markersize=3, label=name, **styles[name])
@@ -260,50 +251,44 @@ def draw_layers(evidence: Evidence) -> Figure:
     return figure
 
 
-def find_histories(evidence: Evidence) -> dict[str, list[History]]:
-    """Name -> the history of each of its trainings; without names that have none."""
-    histories: dict[str, list[History]] = {}
-    for name, entry in evidence.entries.items():
-        for run in entry.get("runs", []):
-            epochs = run.get("history")
-            if epochs:
-                numbers = np.array([epoch["epoch"] + 1 for epoch in epochs])
-                loss = as_numbers(epoch["loss"] for epoch in epochs)
-                val_auroc = as_numbers(epoch["val_auroc"] for epoch in epochs)
-                histories.setdefault(name, []).append(History(numbers, loss, val_auroc))
-    return histories
+def find_histories(evidence: Evidence) -> dict[str, list[NDArray]]:
+    """Name -> (3, n_epochs) of each of its trainings: epoch from 1 on, loss, validation AUROC.
+
+    NaN is a gap in a line. Names without trainings are left out.
+    """
+    return {
+        name: [read_history(run["history"]) for run in entry["runs"]]
+        for name, entry in evidence.entries.items()
+        if "runs" in entry
+    }
 
 
-def find_layers(evidence: Evidence) -> dict[str, tuple[list[int], NDArray[np.float64]]]:
+def read_history(epochs: list[dict[str, Any]]) -> NDArray:
+    numbers = [(epoch["epoch"] + 1, epoch["loss"], epoch["val_auroc"]) for epoch in epochs]
+    return np.array(numbers, np.float64).T
+
+
+def find_layers(evidence: Evidence) -> dict[str, Curve]:
     """Name -> layers and the validation AUROC of each, both (n_layers,), of probes by layer."""
-    layers: dict[str, tuple[list[int], NDArray[np.float64]]] = {}
-    for name, entry in evidence.entries.items():
-        if entry.get("layer_val_auroc"):
-            areas = as_numbers(entry["layer_val_auroc"])
-            numbers = entry.get("layers") or list(range(1, len(areas) + 1))
-            layers[name] = numbers, areas
-    return layers
-
-
-def as_numbers(values: Iterable[float | None]) -> NDArray[np.float64]:
-    """Floats, NaN for None: a gap in a line."""
-    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+    return {
+        name: (np.array(entry["layers"]), np.array(entry["layer_val_auroc"], np.float64))
+        for name, entry in evidence.entries.items()
+        if "layers" in entry
+    }
 
 
 def thin(x: NDArray, y: NDArray) -> Curve:
     """At most 500 points of a curve, its ends among them."""
     places = np.linspace(0, len(x) - 1, min(len(x), N_POINTS))
-    chosen = np.unique(places.round().astype(int))
+    chosen = places.round().astype(int)  # at least 1 apart, so none twice
     return x[chosen], y[chosen]
 
 
-def one_axes(x: str, y: str, rates: bool = True) -> tuple[Figure, Axes]:
-    """A figure of one picture, about square without its legend if both axes are rates."""
-    figure = Figure(figsize=(6.4, 4.2) if rates else (7.6, 3.6), layout="constrained")
+def one_axes(x: str, y: str) -> tuple[Figure, Axes]:
+    """A figure of one picture whose axes are rates, about square without its legend."""
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     axes = figure.subplots()
-    axes.set(xlabel=x, ylabel=y)
-    if rates:
-        axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
+    axes.set(xlabel=x, ylabel=y, xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
     return figure, axes
 
 

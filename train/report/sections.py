@@ -1,15 +1,23 @@
 """The sections of a report, in order: built once, written as Markdown and as HTML."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from train.report import plots
 from train.report.evidence import Evidence, find_mistakes
+from train.report.plots import (
+    draw_calibration,
+    draw_histograms,
+    draw_layers,
+    draw_learning_curves,
+    draw_pr,
+    draw_risk_coverage,
+    draw_roc,
+    find_histories,
+    find_layers,
+)
 from train.report.table import (
     Table,
     build_comparisons,
@@ -71,21 +79,20 @@ def build_sections(evidence: Evidence) -> list[Section]:
 
 
 def build_tables(evidence: Evidence) -> Iterator[Section]:
-    """Run, verdict, metrics and tests."""
     results = evidence.results
     split = results["split"]
     sentences = [
         f"Split by question with seed {split['seed']};",
-        f"{split.get('unlabelled', 0)} unlabelled traces are in no split.",
+        f"{split['unlabelled']} unlabelled traces are in no split.",
     ]
-    sentences += [f"{remark[0].upper()}{remark[1:]}." for remark in results.get("remarks", [])]
+    sentences += [f"{remark[0].upper()}{remark[1:]}." for remark in results["remarks"]]
     yield Section("Run", " ".join(sentences), [build_facts(results), build_split(results)])
 
-    verdict = results.get("verdict")
+    verdict = results["verdict"]
     text = verdict_in_words(verdict) if verdict else "There is no baseline to compare with."
     yield Section("Verdict", text)
 
-    base_rate = short(float(evidence.test_labels.mean()))
+    base_rate = short(evidence.test_labels.mean())
     yield Section(
         "Metrics on test",
         "95% intervals by a bootstrap over questions. The AUPRC of random scores is the base rate, "
@@ -93,7 +100,7 @@ def build_tables(evidence: Evidence) -> Iterator[Section]:
         + several_seeds(evidence, "Means over the seeds; sd is that of the AUROC."),
         [build_metrics(results)],
     )
-    if results.get("comparisons"):
+    if results["comparisons"]:
         yield Section(
             "Paired tests",
             "Difference of AUROC on the same rows: paired bootstrap over questions; DeLong's test, "
@@ -110,20 +117,17 @@ def build_tables(evidence: Evidence) -> Iterator[Section]:
 
 
 def build_curves(evidence: Evidence) -> Iterator[Section]:
-    """Curves and histograms of the scores on test."""
     seeds = several_seeds(evidence, "Curves are of the first seed, numbers means over the seeds.")
     yield Section(
         "ROC",
         "Detectors are thick lines, baselines thin and dashed. The diagonal is of random scores."
         + seeds,
-        picture=Picture(
-            "roc", plots.draw_roc(evidence), "true positive rate over false positive rate"
-        ),
+        picture=Picture("roc", draw_roc(evidence), "true positive rate over false positive rate"),
     )
     yield Section(
         "Precision and recall",
         "The level line is the base rate, the precision of random scores." + seeds,
-        picture=Picture("precision_recall", plots.draw_pr(evidence), "precision over recall"),
+        picture=Picture("precision_recall", draw_pr(evidence), "precision over recall"),
     )
     yield Section(
         "Calibration",
@@ -131,7 +135,7 @@ def build_curves(evidence: Evidence) -> Iterator[Section]:
         "bins of few traces are uncertain." + seeds,
         picture=Picture(
             "calibration",
-            plots.draw_calibration(evidence),
+            draw_calibration(evidence),
             "share of hallucinations over mean score",
         ),
     )
@@ -141,7 +145,7 @@ def build_curves(evidence: Evidence) -> Iterator[Section]:
         "the distance from the threshold that was chosen on validation, in odds. AURC is the area "
         "below the curve; less is better." + seeds,
         picture=Picture(
-            "risk_coverage", plots.draw_risk_coverage(evidence), "share of errors over coverage"
+            "risk_coverage", draw_risk_coverage(evidence), "share of errors over coverage"
         ),
     )
     yield Section(
@@ -149,35 +153,33 @@ def build_curves(evidence: Evidence) -> Iterator[Section]:
         "The dashed line is the threshold." + several_seeds(evidence, "Of the first seed."),
         picture=Picture(
             "histograms",
-            plots.draw_histograms(evidence),
+            draw_histograms(evidence),
             "histograms of the scores of both classes",
         ),
     )
 
 
 def build_histories(evidence: Evidence) -> Iterator[Section]:
-    """Learning curves, and the AUROC by layer, if there are some."""
-    if plots.find_histories(evidence):
+    if find_histories(evidence):
         yield Section(
             "Learning curves",
             "A dot is the epoch whose weights were kept."
             + several_seeds(evidence, "One thin line per seed."),
             picture=Picture(
                 "learning_curves",
-                plots.draw_learning_curves(evidence),
+                draw_learning_curves(evidence),
                 "loss and AUROC over epochs",
             ),
         )
-    if plots.find_layers(evidence):
+    if find_layers(evidence):
         yield Section(
             "Where in the layers the signal lies",
             "AUROC on validation, which chooses the layer, not on test.",
-            picture=Picture("layers", plots.draw_layers(evidence), "validation AUROC by layer"),
+            picture=Picture("layers", draw_layers(evidence), "validation AUROC by layer"),
         )
 
 
 def build_worst(evidence: Evidence) -> Section:
-    """The most confident mistakes of the best detector."""
     best = evidence.best
     mistakes = find_mistakes(evidence, best)
     threshold = short(evidence.entries[best]["test"]["threshold"])

@@ -4,15 +4,12 @@ A number that is missing or not finite is a dash. Texts of traces are not truste
 cleaned here, and escaped where they are written.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from platform import python_version
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table as TerminalTable
@@ -21,6 +18,7 @@ from rich.text import Text
 from store.format.layers import format_layers
 from store.sources.split import SPLITS
 from train.config import PATHS, Config
+from train.files import Json
 from train.report.evidence import Evidence, Mistake
 
 __all__ = [
@@ -48,6 +46,7 @@ METRICS = {  # header -> key
     "Brier": "brier",
 }
 PACKAGES = ("trace-store", "torch", "torch-geometric", "numpy", "scipy", "scikit-learn")
+P_VALUES = ("p_bootstrap", "p_delong", "p_holm")
 LABELS = ("right", "hallucination")
 N_SHOWN = 200  # characters of a text
 # Control characters, and those that change the direction of writing: they would affect the text
@@ -64,12 +63,12 @@ class Table:
     n_left: int = 1
 
 
-def build_facts(results: dict[str, Any]) -> Table:
+def build_facts(results: Json) -> Table:
     """The run: its store, settings that are not the defaults, time, versions."""
     store = results["store"]
-    settings = changed_settings(results.get("config", {}))
+    settings = changed_settings(results["config"])
     facts = {
-        "run": results.get("run", ""),
+        "run": results["run"],
         "store": store["path"],
         "state of the store": (
             f"{store['uuid']}, commit {store['generation']}, {store['rows']} traces"
@@ -83,42 +82,36 @@ def build_facts(results: dict[str, Any]) -> Table:
     return Table(("", ""), rows, n_left=2)
 
 
-def total_seconds(results: dict[str, Any]) -> float:
+def total_seconds(results: Json) -> float:
     """Seconds of all trainings and fits; an entry has the mean over its runs."""
-    seconds = 0.0
-    for entry in (results["models"] | results["baselines"]).values():
-        n_runs = len(entry.get("runs", [])) or 1
-        seconds += n_runs * entry.get("seconds", 0)
-    return seconds
+    entries = (results["models"] | results["baselines"]).values()
+    return sum(len(entry.get("runs", [entry])) * entry["seconds"] for entry in entries)
 
 
-def describe_layers(results: dict[str, Any]) -> str:
-    """The layers that were read; empty for none, and for an older run without a record of them."""
-    layers = {name: format_layers(numbers) for name, numbers in results.get("layers", {}).items()}
-    distinct = set(layers.values())
-    if len(distinct) == 1:
-        text = distinct.pop()
-    else:
+def describe_layers(results: Json) -> str:
+    """The layers that were read; empty for none."""
+    layers = {name: format_layers(numbers) for name, numbers in results["layers"].items()}
+    text, *others = set(layers.values()) or [""]
+    if others:
         text = "; ".join(f"{name} {numbers}" for name, numbers in layers.items())
     if not text:
         return ""
-    if results["store"].get("layers_recorded", False):
+    if results["store"]["layers_recorded"]:
         return f"{text} (as the model numbers them)"
     return f"{text} (counted from 1: the store does not record their numbers)"
 
 
-def changed_settings(config: dict[str, Any]) -> list[str]:
+def changed_settings(config: Json) -> list[str]:
     """Settings, as NAME = VALUE, that differ from their defaults, without the paths."""
     defaults = asdict(Config())
     return [
         f"{name} = {value}"
         for name, value in config.items()
-        if name not in PATHS and (name not in defaults or defaults[name] != value)
+        if name not in PATHS and defaults[name] != value
     ]
 
 
 def find_versions() -> list[str]:
-    """Names and versions of Python and of the installed packages."""
     versions = [f"Python {python_version()}"]
     for name in PACKAGES:
         try:
@@ -128,20 +121,18 @@ def find_versions() -> list[str]:
     return versions
 
 
-def build_split(results: dict[str, Any]) -> Table:
+def build_split(results: Json) -> Table:
     """Rows, questions, hallucinations and base rate of each split."""
     rows = []
     for split in SPLITS:
         counts = results["split"][split]
-        n_rows = counts["rows"]
-        n_positive = counts["hallucinations"]
-        base_rate = n_positive / n_rows if n_rows else None
-        cells = (split, str(n_rows), str(counts["questions"]), str(n_positive), short(base_rate))
-        rows.append(cells)
+        numbers = [counts[key] for key in ("rows", "questions", "hallucinations")]
+        base_rate = short(counts["hallucinations"] / counts["rows"])
+        rows.append((split, *map(str, numbers), base_rate))
     return Table(("split", "traces", "questions", "hallucinations", "base rate"), rows)
 
 
-def build_metrics(results: dict[str, Any]) -> Table:
+def build_metrics(results: Json) -> Table:
     """Test metrics, a line per detector and baseline."""
     entries = results["models"] | results["baselines"]
     lines = {name: metric_cells(entry) for name, entry in entries.items()}
@@ -153,40 +144,39 @@ def build_metrics(results: dict[str, Any]) -> Table:
     return Table(("", *header), rows)
 
 
-def metric_cells(entry: dict[str, Any]) -> dict[str, str]:
-    """A line of the table of metrics: header -> text."""
+def metric_cells(entry: Json) -> dict[str, str]:
     test = entry["test"]
     cells = {"AUROC [95%]": with_interval(test["auroc"], test["auroc_ci"])}
     if "auroc_sd" in test:
         cells["sd"] = short(test["auroc_sd"])
-    for header, key in METRICS.items():
-        cells[header] = short(test[key])
-    cells["params"] = short_count(entry["parameters"]) if "parameters" in entry else ""
-    cells["s"] = f"{entry['seconds']:.0f}" if "seconds" in entry else ""
+    cells |= {header: short(test[key]) for header, key in METRICS.items()}
+    cells["params"] = short_count(entry["parameters"])
+    cells["s"] = f"{entry['seconds']:.0f}"
     return cells
 
 
-def build_comparisons(comparisons: list[dict[str, Any]]) -> Table:
+def build_comparisons(comparisons: list[Json]) -> Table:
     """Paired tests, a line per pair."""
-    rows = []
-    for test in comparisons:
-        difference = with_interval(test["difference"], test["ci"])
-        p_values = [short_p(test[key]) for key in ("p_bootstrap", "p_delong", "p_holm")]
-        rows.append((test["a"], test["b"], difference, *p_values))
+    rows = [(test["a"], test["b"], *comparison_cells(test)) for test in comparisons]
     header = "detector", "against", "difference of AUROC [95%]", "p bootstrap", "p DeLong", "p Holm"
     return Table(header, rows, n_left=2)
 
 
-def build_sensitivity(cuts: list[dict[str, Any]]) -> Table:
+def comparison_cells(test: Json) -> list[str]:
+    """A difference of AUROCs with its interval, and its p values."""
+    p_values = [short_p(test[key]) for key in P_VALUES]
+    return [with_interval(test["difference"], test["ci"]), *p_values]
+
+
+def build_sensitivity(cuts: list[Json]) -> Table:
     """Test AUROCs for labels of other thresholds of the score, a column per threshold."""
     header = ("label = 1 iff score <", *(f"{cut['threshold']:g}" for cut in cuts))
     rows = [
         ("traces", *(str(cut["rows"]) for cut in cuts)),
         ("hallucinations", *(str(cut["hallucinations"]) for cut in cuts)),
     ]
-    names = dict.fromkeys(name for cut in cuts for name in cut["auroc"])
-    for name in names:
-        areas = [short(cut["auroc"].get(name)) for cut in cuts]
+    for name in cuts[0]["auroc"]:
+        areas = [short(cut["auroc"][name]) for cut in cuts]
         rows.append((name, *areas))
     return Table(header, rows)
 
@@ -203,7 +193,7 @@ def build_mistakes(evidence: Evidence, mistakes: list[Mistake]) -> Table:
     return Table(("trace", "label", "score", *texts), rows, n_left=3 + len(texts))
 
 
-def verdict_in_words(verdict: dict[str, Any]) -> str:
+def verdict_in_words(verdict: Json) -> str:
     """The best on validation, and their comparison on test; each line fits 80 columns."""
     low, high = verdict["ci"]
     if low > 0:
@@ -220,7 +210,7 @@ def verdict_in_words(verdict: dict[str, Any]) -> str:
     )
 
 
-def print_table(results: dict[str, Any], console: Console) -> None:
+def print_table(results: Json, console: Console) -> None:
     """Print test metrics, a line per detector and baseline, and the verdict, in 80 columns."""
     test = results["split"]["test"]
     title = (
@@ -228,7 +218,7 @@ def print_table(results: dict[str, Any], console: Console) -> None:
         f"{test['hallucinations']} hallucinations"
     )
     print_terminal(build_metrics(results), console, title, gaps=(len(results["models"]),))
-    for remark in results.get("remarks", []):
+    for remark in results["remarks"]:
         console.print(remark, highlight=False, markup=False, soft_wrap=True)
     if results["verdict"]:
         console.print(verdict_in_words(results["verdict"]), highlight=False, markup=False)

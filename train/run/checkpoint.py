@@ -4,8 +4,6 @@ A checkpoint names its owner: run, detector and seed. Loading compares all three
 another run left in the same directory is refused.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 import zipfile
@@ -18,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from train.errors import CheckpointError
-from train.files import replace_file
+from train.files import Json, replace_file
 
 __all__ = ["load_checkpoint", "load_weights", "save_checkpoint"]
 
@@ -33,7 +31,7 @@ UNREADABLE = (
 )
 
 
-def save_checkpoint(path: Path, owner: dict[str, Any], content: Mapping[str, Any]) -> None:
+def save_checkpoint(path: Path, owner: Json, content: Mapping[str, Any]) -> None:
     """Write tensors and plain values of `owner` = {"run", "detector", "seed"}."""
     buffer = io.BytesIO()  # torch.save to a path turns a full disk into a RuntimeError of its own
     torch.save({"owner": owner, **content}, buffer)
@@ -41,7 +39,7 @@ def save_checkpoint(path: Path, owner: dict[str, Any], content: Mapping[str, Any
         temporary.write_bytes(buffer.getbuffer())
 
 
-def load_checkpoint(path: Path, owner: dict[str, Any] | None = None) -> dict[str, Any]:
+def load_checkpoint(path: Path, owner: Json | None = None) -> Json:
     """Read what `save_checkpoint` wrote onto the CPU.
 
     Raises

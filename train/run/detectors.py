@@ -1,7 +1,5 @@
 """Untrained detectors and their losses, built from settings and from what is read of a store."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict, fields
 
@@ -62,8 +60,7 @@ def layer_positions(name: str, data: TrainingData, config: Config) -> dict[str, 
 def numbers_of_layers(kind: type[Detector], data: TrainingData) -> list[int]:
     """The layers that a detector is given, in the order of its first column."""
     role = kind.columns[0]
-    n_layers = data.item_shapes([role])[role][0]
-    return data.layers_or_count(role, n_layers)
+    return data.layers_or_count(role, data.item_shape(role)[0])
 
 
 def read_layers(names: Iterable[str], data: TrainingData) -> dict[str, list[int]]:
@@ -75,8 +72,7 @@ def read_layers(names: Iterable[str], data: TrainingData) -> dict[str, list[int]
 
 def hidden_size(name: str, data: TrainingData) -> int:
     """Width d of the states that a detector reads."""
-    role = DETECTORS[name].columns[0]
-    return data.item_shapes([role])[role][-1]
+    return data.item_shape(DETECTORS[name].columns[0])[-1]
 
 
 def build_criterion(config: Config, splits: Splits) -> ClassificationLoss:
@@ -86,6 +82,6 @@ def build_criterion(config: Config, splits: Splits) -> ClassificationLoss:
     """
     weights = None
     if config.class_weights:
-        base_rate = float(splits.labels[splits.train].mean())
+        base_rate = float(splits.labels_of("train").mean())
         weights = (0.5 / (1 - base_rate), 0.5 / base_rate)
     return ClassificationLoss(config.focal_loss, config.label_smoothing, weights)

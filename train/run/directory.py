@@ -14,14 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from store import TraceStore
 from store.format.origin import origins_of
 from train.config import Arguments, Config, flag_of, settings_of
 from train.data.requirements import has_numbers
 from train.errors import CheckpointError, ConfigError
-from train.files import read_json, replace_file
+from train.files import Json, read_json, replace_file
 from train.run.checkpoint import load_checkpoint, save_checkpoint
 
 __all__ = ["RunDirectory", "TrainingFiles", "begin_run", "describe_store", "lock_directory"]
@@ -47,11 +46,9 @@ class RunDirectory:
     resumed: bool = False
 
     def training(self, name: str, seed: int) -> TrainingFiles:
-        """The files of a detector's training with one seed."""
         return TrainingFiles(self, name, seed)
 
     def probe(self, name: str) -> Path:
-        """The file of a fitted probe or baseline."""
         return self.path / f"{name}.pt"
 
 
@@ -64,8 +61,7 @@ class TrainingFiles:
     seed: int
 
     @property
-    def owner(self) -> dict[str, Any]:
-        """What the files record as their owner."""
+    def owner(self) -> Json:
         return {"run": self.run.id, "detector": self.name, "seed": self.seed}
 
     @property
@@ -80,25 +76,23 @@ class TrainingFiles:
 
     @property
     def log(self) -> Path:
-        """Directory of the TensorBoard log."""
         return self.run.path / "tensorboard" / f"{self.name}-seed{self.seed}"
 
-    def save_state(self, state: dict[str, Any]) -> None:
-        """Save the state of the training; it replaces the one before."""
+    def save_state(self, state: Json) -> None:
         save_checkpoint(self.state, self.owner, state)
 
-    def load_state(self) -> dict[str, Any] | None:
+    def load_state(self) -> Json | None:
         """The state of a training that was stopped, on the CPU; None where none was saved."""
         if not self.run.resumed or not self.state.exists():
             return None
         return load_checkpoint(self.state, self.owner)
 
-    def finish(self, content: dict[str, Any]) -> None:
+    def finish(self, content: Json) -> None:
         """Save the best weights and facts of the training, and remove its state."""
         save_checkpoint(self.checkpoint, self.owner, content)
         self.state.unlink(missing_ok=True)
 
-    def load_finished(self) -> dict[str, Any] | None:
+    def load_finished(self) -> Json | None:
         """What `finish` wrote in this run; None if the training has not ended yet."""
         if not self.run.resumed or not self.checkpoint.exists():
             return None
@@ -107,12 +101,12 @@ class TrainingFiles:
             return None
         return check_finished(self.checkpoint, content)
 
-    def load_trained(self) -> dict[str, Any]:
+    def load_trained(self) -> Json:
         """What `finish` wrote; raises CheckpointError where there is none, or something else."""
         return check_finished(self.checkpoint, load_checkpoint(self.checkpoint, self.owner))
 
 
-def check_finished(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+def check_finished(path: Path, content: Json) -> Json:
     """The content of a checkpoint; raises CheckpointError unless a training that ended wrote it."""
     if not all(isinstance(content.get(key), dict) for key in ("weights", "shapes", "config")):
         raise CheckpointError(f"{path}: no weights of a finished training; train again")
@@ -140,7 +134,12 @@ def begin_run(
     file = path / "run.json"
     earlier = read_record(file)
     if earlier is not None and arguments.resume:
-        check_same(file, earlier, record)
+        differences = find_differences(file, earlier, record)
+        if differences:
+            raise ConfigError(
+                f"--resume: {file}: expected the settings and the store of the run, found "
+                f"{'; '.join(differences)}; give the same ones, or choose another --output-dir"
+            )
         return RunDirectory(path, earlier["run"], resumed=True)
     if earlier is not None:
         if not arguments.overwrite:
@@ -167,7 +166,7 @@ def lock_directory(path: Path) -> Iterator[None]:
         yield
 
 
-def describe_store(store: TraceStore) -> dict[str, Any]:
+def describe_store(store: TraceStore) -> Json:
     """What identifies a state of a store, and the model that its traces are of."""
     return {
         "path": str(store.path),
@@ -179,7 +178,7 @@ def describe_store(store: TraceStore) -> dict[str, Any]:
     }
 
 
-def check_replaceable(path: Path, earlier: dict[str, Any], record: dict[str, Any]) -> None:
+def check_replaceable(path: Path, earlier: Json, record: Json) -> None:
     """Raise ConfigError if a new run would replace an unfinished one, or one of other settings."""
     results = read_record(path / "results.json")
     is_finished = results is not None and results.get("run") == earlier.get("run")
@@ -202,35 +201,25 @@ def check_replaceable(path: Path, earlier: dict[str, Any], record: dict[str, Any
         )
 
 
-def check_same(path: Path, earlier: dict[str, Any], record: dict[str, Any]) -> None:
-    """Raise ConfigError, with the differences, unless settings and store are those of a run."""
-    differences = find_differences(path, earlier, record)
-    if differences:
-        raise ConfigError(
-            f"--resume: {path}: expected the settings and the store of the run, found "
-            f"{'; '.join(differences)}; give the same ones, or choose another --output-dir"
-        )
-
-
-def find_differences(path: Path, earlier: dict[str, Any], record: dict[str, Any]) -> list[str]:
+def find_differences(path: Path, earlier: Json, record: Json) -> list[str]:
     """What differs from run.json, of everything that the results of a run depend on."""
     config = settings_of(earlier, str(path))
     store = earlier.get("store")
     if not isinstance(store, dict) or not isinstance(earlier.get("run"), str):
         raise CheckpointError(f"{path}: not the record of a run; give --overwrite")
-    values = {}  # what -> now, then
-    for key in ("uuid", "generation", "rows"):
-        values[f"store: {key}"] = (record["store"][key], store.get(key))
-    for setting in fields(Config):
-        name = setting.name
-        if not setting.metadata["free"]:
-            values[flag_of(name)] = (record["config"][name], config.get(name, setting.default))
-    return [
-        f"{what} {now!r} (the run: {then!r})" for what, (now, then) in values.items() if now != then
+    differences = [
+        (f"store: {key}", record["store"][key], store.get(key))
+        for key in ("uuid", "generation", "rows")
     ]
+    for setting in fields(Config):
+        if not setting.metadata["free"]:
+            name = setting.name
+            then = config.get(name, setting.default)
+            differences.append((flag_of(name), record["config"][name], then))
+    return [f"{what} {now!r} (the run: {then!r})" for what, now, then in differences if now != then]
 
 
-def read_record(path: Path) -> dict[str, Any] | None:
+def read_record(path: Path) -> Json | None:
     """The content of run.json or results.json; None where there is no file."""
     if not path.exists():
         return None

@@ -3,28 +3,26 @@
 Mistakes of the user are reported before the first file is written.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
 
-from models import BASELINES, DETECTORS
+from models import BASELINES, DETECTORS, PROBES
 from train.config import Arguments, Config
 from train.data.batches import TrainingData
 from train.data.requirements import find_remarks, names_to_train
 from train.evaluate.judge import (
     LABEL_THRESHOLDS,
-    Scored,
+    ScoredByName,
     compare_all,
     judge,
     label_sensitivity,
     read_truth,
 )
+from train.files import Json
 from train.fit.cpu import cpu_arithmetic, default_threads
 from train.fit.probes import fit_probe, probe_margin, read_split_features
 from train.run.detectors import build_detector, hidden_size, read_layers
@@ -39,8 +37,8 @@ __all__ = ["Experiment", "run_experiment"]
 class Experiment:
     """The results of a run as they are written, and its scores by name."""
 
-    results: dict[str, Any]
-    scored: dict[str, Scored]
+    results: Json
+    scored: ScoredByName
 
 
 def run_experiment(
@@ -68,9 +66,10 @@ def run_experiment(
         trainer = Trainer(directory, config, data, fabric, progress)
         for remark in find_remarks(data):
             progress.say(remark)
-        scored: dict[str, Scored] = {}
+        scored: ScoredByName = {}
         if is_first:  # what takes seconds before what takes hours
-            scored |= trainer.fit_probes(names)
+            probes = [name for name in names if name not in DETECTORS]
+            scored |= {name: trainer.fit_probe(name, PROBES[name]) for name in probes}
             baselines, left_out = trainer.fit_baselines()
         scored |= {name: trainer.train_detector(name) for name in detectors}
     if not is_first:
@@ -89,10 +88,7 @@ def add_base_margin(name: str, config: Config, data: TrainingData) -> TrainingDa
     return replace(data, base_margin=probe_margin(fitted, features, data))
 
 
-def build_results(
-    trainer: Trainer, models: dict[str, Scored], baselines: dict[str, Scored]
-) -> dict[str, Any]:
-    """Everything that results.json holds."""
+def build_results(trainer: Trainer, models: ScoredByName, baselines: ScoredByName) -> Json:
     data = trainer.data
     splits = data.splits
     scored = models | baselines
@@ -116,8 +112,7 @@ def build_results(
     return results
 
 
-def describe_machine(fabric: Fabric) -> dict[str, Any]:
-    """Hardware and versions that the numbers may depend on."""
+def describe_machine(fabric: Fabric) -> Json:
     device = fabric.device.type
     if device == "cuda":
         device = torch.cuda.get_device_name(fabric.device)

@@ -3,8 +3,6 @@
 A bar on a terminal, a line a minute in a log.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -11,8 +11,8 @@ import csv
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from store.sources.split import SPLITS
 from train.errors import DataError
-from train.evaluate.metrics import Labels, Scores, auroc
-from train.files import read_json, replace_file
+from train.evaluate.metrics import Areas, Labels, Scores, auroc
+from train.files import Json, read_json, replace_file
 
 if TYPE_CHECKING:
     from train.data.batches import TrainingData
@@ -46,7 +46,7 @@ KEYS = ("trace_id", "split", "label", "question_id")
 Texts = NDArray[np.object_]
 
 
-def write_results(path: Path, results: dict[str, Any]) -> None:
+def write_results(path: Path, results: Json) -> None:
     """Write the results as JSON."""
     with replace_file(path) as temporary:
         temporary.write_text(json.dumps(results, indent=1, allow_nan=False) + "\n")
@@ -70,8 +70,7 @@ def score_cells(scored: Scored, split: str, n_rows: int) -> list[Any]:
     """Cells of a column of scores: the mean over the seeds; empty on train."""
     if split == "train":
         return [""] * n_rows
-    scores = scored.val if split == "val" else scored.test
-    return scores.mean(0).tolist()
+    return getattr(scored, split).mean(0).tolist()
 
 
 @dataclass(frozen=True)
@@ -100,39 +99,29 @@ class FinishedRun:
     """
 
     directory: Path
-    val_auroc: dict[str, dict[str, float]]
+    val_auroc: dict[str, Areas]
     seed: int
     trace_ids: Texts
     questions: Texts
     row_splits: Texts
     labels: Labels
     scores: dict[str, Scores]
-    origins: list[dict[str, Any]] = field(default_factory=list)
+    origins: list[Json] = field(default_factory=list)
 
     @property
     def best(self) -> str:
-        """The best on validation."""
         return best_on_validation(self.val_auroc)
 
     def ids_in(self, split: str) -> set[str]:
-        """Trace ids of a split."""
         return set(self.trace_ids[self.row_splits == split])
 
-    def select(self, trace_ids: Texts) -> FinishedRun:
-        """The same run with the rows of these traces only, in this order."""
+    def rows_of(self, trace_ids: list[str]) -> list[int]:
+        """The rows of these traces, in this order."""
         row_by_id = {trace_id: row for row, trace_id in enumerate(self.trace_ids)}
-        rows = [row_by_id[trace_id] for trace_id in trace_ids]
-        return replace(
-            self,
-            trace_ids=trace_ids,
-            questions=self.questions[rows],
-            row_splits=self.row_splits[rows],
-            labels=self.labels[rows],
-            scores={name: scores[rows] for name, scores in self.scores.items()},
-        )
+        return [row_by_id[trace_id] for trace_id in trace_ids]
 
 
-def best_on_validation(val_auroc: Mapping[str, Mapping[str, float]]) -> str:
+def best_on_validation(val_auroc: dict[str, Areas]) -> str:
     """The detector with the best validation AUROC; without detectors the best baseline.
 
     `val_auroc` is group ("models", "baselines") -> name -> AUROC.
@@ -141,7 +130,7 @@ def best_on_validation(val_auroc: Mapping[str, Mapping[str, float]]) -> str:
     return max(group, key=group.__getitem__)
 
 
-def validation_aurocs(results: dict[str, Any]) -> dict[str, dict[str, float]]:
+def validation_aurocs(results: Json) -> dict[str, Areas]:
     """Group ("models", "baselines") -> name -> AUROC on validation."""
     return {
         group: {name: entry["val"]["auroc"] for name, entry in results[group].items()}
@@ -180,7 +169,7 @@ def read_run(directory: Path) -> FinishedRun:
     return run
 
 
-def read_results(path: Path) -> dict[str, Any]:
+def read_results(path: Path) -> Json:
     """Read results.json and check everything that is used of it; raises DataError."""
     check_file(path)
     try:
@@ -208,16 +197,11 @@ def read_results(path: Path) -> dict[str, Any]:
     return results
 
 
-def check_record(path: Path, results: dict[str, Any]) -> None:
-    """Raise DataError if the record of store and layers is there and not what a run writes."""
+def check_record(path: Path, results: Json) -> None:
     origins = lookup(results, "store", "origins") or []
     layers = results.get("layers") or {}
-    is_whole = (
-        is_list_of(origins, dict)
-        and isinstance(layers, dict)
-        and all(is_list_of(numbers, int) for numbers in layers.values())
-    )
-    if not is_whole:
+    is_whole = is_list_of(origins, dict) and isinstance(layers, dict)
+    if not is_whole or not all(is_list_of(numbers, int) for numbers in layers.values()):
         raise DataError(f"{path}: the record of the store or the layers is damaged; train again")
 
 
@@ -229,17 +213,13 @@ def lookup(content: Any, *keys: str) -> Any:
 
 
 def is_list_of(value: Any, kind: type) -> bool:
-    """Whether a value from JSON is a list of such elements."""
     return isinstance(value, list) and all(isinstance(element, kind) for element in value)
 
 
 def read_columns(path: Path, header: list[str]) -> dict[str, Texts]:
-    """Name -> texts of each column of scores.csv, whose header must be this one."""
     lines = list(read_lines(path, header))
-    columns = {}
-    for i, name in enumerate(header):
-        columns[name] = np.array([line[i] for line in lines], dtype=object)
-    return columns
+    cells = np.array(lines, dtype=object).reshape(len(lines), len(header))
+    return dict(zip(header, cells.T, strict=True))
 
 
 def read_lines(path: Path, header: list[str]) -> Iterator[list[str]]:
@@ -261,7 +241,6 @@ def read_lines(path: Path, header: list[str]) -> Iterator[list[str]]:
 
 
 def check_header(path: Path, header: list[str], found: list[str]) -> None:
-    """Raise DataError unless the columns of scores.csv are those of the results."""
     if found[1:2] == ["side"]:  # the name of the column `split` in older versions
         found[1] = "split"
     missing = [name for name in header if name not in found]
@@ -278,7 +257,6 @@ def check_file(path: Path) -> None:
 
 
 def check_keys(path: Path, trace_ids: Texts, row_splits: Texts, labels: Texts) -> None:
-    """Raise DataError unless trace ids differ, splits are known and labels are 0 or 1."""
     for trace_id, n_lines in Counter(trace_ids).most_common(1):
         if n_lines > 1:
             _fail(path, "each trace once", f"{trace_id!r} {n_lines} times")
@@ -289,10 +267,7 @@ def check_keys(path: Path, trace_ids: Texts, row_splits: Texts, labels: Texts) -
 def check_values(
     path: Path, what: str, trace_ids: Texts, values: Texts, allowed: tuple[str, ...]
 ) -> None:
-    """Raise DataError for a value that is not allowed."""
-    wrong = np.flatnonzero(~np.isin(values, allowed))
-    if len(wrong):
-        row = wrong[0]
+    for row in np.flatnonzero(~np.isin(values, allowed))[:1]:
         expected = f"trace {trace_ids[row]!r}: a {what} of {', '.join(allowed)}"
         _fail(path, expected, repr(values[row]))
 
@@ -301,26 +276,21 @@ def parse_scores(path: Path, name: str, texts: Texts, row_splits: Texts) -> Scor
     """A column of scores (n_rows,), NaN on train; raises DataError for texts that do not fit."""
     scores = np.array([parse_number(text) for text in texts], dtype=np.float64)
     is_train = row_splits == "train"
-    for expected, wrong in (
-        ("no score of a row that was trained on", is_train & (texts != "")),
-        ("a finite number", ~is_train & ~np.isfinite(scores)),
-    ):
-        rows = np.flatnonzero(wrong)
-        if len(rows):
-            place = f"column {name!r}, line {rows[0] + 2}"
-            _fail(path, f"{place}: {expected}", repr(texts[rows[0]]))
+    wrong = np.where(is_train, texts != "", ~np.isfinite(scores))
+    for row in np.flatnonzero(wrong)[:1]:
+        expected = "no score of a row that was trained on" if is_train[row] else "a finite number"
+        _fail(path, f"column {name!r}, line {row + 2}: {expected}", repr(texts[row]))
     return scores
 
 
 def parse_number(text: str) -> float:
-    """The number in a text; NaN where there is none."""
     try:
         return float(text)
     except ValueError:
         return math.nan
 
 
-def check_agreement(path: Path, run: FinishedRun, results: dict[str, Any]) -> None:
+def check_agreement(path: Path, run: FinishedRun, results: Json) -> None:
     """Raise DataError unless the scores on test give the AUROCs of the results.
 
     With several trainings the file has the mean of their scores, whose AUROC differs from the mean
@@ -334,17 +304,16 @@ def check_agreement(path: Path, run: FinishedRun, results: dict[str, Any]) -> No
         _fail(path, "both classes in the test split", counts)
     entries = results["models"] | results["baselines"]
     for name, scores in run.scores.items():
-        expected = entries[name]["test"]
+        test = entries[name]["test"]
+        area = test["auroc"]
         found = auroc(labels, scores[is_test])
-        if "auroc_runs" not in expected and abs(found - expected["auroc"]) > 1e-9:
-            area = expected["auroc"]
+        if "auroc_runs" not in test and abs(found - area) > 1e-9:
             _fail(path, f"{name}: scores of AUROC {area}, as in results.json", found)
 
 
 def _fail(path: Path, expected: str, found: object, error: Exception | None = None) -> NoReturn:
     """Raise the DataError of a file, on one line, however long `found` is."""
     line = "nothing" if found is None else " ".join(str(found).split())
-    shown = line if len(line) <= 200 else line[:199] + "…"
     raise DataError(
-        f"{path}: expected {expected}, found {shown}; give the directory of a finished run"
+        f"{path}: expected {expected}, found {line:.200}; give the directory of a finished run"
     ) from error

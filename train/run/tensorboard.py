@@ -56,16 +56,13 @@ class TensorBoardLog:
 
     def on_epoch(self, epoch: Epoch) -> None:
         """Log every number of an epoch, and its own, at the last step."""
-        numbers = {"epoch": float(epoch.epoch)}
-        for key, value in asdict(epoch).items():
-            if key != "epoch" and isinstance(value, int | float):
-                numbers[f"epoch/{key}"] = value
-        self._log(numbers)
+        numbers = asdict(epoch)
+        self._log({"epoch": numbers.pop("epoch")})
+        self._log({f"epoch/{key}": number for key, number in numbers.items()})
         with self._writing():
             self.writer.flush()
 
     def close(self) -> None:
-        """Write what is left."""
         with self._writing():
             self.writer.close()
 

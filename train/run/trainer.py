@@ -1,22 +1,20 @@
 """Training and scoring of detectors, probes and baselines, each kept in the run's directory."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 from lightning_fabric import Fabric
 
-from models import BASELINES, PROBES, Detector, Probe
+from models import BASELINES, Detector, Probe
 from train.config import Config
 from train.data.batches import TrainingData
 from train.data.requirements import missing_columns
 from train.errors import DataError
-from train.evaluate.judge import Scored
+from train.evaluate.judge import Scored, ScoredByName
+from train.files import Json
 from train.fit.device import for_a_batch, memory_enough
 from train.fit.loop import Epoch, Hooks, Training, fit, predict
 from train.fit.probes import score_probe
@@ -32,15 +30,13 @@ __all__ = ["Trainer", "TrainingHooks"]
 NOT_FACTS = ("owner", "weights", "config", "shapes")
 
 
+@dataclass(frozen=True)
 class TrainingHooks(Hooks):
     """What the first process does besides training: it shows, logs and saves."""
 
-    def __init__(
-        self, files: TrainingFiles, progress: TrainingProgress, log: TensorBoardLog
-    ) -> None:
-        self.files = files
-        self.progress = progress
-        self.log = log
+    files: TrainingFiles
+    progress: TrainingProgress
+    log: TensorBoardLog
 
     def on_step(self, step: int, n_rows: int, loss: float, lr: float) -> None:
         self.progress.on_step(n_rows, loss)
@@ -64,7 +60,7 @@ class Trainer:
     fabric: Fabric
     progress: TrainingProgress
 
-    def fit_baselines(self) -> tuple[dict[str, Scored], dict[str, str]]:
+    def fit_baselines(self) -> tuple[ScoredByName, dict[str, str]]:
         """Fit every baseline whose columns the store has.
 
         Returns
@@ -72,7 +68,7 @@ class Trainer:
         Scores by name; and, by name, why a baseline was left out. Its column holds numbers that
         are not finite, which does not stop a run: the user did not ask for this baseline.
         """
-        fitted: dict[str, Scored] = {}
+        fitted: ScoredByName = {}
         left_out: dict[str, str] = {}
         for name, baseline in BASELINES.items():
             if missing_columns(self.data, baseline.columns):
@@ -83,10 +79,6 @@ class Trainer:
                 left_out[name] = str(error)
                 self.progress.say(f"baseline {name} is left out: {error}")
         return fitted, left_out
-
-    def fit_probes(self, names: list[str]) -> dict[str, Scored]:
-        """Fit the probes among these names."""
-        return {name: self.fit_probe(name, PROBES[name]) for name in names if name in PROBES}
 
     def fit_probe(self, name: str, probe: Probe) -> Scored:
         """Fit and score a probe or a baseline, and save what was fitted."""
@@ -136,9 +128,7 @@ class Trainer:
             predict(self.fabric, detector, self.data, split, config) for split in ("val", "test")
         ]
 
-    def train_to_the_end(
-        self, files: TrainingFiles, detector: Detector, config: Config
-    ) -> dict[str, Any]:
+    def train_to_the_end(self, files: TrainingFiles, detector: Detector, config: Config) -> Json:
         """Train a detector, from its saved state if there is one; return its checkpoint."""
         state = files.load_state()
         if state is None:
@@ -161,7 +151,7 @@ class Trainer:
         return content
 
     @contextmanager
-    def watch(self, files: TrainingFiles, state: dict[str, Any] | None) -> Iterator[Hooks]:
+    def watch(self, files: TrainingFiles, state: Json | None) -> Iterator[Hooks]:
         """The hooks of a training, which may continue from a state: its bar and its log.
 
         Only the first process has them.

@@ -21,7 +21,7 @@ def make_split(rng):
 def make_scored(rng, splits, skill, n_runs, **facts):
     labels = (splits.labels[rows] for rows in (splits.val, splits.test))
     values = [np.clip(skill * one + (1 - skill) * rng.random((n_runs, N)), 0, 1) for one in labels]
-    return Scored(*values, {"seconds": 1.5, **facts})
+    return Scored(*values, {"seconds": 1.5, "parameters": 9, **facts})
 
 
 def make_history(rng, seed):
@@ -53,7 +53,7 @@ def make_evidence():
         }
         if baselines:
             scored_baselines["majority"] = Scored(
-                np.full((1, N), 0.5), np.full((1, N), 0.5), {"seconds": 0.0}
+                np.full((1, N), 0.5), np.full((1, N), 0.5), {"seconds": 0.0, "parameters": 2}
             )
         scored = scored_models | scored_baselines
         rivals = [name for name in scored_baselines if name != "majority"]
@@ -74,8 +74,16 @@ def make_evidence():
             "baselines": {name: judged[name] for name in scored_baselines},
             "comparisons": comparisons,
             "verdict": find_verdict(comparisons, *areas) if models else None,
-            "store": {"path": "/data/traces.zarr", "uuid": "ab-cd", "generation": 3, "rows": 3 * N},
+            "store": {
+                "path": "/data/traces.zarr",
+                "uuid": "ab-cd",
+                "generation": 3,
+                "rows": 3 * N,
+                "layers_recorded": False,
+            },
+            "layers": {},
             "config": vars(Config(epochs=4)),
+            "remarks": [],
         }
 
         def read_texts(positions):

@@ -16,7 +16,10 @@ DRAWINGS = [getattr(plots, name) for name in plots.__all__ if name.startswith("d
 
 def add_layers(evidence):
     evidence = dataclasses.replace(evidence, results=copy.deepcopy(evidence.results))
-    evidence.results["baselines"]["base_0"]["layer_val_auroc"] = [0.5, None, float("nan"), 0.8]
+    evidence.results["baselines"]["base_0"] |= {
+        "layers": [1, 2, 3, 4],
+        "layer_val_auroc": [0.5, None, float("nan"), 0.8],
+    }
     return evidence
 
 

@@ -126,6 +126,7 @@ def test_numbers_that_are_none_break_nothing(make_evidence, tmp_path):
     results["models"]["model_1"]["test"] = dict.fromkeys(
         results["models"]["model_1"]["test"], math.nan
     ) | {"auroc_ci": [None, math.nan]}
+    results["models"]["model_0"]["layers"] = [1, 2, 3]
     results["models"]["model_0"]["layer_val_auroc"] = [None, 0.7, math.nan]
     results["models"]["model_0"]["runs"][0]["history"][1]["loss"] = None
     results["comparisons"][0]["p_holm"] = None
@@ -140,7 +141,10 @@ def test_numbers_that_are_none_break_nothing(make_evidence, tmp_path):
 def test_layers_are_shown_where_they_are_known(make_evidence, tmp_path):
     """And an earlier run's picture of them goes where they are not."""
     known = make_evidence()
-    known.results["baselines"]["base_1"]["layer_val_auroc"] = [0.5, 0.7, 0.6]
+    known.results["baselines"]["base_1"] |= {
+        "layers": [1, 2, 3],
+        "layer_val_auroc": [0.5, 0.7, 0.6],
+    }
     assert "Where in the layers the signal lies" in [
         section.title for section in build_sections(known)
     ]
