@@ -28,22 +28,10 @@ class Storage(NamedTuple):
     numbers: Tensor
 
 
-def _ordered_dict() -> OrderedDict:
-    return OrderedDict()
-
-
-def _complex(real: float, imaginary: float) -> complex:
-    return complex(real, imaginary)
-
-
 def _set(items: object) -> set:
     if not isinstance(items, list):
         raise CorruptError(f"expected the items of a set in a list, found {_short(items)}")
     return set(items)
-
-
-def _frozenset(items: object) -> frozenset:
-    return frozenset(_set(items))
 
 
 def _bytes(data: object = b"", encoding: object = None) -> bytes:
@@ -58,11 +46,7 @@ def _bytes(data: object = b"", encoding: object = None) -> bytes:
     return data.encode("latin1")
 
 
-def _bytearray(data: object = b"", encoding: object = None) -> bytearray:
-    return bytearray(_bytes(data, encoding))
-
-
-def _dtype(code: object, align: object = False, copy: object = True) -> np.dtype:
+def _dtype(code: object, *align_and_copy: object) -> np.dtype:
     """Return a new dtype: the pickle may set its byte order."""
     if not isinstance(code, str) or not _SIMPLE_DTYPE.fullmatch(code):
         raise RefusedError(f"asks for dtype {_short(code)}; only plain numbers and text are read")
@@ -107,19 +91,16 @@ def _scalar(dtype: object, data: object = b"") -> Any:
 
 
 def _frombuffer(
-    data: object, dtype: object, shape: object, order: object, axes: object = None
+    data: object, dtype: object, shape: object, order: Any, axes: Any = None
 ) -> np.ndarray:
     """Return an array that shares the memory of `data`, as protocol 5 asks for it."""
     if not isinstance(dtype, np.dtype) or not isinstance(shape, tuple):
         raise CorruptError("expected the dtype and shape of an array, found something else")
     data = data if isinstance(data, bytearray) else _as_bytes(data)
     dtype = _checked_dtype(shape, dtype, data)
-    if order == "F":
-        return np.ndarray(shape, dtype, data, order="F")
-    array = np.ndarray(shape, dtype, data)
-    if order == "K" and isinstance(axes, tuple):
-        return array.transpose(axes)
-    return array
+    if order == "K":
+        return np.ndarray(shape, dtype, data).transpose(axes)
+    return np.ndarray(shape, dtype, data, order=order)
 
 
 def _as_bytes(data: object) -> bytes:
@@ -151,8 +132,7 @@ def _checked_dtype(shape: tuple[Any, ...], dtype: np.dtype, data: bytes | bytear
 def _check_units(dtype: np.dtype, data: bytes | bytearray) -> None:
     """Check text and truth values: NumPy believes their bytes, and fails when they are shown."""
     unit, limit = _LARGEST_UNIT[dtype.kind]
-    unit_dtype = np.dtype(unit).newbyteorder(dtype.byteorder)
-    largest = np.frombuffer(data, unit_dtype).max(initial=0)
+    largest = np.frombuffer(data, dtype.byteorder + unit).max(initial=0)
     if largest > limit:
         raise CorruptError(
             f"expected items up to {limit} in an array of {dtype}, found {largest}; "
@@ -171,24 +151,22 @@ def _rebuild_tensor(
 
 def _short(value: object) -> str:
     """Show a value of the pickle in a message; of nested and long ones only the type."""
-    if type(value) is tuple and len(value) < 9 and tuple not in map(type, value):
-        items = [_short(item) for item in value]
-        return f"({', '.join(items)})"
-    is_atom = type(value) in (int, str, bool, type(None))
-    if is_atom and sys.getsizeof(value) < 100:
-        return ascii(value)
-    return type(value).__name__
+    items = value if isinstance(value, tuple) else [value]
+    is_short = len(items) < 9 and all(
+        isinstance(item, int | str | None) and sys.getsizeof(item) < 100 for item in items
+    )
+    return ascii(value) if is_short else type(value).__name__
 
 
 # Python functions and no classes: the unpickler calls nothing else
 BUILDERS: dict[str, Any] = {
     "_codecs.encode": _bytes,
-    "builtins.bytearray": _bytearray,
+    "builtins.bytearray": lambda *data: bytearray(_bytes(*data)),
     "builtins.bytes": _bytes,
-    "builtins.complex": _complex,
-    "builtins.frozenset": _frozenset,
+    "builtins.complex": lambda real, imaginary: complex(real, imaginary),
+    "builtins.frozenset": lambda items: frozenset(_set(items)),
     "builtins.set": _set,
-    "collections.OrderedDict": _ordered_dict,
+    "collections.OrderedDict": lambda: OrderedDict(),
     "numpy._core.multiarray._reconstruct": _reconstruct,
     "numpy._core.multiarray.scalar": _scalar,
     "numpy._core.numeric._frombuffer": _frombuffer,

@@ -33,9 +33,20 @@ OLD_MODULES = {  # of Python 2 and NumPy 1
 }
 
 _SIZED = {str, bytes, bytearray, list}
-_ATOMS = {type(None), bool, int, float, complex, str, bytes, bytearray}
 _CONTAINERS = {list, tuple, set, frozenset, dict, OrderedDict}
-_ARRAYS = (np.ndarray, np.generic, np.dtype, Tensor)
+_DATA = (
+    type(None),
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    bytearray,
+    np.ndarray,
+    np.generic,
+    np.dtype,
+    Tensor,
+)
 
 
 def _refused(asked: str) -> RefusedError:
@@ -60,12 +71,12 @@ class Unpickler(pickle._Unpickler):
         Classes whose objects may be built; none, unless a subclass adds some.
     """
 
-    dispatch: ClassVar[dict[int, Any]]
-    stack: list[Any]
-    memo: dict[int, Any]
-    read: Callable[[int], bytes]
-    append: Callable[[Any], None]
-    pop_mark: Callable[[], list[Any]]
+    dispatch: ClassVar[Any]
+    stack: list
+    memo: dict
+    read: Callable
+    append: Callable
+    pop_mark: Callable
 
     def __init__(self, reader: CheckedReader, max_bytes: int, more_names: dict[str, Any]) -> None:
         super().__init__(reader)
@@ -77,7 +88,8 @@ class Unpickler(pickle._Unpickler):
         self._n_tensor_bytes = 0
 
     def load(self) -> Any:
-        """Return what the pickle holds; `check_is_data` of it is left to the caller."""
+        """Return what the next pickle holds."""
+        self.memo = {}
         value = super().load()
         slot = max(self.memo, default=0)
         if slot > self._reader.n_read:  # every slot of the memo took an opcode to fill
@@ -85,21 +97,20 @@ class Unpickler(pickle._Unpickler):
                 f"expected a whole pickle, found memo slot {slot} in {self._reader.n_read} bytes; "
                 "copy the file again"
             )
+        self._check_is_data(value)
         return value
 
-    def check_is_data(self, root: Any) -> None:
+    def _check_is_data(self, root: Any) -> None:
         """Refuse a value that holds functions or storages; nothing here recurses."""
         seen: set[int] = set()
         waiting = [root]
         while waiting:
             value = waiting.pop()
             kind = type(value)
-            if kind in _ATOMS or isinstance(value, _ARRAYS) or kind in self.classes:
+            if isinstance(value, _DATA) or kind in self.classes or id(value) in seen:
                 continue
             if kind not in _CONTAINERS:
                 raise _refused(f"a {kind.__name__} as a value")
-            if id(value) in seen:
-                continue
             seen.add(id(value))
             waiting.extend(value)
             if isinstance(value, dict):
@@ -171,28 +182,23 @@ class Unpickler(pickle._Unpickler):
             raise _refused(f"the state of a {type(target).__name__} to be set")
 
     def load_append(self) -> None:
-        """Append to a list."""
         item = self.stack.pop()
         self._container(list).append(item)
 
     def load_appends(self) -> None:
-        """Extend a list."""
         items = self.pop_mark()
         self._container(list).extend(items)
 
     def load_setitem(self) -> None:
-        """Set an item of a dict."""
         value = self.stack.pop()
         key = self.stack.pop()
         self._container(dict)[key] = value
 
     def load_setitems(self) -> None:
-        """Set items of a dict."""
         items = self.pop_mark()
         self._container(dict).update(zip(items[::2], items[1::2], strict=True))
 
     def load_additems(self) -> None:
-        """Add to a set."""
         items = self.pop_mark()
         self._container(set).update(items)
 
@@ -210,9 +216,7 @@ class Unpickler(pickle._Unpickler):
 
     def _count_copies(self, arguments: Iterable[Any]) -> None:
         """Refuse to copy one large value again and again, which would fill the memory."""
-        for value in arguments:
-            if type(value) in _SIZED:
-                self._n_copied += len(value)
+        self._n_copied += sum(len(value) for value in arguments if type(value) in _SIZED)
         allowed = COPIES_PER_BYTE * self._reader.n_read
         if self._n_copied > allowed:
             raise RefusedError(
