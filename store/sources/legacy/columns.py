@@ -13,26 +13,30 @@ from store.sources.trace_ids import MAX_ID_BYTES
 
 __all__ = ["check_row", "choose_columns", "schema_of"]
 
-# column: ragged axis (None: fixed), names of the item axes
-COLUMNS: dict[str, tuple[str | None, tuple[str, ...]]] = {
-    "question_id": (None, ()),
+Axes = tuple[str | None, tuple[str, ...]]  # ragged axis (None: fixed), names of the item axes
+
+_SINGLE: Axes = (None, ())  # one text or number a trace
+_BY_HEAD: Axes = ("tokens", ("layers", "heads"))
+
+COLUMNS: dict[str, Axes] = {
+    "question_id": _SINGLE,
     "tokens": ("tokens", ()),
-    "token_texts": (None, ()),
-    "prompt_len": (None, ()),
-    "answer_len": (None, ()),
-    "question": (None, ()),
-    "answer": (None, ()),
-    "references": (None, ()),
-    "score": (None, ()),
-    "label": (None, ()),
+    "token_texts": _SINGLE,
+    "prompt_len": _SINGLE,
+    "answer_len": _SINGLE,
+    "question": _SINGLE,
+    "answer": _SINGLE,
+    "references": _SINGLE,
+    "score": _SINGLE,
+    "label": _SINGLE,
     "hs_last": (None, ("layers", "hidden")),
     "hidden_states": ("tokens", ("layers", "hidden")),
     "attn_mean": ("pairs", ("layers",)),
-    "attn_diag": ("tokens", ("layers", "heads")),
-    "attn_colsum": ("tokens", ("layers", "heads")),
-    "attn_pmass": ("tokens", ("layers", "heads")),
+    "attn_diag": _BY_HEAD,
+    "attn_colsum": _BY_HEAD,
+    "attn_pmass": _BY_HEAD,
     "attentions": ("squares", ("layers", "heads")),
-    "source_file": (None, ()),
+    "source_file": _SINGLE,
 }
 
 
