@@ -110,12 +110,11 @@ def integers(record: Mapping, key: str) -> np.ndarray:
     return numbers.astype(np.int32)
 
 
-def parts(whole: object, key: str, each: str) -> Sequence:
-    """Return the list of arrays under a key: one for each layer, or for each step."""
+def parts(whole: object, key: str, expected: str) -> Sequence:
+    """Return the list under a key, of `expected`, such as "an array for each layer"."""
     if not isinstance(whole, list | tuple) or not whole:
-        raise RecordError(
-            f"{key}: expected a list of an array for each {each}, found {type(whole).__name__}"
-        )
+        found = type(whole).__name__
+        raise RecordError(f"{key}: expected a list of {expected}, found {found}")
     return whole
 
 

@@ -42,29 +42,28 @@ class Partners:
         self.sequence_of: dict[Place, Place] = {}
         sequences = _places(sequence_ids)
         for question_id, graphs in _places(graph_ids).items():
-            partners = sequences[question_id]
-            pairs = zip(graphs, partners, strict=False)
-            self.sequence_of.update(pairs)
+            self.sequence_of.update(zip(graphs, sequences[question_id], strict=False))
         self.joined = set(self.sequence_of.values())
 
-    def sequence_row(self, place: Place) -> Row:
-        """Return the columns of a sequence."""
-        file, i = place
-        return self._reader.read(file).row(i)
+    def join(self, row: Row, place: Place) -> Row:
+        """Return a row with the states of its sequence, if it has one.
 
-    def join(self, row: Row, place: Place) -> None:
-        """Put the states of the sequence into the row of the graphs at a place, if it has one."""
+        Parameters
+        ----------
+        row
+            Of the graphs at `place`; empty if they are damaged.
+        """
         if place not in self.sequence_of:
-            return
-        sequence = self.sequence_of[place]
-        states = self.sequence_row(sequence)["hs_last"]
-        if not _are_close(states, row["hs_last"]):
-            file, i = sequence
+            return row
+        file, i = self.sequence_of[place]
+        sequence = self._reader.read(file).row(i)
+        states = sequence["hs_last"]
+        if row and not _are_close(states, row["hs_last"]):
             raise RecordError(
                 f"expected the states of the last token as in {file}, record {i}, of the same "
                 "question, found others; import the two kinds into two stores"
             )
-        row["hs_last"] = states
+        return sequence | row | {"hs_last": states}
 
 
 def _places(ids: Mapping[Path, Sequence[str]]) -> defaultdict[str, list[Place]]:
@@ -78,8 +77,6 @@ def _places(ids: Mapping[Path, Sequence[str]]) -> defaultdict[str, list[Place]]:
 
 def _are_close(states: np.ndarray, others: np.ndarray) -> bool:
     """Return whether states are the same but for rounding to half precision."""
-    if states.shape != others.shape:
-        return False
-    return np.allclose(
+    return states.shape == others.shape and np.allclose(
         states.astype(float), others.astype(float), rtol=2e-3, atol=1e-5, equal_nan=True
     )

@@ -7,7 +7,8 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -32,25 +33,30 @@ class RawTraces:
     max_bytes
         Most bytes of the arrays of one record: one array, repeated by reference in a small file,
         would fill the memory.
-    kind
-        "raw v1", "raw v3" or, without records, "empty".
     """
 
     records: list
     keep_attention: bool
     max_bytes: int
-    kind: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.kind = "empty"
-        if self.records:
-            self.kind = _kind_of(self.records[0])
         self._first: dict[int, int] = {}  # id of a record -> its first number
         for i, record in enumerate(self.records):
             self._first.setdefault(id(record), i)
 
     def __len__(self) -> int:
         return len(self.records)
+
+    @cached_property
+    def kind(self) -> str:
+        """Return "raw v1", "raw v3" or, without records, "empty"."""
+        if not self.records:
+            return "empty"
+        record = self.records[0]
+        layers = record["hidden_states"]
+        first = layers[0] if isinstance(layers, list | tuple) and layers else None
+        by_step = isinstance(first, list | tuple)
+        return "raw v1" if by_step or "global_example_id" in record else "raw v3"
 
     def row(self, i: int) -> Row:
         """Return the columns of record i; raise RecordError if it contradicts itself."""
@@ -90,8 +96,13 @@ class RawTraces:
         self._check_size(chain.from_iterable(steps_of_layers))
         first_states = states_by_step[0][0]
         first_map = maps_by_step[0][0]
-        _check_prompt("hidden_states", prompt_len, first_states.shape[0])
-        _check_prompt("attentions", prompt_len, first_map.shape[1])
+        prompts = {"hidden_states": first_states.shape[0], "attentions": first_map.shape[1]}
+        for key, expected in prompts.items():
+            if prompt_len != expected:
+                raise RecordError(
+                    f"prompt_length: expected {expected} as in the first step of {key}, "
+                    f"found {prompt_len}"
+                )
         states = [np.concatenate(steps) for steps in states_by_step]
         states = without_embedding(states, len(maps_by_step))
         n_tokens = len(states[0])
@@ -117,19 +128,9 @@ class RawTraces:
             )
 
 
-def _kind_of(record: Mapping) -> str:
-    layers = record["hidden_states"]
-    if "global_example_id" in record:
-        return "raw v1"
-    if not isinstance(layers, list | tuple) or not layers:
-        return "raw v3"
-    by_step = isinstance(layers[0], list | tuple)
-    return "raw v1" if by_step else "raw v3"
-
-
 def _layers(record: Mapping, key: str) -> Sequence:
     layers = fields.value(record, key)
-    return fields.parts(layers, key, "layer")
+    return fields.parts(layers, key, "an array for each layer")
 
 
 def _arrays(record: Mapping, key: str, ndim: int) -> list[np.ndarray]:
@@ -159,7 +160,7 @@ def _first_beams(record: Mapping, key: str, ndim: int) -> list[list[np.ndarray]]
     """Return the first beam of each step of each layer: it is the answer's."""
     layers = []
     for layer in _layers(record, key):
-        steps = fields.parts(layer, key, "step")
+        steps = fields.parts(layer, key, "an array for each step")
         layers.append([_first_beam(step, key, ndim) for step in steps])
     return layers
 
@@ -169,13 +170,6 @@ def _first_beam(step: object, key: str, ndim: int) -> np.ndarray:
     if not len(beams):
         raise RecordError(f"{key}: expected a beam at least, found none")
     return beams[0]
-
-
-def _check_prompt(key: str, prompt_len: int, expected: int) -> None:
-    if prompt_len != expected:
-        raise RecordError(
-            f"prompt_length: expected {expected} as in the first step of {key}, found {prompt_len}"
-        )
 
 
 def _fed_tokens(record: Mapping, n_tokens: int) -> np.ndarray:

@@ -8,7 +8,8 @@ from store.errors import SchemaError
 from store.sources.legacy.contents import FileReader, is_torch
 from store.sources.legacy.fields import DAMAGE
 from store.sources.legacy.files import describe_kind
-from store.sources.legacy.preprocessed import GraphTraces, SequenceTraces
+from store.sources.legacy.preprocessed import GraphTraces
+from store.sources.legacy.raw import RawTraces
 
 __all__ = ["Survey", "survey_files"]
 
@@ -52,18 +53,18 @@ def survey_files(files: Sequence[Path], reader: FileReader) -> Survey:
         if not is_torch(file):
             raw.append(file)
             continue
-        traces = reader.open(file)
-        if isinstance(traces, SequenceTraces):
-            sequence_ids[file] = traces.question_ids
-        elif isinstance(traces, GraphTraces):
-            try:
+        try:
+            traces = reader.read(file)
+            if isinstance(traces, GraphTraces):
                 smallest_edge = max(smallest_edge, traces.smallest_edge())
-            except DAMAGE as error:
-                reader.refuse(file, error)
-                continue
-            graph_ids[file] = traces.question_ids
-        elif traces is not None:
+        except DAMAGE as error:
+            reader.refuse(file, error)
+            continue
+        if isinstance(traces, RawTraces):
             raw.append(file)
+        else:
+            ids = graph_ids if isinstance(traces, GraphTraces) else sequence_ids
+            ids[file] = traces.question_ids
     preprocessed = [*graph_ids, *sequence_ids]
     if raw and preprocessed:
         raise SchemaError(
