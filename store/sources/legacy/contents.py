@@ -1,6 +1,7 @@
 """What a file of the older formats holds, decided by its content, never by its name."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from store.errors import CorruptError, SchemaError
@@ -9,7 +10,7 @@ from store.sources.legacy.preprocessed import GraphTraces, PreprocessedTraces, S
 from store.sources.legacy.raw import RawTraces
 from store.sources.pickles import kind_of_file, read_pickle, read_torch
 
-__all__ = ["FileReader", "Traces", "is_torch", "understand"]
+__all__ = ["FileReader", "Traces", "is_torch"]
 
 
 Traces = RawTraces | PreprocessedTraces  # of one file
@@ -29,7 +30,7 @@ class FileReader:
     """
 
     def __init__(self, keep_attention: bool, max_bytes: int, refused: dict[str, str]) -> None:
-        self._keep_attention = keep_attention
+        self._raw_traces = partial(RawTraces, keep_attention=keep_attention, max_bytes=max_bytes)
         self._max_bytes = max_bytes
         self._refused = refused
         self._last: tuple[Path, Traces] | None = None
@@ -40,7 +41,7 @@ class FileReader:
             self._last = None
             read = read_torch if is_torch(file) else read_pickle
             content = read(file, self._max_bytes)
-            self._last = (file, understand(content, self._keep_attention, self._max_bytes))
+            self._last = (file, self._understand(content))
         return self._last[1]
 
     def open(self, file: Path) -> Traces:
@@ -50,7 +51,7 @@ class FileReader:
                 return self.read(file)
             except DAMAGE as error:
                 self.refuse(file, error)
-        return RawTraces([], self._keep_attention, self._max_bytes)
+        return self._raw_traces([])
 
     def refuse(self, file: Path, error: Exception) -> None:
         """Leave a file out, with the reason in one line."""
@@ -60,6 +61,28 @@ class FileReader:
             reason = f"{name}: {reason}"
         self._refused[name] = reason
 
+    def _understand(self, content: object) -> Traces:
+        """Return the traces in a file's content; raise SchemaError with what it is not."""
+        if isinstance(content, Mapping):
+            for kind in (SequenceTraces, GraphTraces):
+                if {kind.key, "labels", "question_ids"} <= content.keys():
+                    return kind(content)
+            found = f"a dict with the keys {shown_keys(content)}"
+        elif not isinstance(content, list):
+            found = type(content).__name__
+        elif not content:
+            return self._raw_traces(content)
+        elif not isinstance(content[0], Mapping):
+            found = f"a list of {type(content[0]).__name__}"
+        elif {"hidden_states", "attentions"} <= content[0].keys():
+            return self._raw_traces(content)
+        else:
+            found = f"a list of {shown_keys(content[0])}"
+        raise SchemaError(
+            "expected a list of raw traces (hidden_states, attentions), or a dict of sequences or "
+            f"graphs with labels and question_ids, found {found}"
+        )
+
 
 def is_torch(file: Path) -> bool:
     """Return whether torch saved a file; False also for a damaged one."""
@@ -67,26 +90,3 @@ def is_torch(file: Path) -> bool:
         return kind_of_file(file) == "torch"
     except CorruptError:  # reported when the file is read
         return False
-
-
-def understand(content: object, keep_attention: bool, max_bytes: int) -> Traces:
-    """Return the traces in a file's content; raise SchemaError with what it is not."""
-    if isinstance(content, Mapping):
-        for kind in (SequenceTraces, GraphTraces):
-            if {kind.key, "labels", "question_ids"} <= content.keys():
-                return kind(content)
-        found = f"a dict with the keys {shown_keys(content)}"
-    elif not isinstance(content, list):
-        found = type(content).__name__
-    elif not content:
-        return RawTraces(content, keep_attention, max_bytes)
-    elif not isinstance(content[0], Mapping):
-        found = f"a list of {type(content[0]).__name__}"
-    elif {"hidden_states", "attentions"} <= content[0].keys():
-        return RawTraces(content, keep_attention, max_bytes)
-    else:
-        found = f"a list of {shown_keys(content[0])}"
-    raise SchemaError(
-        "expected a list of raw traces (hidden_states, attentions), or a dict of sequences or "
-        f"graphs with labels and question_ids, found {found}"
-    )

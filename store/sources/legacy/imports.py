@@ -96,7 +96,7 @@ class ImportSource:
 
         survey = survey_files(files, self._reader)
         partner_reader = FileReader(keep_attention, max_bytes, self.report.refused)
-        self._partners = Partners(survey.graph_ids, survey.sequence_ids, partner_reader)
+        self._partners = Partners(survey.question_ids, partner_reader)
         self._files = survey.files[part[0] - 1 :: part[1]]
         if files and not self._files and not self.report.refused:
             raise NotFoundError(
@@ -317,12 +317,11 @@ def _sha256_of(names: Mapping[Path, str]) -> str:
 
 def _describe_scores(scores: ScoreTable | None, threshold: float) -> dict[str, Any]:
     """Return which scores decide the labels, and how, for the provenance."""
-    described: dict[str, Any] = {"scores_sha256": None, "score_threshold": threshold}
     if scores is None:
-        return described
-    described["scores_sha256"] = scores.sha256
+        return {"scores_sha256": None, "score_threshold": threshold}
+    stored = scores.stored_threshold(threshold)
+    described = {"scores_sha256": scores.sha256, "score_threshold": stored}
     # of other scores an earlier version wrote no rule, and its stopped imports go on
     if scores.kind == "label" or scores.lower_is_better:
         described["label_rule"] = scores.rule
-        described["score_threshold"] = scores.stored_threshold(threshold)
     return described

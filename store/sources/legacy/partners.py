@@ -1,17 +1,19 @@
 """Graphs and sequences of the same traces, which lie in different files."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from store.errors import SchemaError
 from store.sources.legacy.contents import FileReader
-from store.sources.legacy.fields import RecordError, Row
+from store.sources.legacy.fields import Row
+from store.sources.legacy.preprocessed import GraphTraces, SequenceTraces
 
-__all__ = ["Partners", "Place"]
+__all__ = ["Partners", "Place", "QuestionIds"]
 
 Place = tuple[Path, int]  # file, number of the record in it
+QuestionIds = dict[str, dict[Path, list[str]]]  # kind -> file -> question of each trace
 
 
 class Partners:
@@ -19,8 +21,8 @@ class Partners:
 
     Parameters
     ----------
-    graph_ids, sequence_ids
-        File -> question of each of its traces.
+    question_ids
+        Kind -> file -> question of each of its traces.
     reader
         For the files of sequences.
 
@@ -32,16 +34,11 @@ class Partners:
         The places of these sequences.
     """
 
-    def __init__(
-        self,
-        graph_ids: Mapping[Path, Sequence[str]],
-        sequence_ids: Mapping[Path, Sequence[str]],
-        reader: FileReader,
-    ) -> None:
+    def __init__(self, question_ids: QuestionIds, reader: FileReader) -> None:
         self._reader = reader
         self.sequence_of: dict[Place, Place] = {}
-        sequences = _places(sequence_ids)
-        for question_id, graphs in _places(graph_ids).items():
+        sequences = _places(question_ids[SequenceTraces.kind])
+        for question_id, graphs in _places(question_ids[GraphTraces.kind]).items():
             self.sequence_of.update(zip(graphs, sequences[question_id], strict=False))
         self.joined = set(self.sequence_of.values())
 
@@ -59,14 +56,14 @@ class Partners:
         sequence = self._reader.read(file).row(i)
         states = sequence["hs_last"]
         if row and not _are_close(states, row["hs_last"]):
-            raise RecordError(
+            raise SchemaError(
                 f"expected the states of the last token as in {file}, record {i}, of the same "
                 "question, found others; import the two kinds into two stores"
             )
         return sequence | row | {"hs_last": states}
 
 
-def _places(ids: Mapping[Path, Sequence[str]]) -> defaultdict[str, list[Place]]:
+def _places(ids: dict[Path, list[str]]) -> defaultdict[str, list[Place]]:
     """Return question -> places of its traces, in their order."""
     places: defaultdict[str, list[Place]] = defaultdict(list)
     for file, question_ids in ids.items():

@@ -14,7 +14,7 @@ import numpy as np
 from store.errors import SchemaError
 from store.sources.labels import UNLABELLED
 from store.sources.legacy import fields
-from store.sources.legacy.fields import RecordError, Row
+from store.sources.legacy.fields import Row
 from store.sources.legacy.layers import state_columns
 
 __all__ = ["GraphTraces", "PreprocessedTraces", "SequenceTraces"]
@@ -55,7 +55,7 @@ class PreprocessedTraces:
         return len(self.question_ids)
 
     def row(self, i: int) -> Row:
-        """Return the columns of trace i; raise RecordError if it contradicts itself."""
+        """Return the columns of trace i; raise SchemaError if it contradicts itself."""
         return {
             "question_id": self.question_ids[i],
             "label": self._labels[i],
@@ -107,7 +107,7 @@ class GraphTraces(PreprocessedTraces):
         complete = True
         for graphs in self.values:
             # a damaged trace is reported in its turn
-            with suppress(RecordError, TypeError, ValueError):
+            with suppress(SchemaError, TypeError, ValueError):
                 for graph in graphs:
                     n_tokens = len(_part(graph, "x"))
                     n_pairs = n_tokens * (n_tokens + 1) // 2
@@ -123,11 +123,10 @@ class GraphTraces(PreprocessedTraces):
 
 
 def _part(graph: Any, name: str) -> Any:
-    """Return a field of a graph."""
     try:
         return graph[name]
     except (KeyError, TypeError, AttributeError) as error:
-        raise RecordError(
+        raise SchemaError(
             f"graphs: expected graphs with x, edge_index and edge_attr, found none with {name}"
         ) from error
 
@@ -140,14 +139,14 @@ def _edges(graph: Any, n_tokens: int) -> tuple[np.ndarray, np.ndarray]:
     values = fields.floats(weights, "edge_attr").reshape(-1)
     n_edges = len(source)
     if len(values) != n_edges:
-        raise RecordError(f"edge_attr: expected {n_edges} values, one an edge, found {len(values)}")
+        raise SchemaError(f"edge_attr: expected {n_edges} values, one an edge, found {len(values)}")
     is_wrong = (source < 0) | (source > target) | (target >= n_tokens)
     if is_wrong.any():
-        raise RecordError(
+        raise SchemaError(
             "edge_index: expected edges from a token to itself or a later one "
             f"of {n_tokens}, found others"
         )
     pairs = target * (target + 1) // 2 + source
     if len(np.unique(pairs)) != n_edges:
-        raise RecordError("edge_index: expected every edge once, found one twice")
+        raise SchemaError("edge_index: expected every edge once, found one twice")
     return pairs, values

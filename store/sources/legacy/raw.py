@@ -13,8 +13,9 @@ from itertools import chain
 
 import numpy as np
 
+from store.errors import SchemaError
 from store.sources.legacy import fields
-from store.sources.legacy.fields import RecordError, Row
+from store.sources.legacy.fields import Row
 from store.sources.legacy.layers import attention_columns, state_columns, without_embedding
 
 __all__ = ["RawTraces"]
@@ -59,13 +60,13 @@ class RawTraces:
         return "raw v1" if by_step or "global_example_id" in record else "raw v3"
 
     def row(self, i: int) -> Row:
-        """Return the columns of record i; raise RecordError if it contradicts itself."""
+        """Return the columns of record i; raise SchemaError if it contradicts itself."""
         record = self.records[i]
         first = self._first[id(record)]
         if first != i:
-            raise RecordError(f"expected a record of its own, found record {first} again")
+            raise SchemaError(f"expected a record of its own, found record {first} again")
         if not isinstance(record, Mapping):
-            raise RecordError(f"expected a dict, found {type(record).__name__}")
+            raise SchemaError(f"expected a dict, found {type(record).__name__}")
         if self.kind == "raw v1":
             return self._row_v1(record)
         return self._row_v3(record)
@@ -99,7 +100,7 @@ class RawTraces:
         prompts = {"hidden_states": first_states.shape[0], "attentions": first_map.shape[1]}
         for key, expected in prompts.items():
             if prompt_len != expected:
-                raise RecordError(
+                raise SchemaError(
                     f"prompt_length: expected {expected} as in the first step of {key}, "
                     f"found {prompt_len}"
                 )
@@ -107,6 +108,9 @@ class RawTraces:
         states = without_embedding(states, len(maps_by_step))
         n_tokens = len(states[0])
         maps = [_joined_map(steps, n_tokens) for steps in maps_by_step]
+        references = []
+        if "ground_truth_answers" in record:
+            references = fields.texts(record, "ground_truth_answers")
         return {
             "question_id": str(fields.integer(record, "global_example_id")),
             "tokens": _fed_tokens(record, n_tokens),
@@ -114,7 +118,7 @@ class RawTraces:
             "answer_len": np.int32(n_tokens - prompt_len),
             "question": fields.text(record, "question"),
             "answer": fields.text(record, "generated_answer_clean"),
-            "references": _references(record),
+            "references": json.dumps(references, ensure_ascii=False),
             **state_columns(states, n_tokens),
             **attention_columns(maps, n_tokens, prompt_len, self.keep_attention),
         }
@@ -122,7 +126,7 @@ class RawTraces:
     def _check_size(self, arrays: Iterable[np.ndarray]) -> None:
         n_bytes = sum(array.nbytes for array in arrays)
         if n_bytes > self.max_bytes:
-            raise RecordError(
+            raise SchemaError(
                 f"hidden_states and attentions: expected at most {self.max_bytes} bytes, "
                 f"found {n_bytes} (see --max-file-gb)"
             )
@@ -134,23 +138,14 @@ def _layers(record: Mapping, key: str) -> Sequence:
 
 
 def _arrays(record: Mapping, key: str, ndim: int) -> list[np.ndarray]:
-    """Return the array of each layer."""
     return [fields.floats(layer, key, ndim) for layer in _layers(record, key)]
-
-
-def _references(record: Mapping) -> str:
-    """Return the right answers, as JSON."""
-    if "ground_truth_answers" not in record:
-        return "[]"
-    references = fields.texts(record, "ground_truth_answers")
-    return json.dumps(references, ensure_ascii=False)
 
 
 def _token_texts(record: Mapping, n_tokens: int) -> str:
     """Return the text of each token, as JSON."""
     texts = fields.texts(record, "tokens_decoded")
     if len(texts) != n_tokens:
-        raise RecordError(
+        raise SchemaError(
             f"tokens_decoded: expected {n_tokens} texts, one a token, found {len(texts)}"
         )
     return json.dumps(texts, ensure_ascii=False)
@@ -168,7 +163,7 @@ def _first_beams(record: Mapping, key: str, ndim: int) -> list[list[np.ndarray]]
 def _first_beam(step: object, key: str, ndim: int) -> np.ndarray:
     beams = fields.floats(step, key, ndim)
     if not len(beams):
-        raise RecordError(f"{key}: expected a beam at least, found none")
+        raise SchemaError(f"{key}: expected a beam at least, found none")
     return beams[0]
 
 
@@ -176,7 +171,7 @@ def _fed_tokens(record: Mapping, n_tokens: int) -> np.ndarray:
     """Return the tokens that have states: the last generated one never went into the model."""
     tokens = fields.integers(record, "tokens_full")
     if len(tokens) not in (n_tokens, n_tokens + 1):
-        raise RecordError(
+        raise SchemaError(
             f"tokens_full: expected {n_tokens} tokens as hidden_states has, or one more, "
             f"found {len(tokens)}"
         )
@@ -187,7 +182,7 @@ def _joined_map(steps: list[np.ndarray], n_tokens: int) -> np.ndarray:
     """Return `(H, T, T)` of the rows of each step, `(H, q, k)`: zero where k is less than T."""
     n_rows = sum(step.shape[1] for step in steps)
     if n_rows != n_tokens:
-        raise RecordError(
+        raise SchemaError(
             f"attentions: expected {n_tokens} tokens as hidden_states has, found {n_rows}"
         )
     n_heads = len(steps[0])
@@ -196,7 +191,7 @@ def _joined_map(steps: list[np.ndarray], n_tokens: int) -> np.ndarray:
     for step in steps:
         end = start + step.shape[1]
         if step.shape[0] != n_heads or step.shape[2] != end:
-            raise RecordError(
+            raise SchemaError(
                 f"attentions: expected {n_heads} heads that see {end} tokens of {n_tokens}, "
                 f"found shape {step.shape}"
             )

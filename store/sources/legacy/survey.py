@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from store.errors import SchemaError
 from store.sources.legacy.contents import FileReader, is_torch
 from store.sources.legacy.fields import DAMAGE
 from store.sources.legacy.files import describe_kind
-from store.sources.legacy.preprocessed import GraphTraces
+from store.sources.legacy.partners import QuestionIds
+from store.sources.legacy.preprocessed import GraphTraces, SequenceTraces
 from store.sources.legacy.raw import RawTraces
 
 __all__ = ["Survey", "survey_files"]
@@ -24,16 +26,15 @@ class Survey:
         Those to read: either all preprocessed ones, graphs first, or all raw ones.
     is_preprocessed
         Whether they are preprocessed.
-    graph_ids, sequence_ids
-        File -> question of each of its traces.
+    question_ids
+        Kind -> file -> question of each of its traces, for the preprocessed ones.
     smallest_edge
         A threshold that all graphs were built with or above.
     """
 
     files: list[Path]
     is_preprocessed: bool
-    graph_ids: dict[Path, list[str]]
-    sequence_ids: dict[Path, list[str]]
+    question_ids: QuestionIds
     smallest_edge: float
 
 
@@ -45,8 +46,7 @@ def survey_files(files: Sequence[Path], reader: FileReader) -> Survey:
     SchemaError
         There are raw and preprocessed files.
     """
-    graph_ids: dict[Path, list[str]] = {}
-    sequence_ids: dict[Path, list[str]] = {}
+    question_ids: QuestionIds = {GraphTraces.kind: {}, SequenceTraces.kind: {}}
     raw = []
     smallest_edge = 0.0
     for file in files:
@@ -63,13 +63,12 @@ def survey_files(files: Sequence[Path], reader: FileReader) -> Survey:
         if isinstance(traces, RawTraces):
             raw.append(file)
         else:
-            ids = graph_ids if isinstance(traces, GraphTraces) else sequence_ids
-            ids[file] = traces.question_ids
-    preprocessed = [*graph_ids, *sequence_ids]
+            question_ids[traces.kind][file] = traces.question_ids
+    preprocessed = list(chain.from_iterable(question_ids.values()))
     if raw and preprocessed:
         raise SchemaError(
             f"expected files of one kind, found {describe_kind('raw', raw, preprocessed)} and "
             f"{describe_kind('preprocessed', preprocessed, raw)}; "
             "import the two kinds into two stores"
         )
-    return Survey(preprocessed or raw, bool(preprocessed), graph_ids, sequence_ids, smallest_edge)
+    return Survey(preprocessed or raw, bool(preprocessed), question_ids, smallest_edge)

@@ -124,20 +124,16 @@ def _checked_dtype(shape: tuple[Any, ...], dtype: np.dtype, data: bytes | bytear
             f"expected {expected} bytes for an array of shape {_short(shape)} and dtype {dtype}, "
             f"found {len(data)}; copy the file again"
         )
+    # NumPy believes the bytes of text and truth values, and fails when they are shown
     if dtype.kind in _LARGEST_UNIT:
-        _check_units(dtype, data)
+        unit, limit = _LARGEST_UNIT[dtype.kind]
+        largest = np.frombuffer(data, dtype.byteorder + unit).max(initial=0)
+        if largest > limit:
+            raise CorruptError(
+                f"expected items up to {limit} in an array of {dtype}, found {largest}; "
+                "copy the file again"
+            )
     return np.dtype(dtype.str)
-
-
-def _check_units(dtype: np.dtype, data: bytes | bytearray) -> None:
-    """Check text and truth values: NumPy believes their bytes, and fails when they are shown."""
-    unit, limit = _LARGEST_UNIT[dtype.kind]
-    largest = np.frombuffer(data, dtype.byteorder + unit).max(initial=0)
-    if largest > limit:
-        raise CorruptError(
-            f"expected items up to {limit} in an array of {dtype}, found {largest}; "
-            "copy the file again"
-        )
 
 
 def _rebuild_tensor(
