@@ -7,7 +7,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 
@@ -39,11 +39,7 @@ class RawTraces:
     records: list
     keep_attention: bool
     max_bytes: int
-
-    def __post_init__(self) -> None:
-        self._first: dict[int, int] = {}  # id of a record -> its first number
-        for i, record in enumerate(self.records):
-            self._first.setdefault(id(record), i)
+    _first: dict[int, int] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -62,7 +58,7 @@ class RawTraces:
     def row(self, i: int) -> Row:
         """Return the columns of record i; raise SchemaError if it contradicts itself."""
         record = self.records[i]
-        first = self._first[id(record)]
+        first = self._first.setdefault(id(record), i)
         if first != i:
             raise SchemaError(f"expected a record of its own, found record {first} again")
         if not isinstance(record, Mapping):
@@ -156,15 +152,11 @@ def _first_beams(record: Mapping, key: str, ndim: int) -> list[list[np.ndarray]]
     layers = []
     for layer in _layers(record, key):
         steps = fields.parts(layer, key, "an array for each step")
-        layers.append([_first_beam(step, key, ndim) for step in steps])
+        beams = [fields.floats(step, key, ndim) for step in steps]
+        if not all(map(len, beams)):
+            raise SchemaError(f"{key}: expected a beam at least, found none")
+        layers.append([step[0] for step in beams])
     return layers
-
-
-def _first_beam(step: object, key: str, ndim: int) -> np.ndarray:
-    beams = fields.floats(step, key, ndim)
-    if not len(beams):
-        raise SchemaError(f"{key}: expected a beam at least, found none")
-    return beams[0]
 
 
 def _fed_tokens(record: Mapping, n_tokens: int) -> np.ndarray:

@@ -67,7 +67,7 @@ class _TorchUnpickler(Unpickler):
         self,
         reader: CheckedReader,
         max_bytes: int,
-        storage_of: Callable[[str, torch.dtype, int], Tensor],
+        storage_of: Callable[..., Tensor],
     ) -> None:
         super().__init__(reader, max_bytes, _DTYPES)
         self._storage_of = storage_of

@@ -163,8 +163,10 @@ class Unpickler(pickle._Unpickler):
             raise _refused("a call of what is no function")
         self._count_copies(arguments)
         value = function(*arguments)
-        if isinstance(value, Tensor):
-            self._count_tensor(value)
+        if isinstance(value, Tensor):  # a copy of a view takes all that it shows
+            self._n_tensor_bytes += math.prod(value.shape) * value.itemsize
+            if self._n_tensor_bytes > self._max_bytes:
+                raise too_much(f"tensors of {self._n_tensor_bytes} bytes", self._max_bytes)
         self.append(value)
 
     def load_build(self) -> None:
@@ -223,12 +225,6 @@ class Unpickler(pickle._Unpickler):
                 f"asks to copy {self._n_copied} items, where {allowed} are allowed; "
                 "do not trust the file"
             )
-
-    def _count_tensor(self, tensor: Tensor) -> None:
-        """Refuse views that show so much of a few bytes that a copy would fill the memory."""
-        self._n_tensor_bytes += math.prod(tensor.shape) * tensor.itemsize
-        if self._n_tensor_bytes > self._max_bytes:
-            raise too_much(f"tensors of {self._n_tensor_bytes} bytes", self._max_bytes)
 
 
 # each opcode calls the method of this class: those above, or else the inherited one
