@@ -65,16 +65,14 @@ def _files_under(folder: Path) -> list[Path]:
             f"{folder}: expected older files, found a store; see python -m store merge and subset"
         )
     stores = {path.parent for path in folder.rglob("zarr.json")}
-    files = []
-    for file in sorted(folder.rglob("*")):
-        in_store = not stores.isdisjoint(file.parents)
-        if file.is_file() and not in_store and _may_hold_traces(file):
-            files.append(file)
-    return files
+    return [
+        file
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and stores.isdisjoint(file.parents) and _may_hold_traces(file)
+    ]
 
 
 def _matches(pattern: str) -> list[Path]:
-    """Return the paths that a pattern names, from here or from the root."""
     path = Path(pattern)
     if not path.name:
         return []

@@ -102,7 +102,7 @@ class ImportSource:
             raise NotFoundError(
                 f"part {part[0]}/{part[1]}: expected files in it, found {len(files)} in all"
             )
-        self.report.read = list(self._files)
+        self.report.read = self._files
         self.report.bytes_all = sum(file.stat().st_size for file in self._files)
         # every part of preprocessed files has the columns of the first graphs
         first_files = survey.files if survey.is_preprocessed else self._files
@@ -316,7 +316,6 @@ def _sha256_of(names: Mapping[Path, str]) -> str:
 
 
 def _describe_scores(scores: ScoreTable | None, threshold: float) -> dict[str, Any]:
-    """Return which scores decide the labels, and how, for the provenance."""
     if scores is None:
         return {"scores_sha256": None, "score_threshold": threshold}
     stored = scores.stored_threshold(threshold)

@@ -28,15 +28,15 @@ def without_embedding(states: list[np.ndarray], n_layers: int) -> list[np.ndarra
 
 def state_columns(states: list[np.ndarray], n_tokens: int) -> Row:
     """Return hidden_states `(T, L, d)` and hs_last `(L, d)` of `(T, d)` for each layer."""
-    shape = (n_tokens, states[0].shape[1])
-    dtype = states[0].dtype
+    first = states[0]
+    shape = (n_tokens, first.shape[1])
     for layer in states:
-        if layer.shape != shape or layer.dtype != dtype:
+        if layer.shape != shape or layer.dtype != first.dtype:
             raise SchemaError(
-                f"hidden_states: expected shape {shape} of {dtype} in every layer, "
+                f"hidden_states: expected shape {shape} of {first.dtype} in every layer, "
                 f"one row a token, found {layer.shape} of {layer.dtype}"
             )
-    if not states[0].size:
+    if not first.size:
         raise SchemaError(
             f"hidden_states: expected numbers for one token at least, found shape {shape}"
         )

@@ -91,9 +91,10 @@ class RawTraces:
         maps_by_step = _first_beams(record, "attentions", 4)
         steps_of_layers = chain(states_by_step, maps_by_step)
         self._check_size(chain.from_iterable(steps_of_layers))
-        first_states = states_by_step[0][0]
-        first_map = maps_by_step[0][0]
-        prompts = {"hidden_states": first_states.shape[0], "attentions": first_map.shape[1]}
+        prompts = {
+            "hidden_states": states_by_step[0][0].shape[0],
+            "attentions": maps_by_step[0][0].shape[1],
+        }
         for key, expected in prompts.items():
             if prompt_len != expected:
                 raise SchemaError(
@@ -138,7 +139,6 @@ def _arrays(record: Mapping, key: str, ndim: int) -> list[np.ndarray]:
 
 
 def _token_texts(record: Mapping, n_tokens: int) -> str:
-    """Return the text of each token, as JSON."""
     texts = fields.texts(record, "tokens_decoded")
     if len(texts) != n_tokens:
         raise SchemaError(

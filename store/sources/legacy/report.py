@@ -87,10 +87,9 @@ class ImportReport:
         for kind, names in self.other_kinds.items():
             for name in names:
                 reasons.pop(name, None)
-            files = [Path(name) for name in names]
+            files = list(map(Path, names))
             others = [file for file in self.read if file not in files]
-            described = describe_kind(kind, files, others)
-            commands.append(f"  of another kind, {described}")
+            commands.append(f"  of another kind, {describe_kind(kind, files, others)}")
         return [*reasons.values(), *commands]
 
     def left_out(self, place: Sequence[int]) -> dict[str, Any]:
@@ -139,7 +138,6 @@ def _first_ids(ids: Iterable[str]) -> str:
 
 
 def _has_not_finite(value: object) -> bool:
-    """Return whether an array holds a NaN or an infinity."""
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return False
     if value.dtype != np.float16:

@@ -57,8 +57,7 @@ def set_byte_order(dtype: np.dtype, state: object) -> None:
     """Set the state of a pickled dtype, of which nothing but the byte order is accepted."""
     match state:
         case (3, "<" | ">" | "|" | "=" as order, None, None, None, int(), int(), int()):
-            size = dtype.itemsize
-            state = (3, order, None, None, None, size, dtype.alignment, 0)
+            state = (3, order, None, None, None, dtype.itemsize, dtype.alignment, 0)
             dtype.__setstate__(state)  # type: ignore[attr-defined]  # numpy's stubs lack it
         case _:
             raise RefusedError(
@@ -96,18 +95,18 @@ def _frombuffer(
     """Return an array that shares the memory of `data`, as protocol 5 asks for it."""
     if not isinstance(dtype, np.dtype) or not isinstance(shape, tuple):
         raise CorruptError("expected the dtype and shape of an array, found something else")
-    data = data if isinstance(data, bytearray) else _as_bytes(data)
+    data = _as_bytes(data)
     dtype = _checked_dtype(shape, dtype, data)
     if order == "K":
         return np.ndarray(shape, dtype, data).transpose(axes)
     return np.ndarray(shape, dtype, data, order=order)
 
 
-def _as_bytes(data: object) -> bytes:
+def _as_bytes(data: object) -> bytes | bytearray:
     """Return the bytes of an array, which Python 2 wrote as a text."""
     if isinstance(data, str):
         return data.encode("latin1")
-    if not isinstance(data, bytes):
+    if not isinstance(data, bytes | bytearray):
         raise CorruptError(f"expected the bytes of an array, found {type(data).__name__}")
     return data
 

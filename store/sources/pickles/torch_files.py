@@ -145,7 +145,6 @@ def _checked_records(records: list[zipfile.ZipInfo], max_bytes: int) -> dict[str
 def _mapped_storage(
     mapped: mmap.mmap, record: zipfile.ZipInfo, dtype: torch.dtype, n: int
 ) -> Tensor:
-    """Return the first n items of a record."""
     if not n:
         return torch.empty(0, dtype=dtype)
     # the record's header, its name and an extra field come before its bytes
@@ -198,7 +197,6 @@ def read_legacy(file: io.BufferedIOBase, size: int, max_bytes: int, *classes: ty
 
 
 def _fill(storage: Tensor, file: io.BufferedIOBase) -> None:
-    """Read the length and the items of a storage."""
     n = int.from_bytes(file.read(8), "little")
     n_bytes = file.readinto(storage.view(torch.uint8).numpy().data)
     if n != len(storage) or n_bytes != storage.nbytes:

@@ -152,7 +152,6 @@ class Unpickler(pickle._Unpickler):
         raise _refused("an object that is more than data")
 
     def _instantiate(self, kind: object, arguments: object) -> None:
-        """Refuse an object of Python 2's classes."""
         self.load_newobj_ex()
 
     def load_reduce(self) -> None:
