@@ -70,14 +70,12 @@ class FileReader:
             found = f"a dict with the keys {shown_keys(content)}"
         elif not isinstance(content, list):
             found = type(content).__name__
-        elif not content:
-            return self._raw_traces(content)
-        elif not isinstance(content[0], Mapping):
+        elif content and not isinstance(content[0], Mapping):
             found = f"a list of {type(content[0]).__name__}"
-        elif {"hidden_states", "attentions"} <= content[0].keys():
-            return self._raw_traces(content)
-        else:
+        elif content and not {"hidden_states", "attentions"} <= content[0].keys():
             found = f"a list of {shown_keys(content[0])}"
+        else:
+            return self._raw_traces(content)
         raise SchemaError(
             "expected a list of raw traces (hidden_states, attentions), or a dict of sequences or "
             f"graphs with labels and question_ids, found {found}"

@@ -111,12 +111,12 @@ def parts(whole: object, key: str, expected: str) -> Sequence:
     return whole
 
 
-def floats(values: object, key: str, ndim: int | None = None) -> np.ndarray:
-    """Return an array of floating-point numbers, with `ndim` axes if that is given."""
+def floats(values: object, key: str, ndim: int) -> np.ndarray:
+    """Return an array of floating-point numbers with `ndim` axes."""
     numbers = array(values)
-    if numbers.dtype.kind != "f" or ndim not in (None, numbers.ndim):
-        axes = "" if ndim is None else f" with {ndim} axes"
-        raise SchemaError(f"{key}: expected floating numbers{axes}, found {_described(numbers)}")
+    if numbers.dtype.kind != "f" or numbers.ndim != ndim:
+        found = _described(numbers)
+        raise SchemaError(f"{key}: expected floating numbers with {ndim} axes, found {found}")
     return numbers
 
 

@@ -91,7 +91,6 @@ def _may_hold_traces(file: Path) -> bool:
 
 
 def _suffix(file: Path) -> str:
-    """Return which of the suffixes the name has, '' if none."""
     name = file.name.lower()
     return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), "")
 

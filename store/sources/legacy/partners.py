@@ -64,7 +64,6 @@ class Partners:
 
 
 def _places(ids: dict[Path, list[str]]) -> defaultdict[str, list[Place]]:
-    """Return question -> places of its traces, in their order."""
     places: defaultdict[str, list[Place]] = defaultdict(list)
     for file, question_ids in ids.items():
         for i, question_id in enumerate(question_ids):

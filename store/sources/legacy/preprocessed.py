@@ -111,8 +111,7 @@ class GraphTraces(PreprocessedTraces):
                 for graph in graphs:
                     n_tokens = len(_part(graph, "x"))
                     n_pairs = n_tokens * (n_tokens + 1) // 2
-                    weights = _part(graph, "edge_attr")
-                    values = fields.array(weights)
+                    values = fields.array(_part(graph, "edge_attr"))
                     complete &= values.size == n_pairs
                     smallest = min(smallest, float(values.min(initial=np.inf)))
         if smallest == math.inf and not complete:
@@ -135,8 +134,8 @@ def _edges(graph: Any, n_tokens: int) -> tuple[np.ndarray, np.ndarray]:
     """Return pair number and attention of every edge, from token j to token i, j <= i."""
     index = fields.array(_part(graph, "edge_index"))
     source, target = index.astype(np.int64).reshape(2, -1)
-    weights = _part(graph, "edge_attr")
-    values = fields.floats(weights, "edge_attr").reshape(-1)
+    weights = fields.array(_part(graph, "edge_attr"))
+    values = fields.floats(weights.reshape(-1), "edge_attr", 1)
     n_edges = len(source)
     if len(values) != n_edges:
         raise SchemaError(f"edge_attr: expected {n_edges} values, one an edge, found {len(values)}")

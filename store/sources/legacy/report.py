@@ -122,8 +122,8 @@ class ImportReport:
     def add_scores(self, scores: ScoreTable, numbers: TraceNumbers) -> None:
         """Count the scores of traces and questions that are not there."""
         n_traces = sum(trace_id not in numbers for trace_id in scores.by_trace)
-        questions = scores.by_question.keys() - numbers.seen.keys()
-        self.scores_unused = n_traces + len(questions)
+        n_questions = len(scores.by_question.keys() - numbers.seen.keys())
+        self.scores_unused = n_traces + n_questions
         if self.scores_unused == len(scores):
             given = _first_ids([*scores.by_trace, *scores.by_question])
             there = _first_ids(numbers.seen)

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from store.errors import CorruptError, StoreError
 from store.sources.pickles.reader import CheckedReader, too_much
@@ -58,7 +58,7 @@ _DAMAGE = (  # what the unpickler, gzip, NumPy and torch raise for damaged bytes
 )
 
 
-def kind_of_file(path: str | Path) -> Literal["pickle", "gzip pickle", "torch"]:
+def kind_of_file(path: str | Path) -> str:
     """Return how to read a file, from its first bytes.
 
     Parameters

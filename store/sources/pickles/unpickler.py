@@ -148,10 +148,9 @@ class Unpickler(pickle._Unpickler):
         self.append(kind.__new__(kind))
 
     def load_newobj_ex(self) -> None:
-        """Refuse an object built with keyword arguments."""
         raise _refused("an object that is more than data")
 
-    def _instantiate(self, kind: object, arguments: object) -> None:
+    def _instantiate(self, *kind_and_arguments: object) -> None:
         self.load_newobj_ex()
 
     def load_reduce(self) -> None:
