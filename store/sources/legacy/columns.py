@@ -5,34 +5,38 @@ from typing import Any
 
 import numpy as np
 
-from store.errors import NotFoundError, closest
+from store.errors import NotFoundError, SchemaError, closest
 from store.format.schema import Column, Schema
 from store.format.values import encode_value
-from store.sources.legacy.fields import RecordError, Row
+from store.sources.legacy.fields import Row
 from store.sources.trace_ids import MAX_ID_BYTES
 
 __all__ = ["check_row", "choose_columns", "schema_of"]
 
-# column: ragged axis (None: fixed), names of the item axes
-COLUMNS: dict[str, tuple[str | None, tuple[str, ...]]] = {
-    "question_id": (None, ()),
+Axes = tuple[str | None, tuple[str, ...]]  # ragged axis (None: fixed), names of the item axes
+
+_SINGLE: Axes = (None, ())  # one text or number a trace
+_BY_HEAD: Axes = ("tokens", ("layers", "heads"))
+
+COLUMNS: dict[str, Axes] = {
+    "question_id": _SINGLE,
     "tokens": ("tokens", ()),
-    "token_texts": (None, ()),
-    "prompt_len": (None, ()),
-    "answer_len": (None, ()),
-    "question": (None, ()),
-    "answer": (None, ()),
-    "references": (None, ()),
-    "score": (None, ()),
-    "label": (None, ()),
+    "token_texts": _SINGLE,
+    "prompt_len": _SINGLE,
+    "answer_len": _SINGLE,
+    "question": _SINGLE,
+    "answer": _SINGLE,
+    "references": _SINGLE,
+    "score": _SINGLE,
+    "label": _SINGLE,
     "hs_last": (None, ("layers", "hidden")),
     "hidden_states": ("tokens", ("layers", "hidden")),
     "attn_mean": ("pairs", ("layers",)),
-    "attn_diag": ("tokens", ("layers", "heads")),
-    "attn_colsum": ("tokens", ("layers", "heads")),
-    "attn_pmass": ("tokens", ("layers", "heads")),
+    "attn_diag": _BY_HEAD,
+    "attn_colsum": _BY_HEAD,
+    "attn_pmass": _BY_HEAD,
     "attentions": ("squares", ("layers", "heads")),
-    "source_file": (None, ()),
+    "source_file": _SINGLE,
 }
 
 
@@ -64,17 +68,17 @@ def choose_columns(schema: Schema, columns: Sequence[str] | None) -> Schema:
 
 
 def check_row(row: Row, schema: Schema) -> Row:
-    """Return the columns of a row that are kept; raise RecordError if one does not fit."""
+    """Return the columns of a row that are kept; raise SchemaError if one does not fit."""
     question_id = row["question_id"]
     if not 0 < len(question_id.encode()) <= MAX_ID_BYTES:
-        raise RecordError(
+        raise SchemaError(
             f"question_id: expected 1 to {MAX_ID_BYTES} bytes, found {question_id!r:.100}"
         )
     checked = {}
     for name, column in schema.columns.items():
         value = row.get(name, _nothing(column))
         if value is None:
-            raise RecordError(f"expected a value for {name!r} as in the traces before, found none")
+            raise SchemaError(f"expected a value for {name!r} as in the traces before, found none")
         encode_value(value, column, f"column {name!r}")
         checked[name] = value
     return checked

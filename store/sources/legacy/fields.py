@@ -11,7 +11,6 @@ from store.format.values import is_integer
 
 __all__ = [
     "DAMAGE",
-    "RecordError",
     "Row",
     "array",
     "floats",
@@ -43,10 +42,6 @@ DAMAGE = (  # what NumPy, torch and Python raise for values that contradict each
 )
 
 
-class RecordError(SchemaError):
-    """One record of a file contradicts itself: it is left out."""
-
-
 def one_line(error: Exception) -> str:
     """Return what is wrong, from an error of this package or of a library."""
     message = " ".join(str(error).split())[:300]
@@ -58,7 +53,7 @@ def one_line(error: Exception) -> str:
 def value(record: Mapping, key: str) -> object:
     """Return the value of a key that must be there."""
     if key not in record:
-        raise RecordError(f"expected the key {key!r}, found {shown_keys(record)}")
+        raise SchemaError(f"expected the key {key!r}, found {shown_keys(record)}")
     return record[key]
 
 
@@ -71,7 +66,7 @@ def text(record: Mapping, key: str) -> str:
     """Return a text."""
     item = value(record, key)
     if not isinstance(item, str):
-        raise RecordError(f"{key}: expected a text, found {type(item).__name__}")
+        raise SchemaError(f"{key}: expected a text, found {type(item).__name__}")
     return item
 
 
@@ -79,10 +74,10 @@ def texts(record: Mapping, key: str) -> list[str]:
     """Return a list of texts."""
     items = value(record, key)
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-        raise RecordError(f"{key}: expected a list of texts, found something else")
+        raise SchemaError(f"{key}: expected a list of texts, found something else")
     n_characters = sum(map(len, items))
     if n_characters > MAX_CHARACTERS:
-        raise RecordError(
+        raise SchemaError(
             f"{key}: expected at most {MAX_CHARACTERS} characters, found {n_characters}"
         )
     return items
@@ -92,39 +87,36 @@ def integer(record: Mapping, key: str) -> int:
     """Return a whole number."""
     item: Any = value(record, key)
     if not is_integer(item):
-        raise RecordError(f"{key}: expected an integer, found {type(item).__name__}")
+        raise SchemaError(f"{key}: expected an integer, found {type(item).__name__}")
     return int(item)
 
 
 def integers(record: Mapping, key: str) -> np.ndarray:
     """Return token ids, int32 `(T,)`."""
-    given = value(record, key)
-    numbers = array(given)
+    numbers = array(value(record, key))
     has_integers = numbers.dtype.kind in "iu" or not numbers.size
     if numbers.ndim != 1 or not has_integers:
-        raise RecordError(f"{key}: expected integers in one dimension, found {_described(numbers)}")
-    smallest = numbers.min(initial=0)
-    largest = numbers.max(initial=0)
-    if smallest < -(2**31) or largest >= 2**31:
-        raise RecordError(f"{key}: expected token ids that int32 holds, found {largest}")
-    return numbers.astype(np.int32)
+        raise SchemaError(f"{key}: expected integers in one dimension, found {_described(numbers)}")
+    token_ids = numbers.astype(np.int32)
+    if not np.array_equal(token_ids, numbers):
+        raise SchemaError(f"{key}: expected token ids that int32 holds, found {numbers.max()}")
+    return token_ids
 
 
-def parts(whole: object, key: str, each: str) -> Sequence:
-    """Return the list of arrays under a key: one for each layer, or for each step."""
+def parts(whole: object, key: str, expected: str) -> Sequence:
+    """Return the list under a key, of `expected`, such as "an array for each layer"."""
     if not isinstance(whole, list | tuple) or not whole:
-        raise RecordError(
-            f"{key}: expected a list of an array for each {each}, found {type(whole).__name__}"
-        )
+        found = type(whole).__name__
+        raise SchemaError(f"{key}: expected a list of {expected}, found {found}")
     return whole
 
 
-def floats(values: object, key: str, ndim: int | None = None) -> np.ndarray:
-    """Return an array of floating-point numbers, with `ndim` axes if that is given."""
+def floats(values: object, key: str, ndim: int) -> np.ndarray:
+    """Return an array of floating-point numbers with `ndim` axes."""
     numbers = array(values)
-    if numbers.dtype.kind != "f" or ndim not in (None, numbers.ndim):
-        axes = "" if ndim is None else f" with {ndim} axes"
-        raise RecordError(f"{key}: expected floating numbers{axes}, found {_described(numbers)}")
+    if numbers.dtype.kind != "f" or numbers.ndim != ndim:
+        found = _described(numbers)
+        raise SchemaError(f"{key}: expected floating numbers with {ndim} axes, found {found}")
     return numbers
 
 

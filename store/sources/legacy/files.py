@@ -7,6 +7,7 @@ import glob
 import os
 import shlex
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from store.errors import NotFoundError, SchemaError
@@ -46,9 +47,8 @@ def find_files(sources: Sequence[str]) -> list[Path]:
 
 
 def _files_of(source: str) -> list[Path]:
-    """Return the files that one source names."""
-    path = Path(source)
-    paths = [path] if source and path.exists() else _matches(source)
+    whole = Path(source)
+    paths = [whole] if source and whole.exists() else _matches(source)
     files = []
     for path in paths:
         if path.is_dir():
@@ -65,22 +65,19 @@ def _files_under(folder: Path) -> list[Path]:
             f"{folder}: expected older files, found a store; see python -m store merge and subset"
         )
     stores = {path.parent for path in folder.rglob("zarr.json")}
-    files = []
-    for file in sorted(folder.rglob("*")):
-        in_store = not stores.isdisjoint(file.parents)
-        if file.is_file() and not in_store and _may_hold_traces(file):
-            files.append(file)
-    return files
+    return [
+        file
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and stores.isdisjoint(file.parents) and _may_hold_traces(file)
+    ]
 
 
 def _matches(pattern: str) -> list[Path]:
-    """Return the paths that a pattern names, from here or from the root."""
     path = Path(pattern)
     if not path.name:
         return []
-    root = Path(path.anchor or ".")
     try:
-        return sorted(root.glob(str(path.relative_to(path.anchor))))
+        return sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
     except ValueError as error:
         raise NotFoundError(f"{pattern}: expected a pattern of files, found: {error}") from error
 
@@ -94,47 +91,37 @@ def _may_hold_traces(file: Path) -> bool:
 
 
 def _suffix(file: Path) -> str:
-    """Return the longest of the suffixes that the name has, '' if it has none."""
     name = file.name.lower()
-    suffixes = [suffix for suffix in SUFFIXES if name.endswith(suffix)]
-    return max(suffixes, key=len, default="")
+    return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), "")
 
 
 def short_names(files: Sequence[Path]) -> list[str]:
     """Return the files' names below the folder that holds them all."""
     folders = [file.absolute().parent for file in files]
     root = os.path.commonpath(folders) if folders else "/"
-    names = []
-    for file in files:
-        name = os.fsencode(file.absolute().relative_to(root))
-        names.append(name.decode(errors="backslashreplace"))
-    return names
+    encoded = [os.fsencode(file.absolute().relative_to(root)) for file in files]
+    return [name.decode(errors="backslashreplace") for name in encoded]
 
 
 def describe_kind(kind: str, files: Sequence[Path], others: Sequence[Path]) -> str:
     """Return which files are of a kind, and the command that imports them without the others."""
-    names = [str(file) for file in files[:NAMED]]
-    if len(files) > NAMED:
-        names.append("...")
-    shown = ", ".join(names)
+    first = [str(file) for file in files[:NAMED]]
+    more = ["..."] if len(files) > NAMED else []
+    shown = ", ".join(first + more)
     n_files = count(len(files), f"{kind} file")
     slug = kind.replace(" ", "-")
-    sources = " ".join(_sources_of(files, others))
+    patterns = _patterns_of(files, others) if more else []
+    sources = shlex.join(patterns) or " ".join([shlex.join(first), *more])
     return f"{n_files} ({shown}): python -m store import OUT-{slug}.zarr {sources}"
 
 
-def _sources_of(files: Sequence[Path], others: Sequence[Path]) -> list[str]:
-    """Return what names these files and no others in a shell: patterns, or the first files."""
-    first = [shlex.quote(str(file)) for file in files[:NAMED]]
-    if len(files) <= NAMED:
-        return first
-    patterns = {_pattern_of(file): None for file in files}
-    matched: list[Path] = []
-    for pattern in patterns:
-        matched += _matches(pattern)
+def _patterns_of(files: Sequence[Path], others: Sequence[Path]) -> list[str]:
+    """Return a few patterns that match these files and no others, [] if there are none."""
+    patterns = list(dict.fromkeys(map(_pattern_of, files)))
+    matched = chain.from_iterable(map(_matches, patterns))
     if len(patterns) > NAMED or not set(others).isdisjoint(matched):
-        return [*first, "..."]
-    return [shlex.quote(pattern) for pattern in patterns]
+        return []
+    return patterns
 
 
 def _pattern_of(file: Path) -> str:

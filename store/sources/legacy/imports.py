@@ -24,7 +24,7 @@ from store.sources.legacy.contents import FileReader, Traces
 from store.sources.legacy.fields import DAMAGE, Row, one_line
 from store.sources.legacy.files import short_names
 from store.sources.legacy.partners import Partners, Place
-from store.sources.legacy.preprocessed import GraphTraces, SequenceTraces
+from store.sources.legacy.preprocessed import GraphTraces, PreprocessedTraces
 from store.sources.legacy.report import ImportReport
 from store.sources.legacy.survey import survey_files
 from store.sources.pickles import MAX_BYTES
@@ -49,8 +49,8 @@ class ImportSource:
     files
         In the order in which they are read.
     scores
-        A file of scores or labels as `read_scores` gives it, or question id -> score. If given, it
-        alone decides the labels; those in the traces' files do not count.
+        Of a file of scores or labels. If given, it alone decides the labels; those in the traces'
+        files do not count.
     score_threshold
         Scores from here on count as right.
     columns
@@ -76,7 +76,7 @@ class ImportSource:
     def __init__(
         self,
         files: Sequence[Path],
-        scores: ScoreTable | Mapping[str, float] | None = None,
+        scores: ScoreTable | None = None,
         *,
         score_threshold: float = SCORE_THRESHOLD,
         columns: Sequence[str] | None = None,
@@ -86,29 +86,23 @@ class ImportSource:
         begun: TraceStore | None = None,
         max_bytes: int = MAX_BYTES,
     ) -> None:
-        if isinstance(scores, Mapping):
-            scores = ScoreTable.of_questions(scores)
         _check_part(scores, part)
         self._scores = scores
         self._score_threshold = score_threshold
         self._begun = begun
         self._names = dict(zip(files, short_names(files), strict=True))
-        self._numbers = TraceNumbers()
-        # number of the file, and of its records that were left out: now, and by a stopped import
-        self._place: tuple[int, ...] = (0, 0)
-        self._known_place: tuple[int, ...] = (0, 0)
         self.report = ImportReport()
         self._reader = FileReader(keep_attention, max_bytes, self.report.refused)
 
         survey = survey_files(files, self._reader)
         partner_reader = FileReader(keep_attention, max_bytes, self.report.refused)
-        self._partners = Partners(survey.graph_ids, survey.sequence_ids, partner_reader)
+        self._partners = Partners(survey.question_ids, partner_reader)
         self._files = survey.files[part[0] - 1 :: part[1]]
         if files and not self._files and not self.report.refused:
             raise NotFoundError(
                 f"part {part[0]}/{part[1]}: expected files in it, found {len(files)} in all"
             )
-        self.report.read = list(self._files)
+        self.report.read = self._files
         self.report.bytes_all = sum(file.stat().st_size for file in self._files)
         # every part of preprocessed files has the columns of the first graphs
         first_files = survey.files if survey.is_preprocessed else self._files
@@ -138,17 +132,12 @@ class ImportSource:
         damaged = LeftOut()
         for file in files:
             traces = self._reader.open(file)
-            if traces is None:
-                continue
             for i in range(len(traces)):
                 try:
-                    row = traces.row(i)
-                    self._partners.join(row, (file, i))
-                except DAMAGE as error:
-                    reason = one_line(error)
-                    damaged.add(f"{file}, record {i}: {reason}")
-                else:
+                    row = self._partners.join(traces.row(i), (file, i))
                     return traces.kind, self._with_file(row, file)
+                except DAMAGE as error:
+                    damaged.add(_left_out((file, i), error))
         refused = self.report.refused
         reasons = [*refused.values(), *damaged.messages]
         shown = "; ".join(reasons[:SHOWN_REASONS]) or "no record is in them"
@@ -166,13 +155,13 @@ class ImportSource:
         names = [self._names[file] for file in self._files]
         first = names.index(committed[-1]) if committed else 0
         bytes_done = 0
-        report.bytes_done = bytes_done
         for i, file in enumerate(self._files):
+            report.bytes_done = bytes_done
+            bytes_done += file.stat().st_size
             if i >= first:
                 self._place = (i, 0)
                 yield from self._rows_of(file, n_committed[names[i]])
-            bytes_done += file.stat().st_size
-            report.bytes_done = bytes_done
+        report.bytes_done = bytes_done
         if self._scores is not None:
             report.add_scores(self._scores, self._numbers)
 
@@ -187,8 +176,9 @@ class ImportSource:
         report = self.report
         numbers = TraceNumbers()
         self._numbers = numbers
+        # number of the file, and of its records that were left out: now, and by a stopped import
         self._place = (0, 0)
-        self._known_place = (0, 0)
+        self._known_place: tuple[int, ...] = (0, 0)
         if not start:
             return []
         begun = self._begun
@@ -207,8 +197,7 @@ class ImportSource:
         report.repeated = start - len(numbers.seen)
         if "label" in self.schema.columns:
             labels = begun.read(rows, ["label"]).fixed("label")
-            is_unlabelled = labels < 0
-            report.unlabelled = int(is_unlabelled.sum())
+            report.unlabelled = int((labels < 0).sum())
         return batch.texts("source_file")
 
     @property
@@ -219,7 +208,7 @@ class ImportSource:
     def _rows_of(self, file: Path, n_committed: int) -> Iterator[tuple[str, Row]]:
         """Yield the rows of one file except the first `n_committed`."""
         traces = self._reader.open(file)
-        if traces is None or not self._is_of_kind(traces, file):
+        if not self._is_of_kind(traces, file):
             return
         report = self.report
         bytes_before = report.bytes_done
@@ -244,9 +233,8 @@ class ImportSource:
     def _is_of_kind(self, traces: Traces, file: Path) -> bool:
         """Return whether a file belongs to those before it; refuse it if not."""
         kind = traces.kind
-        if kind in (self._kind, "empty"):
-            return True
-        if {kind, self._kind} == {GraphTraces.kind, SequenceTraces.kind}:
+        # the survey has refused preprocessed files beside raw ones
+        if kind in (self._kind, "empty") or isinstance(traces, PreprocessedTraces):
             return True
         files = self.report.other_kinds.setdefault(kind, [])
         files.append(str(file))
@@ -260,41 +248,29 @@ class ImportSource:
     def _row(self, traces: Traces, place: Place) -> Row | None:
         """Return the row of a record, of its sequence if graphs are damaged, None if left out."""
         file, i = place
+        source = place  # of most of the row
         try:
             row = traces.row(i)
         except DAMAGE as error:
-            sequence = self._partners.sequence_of.get(place)
-            if sequence is None:
+            if place not in self._partners.sequence_of:
                 self._leave_out(place, error)
                 return None
-            kept = f"; its sequence in {sequence[0]} is kept without graphs"
-            self._leave_out(place, error, kept)
-            return self._sequence_row(sequence, file)
+            row = {}
+            source = self._partners.sequence_of[place]
+            self._leave_out(place, error, f"; its sequence in {source[0]} is kept without graphs")
         try:
-            self._partners.join(row, place)
+            row = self._partners.join(row, place)
             return check_row(self._with_file(row, file), self.schema)
         except DAMAGE as error:
-            self._leave_out(place, error)
-            return None
-
-    def _sequence_row(self, sequence: Place, file: Path) -> Row | None:
-        """Return the row of a sequence whose graphs in `file` are damaged."""
-        try:
-            row = self._partners.sequence_row(sequence)
-            return check_row(self._with_file(row, file), self.schema)
-        except DAMAGE as error:
-            self._leave_out(sequence, error)
+            self._leave_out(source, error)
             return None
 
     def _leave_out(self, place: Place, error: Exception, more: str = "") -> None:
         """Report a record that is left out, unless the stopped import has."""
         n_files, n_records = self._place
         self._place = (n_files, n_records + 1)
-        if self._place <= self._known_place:
-            return
-        file, i = place
-        reason = one_line(error)
-        self.report.skipped.add(f"{file}, record {i}: {reason}{more}")
+        if self._place > self._known_place:
+            self.report.skipped.add(_left_out(place, error) + more)
 
     def _with_file(self, row: Row, file: Path) -> Row:
         """Return a row with the name of its file, and with score and label, still empty."""
@@ -305,16 +281,19 @@ class ImportSource:
         return row
 
 
+def _left_out(place: Place, error: Exception) -> str:
+    file, i = place
+    return f"{file}, record {i}: {one_line(error)}"
+
+
 def _set_label(row: Row, trace_id: str, scores: ScoreTable, threshold: float) -> None:
     """Set the score and label of a trace; its own come before those of its question."""
     value = scores.value_of(trace_id, row["question_id"])
     if value is None:
         return
     score, label = scores.judge(value, threshold)
-    if "score" in row:
-        row["score"] = np.float32(score)
-    if "label" in row:
-        row["label"] = np.int8(label)
+    judged = {"score": np.float32(score), "label": np.int8(label)}
+    row.update({name: judged[name] for name in judged.keys() & row.keys()})
 
 
 def _check_part(scores: ScoreTable | None, part: tuple[int, int]) -> None:
@@ -337,13 +316,11 @@ def _sha256_of(names: Mapping[Path, str]) -> str:
 
 
 def _describe_scores(scores: ScoreTable | None, threshold: float) -> dict[str, Any]:
-    """Return which scores decide the labels, and how, for the provenance."""
-    described: dict[str, Any] = {"scores_sha256": None, "score_threshold": threshold}
     if scores is None:
-        return described
-    described["scores_sha256"] = scores.sha256
+        return {"scores_sha256": None, "score_threshold": threshold}
+    stored = scores.stored_threshold(threshold)
+    described = {"scores_sha256": scores.sha256, "score_threshold": stored}
     # of other scores an earlier version wrote no rule, and its stopped imports go on
     if scores.kind == "label" or scores.lower_is_better:
         described["label_rule"] = scores.rule
-        described["score_threshold"] = scores.stored_threshold(threshold)
     return described

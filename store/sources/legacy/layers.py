@@ -6,8 +6,9 @@ Axes: L layers, H heads, T tokens, d hidden size.
 import numpy as np
 import torch
 
+from store.errors import SchemaError
 from store.sources import reductions
-from store.sources.legacy.fields import RecordError, Row
+from store.sources.legacy.fields import Row
 
 __all__ = ["attention_columns", "state_columns", "without_embedding"]
 
@@ -18,7 +19,7 @@ def without_embedding(states: list[np.ndarray], n_layers: int) -> list[np.ndarra
     transformers gives the output of the embedding before that of the first layer.
     """
     if len(states) not in (n_layers, n_layers + 1):
-        raise RecordError(
+        raise SchemaError(
             f"hidden_states: expected states of the {n_layers} layers of attentions, "
             f"or one more before them, the embedding's, found {len(states)}"
         )
@@ -27,16 +28,16 @@ def without_embedding(states: list[np.ndarray], n_layers: int) -> list[np.ndarra
 
 def state_columns(states: list[np.ndarray], n_tokens: int) -> Row:
     """Return hidden_states `(T, L, d)` and hs_last `(L, d)` of `(T, d)` for each layer."""
-    shape = (n_tokens, states[0].shape[1])
-    dtype = states[0].dtype
+    first = states[0]
+    shape = (n_tokens, first.shape[1])
     for layer in states:
-        if layer.shape != shape or layer.dtype != dtype:
-            raise RecordError(
-                f"hidden_states: expected shape {shape} of {dtype} in every layer, "
+        if layer.shape != shape or layer.dtype != first.dtype:
+            raise SchemaError(
+                f"hidden_states: expected shape {shape} of {first.dtype} in every layer, "
                 f"one row a token, found {layer.shape} of {layer.dtype}"
             )
-    if not states[0].size:
-        raise RecordError(
+    if not first.size:
+        raise SchemaError(
             f"hidden_states: expected numbers for one token at least, found shape {shape}"
         )
     hidden = np.stack(states, axis=1)
@@ -52,10 +53,10 @@ def attention_columns(
     """
     shape = (len(maps[0]), n_tokens, n_tokens)
     if not shape[0]:
-        raise RecordError("attentions: expected one head at least, found none")
+        raise SchemaError("attentions: expected one head at least, found none")
     for layer in maps:
         if layer.shape != shape:
-            raise RecordError(
+            raise SchemaError(
                 f"attentions: expected shape {shape} in every layer, found {layer.shape}"
             )
     reduced = [_reduce(layer, prompt_len) for layer in maps]

@@ -1,17 +1,19 @@
 """Graphs and sequences of the same traces, which lie in different files."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from store.errors import SchemaError
 from store.sources.legacy.contents import FileReader
-from store.sources.legacy.fields import RecordError, Row
+from store.sources.legacy.fields import Row
+from store.sources.legacy.preprocessed import GraphTraces, SequenceTraces
 
-__all__ = ["Partners", "Place"]
+__all__ = ["Partners", "Place", "QuestionIds"]
 
 Place = tuple[Path, int]  # file, number of the record in it
+QuestionIds = dict[str, dict[Path, list[str]]]  # kind -> file -> question of each trace
 
 
 class Partners:
@@ -19,8 +21,8 @@ class Partners:
 
     Parameters
     ----------
-    graph_ids, sequence_ids
-        File -> question of each of its traces.
+    question_ids
+        Kind -> file -> question of each of its traces.
     reader
         For the files of sequences.
 
@@ -32,43 +34,36 @@ class Partners:
         The places of these sequences.
     """
 
-    def __init__(
-        self,
-        graph_ids: Mapping[Path, Sequence[str]],
-        sequence_ids: Mapping[Path, Sequence[str]],
-        reader: FileReader,
-    ) -> None:
+    def __init__(self, question_ids: QuestionIds, reader: FileReader) -> None:
         self._reader = reader
         self.sequence_of: dict[Place, Place] = {}
-        sequences = _places(sequence_ids)
-        for question_id, graphs in _places(graph_ids).items():
-            partners = sequences[question_id]
-            pairs = zip(graphs, partners, strict=False)
-            self.sequence_of.update(pairs)
+        sequences = _places(question_ids[SequenceTraces.kind])
+        for question_id, graphs in _places(question_ids[GraphTraces.kind]).items():
+            self.sequence_of.update(zip(graphs, sequences[question_id], strict=False))
         self.joined = set(self.sequence_of.values())
 
-    def sequence_row(self, place: Place) -> Row:
-        """Return the columns of a sequence."""
-        file, i = place
-        return self._reader.read(file).row(i)
+    def join(self, row: Row, place: Place) -> Row:
+        """Return a row with the states of its sequence, if it has one.
 
-    def join(self, row: Row, place: Place) -> None:
-        """Put the states of the sequence into the row of the graphs at a place, if it has one."""
+        Parameters
+        ----------
+        row
+            Of the graphs at `place`; empty if they are damaged.
+        """
         if place not in self.sequence_of:
-            return
-        sequence = self.sequence_of[place]
-        states = self.sequence_row(sequence)["hs_last"]
-        if not _are_close(states, row["hs_last"]):
-            file, i = sequence
-            raise RecordError(
+            return row
+        file, i = self.sequence_of[place]
+        sequence = self._reader.read(file).row(i)
+        states = sequence["hs_last"]
+        if row and not _are_close(states, row["hs_last"]):
+            raise SchemaError(
                 f"expected the states of the last token as in {file}, record {i}, of the same "
                 "question, found others; import the two kinds into two stores"
             )
-        row["hs_last"] = states
+        return sequence | row | {"hs_last": states}
 
 
-def _places(ids: Mapping[Path, Sequence[str]]) -> defaultdict[str, list[Place]]:
-    """Return question -> places of its traces, in their order."""
+def _places(ids: dict[Path, list[str]]) -> defaultdict[str, list[Place]]:
     places: defaultdict[str, list[Place]] = defaultdict(list)
     for file, question_ids in ids.items():
         for i, question_id in enumerate(question_ids):
@@ -78,8 +73,6 @@ def _places(ids: Mapping[Path, Sequence[str]]) -> defaultdict[str, list[Place]]:
 
 def _are_close(states: np.ndarray, others: np.ndarray) -> bool:
     """Return whether states are the same but for rounding to half precision."""
-    if states.shape != others.shape:
-        return False
-    return np.allclose(
+    return states.shape == others.shape and np.allclose(
         states.astype(float), others.astype(float), rtol=2e-3, atol=1e-5, equal_nan=True
     )

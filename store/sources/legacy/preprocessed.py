@@ -5,21 +5,22 @@
 """
 
 import math
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, ClassVar
 
 import numpy as np
 
 from store.errors import SchemaError
+from store.sources.labels import UNLABELLED
 from store.sources.legacy import fields
-from store.sources.legacy.fields import RecordError, Row
+from store.sources.legacy.fields import Row
 from store.sources.legacy.layers import state_columns
 
-__all__ = ["GraphTraces", "SequenceTraces"]
+__all__ = ["GraphTraces", "PreprocessedTraces", "SequenceTraces"]
 
 
-class _Preprocessed:
+class PreprocessedTraces:
     """The traces of one file.
 
     Parameters
@@ -41,32 +42,31 @@ class _Preprocessed:
     def __init__(self, content: Mapping) -> None:
         self.values = content[self.key]
         self.question_ids = fields.texts(content, "question_ids")
-        labels = fields.array(content["labels"]).astype(np.float64)
-        self._labels = [_label(label) for label in labels.ravel().tolist()]
-        self._check_length(self.key, self.values)
-        self._check_length("labels", self._labels)
+        labels = fields.array(content["labels"]).astype(np.float64).ravel()
+        is_label = np.isin(labels, (0, 1))
+        self._labels = np.where(is_label, labels, UNLABELLED).astype(np.int8)
+        for name, values in ((self.key, self.values), ("labels", labels)):
+            if len(values) != len(self):
+                raise SchemaError(
+                    f"{name}: expected {len(self)} of them as question_ids has, found {len(values)}"
+                )
 
     def __len__(self) -> int:
         return len(self.question_ids)
 
-    def _check_length(self, name: str, values: Sized) -> None:
-        if len(values) != len(self):
-            raise SchemaError(
-                f"{name}: expected {len(self)} of them as question_ids has, found {len(values)}"
-            )
-
     def row(self, i: int) -> Row:
-        """Return the columns of trace i; raise RecordError if it contradicts itself."""
-        row = self._states(i)
-        row["question_id"] = self.question_ids[i]
-        row["label"] = self._labels[i]
-        return row
+        """Return the columns of trace i; raise SchemaError if it contradicts itself."""
+        return {
+            "question_id": self.question_ids[i],
+            "label": self._labels[i],
+            **self._states(i),
+        }
 
     def _states(self, i: int) -> Row:
         raise NotImplementedError
 
 
-class SequenceTraces(_Preprocessed):
+class SequenceTraces(PreprocessedTraces):
     """The traces of an lstm file."""
 
     key = "sequences"
@@ -76,7 +76,7 @@ class SequenceTraces(_Preprocessed):
         return {"hs_last": fields.floats(self.values[i], "sequences", 2)}
 
 
-class GraphTraces(_Preprocessed):
+class GraphTraces(PreprocessedTraces):
     """The traces of a file of graphs."""
 
     key = "graphs"
@@ -84,11 +84,7 @@ class GraphTraces(_Preprocessed):
 
     def _states(self, i: int) -> Row:
         """Return hidden_states, hs_last and attn_mean; an edge that is not there is 0."""
-        graphs = self.values[i]
-        if not isinstance(graphs, list | tuple) or not graphs:
-            raise RecordError(
-                "graphs: expected a list of a graph for each layer, found something else"
-            )
+        graphs = fields.parts(self.values[i], "graphs", "a graph for each layer")
         states = [fields.floats(_part(graph, "x"), "x", 2) for graph in graphs]
         n_tokens = len(states[0])
         columns = state_columns(states, n_tokens)
@@ -111,12 +107,11 @@ class GraphTraces(_Preprocessed):
         complete = True
         for graphs in self.values:
             # a damaged trace is reported in its turn
-            with suppress(RecordError, TypeError, ValueError):
+            with suppress(SchemaError, TypeError, ValueError):
                 for graph in graphs:
                     n_tokens = len(_part(graph, "x"))
                     n_pairs = n_tokens * (n_tokens + 1) // 2
-                    weights = _part(graph, "edge_attr")
-                    values = fields.array(weights)
+                    values = fields.array(_part(graph, "edge_attr"))
                     complete &= values.size == n_pairs
                     smallest = min(smallest, float(values.min(initial=np.inf)))
         if smallest == math.inf and not complete:
@@ -126,19 +121,11 @@ class GraphTraces(_Preprocessed):
         return 0.0 if complete else smallest
 
 
-def _label(value: float) -> np.int8:
-    """Return 1 or 0, and -1 for any other value."""
-    if value in (0, 1):
-        return np.int8(value)
-    return np.int8(-1)
-
-
 def _part(graph: Any, name: str) -> Any:
-    """Return a field of a graph."""
     try:
         return graph[name]
     except (KeyError, TypeError, AttributeError) as error:
-        raise RecordError(
+        raise SchemaError(
             f"graphs: expected graphs with x, edge_index and edge_attr, found none with {name}"
         ) from error
 
@@ -147,19 +134,18 @@ def _edges(graph: Any, n_tokens: int) -> tuple[np.ndarray, np.ndarray]:
     """Return pair number and attention of every edge, from token j to token i, j <= i."""
     index = fields.array(_part(graph, "edge_index"))
     source, target = index.astype(np.int64).reshape(2, -1)
-    weights = _part(graph, "edge_attr")
-    values = fields.floats(weights, "edge_attr").reshape(-1)
+    weights = fields.array(_part(graph, "edge_attr"))
+    values = fields.floats(weights.reshape(-1), "edge_attr", 1)
     n_edges = len(source)
     if len(values) != n_edges:
-        raise RecordError(f"edge_attr: expected {n_edges} values, one an edge, found {len(values)}")
-    outside = (source < 0) | (target >= n_tokens)
-    upwards = source > target
-    if outside.any() or upwards.any():
-        raise RecordError(
+        raise SchemaError(f"edge_attr: expected {n_edges} values, one an edge, found {len(values)}")
+    is_wrong = (source < 0) | (source > target) | (target >= n_tokens)
+    if is_wrong.any():
+        raise SchemaError(
             "edge_index: expected edges from a token to itself or a later one "
             f"of {n_tokens}, found others"
         )
     pairs = target * (target + 1) // 2 + source
     if len(np.unique(pairs)) != n_edges:
-        raise RecordError("edge_index: expected every edge once, found one twice")
+        raise SchemaError("edge_index: expected every edge once, found one twice")
     return pairs, values

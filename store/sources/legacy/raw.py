@@ -8,12 +8,14 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
 
+from store.errors import SchemaError
 from store.sources.legacy import fields
-from store.sources.legacy.fields import RecordError, Row
+from store.sources.legacy.fields import Row
 from store.sources.legacy.layers import attention_columns, state_columns, without_embedding
 
 __all__ = ["RawTraces"]
@@ -32,34 +34,35 @@ class RawTraces:
     max_bytes
         Most bytes of the arrays of one record: one array, repeated by reference in a small file,
         would fill the memory.
-    kind
-        "raw v1", "raw v3" or, without records, "empty".
     """
 
     records: list
     keep_attention: bool
     max_bytes: int
-    kind: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.kind = "empty"
-        if self.records:
-            self.kind = _kind_of(self.records[0])
-        self._first: dict[int, int] = {}  # id of a record -> its first number
-        for i, record in enumerate(self.records):
-            self._first.setdefault(id(record), i)
+    _first: dict[int, int] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
         return len(self.records)
 
+    @cached_property
+    def kind(self) -> str:
+        """Return "raw v1", "raw v3" or, without records, "empty"."""
+        if not self.records:
+            return "empty"
+        record = self.records[0]
+        layers = record["hidden_states"]
+        first = layers[0] if isinstance(layers, list | tuple) and layers else None
+        by_step = isinstance(first, list | tuple)
+        return "raw v1" if by_step or "global_example_id" in record else "raw v3"
+
     def row(self, i: int) -> Row:
-        """Return the columns of record i; raise RecordError if it contradicts itself."""
+        """Return the columns of record i; raise SchemaError if it contradicts itself."""
         record = self.records[i]
-        first = self._first[id(record)]
+        first = self._first.setdefault(id(record), i)
         if first != i:
-            raise RecordError(f"expected a record of its own, found record {first} again")
+            raise SchemaError(f"expected a record of its own, found record {first} again")
         if not isinstance(record, Mapping):
-            raise RecordError(f"expected a dict, found {type(record).__name__}")
+            raise SchemaError(f"expected a dict, found {type(record).__name__}")
         if self.kind == "raw v1":
             return self._row_v1(record)
         return self._row_v3(record)
@@ -88,14 +91,23 @@ class RawTraces:
         maps_by_step = _first_beams(record, "attentions", 4)
         steps_of_layers = chain(states_by_step, maps_by_step)
         self._check_size(chain.from_iterable(steps_of_layers))
-        first_states = states_by_step[0][0]
-        first_map = maps_by_step[0][0]
-        _check_prompt("hidden_states", prompt_len, first_states.shape[0])
-        _check_prompt("attentions", prompt_len, first_map.shape[1])
+        prompts = {
+            "hidden_states": states_by_step[0][0].shape[0],
+            "attentions": maps_by_step[0][0].shape[1],
+        }
+        for key, expected in prompts.items():
+            if prompt_len != expected:
+                raise SchemaError(
+                    f"prompt_length: expected {expected} as in the first step of {key}, "
+                    f"found {prompt_len}"
+                )
         states = [np.concatenate(steps) for steps in states_by_step]
         states = without_embedding(states, len(maps_by_step))
         n_tokens = len(states[0])
         maps = [_joined_map(steps, n_tokens) for steps in maps_by_step]
+        references = []
+        if "ground_truth_answers" in record:
+            references = fields.texts(record, "ground_truth_answers")
         return {
             "question_id": str(fields.integer(record, "global_example_id")),
             "tokens": _fed_tokens(record, n_tokens),
@@ -103,7 +115,7 @@ class RawTraces:
             "answer_len": np.int32(n_tokens - prompt_len),
             "question": fields.text(record, "question"),
             "answer": fields.text(record, "generated_answer_clean"),
-            "references": _references(record),
+            "references": json.dumps(references, ensure_ascii=False),
             **state_columns(states, n_tokens),
             **attention_columns(maps, n_tokens, prompt_len, self.keep_attention),
         }
@@ -111,45 +123,25 @@ class RawTraces:
     def _check_size(self, arrays: Iterable[np.ndarray]) -> None:
         n_bytes = sum(array.nbytes for array in arrays)
         if n_bytes > self.max_bytes:
-            raise RecordError(
+            raise SchemaError(
                 f"hidden_states and attentions: expected at most {self.max_bytes} bytes, "
                 f"found {n_bytes} (see --max-file-gb)"
             )
 
 
-def _kind_of(record: Mapping) -> str:
-    layers = record["hidden_states"]
-    if "global_example_id" in record:
-        return "raw v1"
-    if not isinstance(layers, list | tuple) or not layers:
-        return "raw v3"
-    by_step = isinstance(layers[0], list | tuple)
-    return "raw v1" if by_step else "raw v3"
-
-
 def _layers(record: Mapping, key: str) -> Sequence:
     layers = fields.value(record, key)
-    return fields.parts(layers, key, "layer")
+    return fields.parts(layers, key, "an array for each layer")
 
 
 def _arrays(record: Mapping, key: str, ndim: int) -> list[np.ndarray]:
-    """Return the array of each layer."""
     return [fields.floats(layer, key, ndim) for layer in _layers(record, key)]
 
 
-def _references(record: Mapping) -> str:
-    """Return the right answers, as JSON."""
-    if "ground_truth_answers" not in record:
-        return "[]"
-    references = fields.texts(record, "ground_truth_answers")
-    return json.dumps(references, ensure_ascii=False)
-
-
 def _token_texts(record: Mapping, n_tokens: int) -> str:
-    """Return the text of each token, as JSON."""
     texts = fields.texts(record, "tokens_decoded")
     if len(texts) != n_tokens:
-        raise RecordError(
+        raise SchemaError(
             f"tokens_decoded: expected {n_tokens} texts, one a token, found {len(texts)}"
         )
     return json.dumps(texts, ensure_ascii=False)
@@ -159,30 +151,19 @@ def _first_beams(record: Mapping, key: str, ndim: int) -> list[list[np.ndarray]]
     """Return the first beam of each step of each layer: it is the answer's."""
     layers = []
     for layer in _layers(record, key):
-        steps = fields.parts(layer, key, "step")
-        layers.append([_first_beam(step, key, ndim) for step in steps])
+        steps = fields.parts(layer, key, "an array for each step")
+        beams = [fields.floats(step, key, ndim) for step in steps]
+        if not all(map(len, beams)):
+            raise SchemaError(f"{key}: expected a beam at least, found none")
+        layers.append([step[0] for step in beams])
     return layers
-
-
-def _first_beam(step: object, key: str, ndim: int) -> np.ndarray:
-    beams = fields.floats(step, key, ndim)
-    if not len(beams):
-        raise RecordError(f"{key}: expected a beam at least, found none")
-    return beams[0]
-
-
-def _check_prompt(key: str, prompt_len: int, expected: int) -> None:
-    if prompt_len != expected:
-        raise RecordError(
-            f"prompt_length: expected {expected} as in the first step of {key}, found {prompt_len}"
-        )
 
 
 def _fed_tokens(record: Mapping, n_tokens: int) -> np.ndarray:
     """Return the tokens that have states: the last generated one never went into the model."""
     tokens = fields.integers(record, "tokens_full")
     if len(tokens) not in (n_tokens, n_tokens + 1):
-        raise RecordError(
+        raise SchemaError(
             f"tokens_full: expected {n_tokens} tokens as hidden_states has, or one more, "
             f"found {len(tokens)}"
         )
@@ -193,7 +174,7 @@ def _joined_map(steps: list[np.ndarray], n_tokens: int) -> np.ndarray:
     """Return `(H, T, T)` of the rows of each step, `(H, q, k)`: zero where k is less than T."""
     n_rows = sum(step.shape[1] for step in steps)
     if n_rows != n_tokens:
-        raise RecordError(
+        raise SchemaError(
             f"attentions: expected {n_tokens} tokens as hidden_states has, found {n_rows}"
         )
     n_heads = len(steps[0])
@@ -202,7 +183,7 @@ def _joined_map(steps: list[np.ndarray], n_tokens: int) -> np.ndarray:
     for step in steps:
         end = start + step.shape[1]
         if step.shape[0] != n_heads or step.shape[2] != end:
-            raise RecordError(
+            raise SchemaError(
                 f"attentions: expected {n_heads} heads that see {end} tokens of {n_tokens}, "
                 f"found shape {step.shape}"
             )

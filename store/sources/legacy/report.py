@@ -70,20 +70,15 @@ class ImportReport:
             (self.not_finite, "with a NaN or an infinity (kept)"),
         ]
         lines = [f"{path}: {count(self.rows, 'trace')}", *count_lines(counts)]
-        if self.scores_unused:
-            scores = count(self.scores_unused, "score")
-            lines.append(f"  {scores} of traces or questions that are not there")
-        if self.skipped.n:
-            records = count(self.skipped.n, "record")
-            lines.append(f"  {records} left out")
-        if self.refused:
-            files = count(len(self.refused), "file")
-            lines.append(f"  {files} left out")
+        not_used = [
+            (self.scores_unused, "score", "of traces or questions that are not there"),
+            (self.skipped.n, "record", "left out"),
+            (len(self.refused), "file", "left out"),
+        ]
+        lines += [f"  {count(n, noun)} {why}" for n, noun, why in not_used if n]
         if self.scores_misfit:
             lines.append(self.scores_misfit)
-        lines += self.skipped.lines()
-        lines += self._refused_lines()
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.skipped.lines(), *self._refused_lines()])
 
     def _refused_lines(self) -> list[str]:
         """Return a line for each file left out, and one with a command for each other kind."""
@@ -92,10 +87,9 @@ class ImportReport:
         for kind, names in self.other_kinds.items():
             for name in names:
                 reasons.pop(name, None)
-            files = [Path(name) for name in names]
+            files = list(map(Path, names))
             others = [file for file in self.read if file not in files]
-            described = describe_kind(kind, files, others)
-            commands.append(f"  of another kind, {described}")
+            commands.append(f"  of another kind, {describe_kind(kind, files, others)}")
         return [*reasons.values(), *commands]
 
     def left_out(self, place: Sequence[int]) -> dict[str, Any]:
@@ -111,28 +105,25 @@ class ImportReport:
 
     def resume(self, left_out: dict[str, Any]) -> None:
         """Go on from what a stopped import had left out."""
-        self.skipped.n = left_out["records"]
-        self.skipped.messages = list(left_out["first"])
+        self.skipped = LeftOut(left_out["records"], list(left_out["first"]))
         self.refused |= left_out["files"]
         self.not_finite = left_out["not_finite"]
         # a store of an earlier version has no kinds
         kinds = left_out.get("kinds", {})
-        for kind, files in kinds.items():
-            self.other_kinds[kind] = list(files)
+        self.other_kinds |= {kind: list(files) for kind, files in kinds.items()}
 
     def add(self, row: Row, n_of_question: int) -> None:
         """Count a trace, the n-th of its question."""
         self.rows += 1
         self.repeated += n_of_question > 1
         self.unlabelled += bool(row.get("label", 0) < 0)
-        stored = [value for name, value in row.items() if name != "score"]
-        self.not_finite += any(map(_has_not_finite, stored))
+        self.not_finite += any(map(_has_not_finite, row.values()))
 
     def add_scores(self, scores: ScoreTable, numbers: TraceNumbers) -> None:
         """Count the scores of traces and questions that are not there."""
         n_traces = sum(trace_id not in numbers for trace_id in scores.by_trace)
-        questions = scores.by_question.keys() - numbers.seen.keys()
-        self.scores_unused = n_traces + len(questions)
+        n_questions = len(scores.by_question.keys() - numbers.seen.keys())
+        self.scores_unused = n_traces + n_questions
         if self.scores_unused == len(scores):
             given = _first_ids([*scores.by_trace, *scores.by_question])
             there = _first_ids(numbers.seen)
@@ -147,14 +138,10 @@ def _first_ids(ids: Iterable[str]) -> str:
 
 
 def _has_not_finite(value: object) -> bool:
-    """Return whether an array holds a NaN or an infinity."""
-    if not isinstance(value, np.ndarray):
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return False
-    if value.dtype.kind != "f" or not value.size:
-        return False
-    exponent = {2: 0x7C00, 4: 0x7F800000}.get(value.itemsize)
-    if exponent is None:
+    if value.dtype != np.float16:
         return not np.isfinite(value).all()
-    # of NumPy's isfinite half precision is slow: all bits of the exponent are set in such values
-    bits = np.ascontiguousarray(value).view(f"u{value.itemsize}")
-    return bool(((bits & exponent) == exponent).any())
+    # NumPy's isfinite is slow for half precision: such values have all bits of the exponent set
+    bits = np.ascontiguousarray(value).view(np.uint16)
+    return bool(((bits & 0x7C00) == 0x7C00).any())

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from store.errors import SchemaError
 from store.sources.legacy.contents import FileReader, is_torch
 from store.sources.legacy.fields import DAMAGE
 from store.sources.legacy.files import describe_kind
+from store.sources.legacy.partners import QuestionIds
 from store.sources.legacy.preprocessed import GraphTraces, SequenceTraces
+from store.sources.legacy.raw import RawTraces
 
 __all__ = ["Survey", "survey_files"]
 
@@ -23,16 +26,15 @@ class Survey:
         Those to read: either all preprocessed ones, graphs first, or all raw ones.
     is_preprocessed
         Whether they are preprocessed.
-    graph_ids, sequence_ids
-        File -> question of each of its traces.
+    question_ids
+        Kind -> file -> question of each of its traces, for the preprocessed ones.
     smallest_edge
         A threshold that all graphs were built with or above.
     """
 
     files: list[Path]
     is_preprocessed: bool
-    graph_ids: dict[Path, list[str]]
-    sequence_ids: dict[Path, list[str]]
+    question_ids: QuestionIds
     smallest_edge: float
 
 
@@ -44,31 +46,29 @@ def survey_files(files: Sequence[Path], reader: FileReader) -> Survey:
     SchemaError
         There are raw and preprocessed files.
     """
-    graph_ids: dict[Path, list[str]] = {}
-    sequence_ids: dict[Path, list[str]] = {}
+    question_ids: QuestionIds = {GraphTraces.kind: {}, SequenceTraces.kind: {}}
     raw = []
     smallest_edge = 0.0
     for file in files:
         if not is_torch(file):
             raw.append(file)
             continue
-        traces = reader.open(file)
-        if isinstance(traces, SequenceTraces):
-            sequence_ids[file] = traces.question_ids
-        elif isinstance(traces, GraphTraces):
-            try:
+        try:
+            traces = reader.read(file)
+            if isinstance(traces, GraphTraces):
                 smallest_edge = max(smallest_edge, traces.smallest_edge())
-            except DAMAGE as error:
-                reader.refuse(file, error)
-                continue
-            graph_ids[file] = traces.question_ids
-        elif traces is not None:
+        except DAMAGE as error:
+            reader.refuse(file, error)
+            continue
+        if isinstance(traces, RawTraces):
             raw.append(file)
-    preprocessed = [*graph_ids, *sequence_ids]
+        else:
+            question_ids[traces.kind][file] = traces.question_ids
+    preprocessed = list(chain.from_iterable(question_ids.values()))
     if raw and preprocessed:
         raise SchemaError(
             f"expected files of one kind, found {describe_kind('raw', raw, preprocessed)} and "
             f"{describe_kind('preprocessed', preprocessed, raw)}; "
             "import the two kinds into two stores"
         )
-    return Survey(preprocessed or raw, bool(preprocessed), graph_ids, sequence_ids, smallest_edge)
+    return Survey(preprocessed or raw, bool(preprocessed), question_ids, smallest_edge)

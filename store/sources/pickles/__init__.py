@@ -18,10 +18,9 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from store.errors import CorruptError, RefusedError, StoreError
-from store.sources.pickles.builders import Storage
+from store.errors import CorruptError, StoreError
 from store.sources.pickles.reader import CheckedReader, too_much
 from store.sources.pickles.torch_files import (
     LEGACY_MAGIC,
@@ -48,6 +47,7 @@ _DAMAGE = (  # what the unpickler, gzip, NumPy and torch raise for damaged bytes
     EOFError,
     LookupError,
     MemoryError,
+    OSError,
     RuntimeError,
     SystemError,
     TypeError,
@@ -58,7 +58,7 @@ _DAMAGE = (  # what the unpickler, gzip, NumPy and torch raise for damaged bytes
 )
 
 
-def kind_of_file(path: str | Path) -> Literal["pickle", "gzip pickle", "torch"]:
+def kind_of_file(path: str | Path) -> str:
     """Return how to read a file, from its first bytes.
 
     Parameters
@@ -81,7 +81,7 @@ def kind_of_file(path: str | Path) -> Literal["pickle", "gzip pickle", "torch"]:
         first = file.read(len(LEGACY_MAGIC))
     if first.startswith(_GZIP_MAGIC):
         return "gzip pickle"
-    if first.startswith(ZIP_MAGIC) or first == LEGACY_MAGIC:
+    if first.startswith((ZIP_MAGIC, LEGACY_MAGIC)):
         return "torch"
     if first and first[0] in _FIRST_OPCODES:
         return "pickle"
@@ -118,16 +118,21 @@ def read_pickle(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
     """
     path = Path(path)
     with path.open("rb") as file, _one_line(path):
-        is_gzip = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
-        size = file.seek(0, io.SEEK_END)
-        file.seek(0)
-        if is_gzip:
-            with gzip.GzipFile(fileobj=file, mode="rb") as unzipped:
-                buffered = io.BufferedReader(unzipped)
-                return _load(buffered, size * DEFLATE_RATIO, max_bytes)
-        if size > max_bytes:
+        size = path.stat().st_size
+        content = file
+        if file.peek().startswith(_GZIP_MAGIC):
+            content = io.BufferedReader(gzip.GzipFile(fileobj=file))
+            size *= DEFLATE_RATIO
+        elif size > max_bytes:
             raise too_much(f"{size} bytes", max_bytes)
-        return _load(file, size, max_bytes)
+        reader = CheckedReader(content, size, max_bytes)
+        names = {"torch.storage._load_from_bytes": load_storage}
+        value = Unpickler(reader, max_bytes, names).load()
+        if content.read(1):  # the checksum of a gzip file is compared here
+            raise CorruptError(
+                "expected one pickle, found more bytes after its end; split the file"
+            )
+        return value
 
 
 def read_torch(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
@@ -156,26 +161,9 @@ def read_torch(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
     """
     path = Path(path)
     with path.open("rb") as file, _one_line(path):
-        is_zip = file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
-        size = file.seek(0, io.SEEK_END)
-        file.seek(0)
-        if is_zip:
+        if file.peek().startswith(ZIP_MAGIC):
             return read_zip(file, max_bytes)
-        value = read_legacy(file, size, max_bytes)
-        if isinstance(value, Storage):
-            raise RefusedError("holds a storage without a tensor, which no trace needs")
-        return value
-
-
-def _load(file: io.BufferedIOBase, size: int, max_bytes: int) -> Any:
-    """Read the one pickle that is in a file of at most `size` bytes."""
-    reader = CheckedReader(file, size, max_bytes)
-    unpickler = Unpickler(reader, max_bytes, {"torch.storage._load_from_bytes": load_storage})
-    value = unpickler.load()
-    unpickler.check_is_data(value)
-    if file.read(1):  # the checksum of a gzip file is compared here
-        raise CorruptError("expected one pickle, found more bytes after its end; split the file")
-    return value
+        return read_legacy(file, path.stat().st_size, max_bytes)
 
 
 @contextmanager
@@ -185,10 +173,10 @@ def _one_line(path: Path) -> Iterator[None]:
         yield
     except StoreError as error:
         raise type(error)(f"{path}: {error}") from error
-    except (*_DAMAGE, OSError) as error:
+    except _DAMAGE as error:
         # A damaged file has a place before its beginning (EINVAL) or a wrong checksum (None); the
         # other errors are those of the disk.
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+        if getattr(error, "errno", None) not in (None, errno.EINVAL):
             raise
         reason = " ".join(str(error).split())[:200] or "nothing more"
         raise CorruptError(

@@ -28,22 +28,10 @@ class Storage(NamedTuple):
     numbers: Tensor
 
 
-def _ordered_dict() -> OrderedDict:
-    return OrderedDict()
-
-
-def _complex(real: float, imaginary: float) -> complex:
-    return complex(real, imaginary)
-
-
 def _set(items: object) -> set:
     if not isinstance(items, list):
         raise CorruptError(f"expected the items of a set in a list, found {_short(items)}")
     return set(items)
-
-
-def _frozenset(items: object) -> frozenset:
-    return frozenset(_set(items))
 
 
 def _bytes(data: object = b"", encoding: object = None) -> bytes:
@@ -58,11 +46,7 @@ def _bytes(data: object = b"", encoding: object = None) -> bytes:
     return data.encode("latin1")
 
 
-def _bytearray(data: object = b"", encoding: object = None) -> bytearray:
-    return bytearray(_bytes(data, encoding))
-
-
-def _dtype(code: object, align: object = False, copy: object = True) -> np.dtype:
+def _dtype(code: object, *align_and_copy: object) -> np.dtype:
     """Return a new dtype: the pickle may set its byte order."""
     if not isinstance(code, str) or not _SIMPLE_DTYPE.fullmatch(code):
         raise RefusedError(f"asks for dtype {_short(code)}; only plain numbers and text are read")
@@ -73,8 +57,7 @@ def set_byte_order(dtype: np.dtype, state: object) -> None:
     """Set the state of a pickled dtype, of which nothing but the byte order is accepted."""
     match state:
         case (3, "<" | ">" | "|" | "=" as order, None, None, None, int(), int(), int()):
-            size = dtype.itemsize
-            state = (3, order, None, None, None, size, dtype.alignment, 0)
+            state = (3, order, None, None, None, dtype.itemsize, dtype.alignment, 0)
             dtype.__setstate__(state)  # type: ignore[attr-defined]  # numpy's stubs lack it
         case _:
             raise RefusedError(
@@ -82,9 +65,9 @@ def set_byte_order(dtype: np.dtype, state: object) -> None:
             )
 
 
-def _reconstruct(kind: object, shape: object, code: object) -> np.ndarray:
-    """Return an empty array, which gets its contents from `fill_array`."""
-    if kind is not np.ndarray or shape != (0,) or code not in (b"b", "b"):
+def _reconstruct(kind: object, *shape_and_code: object) -> np.ndarray:
+    """Return an empty array, which gets its shape, dtype and contents from `fill_array`."""
+    if kind is not np.ndarray:
         raise RefusedError("asks for an array of a class of its own; do not trust the file")
     return np.empty(0, np.int8)
 
@@ -107,26 +90,23 @@ def _scalar(dtype: object, data: object = b"") -> Any:
 
 
 def _frombuffer(
-    data: object, dtype: object, shape: object, order: object, axes: object = None
+    data: object, dtype: object, shape: object, order: Any, axes: Any = None
 ) -> np.ndarray:
     """Return an array that shares the memory of `data`, as protocol 5 asks for it."""
     if not isinstance(dtype, np.dtype) or not isinstance(shape, tuple):
         raise CorruptError("expected the dtype and shape of an array, found something else")
-    data = data if isinstance(data, bytearray) else _as_bytes(data)
+    data = _as_bytes(data)
     dtype = _checked_dtype(shape, dtype, data)
-    if order == "F":
-        return np.ndarray(shape, dtype, data, order="F")
-    array = np.ndarray(shape, dtype, data)
-    if order == "K" and isinstance(axes, tuple):
-        return array.transpose(axes)
-    return array
+    if order == "K":
+        return np.ndarray(shape, dtype, data).transpose(axes)
+    return np.ndarray(shape, dtype, data, order=order)
 
 
-def _as_bytes(data: object) -> bytes:
+def _as_bytes(data: object) -> bytes | bytearray:
     """Return the bytes of an array, which Python 2 wrote as a text."""
     if isinstance(data, str):
         return data.encode("latin1")
-    if not isinstance(data, bytes):
+    if not isinstance(data, bytes | bytearray):
         raise CorruptError(f"expected the bytes of an array, found {type(data).__name__}")
     return data
 
@@ -143,21 +123,16 @@ def _checked_dtype(shape: tuple[Any, ...], dtype: np.dtype, data: bytes | bytear
             f"expected {expected} bytes for an array of shape {_short(shape)} and dtype {dtype}, "
             f"found {len(data)}; copy the file again"
         )
+    # NumPy believes the bytes of text and truth values, and fails when they are shown
     if dtype.kind in _LARGEST_UNIT:
-        _check_units(dtype, data)
+        unit, limit = _LARGEST_UNIT[dtype.kind]
+        largest = np.frombuffer(data, dtype.byteorder + unit).max(initial=0)
+        if largest > limit:
+            raise CorruptError(
+                f"expected items up to {limit} in an array of {dtype}, found {largest}; "
+                "copy the file again"
+            )
     return np.dtype(dtype.str)
-
-
-def _check_units(dtype: np.dtype, data: bytes | bytearray) -> None:
-    """Check text and truth values: NumPy believes their bytes, and fails when they are shown."""
-    unit, limit = _LARGEST_UNIT[dtype.kind]
-    unit_dtype = np.dtype(unit).newbyteorder(dtype.byteorder)
-    largest = np.frombuffer(data, unit_dtype).max(initial=0)
-    if largest > limit:
-        raise CorruptError(
-            f"expected items up to {limit} in an array of {dtype}, found {largest}; "
-            "copy the file again"
-        )
 
 
 def _rebuild_tensor(
@@ -171,24 +146,22 @@ def _rebuild_tensor(
 
 def _short(value: object) -> str:
     """Show a value of the pickle in a message; of nested and long ones only the type."""
-    if type(value) is tuple and len(value) < 9 and tuple not in map(type, value):
-        items = [_short(item) for item in value]
-        return f"({', '.join(items)})"
-    is_atom = type(value) in (int, str, bool, type(None))
-    if is_atom and sys.getsizeof(value) < 100:
-        return ascii(value)
-    return type(value).__name__
+    items = value if isinstance(value, tuple) else [value]
+    is_short = len(items) < 9 and all(
+        isinstance(item, int | str | None) and sys.getsizeof(item) < 100 for item in items
+    )
+    return ascii(value) if is_short else type(value).__name__
 
 
 # Python functions and no classes: the unpickler calls nothing else
 BUILDERS: dict[str, Any] = {
     "_codecs.encode": _bytes,
-    "builtins.bytearray": _bytearray,
+    "builtins.bytearray": lambda *data: bytearray(_bytes(*data)),
     "builtins.bytes": _bytes,
-    "builtins.complex": _complex,
-    "builtins.frozenset": _frozenset,
+    "builtins.complex": lambda real, imaginary: complex(real, imaginary),
+    "builtins.frozenset": lambda items: frozenset(_set(items)),
     "builtins.set": _set,
-    "collections.OrderedDict": _ordered_dict,
+    "collections.OrderedDict": lambda: OrderedDict(),
     "numpy._core.multiarray._reconstruct": _reconstruct,
     "numpy._core.multiarray.scalar": _scalar,
     "numpy._core.numeric._frombuffer": _frombuffer,

@@ -45,9 +45,8 @@ class CheckedReader:
     def readline(self) -> bytes:
         """Return the bytes up to the next newline, inclusive."""
         line = self._file.readline(self._max_bytes - self.n_read + 1)
+        self.check_size(len(line))
         self.n_read += len(line)
-        if self.n_read > self._max_bytes:
-            raise too_much(f"more than {self._max_bytes} bytes", self._max_bytes)
         if not line.endswith(b"\n"):
             raise CorruptError("expected a whole pickle, found its end; copy the file again")
         return line

@@ -67,7 +67,7 @@ class _TorchUnpickler(Unpickler):
         self,
         reader: CheckedReader,
         max_bytes: int,
-        storage_of: Callable[[str, torch.dtype, int], Tensor],
+        storage_of: Callable[..., Tensor],
     ) -> None:
         super().__init__(reader, max_bytes, _DTYPES)
         self._storage_of = storage_of
@@ -119,10 +119,7 @@ def read_zip(file: BinaryIO, max_bytes: int) -> Any:
         return _mapped_storage(mapped, record, dtype, n)
 
     reader = CheckedReader(io.BytesIO(data), len(data), max_bytes)
-    unpickler = _TorchUnpickler(reader, max_bytes, storage_of)
-    value = unpickler.load()
-    unpickler.check_is_data(value)
-    return value
+    return _TorchUnpickler(reader, max_bytes, storage_of).load()
 
 
 def _checked_records(records: list[zipfile.ZipInfo], max_bytes: int) -> dict[str, zipfile.ZipInfo]:
@@ -130,28 +127,24 @@ def _checked_records(records: list[zipfile.ZipInfo], max_bytes: int) -> dict[str
 
     Records of the same name, compressed ones and too many bytes are errors.
     """
+    n_bytes = sum(record.file_size for record in records)
+    if n_bytes > max_bytes:
+        raise too_much(f"{n_bytes} bytes", max_bytes)
     by_name: dict[str, zipfile.ZipInfo] = {}
-    names = set()
-    n_bytes = 0
     for record in records:
         shown = ascii(record.filename)
-        name = record.filename.partition("/")[2]
-        if name.lower() in names:
+        name = record.filename.partition("/")[2].lower()
+        if name in by_name:
             raise CorruptError(f"expected records of different names, found {shown} twice")
         if record.compress_type != zipfile.ZIP_STORED or record.file_size != record.compress_size:
             raise RefusedError(f"holds the compressed record {shown}, which torch does not write")
-        names.add(name.lower())
         by_name[name] = record
-        n_bytes += record.file_size
-    if n_bytes > max_bytes:
-        raise too_much(f"{n_bytes} bytes", max_bytes)
     return by_name
 
 
 def _mapped_storage(
     mapped: mmap.mmap, record: zipfile.ZipInfo, dtype: torch.dtype, n: int
 ) -> Tensor:
-    """Return the first n items of a record."""
     if not n:
         return torch.empty(0, dtype=dtype)
     # the record's header, its name and an extra field come before its bytes
@@ -160,13 +153,13 @@ def _mapped_storage(
     return torch.frombuffer(mapped, dtype=dtype, count=n, offset=start)
 
 
-def read_legacy(file: io.BufferedIOBase, size: int, max_bytes: int) -> Any:
+def read_legacy(file: io.BufferedIOBase, size: int, max_bytes: int, *classes: type) -> Any:
     """Read a file of `size` bytes of the form before torch 1.6: five pickles, then the storages.
 
-    Returns
-    -------
-    object
-        What was saved; a `Storage` if that is all.
+    Parameters
+    ----------
+    classes
+        Of objects that count as data in this file.
 
     Raises
     ------
@@ -190,13 +183,12 @@ def read_legacy(file: io.BufferedIOBase, size: int, max_bytes: int) -> Any:
     reader.check_size(size)
     if reader.read(len(LEGACY_MAGIC)) != LEGACY_MAGIC:
         raise CorruptError("expected a torch file of the older form, found something else")
-    for _ in range(2):  # version, and what the machine is like
-        _TorchUnpickler(reader, max_bytes, storage_of).load()
     unpickler = _TorchUnpickler(reader, max_bytes, storage_of)
+    unpickler.classes.update(classes)
+    unpickler.load()  # the version
+    unpickler.load()  # what the machine is like
     value = unpickler.load()
-    if type(value) is not Storage:
-        unpickler.check_is_data(value)
-    keys = _TorchUnpickler(reader, max_bytes, storage_of).load()
+    keys = unpickler.load()
     if sorted(keys) != sorted(storages):
         raise CorruptError("expected the keys of all storages, found others")
     for key in keys:
@@ -205,7 +197,6 @@ def read_legacy(file: io.BufferedIOBase, size: int, max_bytes: int) -> Any:
 
 
 def _fill(storage: Tensor, file: io.BufferedIOBase) -> None:
-    """Read the length and the items of a storage."""
     n = int.from_bytes(file.read(8), "little")
     n_bytes = file.readinto(storage.view(torch.uint8).numpy().data)
     if n != len(storage) or n_bytes != storage.nbytes:
@@ -216,7 +207,7 @@ def _fill(storage: Tensor, file: io.BufferedIOBase) -> None:
 
 def load_storage(data: bytes) -> Storage:
     """Read the storage that torch pickled as a file of its own inside a pickle."""
-    storage = read_legacy(io.BytesIO(data), len(data), len(data))
+    storage = read_legacy(io.BytesIO(data), len(data), len(data), Storage)
     if type(storage) is not Storage:
         raise CorruptError(f"expected a storage of torch, found {type(storage).__name__}")
     return storage

@@ -33,9 +33,20 @@ OLD_MODULES = {  # of Python 2 and NumPy 1
 }
 
 _SIZED = {str, bytes, bytearray, list}
-_ATOMS = {type(None), bool, int, float, complex, str, bytes, bytearray}
 _CONTAINERS = {list, tuple, set, frozenset, dict, OrderedDict}
-_ARRAYS = (np.ndarray, np.generic, np.dtype, Tensor)
+_DATA = (
+    type(None),
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    bytearray,
+    np.ndarray,
+    np.generic,
+    np.dtype,
+    Tensor,
+)
 
 
 def _refused(asked: str) -> RefusedError:
@@ -60,12 +71,12 @@ class Unpickler(pickle._Unpickler):
         Classes whose objects may be built; none, unless a subclass adds some.
     """
 
-    dispatch: ClassVar[dict[int, Any]]
-    stack: list[Any]
-    memo: dict[int, Any]
-    read: Callable[[int], bytes]
-    append: Callable[[Any], None]
-    pop_mark: Callable[[], list[Any]]
+    dispatch: ClassVar[Any]
+    stack: list
+    memo: dict
+    read: Callable
+    append: Callable
+    pop_mark: Callable
 
     def __init__(self, reader: CheckedReader, max_bytes: int, more_names: dict[str, Any]) -> None:
         super().__init__(reader)
@@ -77,7 +88,8 @@ class Unpickler(pickle._Unpickler):
         self._n_tensor_bytes = 0
 
     def load(self) -> Any:
-        """Return what the pickle holds; `check_is_data` of it is left to the caller."""
+        """Return what the next pickle holds."""
+        self.memo = {}
         value = super().load()
         slot = max(self.memo, default=0)
         if slot > self._reader.n_read:  # every slot of the memo took an opcode to fill
@@ -85,21 +97,20 @@ class Unpickler(pickle._Unpickler):
                 f"expected a whole pickle, found memo slot {slot} in {self._reader.n_read} bytes; "
                 "copy the file again"
             )
+        self._check_is_data(value)
         return value
 
-    def check_is_data(self, root: Any) -> None:
+    def _check_is_data(self, root: Any) -> None:
         """Refuse a value that holds functions or storages; nothing here recurses."""
         seen: set[int] = set()
         waiting = [root]
         while waiting:
             value = waiting.pop()
             kind = type(value)
-            if kind in _ATOMS or isinstance(value, _ARRAYS) or kind in self.classes:
+            if isinstance(value, _DATA) or kind in self.classes or id(value) in seen:
                 continue
             if kind not in _CONTAINERS:
                 raise _refused(f"a {kind.__name__} as a value")
-            if id(value) in seen:
-                continue
             seen.add(id(value))
             waiting.extend(value)
             if isinstance(value, dict):
@@ -137,11 +148,9 @@ class Unpickler(pickle._Unpickler):
         self.append(kind.__new__(kind))
 
     def load_newobj_ex(self) -> None:
-        """Refuse an object built with keyword arguments."""
         raise _refused("an object that is more than data")
 
-    def _instantiate(self, kind: object, arguments: object) -> None:
-        """Refuse an object of Python 2's classes."""
+    def _instantiate(self, *kind_and_arguments: object) -> None:
         self.load_newobj_ex()
 
     def load_reduce(self) -> None:
@@ -152,8 +161,10 @@ class Unpickler(pickle._Unpickler):
             raise _refused("a call of what is no function")
         self._count_copies(arguments)
         value = function(*arguments)
-        if isinstance(value, Tensor):
-            self._count_tensor(value)
+        if isinstance(value, Tensor):  # a copy of a view takes all that it shows
+            self._n_tensor_bytes += math.prod(value.shape) * value.itemsize
+            if self._n_tensor_bytes > self._max_bytes:
+                raise too_much(f"tensors of {self._n_tensor_bytes} bytes", self._max_bytes)
         self.append(value)
 
     def load_build(self) -> None:
@@ -171,28 +182,23 @@ class Unpickler(pickle._Unpickler):
             raise _refused(f"the state of a {type(target).__name__} to be set")
 
     def load_append(self) -> None:
-        """Append to a list."""
         item = self.stack.pop()
         self._container(list).append(item)
 
     def load_appends(self) -> None:
-        """Extend a list."""
         items = self.pop_mark()
         self._container(list).extend(items)
 
     def load_setitem(self) -> None:
-        """Set an item of a dict."""
         value = self.stack.pop()
         key = self.stack.pop()
         self._container(dict)[key] = value
 
     def load_setitems(self) -> None:
-        """Set items of a dict."""
         items = self.pop_mark()
         self._container(dict).update(zip(items[::2], items[1::2], strict=True))
 
     def load_additems(self) -> None:
-        """Add to a set."""
         items = self.pop_mark()
         self._container(set).update(items)
 
@@ -210,21 +216,13 @@ class Unpickler(pickle._Unpickler):
 
     def _count_copies(self, arguments: Iterable[Any]) -> None:
         """Refuse to copy one large value again and again, which would fill the memory."""
-        for value in arguments:
-            if type(value) in _SIZED:
-                self._n_copied += len(value)
+        self._n_copied += sum(len(value) for value in arguments if type(value) in _SIZED)
         allowed = COPIES_PER_BYTE * self._reader.n_read
         if self._n_copied > allowed:
             raise RefusedError(
                 f"asks to copy {self._n_copied} items, where {allowed} are allowed; "
                 "do not trust the file"
             )
-
-    def _count_tensor(self, tensor: Tensor) -> None:
-        """Refuse views that show so much of a few bytes that a copy would fill the memory."""
-        self._n_tensor_bytes += math.prod(tensor.shape) * tensor.itemsize
-        if self._n_tensor_bytes > self._max_bytes:
-            raise too_much(f"tensors of {self._n_tensor_bytes} bytes", self._max_bytes)
 
 
 # each opcode calls the method of this class: those above, or else the inherited one

@@ -147,8 +147,9 @@ def write_preprocessed(folder, traces, labels=None, threshold=0.0, stem="a"):
 
 
 def imported(out, *sources, scores=None, **options):
+    table = None if scores is None else ScoreTable.of_questions(scores)
     source = ImportSource(
-        find_files(list(map(str, sources))), scores, begun=open_begun(out), **options
+        find_files(list(map(str, sources))), table, begun=open_begun(out), **options
     )
     return build_store(out, source), source.report
 
