@@ -4,6 +4,7 @@ It knows items and shards, not rows, ids or strings.
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,10 +12,9 @@ from store.format.array_info import ArrayInfo
 from store.format.contents import WORKING_DIR, StoredArray
 from store.format.manifest import GROUP_FILE, Manifest
 from store.format.zarr_json import array_json
-from store.read.compressed_array import CompressedArray
+from store.read.array import Array
 from store.read.directory import StoreDirectory
 from store.read.open_array import open_array
-from store.read.raw_array import RawArray
 from store.write.files import Files
 from store.write.shard_builder import CompressedBuilder, RawBuilder
 
@@ -78,7 +78,7 @@ class ArrayWriter:
         """Items in whole chunks, which are written."""
         return self._n_items - self._n_pending
 
-    def _read_tail(self, committed: RawArray | CompressedArray) -> None:
+    def _read_tail(self, committed: Array[Any]) -> None:
         """Put the committed tail's whole chunks into a builder; its other items become pending."""
         layout = self.layout
         number = self._n_items // layout.shard_items
