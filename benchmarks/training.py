@@ -22,7 +22,7 @@ from store import Column, TraceStore
 with needs_extra("train"):
     from train.config import Config
     from train.data.batches import TrainingData
-    from train.data.split import read_splits
+    from train.data.splits import read_splits
     from train.fit.cpu import cpu_arithmetic, default_threads
     from train.fit.device import build_fabric
     from train.fit.loop import Hooks, Training

@@ -24,7 +24,7 @@ HEAVY = (  # whole trainings, models that generate, a fault at every step: not i
     "store/sources/huggingface",
     "store/sources/legacy",
     "store/sources/test_merge.py",
-    "store/sources/test_relabel.py",
+    "store/sources/labels/test_relabel.py",
     "store/sources/test_subset.py",
     "store/test_promises.py",
     "store/write/test_build.py",

@@ -36,7 +36,7 @@ RANKS = [
 ALLOWED = {  # library -> where in store/ it may be imported
     "torch": {"store.format.values", "store.read", "store.feed", "store.sources", "store.cli"},
     "zarr": {"store.format.zarr_json"},
-    "pandas": {"store.read.frames"},
+    "pandas": {"store.read.data_frames"},
 }
 FILES = [
     path

@@ -6,11 +6,11 @@ from store.cli.scores import column_options, read_given_scores, understood_lines
 from store.errors import SchemaError
 from store.read.store import TraceStore
 from store.reports import count, count_lines
-from store.sources.answer_scores import SCORE_THRESHOLD
-from store.sources.label_plan import LabelPlan, first_ids, plan_labels, plan_undo
-from store.sources.labels import one_class_warning
-from store.sources.relabel import commit_labels
-from store.sources.score_table import ScoreTable
+from store.sources.labels.answer_scores import SCORE_THRESHOLD
+from store.sources.labels.plan import LabelPlan, first_ids, plan_labels, plan_undo
+from store.sources.labels.relabel import commit_labels
+from store.sources.labels.rule import one_class_warning
+from store.sources.labels.score_table import ScoreTable
 from store.write.build import command_line, is_partial
 from store.write.writer import StoreWriter
 

@@ -7,10 +7,10 @@ from store.cli.progress import Progress
 from store.cli.scores import read_given_scores, understood_lines
 from store.read.store import TraceStore
 from store.reports import count
+from store.sources.labels.stored import label_lines
 from store.sources.legacy.files import find_files
 from store.sources.legacy.imports import ImportSource
 from store.sources.merge import merge_stores
-from store.sources.stored_labels import label_lines
 from store.sources.subset import (
     read_ids,
     rows_of_ids,

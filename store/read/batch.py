@@ -9,7 +9,7 @@ from torch import Tensor
 
 from store.errors import NotFoundError, closest
 from store.format.schema import TRACE_ID
-from store.read.frames import make_frame
+from store.read.data_frames import make_frame
 from store.read.summary import column_lines, shape_text
 
 if TYPE_CHECKING:

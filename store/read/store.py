@@ -24,8 +24,8 @@ from store.read.array import Array, ReadOptions
 from store.read.batch import Batch, ColumnValues, Ragged, as_tensor
 from store.read.buffers import BufferPool
 from store.read.chunk_cache import ChunkCache
+from store.read.data_frames import make_frame
 from store.read.directory import StoreDirectory
-from store.read.frames import make_frame
 from store.read.id_table import IdTable
 from store.read.offsets import Offsets
 from store.read.open_array import open_array

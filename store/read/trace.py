@@ -1,22 +1,43 @@
 """A trace and the list of ids as they look to a user: names for rows, read when asked for."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, overload
+from pathlib import Path
+from typing import Any, Protocol, overload
 
 import numpy as np
 import torch
 
 from store.errors import CorruptError, NotFoundError, closest
 from store.format.ids import hash_ids
-from store.format.schema import TRACE_ID
-
-if TYPE_CHECKING:
-    from store.read.store import TraceStore
+from store.format.schema import TRACE_ID, Schema
+from store.read.batch import Batch
+from store.read.id_table import IdTable
 
 __all__ = ["Trace", "TraceIds"]
 
 _IDS_BLOCK = 4096  # ids read at once when iterating
 _COMPARED_IDS = 20_000  # enough to find a misspelled id, at any size of a store
+
+
+class Store(Protocol):
+    """What a trace and the ids ask of a `TraceStore`."""
+
+    path: Path
+    schema: Schema
+
+    @property
+    def ids(self) -> Sequence[str]: ...
+
+    @property
+    def id_table(self) -> IdTable: ...
+
+    def __len__(self) -> int: ...
+
+    def read(self, rows: Any, columns: Sequence[str] | None) -> Batch: ...
+
+    def read_value(self, name: str, row: int) -> np.ndarray | torch.Tensor | str: ...
+
+    def change_hint(self) -> str: ...
 
 
 class Trace(Mapping[str, np.ndarray | torch.Tensor | str]):
@@ -27,7 +48,7 @@ class Trace(Mapping[str, np.ndarray | torch.Tensor | str]):
     mapped file, no copy. bfloat16 comes as a torch tensor (a copy), since NumPy has no such dtype.
     """
 
-    def __init__(self, store: "TraceStore", row: int) -> None:
+    def __init__(self, store: Store, row: int) -> None:
         self.store = store
         self.row = row
 
@@ -57,7 +78,7 @@ class TraceIds(Sequence[str]):
     Looking up the row of an id takes the same time in a store of any size.
     """
 
-    def __init__(self, store: "TraceStore") -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     def __len__(self) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 from store.errors import NotFoundError, SchemaError
 from store.read.store import TraceStore
-from store.sources.split import SPLITS, split_of_question
+from store.sources.question_split import SPLITS, split_of_question
 from store.sources.text_records import name_file
 from store.sources.whole_columns import QUESTION_ID, read_texts
 from store.write.source import COMMAND

@@ -9,11 +9,11 @@ import torch
 
 from models import BASELINES, Detector, Outputs
 from store import TraceStore
-from store.sources.labels import label_scores
-from store.sources.split import SPLITS
+from store.sources.labels.rule import label_scores
+from store.sources.question_split import SPLITS
 from train.config import Arguments, Config
 from train.data.batches import TrainingData
-from train.data.split import read_splits, split_rows
+from train.data.splits import read_splits, split_rows
 from train.errors import CheckpointError
 from train.evaluate.judge import Scored, judge
 from train.evaluate.metrics import threshold_metrics, youden_threshold

@@ -16,11 +16,11 @@ from store import Column, StoreWriter, TraceStore
 from store.errors import closest
 from store.format.layers import format_layers
 from store.format.origin import LAYERS, find_difference, origins_of
-from store.sources.split import split_of_question
+from store.sources.question_split import split_of_question
 from train.config import Config, check_config, settings_of
 from train.data.batches import TrainingData
 from train.data.requirements import check_reader, has_numbers, open_store
-from train.data.split import all_as_test
+from train.data.splits import all_as_test
 from train.errors import CheckpointError, ConfigError, DataError
 from train.evaluate.metrics import Scores
 from train.files import Json, replace_file

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from store import Batch, TraceLoader, TraceStore
 from store.format.layers import LAYERS_AXIS, choose_layers
 from train.config import Config
-from train.data.split import Splits
+from train.data.splits import Splits
 
 __all__ = ["TrainingData"]
 

@@ -11,11 +11,11 @@ from store import Column, StoreError, TraceStore
 from store.errors import closest
 from store.format.layers import recorded_layers
 from store.format.origin import origins_of
-from store.sources.split import SPLITS
+from store.sources.question_split import SPLITS
 from store.write.build import unfinished
 from train.config import ALL, Config, check_names, off_flag
 from train.data.batches import TrainingData
-from train.data.split import all_as_test, check_batch, label_column, read_splits
+from train.data.splits import all_as_test, check_batch, label_column, read_splits
 from train.errors import ConfigError, DataError
 
 __all__ = [

@@ -9,10 +9,10 @@ from itertools import combinations, product
 import numpy as np
 from numpy.typing import NDArray
 
-from store.sources.labels import UNLABELLED, label_scores
+from store.sources.labels.rule import UNLABELLED, label_scores
 from train.data.batches import TrainingData
 from train.data.requirements import missing_columns
-from train.data.split import Splits
+from train.data.splits import Splits
 from train.evaluate.metrics import (
     Areas,
     Labels,

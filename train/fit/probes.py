@@ -6,10 +6,10 @@ import numpy as np
 import torch
 
 from models import FittedProbe, Probe
-from store.sources.split import SPLITS
+from store.sources.question_split import SPLITS
 from train.config import Config
 from train.data.batches import TrainingData
-from train.data.split import Splits
+from train.data.splits import Splits
 from train.errors import DataError
 from train.evaluate.judge import Scored
 from train.evaluate.metrics import Scores

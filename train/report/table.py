@@ -16,7 +16,7 @@ from rich.table import Table as TerminalTable
 from rich.text import Text
 
 from store.format.layers import format_layers
-from store.sources.split import SPLITS
+from store.sources.question_split import SPLITS
 from train.config import PATHS, Config
 from train.files import Json
 from train.report.evidence import Evidence, Mistake

@@ -9,7 +9,7 @@ from store import StoreError
 from store.format.layers import choose_layers
 from train.config import Config, flag_of
 from train.data.batches import TrainingData
-from train.data.split import Splits
+from train.data.splits import Splits
 from train.errors import ConfigError
 
 __all__ = [

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from store.sources.split import SPLITS
+from store.sources.question_split import SPLITS
 from train.errors import DataError
 from train.evaluate.metrics import Areas, Labels, Scores, auroc
 from train.files import Json, read_json, replace_file

@@ -1,7 +1,7 @@
 """Arguments of `python -m store label` and `export`."""
 
 from store.cli.arguments import Commands, add_score_columns, add_store, finite, names, path
-from store.sources.answer_scores import SCORE_THRESHOLD
+from store.sources.labels.answer_scores import SCORE_THRESHOLD
 
 __all__ = ["add_export", "add_label"]
 

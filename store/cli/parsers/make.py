@@ -12,7 +12,7 @@ from store.cli.arguments import (
     finite,
     path,
 )
-from store.sources.split import SPLITS
+from store.sources.question_split import SPLITS
 
 __all__ = ["add_import", "add_merge", "add_subset"]
 

@@ -43,7 +43,7 @@ from store.format.layers import choose_layers
 from store.format.schema import Schema
 from store.read.store import TraceStore
 from store.reports import LeftOut
-from store.sources.answer_scores import SCORE_THRESHOLD
+from store.sources.huggingface.batch_halving import run_in_halves
 from store.sources.huggingface.columns import (
     ForwardOutput,
     HalfRangeError,
@@ -61,9 +61,9 @@ from store.sources.huggingface.fingerprints import (
 )
 from store.sources.huggingface.forward import run_forward
 from store.sources.huggingface.generation import StopRule, end_ids, generate_answers
-from store.sources.huggingface.halving import run_in_halves
 from store.sources.huggingface.prompts import Prompts
-from store.sources.labels import LABEL_RULES, label_scores
+from store.sources.labels.answer_scores import SCORE_THRESHOLD
+from store.sources.labels.rule import LABEL_RULES, label_scores
 from store.sources.questions import Question
 from store.sources.trace_ids import number_trace
 from store.write.source import REMARKS

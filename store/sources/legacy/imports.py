@@ -17,8 +17,9 @@ import numpy as np
 from store.errors import NotFoundError, SchemaError
 from store.read.store import TraceStore
 from store.reports import LeftOut, count
-from store.sources.answer_scores import SCORE_THRESHOLD
-from store.sources.labels import UNLABELLED
+from store.sources.labels.answer_scores import SCORE_THRESHOLD
+from store.sources.labels.rule import UNLABELLED
+from store.sources.labels.score_table import ScoreTable
 from store.sources.legacy.columns import check_row, choose_columns, schema_of
 from store.sources.legacy.contents import FileReader, Traces
 from store.sources.legacy.fields import DAMAGE, Row, one_line
@@ -28,7 +29,6 @@ from store.sources.legacy.preprocessed import GraphTraces, PreprocessedTraces
 from store.sources.legacy.report import ImportReport
 from store.sources.legacy.survey import survey_files
 from store.sources.pickles import MAX_BYTES
-from store.sources.score_table import ScoreTable
 from store.sources.trace_ids import TraceNumbers
 from store.write.source import REMARKS
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from store.errors import SchemaError
-from store.sources.labels import UNLABELLED
+from store.sources.labels.rule import UNLABELLED
 from store.sources.legacy import fields
 from store.sources.legacy.fields import Row
 from store.sources.legacy.layers import state_columns

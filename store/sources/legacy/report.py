@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from store.reports import LeftOut, count, count_lines
+from store.sources.labels.score_table import ScoreTable
 from store.sources.legacy.fields import Row
 from store.sources.legacy.files import describe_kind
-from store.sources.score_table import ScoreTable
 from store.sources.trace_ids import TraceNumbers
 
 __all__ = ["ImportReport"]

@@ -10,7 +10,7 @@ from oracle import SCHEMA, assert_same_row, make_rows, write_store
 from store import Column, LockedError, Schema, SchemaError, StoreWriter, TraceStore
 from store.cli.main import main
 from store.sources.merge import merge_stores
-from store.sources.split import SPLITS
+from store.sources.question_split import SPLITS
 from store.write.build import build_store, open_begun, partial_path
 from store.write.copy import CopySource
 from store.write.files import Files

@@ -3,7 +3,7 @@
 import pytest
 
 from store import Column, NotFoundError, Schema, SchemaError, StoreWriter, TraceStore
-from store.sources.split import SPLITS, split_of_question
+from store.sources.question_split import SPLITS, split_of_question
 from store.sources.subset import rows_of_questions, rows_of_split
 
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from store import Column, Schema, StoreWriter, TraceStore
-from store.sources.split import SPLITS, split_of_question
+from store.sources.question_split import SPLITS, split_of_question
 from train.config import Config
 from train.data.batches import TrainingData
 from train.data.requirements import check_layers, check_threshold, missing_columns
-from train.data.split import check_batch, read_splits, split_rows
+from train.data.splits import check_batch, read_splits, split_rows
 from train.errors import DataError
 
 IDS = [f"tc_{number // 3}" for number in range(3000)]  # three traces of each question

@@ -8,7 +8,7 @@ from lightning_fabric import Fabric
 from store import TraceStore
 from train.config import Config
 from train.data.batches import TrainingData
-from train.data.split import Splits, read_splits
+from train.data.splits import Splits, read_splits
 from train.errors import ConfigError, ResourceError
 from train.fit.device import build_fabric, choose_precision, for_a_batch, gather_rows, memory_enough
 from train.fit.loop import Hooks, Training, predict

@@ -15,7 +15,7 @@ from models import Detector, Outputs
 from store import TraceStore
 from train.config import Config
 from train.data.batches import TrainingData
-from train.data.split import read_splits
+from train.data.splits import read_splits
 from train.errors import DataError
 from train.fit.loop import Hooks, fit, predict, rows_of_optimizer_step, step_seed
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from train.config import Config
-from train.data.split import Splits
+from train.data.splits import Splits
 from train.evaluate.judge import Scored, judge
 from train.evaluate.paired_tests import compare_pairs, find_verdict
 from train.report.evidence import Evidence

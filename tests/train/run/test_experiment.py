@@ -12,7 +12,7 @@ from models import BASELINES
 from store import TraceStore
 from train.commands.main import main
 from train.config import Config
-from train.data.split import read_splits
+from train.data.splits import read_splits
 from train.evaluate.judge import Scored, label_sensitivity
 from train.evaluate.metrics import auroc
 from train.evaluate.paired_tests import delong_test, holm

@@ -14,7 +14,7 @@ from kills import killed_at
 from store import TraceStore
 from train.commands.main import main
 from train.config import Config
-from train.data.split import read_splits
+from train.data.splits import read_splits
 from train.errors import ConfigError
 from train.fit.device import build_fabric
 

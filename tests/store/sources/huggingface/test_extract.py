@@ -37,7 +37,6 @@ from transformers import (
 from store import NotFoundError, SchemaError, StoreError, StoreWriter, TraceStore
 from store.cli.main import main
 from store.format.origin import find_difference, origins_of
-from store.sources.answer_scores import f1_score
 from store.sources.example.recipe import build_tokenizer
 from store.sources.huggingface import load as extracting
 from store.sources.huggingface import source as huggingface
@@ -46,6 +45,7 @@ from store.sources.huggingface.decoding import Decoding
 from store.sources.huggingface.forward import run_forward
 from store.sources.huggingface.generation import generate_answers
 from store.sources.huggingface.source import HuggingFaceSource
+from store.sources.labels.answer_scores import f1_score
 from store.write.build import build_store, identity, open_begun
 from store.write.source import REMARKS
 

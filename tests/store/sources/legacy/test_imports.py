@@ -16,12 +16,12 @@ from killed import kill_at_random
 from torch_geometric.data import Data
 
 from store import NotFoundError, SchemaError, TraceStore
+from store.sources.labels.relabel import set_labels
+from store.sources.labels.score_file import read_scores
+from store.sources.labels.score_table import ScoreTable
 from store.sources.legacy.files import find_files
 from store.sources.legacy.imports import ImportSource
 from store.sources.merge import merge_stores
-from store.sources.relabel import set_labels
-from store.sources.score_file import read_scores
-from store.sources.score_table import ScoreTable
 from store.write.build import build_store, open_begun
 
 L, H, D = 3, 2, 8

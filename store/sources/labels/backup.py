@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from store.errors import CorruptError, NotFoundError
 from store.read.store import TraceStore
-from store.sources.labels import Labels
+from store.sources.labels.rule import Labels
 from store.write.files import Files
 from store.write.source import LABEL_KEYS, LABELS_BEFORE
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from store.reports import count
-from store.sources.answer_scores import SCORE_THRESHOLD, exact_match_score, f1_score
+from store.sources.labels.answer_scores import SCORE_THRESHOLD, exact_match_score, f1_score
 
 __all__ = [
     "LABEL_RULES",

@@ -18,11 +18,11 @@ from store import (
 )
 from store.check.verify import verify_store
 from store.cli.main import main
-from store.sources.label_plan import plan_labels
+from store.sources.labels.plan import plan_labels
+from store.sources.labels.relabel import commit_labels, set_labels, undo_labels
+from store.sources.labels.score_table import ScoreTable
+from store.sources.labels.stored import label_lines, read_labels
 from store.sources.merge import merge_stores
-from store.sources.relabel import commit_labels, set_labels, undo_labels
-from store.sources.score_table import ScoreTable
-from store.sources.stored_labels import label_lines, read_labels
 from store.write.build import build_store
 from store.write.files import Files
 

@@ -9,7 +9,7 @@ import pytest
 
 from store import FormatError, SchemaError, TraceStore
 from store.cli.main import main
-from store.sources.score_file import read_scores
+from store.sources.labels.score_file import read_scores
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from store.errors import SchemaError
 from store.format.schema import Column, Schema
 from store.read.store import TraceStore
-from store.sources.labels import UNLABELLED, LabelCounts, Labels, one_class_warning
+from store.sources.labels.rule import UNLABELLED, LabelCounts, Labels, one_class_warning
 
 __all__ = ["label_columns", "label_lines", "read_labels"]
 

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from store.sources.labels import Labels, label_scores
+from store.sources.labels.rule import Labels, label_scores
 
 __all__ = ["Kind", "ScoreTable"]
 

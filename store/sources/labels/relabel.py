@@ -1,6 +1,6 @@
-"""Changes the labels of a store: commits a plan of `label_plan`, and can undo the last change.
+"""Changes the labels of a store: commits a `plan`, and can undo the last change.
 
-The labels that are replaced are saved first; see `label_backup`.
+The labels that are replaced are saved first; see `backup`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,12 +10,12 @@ from pathlib import Path
 from store.errors import LockedError, SchemaError
 from store.format.schema import Column
 from store.read.store import TraceStore
-from store.sources.answer_scores import SCORE_THRESHOLD
-from store.sources.label_backup import write_backup
-from store.sources.label_plan import LabelPlan, plan_labels, plan_undo
-from store.sources.labels import Labels
-from store.sources.score_table import ScoreTable
-from store.sources.stored_labels import label_columns
+from store.sources.labels.answer_scores import SCORE_THRESHOLD
+from store.sources.labels.backup import write_backup
+from store.sources.labels.plan import LabelPlan, plan_labels, plan_undo
+from store.sources.labels.rule import Labels
+from store.sources.labels.score_table import ScoreTable
+from store.sources.labels.stored import label_columns
 from store.write.source import LABELS_BEFORE
 from store.write.writer import StoreWriter
 

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from store.sources.labels import LabelCounts, label_scores, one_class_warning
+from store.sources.labels.rule import LabelCounts, label_scores, one_class_warning
 
 
 @pytest.mark.parametrize("score, label", [(0.0, 1), (0.4999, 1), (0.5, 0), (1.0, 0), (1.9, 0)])

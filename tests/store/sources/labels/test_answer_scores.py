@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from store.sources.answer_scores import exact_match_score, f1_score, normalize_answer
+from store.sources.labels.answer_scores import exact_match_score, f1_score, normalize_answer
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from store.errors import SchemaError, closest
-from store.sources.score_table import Kind, ScoreTable
+from store.sources.labels.score_table import Kind, ScoreTable
 from store.sources.text_records import LineError, Row, name_file, read_csv, read_json_lines
 
 __all__ = ["read_scores"]

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from store import TraceStore
-from store.sources.labels import UNLABELLED, label_scores
-from store.sources.split import SPLITS, split_of_question
+from store.sources.labels.rule import UNLABELLED, label_scores
+from store.sources.question_split import SPLITS, split_of_question
 from train.config import Config
 from train.errors import DataError
 from train.files import Json

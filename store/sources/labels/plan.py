@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from store.errors import FormatError, NotFoundError, SchemaError
 from store.format.schema import TRACE_ID
 from store.read.store import TraceStore
-from store.sources.answer_scores import SCORE_THRESHOLD
-from store.sources.label_backup import Backup, read_backup
-from store.sources.labels import UNLABELLED, LabelCounts, Labels
-from store.sources.score_table import ScoreTable
-from store.sources.stored_labels import label_columns, read_labels
+from store.sources.labels.answer_scores import SCORE_THRESHOLD
+from store.sources.labels.backup import Backup, read_backup
+from store.sources.labels.rule import UNLABELLED, LabelCounts, Labels
+from store.sources.labels.score_table import ScoreTable
+from store.sources.labels.stored import label_columns, read_labels
 from store.sources.whole_columns import QUESTION_ID, read_texts
 from store.write.source import LABEL_KEYS
 
