@@ -40,8 +40,7 @@ class FileReader:
         if self._last is None or self._last[0] != file:
             self._last = None
             read = read_torch if is_torch(file) else read_pickle
-            content = read(file, self._max_bytes)
-            self._last = (file, self._understand(content))
+            self._last = (file, self._understand(read(file, self._max_bytes)))
         return self._last[1]
 
     def open(self, file: Path) -> Traces:

@@ -43,8 +43,7 @@ class PreprocessedTraces:
         self.values = content[self.key]
         self.question_ids = fields.texts(content, "question_ids")
         labels = fields.array(content["labels"]).astype(np.float64).ravel()
-        is_label = np.isin(labels, (0, 1))
-        self._labels = np.where(is_label, labels, UNLABELLED).astype(np.int8)
+        self._labels = np.where(np.isin(labels, (0, 1)), labels, UNLABELLED).astype(np.int8)
         for name, values in ((self.key, self.values), ("labels", labels)):
             if len(values) != len(self):
                 raise SchemaError(

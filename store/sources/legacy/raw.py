@@ -130,8 +130,7 @@ class RawTraces:
 
 
 def _layers(record: Mapping, key: str) -> Sequence:
-    layers = fields.value(record, key)
-    return fields.parts(layers, key, "an array for each layer")
+    return fields.parts(fields.value(record, key), key, "an array for each layer")
 
 
 def _arrays(record: Mapping, key: str, ndim: int) -> list[np.ndarray]:

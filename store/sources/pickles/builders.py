@@ -85,10 +85,6 @@ def fill_array(array: np.ndarray, state: object) -> None:
             )
 
 
-def _scalar(dtype: object, data: object = b"") -> Any:
-    return _frombuffer(data, dtype, (), "C")[()]
-
-
 def _frombuffer(
     data: object, dtype: object, shape: object, order: Any, axes: Any = None
 ) -> np.ndarray:
@@ -163,7 +159,7 @@ BUILDERS: dict[str, Any] = {
     "builtins.set": _set,
     "collections.OrderedDict": lambda: OrderedDict(),
     "numpy._core.multiarray._reconstruct": _reconstruct,
-    "numpy._core.multiarray.scalar": _scalar,
+    "numpy._core.multiarray.scalar": lambda dtype, data=b"": _frombuffer(data, dtype, (), "C")[()],
     "numpy._core.numeric._frombuffer": _frombuffer,
     "numpy.dtype": _dtype,
     "numpy.ndarray": np.ndarray,  # an argument of `_reconstruct`
