@@ -8,6 +8,8 @@ A codec is written as a short text, `name[:options]`, the text that the schema s
   (default 3), shuffle noshuffle, shuffle or bitshuffle (default).
 """
 
+import struct
+import zlib
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -22,10 +24,12 @@ __all__ = ["Codec", "parse_codec", "split_compressed"]
 blosc.use_threads = False  # readers have threads of their own, and Blosc's do not survive a fork
 
 CRC_BYTES = 4
+_ZSTD_MAGIC = 0xFD2FB528
 _FORMS = "zstd[:level], gzip[:level] or blosc[:cname[:level[:shuffle]]]"
 _SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE, "bitshuffle": blosc.BITSHUFFLE}
 _CNAMES = ("lz4", "lz4hc", "blosclz", "zlib", "zstd")
 _LEVELS = {"zstd": range(-131072, 23), "gzip": range(10), "blosc": range(10)}
+_DECODING_ERRORS = (RuntimeError, ValueError, OSError, EOFError, struct.error, zlib.error)
 _DEFAULTS: dict[str, dict[str, int | str]] = {
     "zstd": {"level": "3"},
     "gzip": {"level": "5"},
@@ -79,13 +83,14 @@ class Codec(NamedTuple):
                 "restore it from a copy"
             )
         try:
-            self.numcodec.decode(packed, out)
             n_bytes = _stated_bytes(self.name, packed)  # of fewer, the rest of `out` is unwritten
             if n_bytes not in (None, out.nbytes):
-                raise ValueError(f"{n_bytes} bytes; restore it from a copy")
-        except (RuntimeError, ValueError, OSError, EOFError) as error:
+                raise ValueError(f"{n_bytes} bytes")
+            self.numcodec.decode(packed, out)  # never writes beyond `out`
+        except _DECODING_ERRORS as error:
+            expected = f"{out.nbytes} bytes of {self.name}"
             raise CorruptError(
-                f"{where}: expected {out.nbytes} bytes of {self.name}, found: {error}"
+                f"{where}: expected {expected}, found: {error}; restore it from a copy"
             ) from error
 
 
@@ -97,13 +102,21 @@ def split_compressed(data: bytes | memoryview) -> tuple[bytes | memoryview, int]
 def _stated_bytes(name: str, packed: bytes | memoryview) -> int | None:
     """The decompressed size in the header of Blosc and zstd, at the end of gzip.
 
-    None where zstd states none: numcodecs then compares it itself.
+    None where zstd states none: numcodecs then compares it itself. Raises ValueError or
+    struct.error for a header that a decoder must not see.
     """
     if name == "blosc":
-        return int.from_bytes(packed[4:8], "little")
+        _, n_bytes, _, n_packed = struct.unpack("<4I", packed[:16])
+        if n_packed != len(packed):  # the decoder in C would read past the end
+            raise ValueError(
+                f"{n_packed} compressed bytes by the header, {len(packed)} in the file"
+            )
+        return n_bytes
     if name == "gzip":
         return int.from_bytes(packed[-4:], "little")
-    flags = int(packed[4])  # RFC 8878, 3.1.1.1
+    if int.from_bytes(packed[:4], "little") != _ZSTD_MAGIC:  # a skippable frame has no such header
+        raise ValueError("no zstd frame")
+    flags = int.from_bytes(packed[4:5], "little")  # RFC 8878, 3.1.1.1
     is_single_segment = flags >> 5 & 1
     size = (is_single_segment, 2, 4, 8)[flags >> 6]
     if not size:

@@ -188,8 +188,9 @@ def _nothing_there(root: Path) -> str:
 def _parse(record: dict) -> Manifest:
     """The record as a Manifest, if it keeps every invariant; raises ValueError and others."""
     record = {"run_sums": {}, **record}  # the first stores had none
-    if record["format_version"] != FORMAT_VERSION:
-        raise ValueError(f"format_version {record['format_version']!r}")
+    version = record["format_version"]
+    if not is_integer(version) or version != FORMAT_VERSION:
+        raise ValueError(f"format_version: expected {FORMAT_VERSION}, found {version!r:.40}")
     for key, kind in _KINDS.items():
         if not isinstance(record[key], kind):
             raise ValueError(f"{key}: expected a {kind.__name__}, found {record[key]!r:.40}")
@@ -211,7 +212,14 @@ def _parse(record: dict) -> Manifest:
     return manifest
 
 
-_KINDS = {"uuid": str, "n_items": dict, "tails": dict, "run_sums": dict, "provenance": dict}
+_KINDS = {
+    "uuid": str,
+    "n_items": dict,
+    "runs": list,
+    "run_sums": dict,
+    "tails": dict,
+    "provenance": dict,
+}
 
 
 def _check_numbers(manifest: Manifest) -> None:

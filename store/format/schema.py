@@ -117,6 +117,12 @@ class Column:
             raise SchemaError(
                 f"a column's description: expected the keys {sorted(keys)}, found {data!r:.200}"
             )
+        for name in ("item_shape", "axis_names", "split"):  # the constructor takes more
+            if not isinstance(data[name], list | tuple):
+                raise SchemaError(f"{name}: expected an array, found {data[name]!r:.200}")
+        for name in ("chunk_items", "shard_items"):
+            if data[name] is None:
+                raise SchemaError(f"{name}: expected a positive integer below 2**40, found None")
         return cls(**data)
 
 
@@ -161,8 +167,10 @@ def _check_axes(column: Column) -> None:
         check_name(name, "axis_names")
     if len(set(names)) != len(names):
         raise SchemaError(f"axis_names: expected different names, found {list(names)}")
-    if not set(column.split) <= set(names):
-        raise SchemaError(f"split: expected some of {names}, found {column.split!r:.200}")
+    if len(set(names) & set(column.split)) != len(column.split):
+        raise SchemaError(
+            f"split: expected some of {names}, each once, found {column.split!r:.200}"
+        )
 
 
 def _is_count(value: object) -> bool:
@@ -262,9 +270,8 @@ class Schema:
         return {name: asdict(column) for name, column in self.columns.items()}
 
     @classmethod
-    def from_json(cls, data: object, arrays: object = None) -> "Schema":
+    def from_json(cls, data: object, arrays: object) -> "Schema":
         """The schema that `to_json` gave, with its `arrays`; raises SchemaError."""
-        arrays = arrays or {}
         if not isinstance(data, dict):
             raise SchemaError(f"schema: expected an object, found {data!r:.200}")
         if not isinstance(arrays, dict):

@@ -19,22 +19,25 @@ class StoreDirectory:
     ----------
     path
         Where it is, absolute.
-    inode
-        The directory's number in its file system.
+    device, inode
+        The file system that it is in, and its number there.
     """
 
     path: Path
+    device: int
     inode: int
 
     @classmethod
     def at(cls, path: str | Path) -> "StoreDirectory":
         """The directory that is at a path now."""
         absolute = Path(path).absolute()
-        return cls(absolute, absolute.stat().st_ino)
+        status = absolute.stat()
+        return cls(absolute, status.st_dev, status.st_ino)
 
     def check(self) -> None:
         """Raise CorruptError if another directory has taken its place, OSError if none is there."""
-        if self.path.stat().st_ino != self.inode:
+        status = self.path.stat()
+        if (status.st_dev, status.st_ino) != (self.device, self.inode):
             raise CorruptError(
                 f"{self.path}: another store has taken the place of the one that was opened; "
                 "open it again"

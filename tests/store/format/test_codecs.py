@@ -1,5 +1,10 @@
+import contextlib
+import gzip
+import struct
+
 import numpy as np
 import pytest
+from crc32c import crc32c
 
 from store import Column, CorruptError, Schema, SchemaError, StoreWriter, TraceLoader, TraceStore
 from store.format.codecs import parse_codec
@@ -50,6 +55,80 @@ def test_a_sound_chunk_of_another_size_is_refused(text, n_bytes, itemsize):
     out = np.empty(len(other), np.uint8)
     codec.decode(data, out, "here")
     assert np.array_equal(out, other)
+
+
+def packed_chunk(text, n_bytes=4096):
+    """The compressed bytes of a chunk, without their checksum."""
+    return parse_codec(text).encode(np.arange(n_bytes).astype(np.uint8), 2)[:-4]
+
+
+def with_header(packed, **sizes):
+    """A Blosc buffer with other sizes in its header."""
+    flags, n_bytes, block_bytes, n_packed = struct.unpack("<4I", packed[:16])
+    stated = {"n_bytes": n_bytes, "block_bytes": block_bytes, "n_packed": n_packed} | sizes
+    return struct.pack("<4I", flags, *stated.values()) + packed[16:]
+
+
+def zstd_frame(content, header):
+    """A frame of one raw block after a header."""
+    block_header = len(content) << 3 | 1
+    return b"\x28\xb5\x2f\xfd" + header + block_header.to_bytes(3, "little") + content
+
+
+BLOSC = packed_chunk("blosc:lz4")
+GZIP = packed_chunk("gzip")
+ZSTD = packed_chunk("zstd")
+# The length of its content would read as flags and a content size of 4096 bytes
+N_SKIPPED = 0x60 | (4096 - 256) << 8
+SKIPPABLE = struct.pack("<II", 0x184D2A50, N_SKIPPED) + bytes(N_SKIPPED)
+
+
+@pytest.mark.parametrize(
+    "name, packed, found",
+    [
+        ("blosc", with_header(BLOSC, n_packed=2**31 - 1), "2147483647 compressed bytes by the"),
+        ("blosc", with_header(BLOSC, n_packed=len(BLOSC) - 1), "compressed bytes by the header"),
+        ("blosc", BLOSC[:-1], f"{len(BLOSC)} compressed bytes by the header"),
+        ("blosc", BLOSC + b"\0", f"{len(BLOSC)} compressed bytes by the header"),
+        ("blosc", with_header(BLOSC, n_bytes=2**31 - 1), "2147483647 bytes"),
+        ("blosc", BLOSC[:12] + b"\x0d", "requires a buffer of 16 bytes"),
+        ("blosc", b"", "requires a buffer of 16 bytes"),
+        ("gzip", GZIP[:10] + b"\xff" * 8 + GZIP[18:], "Error -3 while decompressing"),
+        ("gzip", gzip.compress(bytes(2**24))[:-4] + GZIP[-4:], "Unable to fit data"),
+        ("gzip", packed_chunk("gzip", 100)[:-4] + GZIP[-4:], "Incorrect length of data"),
+        ("gzip", gzip.compress(b"x") + GZIP, "Unable to fit data"),
+        ("gzip", GZIP + gzip.compress(b""), "0 bytes"),
+        ("gzip", b"", "0 bytes"),
+        ("zstd", packed_chunk("zstd", 2**24), "16777216 bytes"),
+        ("zstd", ZSTD + ZSTD, "destination buffer too small"),
+        ("zstd", zstd_frame(bytes(100), b"\0\x50"), "expected to decompress 4096, got 100"),
+        ("zstd", zstd_frame(bytes(5000), b"\0\x50"), "Destination buffer is too small"),
+        ("zstd", SKIPPABLE + packed_chunk("zstd", 100), "no zstd frame"),
+        ("zstd", b"", "no zstd frame"),
+        ("zstd", ZSTD[:4], "invalid input data"),
+    ],
+)
+def test_a_hostile_chunk_with_its_right_checksum_is_refused(name, packed, found):
+    data = memoryview(packed + crc32c(packed).to_bytes(4, "little"))
+    message = f"^here: expected 4096 bytes of {name}, found: .*{found}.*; restore it from a copy$"
+    with pytest.raises(CorruptError, match=message):
+        parse_codec(name).decode(data, np.empty(4096, np.uint8), "here")
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_damaged_body_with_its_right_checksum_is_read_or_refused(text):
+    """Whatever a decoder makes of it: another error than ours would end a whole check."""
+    random = np.random.default_rng(0)
+    chunk = random.integers(0, 20, 4096, np.uint8)
+    codec, out = parse_codec(text), np.empty(4096, np.uint8)
+    packed = np.frombuffer(codec.encode(chunk, 2)[:-4], np.uint8)
+    for _ in range(300):
+        damaged = packed.copy()
+        damaged[random.integers(0, len(packed), 2)] = random.integers(0, 256, 2)
+        damaged = damaged[: random.choice([len(packed), random.integers(len(packed))])].tobytes()
+        data = memoryview(damaged + crc32c(damaged).to_bytes(4, "little"))
+        with contextlib.suppress(CorruptError):
+            codec.decode(data, out, "here")
 
 
 @pytest.mark.parametrize(

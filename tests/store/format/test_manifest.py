@@ -37,8 +37,10 @@ def test_a_whole_record_is_read():
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"format_version": 0}, "format_version 0"),
-        ({"format_version": "1"}, "format_version '1'"),
+        ({"format_version": 0}, "format_version: expected 1, found 0"),
+        ({"format_version": "1"}, "format_version: expected 1, found '1'"),
+        ({"format_version": True}, "format_version: expected 1, found True"),
+        ({"format_version": 1.0}, r"format_version: expected 1, found 1\.0"),
         ({"uuid": 5}, "uuid: expected a str, found 5"),
         ({"n_items": [1]}, r"n_items: expected a dict, found \[1\]"),
         ({"tails": None}, "tails: expected a dict, found None"),
@@ -46,7 +48,10 @@ def test_a_whole_record_is_read():
         ({"provenance": "x"}, "provenance: expected a dict, found 'x'"),
         ({"schema": []}, r"schema: expected an object, found \[\]"),
         ({"arrays": 3}, "arrays: expected an object, found 3"),
-        ({"runs": 5}, "not iterable"),
+        ({"arrays": None}, "arrays: expected an object, found None"),
+        ({"arrays": []}, r"arrays: expected an object, found \[\]"),
+        ({"runs": 5}, "runs: expected a list, found 5"),
+        ({"runs": {}}, "runs: expected a list, found {}"),
         ({"runs": [[0, 1, 2]]}, "too many values"),
         ({"generation": -1}, "generation: expected a count, found -1"),
         ({"generation": True}, "generation: expected a count, found True"),
@@ -76,6 +81,35 @@ def test_a_broken_invariant_is_refused_in_one_line(changes, message):
     with pytest.raises(CorruptError, match=message) as error:
         parse(whole_record() | changes)
     assert str(error.value).startswith("here: expected a store's attributes, found a fault: ")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"chunk_items": None}, "chunk_items: expected a positive integer below .*, found None"),
+        ({"shard_items": None}, "shard_items: expected a positive integer below .*, found None"),
+        ({"chunk_items": True}, "chunk_items: expected a positive integer below .*, found True"),
+        ({"shard_items": 8.0}, r"shard_items: expected a positive integer below .*, found 8\.0"),
+        ({"item_shape": {}}, "item_shape: expected an array, found {}"),
+        ({"item_shape": None}, "item_shape: expected an array, found None"),
+        ({"item_shape": 2}, "item_shape: expected an array, found 2"),
+        ({"axis_names": "a"}, "axis_names: expected an array, found 'a'"),
+        ({"axis_names": {"a": 1}}, "axis_names: expected an array, found {'a': 1}"),
+        ({"split": "a"}, "split: expected an array, found 'a'"),
+        ({"split": None}, "split: expected an array, found None"),
+        ({"split": ["a", "a"]}, r"split: expected some of \('a',\), each once, found \('a', 'a'\)"),
+    ],
+)
+def test_a_column_of_other_types_is_refused_in_one_line(changes, message):
+    """Though the constructor of a column takes some of them, and chooses what is None."""
+    column = Column("int32", (2,), axis_names=("a",), split=("a",))
+    manifest = Manifest(Schema({"x": column}))
+    record = copy.deepcopy(manifest.to_attributes()[KEY])
+    assert parse(record) == manifest
+    record["schema"]["x"] |= changes
+    with pytest.raises(CorruptError, match=message) as error:
+        parse(record)
     assert "\n" not in str(error.value)
 
 

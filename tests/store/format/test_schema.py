@@ -10,7 +10,7 @@ def test_json_round_trip():
             "q": Column("utf8"),
         }
     )
-    assert Schema.from_json(schema.to_json()) == schema
+    assert Schema.from_json(schema.to_json(), {}) == schema
 
 
 def test_chosen_chunks_are_whole_in_a_shard_and_small_enough():
@@ -33,6 +33,10 @@ def test_chosen_chunks_are_whole_in_a_shard_and_small_enough():
         ({"dtype": "int8", "item_shape": (2,), "axis_names": ("a", "b")}, "expected 1 names"),
         ({"dtype": "int8", "item_shape": (2, 2), "axis_names": ("a", "a")}, "different names"),
         ({"dtype": "int8", "item_shape": (2,), "split": ("a",)}, "expected some of"),
+        (
+            {"dtype": "int8", "item_shape": (2,), "axis_names": ("a",), "split": ("a", "a")},
+            "each once",
+        ),
         ({"dtype": "int8", "chunk_items": -1}, "positive integer"),
         ({"dtype": "int8", "chunk_items": 4, "shard_items": 6}, "multiple of chunk_items=4"),
     ],

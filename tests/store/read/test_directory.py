@@ -1,5 +1,6 @@
 """The directory that a store was opened from, and another one in its place."""
 
+import dataclasses
 import pickle
 
 import pytest
@@ -21,6 +22,13 @@ def test_another_directory_is_refused(tmp_path):
     (tmp_path / "other").rename(tmp_path / "here")
     with pytest.raises(CorruptError, match=r"taken the place .*; open it again"):
         directory.check()
+
+
+def test_an_equal_inode_on_another_device_is_another_directory(tmp_path):
+    directory = StoreDirectory.at(tmp_path)
+    elsewhere = dataclasses.replace(directory, device=directory.device + 1)
+    with pytest.raises(CorruptError, match=r"taken the place .*; open it again"):
+        elsewhere.check()
 
 
 @pytest.mark.parametrize("check", [False, True])
