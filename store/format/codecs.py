@@ -88,9 +88,9 @@ class Codec(NamedTuple):
                 raise ValueError(f"{n_bytes} bytes")
             self.numcodec.decode(packed, out)  # never writes beyond `out`
         except _DECODING_ERRORS as error:
-            expected = f"{out.nbytes} bytes of {self.name}"
             raise CorruptError(
-                f"{where}: expected {expected}, found: {error}; restore it from a copy"
+                f"{where}: expected {out.nbytes} bytes of {self.name}, found: {error}; "
+                "restore it from a copy"
             ) from error
 
 
