@@ -3,8 +3,10 @@
 import ast
 import json
 import os
+import runpy
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -28,18 +30,18 @@ def folder(tmp_path_factory):
     return folder
 
 
-def run(folder, *arguments):
-    """What a Python script prints; a warning is an error."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", *map(str, arguments)],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture
+def run(folder, monkeypatch, capsys):
+    """What a Python script prints, run in this process, which spares an import of torch each."""
+    monkeypatch.chdir(folder)
+
+    def run_script(script, *arguments):
+        monkeypatch.setattr(sys, "argv", [str(script), *map(str, arguments)])
+        with suppress(SystemExit):  # of the script that stops early; an error is not one
+            runpy.run_path(str(script), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run_script
 
 
 def test_every_example_is_tried():
@@ -54,10 +56,10 @@ def test_a_script_is_short_and_says_how_to_run_it(script):
     assert f"python examples/{script.name} " in ast.get_docstring(ast.parse(text))
 
 
-def test_a_trace_is_looked_up(folder):
-    ids = run(folder, EXAMPLES / "lookup.py", "data/example.zarr").split()
+def test_a_trace_is_looked_up(run):
+    ids = run(EXAMPLES / "lookup.py", "data/example.zarr").split()
     assert len(ids) == 10
-    text = run(folder, EXAMPLES / "lookup.py", "data/example.zarr", ids[3])
+    text = run(EXAMPLES / "lookup.py", "data/example.zarr", ids[3])
     assert text.startswith("question: ")
     assert "log-probability" in text
 
@@ -72,45 +74,45 @@ def test_an_id_that_is_not_there_is_an_error(folder):
     assert done.stderr.count("\n") == 1
 
 
-def test_a_stopped_loop_goes_on_exactly(folder):
+def test_a_stopped_loop_goes_on_exactly(folder, run):
     """A run that ends in the middle of an epoch, and one that goes on, give the weights of one."""
     import torch
 
     script = EXAMPLES / "custom_loop.py"
-    text = run(folder, script, "data/example.zarr", "whole.pt")
+    text = run(script, "data/example.zarr", "whole.pt")
     assert text.count("loss") == 3
     stopped = folder / "stopped.py"
     code = script.read_text().replace("SAVE_EVERY = 3, 20", "SAVE_EVERY = 3, 2")
     stopped.write_text(code.replace("optimizer.step()", "optimizer.step() if step < 4 else exit()"))
-    assert run(folder, stopped, "data/example.zarr", "parts.pt") == ""
+    assert run(stopped, "data/example.zarr", "parts.pt") == ""
     parts = torch.load(folder / "parts.pt", weights_only=True)
     assert (parts["loader"]["epoch"], parts["loader"]["position"]) == (0, 2 * 32)
-    run(folder, script, "data/example.zarr", "parts.pt")
+    run(script, "data/example.zarr", "parts.pt")
     whole = torch.load(folder / "whole.pt", weights_only=True)
     parts = torch.load(folder / "parts.pt", weights_only=True)
     assert whole["loader"] == parts["loader"]
     assert torch.equal(whole["model"]["weight"], parts["model"]["weight"])
 
 
-def test_traces_are_written(folder):
+def test_traces_are_written(folder, run):
     from store import TraceStore
     from store.check.verify import verify_store
 
-    assert "hidden_states" in run(folder, EXAMPLES / "write_store.py", "mine.zarr")
+    assert "hidden_states" in run(EXAMPLES / "write_store.py", "mine.zarr")
     store = TraceStore.open(folder / "mine.zarr")
     assert (len(store), "label" in store.schema.columns) == (100, True)
     assert verify_store(folder / "mine.zarr").problems == []
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs(folder, notebook):
+def test_a_notebook_runs(folder, run, notebook):
     """Its code cells in order, in one namespace, without Jupyter."""
     cells = json.loads(notebook.read_text())["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     assert code
     script = folder / f"{notebook.stem}.py"
     script.write_text("\n\n".join(code))
-    run(folder, script)
+    run(script)
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
