@@ -1,15 +1,18 @@
 """Where `python -m train` and the console command `trace-train` begin."""
 
 import os
+import signal
 import sys
-
-from train.commands.main import main
 
 __all__ = ["command"]
 
 
 def command() -> int:
     """Run the command line and return its exit status."""
+    try:
+        from train.commands.main import main
+    except KeyboardInterrupt:  # the imports take a moment
+        return 128 + signal.SIGINT
     status = main()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         # Threads of torch's process group can outlive it, and abort an interpreter that ends in

@@ -33,8 +33,7 @@ def replace_file(path: Path) -> Iterator[Path]:
             yield temporary
     except OSError as error:
         raise OutputError(
-            f"{path}: cannot be written: {error.strerror}; "
-            "make room, or choose another --output-dir"
+            f"{path}: cannot be written: {error.strerror}; make room, or write elsewhere"
         ) from error
 
 

@@ -121,9 +121,10 @@ def _meaning(column: Column | None) -> str:
     """What the values of a column are, however they are stored."""
     if column is None:
         return "no such column"
-    axis = f"per {column.axis}" if column.axis else "fixed"
-    shape = (axis, *column.item_shape)
-    return f"{column.dtype} {shape} {' '.join(column.axis_names)}".rstrip()
+    axis = f"for each of {column.axis}" if column.axis else "one a row"
+    sizes = " x ".join(map(str, column.item_shape))
+    parts = (column.dtype, sizes, " ".join(column.axis_names), axis)
+    return " ".join(filter(None, parts))
 
 
 def _check_origin(stores: Sequence[TraceStore]) -> None:

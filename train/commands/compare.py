@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from store.cli.arguments import path
 from train.config import Parser
-from train.errors import ConfigError
+from train.errors import ConfigError, program
 from train.files import check_output
 
 __all__ = ["build_parser", "main"]
@@ -33,7 +33,7 @@ SUFFIXES = (".md", ".csv")
 def build_parser() -> argparse.ArgumentParser:
     """Build the command line."""
     parser = Parser(
-        prog="python -m train compare",
+        prog=f"{program()} compare",
         description="Compare finished runs: AUROCs on their common test rows, and paired tests.",
         epilog=EXAMPLES,
         allow_abbrev=False,

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from train.config import Arguments, parse_arguments
-from train.errors import ConfigError, TrainError, store_errors
+from train.errors import ConfigError, TrainError, program, store_errors
 
 __all__ = ["main", "train"]
 
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     argv = sys.argv[1:] if argv is None else argv
     command = argv[0] if argv and argv[0] in COMMANDS else None
-    program = "python -m train" if command is None else f"python -m train {command}"
+    name = program() if command is None else f"{program()} {command}"
     try:
         if command is None:
             train(parse_arguments(argv))
@@ -36,23 +36,26 @@ def main(argv: list[str] | None = None) -> int:
             import_module(f"train.commands.{command}").main(argv[1:])
         sys.stdout.flush()
     except TrainError as error:
-        _say(error, program)
+        _say(error, name)
         return 2
-    except BrokenPipeError:  # the reader of our output has left, e.g. `| head`
+    except OSError as error:
         # what is still buffered cannot be written
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        if isinstance(error, BrokenPipeError):  # the reader of our output has left, e.g. `| head`
+            return 0
+        _say(f"{error.filename or 'output'}: {error.strerror}", name)
+        return 2
     except ModuleNotFoundError as error:
         from store.extras import missing_package
 
         message = missing_package(error)
         if message is None:
             raise
-        _say(message, program)
+        _say(message, name)
         return 2
     except KeyboardInterrupt:
         advice = "; --resume continues" if command is None else ""
-        _say(f"interrupted; every file written so far is whole{advice}", program)
+        _say(f"interrupted; every file written so far is whole{advice}", name)
         return 130
     return 0
 
@@ -121,7 +124,7 @@ def build_example(path: Path) -> None:
         build_store(path, source, lambda done: progress.update(task, completed=done))
 
 
-def _say(message: object, program: str = "python -m train") -> None:
+def _say(message: object, name: str | None = None) -> None:
     rank = os.environ.get("RANK", "0")  # torchrun's number of this process
     process = "" if rank == "0" else f"process {rank}: "
-    print(f"{program}: {process}{message}", file=sys.stderr)
+    print(f"{name or program()}: {process}{message}", file=sys.stderr)

@@ -116,7 +116,7 @@ def test_stores_that_do_not_fit_are_refused(tmp_path, parts):
     write_store(tmp_path / "other.zarr", Schema(other), make_rows(Schema(other), 2, 0))
     with pytest.raises(
         SchemaError,
-        match=r"expected column 'label' as in .*0\.zarr, int8 \('fixed',\), found int16",
+        match=r"expected column 'label' as in .*0\.zarr, int8 one a row, found int16",
     ):
         merge_stores(
             tmp_path / "m.zarr", [parts[0], TraceStore.open(tmp_path / "other.zarr")], print

@@ -252,33 +252,47 @@ def test_absurdly_large_numbers(capsys, tmp_path, flag):
     assert f"{flag}: expected" in fail(capsys, tmp_path, flag, "9" * 400)
 
 
-@pytest.mark.parametrize(
-    "command", [["predict", "--run", "RUN", "--store", "STORE"], ["compare", "RUN", "RUN"]]
-)
-def test_a_reader_that_leaves_is_no_error(store_path, tmp_path, command):
-    """`... | head -1`: neither a traceback nor a line on stderr."""
-    out = tmp_path / "run"
-    assert (
-        main(
-            [
-                "--store",
-                str(store_path),
-                "--output-dir",
-                str(out),
-                "--models=lstm_solo",
-                "--epochs=1",
-            ]
-        )
-        == 0
+@pytest.fixture(scope="module")
+def small_run(store_path, tmp_path_factory):
+    """Directory of a run of one epoch."""
+    out = tmp_path_factory.mktemp("small") / "run"
+    arguments = ["--store", store_path, "--output-dir", out, "--models=lstm_solo", "--epochs=1"]
+    assert main([*map(str, arguments)]) == 0
+    return out
+
+
+def run_command(stdout, *command):
+    """A command in a process of its own, with another standard output."""
+    return subprocess.run(
+        [sys.executable, "-m", "train", *map(str, command)],
+        cwd=ROOT,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
     )
-    places = {"RUN": str(out), "STORE": str(store_path)}
-    command = [sys.executable, "-m", "train", *(places.get(word, word) for word in command)]
+
+
+def test_a_reader_that_leaves_is_no_error(store_path, small_run):
+    """`... | head -1`: neither a traceback nor a line on stderr."""
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run(
-        command, cwd=ROOT, stdout=write, stderr=subprocess.PIPE, text=True, check=False
-    )
+    done = run_command(write, "predict", "--run", small_run, "--store", store_path)
     os.close(write)
     assert "Traceback" not in done.stderr
     assert "Broken" not in done.stderr
     assert done.returncode == 0
+
+
+def test_an_output_that_is_full_is_one_line(small_run):
+    with Path("/dev/full").open("w") as full:
+        done = run_command(full, "compare", small_run, small_run)
+    assert done.returncode == 2
+    expected = "python -m train compare: output: No space left on device"
+    assert done.stderr.splitlines()[-1] == expected
+
+
+def test_the_installed_command_names_itself(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["/bin/trace-train"])
+    assert main(["compare", "--sead"]) == 2
+    assert capsys.readouterr().err.startswith("trace-train compare: ")
