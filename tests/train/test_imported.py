@@ -46,7 +46,7 @@ def scores_of(run):
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("kind", ["lstm", "graphs"])
+@pytest.mark.parametrize("kind", ["lstm", pytest.param("graphs", marks=pytest.mark.slow)])
 def test_scores_are_those_of_training_on_the_tensors(tmp_path, tensors, kind):
     """The files that the old preprocessing left, against a store written from the same tensors."""
     states, means, labels, ids = tensors

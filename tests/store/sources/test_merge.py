@@ -46,7 +46,11 @@ def test_a_merged_store_holds_all_rows_in_order(tmp_path, parts):
     assert_holds(TraceStore.open(parts[0].path), PARTS[0])
 
 
-@pytest.mark.parametrize("stop", range(18))
+# every third in each run, the others with the slow tests
+STOPS = [n if n % 3 == 0 else pytest.param(n, marks=pytest.mark.slow) for n in range(18)]
+
+
+@pytest.mark.parametrize("stop", STOPS)
 def test_a_stopped_merge_goes_on(tmp_path, parts, stop, monkeypatch):
     monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 4)
 

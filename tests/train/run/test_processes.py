@@ -104,6 +104,7 @@ def assert_close(one, several):
         torch.testing.assert_close(one[name], several[name], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_resumed_with_other_processes(store_path, tmp_path):
     """A training that was saved by one process goes on in two."""
     command = ["--store", str(store_path), *FLAGS, "--save-every", "2"]
