@@ -3,15 +3,10 @@
 import signal
 import sys
 
-__all__ = ["command", "run"]
+__all__ = ["command"]
 
 
 def command() -> int:
-    """Run `trace-store`, which a `store.py` in the current folder cannot hide."""
-    return run("trace-store")
-
-
-def run(program: str = "python -m store") -> int:
     """Run one command and return its exit status; Ctrl-C and SIGTERM end it in one line."""
     try:
         from store.cli.main import Terminated, main
@@ -22,8 +17,8 @@ def run(program: str = "python -m store") -> int:
         raise Terminated(number)
 
     signal.signal(signal.SIGTERM, terminate)
-    return main(program=program)
+    return main()
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(command())

@@ -1,12 +1,16 @@
 """The outcome of a long command, as lines for people: counts, and what was left out."""
 
+import os
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
-__all__ = ["NOTHING_TO_DO", "LeftOut", "count", "count_lines"]
+__all__ = ["NOTHING_TO_DO", "LeftOut", "count", "count_lines", "discard_output", "first_ids"]
 
 NOTHING_TO_DO = "  it was there already, made by the same command: nothing to do"
 MAX_MESSAGES = 20
+N_SHOWN = 3  # ids in a message
 
 
 @dataclass
@@ -49,3 +53,13 @@ def count(n: int, noun: str, plural: str | None = None) -> str:
 def count_lines(counts: Iterable[tuple[int, str]]) -> list[str]:
     """A line for each count that is not 0."""
     return [f"  {n:,} {text}" for n, text in counts if n]
+
+
+def first_ids(ids: Iterable[str]) -> str:
+    """The first three ids, shortened, as a message shows them."""
+    return ", ".join(f"{name!r:.60}" for name in islice(ids, N_SHOWN)) or "none"
+
+
+def discard_output() -> None:
+    """Drop what is buffered for the standard output, which cannot be written any more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

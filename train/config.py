@@ -16,10 +16,10 @@ from typing import Any, NoReturn
 
 from models import BASELINES, DETECTORS, PROBES
 from store.cli import arguments
-from store.cli.arguments import Version, expand
+from store.cli.arguments import Version, expand, program
 from store.errors import SchemaError, closest
 from store.format.layers import attach_layers, parse_layers
-from train.errors import ConfigError, program
+from train.errors import ConfigError
 from train.files import read_json
 
 __all__ = [
@@ -308,7 +308,7 @@ class Parser(arguments.Parser):
 def build_parser() -> argparse.ArgumentParser:
     """Build the command line: a flag per field of `Config`; booleans also take --no-FLAG."""
     parser = Parser(
-        prog=program(),
+        prog=program("train"),
         description=(
             "Train hallucination detectors on a trace store and compare them with simple baselines."
         ),
@@ -393,7 +393,7 @@ def settings_of(content: Any, where: str) -> dict[str, Any]:
     for name, value in settings.items():
         if name not in types:
             raise ConfigError(
-                f"{where}: expected settings of {program()} --help, found {name!r:.80}"
+                f"{where}: expected settings of {program('train')} --help, found {name!r:.80}"
             )
         # of JSON, where a float may be written as an int
         kinds = types[name].replace("float", "float | int").replace("None", "NoneType")
@@ -423,7 +423,7 @@ def check_config(config: Config) -> None:
         if expected is not None:
             raise ConfigError(
                 f"{flag_of(setting.name)}: expected {expected}, found {value!r:.80}; "
-                f"see {program()} --help"
+                f"see {program('train')} --help"
             )
     if config.layers is not None:
         try:

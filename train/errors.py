@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from store.errors import StoreError
 
@@ -16,7 +14,6 @@ __all__ = [
     "OutputError",
     "ResourceError",
     "TrainError",
-    "program",
     "store_errors",
 ]
 
@@ -52,9 +49,3 @@ def store_errors() -> Iterator[None]:
         yield
     except StoreError as error:
         raise DataError(str(error)) from error
-
-
-def program() -> str:
-    """How the user calls this program, which is how its messages begin."""
-    installed = "trace-train"
-    return installed if Path(sys.argv[0]).name == installed else "python -m train"

@@ -41,7 +41,7 @@ def metadata_problems(
 def _files(root: Path, manifest: Manifest) -> Iterator[Fault]:
     """Links, and files that are not committed; missing ones are found when they are read."""
     belonging = files_of(manifest)
-    foreign = foreign_arrays(root, manifest)
+    foreign = foreign_arrays(root, belonging)
     for folder, directories, names in os.walk(root):
         for entry in sorted([*directories, *names]):
             path = Path(folder, entry)

@@ -3,6 +3,7 @@
 import argparse
 import math
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
@@ -28,6 +29,7 @@ __all__ = [
     "names",
     "path",
     "positive",
+    "program",
 ]
 
 
@@ -175,3 +177,9 @@ def layers(text: str) -> str:
     except SchemaError as error:
         raise argparse.ArgumentTypeError(str(error).removeprefix("layers: ")) from error
     return text
+
+
+def program(package: str) -> str:
+    """How the user calls the commands of a package: by the installed name, or with `-m`."""
+    installed = f"trace-{package}"
+    return installed if Path(sys.argv[0]).name == installed else f"python -m {package}"

@@ -5,9 +5,9 @@ import argparse
 from store.cli.scores import column_options, read_given_scores, understood_lines
 from store.errors import SchemaError
 from store.read.store import TraceStore
-from store.reports import count, count_lines
+from store.reports import count, count_lines, first_ids
 from store.sources.labels.answer_scores import SCORE_THRESHOLD
-from store.sources.labels.plan import LabelPlan, first_ids, plan_labels, plan_undo
+from store.sources.labels.plan import LabelPlan, plan_labels, plan_undo
 from store.sources.labels.relabel import commit_labels
 from store.sources.labels.rule import one_class_warning
 from store.sources.labels.score_table import ScoreTable

@@ -5,7 +5,6 @@ A user's mistake is one line on stderr and exit status 2, never a traceback.
 
 import argparse
 import io
-import os
 import shlex
 import signal
 import sys
@@ -13,10 +12,11 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
+from store.cli.arguments import program
 from store.cli.parser import build_parser
 from store.errors import IncompleteError, StoreError
 from store.format.layers import attach_layers
-from store.reports import NOTHING_TO_DO
+from store.reports import NOTHING_TO_DO, discard_output
 
 __all__ = ["Terminated", "main"]
 
@@ -36,18 +36,14 @@ MODULES = {  # command -> module of this package; there it is called run_COMMAND
 MAKING = ("extract", "import", "merge", "subset")
 
 
-def main(argv: Sequence[str] | None = None, program: str = "python -m store") -> int:
-    """Run one command; return its exit status.
-
-    `program` is how the user calls it: messages and the command recorded in a store begin with it.
-    """
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit status."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names of files may be any bytes
     typed = sys.argv[1:] if argv is None else list(argv)
-    args = build_parser(program).parse_args(attach_layers(typed))
-    args.typed = f"{program} {shlex.join(typed)}"
-    args.program = program
+    args = build_parser().parse_args(attach_layers(typed))
+    args.typed = f"{program('store')} {shlex.join(typed)}"
     try:
         _check_finished(args)
         is_there = args.command in MAKING and args.store.exists()
@@ -60,8 +56,7 @@ def main(argv: Sequence[str] | None = None, program: str = "python -m store") ->
         _complain(args, str(error), error)
         return 2
     except OSError as error:
-        # what is still buffered cannot be written
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         if isinstance(error, BrokenPipeError):  # the reader of our output has left, e.g. `| head`
             return 0
         where = f"{error.filename}: " if error.filename else ""
@@ -80,7 +75,7 @@ class Terminated(KeyboardInterrupt):
 def _complain(args: argparse.Namespace, text: str, error: BaseException) -> None:
     """Print one line: what is wrong, and the error's notes on a build that it stopped."""
     line = "; ".join([text, *getattr(error, "__notes__", ())])
-    print(f"{args.program} {args.command}: {line}", file=sys.stderr)
+    print(f"{program('store')} {args.command}: {line}", file=sys.stderr)
 
 
 def _check_finished(args: argparse.Namespace) -> None:

@@ -5,7 +5,7 @@ Nothing here takes torch: help comes at once, and so does the message about a wr
 
 import argparse
 
-from store.cli.arguments import Parser, Version
+from store.cli.arguments import Parser, Version, program
 from store.cli.parsers import check, extract, inspect, label, make
 
 __all__ = ["build_parser"]
@@ -38,8 +38,10 @@ COMMANDS = (
 )
 
 
-def build_parser(program: str = "python -m store") -> argparse.ArgumentParser:
-    parser = Parser(program, description="Make trace stores and look into them.", epilog=EXAMPLES)
+def build_parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        program("store"), description="Make trace stores and look into them.", epilog=EXAMPLES
+    )
     parser.add_argument(
         "--version",
         action=Version,

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from store.format.array_info import ArrayInfo
@@ -38,7 +38,7 @@ def clear_orphans(root: Path, manifest: Manifest, files: Files) -> None:
     files.sync_dir(root)
     files.remove_tree(root / WORKING_DIR)
     belonging = files_of(manifest)
-    foreign = foreign_arrays(root, manifest)
+    foreign = foreign_arrays(root, belonging)
     for path in _paths_in(root):
         top, _, _ = path.partition("/")
         if path not in belonging and top not in foreign and could_be_ours(path):
@@ -57,15 +57,17 @@ def clear_orphans(root: Path, manifest: Manifest, files: Files) -> None:
             write_metadata(root, files, path, text)
 
 
-def foreign_arrays(root: Path, manifest: Manifest) -> set[str]:
+def foreign_arrays(root: Path, belonging: Collection[str]) -> set[str]:
     """Names of arrays in a store's directory that no writer of ours made.
+
+    `belonging` are the files of the committed state, as `files_of` has them.
 
     A writer records the column of an array in its metadata (or in '@' in its path), and metadata is
     written last: another Zarr client added an array with metadata that does not name its column.
     """
-    belonging = {path.partition("/")[0] for path in files_of(manifest)}
+    ours = {path.partition("/")[0] for path in belonging}
     arrays = {folder.name for folder in root.iterdir() if (folder / GROUP_FILE).is_file()}
-    return {name for name in arrays - belonging if not _is_named_by_us(root / name)}
+    return {name for name in arrays - ours if not _is_named_by_us(root / name)}
 
 
 def _is_named_by_us(folder: Path) -> bool:

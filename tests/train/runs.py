@@ -1,10 +1,22 @@
-"""Finished runs with drawn scores, for the tests of comparing them."""
+"""Runs for tests: the settings of small ones, and finished ones with drawn scores."""
 
 from pathlib import Path
 
 import numpy as np
 
 from train.run.results import FinishedRun
+
+SMALL = [
+    "--epochs",
+    "2",
+    "--gnn-hidden",
+    "8",
+    "--latent-dim",
+    "8",
+    "--lstm-hidden",
+    "8",
+    "--force-cpu",
+]
 
 N = 120
 LABELS = np.random.default_rng(0).integers(0, 2, N)

@@ -5,6 +5,7 @@ import csv
 import numpy as np
 import pytest
 import torch
+from runs import SMALL
 from torch_geometric.data import Data
 
 from store import Column, Schema, StoreWriter
@@ -12,17 +13,6 @@ from store.cli.main import main as store_main
 from train.commands.main import main
 
 N, L, D = 240, 2, 8
-SMALL = [
-    "--epochs",
-    "2",
-    "--gnn-hidden",
-    "8",
-    "--latent-dim",
-    "8",
-    "--lstm-hidden",
-    "8",
-    "--force-cpu",
-]
 
 
 @pytest.fixture(scope="module")

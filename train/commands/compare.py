@@ -8,9 +8,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from store.cli.arguments import path
+from store.cli.arguments import path, program
 from train.config import Parser
-from train.errors import ConfigError, program
+from train.errors import ConfigError
 from train.files import check_output
 
 __all__ = ["build_parser", "main"]
@@ -33,7 +33,7 @@ SUFFIXES = (".md", ".csv")
 def build_parser() -> argparse.ArgumentParser:
     """Build the command line."""
     parser = Parser(
-        prog=f"{program()} compare",
+        prog=f"{program('train')} compare",
         description="Compare finished runs: AUROCs on their common test rows, and paired tests.",
         epilog=EXAMPLES,
         allow_abbrev=False,

@@ -12,8 +12,10 @@ from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 
+from store.cli.arguments import program
+from store.reports import discard_output
 from train.config import Arguments, parse_arguments
-from train.errors import ConfigError, TrainError, program, store_errors
+from train.errors import ConfigError, TrainError, store_errors
 
 __all__ = ["main", "train"]
 
@@ -28,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     argv = sys.argv[1:] if argv is None else argv
     command = argv[0] if argv and argv[0] in COMMANDS else None
-    name = program() if command is None else f"{program()} {command}"
+    name = program("train") if command is None else f"{program('train')} {command}"
     try:
         if command is None:
             train(parse_arguments(argv))
@@ -39,8 +41,7 @@ def main(argv: list[str] | None = None) -> int:
         _say(error, name)
         return 2
     except OSError as error:
-        # what is still buffered cannot be written
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         if isinstance(error, BrokenPipeError):  # the reader of our output has left, e.g. `| head`
             return 0
         _say(f"{error.filename or 'output'}: {error.strerror}", name)
@@ -127,4 +128,4 @@ def build_example(path: Path) -> None:
 def _say(message: object, name: str | None = None) -> None:
     rank = os.environ.get("RANK", "0")  # torchrun's number of this process
     process = "" if rank == "0" else f"process {rank}: "
-    print(f"{name or program()}: {process}{message}", file=sys.stderr)
+    print(f"{name or program('train')}: {process}{message}", file=sys.stderr)

@@ -5,9 +5,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from store.cli.arguments import path
+from store.cli.arguments import path, program
 from train.config import Parser, check_config
-from train.errors import program, store_errors
+from train.errors import store_errors
 from train.files import check_output
 
 __all__ = ["build_parser", "main"]
@@ -27,7 +27,7 @@ about new questions.
 def build_parser() -> argparse.ArgumentParser:
     """Build the command line."""
     parser = Parser(
-        prog=f"{program()} predict",
+        prog=f"{program('train')} predict",
         description="Score the traces of a store with the detectors of a finished run.",
         epilog=EXAMPLES,
         allow_abbrev=False,
@@ -112,4 +112,4 @@ def main(argv: Sequence[str]) -> None:
             with open_output(options.output) as file:
                 write_csv(file, data.store, scores, config.seed)
     if remark:
-        print(f"{program()} predict: {remark}", file=sys.stderr)
+        print(f"{program('train')} predict: {remark}", file=sys.stderr)

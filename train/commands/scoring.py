@@ -137,8 +137,8 @@ def read_data(path: Path, names: Sequence[str], config: Config) -> TrainingData:
     store = open_store(path, config)
     splits = all_as_test(store, config.seed)
     data = TrainingData(store, splits, config.replaced, config.layers)
-    start = [] if config.on_top_of is None else [config.on_top_of]
-    for name in [*names, *start]:
+    below = [] if config.on_top_of is None else [config.on_top_of]
+    for name in [*names, *below]:
         check_reader(name, data, "or leave it out with --models")
     return data
 
@@ -214,10 +214,11 @@ def score_store(models: TrainedModels, names: Sequence[str], data: TrainingData)
         return {name: np.zeros(0) for name in names}
     config = models.config
     fabric = build_fabric(config)
-    start = config.on_top_of
-    if start is not None:
-        features = {"test": read_features(start, BASELINES[start], config, data, "test")}
-        data = replace(data, base_margin=probe_margin(load_probe(start, models), features, data))
+    baseline = config.on_top_of
+    if baseline is not None:
+        features = {"test": read_features(baseline, BASELINES[baseline], config, data, "test")}
+        probe = load_probe(baseline, models)
+        data = replace(data, base_margin=probe_margin(probe, features, data))
     return {
         name: score_detector(fabric, name, models, data)
         if name in DETECTORS

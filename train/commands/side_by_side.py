@@ -173,9 +173,9 @@ def compare_run(name: str, run: FinishedRun, common: Common, seed: int) -> Compa
         areas[model] = Area(auroc(common.labels, scores), interval, val_auroc)
         own = common.rankings[name, model]
         first = next(
-            run
-            for (run, other), ranking_of_run in common.rankings.items()
-            if other == model and ranking_of_run == own
+            run_name
+            for (run_name, other), its_ranking in common.rankings.items()
+            if other == model and its_ranking == own
         )
         if first != name:
             copies[model] = first

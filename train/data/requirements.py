@@ -66,7 +66,7 @@ def open_data(config: Config, path: Path) -> TrainingData:
         if "attn_mean" in find(name).columns:
             check_threshold(store, config.attn_threshold)
     if config.on_top_of is not None:
-        check_start(config.on_top_of, names, data)
+        check_base(config.on_top_of, names, data)
     check_replaced(names, data)
     needed = ("question_id", label_column(config))
     check_columns(data, "the split", needed, "or add it to the store")
@@ -148,7 +148,7 @@ def check_replaced(names: list[str], data: TrainingData) -> None:
             )
 
 
-def check_start(baseline: str, names: list[str], data: TrainingData) -> None:
+def check_base(baseline: str, names: list[str], data: TrainingData) -> None:
     if not DETECTORS.keys() & names:
         raise ConfigError(
             f"--on-top-of: expected a detector of {', '.join(DETECTORS)} among --models, found none"

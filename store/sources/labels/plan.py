@@ -4,9 +4,8 @@ Nothing here writes; `relabel` commits a plan.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from store.errors import FormatError, NotFoundError, SchemaError
 from store.format.schema import TRACE_ID
 from store.read.store import TraceStore
+from store.reports import first_ids
 from store.sources.labels.answer_scores import SCORE_THRESHOLD
 from store.sources.labels.backup import Backup, read_backup
 from store.sources.labels.rule import UNLABELLED, LabelCounts, Labels
@@ -23,9 +23,7 @@ from store.sources.labels.stored import label_columns, read_labels
 from store.sources.whole_columns import QUESTION_ID, read_texts
 from store.write.source import LABEL_KEYS
 
-__all__ = ["LabelPlan", "first_ids", "plan_labels", "plan_undo"]
-
-N_SHOWN = 3  # ids in a message
+__all__ = ["LabelPlan", "plan_labels", "plan_undo"]
 
 
 @dataclass(frozen=True)
@@ -188,11 +186,6 @@ def _check_match(
         f"{table.source}: none of its {len(table):,} ids is in {store.path}: "
         f"{'; '.join(shown)}{crossed}; nothing was changed"
     )
-
-
-def first_ids(ids: Iterable[str]) -> str:
-    """The first three ids, shortened, as a message shows them."""
-    return ", ".join(f"{name!r:.60}" for name in islice(ids, N_SHOWN)) or "none"
 
 
 def _check_questions(table: ScoreTable, ids: Sequence[str], questions: Sequence[str]) -> None:

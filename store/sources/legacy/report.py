@@ -1,14 +1,13 @@
 """What became of an import: counts, and what was left out with the reasons."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from store.reports import LeftOut, count, count_lines
+from store.reports import LeftOut, count, count_lines, first_ids
 from store.sources.labels.score_table import ScoreTable
 from store.sources.legacy.fields import Row
 from store.sources.legacy.files import describe_kind
@@ -125,16 +124,12 @@ class ImportReport:
         n_questions = len(scores.by_question.keys() - numbers.seen.keys())
         self.scores_unused = n_traces + n_questions
         if self.scores_unused == len(scores):
-            given = _first_ids([*scores.by_trace, *scores.by_question])
-            there = _first_ids(numbers.seen)
+            given = first_ids([*scores.by_trace, *scores.by_question])
+            there = first_ids(numbers.seen)
             self.scores_misfit = (
                 f"{scores.source}: none of its ids ({given}) is of a trace here "
                 f"(questions {there}); mend the ids, then label the store: python -m store label"
             )
-
-
-def _first_ids(ids: Iterable[str]) -> str:
-    return ", ".join(f"{name!r:.60}" for name in islice(ids, 3)) or "none"
 
 
 def _has_not_finite(value: object) -> bool:

@@ -138,17 +138,6 @@ def test_rows_are_copied_in_the_order_wanted(tmp_path, parts):
 
 
 @pytest.fixture
-def asked(tmp_path):
-    """Forty traces of twenty questions."""
-    with StoreWriter.create(
-        tmp_path / "q.zarr", Schema({"question_id": Column("utf8"), "x": Column("int32")})
-    ) as writer:
-        for i in range(40):
-            writer.append(f"t{i}", {"question_id": f"q{i // 2}", "x": i})
-    return TraceStore.open(tmp_path / "q.zarr")
-
-
-@pytest.fixture
 def left_out(tmp_path, parts):
     """A store whose provenance records what an import left out, and the command."""
     provenance = {

@@ -2,20 +2,9 @@
 
 import pytest
 
-from store import Column, NotFoundError, Schema, SchemaError, StoreWriter, TraceStore
+from store import NotFoundError, SchemaError
 from store.sources.question_split import SPLITS, split_of_question
 from store.sources.subset import rows_of_questions, rows_of_split
-
-
-@pytest.fixture
-def asked(tmp_path):
-    """Forty traces of twenty questions."""
-    with StoreWriter.create(
-        tmp_path / "q.zarr", Schema({"question_id": Column("utf8"), "x": Column("int32")})
-    ) as writer:
-        for i in range(40):
-            writer.append(f"t{i}", {"question_id": f"q{i // 2}", "x": i})
-    return TraceStore.open(tmp_path / "q.zarr")
 
 
 def test_every_row_is_in_the_split_of_its_question(asked):

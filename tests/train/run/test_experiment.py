@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from rich.console import Console
+from runs import SMALL
 
 from models import BASELINES
 from store import TraceStore
@@ -19,19 +20,7 @@ from train.evaluate.paired_tests import delong_test, holm
 from train.report import print_table
 
 DEFAULT = ["lstm_solo", "gnn_det_lstm", "gvae_lstm"]
-SMALL = [
-    "--epochs",
-    "2",
-    "--gnn-hidden",
-    "8",
-    "--latent-dim",
-    "8",
-    "--lstm-hidden",
-    "8",
-    "--force-cpu",
-    "--seed",
-    "1",
-]
+SETTINGS = [*SMALL, "--seed", "1"]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +28,8 @@ def run_dir(store_path, tmp_path_factory):
     """Directory of a finished run of two seeds."""
     path = tmp_path_factory.mktemp("run") / "out"
     assert (
-        main(["--store", str(store_path), "--output-dir", str(path), "--seeds", "2", *SMALL]) == 0
+        main(["--store", str(store_path), "--output-dir", str(path), "--seeds", "2", *SETTINGS])
+        == 0
     )
     return path
 
@@ -212,7 +202,7 @@ def test_same_seed_same_results(store_path, tmp_path, run_dir, results):
         "--seeds",
         "2",
         "--no-run-lstm",
-        *SMALL,
+        *SETTINGS,
     ]
     assert main(command) == 0
     again = json.loads((tmp_path / "again" / "results.json").read_text())
@@ -230,7 +220,7 @@ def test_same_seed_same_results(store_path, tmp_path, run_dir, results):
 def test_baselines_without_their_columns_are_left_out(make_store, labels, tmp_path):
     """A store of last-token states alone trains lstm_solo and what baselines it can."""
     store = make_store(labels, columns=["question_id", "label", "hs_last"])
-    flags = ["--no-run-gnn-det", "--no-run-gvae", "--output-dir", str(tmp_path / "out"), *SMALL]
+    flags = ["--no-run-gnn-det", "--no-run-gvae", "--output-dir", str(tmp_path / "out"), *SETTINGS]
     assert main(["--store", str(store), *flags]) == 0
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert set(results["models"]) == {"lstm_solo"}
@@ -242,7 +232,7 @@ def test_baselines_without_their_columns_are_left_out(make_store, labels, tmp_pa
 def test_without_baselines_there_is_no_verdict(make_store, labels, tmp_path, capsys):
     """A store for graphs alone has one detector and nothing to compare it with."""
     store = make_store(labels, columns=["question_id", "label", "hidden_states", "attn_mean"])
-    flags = ["--no-run-lstm", "--no-run-gvae", "--output-dir", str(tmp_path / "out"), *SMALL]
+    flags = ["--no-run-lstm", "--no-run-gvae", "--output-dir", str(tmp_path / "out"), *SETTINGS]
     assert main(["--store", str(store), *flags]) == 0
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["comparisons"] == []
@@ -252,7 +242,7 @@ def test_without_baselines_there_is_no_verdict(make_store, labels, tmp_path, cap
 
 def test_table_shows_detectors_and_baselines(store_path, tmp_path, capsys):
     """The table fits 80 columns and has a line for everything that was judged."""
-    flags = ["--no-run-gnn-det", "--no-run-gvae", "--output-dir", str(tmp_path / "out"), *SMALL]
+    flags = ["--no-run-gnn-det", "--no-run-gvae", "--output-dir", str(tmp_path / "out"), *SETTINGS]
     assert main(["--store", str(store_path), *flags]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in ("lstm_solo", *BASELINES))
@@ -303,7 +293,7 @@ def test_a_value_that_is_not_finite_is_found_before_training(make_store, labels,
             values["logprob"][-1] = -np.inf
 
     poisoned = make_store(labels, change=poison, name="poisoned.zarr")
-    command = ["--store", str(poisoned), "--output-dir", str(tmp_path / "out"), *SMALL]
+    command = ["--store", str(poisoned), "--output-dir", str(tmp_path / "out"), *SETTINGS]
     assert main([*command, "--models", "lstm_solo"]) == 2
     assert f"score of traces 't{row}': expected a finite number" in capsys.readouterr().err
     assert not list((tmp_path / "out").glob("lstm_solo*"))

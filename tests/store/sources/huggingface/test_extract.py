@@ -817,7 +817,7 @@ def test_ctrl_c_is_one_line(extract, monkeypatch, capsys):
 def test_signals_keep_what_is_whole(tmp_path, number, status):
     """Ctrl-C, and what a job scheduler sends before it kills: one line, and the rows are there."""
     code = (
-        "import os, signal, sys; from store.__main__ import run\n"
+        "import os, signal, sys; from store.__main__ import command\n"
         "from store.cli import make as cli\n"
         # a job in the background ignores it
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -831,7 +831,7 @@ def test_signals_keep_what_is_whole(tmp_path, number, status):
         f"        os.kill(os.getpid(), {int(number)}); signal.pause()\n"
         "def merge(args): build.build_store(args.store, Source())\n"
         "cli.run_merge = merge\n"
-        "sys.argv[1:] = ['merge', 's.zarr', 'x.zarr']; sys.exit(run())"
+        "sys.argv[1:] = ['merge', 's.zarr', 'x.zarr']; sys.exit(command())"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
