@@ -33,9 +33,11 @@ def run_command(config, name, arguments, folder):
     lines = config["options.entry_points"]["console_scripts"].split("\n")
     target = next(line.partition(" = ")[2] for line in lines if line.startswith(f"{name} = "))
     module, _, function = target.partition(":")
-    code = f"import sys; from {module} import {function}; sys.exit({function}())"
+    script = folder / "bin" / name
+    script.parent.mkdir(exist_ok=True)
+    script.write_text(f"import sys\nfrom {module} import {function}\nsys.exit({function}())\n")
     return subprocess.run(
-        [sys.executable, "-P", "-c", code, *arguments],
+        [sys.executable, "-P", script, *arguments],
         cwd=folder,
         env={"PYTHONPATH": str(ROOT)},
         capture_output=True,
