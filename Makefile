@@ -13,6 +13,8 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
+# The tests start many processes, each of which would compile the packages anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: train check test test-slow lint docs clean
 .DELETE_ON_ERROR:
