@@ -31,6 +31,7 @@ SIZES = {
     "index": ["--max-ids", "10000"],
     "graphs": ["--traces", "3", "--tokens", "10", "--layers", "2", "--hidden-size", "16"],
     "scale": ["--size-mb", "500"],
+    "revisions": ["HEAD", "--only", "decode"],
     "training": ["--size-mb", "1", "--threads", "1"],
 }
 SCRIPTS = [

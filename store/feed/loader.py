@@ -218,8 +218,9 @@ class TraceLoader:
 
         def read(i: int) -> Batch:
             readahead.wait(i)
-            next_use = None if times is None else times.after(i * self.batch_size)
-            timed = options._replace(next_use=next_use)
+            timed = options  # copying options costs as much as reading a small row
+            if times is not None:
+                timed = options._replace(next_use=times.after(i * self.batch_size))
             batch = self.store.read_batch(self._plan, batches[i], timed)
             # copies offsets alone: the values are in page-locked memory already
             return batch.pin_memory() if self.pin_memory else batch
