@@ -6,6 +6,7 @@
 column of some; both then compare every store with the rows that it must hold, and verify it.
 """
 
+import runpy
 import sys
 from pathlib import Path
 
@@ -13,7 +14,6 @@ import numpy as np
 from oracle import assert_batch, make_rows  # beside this script; it may run with another revision
 
 from store import Column, Schema, StoreWriter, TraceStore
-from store.__main__ import main as store_command
 
 N_STORES = 20
 N_ROWS = 40
@@ -73,17 +73,29 @@ def take_turn(path: Path, number: int, turn: int) -> None:
             if i % (N_ROWS // 3) == 0:
                 writer.commit()
         if is_relabelled(number):
-            writer.set_columns({"label": Column("int8")}, [{"label": row["label"]} for _, row in rows])
+            writer.set_columns(
+                {"label": Column("int8")}, [{"label": row["label"]} for _, row in rows]
+            )
 
 
 def check(path: Path, number: int, n_turns: int) -> None:
     """Compare a store with the rows that it must hold."""
     rows = rows_of(number, n_turns)
-    with TraceStore.open(path, check=True) as store:
-        assert store.ids[:] == [trace_id for trace_id, _ in rows]
-        order = np.random.default_rng(number).permutation(len(rows)).tolist()
-        assert_batch(store.read(order), [rows[i][1] for i in order])
-    assert store_command(["verify", str(path)]) == 0
+    store = TraceStore.open(path, check=True)
+    assert store.ids[:] == [trace_id for trace_id, _ in rows]
+    order = np.random.default_rng(number).permutation(len(rows)).tolist()
+    assert_batch(store.read(order), [rows[i][1] for i in order])
+    assert store_command("verify", str(path)) == 0
+
+
+def store_command(*arguments: str) -> int:
+    """Exit status of `python -m store` in this process, wherever a revision has its `main`."""
+    sys.argv[1:] = arguments
+    try:
+        runpy.run_module("store", run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
 
 
 def main(turn_name: str, folder: Path) -> None:
