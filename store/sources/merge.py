@@ -208,7 +208,7 @@ def _check_ids(stores: Sequence[TraceStore]) -> None:
                 trace_id = store[row].id
                 if trace_id in owners:
                     raise SchemaError(
-                        f"{store.path}: expected ids that {owners[trace_id].path} has not, "
+                        f"{store.path}: expected ids that are not in {owners[trace_id].path}, "
                         f"found {trace_id!r} in both"
                     )
                 owners[trace_id] = store
