@@ -263,6 +263,8 @@ def _in_words(key: str, old: Any, new: Any) -> str:
     """A difference of the provenance; digests and identifiers, which say nothing, are not shown."""
     if key in IN_WORDS:
         return f"{IN_WORDS[key]} ({key})"
+    if key.endswith(".uuid"):
+        return f"another store ({key})"
     if key.endswith(DIGEST) and None not in (old, new):
         return f"other {key.removesuffix(DIGEST)}"
     return f"{key} {old!r:.200} instead of {new!r:.200}"

@@ -129,8 +129,9 @@ def build_tables(evidence: Evidence) -> Iterator[Section]:
             "Difference of AUROC on the same rows. Its interval and p bootstrap are of a paired "
             "bootstrap over questions; p DeLong is of DeLong's test, which takes rows to be "
             "independent; p Holm is p DeLong after Holm's correction for the number of pairs. "
-            "Detectors are compared with each other and with baselines, but for the constant one "
-            "(majority) and those that rank the rows as an earlier baseline does.",
+            "Detectors are compared with each other and with baselines, but not with majority, "
+            "which is constant, nor with a baseline that ranks the rows as an earlier one does, "
+            "such as perplexity after mean_logprob.",
             [build_comparisons(results["comparisons"])],
         )
     cuts = results.get("label_sensitivity")

@@ -119,15 +119,11 @@ def test_split_has_base_rates(make_evidence):
 
 def make_cuts(n_hallucinations):
     """A cut for each threshold from 0.3 on and its number of hallucinations."""
-    return [
-        {
-            "threshold": 0.3 + i / 10,
-            "rows": 9,
-            "hallucinations": n,
-            "auroc": {"x": n / 10, "y": None},
-        }
-        for i, n in enumerate(n_hallucinations)
-    ]
+    cuts = []
+    for i, n in enumerate(n_hallucinations):
+        areas = {"x": n / 10, "y": None}
+        cuts.append({"threshold": 0.3 + i / 10, "rows": 9, "hallucinations": n, "auroc": areas})
+    return cuts
 
 
 def test_sensitivity_has_a_column_per_threshold():
