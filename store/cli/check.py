@@ -6,6 +6,7 @@ import json
 from store.check.repair import plan_repair, repair_store
 from store.check.verify import verify_store
 from store.cli.arguments import as_called
+from store.cli.inspect import size_text
 from store.cli.progress import Progress
 
 __all__ = ["run_repair", "run_verify"]
@@ -20,7 +21,7 @@ def run_verify(args: argparse.Namespace) -> int:
         found = {"store": str(args.store)} | report.to_json()
         print(json.dumps(found, indent=1))
         return status
-    checked = f"{report.bytes / 1e9:.2f} GB checked"
+    checked = f"{size_text(report.bytes)} checked"
     if args.quick:
         checked = "quick: chunks were not read"
     remarks = [f"{report.rows:,} traces, {checked}"]

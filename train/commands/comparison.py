@@ -46,7 +46,7 @@ def describe_rows(comparison: Comparison) -> str:
     if comparison.left_out:
         text += (
             f"; left out {comparison.left_out} that are in the test split of some runs only, "
-            f"{comparison.left_out_trained} of which another was trained on"
+            f"{comparison.left_out_trained} of them in the train split of another"
         )
     if comparison.different_models:
         text += "; WARNING: the runs read traces of different models, layers or prompts"
@@ -56,12 +56,12 @@ def describe_rows(comparison: Comparison) -> str:
 def explain(comparison: Comparison) -> list[str]:
     """What the star and the short headers of the tables mean, a sentence a line."""
     notes = [
-        "* the best detector of its run on validation; its best baseline if it has no detector",
+        "* best detector of its run on validation (without detectors: best baseline)",
         "val: AUROC on the validation split of the run",
     ]
     if comparison.comparisons:
-        notes[0] += "; in the tests, the pair of these"
         notes += [
+            "* in the paired tests: the best of one run against the best of another",
             "p boot: of the paired bootstrap over questions; DeLong: p of DeLong's test",
             "Holm: DeLong's p, corrected for the number of tests in the table",
         ]

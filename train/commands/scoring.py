@@ -187,8 +187,8 @@ def find_mismatch(models: TrainedModels, names: Sequence[str], data: TrainingDat
     origins = models.store.get("origins")
     if origins is None or models.layers is None:
         return (
-            "the run was made by an older version and does not record of which model and layers "
-            "its traces were"
+            "the run was made by an older version, which did not record the model and the layers "
+            "of its traces"
         )
     for role, numbers in read_layers(names, data).items():
         trained = models.layers.get(role, numbers)

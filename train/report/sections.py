@@ -116,9 +116,9 @@ def build_tables(evidence: Evidence) -> Iterator[Section]:
     yield Section(
         "Metrics on test",
         "95% intervals by a bootstrap over questions. F1, MCC and accuracy (acc) are at the "
-        "threshold that was chosen on validation. "
+        "threshold that was chosen on validation."
         + several_seeds(
-            evidence, "Means over the seeds; sd is the standard deviation of the AUROC. "
+            evidence, "Means over the seeds; sd is the standard deviation of the AUROC."
         )
         + GLOSSARY.format(base_rate=base_rate),
         [build_metrics(results)],

@@ -44,10 +44,11 @@ def test_what_is_there_already_differs_in_words(asked, tmp_path, capsys):
     assert "found a store with other traces (subset.rows_sha256); remove it" in line
     status, line = choose(first)
     assert "found a store with subset.rows 2 instead of 1, other traces" in line
+    rows = [(trace.id, dict(trace)) for trace in map(asked.__getitem__, asked.ids)]
     asked.path.rename(tmp_path / "old.zarr")
     with StoreWriter.create(asked.path, asked.schema) as writer:
-        for trace_id, question in zip(asked.ids, asked.column("question_id"), strict=True):
-            writer.append(trace_id, {"question_id": question, "x": 0})
+        for trace_id, row in rows:
+            writer.append(trace_id, row)
     status, line = choose(first, second)
     assert "found a store with traces of another store (subset.of); remove it" in line
     assert asked.uuid not in line

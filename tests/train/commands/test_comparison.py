@@ -63,11 +63,11 @@ def test_the_star_is_explained_beneath_the_tables(tmp_path, capsys):
     found = compare_runs(runs)
     print_comparison(found, Console(width=100))
     out = capsys.readouterr().out
-    _, star, notes = out.rpartition("\n* the best detector of its run on validation")
+    _, star, notes = out.rpartition("\n* best detector of its run on validation")
     assert star
     assert "Holm: " in notes
     assert "*" not in describe_rows(found)
     write_comparison(tmp_path / "runs.md", found)
-    assert "\\* the best detector of its run" in (tmp_path / "runs.md").read_text()
+    assert "\\* best detector of its run" in (tmp_path / "runs.md").read_text()
     print_comparison(compare_runs({"a": runs["a"], "b": runs["a"]}), Console(width=100))
     assert "Holm" not in capsys.readouterr().out
