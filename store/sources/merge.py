@@ -132,7 +132,7 @@ def _check_origin(stores: Sequence[TraceStore]) -> None:
     silent = [store for store in stores if not _records_weights(store)]
     if 0 < len(silent) < len(stores):
         raise SchemaError(
-            f"{silent[0].path}: it does not record of which model its traces are, and others do: "
+            f"{silent[0].path}: it does not record the model of its traces, and others do: "
             "they may not be comparable (--mixed merges them all the same)"
         )
     seen: dict[str, tuple[TraceStore, Any]] = {}

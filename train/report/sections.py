@@ -169,7 +169,7 @@ def build_curves(evidence: Evidence) -> Iterator[Section]:
     yield Section(
         "Calibration",
         "Share of hallucinations in 15 bins of the score, and how many traces each bin holds: "
-        "bins of few traces are uncertain." + seeds,
+        "bins of few traces are uncertain. On the diagonal a score is the share." + seeds,
         picture=Picture(
             "calibration",
             draw_calibration(evidence),

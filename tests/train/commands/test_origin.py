@@ -205,7 +205,7 @@ def test_a_run_without_a_record_is_of_an_older_version(low_run, stores, tmp_path
     assert predict(capsys, tmp_path, stores["low"])[0] == 0
     status, _, (line,) = predict(capsys, tmp_path, write(tmp_path / "new.zarr", [1, 2, 3]))
     assert status == 2
-    assert "does not record of which model and layers its traces were" in line
+    assert "which did not record the model and the layers of its traces" in line
 
 
 class Mine(LstmSolo):
