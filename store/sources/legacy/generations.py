@@ -1,0 +1,95 @@
+"""Which generation of the extractor wrote a raw record.
+
+The letters are those of `docs/guide.md`. What decides is how the arrays lie and how many tokens
+stand beside how many states; keys tell apart only what is aligned alike.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from store.sources.legacy import fields
+from store.sources.legacy.fields import DAMAGE
+from store.sources.legacy.raw_states import is_by_step
+
+__all__ = [
+    "CUT_KEYS",
+    "UNCLEAR",
+    "WITHOUT_IDS",
+    "keys_of",
+    "most_common",
+    "name_generation",
+    "stored_name",
+]
+
+UNCLEAR = "unclear"  # of a file: no record of it can be aligned
+WITHOUT_IDS = " without ids"  # the end of a kind whose records are known by their position
+
+CUT_KEYS = ("tokens_before_cutoff", "tokens_after_cutoff")
+
+# what the first versions that could import these two wrote into the stores
+_STORED_NAMES = {"raw B": "raw v1", "raw F": "raw v3"}
+
+
+def stored_name(kind: str) -> str:
+    """Return what the provenance of a store calls a kind."""
+    return _STORED_NAMES.get(kind, kind)
+
+
+def name_generation(record: Any) -> str | None:
+    """Return "raw A" to "raw F", None for a record whose tokens cannot belong to its states."""
+    try:
+        return _by_step(record) if is_by_step(record) else _per_layer(record)
+    except DAMAGE:
+        return None
+
+
+def _by_step(record: Mapping) -> str | None:
+    steps = [np.shape(step) for step in record["hidden_states"][0]]
+    prompt_len = steps[0][1]
+    n_states = sum(shape[1] for shape in steps)
+    if "tokens_full" in record:
+        return "raw B"
+    n_tokens = _count_tokens(record)
+    if n_tokens == n_states + 1:
+        return "raw B" if _is_cut(record) else "raw A"
+    if n_tokens != n_states + 1 - prompt_len:
+        return None
+    is_numbered = not {"question", "prompt_length", "global_example_id"}.isdisjoint(record)
+    return "raw C" if is_numbered else "raw D"
+
+
+def _count_tokens(record: Mapping) -> int:
+    return len(fields.integers(record, "tokens"))
+
+
+def _is_cut(record: Mapping) -> bool:
+    return not {"cutoff_method", *CUT_KEYS}.isdisjoint(record)
+
+
+def _per_layer(record: Mapping) -> str | None:
+    n_states, _ = np.shape(record["hidden_states"][0])
+    n_tokens = _count_tokens(record)
+    if n_tokens < n_states:
+        return "raw E" if n_tokens else None
+    if n_tokens > n_states:
+        return None
+    n_texts = (
+        len(fields.texts(record, "tokens_decoded")) if "tokens_decoded" in record else n_states
+    )
+    is_prompt_known = "prompt_length" in record or n_texts < n_states
+    return "raw F with prompt lengths" if is_prompt_known else "raw F"
+
+
+def most_common(kinds: Sequence[str | None]) -> str:
+    """Return the kind of most records, the first one of equals."""
+    counts = Counter(kind for kind in kinds if kind is not None)
+    return max(counts, key=counts.__getitem__, default=UNCLEAR)
+
+
+def keys_of(records: Sequence[Mapping]) -> frozenset[str]:
+    """Return the keys that some of the records have."""
+    return frozenset(chain.from_iterable(records))
