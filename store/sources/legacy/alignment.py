@@ -169,12 +169,9 @@ def _start(n: int, span: Span, key: str) -> int:
 
 
 def _starts_in_full(n: int, span: Span) -> list[int]:
-    """Return where the kept part may begin; the token without a state may be missing from it."""
-    without_last = span.n_whole - span.n_states
-    starts = []
-    if span.n_states <= n <= span.n_whole:
-        starts.append(0)
-    if span.prompt_len is not None and span.n_answer is not None:
-        if span.n_answer - without_last <= n <= span.n_answer:
-            starts.append(span.prompt_len)
-    return starts
+    """Return where n kept tokens may begin; the one without a state may be missing from them."""
+    n_missing = span.n_whole - n
+    n_without_state = span.n_whole - span.n_states
+    prompt_len = span.prompt_len or 0
+    possible = dict.fromkeys((0, prompt_len))
+    return [start for start in possible if 0 <= n_missing - start <= n_without_state]

@@ -19,6 +19,7 @@ __all__ = [
     "CUT_KEYS",
     "UNCLEAR",
     "WITHOUT_IDS",
+    "belongs_to",
     "keys_of",
     "most_common",
     "name_generation",
@@ -37,6 +38,14 @@ _STORED_NAMES = {"raw B": "raw v1", "raw F": "raw v3"}
 def stored_name(kind: str) -> str:
     """Return what the provenance of a store calls a kind."""
     return _STORED_NAMES.get(kind, kind)
+
+
+def belongs_to(kind: str, imported: str) -> bool:
+    """Return whether files of a kind go into the store of another.
+
+    The extractor began to write ids at some time: its later files may follow those without.
+    """
+    return imported in (kind, kind + WITHOUT_IDS)
 
 
 def name_generation(record: Any) -> str | None:

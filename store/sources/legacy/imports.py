@@ -25,7 +25,7 @@ from store.sources.legacy.columns import check_row, choose_columns, schema_of
 from store.sources.legacy.contents import FileReader, Traces
 from store.sources.legacy.fields import DAMAGE, Row, one_line
 from store.sources.legacy.files import short_names
-from store.sources.legacy.generations import UNCLEAR, WITHOUT_IDS, stored_name
+from store.sources.legacy.generations import UNCLEAR, WITHOUT_IDS, belongs_to, stored_name
 from store.sources.legacy.partners import Partners, Place
 from store.sources.legacy.positions import Positions
 from store.sources.legacy.preprocessed import GraphTraces, PreprocessedTraces
@@ -273,7 +273,9 @@ class ImportSource:
         """Return whether a file belongs to those before it; refuse it if not."""
         kind = traces.kind
         # the survey has refused preprocessed files beside raw ones
-        if kind in (self._kind, "empty", UNCLEAR) or isinstance(traces, PreprocessedTraces):
+        if isinstance(traces, PreprocessedTraces) or kind in ("empty", UNCLEAR):
+            return True
+        if belongs_to(kind, self._kind):
             return True
         files = self.report.other_kinds.setdefault(kind, [])
         files.append(str(file))
@@ -297,8 +299,8 @@ class ImportSource:
         source = place  # of most of the row
         try:
             row = traces.row(i)
-            if row["question_id"] is None:
-                row["question_id"] = str(self._first_position + i)
+            if self._kind.endswith(WITHOUT_IDS):
+                _set_position(row, self._first_position + i)
         except DAMAGE as error:
             if place not in self._partners.sequence_of:
                 self._leave_out(place, error)
@@ -352,6 +354,17 @@ class _Done:
 def _left_out(place: Place, error: Exception) -> str:
     file, i = place
     return f"{file}, record {i}: {one_line(error)}"
+
+
+def _set_position(row: Row, position: int) -> None:
+    """Give a row without an id its position; an id that it has must be the same."""
+    question_id = str(position)
+    if row["question_id"] not in (None, question_id):
+        raise SchemaError(
+            f"expected {question_id} as id, its position, by which the files without ids are "
+            f"numbered, found {row['question_id']!r:.100}; import it into another store"
+        )
+    row["question_id"] = question_id
 
 
 def _set_label(row: Row, trace_id: str, scores: ScoreTable, threshold: float) -> None:

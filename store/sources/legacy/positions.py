@@ -11,7 +11,7 @@ from pathlib import Path
 from store.errors import SchemaError
 from store.sources.legacy.contents import FileReader
 from store.sources.legacy.fields import DAMAGE
-from store.sources.legacy.generations import UNCLEAR
+from store.sources.legacy.generations import UNCLEAR, belongs_to
 
 __all__ = ["Positions"]
 
@@ -58,7 +58,7 @@ class Positions:
             raise _not_known(file) from error
         if traces.kind == UNCLEAR:
             raise _not_known(file)
-        return len(traces) if traces.kind == self._kind else 0
+        return len(traces) if belongs_to(traces.kind, self._kind) else 0
 
 
 def _not_known(file: Path) -> SchemaError:

@@ -103,6 +103,22 @@ def test_later_files_of_the_first_generation_have_ids(tmp_path):
         assert_same(found, trace, "A")
 
 
+@pytest.mark.parametrize("part", [(1, 1), (1, 2), (2, 2)])
+def test_later_files_with_ids_follow_those_without(tmp_path, part):
+    """As far as their ids are the positions; another id would be of two records."""
+    early, late = made(4, "A"), made(8, "A", numbered=True)
+    late[5].number = 3
+    files = write_files(tmp_path / "in", "A", [*early, *late[4:]], per_file=1)
+    store, report = run_import(tmp_path / "s.zarr", tmp_path / "in", part=part)
+    wanted = [str(i) for i in range(part[0] - 1, 8, part[1])]
+    if "5" in wanted:
+        wanted.remove("5")
+        [message] = report.skipped.messages
+        assert f"{files[5]}, record 0: expected 5 as id, its position" in message
+        assert "found '3'" in message
+    assert list(store.ids) == wanted
+
+
 class Stopping:
     """A source that is interrupted before a row."""
 
@@ -159,7 +175,7 @@ def damage(file, i):
 
 
 def read_records(file):
-    return pickle.loads(file.read_bytes())
+    return pickle.loads(file.read_bytes())  # noqa: S301 - the test wrote it
 
 
 @pytest.mark.parametrize("letter", GENERATIONS)
@@ -208,7 +224,14 @@ def test_a_folder_of_all_generations_gives_a_command_for_each(tmp_path, monkeypa
             assert_same(found, trace, letter)
 
 
-@pytest.mark.parametrize("mine, other", list(itertools.permutations(GENERATIONS, 2)))
+NEIGHBOURS = list(zip(GENERATIONS, "BCDEFA", strict=True))
+OTHER_PAIRS = set(itertools.permutations(GENERATIONS, 2)) - set(NEIGHBOURS)
+
+
+@pytest.mark.parametrize(
+    "mine, other",
+    [*NEIGHBOURS, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in sorted(OTHER_PAIRS))],
+)
 def test_a_file_of_two_generations(tmp_path, mine, other):
     """The record that is not like the others is named, and they go on."""
     traces = made(5, mine, numbered=True)
