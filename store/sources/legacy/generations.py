@@ -7,7 +7,7 @@ stand beside how many states; keys tell apart only what is aligned alike.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,8 +19,10 @@ __all__ = [
     "CUT_KEYS",
     "UNCLEAR",
     "WITHOUT_IDS",
+    "Sizes",
     "belongs_to",
     "keys_of",
+    "measure",
     "most_common",
     "name_generation",
     "stored_name",
@@ -28,6 +30,9 @@ __all__ = [
 
 UNCLEAR = "unclear"  # of a file: no record of it can be aligned
 WITHOUT_IDS = " without ids"  # the end of a kind whose records are known by their position
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 CUT_KEYS = ("tokens_before_cutoff", "tokens_after_cutoff")
 
@@ -93,10 +98,31 @@ def _per_layer(record: Mapping) -> str | None:
     return "raw F with prompt lengths" if is_prompt_known else "raw F"
 
 
-def most_common(kinds: Sequence[str | None]) -> str:
-    """Return the kind of most records, the first one of equals."""
-    counts = Counter(kind for kind in kinds if kind is not None)
-    return max(counts, key=counts.__getitem__, default=UNCLEAR)
+class Sizes(NamedTuple):
+    """What the records of one model have in common."""
+
+    n_layers: tuple[int, int]  # of hidden_states and of attentions
+    hidden: int
+    dtype: str
+
+
+def measure(record: Any) -> Sizes | None:
+    """Return the sizes of a record, by its first array; None if its layers do not fit."""
+    try:
+        states = record["hidden_states"]
+        array = states[0][0] if is_by_step(record) else states[0]
+        n_layers = len(states), len(record["attentions"])
+        sizes = Sizes(n_layers, array.shape[-1], str(array.dtype).removeprefix("torch."))
+    except DAMAGE:
+        return None
+    n_more = n_layers[0] - n_layers[1]
+    return sizes if n_more in (0, 1) else None  # 1: the embedding's
+
+
+def most_common(items: Sequence[T], default: U) -> T | U:
+    """Return the item that is there most often, the first one of equals."""
+    counts = Counter(items)
+    return max(counts, key=counts.__getitem__, default=default)
 
 
 def keys_of(records: Sequence[Mapping]) -> frozenset[str]:

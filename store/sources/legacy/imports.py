@@ -143,7 +143,7 @@ class ImportSource:
             traces = self._reader.open(file)
             if self._began_with_others(traces):
                 continue
-            for i in range(len(traces)):
+            for i in traces.typical_first:
                 try:
                     row = self._partners.join(traces.row(i), (file, i))
                     if row["question_id"] is None:

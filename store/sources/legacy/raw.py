@@ -6,7 +6,6 @@ most of its file, is an error with its reason.
 """
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,7 +26,9 @@ from store.sources.legacy.generations import (
     CUT_KEYS,
     UNCLEAR,
     WITHOUT_IDS,
+    Sizes,
     keys_of,
+    measure,
     most_common,
     name_generation,
 )
@@ -82,13 +83,28 @@ class RawTraces:
 
     @cached_property
     def _generation(self) -> str:
-        return most_common(self._generations)
+        known = [generation for generation in self._generations if generation is not None]
+        return most_common(known, UNCLEAR)
 
     @cached_property
     def _own(self) -> list[Mapping]:
         """The records of the file's own generation."""
         pairs = zip(self.records, self._generations, strict=True)
         return [record for record, generation in pairs if generation == self._generation]
+
+    @cached_property
+    def _sizes(self) -> list[Sizes | None]:
+        return [measure(record) for record in self.records]
+
+    @cached_property
+    def _common_sizes(self) -> Sizes | None:
+        own = (sizes for sizes in self._sizes if sizes is not None)
+        return most_common(list(own), None)
+
+    @property
+    def typical_first(self) -> list[int]:
+        """The numbers of all records, first those that have the sizes of most."""
+        return sorted(range(len(self)), key=lambda i: self._sizes[i] != self._common_sizes)
 
     @cached_property
     def _keys(self) -> frozenset[str]:
@@ -99,8 +115,7 @@ class RawTraces:
     def _id_key(self) -> str | None:
         """The key of the question's id in most records, None if none has one."""
         keys = [key for record in self._own for key in ID_KEYS if key in record]
-        counts = Counter(keys)
-        return max(counts, key=counts.__getitem__, default=None)
+        return most_common(keys, None)
 
     def row(self, i: int) -> Row:
         """Return the columns of record i; raise SchemaError if it contradicts itself.
@@ -137,6 +152,16 @@ class RawTraces:
             raise SchemaError(
                 f"expected a record of generation {self._generation} like most of its file, "
                 f"found one of {found}; put such records into a file of their own"
+            )
+        self._check_layers(i)
+
+    def _check_layers(self, i: int) -> None:
+        """Raise SchemaError for other numbers of layers: which are missing cannot be known."""
+        found, common = self._sizes[i], self._common_sizes
+        if found and common and found.n_layers != common.n_layers:
+            raise SchemaError(
+                "expected {} layers of hidden_states and {} of attentions like most of its file, "
+                "found {} and {}".format(*common.n_layers, *found.n_layers)
             )
 
     def _check_known(self, i: int) -> None:
