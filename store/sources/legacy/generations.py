@@ -21,6 +21,7 @@ __all__ = [
     "WITHOUT_IDS",
     "Sizes",
     "belongs_to",
+    "has_text_of_each_token",
     "keys_of",
     "measure",
     "most_common",
@@ -117,6 +118,18 @@ def measure(record: Any) -> Sizes | None:
         return None
     n_more = n_layers[0] - n_layers[1]
     return sizes if n_more in (0, 1) else None  # 1: the embedding's
+
+
+def has_text_of_each_token(record: Any) -> bool | None:
+    """Return whether a record has a text for each id that it holds; None without texts.
+
+    The others of an extractor's version have texts of the same part: a list that happens to have
+    the length of another part is damaged.
+    """
+    try:
+        return len(record["tokens_decoded"]) == len(record["tokens"])
+    except DAMAGE:
+        return None
 
 
 def most_common(items: Sequence[T], default: U) -> T | U:

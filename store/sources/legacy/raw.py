@@ -27,6 +27,7 @@ from store.sources.legacy.generations import (
     UNCLEAR,
     WITHOUT_IDS,
     Sizes,
+    has_text_of_each_token,
     keys_of,
     measure,
     most_common,
@@ -101,6 +102,11 @@ class RawTraces:
         own = (sizes for sizes in self._sizes if sizes is not None)
         return most_common(list(own), None)
 
+    @cached_property
+    def _have_text_of_each_token(self) -> bool | None:
+        found = map(has_text_of_each_token, self._own)
+        return most_common([has_text for has_text in found if has_text is not None], None)
+
     @property
     def typical_first(self) -> list[int]:
         """The numbers of all records, first those that have the sizes of most."""
@@ -154,6 +160,7 @@ class RawTraces:
                 f"found one of {found}; put such records into a file of their own"
             )
         self._check_layers(i)
+        self._check_texts(record)
 
     def _check_layers(self, i: int) -> None:
         """Raise SchemaError for other numbers of layers: which are missing cannot be known."""
@@ -162,6 +169,15 @@ class RawTraces:
             raise SchemaError(
                 "expected {} layers of hidden_states and {} of attentions like most of its file, "
                 "found {} and {}".format(*common.n_layers, *found.n_layers)
+            )
+
+    def _check_texts(self, record: Mapping) -> None:
+        """Raise SchemaError for texts of other tokens than the other records have."""
+        found = has_text_of_each_token(record)
+        if found is not None and found != self._have_text_of_each_token:
+            raise SchemaError(
+                "tokens_decoded: expected texts of the same tokens as in most of its file, "
+                f"found {len(record['tokens_decoded'])} beside {len(record['tokens'])} tokens"
             )
 
     def _check_known(self, i: int) -> None:
