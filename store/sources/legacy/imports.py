@@ -6,9 +6,7 @@ committed. A file or a record that cannot be read is left out and reported; the 
 """
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -29,8 +27,8 @@ from store.sources.legacy.generations import UNCLEAR, WITHOUT_IDS, belongs_to, s
 from store.sources.legacy.partners import Partners, Place
 from store.sources.legacy.positions import Positions
 from store.sources.legacy.preprocessed import GraphTraces, PreprocessedTraces
-from store.sources.legacy.raw import RawTraces
 from store.sources.legacy.report import ImportReport
+from store.sources.legacy.resume import Done, find_place
 from store.sources.legacy.survey import survey_files
 from store.sources.pickles import MAX_BYTES
 from store.sources.trace_ids import TraceNumbers
@@ -137,20 +135,20 @@ class ImportSource:
         }
 
     def _first_row(self, files: Sequence[Path]) -> tuple[str, Row]:
-        """Return the kind of the first file that has a whole record, and that record's row."""
-        damaged = LeftOut()
-        for file in files:
-            traces = self._reader.open(file)
-            if self._began_with_others(traces):
-                continue
-            for i in traces.typical_first:
-                try:
-                    row = self._partners.join(traces.row(i), (file, i))
-                    if row["question_id"] is None:
-                        row["question_id"] = str(i)  # any text: only its type counts
-                    return traces.kind, self._with_file(row, file)
-                except DAMAGE as error:
-                    damaged.add(_left_out((file, i), error))
+        """Return the kind of the first file that has a whole record, and that record's row.
+
+        What an import has begun with comes first: an earlier version may have left out the files
+        before, which can be read now.
+        """
+        for stored in dict.fromkeys((self._begun_format(), None)):
+            damaged = LeftOut()
+            for file in files:
+                traces = self._reader.open(file)
+                if stored not in (None, stored_name(traces.kind)):
+                    continue
+                row = self._first_whole(traces, file, damaged)
+                if row is not None:
+                    return traces.kind, row
         refused = self.report.refused
         reasons = [*refused.values(), *damaged.messages]
         shown = "; ".join(reasons[:SHOWN_REASONS]) or "no record is in them"
@@ -160,18 +158,25 @@ class ImportSource:
         n_files = count(len(self._names), "file")
         raise SchemaError(f"expected traces in {n_files}, found none: {shown}")
 
-    def _began_with_others(self, traces: Traces) -> bool:
-        """Return whether what is committed came from another kind of files.
+    def _first_whole(self, traces: Traces, file: Path, damaged: LeftOut) -> Row | None:
+        """Return the row of a file's first whole record; note those before it."""
+        for i in traces.typical_first:
+            try:
+                row = self._partners.join(traces.row(i), (file, i))
+            except DAMAGE as error:
+                damaged.add(_left_out((file, i), error))
+                continue
+            if row["question_id"] is None:
+                row["question_id"] = str(i)  # any text: only its type counts
+            return self._with_file(row, file)
+        return None
 
-        An earlier version may have left out files, before the first it could read, that can be read
-        now.
-        """
-        begun = self._begun
-        if not isinstance(traces, RawTraces) or begun is None or not len(begun):
-            return False
-        return begun.provenance.get("format", "").startswith("raw") and (
-            begun.provenance["format"] != stored_name(traces.kind)
-        )
+    def _begun_format(self) -> str | None:
+        """Return the stored name of the raw files that rows are committed of, None without any."""
+        if self._begun is None or not len(self._begun):
+            return None
+        stored = self._begun.provenance.get("format")
+        return stored if str(stored).startswith("raw") else None
 
     def rows(self, start: int = 0) -> Iterator[tuple[str, Row]]:
         """Yield `(trace_id, row)` of what is not in the store that was begun; see `Source`."""
@@ -186,12 +191,12 @@ class ImportSource:
                 yield from self._rows_of(file, done)
             elif i > done.file:
                 self._place = (i, 0)
-                yield from self._rows_of(file, _Done())
+                yield from self._rows_of(file, Done())
         report.bytes_done = bytes_done
         if self._scores is not None:
             report.add_scores(self._scores, self._numbers)
 
-    def _resume(self, start: int) -> "_Done":
+    def _resume(self, start: int) -> Done:
         """Go on from the report and the numbers of a stopped import; return where it stopped."""
         report = self.report
         numbers = TraceNumbers()
@@ -200,7 +205,7 @@ class ImportSource:
         self._place = (0, 0)
         self._known_place: tuple[int, ...] = ()
         if not start:
-            return _Done()
+            return Done()
         begun = self._begun
         if begun is None:
             raise ValueError(f"start: expected 0 without a store that was begun, found {start}")
@@ -218,30 +223,16 @@ class ImportSource:
         if "label" in self.schema.columns:
             labels = begun.read(rows, ["label"]).fixed("label")
             report.unlabelled = int((labels < 0).sum())
-        return self._find_place(batch.texts("source_file"))
-
-    def _find_place(self, committed: Sequence[str]) -> "_Done":
-        """Return where an import stopped that committed rows of these files.
-
-        The records of a raw file that it had seen are those that it committed and those that it
-        left out. They are not seen again: an earlier version left out some that can be read now,
-        and its rows must not come twice.
-        """
         names = [self._names[file] for file in self._files]
-        n_committed = Counter(committed)
-        last = names.index(committed[-1])
-        if not self._kind.startswith("raw") or self._known_place < (last, 0):
-            return _Done(last, n_rows=n_committed[names[last]])
-        file, n_left_out = self._known_place
-        n_seen = n_committed[names[file]] + n_left_out
-        return _Done(file, n_records=n_seen, left_out=n_left_out)
+        is_raw = self._kind.startswith("raw")
+        return find_place(names, batch.texts("source_file"), self._known_place, is_raw)
 
     @property
     def remarks(self) -> dict[str, Any]:
         """What was left out so far; it is committed with the rows, for a resumed import."""
         return {REMARKS: self.report.left_out(self._place)}
 
-    def _rows_of(self, file: Path, done: "_Done") -> Iterator[tuple[str, Row]]:
+    def _rows_of(self, file: Path, done: Done) -> Iterator[tuple[str, Row]]:
         """Yield the rows of one file except those that are done."""
         n_committed = done.n_rows
         if self._kind.endswith(WITHOUT_IDS):
@@ -329,26 +320,6 @@ class ImportSource:
         if self._scores is not None or "label" not in row:
             row["label"] = np.int8(UNLABELLED)
         return row
-
-
-@dataclass(frozen=True)
-class _Done:
-    """How far an import had come when it stopped.
-
-    Attributes
-    ----------
-    file
-        Number of the file that comes next, or goes on.
-    n_rows, n_records
-        Of this file: rows that are made but not yielded, records that are not looked at.
-    left_out
-        Those of its records that were left out.
-    """
-
-    file: int = 0
-    n_rows: int = 0
-    n_records: int = 0
-    left_out: int = 0
 
 
 def _left_out(place: Place, error: Exception) -> str:

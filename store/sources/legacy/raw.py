@@ -6,9 +6,10 @@ most of its file, is an error with its reason.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -37,6 +38,8 @@ from store.sources.legacy.layers import attention_columns, state_columns, withou
 from store.sources.legacy.raw_states import RawStates, read_states
 
 __all__ = ["RawTraces"]
+
+T = TypeVar("T")
 
 ID_KEYS = ("question_id", "global_example_id")  # example_id is that of a batch: others have it too
 ANSWER_KEYS = ("generated_answer_clean", "generated_answer")
@@ -78,9 +81,15 @@ class RawTraces:
             return self._generation
         return self._generation + WITHOUT_IDS
 
+    def _of_each(self, function: Callable[[Any], T]) -> list[T]:
+        """Return the function of each record; one that is there a million times is asked once."""
+        distinct = {id(record): record for record in self.records}
+        values = {key: function(record) for key, record in distinct.items()}
+        return [values[id(record)] for record in self.records]
+
     @cached_property
     def _generations(self) -> list[str | None]:
-        return [name_generation(record) for record in self.records]
+        return self._of_each(name_generation)
 
     @cached_property
     def _generation(self) -> str:
@@ -90,12 +99,15 @@ class RawTraces:
     @cached_property
     def _own(self) -> list[Mapping]:
         """The records of the file's own generation."""
-        pairs = zip(self.records, self._generations, strict=True)
-        return [record for record, generation in pairs if generation == self._generation]
+        own = {}
+        for record, generation in zip(self.records, self._generations, strict=True):
+            if generation == self._generation:
+                own[id(record)] = record
+        return list(own.values())
 
     @cached_property
     def _sizes(self) -> list[Sizes | None]:
-        return [measure(record) for record in self.records]
+        return self._of_each(measure)
 
     @cached_property
     def _common_sizes(self) -> Sizes | None:
@@ -120,7 +132,9 @@ class RawTraces:
     @cached_property
     def _id_key(self) -> str | None:
         """The key of the question's id in most records, None if none has one."""
-        keys = [key for record in self._own for key in ID_KEYS if key in record]
+        # the version that read B alone did so by this key, and stores that it began go on
+        order = ID_KEYS[::-1] if self._generation == "raw B" else ID_KEYS
+        keys = [key for record in self._own for key in order if key in record]
         return most_common(keys, None)
 
     def row(self, i: int) -> Row:

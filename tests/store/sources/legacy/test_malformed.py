@@ -59,7 +59,6 @@ ARRAYS = {
     "shorter": lambda a: a[..., :-1, :],
     "narrower": lambda a: a[..., :-1],
     "flat": lambda a: a.reshape(-1),
-    "swapped": lambda a: a.swapaxes(-1, -2),
     "integers": lambda a: a.astype(np.int32),
     "doubles": lambda a: a.astype(np.float64),
     "texts": lambda a: a.astype(str),
