@@ -21,7 +21,7 @@ __all__ = ["ADDED_LATER", "COMMAND", "LABELS_BEFORE", "LABEL_KEYS", "REMARKS", "
 # what a source could not use
 REMARKS = "left_out"
 # missing from a build that an earlier version began; such a build can still be continued
-ADDED_LATER = ("weights_crc32c",)
+ADDED_LATER = ("weights_crc32c", "beam")
 # the command line that made the store, or that continues making it
 COMMAND = "command"
 # how labels came about

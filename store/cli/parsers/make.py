@@ -20,6 +20,11 @@ IMPORT_EXAMPLES = """\
 The kind of each file is recognised from its content: raw traces (.pkl, .pkl.gz), or preprocessed
 ones (.pt, for the LSTM and for graphs; files of both kinds are joined).
 
+Raw traces of six generations, A to F (docs/guide.md), are read: states by step or per layer, tokens
+of the whole sequence or of the answer alone. Ids of tokens that a file does not hold are -1. Files
+without question ids are numbered: the position over all files, sorted by name. Each generation
+makes a store of its own; of a folder with several, the commands for the others are printed.
+
 Stopped, the same command continues where it stopped. Exit status 0: all read; 1: some files or
 records were left out.
 

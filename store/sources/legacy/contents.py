@@ -69,16 +69,21 @@ class FileReader:
             found = f"a dict with the keys {shown_keys(content)}"
         elif not isinstance(content, list):
             found = type(content).__name__
-        elif content and not isinstance(content[0], Mapping):
-            found = f"a list of {type(content[0]).__name__}"
-        elif content and not {"hidden_states", "attentions"} <= content[0].keys():
+        elif not content or any(map(_is_raw, content)):
+            return self._raw_traces(content)
+        elif isinstance(content[0], Mapping):
             found = f"a list of {shown_keys(content[0])}"
         else:
-            return self._raw_traces(content)
+            found = f"a list of {type(content[0]).__name__}"
         raise SchemaError(
             "expected a list of raw traces (hidden_states, attentions), or a dict of sequences or "
             f"graphs with labels and question_ids, found {found}"
         )
+
+
+def _is_raw(record: object) -> bool:
+    """Return whether it is a record of a raw file; damaged ones beside it are told one by one."""
+    return isinstance(record, Mapping) and {"hidden_states", "attentions"} <= record.keys()
 
 
 def is_torch(file: Path) -> bool:

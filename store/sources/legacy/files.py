@@ -13,7 +13,13 @@ from pathlib import Path
 from store.errors import NotFoundError, SchemaError
 from store.reports import count
 
-__all__ = ["describe_kind", "find_files", "short_names"]
+__all__ = [
+    "describe_files",
+    "describe_kind",
+    "find_files",
+    "import_command",
+    "short_names",
+]
 
 NAMED = 3  # files of a kind that are shown
 
@@ -105,14 +111,25 @@ def short_names(files: Sequence[Path]) -> list[str]:
 
 def describe_kind(kind: str, files: Sequence[Path], others: Sequence[Path]) -> str:
     """Return which files are of a kind, and the command that imports them without the others."""
-    first = [str(file) for file in files[:NAMED]]
+    return f"{describe_files(kind, files)}: {import_command(kind, files, others)}"
+
+
+def describe_files(kind: str, files: Sequence[Path]) -> str:
+    """Return how many files are of a kind, and the first of them."""
     more = ["..."] if len(files) > NAMED else []
-    shown = ", ".join(first + more)
-    n_files = count(len(files), f"{kind} file")
+    shown = ", ".join([*map(str, files[:NAMED]), *more])
+    return f"{count(len(files), f'{kind} file')} ({shown})"
+
+
+def import_command(kind: str, files: Sequence[Path], others: Sequence[Path]) -> str:
+    """Return a command to copy, which imports files of a kind without the others.
+
+    It names every file where no pattern tells them from the others.
+    """
     slug = kind.replace(" ", "-")
-    patterns = _patterns_of(files, others) if more else []
-    sources = shlex.join(patterns) or " ".join([shlex.join(first), *more])
-    return f"{n_files} ({shown}): python -m store import OUT-{slug}.zarr {sources}"
+    patterns = _patterns_of(files, others) if len(files) > NAMED else []
+    sources = shlex.join(patterns or list(map(str, files)))
+    return f"python -m store import OUT-{slug}.zarr {sources}"
 
 
 def _patterns_of(files: Sequence[Path], others: Sequence[Path]) -> list[str]:

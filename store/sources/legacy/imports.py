@@ -6,7 +6,6 @@ committed. A file or a record that cannot be read is left out and reported; the 
 """
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -24,9 +23,12 @@ from store.sources.legacy.columns import check_row, choose_columns, schema_of
 from store.sources.legacy.contents import FileReader, Traces
 from store.sources.legacy.fields import DAMAGE, Row, one_line
 from store.sources.legacy.files import short_names
+from store.sources.legacy.generations import UNCLEAR, WITHOUT_IDS, belongs_to, stored_name
 from store.sources.legacy.partners import Partners, Place
+from store.sources.legacy.positions import Positions
 from store.sources.legacy.preprocessed import GraphTraces, PreprocessedTraces
 from store.sources.legacy.report import ImportReport
+from store.sources.legacy.resume import Done, find_place
 from store.sources.legacy.survey import survey_files
 from store.sources.pickles import MAX_BYTES
 from store.sources.trace_ids import TraceNumbers
@@ -34,6 +36,7 @@ from store.write.source import REMARKS
 
 __all__ = ["ImportReport", "ImportSource"]
 
+BY_STEP = ("raw A", "raw B", "raw C", "raw D")
 SHOWN_REASONS = 3  # why no trace is in any file
 
 
@@ -107,6 +110,9 @@ class ImportSource:
         # every part of preprocessed files has the columns of the first graphs
         first_files = survey.files if survey.is_preprocessed else self._files
         self._kind, first_row = self._first_row(first_files)
+        self.report.kind = self._kind
+        self._positions = Positions(survey.files, self._kind, self._reader)
+        self._first_position = 0  # of the file that is read
         self.schema = choose_columns(schema_of(first_row), columns)
         if attn_threshold is None:
             attn_threshold = survey.smallest_edge
@@ -116,7 +122,7 @@ class ImportSource:
             )
         self.provenance = {
             "source": "import",
-            "format": self._kind,
+            "format": stored_name(self._kind),
             "files": len(files),
             "files_sha256": _sha256_of(self._names),
             **_describe_scores(scores, score_threshold),
@@ -125,19 +131,24 @@ class ImportSource:
             "reductions": "of full attention maps in float32, then float16",
             "versions": {name: version(name) for name in ("numpy", "torch")},
             "part": list(part),
+            **_describe_kind(self._kind),
         }
 
     def _first_row(self, files: Sequence[Path]) -> tuple[str, Row]:
-        """Return the kind of the first file that has a whole record, and that record's row."""
-        damaged = LeftOut()
-        for file in files:
-            traces = self._reader.open(file)
-            for i in range(len(traces)):
-                try:
-                    row = self._partners.join(traces.row(i), (file, i))
-                    return traces.kind, self._with_file(row, file)
-                except DAMAGE as error:
-                    damaged.add(_left_out((file, i), error))
+        """Return the kind of the first file that has a whole record, and that record's row.
+
+        What an import has begun with comes first: an earlier version may have left out the files
+        before, which can be read now.
+        """
+        for stored in dict.fromkeys((self._begun_format(), None)):
+            damaged = LeftOut()
+            for file in files:
+                traces = self._reader.open(file)
+                if stored not in (None, stored_name(traces.kind)):
+                    continue
+                row = self._first_whole(traces, file, damaged)
+                if row is not None:
+                    return traces.kind, row
         refused = self.report.refused
         reasons = [*refused.values(), *damaged.messages]
         shown = "; ".join(reasons[:SHOWN_REASONS]) or "no record is in them"
@@ -147,40 +158,54 @@ class ImportSource:
         n_files = count(len(self._names), "file")
         raise SchemaError(f"expected traces in {n_files}, found none: {shown}")
 
+    def _first_whole(self, traces: Traces, file: Path, damaged: LeftOut) -> Row | None:
+        """Return the row of a file's first whole record; note those before it."""
+        for i in traces.typical_first:
+            try:
+                row = self._partners.join(traces.row(i), (file, i))
+            except DAMAGE as error:
+                damaged.add(_left_out((file, i), error))
+                continue
+            if row["question_id"] is None:
+                row["question_id"] = str(i)  # any text: only its type counts
+            return self._with_file(row, file)
+        return None
+
+    def _begun_format(self) -> str | None:
+        """Return the stored name of the raw files that rows are committed of, None without any."""
+        if self._begun is None or not len(self._begun):
+            return None
+        stored = self._begun.provenance.get("format")
+        return stored if str(stored).startswith("raw") else None
+
     def rows(self, start: int = 0) -> Iterator[tuple[str, Row]]:
         """Yield `(trace_id, row)` of what is not in the store that was begun; see `Source`."""
         report = self.report
-        committed = self._resume(start)
-        n_committed = Counter(committed)
-        names = [self._names[file] for file in self._files]
-        first = names.index(committed[-1]) if committed else 0
+        done = self._resume(start)
         bytes_done = 0
         for i, file in enumerate(self._files):
             report.bytes_done = bytes_done
             bytes_done += file.stat().st_size
-            if i >= first:
+            if i == done.file:
+                self._place = (i, done.left_out)
+                yield from self._rows_of(file, done)
+            elif i > done.file:
                 self._place = (i, 0)
-                yield from self._rows_of(file, n_committed[names[i]])
+                yield from self._rows_of(file, Done())
         report.bytes_done = bytes_done
         if self._scores is not None:
             report.add_scores(self._scores, self._numbers)
 
-    def _resume(self, start: int) -> list[str]:
-        """Go on from the report and the numbers of a stopped import.
-
-        Returns
-        -------
-        list of str
-            The file of each committed row.
-        """
+    def _resume(self, start: int) -> Done:
+        """Go on from the report and the numbers of a stopped import; return where it stopped."""
         report = self.report
         numbers = TraceNumbers()
         self._numbers = numbers
         # number of the file, and of its records that were left out: now, and by a stopped import
         self._place = (0, 0)
-        self._known_place: tuple[int, ...] = (0, 0)
+        self._known_place: tuple[int, ...] = ()
         if not start:
-            return []
+            return Done()
         begun = self._begun
         if begun is None:
             raise ValueError(f"start: expected 0 without a store that was begun, found {start}")
@@ -198,22 +223,27 @@ class ImportSource:
         if "label" in self.schema.columns:
             labels = begun.read(rows, ["label"]).fixed("label")
             report.unlabelled = int((labels < 0).sum())
-        return batch.texts("source_file")
+        names = [self._names[file] for file in self._files]
+        is_raw = self._kind.startswith("raw")
+        return find_place(names, batch.texts("source_file"), self._known_place, is_raw)
 
     @property
     def remarks(self) -> dict[str, Any]:
         """What was left out so far; it is committed with the rows, for a resumed import."""
         return {REMARKS: self.report.left_out(self._place)}
 
-    def _rows_of(self, file: Path, n_committed: int) -> Iterator[tuple[str, Row]]:
-        """Yield the rows of one file except the first `n_committed`."""
+    def _rows_of(self, file: Path, done: Done) -> Iterator[tuple[str, Row]]:
+        """Yield the rows of one file except those that are done."""
+        n_committed = done.n_rows
+        if self._kind.endswith(WITHOUT_IDS):
+            self._find_position(file)
         traces = self._reader.open(file)
         if not self._is_of_kind(traces, file):
             return
         report = self.report
         bytes_before = report.bytes_done
         size = file.stat().st_size
-        for i in range(len(traces)):
+        for i in range(done.n_records, len(traces)):
             report.bytes_done = bytes_before + size * (i + 1) // len(traces)
             if (file, i) in self._partners.joined:
                 continue
@@ -234,7 +264,9 @@ class ImportSource:
         """Return whether a file belongs to those before it; refuse it if not."""
         kind = traces.kind
         # the survey has refused preprocessed files beside raw ones
-        if kind in (self._kind, "empty") or isinstance(traces, PreprocessedTraces):
+        if isinstance(traces, PreprocessedTraces) or kind in ("empty", UNCLEAR):
+            return True
+        if belongs_to(kind, self._kind):
             return True
         files = self.report.other_kinds.setdefault(kind, [])
         files.append(str(file))
@@ -245,12 +277,21 @@ class ImportSource:
         self._reader.refuse(file, error)
         return False
 
+    def _find_position(self, file: Path) -> None:
+        """Find the position of a file's first record; refuse the file if it is not known."""
+        try:
+            self._first_position = self._positions.first_of(file)
+        except SchemaError as error:
+            self._reader.refuse(file, error)
+
     def _row(self, traces: Traces, place: Place) -> Row | None:
         """Return the row of a record, of its sequence if graphs are damaged, None if left out."""
         file, i = place
         source = place  # of most of the row
         try:
             row = traces.row(i)
+            if self._kind.endswith(WITHOUT_IDS):
+                _set_position(row, self._first_position + i)
         except DAMAGE as error:
             if place not in self._partners.sequence_of:
                 self._leave_out(place, error)
@@ -286,6 +327,17 @@ def _left_out(place: Place, error: Exception) -> str:
     return f"{file}, record {i}: {one_line(error)}"
 
 
+def _set_position(row: Row, position: int) -> None:
+    """Give a row without an id its position; an id that it has must be the same."""
+    question_id = str(position)
+    if row["question_id"] not in (None, question_id):
+        raise SchemaError(
+            f"expected {question_id} as id, its position, by which the files without ids are "
+            f"numbered, found {row['question_id']!r:.100}; import it into another store"
+        )
+    row["question_id"] = question_id
+
+
 def _set_label(row: Row, trace_id: str, scores: ScoreTable, threshold: float) -> None:
     """Set the score and label of a trace; its own come before those of its question."""
     value = scores.value_of(trace_id, row["question_id"])
@@ -294,6 +346,19 @@ def _set_label(row: Row, trace_id: str, scores: ScoreTable, threshold: float) ->
     score, label = scores.judge(value, threshold)
     judged = {"score": np.float32(score), "label": np.int8(label)}
     row.update({name: judged[name] for name in judged.keys() & row.keys()})
+
+
+def _describe_kind(kind: str) -> dict[str, str]:
+    """Return what only some kinds need to say."""
+    described = {}
+    if kind.startswith(BY_STEP):
+        described["beam"] = (
+            "the first of each step; where the generation reordered its beams between steps, "
+            "states and attention may be of several"
+        )
+    if kind.endswith(WITHOUT_IDS):
+        described["question_ids"] = "positions over the records of the files, sorted by name"
+    return described
 
 
 def _check_part(scores: ScoreTable | None, part: tuple[int, int]) -> None:

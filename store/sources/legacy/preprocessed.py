@@ -5,7 +5,7 @@
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -52,6 +52,11 @@ class PreprocessedTraces:
 
     def __len__(self) -> int:
         return len(self.question_ids)
+
+    @property
+    def typical_first(self) -> Sequence[int]:
+        """The numbers of all traces: a file of one tensor has none of other sizes."""
+        return range(len(self))
 
     def row(self, i: int) -> Row:
         """Return the columns of trace i; raise SchemaError if it contradicts itself."""

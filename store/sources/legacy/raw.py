@@ -1,24 +1,49 @@
-"""Raw traces: a list of dicts with `hidden_states` and `attentions`, of two generations.
+"""Raw traces: a list of dicts with `hidden_states` and `attentions`, of six generations.
 
-- **raw v3**: one array for each layer.
-- **raw v1**: one array for each layer *and step of the generation* (the first step is the whole
-  prompt), of several beams; the first is the answer.
+Every record is aligned by the numbers of its states and tokens (`alignment.py`); what its file
+calls itself is never asked. A record that contradicts itself, or that is of another generation than
+most of its file, is an error with its reason.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
+from typing import Any, TypeVar
 
 import numpy as np
 
 from store.errors import SchemaError
 from store.sources.legacy import fields
+from store.sources.legacy.alignment import (
+    Span,
+    align_texts,
+    align_tokens,
+    align_uncut_tokens,
+    check_cut,
+)
 from store.sources.legacy.fields import Row
+from store.sources.legacy.generations import (
+    CUT_KEYS,
+    UNCLEAR,
+    WITHOUT_IDS,
+    Sizes,
+    has_text_of_each_token,
+    keys_of,
+    measure,
+    most_common,
+    name_generation,
+)
 from store.sources.legacy.layers import attention_columns, state_columns, without_embedding
+from store.sources.legacy.raw_states import RawStates, read_states
 
 __all__ = ["RawTraces"]
+
+T = TypeVar("T")
+
+ID_KEYS = ("question_id", "global_example_id")  # example_id is that of a batch: others have it too
+ANSWER_KEYS = ("generated_answer_clean", "generated_answer")
+WITH_QUESTIONS = ("raw A", "raw B", "raw C")
 
 
 @dataclass
@@ -46,146 +71,196 @@ class RawTraces:
 
     @cached_property
     def kind(self) -> str:
-        """Return "raw v1", "raw v3" or, without records, "empty"."""
+        """Return the generation of most records, such as "raw B" or "raw A without ids".
+
+        "empty" without records, "unclear" if none of them can be aligned.
+        """
         if not self.records:
             return "empty"
-        record = self.records[0]
-        layers = record["hidden_states"]
-        first = layers[0] if isinstance(layers, list | tuple) and layers else None
-        by_step = isinstance(first, list | tuple)
-        return "raw v1" if by_step or "global_example_id" in record else "raw v3"
+        if self._generation == UNCLEAR or self._id_key:
+            return self._generation
+        return self._generation + WITHOUT_IDS
+
+    def _of_each(self, function: Callable[[Any], T]) -> list[T]:
+        """Return the function of each record; one that is there a million times is asked once."""
+        distinct = {id(record): record for record in self.records}
+        values = {key: function(record) for key, record in distinct.items()}
+        return [values[id(record)] for record in self.records]
+
+    @cached_property
+    def _generations(self) -> list[str | None]:
+        return self._of_each(name_generation)
+
+    @cached_property
+    def _generation(self) -> str:
+        known = [generation for generation in self._generations if generation is not None]
+        return most_common(known, UNCLEAR)
+
+    @cached_property
+    def _own(self) -> list[Mapping]:
+        """The records of the file's own generation."""
+        own = {}
+        for record, generation in zip(self.records, self._generations, strict=True):
+            if generation == self._generation:
+                own[id(record)] = record
+        return list(own.values())
+
+    @cached_property
+    def _sizes(self) -> list[Sizes | None]:
+        return self._of_each(measure)
+
+    @cached_property
+    def _common_sizes(self) -> Sizes | None:
+        own = (sizes for sizes in self._sizes if sizes is not None)
+        return most_common(list(own), None)
+
+    @cached_property
+    def _have_text_of_each_token(self) -> bool | None:
+        found = map(has_text_of_each_token, self._own)
+        return most_common([has_text for has_text in found if has_text is not None], None)
+
+    @property
+    def typical_first(self) -> list[int]:
+        """The numbers of all records, first those that have the sizes of most."""
+        return sorted(range(len(self)), key=lambda i: self._sizes[i] != self._common_sizes)
+
+    @cached_property
+    def _keys(self) -> frozenset[str]:
+        """What a record of the file may be expected to have: some other has it."""
+        return keys_of(self._own)
+
+    @cached_property
+    def _id_key(self) -> str | None:
+        """The key of the question's id in most records, None if none has one."""
+        # the version that read B alone did so by this key, and stores that it began go on
+        order = ID_KEYS[::-1] if self._generation == "raw B" else ID_KEYS
+        keys = [key for record in self._own for key in order if key in record]
+        return most_common(keys, None)
 
     def row(self, i: int) -> Row:
-        """Return the columns of record i; raise SchemaError if it contradicts itself."""
+        """Return the columns of record i; raise SchemaError if it contradicts itself.
+
+        The question_id is None if the file has no ids.
+        """
         record = self.records[i]
+        self._check_record(record, i)
+        raw = read_states(record, self.max_bytes)
+        states = without_embedding(raw.states, len(raw.maps))
+        n_states = len(states[0])
+        tokens, span = _align(record, raw, n_states)
+        row: Row = {"question_id": self._question_id(record), "tokens": tokens}
+        row |= self._texts(record)
+        if "tokens_decoded" in self._keys:
+            row["token_texts"], span = _token_texts(record, span)
+        if span.prompt_len is not None:
+            row["prompt_len"] = np.int32(span.prompt_len)
+            row["answer_len"] = np.int32(n_states - span.prompt_len)
+        row |= state_columns(states, n_states)
+        row |= attention_columns(raw.maps, n_states, span.prompt_len, self.keep_attention)
+        self._check_known(i)
+        return row
+
+    def _check_record(self, record: object, i: int) -> None:
+        """Raise SchemaError for what is no record, or none of this file's generation."""
         first = self._first.setdefault(id(record), i)
         if first != i:
             raise SchemaError(f"expected a record of its own, found record {first} again")
         if not isinstance(record, Mapping):
             raise SchemaError(f"expected a dict, found {type(record).__name__}")
-        if self.kind == "raw v1":
-            return self._row_v1(record)
-        return self._row_v3(record)
+        found = self._generations[i]
+        if found is not None and found != self._generation:
+            raise SchemaError(
+                f"expected a record of generation {self._generation} like most of its file, "
+                f"found one of {found}; put such records into a file of their own"
+            )
+        self._check_layers(i)
+        self._check_texts(record)
 
-    def _row_v3(self, record: Mapping) -> Row:
-        tokens = fields.integers(record, "tokens")
-        n_tokens = len(tokens)
-        states = _arrays(record, "hidden_states", 2)
-        maps = _arrays(record, "attentions", 3)
-        self._check_size(chain(states, maps))
-        states = without_embedding(states, len(maps))
-        row = {
-            "question_id": fields.text(record, "question_id"),
-            "tokens": tokens,
-            "answer": fields.text(record, "generated_answer_clean"),
-            **state_columns(states, n_tokens),
-            **attention_columns(maps, n_tokens, None, self.keep_attention),
-        }
-        if "tokens_decoded" in record:
-            row["token_texts"] = _token_texts(record, n_tokens)
+    def _check_layers(self, i: int) -> None:
+        """Raise SchemaError for other numbers of layers: which are missing cannot be known."""
+        found, common = self._sizes[i], self._common_sizes
+        if found and common and found.n_layers != common.n_layers:
+            raise SchemaError(
+                "expected {} layers of hidden_states and {} of attentions like most of its file, "
+                "found {} and {}".format(*common.n_layers, *found.n_layers)
+            )
+
+    def _check_texts(self, record: Mapping) -> None:
+        """Raise SchemaError for texts of other tokens than the other records have."""
+        found = has_text_of_each_token(record)
+        if found is not None and found != self._have_text_of_each_token:
+            raise SchemaError(
+                "tokens_decoded: expected texts of the same tokens as in most of its file, "
+                f"found {len(record['tokens_decoded'])} beside {len(record['tokens'])} tokens"
+            )
+
+    def _check_known(self, i: int) -> None:
+        """Raise SchemaError for a record of no generation, of whatever it could be made."""
+        if self._generations[i] is None:
+            raise SchemaError("expected tokens that belong to the states, found others")
+
+    def _question_id(self, record: Mapping) -> str | None:
+        match self._id_key:
+            case None:
+                return None
+            case "question_id":
+                return fields.text(record, "question_id")
+            case key:
+                return str(fields.integer(record, key))
+
+    def _texts(self, record: Mapping) -> Row:
+        """Return question, answer and references, as far as the generation has them."""
+        has_questions = self._generation in WITH_QUESTIONS
+        answer_key = next((key for key in ANSWER_KEYS if key in self._keys), ANSWER_KEYS[0])
+        row: Row = {"answer": fields.text(record, answer_key)}
+        if has_questions or "question" in self._keys:
+            row["question"] = fields.text(record, "question")
+        if has_questions or "ground_truth_answers" in self._keys:
+            references = []
+            if "ground_truth_answers" in record:
+                references = fields.texts(record, "ground_truth_answers")
+            row["references"] = json.dumps(references, ensure_ascii=False)
         return row
 
-    def _row_v1(self, record: Mapping) -> Row:
-        prompt_len = fields.integer(record, "prompt_length")
-        states_by_step = _first_beams(record, "hidden_states", 3)
-        maps_by_step = _first_beams(record, "attentions", 4)
-        steps_of_layers = chain(states_by_step, maps_by_step)
-        self._check_size(chain.from_iterable(steps_of_layers))
-        prompts = {
-            "hidden_states": states_by_step[0][0].shape[0],
-            "attentions": maps_by_step[0][0].shape[1],
-        }
-        for key, expected in prompts.items():
-            if prompt_len != expected:
-                raise SchemaError(
-                    f"prompt_length: expected {expected} as in the first step of {key}, "
-                    f"found {prompt_len}"
-                )
-        states = [np.concatenate(steps) for steps in states_by_step]
-        states = without_embedding(states, len(maps_by_step))
-        n_tokens = len(states[0])
-        maps = [_joined_map(steps, n_tokens) for steps in maps_by_step]
-        references = []
-        if "ground_truth_answers" in record:
-            references = fields.texts(record, "ground_truth_answers")
-        return {
-            "question_id": str(fields.integer(record, "global_example_id")),
-            "tokens": _fed_tokens(record, n_tokens),
-            "prompt_len": np.int32(prompt_len),
-            "answer_len": np.int32(n_tokens - prompt_len),
-            "question": fields.text(record, "question"),
-            "answer": fields.text(record, "generated_answer_clean"),
-            "references": json.dumps(references, ensure_ascii=False),
-            **state_columns(states, n_tokens),
-            **attention_columns(maps, n_tokens, prompt_len, self.keep_attention),
-        }
 
-    def _check_size(self, arrays: Iterable[np.ndarray]) -> None:
-        n_bytes = sum(array.nbytes for array in arrays)
-        if n_bytes > self.max_bytes:
-            raise SchemaError(
-                f"hidden_states and attentions: expected at most {self.max_bytes} bytes, "
-                f"found {n_bytes} (see --max-file-gb)"
-            )
+def _align(record: Mapping, raw: RawStates, n_states: int) -> tuple[np.ndarray, Span]:
+    """Return the ids of the tokens that have states, int32 `(T,)`, and what is known of them."""
+    if raw.prompt_len is None:
+        tokens = fields.integers(record, "tokens")
+        span = Span.per_layer(n_states, len(tokens), _optional(record, "prompt_length"))
+        return align_tokens(tokens, span), span
+    span = Span.by_step(n_states, raw.prompt_len)
+    n_kept, n_cut = _cut(record)
+    check_cut(n_kept, span)
+    if "tokens_full" not in record:
+        return align_tokens(fields.integers(record, "tokens"), span), span
+    tokens_or_none = fields.integers(record, "tokens") if "tokens" in record else None
+    full = fields.integers(record, "tokens_full")
+    return align_uncut_tokens(full, tokens_or_none, n_cut, span), span
 
 
-def _layers(record: Mapping, key: str) -> Sequence:
-    return fields.parts(fields.value(record, key), key, "an array for each layer")
+def _cut(record: Mapping) -> tuple[int | None, int | None]:
+    """Return the answer's tokens that were kept and that were cut off, None where not given.
+
+    Without a cut the two numbers say nothing.
+    """
+    if record.get("cutoff_method") == "none":
+        return None, None
+    n_kept, n_cut = (_optional(record, key) for key in CUT_KEYS)
+    if n_cut is not None and n_cut < 0:
+        raise SchemaError(f"tokens_after_cutoff: expected no negative number, found {n_cut}")
+    return n_kept, n_cut
 
 
-def _arrays(record: Mapping, key: str, ndim: int) -> list[np.ndarray]:
-    return [fields.floats(layer, key, ndim) for layer in _layers(record, key)]
+def _optional(record: Mapping, key: str) -> int | None:
+    return fields.integer(record, key) if key in record else None
 
 
-def _token_texts(record: Mapping, n_tokens: int) -> str:
+def _token_texts(record: Mapping, span: Span) -> tuple[str, Span]:
+    """Return a JSON list of T texts, and the span with the prompt's length if they tell it."""
     texts = fields.texts(record, "tokens_decoded")
-    if len(texts) != n_tokens:
-        raise SchemaError(
-            f"tokens_decoded: expected {n_tokens} texts, one a token, found {len(texts)}"
-        )
-    return json.dumps(texts, ensure_ascii=False)
-
-
-def _first_beams(record: Mapping, key: str, ndim: int) -> list[list[np.ndarray]]:
-    """Return the first beam of each step of each layer: it is the answer's."""
-    layers = []
-    for layer in _layers(record, key):
-        steps = fields.parts(layer, key, "an array for each step")
-        beams = [fields.floats(step, key, ndim) for step in steps]
-        if not all(map(len, beams)):
-            raise SchemaError(f"{key}: expected a beam at least, found none")
-        layers.append([step[0] for step in beams])
-    return layers
-
-
-def _fed_tokens(record: Mapping, n_tokens: int) -> np.ndarray:
-    """Return the tokens that have states: the last generated one never went into the model."""
-    tokens = fields.integers(record, "tokens_full")
-    if len(tokens) not in (n_tokens, n_tokens + 1):
-        raise SchemaError(
-            f"tokens_full: expected {n_tokens} tokens as hidden_states has, or one more, "
-            f"found {len(tokens)}"
-        )
-    return tokens[:n_tokens]
-
-
-def _joined_map(steps: list[np.ndarray], n_tokens: int) -> np.ndarray:
-    """Return `(H, T, T)` of the rows of each step, `(H, q, k)`: zero where k is less than T."""
-    n_rows = sum(step.shape[1] for step in steps)
-    if n_rows != n_tokens:
-        raise SchemaError(
-            f"attentions: expected {n_tokens} tokens as hidden_states has, found {n_rows}"
-        )
-    n_heads = len(steps[0])
-    joined = np.zeros((n_heads, n_tokens, n_tokens), steps[0].dtype)
-    start = 0
-    for step in steps:
-        end = start + step.shape[1]
-        if step.shape[0] != n_heads or step.shape[2] != end:
-            raise SchemaError(
-                f"attentions: expected {n_heads} heads that see {end} tokens of {n_tokens}, "
-                f"found shape {step.shape}"
-            )
-        joined[:, start:end, :end] = step
-        start = end
-    return joined
+    n_before = span.n_whole - len(texts)
+    if span.prompt_len is None and 0 < n_before < span.n_whole:
+        span = Span(span.n_states, span.n_whole, n_before)
+    aligned = align_texts(texts, span)
+    return json.dumps(aligned, ensure_ascii=False), span

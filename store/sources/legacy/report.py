@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from store.reports import LeftOut, count, count_lines, first_ids
 from store.sources.labels.score_table import ScoreTable
 from store.sources.legacy.fields import Row
-from store.sources.legacy.files import describe_kind
+from store.sources.legacy.files import describe_files, import_command
 from store.sources.trace_ids import TraceNumbers
 
 __all__ = ["ImportReport"]
@@ -24,6 +25,8 @@ class ImportReport:
     ----------
     rows
         Traces written.
+    kind
+        What the files are that they come from.
     skipped
         Records left out.
     refused
@@ -44,6 +47,7 @@ class ImportReport:
     """
 
     rows: int = 0
+    kind: str = ""
     skipped: LeftOut = field(default_factory=LeftOut)
     refused: dict[str, str] = field(default_factory=dict)
     other_kinds: dict[str, list[str]] = field(default_factory=dict)
@@ -80,16 +84,24 @@ class ImportReport:
         return "\n".join([*lines, *self.skipped.lines(), *self._refused_lines()])
 
     def _refused_lines(self) -> list[str]:
-        """Return a line for each file left out, and one with a command for each other kind."""
+        """Return a line for each file left out, and the commands for those of other kinds."""
         reasons = dict(self.refused)
-        commands = []
+        for name in chain.from_iterable(self.other_kinds.values()):
+            reasons.pop(name, None)
+        return [*reasons.values(), *self._other_kind_lines()]
+
+    def _other_kind_lines(self) -> list[str]:
+        """Return which files are in the store, and for each other kind a command to copy."""
+        if not self.other_kinds:
+            return []
+        own = [file for file in self.read if str(file) not in self.refused]
+        lines = [f"  imported: {describe_files(self.kind, own)}"]
         for kind, names in self.other_kinds.items():
-            for name in names:
-                reasons.pop(name, None)
             files = list(map(Path, names))
             others = [file for file in self.read if file not in files]
-            commands.append(f"  of another kind, {describe_kind(kind, files, others)}")
-        return [*reasons.values(), *commands]
+            lines.append(f"  of another kind: {describe_files(kind, files)}; import them with")
+            lines.append(import_command(kind, files, others))
+        return lines
 
     def left_out(self, place: Sequence[int]) -> dict[str, Any]:
         """Return what was left out up to a place, for the provenance of a store; see `resume`."""

@@ -290,7 +290,7 @@ def test_files_that_cannot_be_read_are_left_out_and_told(tmp_path):
     assert list(store.ids) == ["tc_0", "tc_5"]
     assert {Path(name).name for name in report.refused} == {"b.pkl", "c.pkl", "d.pkl", "e.pkl"}
     assert "posix.getcwd" in report.refused[str(tmp_path / "in/b.pkl")]
-    assert "found raw v1" in report.refused[str(tmp_path / "in/e.pkl")]
+    assert "found raw B" in report.refused[str(tmp_path / "in/e.pkl")]
 
 
 def test_raw_and_preprocessed_files_make_two_stores(tmp_path):
@@ -335,14 +335,18 @@ def test_raw_files_of_another_generation_are_one_line_with_their_command(tmp_pat
             "s.zarr: 1 trace",
             "  1 without a label",
             "  25 files left out",
-            "  of another kind, 25 raw v1 files (in/b/00.pkl, in/b/01.pkl, in/b/02.pkl, ...): "
-            "python -m store import OUT-raw-v1.zarr 'in/b/*.pkl'",
+            "  imported: 1 raw F file (in/a/0.pkl)",
+            "  of another kind: 25 raw B files (in/b/00.pkl, in/b/01.pkl, in/b/02.pkl, ...); "
+            "import them with",
+            "python -m store import OUT-raw-B.zarr 'in/b/*.pkl'",
         ]
         assert not report.whole
     assert len(imported(Path("t.zarr"), "in/b/*.pkl")[0]) == 25
     write(Path("in/b/_.pkl"), [Trace(0).raw_v3()])
     summary = imported(Path("u.zarr"), "in")[1].summary(Path("u.zarr"))
-    assert "OUT-raw-v1.zarr in/b/00.pkl in/b/01.pkl in/b/02.pkl ..." in summary
+    command = summary.splitlines()[-1].split()
+    assert command[:5] == ["python", "-m", "store", "import", "OUT-raw-B.zarr"]
+    assert command[5:] == [f"in/b/{i:02}.pkl" for i in range(25)]
 
 
 def test_why_no_record_is_whole(tmp_path):
@@ -732,7 +736,7 @@ def test_a_part_may_hold_partners_only(tmp_path):
 
 def test_a_threshold_is_for_graphs(tmp_path):
     write(tmp_path / "a.pkl", [Trace(1).raw_v3()])
-    with pytest.raises(SchemaError, match="attn_threshold: expected graphs, found raw v3 traces"):
+    with pytest.raises(SchemaError, match="attn_threshold: expected graphs, found raw F traces"):
         ImportSource([tmp_path / "a.pkl"], attn_threshold=0.1)
 
 
