@@ -1,0 +1,63 @@
+"""States of single tokens, and their mean, from the hidden states of a whole trace. Pure."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from store.errors import SchemaError
+
+__all__ = ["DERIVED", "derive_states"]
+
+
+def derive_states(name: str, states: Any, prompt_len: int | None) -> Any:
+    """Make a column of states from `hidden_states`.
+
+    Parameters
+    ----------
+    name
+        One of `DERIVED`.
+    states
+        `(T, L, d)`: a floating array, or a bfloat16 tensor.
+    prompt_len
+        Tokens of the prompt; `hs_last` needs none.
+
+    Returns
+    -------
+    `(L, d)` of the same type. The mean is computed in float32.
+
+    Raises
+    ------
+    SchemaError
+        There are no tokens, or the prompt leaves none for the answer.
+    """
+    if not len(states):
+        raise SchemaError("hidden_states: expected some tokens, found none")
+    if name != "hs_last" and (prompt_len is None or not 0 < prompt_len < len(states)):
+        raise SchemaError(
+            f"prompt_len: expected 1 to {len(states) - 1}, before the answer in {len(states)} "
+            f"tokens, found {prompt_len}"
+        )
+    return DERIVED[name](states, prompt_len)
+
+
+def _last(states: Any, prompt_len: int) -> Any:
+    return states[-1]
+
+
+def _prompt(states: Any, prompt_len: int) -> Any:
+    return states[prompt_len - 1]
+
+
+def _mean(states: Any, prompt_len: int) -> Any:
+    answer = states[prompt_len:]
+    if isinstance(answer, torch.Tensor):
+        return answer.float().mean(dim=0).to(states.dtype)
+    return answer.mean(axis=0, dtype="float32").astype(states.dtype)
+
+
+DERIVED: dict[str, Callable[[Any, Any], Any]] = {  # column -> from states and prompt_len
+    "hs_last": _last,
+    "hs_prompt": _prompt,
+    "hs_mean": _mean,
+}
