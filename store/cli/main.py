@@ -28,6 +28,7 @@ MODULES = {  # command -> module of this package; there it is called run_COMMAND
     "import": "make",
     "merge": "make",
     "subset": "make",
+    "derive": "derive",
     "label": "label",
     "export": "export",
     "extract": "extract",

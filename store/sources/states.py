@@ -1,9 +1,10 @@
-"""States of single tokens, and their mean, from the hidden states of a whole trace. Pure."""
+"""States of single tokens, and their mean, from the hidden states of a whole trace. Pure.
+
+The names take no torch; only who has tensors, of bfloat16, needs it, and has it.
+"""
 
 from collections.abc import Callable
 from typing import Any
-
-import torch
 
 from store.errors import SchemaError
 
@@ -51,7 +52,7 @@ def _prompt(states: Any, prompt_len: int) -> Any:
 
 def _mean(states: Any, prompt_len: int) -> Any:
     answer = states[prompt_len:]
-    if isinstance(answer, torch.Tensor):
+    if hasattr(answer, "detach"):  # a tensor
         return answer.float().mean(dim=0).to(states.dtype)
     return answer.mean(axis=0, dtype="float32").astype(states.dtype)
 
