@@ -130,11 +130,13 @@ def kind_of(path: Path) -> str:
     """
     with path.open("rb") as file:
         first = file.read(LOOKED_AT)
+    if path.name.endswith(SAFETENSORS):
+        return "safetensors"
     if first.startswith(NPY_MAGIC):
         return "npy"
     if first.startswith(ARROW_MAGICS):
         return "Arrow"
-    if path.name.endswith(SAFETENSORS) or (first[8:9] == b"{" and not _is_text(first)):
+    if first[8:9] == b"{" and not _is_text(first):
         return "safetensors"
     if _is_named(path, TEXT_SUFFIXES) or (not _is_named(path, OLD_SUFFIXES) and _is_text(first)):
         return "JSON lines" if first.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] == b"{" else "text"

@@ -1,6 +1,7 @@
 """Import of arrays by a map `COLUMN=KEY`: NumPy, safetensors, Arrow and JSON lines."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
@@ -15,7 +16,7 @@ from store.sources.legacy.fields import DAMAGE, Row
 
 __all__ = ["MapSource"]
 
-IDS = (TRACE_ID, "question_id")
+UNLABELLED = ("score", "label")  # columns that a trace need not have a value for
 SINGLE = {
     "question_id": Column("utf8"),
     "score": Column("float32"),
@@ -67,9 +68,12 @@ class MapSource(FileSource):
         self._max_bytes = max_bytes
         self._n_given = len(given)
         self._by_row = self._find_layout(given)
+        if not self._by_row:
+            self._mapped = self._with_axes(given)
         provenance = {
             "format": "mapped arrays",
             "map": {item.column: item.key for item in mapped},
+            "axes": {item.column: item.axis for item in self._mapped if item.axis},
             "rows_in_a_file": self._by_row,
         }
         super().__init__(
@@ -95,6 +99,25 @@ class MapSource(FileSource):
             raise SchemaError("expected files of arrays, found none")
         raise problem
 
+    def _with_axes(self, given: Sequence[Given]) -> list[Mapped]:
+        """Return the map with a ragged axis for each unknown column whose arrays differ in length.
+
+        The axis has the column's name. Only the headers of the files are read.
+        """
+        unknown = [item for item in self._mapped if item.axes is None and item.axis is None]
+        lengths: dict[str, set[tuple[int, ...]]] = {item.key: set() for item in unknown}
+        for file in given if unknown else ():
+            try:
+                keys = self._open(file).keys
+            except DAMAGE:  # it is reported as the file is read
+                continue
+            for key, found in lengths.items():
+                found.add(keys[key].shape[:1])
+        ragged = [item for item in unknown if len(lengths[item.key]) > 1]
+        return [
+            replace(item, axis=item.column) if item in ragged else item for item in self._mapped
+        ]
+
     def _open(self, item: Given) -> Contents:
         contents = open_contents(item, self._max_bytes)
         check_keys(self._mapped, contents)
@@ -107,7 +130,9 @@ class MapSource(FileSource):
     def _row(self, record: Mapping[str, Any], name: str, i: int) -> tuple[str | None, Row]:
         row: Row = {}
         for mapped in self._mapped:
-            row[mapped.column] = value_of(mapped, record.get(mapped.key))
+            value = record.get(mapped.key)
+            if value is not None or mapped.column not in UNLABELLED:
+                row[mapped.column] = value_of(mapped, value)
         own_id = row.pop(TRACE_ID, None)
         row.setdefault("question_id", own_id or self._position(name, i))
         return own_id, row

@@ -65,7 +65,7 @@ def inspect_lines(given: Sequence[Given], max_bytes: int) -> tuple[list[str], bo
                 lines += _describe(item, max_bytes)
             except DAMAGE as error:
                 whole = False
-                lines.append(f"{item.path}: {item.kind}, damaged: {one_line(error)}")
+                lines.append(f"{item.path}: {item.kind}, cannot be read: {one_line(error)}")
         n_more = len(items) - SHOWN_FILES
         if n_more > 0:
             lines.append(f"... and {count(n_more, f'more {items[0].kind} file')}")

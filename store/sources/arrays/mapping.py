@@ -149,11 +149,6 @@ def column_of(item: Mapped, value: Any) -> Column:
     dtype, shape = _dtype_and_shape(value)
     axis, names = item.axes or (item.axis, ())
     item_shape = shape[1:] if axis else shape
-    if item.axes is not None and len(item_shape) != len(names):
-        raise SchemaError(
-            f"column {item.column!r}: expected the axes {_described(item.axes)} in a record, "
-            f"found {item.key!r:.80} of shape {shape}"
-        )
     return Column(dtype, item_shape, axis, names)
 
 
@@ -182,11 +177,9 @@ def value_of(item: Mapped, value: Any) -> Any:
             raise SchemaError(f"{where}: expected numbers for column {item.column!r}, found a text")
         return _text(value, where)
     if hasattr(value, "detach"):  # a tensor, of bfloat16
-        return _with_layer(item, value)
-    array = _array(value, where)
-    if item.column in DTYPES:
-        return _exact(array.reshape(_shape_of_single(item, array)), DTYPES[item.column], where)
-    return _with_layer(item, array)
+        return _fit_axes(item, value)
+    array = _fit_axes(item, _array(value, where))
+    return _exact(array, DTYPES[item.column], where) if item.column in DTYPES else array
 
 
 def _text(value: Any, where: str) -> str:
@@ -228,13 +221,6 @@ def _is_float_list(value: Any) -> bool:
     return isinstance(value, float)
 
 
-def _shape_of_single(item: Mapped, array: np.ndarray) -> tuple[int, ...]:
-    """Return the shape of an array, () for one number in a longer shape."""
-    assert item.axes is not None
-    axis, names = item.axes
-    return () if axis is None and not names and array.size == 1 else array.shape
-
-
 def _exact(array: np.ndarray, name: str, where: str) -> np.ndarray:
     """Return numbers in another type; raises SchemaError for those that it does not hold."""
     dtype = np.dtype(name)
@@ -250,16 +236,26 @@ def _exact(array: np.ndarray, name: str, where: str) -> np.ndarray:
     return converted
 
 
-def _with_layer(item: Mapped, array: Any) -> Any:
-    """Return the states of one layer with the axis of layers, which some files leave out."""
+def _fit_axes(item: Mapped, array: Any) -> Any:
+    """Return an array with the axes of a known column; raises SchemaError for others.
+
+    One number may be in a longer shape, and states of one layer may lack the axis of layers.
+    """
     if item.axes is None:
         return array
     axis, names = item.axes
-    rank = (axis is not None) + len(names)
-    if names[:1] == ("layers",) and array.ndim == rank - 1:
-        shape = tuple(array.shape)
-        split = 1 if axis else 0
-        return array.reshape(*shape[:split], 1, *shape[split:])
+    shape = tuple(array.shape)
+    n_more = len(shape) - (axis is not None) - len(names)
+    if axis is None and not names and set(shape) <= {1}:
+        return array.reshape(())
+    if names[:1] == ("layers",) and n_more == -1:
+        first = 1 if axis else 0
+        return array.reshape(*shape[:first], 1, *shape[first:])
+    if n_more:
+        raise SchemaError(
+            f"{item.key!r:.80}: expected the axes {_described(item.axes)} of column "
+            f"{item.column!r} in a record, found shape {shape}"
+        )
     return array
 
 
@@ -270,4 +266,4 @@ def _dtype_and_shape(value: Any) -> tuple[str, tuple[int, ...]]:
 
 def _described(axes: Axes) -> str:
     axis, names = axes
-    return str((axis, *names) if axis else names)
+    return f"({', '.join((axis, *names) if axis else names)})"

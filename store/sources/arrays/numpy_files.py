@@ -4,7 +4,9 @@ The header of each array is read first, and its bytes are compared with the cap 
 the file has for it. Arrays of Python objects, which NumPy writes as pickles, are refused.
 """
 
+import errno
 import math
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -135,6 +137,7 @@ def _damage() -> Iterator[None]:
     try:
         yield
     except (
+        OSError,
         ValueError,
         EOFError,
         KeyError,
@@ -144,8 +147,12 @@ def _damage() -> Iterator[None]:
         NotImplementedError,
         OverflowError,
         MemoryError,
+        struct.error,
         zipfile.BadZipFile,
         zlib.error,
     ) as error:
+        # a damaged archive has a place before its beginning; other errors are those of the disk
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise
         reason = " ".join(str(error).split())[:200]
         raise CorruptError(f"expected whole arrays, found {reason}; copy the file again") from error

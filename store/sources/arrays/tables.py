@@ -124,7 +124,9 @@ def _import_pyarrow() -> Any:
 def _arrow_damage(pyarrow: Any) -> Iterator[None]:
     try:
         yield
-    except (pyarrow.ArrowException, EOFError) as error:
+    except (pyarrow.ArrowException, EOFError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk
+            raise
         reason = " ".join(str(error).split())[:200]
         raise CorruptError(f"expected Arrow data, found {reason}; copy the file again") from error
 
