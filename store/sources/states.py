@@ -6,6 +6,8 @@ The names take no torch; only who has tensors, of bfloat16, needs it, and has it
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from store.errors import SchemaError
 
 __all__ = ["DERIVED", "derive_states"]
@@ -52,9 +54,14 @@ def _prompt(states: Any, prompt_len: int) -> Any:
 
 def _mean(states: Any, prompt_len: int) -> Any:
     answer = states[prompt_len:]
-    if hasattr(answer, "detach"):  # a tensor
-        return answer.float().mean(dim=0).to(states.dtype)
-    return answer.mean(axis=0, dtype="float32").astype(states.dtype)
+    if not hasattr(answer, "detach"):
+        return answer.mean(axis=0, dtype=np.float32).astype(states.dtype)
+    import torch
+
+    # torch's threads wait for each other where the cores are busy; a bfloat16 is half a float32
+    bits = answer.contiguous().view(torch.int16).numpy().view(np.uint16)
+    numbers = (bits.astype(np.uint32) << 16).view(np.float32)
+    return torch.from_numpy(numbers.mean(axis=0)).to(states.dtype)
 
 
 DERIVED: dict[str, Callable[[Any, Any], Any]] = {  # column -> from states and prompt_len

@@ -213,10 +213,9 @@ class FileSource(Source):
         names = [name for _, name in self._named]
         first = names.index(committed[-1]) if committed else 0
         for i, name in enumerate(names):
-            self.report.bytes_done = sum(self._sizes[:i])
             if i >= first:
                 yield from self._rows_of(i, n_committed[name])
-        self.report.bytes_done = self.report.bytes_all
+            self.report.bytes_done += self._sizes[i]
         self._place = (len(names), 0)
         for message in self._missing():
             self._leave_out(message)
@@ -229,6 +228,7 @@ class FileSource(Source):
         self._known_place: tuple[int, ...] = (0, 0)
         self.report.skipped = ArrayReport().skipped
         self.report.rows = start
+        self.report.bytes_done = 0
         self.report.unlabelled = 0
         if not start:
             return []
