@@ -335,12 +335,65 @@ def test_inspect_shows_what_files_hold_and_writes_nothing(run, features, tmp_pat
 
 
 def test_inspect_of_an_older_file_names_its_command(run, tmp_path):
-    states = [np.zeros((3, 1, 4), np.float32)] * 2
-    maps = [np.full((3, 1, 2, 3, 3), 1 / 3, np.float32)]
-    record = {"question_id": "q", "hidden_states": states, "attentions": maps, "tokens": ["a"] * 3}
-    (tmp_path / "old.pkl").write_bytes(pickle.dumps([record]))
-    _, out, _ = run("--inspect", "old.pkl")
-    assert "old.pkl" in out
+    """Its kind, keys and number of traces, through the reader that runs nothing."""
+    content = {
+        "sequences": torch.zeros(3, 2, 4),
+        "labels": torch.zeros(3),
+        "question_ids": ["q0", "q1", "q2"],
+    }
+    torch.save(content, tmp_path / "old.pt")
+    status, out, _ = run("--inspect", "old.pt")
+    assert status == 0
+    assert "old.pt: " in out
+    assert "3 records" in out
+    assert "  hs_last: " in out
+    assert out.endswith("  python -m store import OUT.zarr old.pt\n")
+    assert run("OUT.zarr", "old.pt")[0] == 0
+
+
+class Runs:
+    """Writes a file if it is ever unpickled."""
+
+    def __reduce__(self):
+        return (open, ("ran", "w"))
+
+
+def test_inspect_runs_no_pickle(run, tmp_path):
+    (tmp_path / "old.pkl").write_bytes(pickle.dumps([Runs()]))
+    np.save("a.npy", np.array([Runs()], dtype=object))
+    status, out, _ = run("--inspect", "old.pkl", "a.npy")
+    assert status == 1
+    assert out.count("cannot be read") == 2
+    assert not (tmp_path / "ran").exists()
+
+
+def test_older_traces_beside_arrays_are_imported_as_before(run, tmp_path):
+    """A folder may hold a model's weights, and tables of scores."""
+    content = {"sequences": torch.zeros(1, 2, 4), "labels": torch.zeros(1), "question_ids": ["q"]}
+    (tmp_path / "d").mkdir()
+    torch.save(content, tmp_path / "d" / "old.pt")
+    (tmp_path / "d" / "model.safetensors").write_bytes(safetensors_bytes({"w": np.ones(2, "f4")}))
+    (tmp_path / "d" / "scores.csv").write_text("question_id,score\nq,1\n")
+    assert run("o.zarr", "d")[0] == 0
+    assert len(TraceStore.open("o.zarr")) == 1
+
+
+def test_scores_of_a_file_decide_the_labels(run, features, tmp_path):
+    """Instead of those in the arrays."""
+    (tmp_path / "s.csv").write_text("question_id,score\nq0,0.9\nq1,0.1\n")
+    mapped = "hs_last=layers,label=y,question_id=qid"
+    assert run("o.zarr", "f.npz", "--map", mapped, "--scores", "s.csv")[0] == 0
+    assert list(TraceStore.open("o.zarr").column("label")) == [0, 0, 1, 1, -1, -1, -1]
+
+
+def test_parts_are_merged_to_the_whole(run, tmp_path):
+    """Every file is in one part, and a request without a file is told once."""
+    vllm_folder(tmp_path)
+    (tmp_path / "v" / "r3.safetensors").unlink()
+    status = [run(f"p{k}.zarr", *VLLM[1:], "--part", f"{k}/2")[0] for k in (1, 2)]
+    assert status == [1, 0]
+    assert main(["merge", "o.zarr", "p1.zarr", "p2.zarr"]) == 0
+    assert sorted(TraceStore.open("o.zarr").ids) == ["r0", "r1", "r2", "r4"]
 
 
 def test_unlikely_files_are_inspected_without_a_traceback(run, tmp_path):
