@@ -230,6 +230,7 @@ class FileSource(Source):
         self.report.rows = start
         self.report.bytes_done = 0
         self.report.unlabelled = 0
+        self.report.not_finite = 0
         if not start:
             return []
         begun = self._begun
@@ -265,6 +266,7 @@ class FileSource(Source):
                 continue
             self.report.rows += 1
             self.report.unlabelled += bool(row.get("label", 0) < 0)
+            self.report.not_finite += not all(map(_is_finite, row.values()))
             yield trace_id, row
 
     def _whole_records(self, i_file: int) -> Iterator[Any]:
@@ -314,6 +316,23 @@ def _check_layers(schema: Schema, layers: Sequence[int] | None) -> None:
                 f"--layers: expected {n_layers} numbers, one for each layer of {name!r} in the "
                 f"files, found {len(layers)}"
             )
+
+
+def _is_finite(value: Any) -> bool:
+    """Return whether an array, or a tensor of bfloat16, has no NaN and no infinity."""
+    if hasattr(value, "detach"):
+        import torch
+
+        exponent = np.int16(0x7F80)
+        bits = value.contiguous().view(torch.int16).numpy()
+        return not ((bits & exponent) == exponent).any()
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+        return True
+    if value.dtype != np.float16:
+        return bool(np.isfinite(value).all())
+    # NumPy's isfinite is slow for half precision: such values have all bits of the exponent set
+    bits = np.ascontiguousarray(value).view(np.uint16)
+    return not ((bits & 0x7C00) == 0x7C00).any()
 
 
 def _check_id(text: str, what: str) -> None:

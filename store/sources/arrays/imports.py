@@ -64,6 +64,7 @@ class MapSource(FileSource):
         begun: TraceStore | None,
         max_bytes: int,
     ) -> None:
+        _check_part(mapped, labels, part)
         self._mapped = mapped
         self._max_bytes = max_bytes
         self._n_given = len(given)
@@ -149,3 +150,15 @@ class MapSource(FileSource):
             if mapped.column not in (*found, TRACE_ID):
                 found[mapped.column] = column_of(mapped, row[mapped.column])
         return found
+
+
+def _check_part(mapped: Sequence[Mapped], labels: Labels, part: tuple[int, int]) -> None:
+    """Raise SchemaError for scores by trace id in a part that numbers traces by itself."""
+    columns = [item.column for item in mapped]
+    is_numbered = "question_id" in columns and TRACE_ID not in columns
+    if part[1] > 1 and is_numbered and labels.scores is not None and labels.scores.by_trace:
+        raise SchemaError(
+            f"{labels.scores.source}: part {part[0]}/{part[1]} numbers the traces of a question by "
+            "itself, so scores by trace_id could go to others; map trace_id, or leave out "
+            "--scores, merge the parts, then python -m store label"
+        )

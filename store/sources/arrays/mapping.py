@@ -84,6 +84,8 @@ def parse_map(text: str) -> list[Mapped]:
         if match is None:
             raise SchemaError(f"--map: expected COLUMN=KEY,COLUMN=KEY, found {piece!r:.80}")
         column, axis, key = match.groups()
+        if column == "source_file":
+            raise SchemaError("--map: source_file is the file of a trace; use another name")
         if axis is not None and column in KNOWN:
             raise SchemaError(f"--map: column {column!r} has its own axes; leave out ':{axis}'")
         mapped.append(Mapped(column, key.strip(), axis))
@@ -186,7 +188,7 @@ def _text(value: Any, where: str) -> str:
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.reshape(-1)[0]
     if isinstance(value, bytes):
-        value = value.decode(errors="replace")
+        value = value.decode()
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return str(int(value))
     if isinstance(value, list | np.ndarray):  # references: a JSON list, as extraction writes it
@@ -204,12 +206,11 @@ def _json_list(values: Any, where: str) -> str:
 
 
 def _array(value: Any, where: str) -> np.ndarray:
-    is_number = isinstance(value, int | float)
     try:
         array = np.asarray(value, np.float32 if _is_float_list(value) else None)
     except (ValueError, OverflowError) as error:
         raise SchemaError(f"{where}: expected numbers in equal rows, found {error}") from error
-    if not is_number and array.dtype.kind not in "biuf":
+    if array.dtype.kind not in "biuf":
         raise SchemaError(f"{where}: expected numbers, found {array.dtype.name:.40}")
     return array
 

@@ -16,8 +16,9 @@ class ArrayReport:
 
     Attributes
     ----------
-    rows, unlabelled
-        Traces written, and those of them without a label.
+    rows, unlabelled, not_finite
+        Traces written, those of them without a label, and those with a NaN or an infinity in an
+        array.
     skipped
         Files, records and requests left out.
     bytes_done, bytes_all
@@ -26,6 +27,7 @@ class ArrayReport:
 
     rows: int = 0
     unlabelled: int = 0
+    not_finite: int = 0
     skipped: LeftOut = field(default_factory=LeftOut)
     bytes_done: int = 0
     bytes_all: int = 0
@@ -37,7 +39,10 @@ class ArrayReport:
 
     def summary(self, path: Path) -> str:
         """Return what the store holds, and what was left out, a line each."""
-        counts = [(self.unlabelled, "without a label")]
+        counts = [
+            (self.unlabelled, "without a label"),
+            (self.not_finite, "with a NaN or an infinity (kept)"),
+        ]
         lines = [f"{path}: {count(self.rows, 'trace')}", *count_lines(counts)]
         if self.skipped.n:
             lines.append(
@@ -50,9 +55,11 @@ class ArrayReport:
         return {
             "records": self.skipped.n,
             "first": list(self.skipped.messages),
+            "not_finite": self.not_finite,
             "place": list(place),
         }
 
     def resume(self, left_out: dict[str, Any]) -> None:
         """Go on from what a stopped import had left out."""
         self.skipped = LeftOut(left_out["records"], list(left_out["first"]))
+        self.not_finite = left_out["not_finite"]

@@ -378,6 +378,24 @@ def test_older_traces_beside_arrays_are_imported_as_before(run, tmp_path):
     assert len(TraceStore.open("o.zarr")) == 1
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "bfloat16"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_traces_that_are_not_finite_are_kept_and_counted(run, tmp_path, dtype, value):
+    """In every precision of states."""
+    states = np.full((3, 2, 4), 60_000, "f4")
+    states[1, 1, 2] = value
+    bits_ = (states.view("<u4") >> 16).astype("<u2")
+    arrays = {"hs": bits_} if dtype == "bfloat16" else {"hs": states.astype(dtype)}
+    if dtype == "f8":
+        np.savez("f.npz", **arrays)
+    else:
+        (tmp_path / "f.safetensors").write_bytes(safetensors_bytes(arrays))
+    status, out, _ = run("o.zarr", "f.*", "--map", "hs_last=hs", "--layers", "1-2")
+    assert status == 0
+    assert "  1 with a NaN or an infinity (kept)\n" in out
+    assert len(TraceStore.open("o.zarr")) == 3
+
+
 def test_scores_of_a_file_decide_the_labels(run, features, tmp_path):
     """Instead of those in the arrays."""
     (tmp_path / "s.csv").write_text("question_id,score\nq0,0.9\nq1,0.1\n")

@@ -20,7 +20,9 @@ def test_a_map_is_read():
     ]
 
 
-@pytest.mark.parametrize("text", ["", "a", "=b", "a=", "a=b,,c=d", "a=b,a=c", "hs_last:tokens=x"])
+@pytest.mark.parametrize(
+    "text", ["", "a", "=b", "a=", "a=b,,c=d", "a=b,a=c", "hs_last:tokens=x", "source_file=x"]
+)
 def test_other_maps_are_refused(text):
     with pytest.raises(SchemaError, match="--map"):
         parse_map(text)
@@ -84,6 +86,9 @@ def test_columns_of_values(name, value, column):
     [
         ("label", 0.5),
         ("label", 300),
+        ("label", 2**70),
+        ("mine", 2**70),
+        ("mine", None),
         ("label", "yes"),
         ("label", [0, 1]),
         ("tokens", [1.5, 2.0]),
