@@ -1,5 +1,6 @@
 """What files hold, and the command that makes a store of them; nothing is written."""
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, islice
@@ -18,7 +19,8 @@ __all__ = ["PICKLES", "inspect_lines", "propose"]
 SHOWN_FILES = 3  # of each kind
 SHOWN_KEYS = 40
 SHOWN_TEXT = 60  # characters
-N_TEXTS = 2
+N_TEXTS = 2  # records whose texts are shown
+N_SHOWN = 4  # texts of a record
 PICKLES = ("pickle", "gzip pickle", "torch")
 ALIASES = {  # name in files of others -> column
     "trace_id": ("trace_ids", "id", "ids", "uid"),
@@ -35,6 +37,7 @@ ALIASES = {  # name in files of others -> column
     "entropy": ("entropies",),
     "prompt_len": ("prompt_length", "n_prompt"),
 }
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")  # what a schema takes
 _COLUMNS = {alias: name for name, aliases in ALIASES.items() for alias in aliases}
 
 
@@ -93,9 +96,11 @@ def _describe_pickle(item: Given, max_bytes: int) -> Iterator[str]:
     yield f"{item.path}: {kind}, {count(len(traces), 'record')}"
     if len(traces):
         row = traces.row(0)
-        yield from _key_lines({name: _key_of(value) for name, value in row.items()})
+        keys = {name: _key_of(value) for name, value in row.items()}
+        yield from _key_lines(keys)
         yield from _text_lines([row])
-    yield f"  python -m store import OUT.zarr {shlex.quote(str(item.path))}"
+    path = shlex.quote(str(item.path))
+    yield f"  python -m store import OUT.zarr {path}"
 
 
 def _key_of(value: Any) -> Key:
@@ -121,7 +126,8 @@ def _describe_arrays(item: Given, contents: Contents) -> Iterator[str]:
         yield "  vLLM's hidden states, one file a request:"
         yield f"  python -m store import OUT.zarr {folder} --requests REQUESTS.jsonl"
     elif mapped:
-        shown = shlex.quote(",".join(f"{one.column}={one.key}" for one in mapped))
+        pieces = [f"{one.column}={one.key}" for one in mapped]
+        shown = shlex.quote(",".join(pieces))
         yield f"  python -m store import OUT.zarr {path} --map {shown}"
     else:
         yield "  no keys: nothing to import"
@@ -154,9 +160,12 @@ def _key_lines(keys: Mapping[str, Key]) -> Iterator[str]:
 def _text_lines(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the first texts, each cut to a few words of one line."""
     for record in records:
-        texts = {name: value for name, value in record.items() if isinstance(value, str)}
-        shown = (f"{name} {str(value)[:SHOWN_TEXT]!r}" for name, value in texts.items())
-        line = ", ".join(islice(shown, 4))
+        shown = []
+        for name, value in record.items():
+            if isinstance(value, str):
+                text = str(value)[:SHOWN_TEXT]
+                shown.append(f"{name} {text!r}")
+        line = ", ".join(shown[:N_SHOWN])
         if line:
             yield f"  for example: {line}"
 
@@ -180,7 +189,13 @@ def propose(contents: Contents) -> list[Mapped]:
             continue
         name = key if key in KNOWN else _COLUMNS.get(key.lower(), key)
         column = name if name not in mapped else key
-        is_name = column.isidentifier() and column.isascii() and not column.startswith("_")
-        if column not in mapped and is_name and column != "source_file":
+        if column not in mapped and _may_be_column(column):
             mapped[column] = Mapped(column, key)
     return list(mapped.values())
+
+
+def _may_be_column(name: str) -> bool:
+    """Return whether an import takes a name for a column."""
+    if name == "source_file":
+        return False
+    return _NAME.fullmatch(name) is not None

@@ -227,11 +227,10 @@ def _exact(array: np.ndarray, name: str, where: str) -> np.ndarray:
     dtype = np.dtype(name)
     with np.errstate(all="ignore"):
         converted = array.astype(dtype)
-        same = (
-            converted == array
-            if dtype.kind in "iu"
-            else np.isfinite(converted) == np.isfinite(array)
-        )
+    if dtype.kind in "iu":
+        same = converted == array
+    else:  # rounded, as Python's own floats are, but never to infinity
+        same = np.isfinite(converted) == np.isfinite(array)
     if not np.all(same):
         raise SchemaError(f"{where}: expected numbers that {name} holds, found {array!r:.80}")
     return converted
