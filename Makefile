@@ -3,7 +3,7 @@
 # make test       lint, types, and all tests but the slow ones
 # make test-slow  the slow tests alone: long faults, scale
 # make lint       ruff and mypy
-# make docs       write docs/cli.md from the --help of every command
+# make docs       write docs/cli.md from the --help of every command, and the readers in docs/columns.md
 # make clean      remove .venv, data/ and runs/
 #
 # ARGS=... is passed on: make train ARGS='--seeds 3', make test ARGS=tests/store
@@ -39,6 +39,7 @@ lint: $(VENV)/installed
 
 docs: $(VENV)/installed
 	$(RUN) -m tests.cli_document
+	$(RUN) -m tests.columns_document
 
 $(VENV)/installed: constraints.txt setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "expected Python 3.11 or newer, found " + sys.version.split()[0] + "; set PYTHON=")'

@@ -28,6 +28,7 @@ MODULES = {  # command -> module of this package; there it is called run_COMMAND
     "import": "make",
     "merge": "make",
     "subset": "make",
+    "derive": "derive",
     "label": "label",
     "export": "export",
     "extract": "extract",
@@ -46,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args.typed = f"{program('store')} {shlex.join(typed)}"
     try:
         _check_finished(args)
-        is_there = args.command in MAKING and args.store.exists()
+        makes = args.command in MAKING and not getattr(args, "inspect", False)
+        is_there = makes and args.store.exists()
         module = import_module(f"store.cli.{MODULES[args.command]}")
         status = getattr(module, f"run_{args.command}")(args)
         if is_there:

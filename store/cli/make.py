@@ -3,8 +3,10 @@
 import argparse
 import hashlib
 
+from store.cli.arrays import is_for_arrays, run_array_import, run_inspect
 from store.cli.progress import Progress
 from store.cli.scores import read_given_scores, understood_lines
+from store.errors import SchemaError
 from store.read.store import TraceStore
 from store.reports import count
 from store.sources.labels.stored import label_lines
@@ -28,7 +30,13 @@ LOOK_AFTER = 32  # rows of an import after which the space for all of them is es
 
 
 def run_import(args: argparse.Namespace) -> int:
-    """Import traces; return 1 if some were left out."""
+    """Import traces, or inspect files; return 1 if some were left out."""
+    if args.inspect:
+        return run_inspect(args)
+    if not args.sources:
+        raise SchemaError("expected files to import after OUT, found none")
+    if is_for_arrays(args):
+        return run_array_import(args)
     files = find_files(args.sources)
     scores = read_given_scores(args)
     if scores is not None:

@@ -6,7 +6,7 @@ Nothing here takes torch: help comes at once, and so does the message about a wr
 import argparse
 
 from store.cli.arguments import Parser, Version, program
-from store.cli.parsers import check, extract, inspect, label, make
+from store.cli.parsers import check, derive, extract, inspect, label, make
 
 __all__ = ["build_parser"]
 
@@ -34,6 +34,7 @@ COMMANDS = (
     make.add_import,
     make.add_merge,
     make.add_subset,
+    derive.add_derive,
     label.add_label,
     label.add_export,
     extract.add_extract,

@@ -23,11 +23,16 @@ class TraceNumbers:
         self.seen[question_id] += 1
         self._given.add(trace_id)
 
-    def give(self, question_id: str) -> str:
-        """The id of the next trace of a question."""
+    def next_of(self, question_id: str) -> str:
+        """The id that the next trace of a question gets, which is not given yet."""
         k = self.seen[question_id] + 1
         while (trace_id := number_trace(question_id, k)) in self._given:
             k += 1
+        return trace_id
+
+    def give(self, question_id: str) -> str:
+        """Give the id of the next trace of a question."""
+        trace_id = self.next_of(question_id)
         self.add(question_id, trace_id)
         return trace_id
 

@@ -12,6 +12,7 @@ from store.errors import closest
 from store.format.layers import recorded_layers
 from store.format.origin import origins_of
 from store.sources.question_split import SPLITS
+from store.sources.states import DERIVED
 from store.write.build import unfinished
 from train.config import ALL, Config, check_names, off_flag
 from train.data.batches import TrainingData
@@ -186,13 +187,21 @@ def missing_columns(data: TrainingData, roles: Iterable[str]) -> dict[str, str]:
         if name not in columns:
             missing[name] = (
                 f"expected column {name!r}, found only {', '.join(columns)}; "
-                f"{WAYS_TO_ADD.get(role, EXTRACT)}"
+                f"{_way_to_add(role, data.store)}"
             )
             continue
         kind = kind_of(columns[name])
         if kind != KINDS.get(role, kind):
             missing[name] = f"expected column {name!r} to be {KINDS[role]}, found {kind}; {EXTRACT}"
     return missing
+
+
+def _way_to_add(role: str, store: TraceStore) -> str:
+    """What to do about a column that is not there; a command where one derives it."""
+    needed = {"hidden_states"} if role == "hs_last" else {"hidden_states", "prompt_len"}
+    if role in DERIVED and needed <= store.schema.columns.keys():
+        return f"python -m store derive {store.path} {role} adds it"
+    return WAYS_TO_ADD.get(role, EXTRACT)
 
 
 def kind_of(column: Column) -> str:

@@ -2,6 +2,7 @@
 
 from store.cli.arguments import (
     Commands,
+    Parser,
     add_columns,
     add_ignore_space,
     add_out,
@@ -10,6 +11,7 @@ from store.cli.arguments import (
     add_score_threshold,
     expand,
     finite,
+    layers,
     path,
 )
 from store.sources.question_split import SPLITS
@@ -18,7 +20,10 @@ __all__ = ["add_import", "add_merge", "add_subset"]
 
 IMPORT_EXAMPLES = """\
 The kind of each file is recognised from its content: raw traces (.pkl, .pkl.gz), or preprocessed
-ones (.pt, for the LSTM and for graphs; files of both kinds are joined).
+ones (.pt, for the LSTM and for graphs; files of both kinds are joined); safetensors files of
+vLLM's hidden states. Other arrays (.npz, .npy, .safetensors, Arrow, JSON lines) become the columns
+that --map names: a column of the field has its own shape, any other that of the array; ids are
+trace_id and question_id. --inspect shows what is in a file, and proposes a command.
 
 Raw traces of six generations, A to F (docs/guide.md), are read: states by step or per layer, tokens
 of the whole sequence or of the answer alone. Ids of tokens that a file does not hold are -1. Files
@@ -32,6 +37,9 @@ examples:
   python -m store import traces.zarr traces/ --scores ground_truth_scores.csv
   python -m store import graphs.zarr preprocessed_data/gnn preprocessed_data/lstm_solo
   python -m store import part1.zarr 'traces/*.pkl.gz' --part 1/4
+  python -m store import vllm.zarr states/ --requests requests.jsonl --layers 8,16,24
+  python -m store import arrays.zarr features.npz --map hs_last=layers,label=y
+  python -m store import --inspect features.npz
 """
 
 MERGE_EXAMPLES = """\
@@ -62,8 +70,9 @@ def add_import(commands: Commands) -> None:
     )
     add_out(parser)
     parser.add_argument(
-        "sources", metavar="SOURCE", nargs="+", type=expand, help="files, folders or patterns"
+        "sources", metavar="SOURCE", nargs="*", type=expand, help="files, folders or patterns"
     )
+    _add_arrays(parser)
     parser.add_argument(
         "--scores",
         metavar="FILE",
@@ -95,6 +104,34 @@ def add_import(commands: Commands) -> None:
         help="refuse files that unpack to more gigabytes (default: %(default)s)",
     )
     add_ignore_space(parser)
+
+
+def _add_arrays(parser: Parser) -> None:
+    parser.add_argument(
+        "--inspect",
+        action="store_true",
+        help="show what files hold and the command that imports them; write nothing, no OUT",
+    )
+    parser.add_argument(
+        "--map",
+        metavar="MAP",
+        help="COLUMN=KEY,COLUMN=KEY: columns of the store and the arrays they are from; "
+        "COLUMN:AXIS=KEY for a ragged one that the field does not know",
+    )
+    parser.add_argument(
+        "--requests",
+        metavar="FILE",
+        type=path,
+        help="requests to vLLM, one JSON object a line: id (the name of its file), question, "
+        "answer, label or score, prompt_len; all but id may be left out",
+    )
+    parser.add_argument(
+        "--layers",
+        metavar="LAYERS",
+        type=layers,
+        help="numbers of the layers in arrays or files of vLLM, e.g. 8,16,24 (default: counted "
+        "from 1)",
+    )
 
 
 def add_merge(commands: Commands) -> None:

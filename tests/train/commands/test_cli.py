@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from models import BASELINES
-from store import Column, Schema, StoreWriter
+from store import Column, Schema, StoreWriter, TraceStore
+from store.cli.main import main as store_main
 from train.commands import main as cli
 from train.commands.main import main
 
@@ -66,6 +67,15 @@ def test_a_column_that_a_detector_lacks(capsys, tmp_path, make_store, labels):
     line = fail(capsys, tmp_path, "--store", store)
     assert "gnn_det_lstm: expected column 'hidden_states'" in line
     assert "--no-run-gnn-det" in line
+
+
+def test_a_column_that_a_command_derives(capsys, tmp_path, make_store, labels):
+    """The command is named, and adds it."""
+    store = make_store(labels, columns=["question_id", "label", "hidden_states"])
+    line = fail(capsys, tmp_path, "--store", store, "--models", "saplma")
+    assert f"python -m store derive {store} hs_last adds it" in line
+    assert store_main(["derive", str(store), "hs_last"]) == 0
+    assert "hs_last" in TraceStore.open(store).schema.columns
 
 
 @pytest.mark.parametrize("column", ["label", "question_id"])

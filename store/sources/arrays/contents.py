@@ -1,0 +1,117 @@
+"""What a file of arrays holds: keys with types and shapes, and its records, read on demand.
+
+A file is of one of two kinds. In a *table* (JSON lines, Arrow) every line is a record. A file of
+*arrays* (NumPy, safetensors) is either one record, or has one array for each key with a row for
+each record; only who knows what the arrays mean can tell, so `records` asks. Opening a file reads
+what it says about itself; nothing of a file is ever executed.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from store.errors import SchemaError
+
+__all__ = ["TEXT", "ArrayFile", "Contents", "Key", "check_bytes"]
+
+TEXT = "text"  # dtype of strings, as people read it
+GB = 1e9
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a file says about the values of one key.
+
+    Attributes
+    ----------
+    dtype
+        NumPy's name, "bfloat16", `TEXT`, or what else it is called.
+    shape
+        Of the whole array; in a table, of the value of the first record.
+    """
+
+    dtype: str
+    shape: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        """'float32 (100, 8)'."""
+        return f"{self.dtype} {self.shape}" if self.shape else self.dtype
+
+
+class Contents(ABC):
+    """Records of one file.
+
+    Attributes
+    ----------
+    path
+        The file.
+    kind
+        What it is called in messages.
+    keys
+        Name -> what it holds, in the order of the file.
+    is_table
+        Whether each record is a value of every key by itself.
+    """
+
+    kind: str
+    is_table = False
+
+    def __init__(self, path: Path, keys: Mapping[str, Key]) -> None:
+        self.path = path
+        self.keys = dict(keys)
+
+    @abstractmethod
+    def records(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Any]]:
+        """Yield the values of some keys, record by record.
+
+        Parameters
+        ----------
+        keys
+            Those to read, all of which are there.
+        by_row
+            For arrays: whether every row of them is a record, or all of them are one.
+
+        Raises
+        ------
+        StoreError
+            Bytes are missing or contradict what the file says of itself.
+        """
+
+
+class ArrayFile(Contents):
+    """A file with one whole array for each key."""
+
+    @abstractmethod
+    def read(self, key: str) -> Any:
+        """Return an array: NumPy's, or for bfloat16 a torch tensor; it may be mapped."""
+
+    def records(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Any]]:
+        if by_row:
+            n_rows = self._n_rows(keys)
+        arrays = {key: self.read(key) for key in keys}
+        if not by_row:
+            yield arrays
+            return
+        for i in range(n_rows):
+            yield {key: array[i] for key, array in arrays.items()}
+
+    def _n_rows(self, keys: Collection[str]) -> int:
+        """Return the rows that all arrays have; raise SchemaError if they differ."""
+        shapes = {key: self.keys[key].shape for key in keys}
+        lengths = {key: shape[0] if shape else None for key, shape in shapes.items()}
+        n_rows = next(iter(lengths.values()))
+        if n_rows is None or len(set(lengths.values())) > 1:
+            shown = ", ".join(f"{key} {shape}" for key, shape in shapes.items())
+            raise SchemaError(f"expected arrays with one row for each record, found {shown:.300}")
+        return n_rows
+
+
+def check_bytes(n_bytes: int, max_bytes: int, what: str) -> None:
+    """Raise SchemaError for an array that says it is larger than what a file may unpack to."""
+    if n_bytes > max_bytes:
+        raise SchemaError(
+            f"{what}: expected at most {max_bytes / GB:g} GB (--max-file-gb), "
+            f"found {n_bytes / GB:,.1f} GB declared"
+        )

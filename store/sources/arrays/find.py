@@ -1,0 +1,201 @@
+"""Which kind each file that is given has, decided by its first bytes, and the files of folders."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from store.errors import CorruptError, NotFoundError, SchemaError
+from store.sources.arrays.contents import Contents
+from store.sources.arrays.numpy_files import NpyFolder, NpzFile, is_npz
+from store.sources.arrays.safetensors import SafetensorsFile
+from store.sources.arrays.tables import ArrowFile, JsonLinesFile
+from store.sources.pickles import kind_of_file
+
+__all__ = ["ARRAYS", "Given", "find_given", "kind_of", "open_contents"]
+
+SAFETENSORS = ".safetensors"
+NPY_MAGIC = b"\x93NUMPY"
+ARROW_MAGICS = (b"ARROW1", b"\xff\xff\xff\xff")
+LOOKED_AT = 4096  # bytes of a file that may be text
+TEXT_SUFFIXES = (".txt", ".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".md")
+OLD_SUFFIXES = (".pkl", ".pickle", ".pkl.gz", ".pickle.gz", ".pt", ".pth")
+ARRAYS = ("safetensors", "npz", "npy", "Arrow")  # kinds; of `Given`
+DATASET = ("state.json", "dataset_info.json")  # files of a folder of Dataset.save_to_disk
+
+
+@dataclass(frozen=True)
+class Given:
+    """One thing to read.
+
+    Attributes
+    ----------
+    path
+        A file, or the folder of several that belong together.
+    kind
+        One of `ARRAYS`, "JSON lines", "text", "pickle", "gzip pickle", "torch", "store", "unknown".
+    files
+        The files themselves.
+    """
+
+    path: Path
+    kind: str
+    files: tuple[Path, ...] = field(default=())
+
+
+def find_given(sources: Sequence[str]) -> list[Given]:
+    """Return what the sources name, sorted by path.
+
+    Parameters
+    ----------
+    sources
+        Files, folders and patterns.
+
+    Raises
+    ------
+    NotFoundError
+        A source names nothing.
+    """
+    found: dict[Path, Given] = {}
+    for source in sources:
+        given = [item for path in _paths(source) for item in _given_at(path)]
+        if not given:
+            raise NotFoundError(f"{source}: expected files, a folder or a pattern, found none")
+        for item in given:
+            found.setdefault(item.path.resolve(), item)
+    return sorted(found.values(), key=lambda item: item.path.absolute())
+
+
+def _paths(source: str) -> list[Path]:
+    path = Path(source)
+    if source and path.exists():
+        return [path]
+    if not path.name:
+        return []
+    try:
+        return sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+    except ValueError as error:
+        raise NotFoundError(f"{source}: expected a pattern of files, found: {error}") from error
+
+
+def _given_at(path: Path) -> list[Given]:
+    if path.is_file():
+        kind = kind_of(path)
+        return [Given(path, kind, (path,))]
+    if not path.is_dir():
+        return []
+    if (path / "zarr.json").exists():
+        return [Given(path, "store")]
+    if all((path / name).is_file() for name in DATASET):
+        return [Given(path, "Arrow", tuple(sorted(path.glob("*.arrow"))))]
+    return _given_in(path)
+
+
+def _given_in(folder: Path) -> list[Given]:
+    """Return what a folder and those in it hold; tables only where there is nothing else."""
+    given: list[Given] = []
+    texts: list[Given] = []
+    arrays: list[Path] = []
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            given += _given_at(path) if not path.is_symlink() else []
+            continue
+        if not path.is_file():  # a pipe, or a link to nothing
+            continue
+        item = Given(path, kind_of(path), (path,))
+        if item.kind == "unknown":
+            continue
+        if item.kind == "npy":
+            arrays.append(path)
+        elif item.kind in ("JSON lines", "text"):
+            texts.append(item)
+        else:
+            given.append(item)
+    if arrays:
+        given.append(Given(folder, "npy", tuple(arrays)))
+    return given or [item for item in texts if item.kind == "JSON lines"]
+
+
+def kind_of(path: Path) -> str:
+    """Return what a file is, from its first bytes, and for text from its name.
+
+    Parameters
+    ----------
+    path
+        Any file.
+
+    Returns
+    -------
+    str
+        See `Given`.
+    """
+    with path.open("rb") as file:
+        first = file.read(LOOKED_AT)
+    if path.name.endswith(SAFETENSORS):
+        return "safetensors"
+    if first.startswith(NPY_MAGIC):
+        return "npy"
+    if first.startswith(ARROW_MAGICS):
+        return "Arrow"
+    if first[8:9] == b"{" and not _is_text(first):
+        return "safetensors"
+    if _is_named(path, TEXT_SUFFIXES) or (not _is_named(path, OLD_SUFFIXES) and _is_text(first)):
+        return "JSON lines" if first.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] == b"{" else "text"
+    try:
+        kind = kind_of_file(path)
+    except CorruptError:
+        return "text" if _is_text(first) else "unknown"
+    may_be_npz = kind == "torch" and not _is_named(path, OLD_SUFFIXES)
+    return "npz" if may_be_npz and is_npz(path) else kind
+
+
+def _is_named(path: Path, suffixes: Iterable[str]) -> bool:
+    return path.name.lower().endswith(tuple(suffixes))
+
+
+def _is_text(first: bytes) -> bool:
+    """Return whether a file begins with a line of words; a pickle's first lines have no spaces."""
+    try:
+        text = first.decode()
+    except UnicodeDecodeError as error:
+        if error.start < len(first) - 3 or not error.start:  # a character may be cut at the end
+            return False
+        text = first[: error.start].decode()
+    line = text.lstrip("\ufeff").partition("\n")[0].rstrip("\r")
+    return line.isprintable() and any(mark in line for mark in ' ,;{"')
+
+
+def open_contents(given: Given, max_bytes: int) -> Contents:
+    """Open arrays or a table.
+
+    Parameters
+    ----------
+    given
+        What to read.
+    max_bytes
+        Most bytes of an array in memory.
+
+    Raises
+    ------
+    StoreError
+        It is damaged, or of a kind without keys; the message does not name the file.
+    """
+    match given.kind:
+        case "safetensors":
+            return SafetensorsFile(given.path)
+        case "npz":
+            return NpzFile(given.path, max_bytes)
+        case "npy":
+            return NpyFolder(given.path, list(given.files), max_bytes)
+        case "Arrow":
+            return ArrowFile(given.path, list(given.files))
+        case "JSON lines":
+            return JsonLinesFile(given.path)
+    raise SchemaError(
+        "expected arrays (.npz, .npy, .safetensors, Arrow) or JSON lines, "
+        f"found {describe(given.kind)}"
+    )
+
+
+def describe(kind: str) -> str:
+    """Return a kind as a message says it."""
+    return {"text": "a text file", "unknown": "none of these"}.get(kind, f"a {kind} file")

@@ -1,0 +1,164 @@
+"""Import of arrays by a map `COLUMN=KEY`: NumPy, safetensors, Arrow and JSON lines."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any
+
+from store.errors import SchemaError
+from store.format.schema import TRACE_ID, Column
+from store.read.store import TraceStore
+from store.sources.arrays.contents import Contents
+from store.sources.arrays.files import FileSource, Labels
+from store.sources.arrays.find import Given, open_contents
+from store.sources.arrays.mapping import Mapped, check_keys, column_of, has_rows, value_of
+from store.sources.legacy.fields import DAMAGE, Row
+
+__all__ = ["MapSource"]
+
+UNLABELLED = ("score", "label")  # columns that a trace need not have a value for
+SINGLE = {
+    "question_id": Column("utf8"),
+    "score": Column("float32"),
+    "label": Column("int8"),
+    "source_file": Column("utf8"),
+}
+
+
+class MapSource(FileSource):
+    """The traces in files of arrays or tables.
+
+    Without a key for ids, a trace has the number of its row as its question id, with the name of
+    its file before it where there are several; a file that is one trace gives it its name.
+
+    Parameters
+    ----------
+    given
+        What to read, in order.
+    mapped
+        Which columns to make of which keys.
+    labels
+        How the traces are labelled.
+    layers
+        Numbers of the layers in the arrays, as the model numbers them; None if nobody knows.
+    columns, part, begun
+        See `FileSource`.
+    max_bytes
+        Most bytes of an array in memory.
+
+    Raises
+    ------
+    SchemaError
+        No trace can be read from any file, or none has all keys.
+    """
+
+    def __init__(
+        self,
+        given: Sequence[Given],
+        mapped: Sequence[Mapped],
+        labels: Labels,
+        *,
+        layers: Sequence[int] | None,
+        columns: Sequence[str] | None,
+        part: tuple[int, int],
+        begun: TraceStore | None,
+        max_bytes: int,
+    ) -> None:
+        _check_part(mapped, labels, part)
+        self._mapped = mapped
+        self._max_bytes = max_bytes
+        self._n_given = len(given)
+        self._by_row = self._find_layout(given)
+        if not self._by_row:
+            self._mapped = self._with_axes(given)
+        provenance = {
+            "format": "mapped arrays",
+            "map": {item.column: item.key for item in mapped},
+            "axes": {item.column: item.axis for item in self._mapped if item.axis},
+            "rows_in_a_file": self._by_row,
+        }
+        super().__init__(
+            given,
+            labels,
+            layers=layers,
+            columns=columns,
+            part=part,
+            begun=begun,
+            provenance=provenance,
+        )
+
+    def _find_layout(self, given: Sequence[Given]) -> bool:
+        """Return whether the first file with all keys has a row for each trace."""
+        problem: Exception | None = None
+        for item in given:
+            try:
+                contents = self._open(item)
+                return contents.is_table or has_rows(self._mapped, contents.keys)
+            except DAMAGE as error:
+                problem = problem or type(error)(f"{item.path}: {error}")
+        if problem is None:
+            raise SchemaError("expected files of arrays, found none")
+        raise problem
+
+    def _with_axes(self, given: Sequence[Given]) -> list[Mapped]:
+        """Return the map with a ragged axis for each unknown column whose arrays differ in length.
+
+        The axis has the column's name. Only the headers of the files are read.
+        """
+        unknown = [item for item in self._mapped if item.axes is None and item.axis is None]
+        lengths: dict[str, set[tuple[int, ...]]] = {item.key: set() for item in unknown}
+        for file in given if unknown else ():
+            try:
+                keys = self._open(file).keys
+            except DAMAGE:  # it is reported as the file is read
+                continue
+            for key, found in lengths.items():
+                found.add(keys[key].shape[:1])
+        ragged = [item for item in unknown if len(lengths[item.key]) > 1]
+        return [
+            replace(item, axis=item.column) if item in ragged else item for item in self._mapped
+        ]
+
+    def _open(self, item: Given) -> Contents:
+        contents = open_contents(item, self._max_bytes)
+        check_keys(self._mapped, contents)
+        return contents
+
+    def _records(self, item: Given, name: str) -> Iterator[Mapping[str, Any]]:
+        keys = dict.fromkeys(mapped.key for mapped in self._mapped)
+        return self._open(item).records(list(keys), self._by_row)
+
+    def _row(self, record: Mapping[str, Any], name: str, i: int) -> tuple[str | None, Row]:
+        row: Row = {}
+        for mapped in self._mapped:
+            value = record.get(mapped.key)
+            if value is not None or mapped.column not in UNLABELLED:
+                row[mapped.column] = value_of(mapped, value)
+        own_id = row.pop(TRACE_ID, None)
+        row.setdefault("question_id", own_id or self._position(name, i))
+        return own_id, row
+
+    def _position(self, name: str, i: int) -> str:
+        """Return what a trace without an id is called."""
+        if not self._by_row:
+            return str(PurePath(name).with_suffix(""))
+        return f"{name}/{i}" if self._n_given > 1 else str(i)
+
+    def _columns(self, row: Row) -> dict[str, Column]:
+        found = dict(SINGLE)
+        for mapped in self._mapped:
+            if mapped.column not in (*found, TRACE_ID):
+                found[mapped.column] = column_of(mapped, row[mapped.column])
+        return found
+
+
+def _check_part(mapped: Sequence[Mapped], labels: Labels, part: tuple[int, int]) -> None:
+    """Raise SchemaError for scores by trace id in a part that numbers traces by itself."""
+    columns = [item.column for item in mapped]
+    is_numbered = "question_id" in columns and TRACE_ID not in columns
+    if part[1] > 1 and is_numbered and labels.scores is not None and labels.scores.by_trace:
+        raise SchemaError(
+            f"{labels.scores.source}: part {part[0]}/{part[1]} numbers the traces of a question by "
+            "itself, so scores by trace_id could go to others; map trace_id, or leave out "
+            "--scores, merge the parts, then python -m store label"
+        )

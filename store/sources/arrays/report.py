@@ -1,0 +1,65 @@
+"""What became of an import of arrays: counts, and what was left out with the reasons."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from store.reports import LeftOut, count, count_lines
+
+__all__ = ["ArrayReport"]
+
+
+@dataclass
+class ArrayReport:
+    """What became of an import.
+
+    Attributes
+    ----------
+    rows, unlabelled, not_finite
+        Traces written, those of them without a label, and those with a NaN or an infinity in an
+        array.
+    skipped
+        Files, records and requests left out.
+    bytes_done, bytes_all
+        Of the files, for the progress.
+    """
+
+    rows: int = 0
+    unlabelled: int = 0
+    not_finite: int = 0
+    skipped: LeftOut = field(default_factory=LeftOut)
+    bytes_done: int = 0
+    bytes_all: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything was read."""
+        return not self.skipped.n
+
+    def summary(self, path: Path) -> str:
+        """Return what the store holds, and what was left out, a line each."""
+        counts = [
+            (self.unlabelled, "without a label"),
+            (self.not_finite, "with a NaN or an infinity (kept)"),
+        ]
+        lines = [f"{path}: {count(self.rows, 'trace')}", *count_lines(counts)]
+        if self.skipped.n:
+            lines.append(
+                f"  {count(self.skipped.n, 'file or record', 'files or records')} left out"
+            )
+        return "\n".join([*lines, *self.skipped.lines()])
+
+    def left_out(self, place: Sequence[int]) -> dict[str, Any]:
+        """Return what was left out up to a place, for the provenance of a store; see `resume`."""
+        return {
+            "records": self.skipped.n,
+            "first": list(self.skipped.messages),
+            "not_finite": self.not_finite,
+            "place": list(place),
+        }
+
+    def resume(self, left_out: dict[str, Any]) -> None:
+        """Go on from what a stopped import had left out."""
+        self.skipped = LeftOut(left_out["records"], list(left_out["first"]))
+        self.not_finite = left_out["not_finite"]

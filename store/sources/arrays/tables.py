@@ -1,0 +1,167 @@
+"""Tables: JSON lines, and Arrow files as the library datasets saves them; a record a line."""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from store.errors import CorruptError, FormatError, NotFoundError, SchemaError
+from store.extras import missing_package
+from store.sources.arrays.contents import TEXT, Contents, Key
+from store.sources.text_records import LineError, read_json_lines
+
+__all__ = ["ArrowFile", "JsonLinesFile"]
+
+MAX_LINE = 1 << 30  # characters
+
+
+class JsonLinesFile(Contents):
+    """One JSON object a line, whose numbers may be in lists of lists.
+
+    Parameters
+    ----------
+    path
+        The file.
+    """
+
+    kind = "JSON lines"
+    is_table = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        first = next(self._objects(), {})
+        super().__init__(path, {key: _key_of(value) for key, value in first.items()})
+
+    def records(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Any]]:
+        """Yield the values of each line; a key that it lacks is left out."""
+        for record in self._objects():
+            yield {key: record[key] for key in keys if key in record}
+
+    def _objects(self) -> Iterator[dict[str, Any]]:
+        try:
+            with self.path.open(encoding="utf-8-sig") as lines:
+                for number, value in read_json_lines(iter(lambda: lines.readline(MAX_LINE), "")):
+                    if not isinstance(value, dict):
+                        found = type(value).__name__
+                        raise LineError(f"expected a JSON object, found {found}", number)
+                    yield value
+        except LineError as error:
+            raise FormatError(f"line {error.line}: {error}") from error
+        except UnicodeDecodeError as error:
+            raise FormatError(f"expected UTF-8, found {error}; save it as UTF-8") from error
+
+
+def _key_of(value: object) -> Key:
+    """Return what a JSON value is."""
+    if isinstance(value, str):
+        return Key(TEXT)
+    if not isinstance(value, list):
+        return Key(type(value).__name__)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of several lengths
+        return Key("list")
+    return Key(TEXT if array.dtype.kind == "U" else array.dtype.name, array.shape)
+
+
+class ArrowFile(Contents):
+    """Arrow's streaming or file format, by pyarrow; an array of a record is a nested list.
+
+    Parameters
+    ----------
+    path
+        A file, or a folder that `Dataset.save_to_disk` wrote.
+    files
+        Its Arrow files, in order.
+    """
+
+    kind = "Arrow"
+    is_table = True
+
+    def __init__(self, path: Path, files: list[Path]) -> None:
+        self._files = files
+        first: dict[str, Any] = {}
+        for batch in self._batches():
+            if batch.num_rows:
+                names = batch.schema.names
+                first = next(_rows_of(batch.slice(0, 1), names), {})
+                break
+        super().__init__(path, {name: _arrow_key(value) for name, value in first.items()})
+
+    def records(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Any]]:
+        """Yield the values of each row, arrays with the dtype of the column."""
+        for batch in self._batches():
+            yield from _rows_of(batch, keys)
+
+    def _batches(self) -> Iterator[Any]:
+        pyarrow = _import_pyarrow()
+        with _arrow_damage(pyarrow):
+            for file in self._files:
+                with pyarrow.memory_map(str(file)) as source:
+                    if source.read(6) == b"ARROW1":
+                        reader = pyarrow.ipc.open_file(source)
+                        yield from map(reader.get_batch, range(reader.num_record_batches))
+                        continue
+                    source.seek(0)
+                    yield from pyarrow.ipc.open_stream(source)
+
+
+def _import_pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.ipc
+    except ModuleNotFoundError as error:
+        message = missing_package(error, "frames")
+        if message is None:
+            raise
+        raise NotFoundError(f"expected pyarrow to read Arrow files: {message}") from error
+    return pyarrow
+
+
+@contextmanager
+def _arrow_damage(pyarrow: Any) -> Iterator[None]:
+    try:
+        yield
+    except (pyarrow.ArrowException, EOFError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk
+            raise
+        reason = " ".join(str(error).split())[:200]
+        raise CorruptError(f"expected Arrow data, found {reason}; copy the file again") from error
+
+
+def _rows_of(batch: Any, keys: Collection[str]) -> Iterator[dict[str, Any]]:
+    columns = {key: batch.column(key) for key in keys}
+    for i in range(batch.num_rows):
+        yield {key: _arrow_value(column[i]) for key, column in columns.items()}
+
+
+def _arrow_value(scalar: Any) -> Any:
+    """Return a number, a text, or an array of the column's dtype; None stays None."""
+    values = getattr(scalar, "values", None)
+    if values is None or not hasattr(values, "null_count"):
+        value = scalar.as_py()
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return np.asarray(value, scalar.type.to_pandas_dtype())[()] if is_number else value
+    return _nested(values)
+
+
+def _nested(array: Any) -> np.ndarray | list[Any]:
+    """Return lists of equal lengths as one array; raises SchemaError for others."""
+    if array.null_count:
+        raise SchemaError("expected lists without nulls, found some")
+    if not hasattr(array, "flatten") or not hasattr(array, "value_lengths"):
+        return array.to_numpy(zero_copy_only=False)
+    lengths = set(array.value_lengths().to_pylist())
+    if len(lengths) > 1:
+        raise SchemaError(f"expected inner lists of one length, found {sorted(lengths)[:5]}")
+    inner = np.asarray(_nested(array.flatten()))
+    return inner.reshape(len(array), *(lengths or {0}), *inner.shape[1:])
+
+
+def _arrow_key(value: Any) -> Key:
+    if isinstance(value, np.generic | np.ndarray):
+        is_text = value.dtype.kind in "UO"
+        return Key(TEXT if is_text else value.dtype.name, value.shape)
+    return Key(TEXT) if isinstance(value, str) else Key(type(value).__name__)

@@ -1,0 +1,457 @@
+"""Arrays, vLLM's files and `--inspect`, as they are typed."""
+
+import json
+import pickle
+import re
+
+import numpy as np
+import pytest
+import torch
+from array_files import safetensors_bytes, vllm_file, write_lines
+from oracle import bits
+
+from store import TraceStore
+from store.cli.main import main
+from store.write.writer import StoreWriter
+
+
+@pytest.fixture
+def run(tmp_path, capsys, monkeypatch):
+    """Run a command in an empty folder: its status, output and complaints."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments):
+        status = main(["import", *map(str, arguments)])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return command
+
+
+@pytest.fixture
+def features(tmp_path):
+    """Seven rows of several arrays in one file."""
+    rng = np.random.default_rng(0)
+    arrays = {
+        "layers": rng.normal(size=(7, 4, 8)).astype("f4"),
+        "y": np.arange(7) % 2,
+        "qid": np.array([f"q{i // 2}" for i in range(7)]),
+        "extra": rng.normal(size=(7, 3)),
+    }
+    np.savez(tmp_path / "f.npz", **arrays)
+    return arrays
+
+
+def test_rows_of_an_npz_become_traces(run, features):
+    status, out, _ = run(
+        "o.zarr", "f.npz", "--map", "hs_last=layers,label=y,question_id=qid,extra=extra"
+    )
+    assert (status, out) == (0, "o.zarr: 7 traces\n")
+    store = TraceStore.open("o.zarr")
+    assert list(store.ids[:3]) == ["q0", "q0#2", "q1"]
+    assert store.schema.columns["hs_last"].axis_names == ("layers", "hidden")
+    for i, trace in enumerate(store):
+        assert np.array_equal(trace["hs_last"], features["layers"][i])
+        assert np.array_equal(trace["extra"], features["extra"][i])
+        assert trace["label"] == features["y"][i]
+
+
+def test_ids_are_positions_where_no_key_has_them(run, features):
+    run("o.zarr", "f.npz", "--map", "hs_last=layers", "--layers", "2,4,8,16")
+    store = TraceStore.open("o.zarr")
+    assert list(store.ids) == [str(i) for i in range(7)]
+    assert list(store.column("label")) == [-1] * 7
+    assert store.layers("hs_last") == [2, 4, 8, 16]
+
+
+def test_files_of_one_trace_have_ragged_axes(run, tmp_path):
+    """An unknown array as well, if its length differs."""
+    for i in range(3):
+        states = np.full((4 + i, 2, 8), i, "f2")
+        tokens = np.arange(4 + i)
+        (tmp_path / "per").mkdir(exist_ok=True)
+        np.savez(f"per/t{i}.npz", s=states, t=tokens, y=i % 2, mine=tokens * 0.5, same=np.ones(2))
+    status, _, _ = run(
+        "o.zarr", "per", "--map", "hidden_states=s,tokens=t,label=y,mine=mine,same=same"
+    )
+    assert status == 0
+    store = TraceStore.open("o.zarr")
+    assert list(store.ids) == ["t0", "t1", "t2"]
+    assert store["t2"]["hidden_states"].shape == (6, 2, 8)
+    assert store["t1"]["mine"].tolist() == [0, 0.5, 1, 1.5, 2]
+    assert store.schema.columns["same"].item_shape == (2,)
+
+
+def test_npy_files_of_a_folder_are_one_table(run, tmp_path):
+    (tmp_path / "npy").mkdir()
+    np.save("npy/hs.npy", np.ones((6, 8)))
+    np.save("npy/y.npy", np.arange(6) > 2)
+    assert run("o.zarr", "npy", "--map", "hs_last=hs,label=y")[0] == 0
+    store = TraceStore.open("o.zarr")
+    assert store["3"]["hs_last"].shape == (1, 8)
+    assert list(store.column("label")) == [0, 0, 0, 1, 1, 1]
+
+
+def test_json_lines_become_traces(run, tmp_path):
+    """A null label is none; a line that does not fit is left out and named."""
+    records = [
+        {"id": "a", "hs": [[0.5] * 8] * 2, "y": 1, "refs": ["x"]},
+        {"id": "b", "hs": [[0.25] * 8] * 2, "y": None, "refs": []},
+        {"id": "b", "hs": [[0.25] * 8] * 2, "y": 0, "refs": []},
+        {"id": "c", "hs": [[1.0] * 7] * 2, "y": 0, "refs": []},
+        {"id": "d", "y": 0, "refs": []},
+        {"id": "e", "hs": [[2.0] * 8] * 2, "y": 5, "refs": []},
+    ]
+    write_lines(tmp_path / "t.jsonl", records)
+    status, out, _ = run(
+        "o.zarr", "t.jsonl", "--map", "trace_id=id,hs_last=hs,label=y,references=refs"
+    )
+    assert status == 1
+    lines = out.splitlines()
+    assert lines[:3] == ["o.zarr: 2 traces", "  1 without a label", "  4 files or records left out"]
+    assert "t.jsonl, record 2: trace_id: expected a new id, found 'b' again" in lines
+    assert any("record 3" in line and "expected shape (2, 8)" in line for line in lines)
+    assert any("record 4" in line and "found none" in line for line in lines)
+    assert any("record 5: label: expected 1" in line for line in lines)
+    assert TraceStore.open("o.zarr")["a"]["references"] == '["x"]'
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--map", "hs_last=layer"],
+            "'layer' for column 'hs_last'; closest: 'layers'",
+        ),
+        (["--map", "hs_last"], "--map: expected COLUMN=KEY"),
+        (
+            ["--map", "hs_last=layers,score=extra"],
+            r"'extra': expected the axes \(\) of",
+        ),
+        (["--map", "hs_last=layers", "--layers", "1,2"], "--layers: expected 4 numbers"),
+        (["--map", "hs_last=layers", "--layers", "-2"], "--layers: expected numbers"),
+        (["--map", "hs_last=layers", "--keep-attention"], "older formats"),
+        (["--map", "hs_last=layers", "--requests", "x"], "give one"),
+        (["--map", "hs_last=layers", "--columns", "hs_lst"], "closest: 'hs_last'"),
+        ([], r"expected --map COLUMN=KEY for a npz file, found none; .*--inspect f.npz"),
+        (["--requests", "x"], "x: expected requests in JSON lines|expected safetensors"),
+    ],
+)
+def test_mistakes_are_one_line(run, features, tmp_path, options, message):
+    """With exit status 2, and nothing written."""
+    status, out, err = run("o.zarr", "f.npz", *options)
+    assert (status, out) == (2, "")
+    assert err.count("\n") == 1
+    assert re.search(message, err), err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["f.npz"]
+
+
+def test_arrays_of_unequal_lengths_are_named(run, tmp_path):
+    np.savez("f.npz", a=np.ones((7, 2, 4)), y=np.ones(6, int))
+    status, _, err = run("o.zarr", "f.npz", "--map", "hs_last=a,label=y")
+    assert status == 2
+    assert "f.npz: expected arrays with one row for each record, found a (7, 2, 4), y (6,)" in err
+
+
+def test_damaged_files_are_left_out_and_the_others_go_on(run, tmp_path):
+    for i in range(4):
+        np.savez(f"t{i}.npz", hs_last=np.full((2, 4), i, "f4"), label=0)
+    (tmp_path / "t1.npz").write_bytes((tmp_path / "t1.npz").read_bytes()[:-30])
+    np.savez("t2.npz", other=np.ones(2))
+    status, out, _ = run("o.zarr", "*.npz", "--map", "hs_last=hs_last,label=label")
+    assert status == 1
+    assert list(TraceStore.open("o.zarr").ids) == ["t0", "t3"]
+    assert "t1.npz: expected" in out
+    assert "t2.npz: expected a key 'hs_last'" in out
+
+
+def test_texts_are_not_called_pickles(run, tmp_path):
+    """A table of scores begins as some pickles do."""
+    (tmp_path / "q.csv").write_text("Name,score\na,1\n")
+    status, _, err = run("o.zarr", "q.csv")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "q.csv: expected traces, found a text file" in err
+    write_lines(tmp_path / "q.jsonl", [{"question": "a"}])
+    _, _, err = run("o.zarr", "q.jsonl")
+    assert "--inspect q.jsonl proposes a --map" in err
+
+
+REQUESTS = [
+    {"id": f"r{i}", "question": "what?", "response": "that", "label": i % 2, "prompt_len": 3}
+    for i in range(5)
+]
+
+
+def vllm_folder(tmp_path):
+    written = {f"r{i}": vllm_file(tmp_path / "v", f"r{i}", 6 + i) for i in range(5)}
+    write_lines(tmp_path / "req.jsonl", REQUESTS)
+    return written
+
+
+VLLM = ("o.zarr", "v", "--requests", "req.jsonl", "--layers", "2,5,9")
+
+
+def test_vllm_files_become_traces(run, tmp_path):
+    """bfloat16 stays as it is; the mean is of the answer's tokens, in float32."""
+    written = vllm_folder(tmp_path)
+    assert run(*VLLM)[:2] == (0, "o.zarr: 5 traces\n")
+    store = TraceStore.open("o.zarr")
+    assert store.layers("hs_mean") == [2, 5, 9]
+    for name, (state_bits, tokens) in written.items():
+        trace = store[name]
+        states = torch.from_numpy(state_bits.view(np.int16)).view(torch.bfloat16)
+        assert torch.equal(trace["hidden_states"], states)
+        assert torch.equal(trace["hs_last"], states[-1])
+        assert torch.equal(trace["hs_prompt"], states[2])
+        assert torch.equal(trace["hs_mean"], states[3:].float().mean(0).bfloat16())
+        assert np.array_equal(trace["tokens"], tokens)
+        assert (trace["prompt_len"], trace["answer_len"]) == (3, len(tokens) - 3)
+        assert (trace["question"], trace["answer"]) == ("what?", "that")
+    assert list(store.column("label")) == [0, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"prompt_len": 8}, "expected more tokens than the 8 of the prompt, found 8"),
+        ({"prompt_len": 3, "answer_len": 4}, "expected 3 \\+ 4 tokens"),
+        ({"prompt_len": -1}, "prompt_len: expected a number of tokens"),
+        ({"prompt_len": 3, "token_ids": [1, 2]}, "expected the 2 tokens"),
+        ({"prompt_len": 3, "label": 7}, "label: expected"),
+        ({"prompt_len": 3, "question": 7}, "question: expected a text"),
+    ],
+)
+def test_files_that_are_not_as_their_request_says_are_left_out(run, tmp_path, request_, message):
+    vllm_folder(tmp_path)
+    requests = [*REQUESTS]
+    requests[2] = {"id": "r2", **request_}
+    write_lines(tmp_path / "req.jsonl", requests)
+    status, out, _ = run(*VLLM)
+    assert status == 1
+    assert list(TraceStore.open("o.zarr").ids) == ["r0", "r1", "r3", "r4"]
+    [line] = [line for line in out.splitlines() if "r2.safetensors" in line]
+    assert re.search(message, line), line
+
+
+def test_requests_and_files_without_the_other_are_named(run, tmp_path):
+    vllm_folder(tmp_path)
+    (tmp_path / "v" / "r3.safetensors").unlink()
+    vllm_file(tmp_path / "v", "zz", 5)
+    wrong = safetensors_bytes({"hidden_states": np.ones((2, 3), "f4"), "token_ids": np.arange(2)})
+    (tmp_path / "v" / "r1.safetensors").write_bytes(wrong)
+    (tmp_path / "v" / "r2.safetensors").write_bytes(b"cut")
+    status, out, _ = run(*VLLM)
+    assert status == 1
+    assert "v/zz.safetensors, record 0: expected a request with the id 'zz'" in out
+    assert "request 'r3': expected the file r3.safetensors, found none" in out
+    assert "v/r1.safetensors: hidden_states: expected float16 or bfloat16 or float32" in out
+    assert "v/r2.safetensors: expected a header" in out
+    assert run(*VLLM)[0] == 1  # as the first time
+    assert list(TraceStore.open("o.zarr").ids) == ["r0", "r4"]
+
+
+def test_a_request_may_name_the_path_of_its_file(run, tmp_path):
+    vllm_file(tmp_path / "v", "chatcmpl-1", 5)
+    path = "/elsewhere/chatcmpl-1.safetensors"
+    write_lines(tmp_path / "req.jsonl", [{"question_id": "q", "hidden_states_path": path}])
+    assert run("o.zarr", "v", "--requests", "req.jsonl")[0] == 0
+    assert TraceStore.open("o.zarr")["chatcmpl-1"]["question_id"] == "q"
+
+
+@pytest.mark.parametrize("line", ["[]", "{}", '{"id": "r1"}\n{"id": "r1"}', "{", '{"id": []}'])
+def test_requests_that_are_none_are_refused(run, tmp_path, line):
+    vllm_file(tmp_path / "v", "r1", 5)
+    (tmp_path / "req.jsonl").write_text(line)
+    status, _, err = run("o.zarr", "v", "--requests", "req.jsonl")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "req.jsonl, line" in err
+
+
+@pytest.mark.parametrize("kind", ["vllm", "rows"])
+@pytest.mark.parametrize("stop", range(1, 4))
+def test_a_stopped_import_goes_on_to_the_same_store(run, tmp_path, monkeypatch, kind, stop):
+    """After every row, with records that were left out before and after it."""
+    if kind == "vllm":
+        vllm_folder(tmp_path)
+        (tmp_path / "v" / "r1.safetensors").write_bytes(b"cut")
+        command = ("v", "--requests", "req.jsonl")
+    else:
+        for part in "ab":
+            lines = [{"id": f"{part}{i}", "hs": [[1.0 * i] * 4] * 2} for i in (0, 1, 1, 2)]
+            write_lines(tmp_path / f"{part}.jsonl", lines)
+        command = ("*.jsonl", "--map", "trace_id=id,hs_last=hs")
+    _, whole, _ = run("whole.zarr", *command)
+    append = StoreWriter.append
+    n_appended = []
+
+    def stopped(self, trace_id, row):
+        if len(n_appended) == stop:
+            raise KeyboardInterrupt
+        n_appended.append(trace_id)
+        append(self, trace_id, row)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StoreWriter, "append", stopped)
+        run("o.zarr", *command)
+    assert not (tmp_path / "o.zarr").exists()
+    status, out, _ = run("o.zarr", *command)
+    assert (status, out.replace("o.zarr", "whole.zarr")) == (1, whole)
+    store = TraceStore.open("o.zarr")
+    expected = TraceStore.open("whole.zarr")
+    assert list(store.ids) == list(expected.ids)
+    for one, other in zip(store, expected, strict=True):
+        for name in store.schema.columns:
+            assert bits(one[name]) == bits(other[name])
+
+
+def test_a_stopped_import_of_other_files_is_refused(run, tmp_path):
+    vllm_folder(tmp_path)
+    run(*VLLM)
+    vllm_file(tmp_path / "v", "r1", 20)
+    status, _, err = run(*VLLM)
+    assert status == 2
+    assert "files_sha256" in err
+
+
+def test_inspect_shows_what_files_hold_and_writes_nothing(run, features, tmp_path):
+    """The command that it proposes works as it stands."""
+    vllm_folder(tmp_path)
+    (tmp_path / "old.pkl").write_bytes(pickle.dumps([{"a": 1}]))
+    (tmp_path / "notes.txt").write_text("Some words\n")
+    before = sorted(tmp_path.rglob("*"))
+    status, out, _ = run("--inspect", "f.npz", "v", "notes.txt", "req.jsonl", "old.pkl")
+    assert status == 1  # old.pkl holds no traces
+    assert "f.npz: npz, 7 records" in out
+    assert "  layers: float32 (7, 4, 8)" in out
+    assert "for example: qid 'q0'" in out
+    assert "... and 2 more safetensors files" in out
+    assert "notes.txt: a text file" in out
+    assert "old.pkl: pickle, cannot be read: " in out
+    assert sorted(tmp_path.rglob("*")) == before
+    commands = [line.split()[4:] for line in out.splitlines() if line.startswith("  python")]
+    [command] = [arguments for arguments in commands if arguments[1] == "f.npz"]
+    assert run(*command)[0] == 0
+    assert set(TraceStore.open("OUT.zarr").schema.columns) >= {"hs_last", "label", "extra"}
+
+
+def test_inspect_of_an_older_file_names_its_command(run, tmp_path):
+    """Its kind, keys and number of traces, through the reader that runs nothing."""
+    content = {
+        "sequences": torch.zeros(3, 2, 4),
+        "labels": torch.zeros(3),
+        "question_ids": ["q0", "q1", "q2"],
+    }
+    torch.save(content, tmp_path / "old.pt")
+    status, out, _ = run("--inspect", "old.pt")
+    assert status == 0
+    assert "old.pt: " in out
+    assert "3 records" in out
+    assert "  hs_last: " in out
+    assert out.endswith("  python -m store import OUT.zarr old.pt\n")
+    assert run("OUT.zarr", "old.pt")[0] == 0
+
+
+class Runs:
+    """Writes a file if it is ever unpickled."""
+
+    def __reduce__(self):
+        return (open, ("ran", "w"))
+
+
+def test_inspect_runs_no_pickle(run, tmp_path):
+    (tmp_path / "old.pkl").write_bytes(pickle.dumps([Runs()]))
+    np.save("a.npy", np.array([Runs()], dtype=object))
+    status, out, _ = run("--inspect", "old.pkl", "a.npy")
+    assert status == 1
+    assert out.count("cannot be read") == 2
+    assert not (tmp_path / "ran").exists()
+
+
+def test_older_traces_beside_arrays_are_imported_as_before(run, tmp_path):
+    """A folder may hold a model's weights, and tables of scores."""
+    content = {"sequences": torch.zeros(1, 2, 4), "labels": torch.zeros(1), "question_ids": ["q"]}
+    (tmp_path / "d").mkdir()
+    torch.save(content, tmp_path / "d" / "old.pt")
+    (tmp_path / "d" / "model.safetensors").write_bytes(safetensors_bytes({"w": np.ones(2, "f4")}))
+    (tmp_path / "d" / "scores.csv").write_text("question_id,score\nq,1\n")
+    assert run("o.zarr", "d")[0] == 0
+    assert len(TraceStore.open("o.zarr")) == 1
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "bfloat16"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_traces_that_are_not_finite_are_kept_and_counted(run, tmp_path, dtype, value):
+    """In every precision of states."""
+    states = np.full((3, 2, 4), 60_000, "f4")
+    states[1, 1, 2] = value
+    bits_ = (states.view("<u4") >> 16).astype("<u2")
+    arrays = {"hs": bits_} if dtype == "bfloat16" else {"hs": states.astype(dtype)}
+    if dtype == "f8":
+        np.savez("f.npz", **arrays)
+    else:
+        (tmp_path / "f.safetensors").write_bytes(safetensors_bytes(arrays))
+    status, out, _ = run("o.zarr", "f.*", "--map", "hs_last=hs", "--layers", "1-2")
+    assert status == 0
+    assert "  1 with a NaN or an infinity (kept)\n" in out
+    assert len(TraceStore.open("o.zarr")) == 3
+
+
+def test_scores_of_a_file_decide_the_labels(run, features, tmp_path):
+    """Instead of those in the arrays."""
+    (tmp_path / "s.csv").write_text("question_id,score\nq0,0.9\nq1,0.1\n")
+    mapped = "hs_last=layers,label=y,question_id=qid"
+    assert run("o.zarr", "f.npz", "--map", mapped, "--scores", "s.csv")[0] == 0
+    assert list(TraceStore.open("o.zarr").column("label")) == [0, 0, 1, 1, -1, -1, -1]
+
+
+def test_parts_are_merged_to_the_whole(run, tmp_path):
+    """Every file is in one part, and a request without a file is told once."""
+    vllm_folder(tmp_path)
+    (tmp_path / "v" / "r3.safetensors").unlink()
+    status = [run(f"p{k}.zarr", *VLLM[1:], "--part", f"{k}/2")[0] for k in (1, 2)]
+    assert status == [1, 0]
+    assert main(["merge", "o.zarr", "p1.zarr", "p2.zarr"]) == 0
+    assert sorted(TraceStore.open("o.zarr").ids) == ["r0", "r1", "r2", "r4"]
+
+
+def test_unlikely_files_are_inspected_without_a_traceback(run, tmp_path):
+    (tmp_path / "a.npz").write_bytes(b"PK\x03\x04" + b"\0" * 30)
+    (tmp_path / "b.safetensors").write_bytes(b"\xff" * 40)
+    (tmp_path / "c.npy").write_bytes(b"\x93NUMPY\x01\x00\xff\xff")
+    (tmp_path / "d.jsonl").write_text('{"a": [1, [2]]}\n{')
+    (tmp_path / "e").write_bytes(b"\0\1\2")
+    (tmp_path / "f.txt").write_text("")
+    names = [path.name for path in tmp_path.iterdir()]
+    status, out, err = run("--inspect", *names)
+    assert (status, err) == (1, "")
+    for name in names:
+        assert f"{name}: " in out
+
+
+def test_arrow_tables_become_traces(run, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table(
+        {
+            "id": ["a", "b", "c"],
+            "hs": pa.array([[[i, 2.0]] * 2 for i in range(3)], pa.list_(pa.list_(pa.float32()))),
+            "tok": pa.array([[0], [0, 1], []], pa.list_(pa.int64())),
+            "y": [0, 1, None],
+        }
+    )
+    folder = tmp_path / "ds" / "train"
+    folder.mkdir(parents=True)
+    for name in ("state.json", "dataset_info.json"):
+        (folder / name).write_text(json.dumps({}))
+    with pa.ipc.new_stream(str(folder / "data-00000-of-00001.arrow"), table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+    assert "hs: float32 (2, 2)" in run("--inspect", "ds")[1]
+    assert run("o.zarr", "ds", "--map", "trace_id=id,hs_last=hs,tokens=tok,label=y")[0] == 0
+    store = TraceStore.open("o.zarr")
+    assert store["b"]["hs_last"].tolist() == [[1, 2], [1, 2]]
+    assert store["b"]["hs_last"].dtype == np.float32
+    assert [len(trace["tokens"]) for trace in store] == [1, 2, 0]
+    assert list(store.column("label")) == [0, 1, -1]
+    data = (folder / "data-00000-of-00001.arrow").read_bytes()
+    (tmp_path / "cut.arrow").write_bytes(data[:400])
+    status, _, err = run("p.zarr", "cut.arrow", "--map", "trace_id=id")
+    assert (status, err.count("\n")) == (2, 1)

@@ -1,0 +1,109 @@
+import numpy as np
+import pytest
+import torch
+
+from store.errors import SchemaError
+from store.format.schema import Column
+from store.sources.arrays.contents import Key
+from store.sources.arrays.mapping import Mapped, column_of, has_rows, parse_map, value_of
+
+
+def states(dtype, *shape):
+    return Column(dtype, shape, None, ("layers", "hidden"))
+
+
+def test_a_map_is_read():
+    assert parse_map("hs_last=layers, label=y,mine:tokens=a.b/c") == [
+        Mapped("hs_last", "layers"),
+        Mapped("label", "y"),
+        Mapped("mine", "a.b/c", "tokens"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "=b", "a=", "a=b,,c=d", "a=b,a=c", "hs_last:tokens=x", "source_file=x"]
+)
+def test_other_maps_are_refused(text):
+    with pytest.raises(SchemaError, match="--map"):
+        parse_map(text)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "by_row"),
+    [
+        ({"hs_last": (7, 4, 8), "label": (7,)}, True),
+        ({"hs_last": (7, 8), "label": (7,)}, True),
+        ({"hs_last": (4, 8), "label": ()}, False),
+        ({"hs_last": (4, 8), "label": (1,)}, False),
+        ({"hs_last": (1, 4, 8), "label": (1,)}, True),
+        ({"hidden_states": (5, 4, 8), "tokens": (5,)}, False),
+        ({"hidden_states": (9, 5, 4, 8)}, True),
+        ({"mine": (9, 5)}, True),
+    ],
+)
+def test_shapes_tell_rows_from_one_trace(shapes, by_row):
+    """By the axes that columns of the field have."""
+    mapped = [Mapped(name, name) for name in shapes]
+    keys = {name: Key("float32", shape) for name, shape in shapes.items()}
+    assert has_rows(mapped, keys) == by_row
+
+
+def test_shapes_that_contradict_each_other_are_refused():
+    keys = {"a": Key("float32", (7,)), "b": Key("float32", ())}
+    with pytest.raises(SchemaError, match=r"a \(7,\), b \(\)"):
+        has_rows([Mapped("label", "a"), Mapped("score", "b")], keys)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "column"),
+    [
+        ("hs_last", np.ones((4, 8), "f2"), states("float16", 4, 8)),
+        ("hs_last", np.ones(8), states("float64", 1, 8)),
+        ("hs_last", [[0.5] * 8] * 4, states("float32", 4, 8)),
+        (
+            "hs_last",
+            torch.ones(2, 3).bfloat16(),
+            states("bfloat16", 2, 3),
+        ),
+        ("tokens", np.arange(3), Column("int32", axis="tokens")),
+        ("label", np.int64(1), Column("int8")),
+        ("label", True, Column("int8")),
+        ("score", np.array([0.1]), Column("float32")),
+        ("mine", np.ones((2, 3)), Column("float64", (2, 3))),
+        ("mine", "text", Column("utf8")),
+        ("references", ["a", "b"], Column("utf8")),
+        ("question_id", np.int64(7), Column("utf8")),
+    ],
+)
+def test_columns_of_values(name, value, column):
+    """Known columns have their axes and the types that they have everywhere."""
+    item = Mapped(name, "k")
+    assert column_of(item, value_of(item, value)) == column
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("label", 0.5),
+        ("label", 300),
+        ("label", 2**70),
+        ("mine", 2**70),
+        ("mine", None),
+        ("label", "yes"),
+        ("label", [0, 1]),
+        ("tokens", [1.5, 2.0]),
+        ("tokens", 2**40),
+        ("hs_last", [[1.0], [1.0, 2.0]]),
+        ("hs_last", np.ones((2, 3, 4))),
+        ("hs_last", None),
+        ("hs_last", {"a": 1}),
+        ("question", 1.5),
+        ("references", ["a", 1]),
+        ("mine", np.array(["2020"], dtype="M8[D]")),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(name, value):
+    """Never rounded, wrapped, or read as something else."""
+    item = Mapped(name, "k")
+    with pytest.raises(SchemaError):
+        column_of(item, value_of(item, value))
