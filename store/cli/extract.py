@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from store.cli.progress import Progress
 from store.errors import NotFoundError, SchemaError
 from store.extras import missing_package
+from store.write.behind import WriteBehind
 from store.write.space import SpaceCheck
 
 if TYPE_CHECKING:
@@ -37,16 +38,19 @@ def run_extract(args: argparse.Namespace) -> int:
     def share(n_rows: int) -> float:
         return (n_rows + source.left_out.n) / max(1, len(source))
 
+    behind = WriteBehind(args.batch_size)
     space = SpaceCheck(args.store, share, args.batch_size, ignore=args.ignore_space)
     try:
         with Progress(share) as progress:
-            store = build_store(args.store, source, progress, command=args.typed, space=space)
+            store = build_store(
+                args.store, source, progress, command=args.typed, space=space, behind=behind
+            )
     except OutOfMemoryError as error:
         raise SchemaError(
             f"out of memory: one trace does not fit on {source.model.device}; what is done is "
             "kept; free memory and repeat the command"
         ) from error
-    print(extraction_report(args.store, store, source, skipped))
+    print(extraction_report(args.store, store, source, skipped, behind.seconds))
     return int(skipped.n + source.left_out.n > 0)
 
 
