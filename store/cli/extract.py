@@ -82,9 +82,13 @@ def _load_source(
             args.num_beams, args.num_samples, args.temperature, args.top_p, args.seed
         )
         check_prompt_template(template)
-        device = load.choose_device(args.device)
         model, tokenizer = load.load_model(
-            args.model, args.dtype, device, maps=needs_maps(args.columns)
+            args.model,
+            args.dtype,
+            load.choose_device(args.device),
+            maps=needs_maps(args.columns),
+            quantize=args.quantize,
+            device_map=args.device_map,
         )
         prompts = Prompts(tokenizer, model, template, args.chat_template, args.max_new_tokens)
         fitting, skipped = take_fitting(questions, prompts)
