@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from store.cli.progress import Progress
 from store.errors import NotFoundError, SchemaError
 from store.extras import missing_package
+from store.write.behind import WriteBehind
 from store.write.space import SpaceCheck
 
 if TYPE_CHECKING:
@@ -37,16 +38,19 @@ def run_extract(args: argparse.Namespace) -> int:
     def share(n_rows: int) -> float:
         return (n_rows + source.left_out.n) / max(1, len(source))
 
+    behind = WriteBehind(args.batch_size)
     space = SpaceCheck(args.store, share, args.batch_size, ignore=args.ignore_space)
     try:
         with Progress(share) as progress:
-            store = build_store(args.store, source, progress, command=args.typed, space=space)
+            store = build_store(
+                args.store, source, progress, command=args.typed, space=space, behind=behind
+            )
     except OutOfMemoryError as error:
         raise SchemaError(
             f"out of memory: one trace does not fit on {source.model.device}; what is done is "
             "kept; free memory and repeat the command"
         ) from error
-    print(extraction_report(args.store, store, source, skipped))
+    print(extraction_report(args.store, store, source, skipped, behind.seconds))
     return int(skipped.n + source.left_out.n > 0)
 
 
@@ -78,9 +82,13 @@ def _load_source(
             args.num_beams, args.num_samples, args.temperature, args.top_p, args.seed
         )
         check_prompt_template(template)
-        device = load.choose_device(args.device)
         model, tokenizer = load.load_model(
-            args.model, args.dtype, device, maps=needs_maps(args.columns)
+            args.model,
+            args.dtype,
+            load.choose_device(args.device),
+            maps=needs_maps(args.columns),
+            quantize=args.quantize,
+            device_map=args.device_map,
         )
         prompts = Prompts(tokenizer, model, template, args.chat_template, args.max_new_tokens)
         fitting, skipped = take_fitting(questions, prompts)
@@ -92,8 +100,7 @@ def _load_source(
             max_new_tokens=args.max_new_tokens,
             decoding=decoding,
             stop=stop,
-            prompt_template=template,
-            chat_template=args.chat_template,
+            prompts=prompts,
             layers=args.layers,
             columns=args.columns,
             top_k=args.top_k,
