@@ -37,7 +37,7 @@ def extraction_report(
     if "label" in store.schema.columns and len(store):
         n_unlabelled = LabelCounts.of(store.column("label")).n_unlabelled
         lines += count_lines([(n_unlabelled, "without a label")])
-        lines += label_lines(store, source.labels)
+        lines += label_lines(store, None if source.is_given else source.labels)
         lines += _chat_warning(store, source)
     if skipped.n:
         lines += [f"  {count(skipped.n, 'question')} left out", *skipped.lines()]
@@ -50,7 +50,7 @@ def extraction_report(
 def _chat_warning(store: TraceStore, source: HuggingFaceSource) -> list[str]:
     """A warning where exact match compares whole sentences with short references."""
     has_texts = {"answer", "references"} <= store.schema.columns.keys()
-    if source.labels != "exact" or not source.prompts.chat or not has_texts:
+    if source.is_given or source.labels != "exact" or not source.prompts.chat or not has_texts:
         return []
     are_longer = list(_are_longer(store))
     n_longer = sum(are_longer)

@@ -37,9 +37,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.read.store import TraceStore
 from store.reports import LeftOut
-from store.sources.huggingface.answers import Answer, answer_questions
+from store.sources.huggingface.answers import Answer, answer_questions, take_responses
 from store.sources.huggingface.batch_halving import run_in_halves
 from store.sources.huggingface.checks import (
+    check_given,
     check_ids,
     check_model,
     columns_to_keep,
@@ -60,12 +61,13 @@ from store.sources.huggingface.prompts import Prompts
 from store.sources.huggingface.provenance import (
     CONVENTIONS,
     describe_decoding,
+    describe_given,
     describe_model,
+    label_rule,
     package_versions,
 )
 from store.sources.huggingface.rows import answer_columns
 from store.sources.labels.answer_scores import SCORE_THRESHOLD
-from store.sources.labels.rule import LABEL_RULES
 from store.sources.questions import Question
 from store.write.source import REMARKS
 
@@ -81,7 +83,8 @@ _Computed = tuple[Answer, ForwardOutput | None, int]
 class HuggingFaceSource:
     """Traces of a causal language model that answers questions.
 
-    The `trace_id` of question Q is `Q`, of further answers to it `Q#2`, `Q#3`, ...
+    The `trace_id` of question Q is `Q`, of further answers to it `Q#2`, `Q#3`, ...; that of a given
+    response is what it says.
 
     Parameters
     ----------
@@ -91,7 +94,8 @@ class HuggingFaceSource:
     tokenizer : PreTrainedTokenizerBase
         The model's tokenizer; it adds the special tokens that it adds by default.
     questions : sequence of Question
-        In this order; `decoding.num_samples` traces each.
+        In this order; `decoding.num_samples` traces each. Where they come with responses, those
+        are the answers: nothing is generated.
     batch_size : int
         Traces that go through the model at once. All answers to a question are generated together.
     max_new_tokens : int
@@ -126,6 +130,8 @@ class HuggingFaceSource:
 
     Attributes
     ----------
+    is_given : bool
+        Whether the questions come with their answers.
     left_out : LeftOut
         Traces so far with a hidden state that its column cannot hold.
 
@@ -182,6 +188,7 @@ class HuggingFaceSource:
         self.schema = columns_to_keep(columns, every)
         check_model(model, wants_maps)
         check_ids(questions, decoding.num_samples)
+        self.is_given = check_given(questions, decoding)
         self.provenance = self._describe(model_name or model.name_or_path)
 
     def __len__(self) -> int:
@@ -270,6 +277,8 @@ class HuggingFaceSource:
             yield from run_in_halves(self._forward, answers[first : first + self.batch_size])
 
     def _generate(self, questions: Sequence[Question]) -> list[Answer]:
+        if self.is_given:
+            return take_responses(self.prompts, questions)
         return answer_questions(
             self.model,
             self.prompts,
@@ -301,13 +310,16 @@ class HuggingFaceSource:
             "layers": self.layers,
             **CONVENTIONS,
             **self.prompts.describe(),
-            "decoding": describe_decoding(
-                self.model, self.decoding, self.max_new_tokens, self.stop
-            ),
+            "decoding": self._describe_decoding(),
             "batch_size": self.batch_size,
-            "label_rule": LABEL_RULES[self.labels].text,
+            "label_rule": label_rule(self.labels, is_given=self.is_given),
             "score_threshold": self.score_threshold,
             "questions": len(self.questions),
             "questions_sha256": digest_of(list(self.questions)),
             "versions": package_versions(),
         }
+
+    def _describe_decoding(self) -> dict[str, Any]:
+        if self.is_given:
+            return describe_given()
+        return describe_decoding(self.model, self.decoding, self.max_new_tokens, self.stop)
