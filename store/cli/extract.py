@@ -10,6 +10,7 @@ from store.cli.progress import Progress
 from store.errors import NotFoundError, SchemaError
 from store.extras import missing_package
 from store.reports import count
+from store.write.behind import WriteBehind
 from store.write.space import SpaceCheck
 
 if TYPE_CHECKING:
@@ -34,16 +35,19 @@ def run_extract(args: argparse.Namespace) -> int:
     def share(n_rows: int) -> float:
         return (n_rows + source.left_out.n) / max(1, len(source))
 
+    behind = WriteBehind(args.batch_size)
     space = SpaceCheck(args.store, share, args.batch_size, ignore=args.ignore_space)
     try:
         with Progress(share) as progress:
-            store = build_store(args.store, source, progress, command=args.typed, space=space)
+            store = build_store(
+                args.store, source, progress, command=args.typed, space=space, behind=behind
+            )
     except OutOfMemoryError as error:
         raise SchemaError(
             f"out of memory: one trace does not fit on {source.model.device}; what is done is "
             "kept; free memory and repeat the command"
         ) from error
-    print(extraction_report(args.store, store, source, skipped))
+    print(extraction_report(args.store, store, source, skipped, behind.seconds))
     print(*_remarks(args, asked, n_cut), sep="\n", end="")
     return int(skipped.n + source.left_out.n + asked.left_out.n > 0)
 

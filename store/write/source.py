@@ -15,15 +15,28 @@ from typing import Any, Protocol, runtime_checkable
 
 from store.format.schema import Schema
 
-__all__ = ["ADDED_LATER", "COMMAND", "LABELS_BEFORE", "LABEL_KEYS", "REMARKS", "Source"]
+__all__ = [
+    "ADDED_LATER",
+    "BATCHING",
+    "COMMAND",
+    "LABELS_BEFORE",
+    "LABEL_KEYS",
+    "REMARKS",
+    "UNDECIDING",
+    "Source",
+]
 
 # Keys of the provenance:
 # what a source could not use
 REMARKS = "left_out"
 # missing from a build that an earlier version began; such a build can still be continued
-ADDED_LATER = ("weights_crc32c",)
+ADDED_LATER = ("weights_crc32c", "generation_attn_implementation")
+# how many traces were computed at once: it decides no more than rounding
+BATCHING = "batching"
 # the command line that made the store, or that continues making it
 COMMAND = "command"
+# what does not tell one build from another; `batch_size` is the batching of earlier versions
+UNDECIDING = (REMARKS, COMMAND, BATCHING, "batch_size")
 # how labels came about
 LABEL_KEYS = ("label_rule", "label_rule_before", "score_threshold")
 # the labels that were replaced last, once a store was labelled again
@@ -48,7 +61,7 @@ class Source(Protocol):
 
     @property
     def remarks(self) -> dict[str, Any]:
-        """Remarks on the traces so far, `{REMARKS: ...}` or empty; committed as provenance."""
+        """Remarks on the traces so far (`REMARKS`, `BATCHING`); committed as provenance."""
         return {}
 
     def rows(self, start: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:

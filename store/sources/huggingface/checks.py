@@ -7,6 +7,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from store.errors import NotFoundError, SchemaError, closest
 from store.format.layers import choose_layers
 from store.format.schema import Schema
+from store.sources.huggingface.attention import EAGER, can_give_maps, implementation_of
 from store.sources.huggingface.decoding import Decoding
 from store.sources.questions import Question
 from store.sources.trace_ids import number_trace
@@ -69,11 +70,10 @@ def columns_to_keep(columns: Sequence[str] | None, every: Schema) -> Schema:
 
 def check_model(model: PreTrainedModel, wants_maps: bool) -> None:
     """Raise ValueError for a model that would give no attention maps, or random values."""
-    attention = model.config._attn_implementation
-    if wants_maps and attention != "eager":
+    if wants_maps and not can_give_maps(model):
         raise ValueError(
-            f"model: expected attn_implementation 'eager', found {attention!r}; load it with that "
-            "argument"
+            f"model: expected attn_implementation {EAGER!r}, or one that can be changed, found "
+            f"{implementation_of(model)!r} of {type(model).__name__}; load it with that argument"
         )
     if model.training:
         raise ValueError("model: expected evaluation mode, found training mode; call model.eval()")

@@ -36,7 +36,10 @@ PACKAGES = ("numpy", "tokenizers", "torch", "transformers")
 
 
 def describe_model(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str | None
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    name: str | None,
+    attn_implementation: str | None,
 ) -> dict[str, Any]:
     """What decides the numbers of a trace whose tokens are given, JSON-able."""
     return {
@@ -45,7 +48,7 @@ def describe_model(
         "architecture": type(model).__name__,
         "dtype": str(model.dtype).removeprefix("torch."),
         "device": model.device.type,
-        "attn_implementation": model.config._attn_implementation,
+        "attn_implementation": attn_implementation,
         "weights_sha256": weights_digest(model),
         "weights_crc32c": weights_checksum(model),
         "config_sha256": config_digest(model),

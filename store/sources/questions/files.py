@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from store.errors import FormatError
-from store.reports import LeftOut, count
+from store.reports import LeftOut
 from store.sources.questions.benchmarks import BENCHMARK_QUESTION_NAMES, Form, find_form
 from store.sources.questions.given import add_response, parse_given_cells
 from store.sources.questions.question import (
@@ -114,7 +114,7 @@ class _Reader:
         self._line_of: dict[str, int] = {}  # question id, or trace id of a response -> that line
         self._numbers = TraceNumbers()
         self._sources: Mapping[str, Any] | None = None
-        self._n_numbered = 0
+        self._are_numbered = False
 
     def read(self, records: TextRecords) -> None:
         """Add all records; raises LineError for one that is no question."""
@@ -137,15 +137,14 @@ class _Reader:
             first = "".join(f": {message}" for message in self.left_out.messages[:1])
             raise FormatError(f"{self.path}: expected questions, found none{first}")
         remarks = []
-        if self._n_numbered:
-            numbered = count(self._n_numbered, "question")
-            remarks.append(f"{self.path}: {numbered} without ids, called q_1, q_2, ... by line")
+        if self._are_numbered:
+            remarks.append(f"{self.path}: questions without ids are called q_1, q_2, ... in order")
         return QuestionFile([q for _, q in self._found], self.left_out, remarks, self.form)
 
     def _parse_cells(self, cells: Mapping[str, str], number: int) -> Mapping[str, Any]:
         record = parse_given_cells(parse_answers_cells(cells))
         if find_form(record) is None and find_first(record, ID_NAMES) is None:
-            self._n_numbered += 1
+            self._are_numbered = True
             return {**record, "question_id": f"q_{number}"}
         return record
 
