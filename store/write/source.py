@@ -30,7 +30,7 @@ __all__ = [
 # what a source could not use
 REMARKS = "left_out"
 # missing from a build that an earlier version began; such a build can still be continued
-ADDED_LATER = ("weights_crc32c", "generation_attn_implementation")
+ADDED_LATER = ("weights_crc32c", "generation_attn_implementation", "quantization")
 # how many traces were computed at once: it decides no more than rounding
 BATCHING = "batching"
 # the command line that made the store, or that continues making it
