@@ -17,6 +17,7 @@ from store.sources.huggingface.teacher_forcing import (
     answer_bounds,
     knows_spaces,
     separator,
+    special_tokens,
     tokenize,
 )
 from store.sources.huggingface.token_labels import label_tokens, tokens_of
@@ -136,6 +137,7 @@ class Prompts:
         self.max_new_tokens = max_new_tokens
         self.system = system
         self.spaces = knows_spaces(tokenizer)
+        self.special_tokens = special_tokens(tokenizer)
         self.turns = [self._turn(question) for question in few_shot]
         config = model.config.get_text_config()
         self.longest = getattr(config, "max_position_embeddings", None)
@@ -326,7 +328,7 @@ class Prompts:
         return self._space(prompt, response)
 
     def _space(self, prompt: str, response: str) -> str:
-        return separator(prompt, response, self.tokenizer.all_special_tokens, self.spaces)
+        return separator(prompt, response, self.special_tokens, self.spaces)
 
     def _check_ids(self, where: str, ids: list[int]) -> None:
         if max(ids) >= self.n_ids:

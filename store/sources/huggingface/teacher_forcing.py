@@ -5,12 +5,20 @@ with the space before it. So prompt and answer are tokenised as one text, and sp
 answer's first character is. A token that holds characters of both is of the answer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
-__all__ = ["JOINING", "Tokens", "answer_bounds", "knows_spaces", "separator", "tokenize"]
+__all__ = [
+    "JOINING",
+    "Tokens",
+    "answer_bounds",
+    "knows_spaces",
+    "separator",
+    "special_tokens",
+    "tokenize",
+]
 
 JOINING = (
     "prompt and response are tokenised as one text; a space is put between them where neither has "
@@ -70,21 +78,27 @@ def tokenize(tokenizer: PreTrainedTokenizerBase, text: str, *, special: bool) ->
     return Tokens(found["input_ids"], found["offset_mapping"], is_added)
 
 
-def separator(prompt: str, response: str, special_tokens: Sequence[str], spaces: bool) -> str:
+def separator(prompt: str, response: str, special: Iterable[str], spaces: bool) -> str:
     """What comes between a prompt and a response: a space, where neither has one, or nothing.
 
     Parameters
     ----------
     prompt, response
         The texts.
-    special_tokens
-        Behind them a model goes on without a space.
+    special
+        Special tokens: behind them a model goes on without a space.
     spaces
         Whether the tokenizer has spaces (`knows_spaces`).
     """
     has_one = prompt[-1:].isspace() or response[:1].isspace()
-    is_special = any(prompt.endswith(token) for token in special_tokens)
+    is_special = any(prompt.endswith(token) for token in special)
     return " " if spaces and prompt and not has_one and not is_special else ""
+
+
+def special_tokens(tokenizer: PreTrainedTokenizerBase) -> set[str]:
+    """The texts of all special tokens, such as those that mark the turns of a chat."""
+    added = tokenizer.added_tokens_decoder.values()
+    return {*tokenizer.all_special_tokens, *(token.content for token in added if token.special)}
 
 
 def knows_spaces(tokenizer: PreTrainedTokenizerBase) -> bool:

@@ -147,11 +147,17 @@ def _truthfulqa_choices(record: Record, number: int) -> Iterator[Record]:
     targets = record["mc2_targets"]
     if not isinstance(targets, Mapping):
         raise LineError(f"mc2_targets: expected an object, found {targets!r:.200}")
+    pairs = list(targets.items())
     if {"choices", "labels"} <= targets.keys():
-        pairs = zip(_as_list(targets, "choices"), _as_list(targets, "labels"), strict=False)
-        targets = dict(pairs)
-    right = [answer for answer, is_true in targets.items() if is_true == 1]
-    wrong = [answer for answer, is_true in targets.items() if is_true != 1]
+        choices = _as_list(targets, "choices")
+        labels = _as_list(targets, "labels")
+        if len(choices) != len(labels):
+            raise LineError(
+                f"mc2_targets: expected {len(choices)} labels as choices, found {len(labels)}"
+            )
+        pairs = list(zip(choices, labels, strict=True))
+    right = [answer for answer, is_true in pairs if is_true == 1]
+    wrong = [answer for answer, is_true in pairs if is_true != 1]
     return _truthfulqa(record, number, right, wrong)
 
 

@@ -184,19 +184,28 @@ def test_tokens_that_a_tokenizer_appends_are_left_out():
 
 
 @pytest.mark.parametrize(
-    "chat_template, between", [(CHAT, ""), (CHAT_WITH_SPACE, " ")], ids=["joined", "with a space"]
+    "chat_template, end, between",
+    [
+        (CHAT, "<assistant>", ""),
+        (CHAT_WITH_SPACE, "<assistant>", " "),
+        (CHAT.replace("<assistant>", "<assistant>yes:"), "yes:", " "),
+        (CHAT.replace("<assistant>", "<assistant><s>"), "<s>", ""),
+        (CHAT.replace("<assistant>", "<assistant>yes\n"), "yes\n", ""),
+    ],
+    ids=["joined", "with a space", "a word before", "a special token before", "a line before"],
 )
-def test_in_a_chat_the_template_decides_what_is_between(chat_template, between):
-    """The response stands where the template puts an assistant's message."""
+def test_in_a_chat_the_template_decides_what_is_between(chat_template, end, between):
+    """The response stands where the template puts an assistant's message; where the template puts
+    something else there than a prompt, the rule of plain prompts holds."""
     tokenizer = byte_level()
     tokenizer.chat_template = chat_template
     prompts = build_prompts(tokenizer, "{question}", chat=True)
     found = prompts.force(give("the cat"))
     prompt = prompts.text(ask())
-    assert prompt.endswith("<assistant>")
+    assert prompt.endswith(end)
     whole = tokenizer(prompt + between + "the cat", add_special_tokens=False)["input_ids"]
     assert found.prompt.ids + found.ids == whole
-    assert whole.count(tokenizer.bos_token_id) == 1
+    assert whole.count(tokenizer.bos_token_id) == prompt.count("<s>")
 
 
 @pytest.mark.parametrize("chat", [False, True], ids=["plain", "chat"])

@@ -3,8 +3,10 @@
 import json
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from store.errors import FormatError, NotFoundError
+from store.errors import FormatError, NotFoundError, StoreError
 from store.sources.questions import read_question_file, read_questions, without_responses
 
 
@@ -336,3 +338,50 @@ def test_squad_of_the_hub(tmp_path):
 def test_malformed_benchmarks_name_their_line(tmp_path, record, message):
     with pytest.raises(FormatError, match=f"q, line 1: {message}"):
         read_questions(write_lines(tmp_path / "q", record))
+
+
+KEYS = [
+    ["source_id", "response", "labels", "id"],
+    ["knowledge", "question", "right_answer", "hallucinated_answer"],
+    ["document", "right_summary", "hallucinated_summary"],
+    ["user_query", "chatgpt_response", "hallucination_label"],
+    ["question", "best_answer", "correct_answers", "incorrect_answers"],
+    ["question", "mc2_targets"],
+    ["model_input", "model_output_text", "hard_labels", "soft_labels", "id"],
+    ["paragraphs"],
+    ["question_id", "question", "response", "label", "score", "spans", "trace_id", "context"],
+]
+NAMES = ["start", "end", "text", "prob", "choices", "labels", "context", "qas", "answers", "id"]
+TEXTS = st.sampled_from(["", "a b", "14312", "yes"])
+SCALARS = st.none() | st.booleans() | st.integers(-2, 9) | st.floats() | TEXTS
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+RECORDS = st.sampled_from(KEYS).flatmap(
+    lambda keys: st.fixed_dictionaries(dict.fromkeys(keys, VALUES))
+)
+
+
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(RECORDS, min_size=1, max_size=3))
+def test_whatever_a_record_holds_is_read_or_named(ragtruth, records):
+    """Never another exception; what is read has the types of a question."""
+    write_lines(ragtruth, *records)
+    try:
+        file = read_question_file(ragtruth)
+    except StoreError as error:
+        if str(ragtruth) not in str(error):
+            raise
+        return
+    for question in file.questions:
+        assert question["question"].strip()
+        assert question.get("label", 0) in (-1, 0, 1)
+        for span in question.get("spans", []):
+            assert 0 <= span["start"] < span["end"] <= len(question["response"])
+    assert all(str(ragtruth) in message for message in file.left_out.messages)
