@@ -143,8 +143,9 @@ def _load_source(
             args.max_new_tokens,
             system=args.system,
             few_shot=asked.few_shot,
+            max_context_tokens=args.max_context_tokens,
         )
-        questions, n_cut = cut_contexts(asked.questions, prompts, args.max_context_tokens)
+        questions, n_cut = cut_contexts(asked.questions, prompts)
         fitting, skipped = take_fitting(questions, prompts)
         source = HuggingFaceSource(
             model,

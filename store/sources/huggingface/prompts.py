@@ -100,6 +100,8 @@ class Prompts:
     few_shot : sequence of Question
         Questions with answers that every prompt begins with; in a chat they are turns before the
         question. The first of the answers is used, or the response.
+    max_context_tokens : int, optional
+        Where `cut_contexts` cuts the contexts of questions, before they are asked.
 
     Raises
     ------
@@ -120,6 +122,7 @@ class Prompts:
         *,
         system: str | None = None,
         few_shot: Sequence[Question] = (),
+        max_context_tokens: int | None = None,
     ) -> None:
         check_prompt_template(template)
         if chat and not tokenizer.chat_template:
@@ -136,6 +139,7 @@ class Prompts:
         self.chat = chat
         self.max_new_tokens = max_new_tokens
         self.system = system
+        self.max_context_tokens = max_context_tokens
         self.spaces = knows_spaces(tokenizer)
         self.special_tokens = special_tokens(tokenizer)
         self.turns = [self._turn(question) for question in few_shot]
@@ -260,11 +264,13 @@ class Prompts:
 
     def describe(self) -> dict[str, Any]:
         """What decides the prompts; of a chat template the text it makes, which may have a date."""
+        limit = self.max_context_tokens
+        cut = {} if limit is None else {"max_context_tokens": limit}
         if not self.chat:  # examples are a part of the template, where stores are compared
-            return {"prompt_template": _escape(self._shots()) + self.template}
+            return {"prompt_template": _escape(self._shots()) + self.template, **cut}
         names = template_fields(self.template)
         message = render(self.template, {name: f"{{{name}}}" for name in names})
-        described: dict[str, Any] = {"prompt_template": self.template}
+        described: dict[str, Any] = {"prompt_template": self.template, **cut}
         if self.system:
             described["system"] = self.system
         if self.turns:
@@ -380,10 +386,9 @@ def _shifted_spans(question: Question, n_before: int) -> list[tuple[int, int]] |
     return [(n_before + span["start"], n_before + span["end"]) for span in spans]
 
 
-def cut_contexts(
-    questions: Sequence[Question], prompts: Prompts, n_tokens: int | None
-) -> tuple[list[Question], int]:
-    """Cut contexts that have more than so many tokens, if any number is given; and their count."""
+def cut_contexts(questions: Sequence[Question], prompts: Prompts) -> tuple[list[Question], int]:
+    """Cut contexts of more than `prompts.max_context_tokens`, if that is set; and their count."""
+    n_tokens = prompts.max_context_tokens
     if n_tokens is None:
         return list(questions), 0
     cut = [prompts.cut_context(question, n_tokens) for question in questions]

@@ -449,6 +449,7 @@ def test_prompt_options_of_the_command(extract, capsys):
     assert "1 context was cut to 1 tokens" in capsys.readouterr().out
     provenance = TraceStore.open("t.zarr").provenance
     assert provenance["prompt_template"] == "the\nt: the? mat\n\n{context}\n{topic}: {question}"
+    assert provenance["max_context_tokens"] == 1
     text = byte_level().decode(TraceStore.open("t.zarr")[0]["tokens"].tolist())
     assert text.startswith("<s>the\nt: the? mat\n\n")
     assert extract("c.zarr", "q.jsonl", "--chat-template", "--system", "Be short.") == 0
