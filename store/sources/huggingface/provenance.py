@@ -14,8 +14,17 @@ from store.sources.huggingface.fingerprints import (
     weights_digest,
 )
 from store.sources.huggingface.generation import end_ids
+from store.sources.huggingface.teacher_forcing import JOINING
+from store.sources.labels.rule import LABEL_RULES
 
-__all__ = ["CONVENTIONS", "describe_decoding", "describe_model", "package_versions"]
+__all__ = [
+    "CONVENTIONS",
+    "describe_decoding",
+    "describe_given",
+    "describe_model",
+    "label_rule",
+    "package_versions",
+]
 
 CONVENTIONS = {
     "layer_convention": "layers 1..L of transformers' hidden_states; the embedding output (entry "
@@ -72,6 +81,17 @@ def describe_decoding(
         "stop": stop,
         "end_ids": sorted(end_ids(model)),
     }
+
+
+def describe_given() -> dict[str, Any]:
+    """The same where the answers are given, JSON-able."""
+    return {"given": JOINING}
+
+
+def label_rule(rule: str, *, is_given: bool) -> str:
+    """How labels come about."""
+    text = LABEL_RULES[rule].text
+    return f"as given with the responses, else: {text}" if is_given else text
 
 
 def package_versions() -> dict[str, str]:

@@ -43,7 +43,7 @@ def extraction_report(
     if "label" in store.schema.columns and len(store):
         n_unlabelled = LabelCounts.of(store.column("label")).n_unlabelled
         lines += count_lines([(n_unlabelled, "without a label")])
-        lines += label_lines(store, source.labels)
+        lines += label_lines(store, None if source.is_given else source.labels)
         lines += _chat_warning(store, source)
     lines += _time_lines(source.seconds, writing_s)
     if skipped.n:
@@ -65,7 +65,7 @@ def _time_lines(seconds: dict[str, float], writing_s: float) -> list[str]:
 def _chat_warning(store: TraceStore, source: HuggingFaceSource) -> list[str]:
     """A warning where exact match compares whole sentences with short references."""
     has_texts = {"answer", "references"} <= store.schema.columns.keys()
-    if source.labels != "exact" or not source.prompts.chat or not has_texts:
+    if source.is_given or source.labels != "exact" or not source.prompts.chat or not has_texts:
         return []
     are_longer = list(_are_longer(store))
     n_longer = sum(are_longer)

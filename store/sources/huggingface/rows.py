@@ -1,6 +1,7 @@
 """The columns of a trace that need no model: its texts, its tokens, its score and its label."""
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from store.sources.huggingface.answers import Answer
 from store.sources.labels.rule import LABEL_RULES, label_scores
+from store.sources.questions import Question
 
 __all__ = ["answer_columns"]
 
@@ -33,16 +35,39 @@ def answer_columns(
     dict
         Texts, numbers, and `tokens` int32 (T,): prompt and answer.
     """
-    question, _, prompt, ids = answer
-    text = str(tokenizer.decode(ids, skip_special_tokens=True)).strip()
-    score = LABEL_RULES[labels].score(text, question["answers"])
+    question = answer.question
+    text = _text(answer, tokenizer)
+    score, label = _score_and_label(question, text, labels, score_threshold)
+    context_start, context_len = answer.context
     return {
-        **question,  # two columns are called as its keys are
+        "question_id": question["question_id"],
+        "question": question["question"],
         "answer": text,
         "references": json.dumps(question["answers"], ensure_ascii=False),
         "score": score,
-        "label": int(label_scores(score, score_threshold)),
-        "tokens": np.array(prompt + ids, np.int32),
-        "prompt_len": len(prompt),
-        "answer_len": len(ids),
+        "label": label,
+        "tokens": np.array(answer.prompt + answer.ids, np.int32),
+        "prompt_len": len(answer.prompt),
+        "answer_len": len(answer.ids),
+        "context_start": context_start,
+        "context_len": context_len,
+        "token_label": answer.token_label,
     }
+
+
+def _text(answer: Answer, tokenizer: PreTrainedTokenizerBase) -> str:
+    if "response" in answer.question:
+        return answer.question["response"]
+    return str(tokenizer.decode(answer.ids, skip_special_tokens=True)).strip()
+
+
+def _score_and_label(
+    question: Question, text: str, labels: str, score_threshold: float
+) -> tuple[float, int]:
+    """What is given with a response; what the rule says of the answer where nothing is."""
+    if "label" in question:
+        return question.get("score", math.nan), question["label"]
+    score = question.get("score")
+    if score is None:
+        score = LABEL_RULES[labels].score(text, question["answers"])
+    return score, int(label_scores(score, score_threshold))

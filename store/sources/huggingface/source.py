@@ -39,7 +39,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.read.store import TraceStore
 from store.reports import LeftOut
-from store.sources.huggingface.answers import Answer, answer_questions
+from store.sources.huggingface.answers import Answer, answer_questions, take_responses
 from store.sources.huggingface.attention import (
     EAGER,
     attention,
@@ -48,6 +48,7 @@ from store.sources.huggingface.attention import (
 )
 from store.sources.huggingface.batch_halving import Halving
 from store.sources.huggingface.checks import (
+    check_given,
     check_ids,
     check_model,
     columns_to_keep,
@@ -68,12 +69,13 @@ from store.sources.huggingface.prompts import Prompts
 from store.sources.huggingface.provenance import (
     CONVENTIONS,
     describe_decoding,
+    describe_given,
     describe_model,
+    label_rule,
     package_versions,
 )
 from store.sources.huggingface.rows import answer_columns
 from store.sources.labels.answer_scores import SCORE_THRESHOLD
-from store.sources.labels.rule import LABEL_RULES
 from store.sources.questions import Question
 from store.write.source import BATCHING, REMARKS
 
@@ -96,7 +98,8 @@ _Computed = tuple[Answer, dict[str, Any] | HalfRangeError]
 class HuggingFaceSource:
     """Traces of a causal language model that answers questions.
 
-    The `trace_id` of question Q is `Q`, of further answers to it `Q#2`, `Q#3`, ...
+    The `trace_id` of question Q is `Q`, of further answers to it `Q#2`, `Q#3`, ...; that of a given
+    response is what it says.
 
     Parameters
     ----------
@@ -106,7 +109,8 @@ class HuggingFaceSource:
     tokenizer : PreTrainedTokenizerBase
         The model's tokenizer; it adds the special tokens that it adds by default.
     questions : sequence of Question
-        In this order; `decoding.num_samples` traces each.
+        In this order; `decoding.num_samples` traces each. Where they come with responses, those
+        are the answers: nothing is generated.
     batch_size : int
         Traces that go through the model at once; fewer while memory does not suffice. All answers
         to a question are generated together. A build may go on with another size.
@@ -142,11 +146,13 @@ class HuggingFaceSource:
 
     Attributes
     ----------
+    is_given : bool
+        Whether the questions come with their answers.
     left_out : LeftOut
         Traces so far with a hidden state that its column cannot hold.
     seconds : dict
-        Time that `rows` has spent so far: on the "generation" of answers, and on the "second pass"
-        with the columns that come from it.
+        Time that `rows` has spent so far: on the "generation" of answers, if any, and on
+        the "second pass" with the columns that come from it.
 
     Raises
     ------
@@ -200,12 +206,14 @@ class HuggingFaceSource:
         every = build_schema(len(self.layers), n_heads, hidden_size, self.top_k, state_dtype)
         self.schema = columns_to_keep(columns, every)
         check_model(model, wants_maps)
+        self.is_given = check_given(questions, decoding)
         check_ids(questions, decoding.num_samples)
         self.forward_attention = EAGER if wants_maps else implementation_of(model)
         self.generation_attention = implementation_of(model)
         if not _began_before(begun, GENERATION_ATTENTION):
             self.generation_attention = generation_attention(model)
-        self.seconds = {"generation": 0.0, "second pass": 0.0}
+        passes = ["second pass"] if self.is_given else ["generation", "second pass"]
+        self.seconds = dict.fromkeys(passes, 0.0)
         self._generating = Halving()
         self._forwarding = Halving()
         self._earlier_sizes: list[int] = []
@@ -306,6 +314,8 @@ class HuggingFaceSource:
             yield from self._forwarding.run(self._forward, batch)
 
     def _generate(self, questions: Sequence[Question]) -> list[Answer]:
+        if self.is_given:
+            return take_responses(self.prompts, questions)
         with self._timed("generation"), attention(self.model, self.generation_attention):
             return answer_questions(
                 self.model,
@@ -354,15 +364,18 @@ class HuggingFaceSource:
             "layers": self.layers,
             **CONVENTIONS,
             **self.prompts.describe(),
-            "decoding": describe_decoding(
-                self.model, self.decoding, self.max_new_tokens, self.stop
-            ),
-            "label_rule": LABEL_RULES[self.labels].text,
+            "decoding": self._describe_decoding(),
+            "label_rule": label_rule(self.labels, is_given=self.is_given),
             "score_threshold": self.score_threshold,
             "questions": len(self.questions),
             "questions_sha256": digest_of(list(self.questions)),
             "versions": package_versions(),
         }
+
+    def _describe_decoding(self) -> dict[str, Any]:
+        if self.is_given:
+            return describe_given()
+        return describe_decoding(self.model, self.decoding, self.max_new_tokens, self.stop)
 
     def _describe_generation(self) -> dict[str, Any]:
         """Nothing where a build goes on that an earlier version began: it did not record this."""

@@ -613,7 +613,11 @@ def test_the_tokenizers_chat_template(extract, model_dir, tokenizer, tmp_path, c
         (["--num-beams", "2", "--temperature", "1"], "found both"),
         (["--temperature", "0"], "temperature: expected more than 0"),
         (["--prompt-template", "Q"], "expected a format string with {question}, found 'Q'"),
-        (["--prompt-template", "{question} {x}"], "expected {question} and no other braces"),
+        (
+            ["--prompt-template", "{question} {x}"],
+            "q.jsonl, line 1: x: expected this field of the prompt template, found none",
+        ),
+        (["--prompt-template", "{question.x}"], "and no other braces (write {{ for one), found"),
         (["--part", "9/9"], "q.jsonl: part 9/9 has no question; choose fewer parts"),
         (["--device", "nothing"], "device: expected one like cpu or cuda:0, found 'nothing'"),
         (["--questions", "none.csv"], "none.csv: expected a file of questions"),
