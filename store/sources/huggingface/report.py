@@ -7,7 +7,7 @@ from pathlib import Path
 from store.read.store import TraceStore
 from store.reports import LeftOut, count, count_lines
 from store.sources.huggingface.source import HuggingFaceSource
-from store.sources.labels.answer_scores import normalize_answer
+from store.sources.labels.normalization import normalize_answer
 from store.sources.labels.rule import LabelCounts
 from store.sources.labels.stored import label_lines
 
