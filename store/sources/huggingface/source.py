@@ -28,22 +28,24 @@ Conventions, which `provenance` repeats:
   token t from the tokens before it. Nothing predicted token 0: NaN there, and -1 in `topk_id`.
 """
 
-import json
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from store.errors import NotFoundError, SchemaError, closest
-from store.format.layers import choose_layers
-from store.format.schema import Schema
 from store.read.store import TraceStore
 from store.reports import LeftOut
+from store.sources.huggingface.answers import Answer, answer_questions
 from store.sources.huggingface.batch_halving import run_in_halves
+from store.sources.huggingface.checks import (
+    check_ids,
+    check_model,
+    columns_to_keep,
+    layers_to_keep,
+    model_sizes,
+)
 from store.sources.huggingface.columns import (
     ForwardOutput,
     HalfRangeError,
@@ -52,48 +54,28 @@ from store.sources.huggingface.columns import (
     trace_columns,
 )
 from store.sources.huggingface.decoding import Decoding
-from store.sources.huggingface.fingerprints import (
-    config_digest,
-    digest_of,
-    tokenizer_digest,
-    weights_checksum,
-    weights_digest,
-)
+from store.sources.huggingface.fingerprints import digest_of
 from store.sources.huggingface.forward import run_forward
-from store.sources.huggingface.generation import StopRule, end_ids, generate_answers
 from store.sources.huggingface.prompts import Prompts
+from store.sources.huggingface.provenance import (
+    CONVENTIONS,
+    describe_decoding,
+    describe_model,
+    package_versions,
+)
+from store.sources.huggingface.rows import answer_columns
 from store.sources.labels.answer_scores import SCORE_THRESHOLD
-from store.sources.labels.rule import LABEL_RULES, label_scores
+from store.sources.labels.rule import LABEL_RULES
 from store.sources.questions import Question
-from store.sources.trace_ids import number_trace
 from store.write.source import REMARKS
 
 __all__ = ["HuggingFaceSource"]
 
-LAYER_CONVENTION = (
-    "layers 1..L of transformers' hidden_states; the embedding output (entry 0) is left out; "
-    "entry L is as transformers returns it, for Llama and most others after the model's final norm"
-)
-TRACE_CONVENTION = (
-    "prompt tokens, then answer tokens; the end-of-sequence token is left out unless the answer is "
-    "nothing else"
-)
 # traces: if none of the first ones fits its columns, the model is run in the wrong precision
 TRIED = 64
-PACKAGES = ("numpy", "tokenizers", "torch", "transformers")
-
-
-class _Answer(NamedTuple):
-    """An answer to a question, with the token ids of the prompt and its own."""
-
-    question: Question
-    trace_id: str
-    prompt: list[int]
-    ids: list[int]
-
 
 # an answer, the forward pass over its batch, and its number in the batch
-_Computed = tuple[_Answer, ForwardOutput | None, int]
+_Computed = tuple[Answer, ForwardOutput | None, int]
 
 
 class HuggingFaceSource:
@@ -123,6 +105,8 @@ class HuggingFaceSource:
         Format string with `{question}`.
     chat_template : bool
         Ask in the tokenizer's chat template.
+    prompts : Prompts, optional
+        Makes the prompts, instead of `prompt_template` and `chat_template`.
     layers : sequence of int or str, optional
         Layers to keep, from 1 to L, ascending, or a text as in `store.format.layers`; all by
         default.
@@ -165,6 +149,7 @@ class HuggingFaceSource:
         stop: str | None = None,
         prompt_template: str = "{question}",
         chat_template: bool = False,
+        prompts: Prompts | None = None,
         layers: Sequence[int] | str | None = None,
         columns: Sequence[str] | None = None,
         top_k: int = 10,
@@ -175,26 +160,28 @@ class HuggingFaceSource:
     ) -> None:
         text_config = model.config.get_text_config()
         wants_maps = needs_maps(columns)
-        n_layers, n_heads, hidden_size = _sizes(text_config, wants_maps)
+        n_layers, n_heads, hidden_size = model_sizes(text_config, wants_maps)
         self.model = model
         self.tokenizer = tokenizer
         self.questions = questions
         self.begun = begun
         self.left_out = LeftOut()
-        self.prompts = Prompts(tokenizer, model, prompt_template, chat_template, max_new_tokens)
+        self.prompts = prompts or Prompts(
+            tokenizer, model, prompt_template, chat_template, max_new_tokens
+        )
         self.batch_size = batch_size
         self.max_new_tokens = max_new_tokens
         self.decoding = decoding
         self.stop = stop
-        self.layers = _choose_layers(layers, n_layers)
+        self.layers = layers_to_keep(layers, n_layers)
         self.top_k = min(top_k, text_config.vocab_size)
         self.labels = labels
         self.score_threshold = score_threshold
         state_dtype = "bfloat16" if model.dtype == torch.bfloat16 else "float16"
         every = build_schema(len(self.layers), n_heads, hidden_size, self.top_k, state_dtype)
-        self.schema = _choose_columns(columns, every)
-        _check_model(model, wants_maps)
-        _check_ids(questions, decoding.num_samples)
+        self.schema = columns_to_keep(columns, every)
+        check_model(model, wants_maps)
+        check_ids(questions, decoding.num_samples)
         self.provenance = self._describe(model_name or model.name_or_path)
 
     def __len__(self) -> int:
@@ -282,153 +269,45 @@ class HuggingFaceSource:
         for first in range(0, len(answers), self.batch_size):
             yield from run_in_halves(self._forward, answers[first : first + self.batch_size])
 
-    def _generate(self, questions: Sequence[Question]) -> list[_Answer]:
-        names = [question["question_id"] for question in questions]
-        prompts = [self.prompts.encode(question) for question in questions]
-        generated = generate_answers(
+    def _generate(self, questions: Sequence[Question]) -> list[Answer]:
+        return answer_questions(
             self.model,
-            prompts,
-            names,
+            self.prompts,
+            questions,
             self.max_new_tokens,
             self.decoding,
-            self._stop_rule(),
+            self.stop,
         )
-        answers = []
-        for i, ids in enumerate(generated):
-            number, k = divmod(i, self.decoding.num_samples)
-            trace_id = number_trace(names[number], k + 1)
-            answers.append(_Answer(questions[number], trace_id, prompts[number], ids))
-        return answers
 
-    def _stop_rule(self) -> StopRule | None:
-        """Whether an answer contains the text that ends it; None without such a text."""
-        stop = self.stop
-        if not stop:
-            return None
-        return lambda answer_ids: stop in self.tokenizer.decode(answer_ids)
-
-    def _forward(self, answers: Sequence[_Answer]) -> list[_Computed]:
+    def _forward(self, answers: Sequence[Answer]) -> list[_Computed]:
         traces = [answer.prompt + answer.ids for answer in answers]
         out = run_forward(self.model, traces, self.schema.columns)
         return [(answer, out, i) for i, answer in enumerate(answers)]
 
-    def _row(self, answer: _Answer, out: ForwardOutput | None, i: int) -> dict[str, Any]:
+    def _row(self, answer: Answer, out: ForwardOutput | None, i: int) -> dict[str, Any]:
         columns = self.schema.columns
-        question, _, prompt, ids = answer
-        trace = prompt + ids
-        text = str(self.tokenizer.decode(ids, skip_special_tokens=True)).strip()
-        score = LABEL_RULES[self.labels].score(text, question["answers"])
+        trace = answer.prompt + answer.ids
+        n_prompt = len(answer.prompt)
         row = {
-            **question,  # two columns are called as its keys are
-            "answer": text,
-            "references": json.dumps(question["answers"], ensure_ascii=False),
-            "score": score,
-            "label": int(label_scores(score, self.score_threshold)),
-            "tokens": np.array(trace, np.int32),
-            "prompt_len": len(prompt),
-            "answer_len": len(ids),
-            **trace_columns(out, i, trace, len(prompt), self.layers, self.top_k, columns),
+            **answer_columns(answer, self.tokenizer, self.labels, self.score_threshold),
+            **trace_columns(out, i, trace, n_prompt, self.layers, self.top_k, columns),
         }
         return {name: row[name] for name in columns}
 
     def _describe(self, model_name: str | None) -> dict[str, Any]:
-        model = self.model
         return {
             "source": "huggingface",
-            "model": model_name,
-            "revision": getattr(model.config, "_commit_hash", None),
-            "architecture": type(model).__name__,
-            "dtype": str(model.dtype).removeprefix("torch."),
-            "device": model.device.type,
-            "attn_implementation": model.config._attn_implementation,
-            "weights_sha256": weights_digest(model),
-            "weights_crc32c": weights_checksum(model),
-            "config_sha256": config_digest(model),
-            "tokenizer_sha256": tokenizer_digest(self.tokenizer),
+            **describe_model(self.model, self.tokenizer, model_name),
             "layers": self.layers,
-            "layer_convention": LAYER_CONVENTION,
-            "trace_convention": TRACE_CONVENTION,
+            **CONVENTIONS,
             **self.prompts.describe(),
-            "decoding": {
-                **self.decoding.describe(),
-                "max_new_tokens": self.max_new_tokens,
-                "stop": self.stop,
-                "end_ids": sorted(end_ids(model)),
-            },
+            "decoding": describe_decoding(
+                self.model, self.decoding, self.max_new_tokens, self.stop
+            ),
             "batch_size": self.batch_size,
             "label_rule": LABEL_RULES[self.labels].text,
             "score_threshold": self.score_threshold,
             "questions": len(self.questions),
             "questions_sha256": digest_of(list(self.questions)),
-            "versions": {name: version(name) for name in PACKAGES},
+            "versions": package_versions(),
         }
-
-
-def _sizes(config: PreTrainedConfig, wants_maps: bool) -> tuple[int, int, int]:
-    """Layers, heads and hidden size; raises SchemaError for a model that has none."""
-    heads = getattr(config, "num_attention_heads", None)
-    if heads is None and wants_maps:
-        raise SchemaError(
-            "columns: expected a model with attention, found one without; leave out the attn_ "
-            "columns"
-        )
-    try:
-        return config.num_hidden_layers, heads or 1, config.hidden_size
-    except AttributeError as error:
-        raise SchemaError(
-            f"model: expected num_hidden_layers and hidden_size in its config, found: {error}"
-        ) from error
-
-
-def _choose_layers(layers: Sequence[int] | str | None, n_layers: int) -> list[int]:
-    """The layers to keep, as the model numbers them; raises SchemaError unless they ascend."""
-    every = list(range(1, n_layers + 1))
-    if layers is None:
-        chosen = every
-    elif isinstance(layers, str):
-        chosen = [every[i] for i in choose_layers(layers, every, "layers: the model")]
-    else:
-        chosen = list(layers)
-    if not chosen or chosen != sorted(set(chosen).intersection(every)):
-        raise SchemaError(
-            f"layers: expected different ones from 1 to {n_layers}, ascending, found {chosen}"
-        )
-    return chosen
-
-
-def _choose_columns(columns: Sequence[str] | None, every: Schema) -> Schema:
-    """The columns to keep, with the question's id, which a split needs."""
-    if columns is None:
-        return every
-    for name in columns:
-        if name not in every.columns:
-            raise NotFoundError(
-                f"columns: expected some of {list(every.columns)}, "
-                f"found {name!r:.200}{closest(name, every.columns)}"
-            )
-    kept = {"question_id", *columns}
-    return Schema({name: column for name, column in every.columns.items() if name in kept})
-
-
-def _check_model(model: PreTrainedModel, wants_maps: bool) -> None:
-    """Raise ValueError for a model that would give no attention maps, or random values."""
-    attention = model.config._attn_implementation
-    if wants_maps and attention != "eager":
-        raise ValueError(
-            f"model: expected attn_implementation 'eager', found {attention!r}; load it with that "
-            "argument"
-        )
-    if model.training:
-        raise ValueError("model: expected evaluation mode, found training mode; call model.eval()")
-
-
-def _check_ids(questions: Sequence[Question], n_samples: int) -> None:
-    seen = set()
-    for question in questions:
-        for k in range(1, n_samples + 1):
-            trace_id = number_trace(question["question_id"], k)
-            if trace_id in seen:
-                raise ValueError(
-                    f"questions: expected different question_ids, found {trace_id!r} twice"
-                )
-            seen.add(trace_id)

@@ -38,6 +38,7 @@ from store import NotFoundError, SchemaError, StoreError, StoreWriter, TraceStor
 from store.cli.main import main
 from store.format.origin import find_difference, origins_of
 from store.sources.example.recipe import build_tokenizer
+from store.sources.huggingface import answers
 from store.sources.huggingface import load as extracting
 from store.sources.huggingface import source as huggingface
 from store.sources.huggingface.columns import build_schema
@@ -963,10 +964,8 @@ def test_a_batch_that_is_too_large_is_halved(extract, monkeypatch, largest):
 
         return limited
 
-    for name in ("run_forward", "generate_answers"):
-        monkeypatch.setattr(
-            f"store.sources.huggingface.source.{name}", with_less_memory(getattr(huggingface, name))
-        )
+    for module, name in ((huggingface, "run_forward"), (answers, "generate_answers")):
+        monkeypatch.setattr(module, name, with_less_memory(getattr(module, name)))
     assert extract("t.zarr", "--num-samples", "2") == 0
     assert max(sizes) == 4
     whole, found = read("whole.zarr"), read("t.zarr")

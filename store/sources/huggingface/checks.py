@@ -1,0 +1,84 @@
+"""What an extraction is asked for, checked against its model and its questions before it runs."""
+
+from collections.abc import Sequence
+
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from store.errors import NotFoundError, SchemaError, closest
+from store.format.layers import choose_layers
+from store.format.schema import Schema
+from store.sources.questions import Question
+from store.sources.trace_ids import number_trace
+
+__all__ = ["check_ids", "check_model", "columns_to_keep", "layers_to_keep", "model_sizes"]
+
+
+def model_sizes(config: PreTrainedConfig, wants_maps: bool) -> tuple[int, int, int]:
+    """Layers, heads and hidden size; raises SchemaError for a model that has none."""
+    heads = getattr(config, "num_attention_heads", None)
+    if heads is None and wants_maps:
+        raise SchemaError(
+            "columns: expected a model with attention, found one without; leave out the attn_ "
+            "columns"
+        )
+    try:
+        return config.num_hidden_layers, heads or 1, config.hidden_size
+    except AttributeError as error:
+        raise SchemaError(
+            f"model: expected num_hidden_layers and hidden_size in its config, found: {error}"
+        ) from error
+
+
+def layers_to_keep(layers: Sequence[int] | str | None, n_layers: int) -> list[int]:
+    """The layers to keep, as the model numbers them; raises SchemaError unless they ascend."""
+    every = list(range(1, n_layers + 1))
+    if layers is None:
+        chosen = every
+    elif isinstance(layers, str):
+        chosen = [every[i] for i in choose_layers(layers, every, "layers: the model")]
+    else:
+        chosen = list(layers)
+    if not chosen or chosen != sorted(set(chosen).intersection(every)):
+        raise SchemaError(
+            f"layers: expected different ones from 1 to {n_layers}, ascending, found {chosen}"
+        )
+    return chosen
+
+
+def columns_to_keep(columns: Sequence[str] | None, every: Schema) -> Schema:
+    """The columns to keep, with the question's id, which a split needs."""
+    if columns is None:
+        return every
+    for name in columns:
+        if name not in every.columns:
+            raise NotFoundError(
+                f"columns: expected some of {list(every.columns)}, "
+                f"found {name!r:.200}{closest(name, every.columns)}"
+            )
+    kept = {"question_id", *columns}
+    return Schema({name: column for name, column in every.columns.items() if name in kept})
+
+
+def check_model(model: PreTrainedModel, wants_maps: bool) -> None:
+    """Raise ValueError for a model that would give no attention maps, or random values."""
+    attention = model.config._attn_implementation
+    if wants_maps and attention != "eager":
+        raise ValueError(
+            f"model: expected attn_implementation 'eager', found {attention!r}; load it with that "
+            "argument"
+        )
+    if model.training:
+        raise ValueError("model: expected evaluation mode, found training mode; call model.eval()")
+
+
+def check_ids(questions: Sequence[Question], n_samples: int) -> None:
+    """Raise ValueError if two traces, numbered samples included, would share an id."""
+    seen = set()
+    for question in questions:
+        for k in range(1, n_samples + 1):
+            trace_id = number_trace(question["question_id"], k)
+            if trace_id in seen:
+                raise ValueError(
+                    f"questions: expected different question_ids, found {trace_id!r} twice"
+                )
+            seen.add(trace_id)

@@ -1,0 +1,61 @@
+"""Where an extraction's numbers come from: the model, its files and the conventions of a trace."""
+
+from importlib.metadata import version
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from store.sources.huggingface.decoding import Decoding
+from store.sources.huggingface.fingerprints import (
+    config_digest,
+    tokenizer_digest,
+    weights_checksum,
+    weights_digest,
+)
+from store.sources.huggingface.generation import end_ids
+
+__all__ = ["CONVENTIONS", "describe_decoding", "describe_model", "package_versions"]
+
+CONVENTIONS = {
+    "layer_convention": "layers 1..L of transformers' hidden_states; the embedding output (entry "
+    "0) is left out; entry L is as transformers returns it, for Llama and most others after the "
+    "model's final norm",
+    "trace_convention": "prompt tokens, then answer tokens; the end-of-sequence token is left out "
+    "unless the answer is nothing else",
+}
+PACKAGES = ("numpy", "tokenizers", "torch", "transformers")
+
+
+def describe_model(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str | None
+) -> dict[str, Any]:
+    """What decides the numbers of a trace whose tokens are given, JSON-able."""
+    return {
+        "model": name,
+        "revision": getattr(model.config, "_commit_hash", None),
+        "architecture": type(model).__name__,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "device": model.device.type,
+        "attn_implementation": model.config._attn_implementation,
+        "weights_sha256": weights_digest(model),
+        "weights_crc32c": weights_checksum(model),
+        "config_sha256": config_digest(model),
+        "tokenizer_sha256": tokenizer_digest(tokenizer),
+    }
+
+
+def describe_decoding(
+    model: PreTrainedModel, decoding: Decoding, max_new_tokens: int, stop: str | None
+) -> dict[str, Any]:
+    """What decides where an answer goes and where it ends, JSON-able."""
+    return {
+        **decoding.describe(),
+        "max_new_tokens": max_new_tokens,
+        "stop": stop,
+        "end_ids": sorted(end_ids(model)),
+    }
+
+
+def package_versions() -> dict[str, str]:
+    """The versions of the packages that compute the numbers."""
+    return {name: version(name) for name in PACKAGES}
