@@ -6,6 +6,8 @@ transformers and torch are imported when it runs.
 import argparse
 from typing import TYPE_CHECKING
 
+from store.cli.extract_defaults import settle_labels, settle_prompt
+from store.cli.judge import check_judge_options, load_judge
 from store.cli.progress import Progress
 from store.errors import NotFoundError, SchemaError
 from store.extras import missing_package
@@ -64,15 +66,18 @@ def _load_source(
             take_fitting,
         )
         from store.sources.huggingface.source import HuggingFaceSource
+        from store.sources.labels.rule import LABEL_RULES
         from store.write.build import open_begun
     except ModuleNotFoundError as error:
         message = missing_package(error, "extract")
         if message is None:
             raise
         raise NotFoundError(message) from error
-    default_template = "{question}" if args.chat_template else "Question: {question}\nAnswer:"
-    template = (args.prompt_template or default_template).replace(r"\n", "\n")
-    stop = args.stop.replace(r"\n", "\n") if args.stop else None
+    begun = open_begun(args.store)
+    recorded = begun.provenance if begun is not None else {}
+    template, stop = settle_prompt(args, recorded)
+    rules = settle_labels(args, recorded, LABEL_RULES["exact"].text)
+    check_judge_options(args, rules)
     try:
         decoding = Decoding(
             args.num_beams, args.num_samples, args.temperature, args.top_p, args.seed
@@ -84,6 +89,7 @@ def _load_source(
         )
         prompts = Prompts(tokenizer, model, template, args.chat_template, args.max_new_tokens)
         fitting, skipped = take_fitting(questions, prompts)
+        judge = load_judge(args, rules, {args.model: (model, tokenizer)})
         source = HuggingFaceSource(
             model,
             tokenizer,
@@ -96,10 +102,11 @@ def _load_source(
             layers=args.layers,
             columns=args.columns,
             top_k=args.top_k,
-            labels=args.labels,
+            labels=rules,
             score_threshold=args.score_threshold,
+            judge=judge,
             model_name=args.model,
-            begun=open_begun(args.store),
+            begun=begun,
         )
     except ValueError as error:
         raise SchemaError(str(error)) from error

@@ -20,7 +20,16 @@ from store.write.files import DISK, Files
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, has_only_our_files, is_uninitialised
 from store.write.signals import HeldSignals
-from store.write.source import ADDED_LATER, COMMAND, LABEL_KEYS, LABELS_BEFORE, REMARKS, Source
+from store.write.source import (
+    ADDED_LATER,
+    COMMAND,
+    LABEL_KEYS,
+    LABEL_RULES_KEY,
+    LABELS_BEFORE,
+    REMARKS,
+    VERDICTS,
+    Source,
+)
 from store.write.space import SpaceCheck, row_bytes
 from store.write.writer import StoreWriter
 
@@ -224,7 +233,8 @@ def check_partial(partial: Path) -> None:
 
 def identity(provenance: Mapping[str, Any]) -> dict[str, Any]:
     """What of the provenance decides the rows: not the remarks, nor the command that was typed."""
-    kept = {key: value for key, value in provenance.items() if key not in (REMARKS, COMMAND)}
+    remarks = (REMARKS, VERDICTS, COMMAND)
+    kept = {key: value for key, value in provenance.items() if key not in remarks}
     return json.loads(json.dumps(kept))  # as a store gives it back
 
 
@@ -234,7 +244,7 @@ def _difference(begun: TraceStore, source: Source) -> str | None:
     new = identity(source.provenance)
     ignored = [key for key in ADDED_LATER if key not in old]
     if LABELS_BEFORE in old:  # it was labelled again since
-        ignored += [*LABEL_KEYS, LABELS_BEFORE]
+        ignored += [*LABEL_KEYS, LABEL_RULES_KEY, LABELS_BEFORE]
     for key in ignored:
         old.pop(key, None)
         new.pop(key, None)

@@ -15,17 +15,32 @@ from typing import Any, Protocol, runtime_checkable
 
 from store.format.schema import Schema
 
-__all__ = ["ADDED_LATER", "COMMAND", "LABELS_BEFORE", "LABEL_KEYS", "REMARKS", "Source"]
+__all__ = [
+    "ADDED_LATER",
+    "COMMAND",
+    "LABELS_BEFORE",
+    "LABEL_KEYS",
+    "LABEL_RULES_KEY",
+    "NORMALIZATION_KEY",
+    "REMARKS",
+    "VERDICTS",
+    "Source",
+]
 
 # Keys of the provenance:
 # what a source could not use
 REMARKS = "left_out"
+# how often a judge of the answers said what
+VERDICTS = "judge_verdicts"
 # missing from a build that an earlier version began; such a build can still be continued
-ADDED_LATER = ("weights_crc32c",)
+NORMALIZATION_KEY = "label_normalization"
+ADDED_LATER = ("weights_crc32c", NORMALIZATION_KEY)
 # the command line that made the store, or that continues making it
 COMMAND = "command"
 # how labels came about
-LABEL_KEYS = ("label_rule", "label_rule_before", "score_threshold")
+LABEL_KEYS = ("label_rule", "label_rule_before", "score_threshold", NORMALIZATION_KEY)
+# the rules of the columns `label_RULE`, and the judge among them
+LABEL_RULES_KEY = "label_rules"
 # the labels that were replaced last, once a store was labelled again
 LABELS_BEFORE = "labels_before"
 

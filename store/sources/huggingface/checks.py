@@ -1,16 +1,16 @@
 """What an extraction is asked for, checked against its model and its questions before it runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from store.errors import NotFoundError, SchemaError, closest
 from store.format.layers import choose_layers
-from store.format.schema import Schema
+from store.format.schema import Column, Schema
 from store.sources.questions import Question
 from store.sources.trace_ids import number_trace
 
-__all__ = ["check_ids", "check_model", "columns_to_keep", "layers_to_keep", "model_sizes"]
+__all__ = ["check_ids", "check_model", "columns_to_keep", "layers_to_keep", "model_sizes", "with_label_columns"]
 
 
 def model_sizes(config: PreTrainedConfig, wants_maps: bool) -> tuple[int, int, int]:
@@ -43,6 +43,16 @@ def layers_to_keep(layers: Sequence[int] | str | None, n_layers: int) -> list[in
             f"layers: expected different ones from 1 to {n_layers}, ascending, found {chosen}"
         )
     return chosen
+
+
+def with_label_columns(schema: Schema, label_columns: Mapping[str, Column]) -> Schema:
+    """The schema with the columns of several rules behind the column `label`."""
+    columns: dict[str, Column] = {}
+    for name, column in schema.columns.items():
+        columns[name] = column
+        if name == "label":
+            columns |= label_columns
+    return Schema(columns)
 
 
 def columns_to_keep(columns: Sequence[str] | None, every: Schema) -> Schema:

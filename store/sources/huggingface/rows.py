@@ -1,4 +1,4 @@
-"""The columns of a trace that need no model: its texts, its tokens, its score and its label."""
+"""The columns of a trace that need no forward pass: its texts, tokens, score and labels."""
 
 import json
 from typing import Any
@@ -7,26 +7,30 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from store.sources.huggingface.answers import Answer
-from store.sources.labels.rule import LABEL_RULES, label_scores
+from store.sources.labels.grading import Case, Grade, Grader
 
-__all__ = ["answer_columns"]
+__all__ = ["answer_case", "answer_columns"]
 
 
-def answer_columns(
-    answer: Answer, tokenizer: PreTrainedTokenizerBase, labels: str, score_threshold: float
-) -> dict[str, Any]:
+def answer_case(answer: Answer, tokenizer: PreTrainedTokenizerBase) -> Case:
+    """What an answer is labelled by: its text, with the question and the references."""
+    text = str(tokenizer.decode(answer.ids, skip_special_tokens=True)).strip()
+    return Case(answer.question["question"], answer.question["answers"], text)
+
+
+def answer_columns(answer: Answer, case: Case, grader: Grader, grade: Grade) -> dict[str, Any]:
     """Describe an answer.
 
     Parameters
     ----------
     answer : Answer
         The question, the prompt and the answer.
-    tokenizer : PreTrainedTokenizerBase
-        Turns the answer into text.
-    labels : str
-        A rule of `LABEL_RULES`.
-    score_threshold : float
-        Scores of at least this much count as right.
+    case : Case
+        Its text.
+    grader : Grader
+        What labels it.
+    grade : Grade
+        Its labels.
 
     Returns
     -------
@@ -34,14 +38,11 @@ def answer_columns(
         Texts, numbers, and `tokens` int32 (T,): prompt and answer.
     """
     question, _, prompt, ids = answer
-    text = str(tokenizer.decode(ids, skip_special_tokens=True)).strip()
-    score = LABEL_RULES[labels].score(text, question["answers"])
     return {
         **question,  # two columns are called as its keys are
-        "answer": text,
+        "answer": case.answer,
         "references": json.dumps(question["answers"], ensure_ascii=False),
-        "score": score,
-        "label": int(label_scores(score, score_threshold)),
+        **grader.row(grade),
         "tokens": np.array(prompt + ids, np.int32),
         "prompt_len": len(prompt),
         "answer_len": len(ids),

@@ -28,6 +28,7 @@ Conventions, which `provenance` repeats:
   token t from the tokens before it. Nothing predicted token 0: NaN there, and -1 in `topk_id`.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -45,6 +46,7 @@ from store.sources.huggingface.checks import (
     columns_to_keep,
     layers_to_keep,
     model_sizes,
+    with_label_columns,
 )
 from store.sources.huggingface.columns import (
     ForwardOutput,
@@ -63,19 +65,20 @@ from store.sources.huggingface.provenance import (
     describe_model,
     package_versions,
 )
-from store.sources.huggingface.rows import answer_columns
+from store.sources.huggingface.rows import answer_case, answer_columns
 from store.sources.labels.answer_scores import SCORE_THRESHOLD
-from store.sources.labels.rule import LABEL_RULES
+from store.sources.labels.grading import Case, Grade, Grader, Judge, count_verdicts
 from store.sources.questions import Question
-from store.write.source import REMARKS
+from store.write.source import REMARKS, VERDICTS
 
 __all__ = ["HuggingFaceSource"]
 
 # traces: if none of the first ones fits its columns, the model is run in the wrong precision
 TRIED = 64
 
-# an answer, the forward pass over its batch, and its number in the batch
-_Computed = tuple[Answer, ForwardOutput | None, int]
+# an answer and its labels, the forward pass over its batch, and its number in the batch
+_Graded = tuple[Answer, Case, Grade]
+_Computed = tuple[_Graded, ForwardOutput | None, int]
 
 
 class HuggingFaceSource:
@@ -114,10 +117,13 @@ class HuggingFaceSource:
         Columns to keep besides `question_id`; all by default.
     top_k : int
         Candidates kept for each predicted token.
-    labels : str
-        The rule of the score: 'exact', 'f1' or 'none' (`labels.LABEL_RULES`).
+    labels : str or sequence of str
+        Rules of `labels.RULES`: 'exact', 'contains', 'f1', 'judge' or 'none'. The first gives
+        `score` and `label`; several also give a column `label_RULE` each.
     score_threshold : float
         Scores of at least this much count as right.
+    judge : Judge, optional
+        Of the rule 'judge'.
     model_name : str, optional
         Name in the provenance; by default what the model was loaded from.
     begun : TraceStore, optional
@@ -153,8 +159,9 @@ class HuggingFaceSource:
         layers: Sequence[int] | str | None = None,
         columns: Sequence[str] | None = None,
         top_k: int = 10,
-        labels: str = "exact",
+        labels: str | Sequence[str] = "exact",
         score_threshold: float = SCORE_THRESHOLD,
+        judge: Judge | None = None,
         model_name: str | None = None,
         begun: TraceStore | None = None,
     ) -> None:
@@ -175,11 +182,11 @@ class HuggingFaceSource:
         self.stop = stop
         self.layers = layers_to_keep(layers, n_layers)
         self.top_k = min(top_k, text_config.vocab_size)
-        self.labels = labels
-        self.score_threshold = score_threshold
+        self.grader = Grader(labels, score_threshold, judge)
+        self.verdicts: Counter[str] = Counter()
         state_dtype = "bfloat16" if model.dtype == torch.bfloat16 else "float16"
         every = build_schema(len(self.layers), n_heads, hidden_size, self.top_k, state_dtype)
-        self.schema = columns_to_keep(columns, every)
+        self.schema = columns_to_keep(columns, with_label_columns(every, self.grader.columns))
         check_model(model, wants_maps)
         check_ids(questions, decoding.num_samples)
         self.provenance = self._describe(model_name or model.name_or_path)
@@ -189,10 +196,17 @@ class HuggingFaceSource:
 
     @property
     def remarks(self) -> dict[str, Any]:
-        """What was left out so far; a resumed extraction reads from it where to continue."""
-        if not self.left_out.n:
-            return {}
-        return {REMARKS: {"traces": self.left_out.n, "first": list(self.left_out.messages)}}
+        """What was left out so far, and what a judge said of the traces so far.
+
+        A resumed extraction reads from it where to continue.
+        """
+        remarks: dict[str, Any] = {}
+        if self.left_out.n:
+            left_out = {"traces": self.left_out.n, "first": list(self.left_out.messages)}
+            remarks[REMARKS] = left_out
+        if self.verdicts:
+            remarks[VERDICTS] = dict(sorted(self.verdicts.items()))
+        return remarks
 
     def rows(self, start: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield `(trace_id, row)` of the traces after the first `start` that were kept.
@@ -222,11 +236,12 @@ class HuggingFaceSource:
         """
         if not 0 <= start <= len(self):
             raise IndexError(f"start: expected 0 to {len(self)}, found {start}")
-        self.left_out = self._left_out_before(start)
+        self.left_out, self.verdicts = self._remarks_before(start)
         n_kept = start
-        for answer, out, i in self._answers_from(start + self.left_out.n):
+        for graded, out, i in self._answers_from(start + self.left_out.n):
+            answer, _, grade = graded
             try:
-                row = self._row(answer, out, i)
+                row = self._row(graded, out, i)
             except HalfRangeError as error:
                 self.left_out.add(f"trace {answer.trace_id!r}: {error}")
                 if not n_kept and self.left_out.n == min(TRIED, len(self)):
@@ -236,15 +251,17 @@ class HuggingFaceSource:
                     ) from error
                 continue
             n_kept += 1
+            self.verdicts += count_verdicts([grade])
             yield answer.trace_id, row
 
-    def _left_out_before(self, start: int) -> LeftOut:
-        """What a stopped extraction left out before its row number `start`, its last commit."""
+    def _remarks_before(self, start: int) -> tuple[LeftOut, Counter[str]]:
+        """The remarks of a stopped extraction at its row number `start`, its last commit."""
         if not start or self.begun is None:
-            return LeftOut()
+            return LeftOut(), Counter()
         begun = self.begun if len(self.begun) == start else self.begun.refresh()
         recorded = begun.provenance.get(REMARKS, {"traces": 0, "first": []})
-        return LeftOut(recorded["traces"], list(recorded["first"]))
+        left_out = LeftOut(recorded["traces"], list(recorded["first"]))
+        return left_out, Counter(begun.provenance.get(VERDICTS, {}))
 
     @property
     def advice(self) -> str:
@@ -266,8 +283,9 @@ class HuggingFaceSource:
 
     def _compute(self, questions: Sequence[Question]) -> Iterator[_Computed]:
         answers = list(run_in_halves(self._generate, questions))
-        for first in range(0, len(answers), self.batch_size):
-            yield from run_in_halves(self._forward, answers[first : first + self.batch_size])
+        graded = self._grade(answers)
+        for first in range(0, len(graded), self.batch_size):
+            yield from run_in_halves(self._forward, graded[first : first + self.batch_size])
 
     def _generate(self, questions: Sequence[Question]) -> list[Answer]:
         return answer_questions(
@@ -279,17 +297,30 @@ class HuggingFaceSource:
             self.stop,
         )
 
-    def _forward(self, answers: Sequence[Answer]) -> list[_Computed]:
-        traces = [answer.prompt + answer.ids for answer in answers]
-        out = run_forward(self.model, traces, self.schema.columns)
-        return [(answer, out, i) for i, answer in enumerate(answers)]
+    def _grade(self, answers: Sequence[Answer]) -> list[_Graded]:
+        cases = [answer_case(answer, self.tokenizer) for answer in answers]
+        grades = [self.grader.no_grade] * len(cases)
+        if self._keeps_labels:  # otherwise a judge would be asked for nothing
+            grades = self.grader.grade(cases)
+        return list(zip(answers, cases, grades, strict=True))
 
-    def _row(self, answer: Answer, out: ForwardOutput | None, i: int) -> dict[str, Any]:
+    @property
+    def _keeps_labels(self) -> bool:
+        wanted = {"score", "label", *self.grader.columns}
+        return not wanted.isdisjoint(self.schema.columns)
+
+    def _forward(self, graded: Sequence[_Graded]) -> list[_Computed]:
+        traces = [answer.prompt + answer.ids for answer, _, _ in graded]
+        out = run_forward(self.model, traces, self.schema.columns)
+        return [(one, out, i) for i, one in enumerate(graded)]
+
+    def _row(self, graded: _Graded, out: ForwardOutput | None, i: int) -> dict[str, Any]:
+        answer, case, grade = graded
         columns = self.schema.columns
         trace = answer.prompt + answer.ids
         n_prompt = len(answer.prompt)
         row = {
-            **answer_columns(answer, self.tokenizer, self.labels, self.score_threshold),
+            **answer_columns(answer, case, self.grader, grade),
             **trace_columns(out, i, trace, n_prompt, self.layers, self.top_k, columns),
         }
         return {name: row[name] for name in columns}
@@ -305,8 +336,7 @@ class HuggingFaceSource:
                 self.model, self.decoding, self.max_new_tokens, self.stop
             ),
             "batch_size": self.batch_size,
-            "label_rule": LABEL_RULES[self.labels].text,
-            "score_threshold": self.score_threshold,
+            **self.grader.describe(),
             "questions": len(self.questions),
             "questions_sha256": digest_of(list(self.questions)),
             "versions": package_versions(),

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from store.sources.labels.normalization import normalize_answer
 
-__all__ = ["SCORE_THRESHOLD", "exact_match_score", "f1_score"]
+__all__ = ["RULES", "SCORE_THRESHOLD", "exact_match_score", "f1_score"]
 
 SCORE_THRESHOLD = 0.5  # scores of at least this much count as right, unless another is given
+RULES = ("exact", "contains", "f1", "judge", "none")  # the names of the rules that label answers
 
 
 def exact_match_score(answer: str, references: Sequence[str]) -> float:
