@@ -4,16 +4,20 @@ transformers and torch are imported when it runs.
 """
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from store.cli.extract_defaults import settle_labels, settle_prompt
+from store.cli.extract_defaults import asks_briefly, settle_labels, settle_stop
 from store.cli.judge import check_judge_options, load_judge
 from store.cli.progress import Progress
 from store.errors import NotFoundError, SchemaError
 from store.extras import missing_package
+from store.reports import count
+from store.write.behind import WriteBehind
 from store.write.space import SpaceCheck
 
 if TYPE_CHECKING:
+    from store.read.store import TraceStore
     from store.reports import LeftOut
     from store.sources.huggingface.source import HuggingFaceSource
     from store.sources.questions import Question
@@ -23,15 +27,12 @@ __all__ = ["run_extract"]
 
 def run_extract(args: argparse.Namespace) -> int:
     """Ask a model; return 1 if a question or a trace was left out."""
-    from store.sources.questions import read_questions
-    from store.write.build import build_store, check_new
+    from store.write.build import build_store, check_new, open_begun
 
     check_new(args.store)  # before a model is loaded for nothing
-    k, n = args.part
-    questions = read_questions(args.questions)[: args.limit][k - 1 :: n]
-    if not questions:
-        raise SchemaError(f"{args.questions}: part {k}/{n} has no question; choose fewer parts")
-    source, skipped = _load_source(args, questions)
+    begun = open_begun(args.store)
+    asked = _read_questions(args, begun)
+    source, skipped, n_cut = _load_source(args, asked, begun)
     from torch import OutOfMemoryError
 
     from store.sources.huggingface.report import extraction_report
@@ -39,55 +40,125 @@ def run_extract(args: argparse.Namespace) -> int:
     def share(n_rows: int) -> float:
         return (n_rows + source.left_out.n) / max(1, len(source))
 
+    behind = WriteBehind(args.batch_size)
     space = SpaceCheck(args.store, share, args.batch_size, ignore=args.ignore_space)
     try:
         with Progress(share) as progress:
-            store = build_store(args.store, source, progress, command=args.typed, space=space)
+            store = build_store(
+                args.store, source, progress, command=args.typed, space=space, behind=behind
+            )
     except OutOfMemoryError as error:
         raise SchemaError(
             f"out of memory: one trace does not fit on {source.model.device}; what is done is "
             "kept; free memory and repeat the command"
         ) from error
-    print(extraction_report(args.store, store, source, skipped))
-    return int(skipped.n + source.left_out.n > 0)
+    print(extraction_report(args.store, store, source, skipped, behind.seconds))
+    print(*_remarks(args, asked, n_cut), sep="\n", end="")
+    return int(skipped.n + source.left_out.n + asked.left_out.n > 0)
+
+
+class _Asked(NamedTuple):
+    """The questions to ask, the template to ask them in, and the examples that come first."""
+
+    questions: "list[Question]"
+    template: str
+    few_shot: "list[Question]"
+    is_given: bool
+    left_out: "LeftOut"
+    remarks: list[str]
+
+
+def _read_questions(args: argparse.Namespace, begun: "TraceStore | None") -> _Asked:
+    """Read what is asked; raise SchemaError for a malformed template, or a part without any."""
+    from store.sources.prompt_templates import (
+        check_prompt_template,
+        default_template,
+        further_fields,
+    )
+    from store.sources.questions import read_question_file, without_responses
+
+    template = args.prompt_template and args.prompt_template.replace(r"\n", "\n")
+    try:
+        if template is not None:
+            check_prompt_template(template)
+        fields = further_fields(template or "")
+    except ValueError as error:
+        raise SchemaError(str(error)) from error
+    file = read_question_file(args.questions, fields)
+    found = without_responses(file.questions) if args.generate else file.questions
+    k, n = args.part
+    questions = found[: args.limit][k - 1 :: n]
+    if not questions:
+        raise SchemaError(f"{args.questions}: part {k}/{n} has no question; choose fewer parts")
+    is_given = any("response" in question for question in found)
+    if template is None:
+        has_context = any("context" in question for question in found)
+        briefly = not is_given and asks_briefly(_recorded(begun))
+        template = default_template(
+            file.form, has_context=has_context, chat=args.chat_template, briefly=briefly
+        )
+    few_shot = read_question_file(args.few_shot, fields).questions if args.few_shot else []
+    return _Asked(questions, template, few_shot, is_given, file.left_out, file.remarks)
+
+
+def _recorded(begun: "TraceStore | None") -> Mapping[str, Any]:
+    """The provenance of what a stopped extraction has committed, if it has any rows."""
+    return begun.provenance if begun is not None and len(begun) else {}
+
+
+def _remarks(args: argparse.Namespace, asked: _Asked, n_cut: int) -> list[str]:
+    """Lines about the file of questions and what was made of it; each ends in a new line."""
+    lines = [f"  {remark}" for remark in asked.remarks]
+    if n_cut:
+        contexts = count(n_cut, "context was", "contexts were")
+        lines.append(f"  {contexts} cut to {args.max_context_tokens:,} tokens")
+    if asked.left_out.n:
+        lines.append(f"  {count(asked.left_out.n, 'record')} left out")
+        lines += asked.left_out.lines()
+    return [*lines, ""] if lines else []
 
 
 def _load_source(
-    args: argparse.Namespace, questions: "list[Question]"
-) -> "tuple[HuggingFaceSource, LeftOut]":
-    """Load the model; raise SchemaError for arguments that contradict it or one another."""
+    args: argparse.Namespace, asked: _Asked, begun: "TraceStore | None"
+) -> "tuple[HuggingFaceSource, LeftOut, int]":
+    """Load the model; raise SchemaError for arguments that contradict it or one another.
+
+    With the source come the questions that it cannot be asked, and how many contexts were cut.
+    """
     try:
         from store.sources.huggingface import load
         from store.sources.huggingface.columns import needs_maps
         from store.sources.huggingface.decoding import Decoding
-        from store.sources.huggingface.prompts import (
-            Prompts,
-            check_prompt_template,
-            take_fitting,
-        )
+        from store.sources.huggingface.prompts import Prompts, cut_contexts, take_fitting
         from store.sources.huggingface.source import HuggingFaceSource
         from store.sources.labels.rule import LABEL_RULES
-        from store.write.build import open_begun
     except ModuleNotFoundError as error:
         message = missing_package(error, "extract")
         if message is None:
             raise
         raise NotFoundError(message) from error
-    begun = open_begun(args.store)
-    recorded = begun.provenance if begun is not None else {}
-    template, stop = settle_prompt(args, recorded)
-    rules = settle_labels(args, recorded, LABEL_RULES["exact"].text)
+    recorded = _recorded(begun)
+    stop = settle_stop(args, asked.template, recorded)
+    rules = settle_labels(args, recorded, LABEL_RULES["exact"].text, is_given=asked.is_given)
     check_judge_options(args, rules)
     try:
         decoding = Decoding(
             args.num_beams, args.num_samples, args.temperature, args.top_p, args.seed
         )
-        check_prompt_template(template)
         device = load.choose_device(args.device)
         model, tokenizer = load.load_model(
             args.model, args.dtype, device, maps=needs_maps(args.columns)
         )
-        prompts = Prompts(tokenizer, model, template, args.chat_template, args.max_new_tokens)
+        prompts = Prompts(
+            tokenizer,
+            model,
+            asked.template,
+            args.chat_template,
+            args.max_new_tokens,
+            system=args.system,
+            few_shot=asked.few_shot,
+        )
+        questions, n_cut = cut_contexts(asked.questions, prompts, args.max_context_tokens)
         fitting, skipped = take_fitting(questions, prompts)
         judge = load_judge(args, rules, {args.model: (model, tokenizer)})
         source = HuggingFaceSource(
@@ -110,4 +181,4 @@ def _load_source(
         )
     except ValueError as error:
         raise SchemaError(str(error)) from error
-    return source, skipped
+    return source, skipped, n_cut

@@ -1,4 +1,4 @@
-"""The options of a judge, in `label` and `extract`: a model that is asked whether answers are right.
+"""A judge, in `label` and `extract`: a model that is asked whether answers are right.
 
 transformers and torch are imported when it is loaded.
 """

@@ -7,7 +7,7 @@ once more. A build that is stopped by an error or a signal first commits every w
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ from store.errors import SchemaError, StoreError
 from store.format.manifest import GROUP_FILE
 from store.read.store import TraceStore
 from store.reports import count
+from store.write.behind import Put, WriteBehind
 from store.write.copy import Progress
 from store.write.files import DISK, Files
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, has_only_our_files, is_uninitialised
+from store.write.rows import Row
 from store.write.signals import HeldSignals
 from store.write.source import (
     ADDED_LATER,
@@ -26,8 +28,7 @@ from store.write.source import (
     LABEL_KEYS,
     LABEL_RULES_KEY,
     LABELS_BEFORE,
-    REMARKS,
-    VERDICTS,
+    UNDECIDING,
     Source,
 )
 from store.write.space import SpaceCheck, row_bytes
@@ -61,6 +62,7 @@ def build_store(
     *,
     command: str | None = None,
     space: SpaceCheck | None = None,
+    behind: WriteBehind | None = None,
 ) -> TraceStore:
     """Write all traces of a source to a new store at `path`, or finish a build that was stopped.
 
@@ -83,6 +85,9 @@ def build_store(
         `COMMAND`.
     space
         Called with the number of traces written and the bytes of the last one after each.
+    behind
+        Has rows written by a thread, which then calls `progress` and `space` as well. For sources
+        that take long to make a row; others lose more by the change of threads than they gain.
 
     Raises
     ------
@@ -97,15 +102,7 @@ def build_store(
     command_key = {COMMAND: command[:LONGEST_COMMAND]} if command else {}
     writer = _open_partial(path, source, files, command_key)
     try:
-        with HeldSignals() as signals:
-            for trace_id, row in source.rows(start=len(writer)):
-                writer.provenance = source.provenance | source.remarks | command_key
-                with signals.held():
-                    writer.append(trace_id, row)
-                progress(len(writer))
-                if space and not space.has_looked:
-                    space(len(writer), row_bytes(row, source.schema))
-        writer.provenance = source.provenance | source.remarks | command_key
+        _drain(source, _Rows(writer, source, command_key, progress, space), behind)
         writer.merge_runs()
     except BaseException as error:
         # the disk may be full, or the writer have stopped half-way
@@ -117,6 +114,52 @@ def build_store(
     writer.close()
     files.rename_durably(partial, path)
     return TraceStore.open(path)
+
+
+class _Rows:
+    """Appends the rows of a source, and records the remarks that belong to them."""
+
+    def __init__(
+        self,
+        writer: StoreWriter,
+        source: Source,
+        command_key: dict[str, str],
+        progress: Progress,
+        space: SpaceCheck | None,
+    ) -> None:
+        self.writer = writer
+        self.schema = source.schema
+        self.described = source.provenance | command_key
+        self.progress = progress
+        self.space = space
+        self._remarks: dict[str, Any] | None = None
+
+    def append(self, trace_id: str, row: Row, remarks: dict[str, Any]) -> None:
+        """Add a row; a commit that it causes has the remarks up to this row."""
+        self.remark(remarks)
+        self.writer.append(trace_id, row)
+        n_rows = len(self.writer)
+        self.progress(n_rows)
+        if self.space and not self.space.has_looked:
+            self.space(n_rows, row_bytes(row, self.schema))
+
+    def remark(self, remarks: dict[str, Any]) -> None:
+        """Record remarks in the provenance of the next commit."""
+        if remarks != self._remarks:
+            self.writer.provenance = self.described | remarks
+            self._remarks = remarks
+
+
+def _drain(source: Source, rows: _Rows, behind: WriteBehind | None) -> None:
+    """Append all rows that a source has left."""
+    with HeldSignals() as signals:
+        writing = behind.writing(rows.append, signals.held) if behind else nullcontext(rows.append)
+        append: Put
+        with writing as append:
+            for trace_id, row in source.rows(start=len(rows.writer)):
+                with signals.held():
+                    append(trace_id, row, source.remarks)
+    rows.remark(source.remarks)
 
 
 def _kept(partial: Path) -> str:
@@ -233,8 +276,7 @@ def check_partial(partial: Path) -> None:
 
 def identity(provenance: Mapping[str, Any]) -> dict[str, Any]:
     """What of the provenance decides the rows: not the remarks, nor the command that was typed."""
-    remarks = (REMARKS, VERDICTS, COMMAND)
-    kept = {key: value for key, value in provenance.items() if key not in remarks}
+    kept = {key: value for key, value in provenance.items() if key not in UNDECIDING}
     return json.loads(json.dumps(kept))  # as a store gives it back
 
 

@@ -17,12 +17,14 @@ from store.format.schema import Schema
 
 __all__ = [
     "ADDED_LATER",
+    "BATCHING",
     "COMMAND",
     "LABELS_BEFORE",
     "LABEL_KEYS",
     "LABEL_RULES_KEY",
     "NORMALIZATION_KEY",
     "REMARKS",
+    "UNDECIDING",
     "VERDICTS",
     "Source",
 ]
@@ -34,9 +36,13 @@ REMARKS = "left_out"
 VERDICTS = "judge_verdicts"
 # missing from a build that an earlier version began; such a build can still be continued
 NORMALIZATION_KEY = "label_normalization"
-ADDED_LATER = ("weights_crc32c", NORMALIZATION_KEY)
+ADDED_LATER = ("weights_crc32c", "generation_attn_implementation", NORMALIZATION_KEY)
+# how many traces were computed at once: it decides no more than rounding
+BATCHING = "batching"
 # the command line that made the store, or that continues making it
 COMMAND = "command"
+# what does not tell one build from another; `batch_size` is the batching of earlier versions
+UNDECIDING = (REMARKS, VERDICTS, COMMAND, BATCHING, "batch_size")
 # how labels came about
 LABEL_KEYS = ("label_rule", "label_rule_before", "score_threshold", NORMALIZATION_KEY)
 # the rules of the columns `label_RULE`, and the judge among them
@@ -63,7 +69,7 @@ class Source(Protocol):
 
     @property
     def remarks(self) -> dict[str, Any]:
-        """Remarks on the traces so far, `{REMARKS: ...}` or empty; committed as provenance."""
+        """Remarks on the traces so far (`REMARKS`, `BATCHING`); committed as provenance."""
         return {}
 
     def rows(self, start: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:

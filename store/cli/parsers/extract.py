@@ -21,13 +21,22 @@ __all__ = ["add_extract"]
 
 EXAMPLES = """\
 FILE of --questions is JSON lines, a JSON array or CSV with question_id, question and answers (a
-list or one text; in CSV a JSON list, or texts separated by |); the forms of TriviaQA and NQ-open
-are understood. --limit counts before --part. With --num-samples, the answers to question Q are the
-traces Q, Q#2, Q#3, ...
+list or one text; in CSV a JSON list, or texts separated by |), and perhaps context. The files of
+TriviaQA, NQ-open, SQuAD, RAGTruth, HaluEval, TruthfulQA and Mu-SHROOM are understood as they are.
+--limit counts before --part. With --num-samples, the answers to question Q are the traces Q, Q#2,
+Q#3, ...
+
+answers that exist already: records of FILE with a response are not asked; one forward pass runs
+over prompt and response. With it may come label (1 = hallucination, 0 = right), score (higher is
+better), spans (a list of [start, end]: the hallucinated characters of the response) and trace_id.
+Of RAGTruth, FILE is response.jsonl, with source_info.jsonl beside it. Records whose response is
+empty, too long or mislabelled are left out and named.
 
 columns (T tokens of prompt and answer, L layers, H heads, d = hidden size, k = --top-k):
   question_id, question, answer, references, score, label, prompt_len, answer_len
+  context_start, context_len      tokens of the context in the prompt; -1 and 0 without one
   tokens (T)                      token ids of prompt and answer
+  token_label (T)                 1 in a hallucinated span, 0 outside, -1 without spans
   hs_last (L x d)                 hidden states of the last token
   hidden_states (T x L x d)       hidden states of every token
   attn_mean (T(T+1)/2 x L)        attention between tokens, mean over the heads
@@ -63,6 +72,9 @@ examples:
       --labels contains,judge --judge-model Qwen/Qwen2.5-7B-Instruct
   python -m store extract samples.zarr --model ./model --questions q.csv --num-samples 10 \\
       --temperature 0.7
+  python -m store extract ragtruth.zarr --model meta-llama/Llama-2-7b-chat-hf \\
+      --questions RAGTruth/dataset/response.jsonl --chat-template \\
+      --columns hs_last,hidden_states,token_label,label
   python -m store extract part1.zarr --model ./model --questions q.csv --part 1/4
 """
 
@@ -100,12 +112,30 @@ def _add_prompt(group: Group) -> None:
     group.add_argument(
         "--prompt-template",
         metavar="TEXT",
-        help=r"text with {question} in it, where \n is a new line (default: 'Question: "
-        r"{question}\nAnswer:', or '{question}\nAnswer in a few words, without an explanation.' "
-        "with --chat-template)",
+        help=r"text with {question} in it, where \n is a new line; {context} and every other field "
+        r"of the records may stand in it as well (default: 'Question: {question}\nAnswer:', or "
+        r"{question} and a request for a short answer with --chat-template, behind the context if "
+        "there is one)",
     )
     group.add_argument(
         "--chat-template", action="store_true", help="ask in the tokenizer's own chat template"
+    )
+    group.add_argument(
+        "--system", metavar="TEXT", help="the system's message in a chat (default: none)"
+    )
+    group.add_argument(
+        "--few-shot",
+        metavar="FILE",
+        type=path,
+        help="questions with answers to put before each question, in a chat as turns; a file as "
+        "for --questions (default: none)",
+    )
+    group.add_argument(
+        "--max-context-tokens",
+        metavar="N",
+        type=positive,
+        help="cut longer contexts at their end, and say how many (default: leave out and name what "
+        "the model cannot take)",
     )
 
 
@@ -129,6 +159,11 @@ def _add_model(group: Group) -> None:
 
 
 def _add_answers(group: Group) -> None:
+    group.add_argument(
+        "--generate",
+        action="store_true",
+        help="let the model answer even if FILE holds responses (default: take those)",
+    )
     group.add_argument(
         "--max-new-tokens",
         metavar="N",

@@ -1,4 +1,6 @@
-"""From questions to answers: the token ids of each prompt, and those that the model goes on with.
+"""From questions to answers: the token ids of each prompt, and those of what comes behind it.
+
+A model writes the answers, or they are given: then nothing is generated.
 
 An answer does not depend on what its question is batched with, rounding apart.
 """
@@ -6,24 +8,37 @@ An answer does not depend on what its question is batched with, rounding apart.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.sources.huggingface.decoding import Decoding
 from store.sources.huggingface.generation import StopRule, generate_answers
 from store.sources.huggingface.prompts import Prompts
+from store.sources.huggingface.token_labels import NO_LABEL
 from store.sources.questions import Question
 from store.sources.trace_ids import number_trace
 
-__all__ = ["Answer", "answer_questions"]
+__all__ = ["Answer", "answer_questions", "take_responses"]
 
 
 class Answer(NamedTuple):
-    """An answer to a question, with the token ids of the prompt and its own."""
+    """An answer to a question, with the token ids of the prompt and its own.
+
+    Attributes
+    ----------
+    context
+        The first token of the context, and how many there are; (-1, 0) without one.
+    token_label
+        int8 (T,): 1 in a hallucinated span of the answer, 0 outside, -1 where nobody has looked.
+    """
 
     question: Question
     trace_id: str
     prompt: list[int]
     ids: list[int]
+    context: tuple[int, int]
+    token_label: NDArray[np.int8]
 
 
 def answer_questions(
@@ -57,14 +72,27 @@ def answer_questions(
         `decoding.num_samples` of each question, one question after the other.
     """
     names = [question["question_id"] for question in questions]
-    prompt_ids = [prompts.encode(question) for question in questions]
+    encoded = [prompts.encode(question) for question in questions]
+    prompt_ids = [prompt.ids for prompt in encoded]
     rule = _stop_rule(prompts.tokenizer, stop)
     generated = generate_answers(model, prompt_ids, names, max_new_tokens, decoding, rule)
     answers = []
     for i, ids in enumerate(generated):
         number, k = divmod(i, decoding.num_samples)
         trace_id = number_trace(names[number], k + 1)
-        answers.append(Answer(questions[number], trace_id, prompt_ids[number], ids))
+        prompt, context = encoded[number]
+        unlabelled = np.full(len(prompt) + len(ids), NO_LABEL, np.int8)
+        answers.append(Answer(questions[number], trace_id, prompt, ids, context, unlabelled))
+    return answers
+
+
+def take_responses(prompts: Prompts, questions: Sequence[Question]) -> list[Answer]:
+    """The responses that questions come with, as if the model had answered with them."""
+    answers = []
+    for question in questions:
+        (prompt, context), ids, token_label = prompts.force(question)
+        trace_id = question["trace_id"]
+        answers.append(Answer(question, trace_id, prompt, ids, context, token_label))
     return answers
 
 

@@ -1,39 +1,84 @@
-"""Runs a batch on a device, and halves of it where the memory does not suffice."""
+"""Runs a batch on a device, in smaller ones where the memory does not suffice."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import torch
 
-__all__ = ["run_in_halves"]
+__all__ = ["Halving"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+# Runs of the smaller size before twice as many items are tried again: one batch of long traces
+# should not slow down all others, and each failed run costs about as much as one that succeeds.
+PATIENCE = 16
 
-def run_in_halves(
-    run: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]
-) -> Iterator[Result]:
-    """Run over all items at once; where memory does not suffice, over halves, and their halves.
 
-    Yields
-    ------
-    The results of `run`, in the order of the items.
+class Halving:
+    """Runs batches, and remembers how many items at once memory sufficed for.
 
-    Raises
-    ------
-    torch.OutOfMemoryError
-        One item is too much.
+    Attributes
+    ----------
+    sizes
+        Numbers of items, other than those of whole batches, that were run at once; in the order
+        in which they were first run.
     """
-    try:
-        results = run(items)
-    except torch.OutOfMemoryError:
-        if len(items) == 1:
-            raise
-    else:
-        yield from results
-        return
-    torch.cuda.empty_cache()  # the error is gone by now, and with it what the failed run held
-    middle = len(items) // 2
-    yield from run_in_halves(run, items[:middle])
-    yield from run_in_halves(run, items[middle:])
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self._limit: int | None = None
+        self._n_runs = 0  # with this limit
+
+    def run(
+        self, run: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]
+    ) -> Iterator[Result]:
+        """Run over all items at once; where memory does not suffice, over half as many.
+
+        Yields
+        ------
+        The results of `run`, in the order of the items.
+
+        Raises
+        ------
+        torch.OutOfMemoryError
+            One item is too much.
+        """
+        first = 0
+        while first < len(items):
+            n_items = min(self._limit or len(items), len(items) - first)
+            results = self._attempt(run, items[first : first + n_items])
+            if results is None:
+                torch.cuda.empty_cache()  # the error is gone by now, and with it what the run held
+                self._set_limit(n_items // 2)
+                continue
+            if n_items < len(items) and n_items not in self.sizes:
+                self.sizes.append(n_items)
+            yield from results
+            del results  # before the next run needs the memory
+            first += n_items
+            self._grow(len(items))
+
+    def _attempt(
+        self, run: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]
+    ) -> list[Result] | None:
+        """The results; None if memory did not suffice."""
+        try:
+            return run(items)
+        except torch.OutOfMemoryError:
+            if len(items) == 1:
+                raise
+            return None
+
+    def _set_limit(self, limit: int | None) -> None:
+        self._limit = limit
+        self._n_runs = 0
+
+    def _grow(self, n_whole: int) -> None:
+        """After some runs within the limit, allow twice as many items."""
+        if self._limit is None:
+            return
+        self._n_runs += 1
+        if self._n_runs >= PATIENCE:
+            doubled = 2 * self._limit
+            self._set_limit(doubled if doubled < n_whole else None)

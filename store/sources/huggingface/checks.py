@@ -7,10 +7,20 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from store.errors import NotFoundError, SchemaError, closest
 from store.format.layers import choose_layers
 from store.format.schema import Column, Schema
+from store.sources.huggingface.attention import EAGER, can_give_maps, implementation_of
+from store.sources.huggingface.decoding import Decoding
 from store.sources.questions import Question
 from store.sources.trace_ids import number_trace
 
-__all__ = ["check_ids", "check_model", "columns_to_keep", "layers_to_keep", "model_sizes", "with_label_columns"]
+__all__ = [
+    "check_given",
+    "check_ids",
+    "check_model",
+    "columns_to_keep",
+    "layers_to_keep",
+    "model_sizes",
+    "with_label_columns",
+]
 
 
 def model_sizes(config: PreTrainedConfig, wants_maps: bool) -> tuple[int, int, int]:
@@ -71,11 +81,10 @@ def columns_to_keep(columns: Sequence[str] | None, every: Schema) -> Schema:
 
 def check_model(model: PreTrainedModel, wants_maps: bool) -> None:
     """Raise ValueError for a model that would give no attention maps, or random values."""
-    attention = model.config._attn_implementation
-    if wants_maps and attention != "eager":
+    if wants_maps and not can_give_maps(model):
         raise ValueError(
-            f"model: expected attn_implementation 'eager', found {attention!r}; load it with that "
-            "argument"
+            f"model: expected attn_implementation {EAGER!r}, or one that can be changed, found "
+            f"{implementation_of(model)!r} of {type(model).__name__}; load it with that argument"
         )
     if model.training:
         raise ValueError("model: expected evaluation mode, found training mode; call model.eval()")
@@ -86,9 +95,26 @@ def check_ids(questions: Sequence[Question], n_samples: int) -> None:
     seen = set()
     for question in questions:
         for k in range(1, n_samples + 1):
-            trace_id = number_trace(question["question_id"], k)
+            trace_id = question.get("trace_id") or number_trace(question["question_id"], k)
             if trace_id in seen:
                 raise ValueError(
                     f"questions: expected different question_ids, found {trace_id!r} twice"
                 )
             seen.add(trace_id)
+
+
+def check_given(questions: Sequence[Question], decoding: Decoding) -> bool:
+    """Whether the answers are given; raises ValueError if only some are, or others are wanted."""
+    n_given = sum("response" in question for question in questions)
+    if not n_given:
+        return False
+    if n_given < len(questions):
+        raise ValueError(
+            f"questions: expected responses to all {len(questions)} or to none, found {n_given}"
+        )
+    if decoding != Decoding():
+        raise ValueError(
+            "decoding: expected none, because the answers are given, found beams or samples; leave "
+            "them out, or have the model answer (--generate)"
+        )
+    return True

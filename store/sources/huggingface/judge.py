@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.errors import SchemaError
-from store.sources.huggingface.batch_halving import run_in_halves
+from store.sources.huggingface.batch_halving import Halving
 from store.sources.huggingface.generation import end_ids
 from store.sources.huggingface.padding import pad
 from store.sources.huggingface.provenance import describe_model
@@ -164,6 +164,7 @@ class HuggingFaceJudge:
         self.longest = getattr(config, "max_position_embeddings", None)
         self.n_ids = config.vocab_size
         self._ids = _ids_of_words(tokenizer, self.words, self.n_ids)
+        self._halving = Halving()
         self._described: dict[str, Any] | None = None
         self._prompt(Case("question", ["reference"], "answer"))  # a template may raise anything
 
@@ -188,7 +189,7 @@ class HuggingFaceJudge:
                 prompts.append((i, ids))
         for first in range(0, len(prompts), self.batch_size):
             batch = prompts[first : first + self.batch_size]
-            said = run_in_halves(self._ask, [ids for _, ids in batch])
+            said = self._halving.run(self._ask, [ids for _, ids in batch])
             for (i, _), verdict in zip(batch, said, strict=True):
                 found[i] = verdict
         return found
@@ -196,7 +197,7 @@ class HuggingFaceJudge:
     def describe(self) -> dict[str, Any]:
         """The model and its prompt, JSON-able."""
         if self._described is None:  # the checksum reads all weights
-            described = describe_model(self.model, self.tokenizer, self.name)
+            described = describe_model(self.model, self.tokenizer, self.name, None)
             self._described = {key: described[key] for key in _DESCRIBED}
         return {
             **self._described,
@@ -231,7 +232,7 @@ class HuggingFaceJudge:
         text = self._prompt(case)
         try:
             ids = self.tokenizer(text, add_special_tokens=not self.is_chat)["input_ids"]
-        except Exception:  # the tokenizers library raises nothing narrower
+        except Exception:  # noqa: BLE001 - the tokenizers library raises nothing narrower
             return None
         is_too_long = self.longest is not None and len(ids) >= self.longest
         return None if not ids or is_too_long or max(ids) >= self.n_ids else ids
@@ -302,7 +303,7 @@ def _first_ids(tokenizer: PreTrainedTokenizerBase, word: str) -> set[int]:
         for text in (spelled, f" {spelled}"):
             try:
                 cut = tokenizer(text, add_special_tokens=False)["input_ids"]
-            except Exception:  # noqa: S112 - the tokenizers library raises nothing narrower
+            except Exception:  # noqa: BLE001, S112 - the tokenizers library raises nothing else
                 continue
             ids.update(cut[:1])
     return ids - {tokenizer.unk_token_id}

@@ -27,7 +27,7 @@ JUDGE_ADVICE = (
 )
 
 
-def label_report(store: TraceStore, rules: Sequence[str], max_new_tokens: int) -> list[str]:
+def label_report(store: TraceStore, rules: Sequence[str], max_new_tokens: int | None) -> list[str]:
     """Count the labels of an extraction, compare its rules, and warn.
 
     Parameters
@@ -37,7 +37,7 @@ def label_report(store: TraceStore, rules: Sequence[str], max_new_tokens: int) -
     rules
         The rules of its labels.
     max_new_tokens
-        Longest answer.
+        Longest answer; None if the answers were given.
     """
     lines: list[str] = []
     columns = store.schema.columns.keys()
@@ -53,7 +53,9 @@ def label_report(store: TraceStore, rules: Sequence[str], max_new_tokens: int) -
         labels = {rule: np.asarray(store.column(name)) for rule, name in by_rule.items()}
         lines += rule_table(labels)
     lines += verdict_lines(store.provenance.get(VERDICTS, {}))
-    return lines + _endless_warning(store, max_new_tokens)
+    if max_new_tokens is not None:
+        lines += _endless_warning(store, max_new_tokens)
+    return lines
 
 
 def _length_warning(store: TraceStore, rule: str) -> list[str]:

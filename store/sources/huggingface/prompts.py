@@ -1,22 +1,82 @@
 """From a question to the token ids of its prompt: a template, the tokenizer's chat template.
 
-A question whose prompt the model cannot take is left out and named; the others are asked.
+A question whose prompt the model cannot take is left out and named, as is one whose given response
+does not fit behind it; the others are asked.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.errors import SchemaError
 from store.reports import LeftOut
+from store.sources.huggingface.teacher_forcing import (
+    answer_bounds,
+    knows_spaces,
+    separator,
+    tokenize,
+)
+from store.sources.huggingface.token_labels import label_tokens, tokens_of
+from store.sources.prompt_templates import (
+    Rendered,
+    check_prompt_template,
+    render,
+    template_fields,
+)
 from store.sources.questions import Question
 
-__all__ = ["PromptError", "Prompts", "check_prompt_template", "take_fitting"]
+__all__ = [
+    "ForcedAnswer",
+    "Prompt",
+    "PromptError",
+    "Prompts",
+    "check_prompt_template",
+    "cut_contexts",
+    "take_fitting",
+]
+
+NO_CONTEXT = (-1, 0)
+_PROBE = "answer"  # stands for an answer where a chat template is tried
 
 
 class PromptError(ValueError):
-    """A question whose prompt the model cannot take."""
+    """A question whose prompt, or whose response, the model cannot take."""
+
+
+class Prompt(NamedTuple):
+    """The tokens of a prompt.
+
+    Attributes
+    ----------
+    ids
+        Token ids.
+    context
+        The first token of the context, and how many there are; (-1, 0) without one.
+    """
+
+    ids: list[int]
+    context: tuple[int, int]
+
+
+class ForcedAnswer(NamedTuple):
+    """A prompt, and the tokens of the response that is given.
+
+    Attributes
+    ----------
+    prompt
+        The tokens before the response.
+    ids
+        Token ids of the response.
+    token_label
+        int8 (T,), of prompt and response: `token_labels.label_tokens`.
+    """
+
+    prompt: Prompt
+    ids: list[int]
+    token_label: NDArray[np.int8]
 
 
 class Prompts:
@@ -29,18 +89,24 @@ class Prompts:
     model : PreTrainedModel
         Its configuration has the number of tokens that it takes.
     template : str
-        Format string with `{question}`.
+        Format string with `{question}`, `{context}` and further fields of the questions.
     chat : bool
         Put the result into the tokenizer's chat template, as the user's message.
     max_new_tokens : int
         Room that every prompt leaves for the answer.
+    system : str, optional
+        The system's message in a chat.
+    few_shot : sequence of Question
+        Questions with answers that every prompt begins with; in a chat they are turns before the
+        question. The first of the answers is used, or the response.
 
     Raises
     ------
     ValueError
-        The template asks every question the same, or is no format string.
+        The template asks every question the same, or is no format string; an example of `few_shot`
+        has no answer, or lacks a field.
     SchemaError
-        The tokenizer has no chat template.
+        The tokenizer has no chat template, or one that cannot take what is asked.
     """
 
     def __init__(
@@ -50,38 +116,60 @@ class Prompts:
         template: str,
         chat: bool,
         max_new_tokens: int,
+        *,
+        system: str | None = None,
+        few_shot: Sequence[Question] = (),
     ) -> None:
         check_prompt_template(template)
         if chat and not tokenizer.chat_template:
             raise SchemaError(
                 "chat template: expected one with the tokenizer, found none; use a prompt template"
             )
+        if system and not chat:
+            raise SchemaError(
+                "system: expected a chat template, where its message goes; add --chat-template, "
+                "or write it into the prompt template"
+            )
         self.tokenizer = tokenizer
         self.template = template
         self.chat = chat
         self.max_new_tokens = max_new_tokens
+        self.system = system
+        self.spaces = knows_spaces(tokenizer)
+        self.turns = [self._turn(question) for question in few_shot]
         config = model.config.get_text_config()
         self.longest = getattr(config, "max_position_embeddings", None)
         self.n_ids = config.vocab_size
         try:
-            self.text("{question}")
+            self._example = self._text_of("{question}")
+            self._chat_separator = self._try_answer() if chat else None
         except Exception as error:  # a chat template may raise anything
+            takes = "a question and a system's message" if system else "a question"
             raise SchemaError(
-                f"chat template: expected one that takes a question, found: {error}"
+                f"chat template: expected one that takes {takes}, found: {error}"
             ) from error
 
-    def text(self, question: str) -> str:
-        """The prompt of a question."""
-        text = self.template.format(question=question)
-        if not self.chat:
-            return text
-        messages = [{"role": "user", "content": text}]
-        prompt = self.tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True
-        )
-        return str(prompt)
+    def render(self, question: Question) -> Rendered:
+        """The prompt of a question, and where its context is (`places["context"]`).
 
-    def encode(self, question: Question) -> list[int]:
+        Raises
+        ------
+        PromptError
+            The question lacks a field of the template.
+        """
+        message = self._message(question)
+        text = self._text_of(message.text)
+        place = message.places.get("context") or _context_in_question(question, message)
+        start = _find_message(text, message.text)
+        if place is None or start is None:
+            return Rendered(text, {})
+        return Rendered(text, {"context": (start + place[0], start + place[1])})
+
+    def text(self, question: Question) -> str:
+        """The prompt of a question."""
+        return self.render(question).text
+
+    def encode(self, question: Question) -> Prompt:
         """Token ids of a question's prompt.
 
         Raises
@@ -90,9 +178,15 @@ class Prompts:
             The tokenizer cannot take the prompt, or its ids leave no room for an answer.
         """
         where = f"question {question['question_id']!r}"
+        rendered = self.render(question)
+        context = NO_CONTEXT
         try:
-            text = self.text(question["question"])
-            ids = self.tokenizer(text, add_special_tokens=not self.chat)["input_ids"]
+            if rendered.places:
+                tokens = tokenize(self.tokenizer, rendered.text, special=not self.chat)
+                ids = tokens.ids
+                context = tokens_of(tokens.offsets, rendered.places["context"])
+            else:
+                ids = self.tokenizer(rendered.text, add_special_tokens=not self.chat)["input_ids"]
         except Exception as error:  # the tokenizers library raises nothing narrower
             raise PromptError(
                 f"{where}: expected a prompt that the tokenizer can take, found: {error}"
@@ -105,34 +199,183 @@ class Prompts:
                 f"and up to {self.max_new_tokens} of the answer; shorten the prompt or lower "
                 "max_new_tokens"
             )
+        self._check_ids(where, ids)
+        return Prompt(ids, context)
+
+    def force(self, question: Question) -> ForcedAnswer:
+        """Token ids of a question's prompt and of the response that it comes with.
+
+        Raises
+        ------
+        PromptError
+            The tokenizer cannot take them, the response has no tokens, or the model takes fewer.
+        """
+        where = f"trace {question['trace_id']!r}"
+        rendered = self.render(question)
+        response = question["response"]
+        n_prompt_chars = len(rendered.text)
+        text = rendered.text + self._separator(rendered.text, response) + response
+        try:
+            tokens = tokenize(self.tokenizer, text, special=not self.chat)
+        except Exception as error:  # the tokenizers library raises nothing narrower
+            raise PromptError(
+                f"{where}: expected a prompt and a response that the tokenizer can take, "
+                f"found: {error}"
+            ) from error
+        first, end = answer_bounds(tokens, n_prompt_chars)
+        ids = tokens.ids[:end]
+        offsets = tokens.offsets[:end]
+        if not first or first == end:
+            what = "response" if first else "prompt"
+            raise PromptError(f"{where}: expected a {what} with tokens, found none")
+        if self.longest is not None and end > self.longest:
+            raise PromptError(
+                f"{where}: the model takes {self.longest} tokens, found {first} of the prompt and "
+                f"{end - first} of the response; cut its context with --max-context-tokens"
+            )
+        self._check_ids(where, ids)
+        place = rendered.places.get("context")
+        context = tokens_of(offsets[:first], place) if place else NO_CONTEXT
+        spans = _shifted_spans(question, len(text) - len(response))
+        labels = label_tokens(offsets, first, spans, len(text))
+        return ForcedAnswer(Prompt(ids[:first], context), ids[first:], labels)
+
+    def cut_context(self, question: Question, n_tokens: int) -> Question:
+        """The question with a context of at most so many tokens; itself if it has no more."""
+        context = question.get("context")
+        if not context:
+            return question
+        tokens = tokenize(self.tokenizer, context, special=False)
+        if len(tokens.ids) <= n_tokens:
+            return question
+        cut = context[: tokens.offsets[n_tokens - 1][1]]
+        shorter = question.copy()
+        shorter["context"] = cut
+        if "context" not in template_fields(self.template):  # it is a part of the question
+            shorter["question"] = question["question"].replace(context, cut, 1)
+        return shorter
+
+    def describe(self) -> dict[str, Any]:
+        """What decides the prompts; of a chat template the text it makes, which may have a date."""
+        described: dict[str, Any] = {"prompt_template": self.template}
+        if self.system:
+            described["system"] = self.system
+        if self.turns:
+            described["few_shot"] = [list(turn) for turn in self.turns]
+        if self.chat:
+            names = template_fields(self.template)
+            message = render(self.template, {name: f"{{{name}}}" for name in names})
+            described["chat_prompt"] = self._text_of(message.text)
+        return described
+
+    def _turn(self, question: Question) -> tuple[str, str]:
+        """An example's message and its answer."""
+        where = f"few_shot: question {question['question_id']!r}"
+        answer = next(iter(question["answers"]), None) or question.get("response")
+        if answer is None:
+            raise ValueError(f"{where}: expected an answer, found none")
+        try:
+            return self._message(question).text, answer
+        except PromptError as error:
+            raise ValueError(f"few_shot: {error}") from error
+
+    def _message(self, question: Question) -> Rendered:
+        try:
+            return render(self.template, _values(question))
+        except KeyError as error:
+            raise PromptError(
+                f"question {question['question_id']!r}: expected the field {error} of the prompt "
+                "template, found none"
+            ) from error
+
+    def _text_of(self, message: str) -> str:
+        if self.chat:
+            return self._apply_chat(self._messages(message), add_generation_prompt=True)
+        shots = (f"{asked}{self._space(asked, told)}{told}\n\n" for asked, told in self.turns)
+        return "".join([*shots, message])
+
+    def _messages(self, message: str) -> list[dict[str, str]]:
+        messages = [{"role": "system", "content": self.system}] if self.system else []
+        for asked, told in self.turns:
+            messages.append({"role": "user", "content": asked})
+            messages.append({"role": "assistant", "content": told})
+        return [*messages, {"role": "user", "content": message}]
+
+    def _apply_chat(self, messages: list[dict[str, str]], *, add_generation_prompt: bool) -> str:
+        prompt = self.tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=add_generation_prompt
+        )
+        return str(prompt)
+
+    def _try_answer(self) -> str | None:
+        """The space that a chat template puts before an answer; None if it is no mere space."""
+        answered = [*self._messages("{question}"), {"role": "assistant", "content": _PROBE}]
+        whole = self._apply_chat(answered, add_generation_prompt=False)
+        before = whole.removeprefix(self._example).partition(_PROBE)[0]
+        is_known = whole.startswith(self._example) and not before.strip()
+        return before if is_known else None
+
+    def _separator(self, prompt: str, response: str) -> str:
+        if self._chat_separator is not None:
+            return "" if response[0].isspace() else self._chat_separator
+        return self._space(prompt, response)
+
+    def _space(self, prompt: str, response: str) -> str:
+        return separator(prompt, response, self.tokenizer.all_special_tokens, self.spaces)
+
+    def _check_ids(self, where: str, ids: list[int]) -> None:
         if max(ids) >= self.n_ids:
             raise PromptError(
                 f"{where}: expected token ids below {self.n_ids}, as the model has, "
                 f"found {max(ids)}"
             )
-        return ids
-
-    def describe(self) -> dict[str, Any]:
-        """What decides the prompts; of a chat template the text it makes, which may have a date."""
-        described = {"prompt_template": self.template}
-        if self.chat:
-            described["chat_prompt"] = self.text("{question}")
-        return described
 
 
-def check_prompt_template(template: str) -> None:
-    """Raise ValueError for a template without the question, or that is no format string."""
-    try:
-        is_constant = template.format(question="a") == template.format(question="b")
-    except (KeyError, IndexError, ValueError, AttributeError) as error:
-        raise ValueError(
-            "prompt_template: expected {question} and no other braces (write {{ for one), "
-            f"found {template!r}"
-        ) from error
-    if is_constant:
-        raise ValueError(
-            f"prompt_template: expected a format string with {{question}}, found {template!r}"
-        )
+def _values(question: Question) -> Mapping[str, str]:
+    """The texts that fill a template."""
+    values = {**question.get("fields", {}), "question": question["question"]}
+    if "context" in question:
+        values["context"] = question["context"]
+    return values
+
+
+def _context_in_question(question: Question, message: Rendered) -> tuple[int, int] | None:
+    """Where the context is a part of the question; None if it is not."""
+    context = question.get("context")
+    place = message.places.get("question")
+    found = question["question"].find(context) if context else -1
+    if context is None or place is None or found < 0:
+        return None
+    start = place[0] + found
+    return start, start + len(context)
+
+
+def _find_message(text: str, message: str) -> int | None:
+    """Where a message begins in a prompt; chat templates may strip it. None if it is not there."""
+    start = text.rfind(message)
+    if start >= 0:
+        return start
+    start = text.rfind(message.strip())
+    n_stripped = len(message) - len(message.lstrip())
+    return start - n_stripped if start >= 0 else None
+
+
+def _shifted_spans(question: Question, n_before: int) -> list[tuple[int, int]] | None:
+    """The spans of a response, in the text that it stands in; None if nobody has looked."""
+    if "spans" not in question:
+        return None
+    spans = question["spans"]
+    return [(n_before + span["start"], n_before + span["end"]) for span in spans]
+
+
+def cut_contexts(
+    questions: Sequence[Question], prompts: Prompts, n_tokens: int | None
+) -> tuple[list[Question], int]:
+    """Cut contexts that have more than so many tokens, if any number is given; and their count."""
+    if n_tokens is None:
+        return list(questions), 0
+    cut = [prompts.cut_context(question, n_tokens) for question in questions]
+    return cut, sum(new is not old for new, old in zip(cut, questions, strict=True))
 
 
 def take_fitting(questions: Sequence[Question], prompts: Prompts) -> tuple[list[Question], LeftOut]:
@@ -144,7 +387,10 @@ def take_fitting(questions: Sequence[Question], prompts: Prompts) -> tuple[list[
     skipped = LeftOut()
     for question in questions:
         try:
-            prompts.encode(question)
+            if "response" in question:
+                prompts.force(question)
+            else:
+                prompts.encode(question)
         except PromptError as error:
             skipped.add(str(error))
         else:

@@ -13,8 +13,17 @@ from store.sources.huggingface.fingerprints import (
     weights_digest,
 )
 from store.sources.huggingface.generation import end_ids
+from store.sources.huggingface.teacher_forcing import JOINING
+from store.sources.labels.grading import Grader
 
-__all__ = ["CONVENTIONS", "describe_decoding", "describe_model", "package_versions"]
+__all__ = [
+    "CONVENTIONS",
+    "describe_decoding",
+    "describe_given",
+    "describe_labels",
+    "describe_model",
+    "package_versions",
+]
 
 CONVENTIONS = {
     "layer_convention": "layers 1..L of transformers' hidden_states; the embedding output (entry "
@@ -27,7 +36,10 @@ PACKAGES = ("numpy", "tokenizers", "torch", "transformers")
 
 
 def describe_model(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str | None
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    name: str | None,
+    attn_implementation: str | None,
 ) -> dict[str, Any]:
     """What decides the numbers of a trace whose tokens are given, JSON-able."""
     return {
@@ -36,7 +48,7 @@ def describe_model(
         "architecture": type(model).__name__,
         "dtype": str(model.dtype).removeprefix("torch."),
         "device": model.device.type,
-        "attn_implementation": model.config._attn_implementation,
+        "attn_implementation": attn_implementation,
         "weights_sha256": weights_digest(model),
         "weights_crc32c": weights_checksum(model),
         "config_sha256": config_digest(model),
@@ -54,6 +66,19 @@ def describe_decoding(
         "stop": stop,
         "end_ids": sorted(end_ids(model)),
     }
+
+
+def describe_given() -> dict[str, Any]:
+    """The same where the answers are given, JSON-able."""
+    return {"given": JOINING}
+
+
+def describe_labels(grader: Grader, *, is_given: bool) -> dict[str, Any]:
+    """How labels come about, JSON-able."""
+    described = grader.describe()
+    if is_given:
+        described["label_rule"] = f"as given with the responses, else: {described['label_rule']}"
+    return described
 
 
 def package_versions() -> dict[str, str]:

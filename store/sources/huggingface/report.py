@@ -11,7 +11,11 @@ __all__ = ["extraction_report"]
 
 
 def extraction_report(
-    path: Path, store: TraceStore, source: HuggingFaceSource, skipped: LeftOut
+    path: Path,
+    store: TraceStore,
+    source: HuggingFaceSource,
+    skipped: LeftOut,
+    writing_s: float = 0.0,
 ) -> str:
     """Describe the outcome of an extraction, with what looks wrong about the labels.
 
@@ -25,13 +29,25 @@ def extraction_report(
         What it was extracted from.
     skipped
         The questions that were not asked.
+    writing_s
+        Seconds that were spent on writing.
     """
     n_traces = count(len(store), "trace")
     lines = [f"{path}: {n_traces} of {count(len(source.questions), 'question')}"]
-    lines += label_report(store, source.grader.rules, source.max_new_tokens)
+    longest = None if source.is_given else source.max_new_tokens
+    lines += label_report(store, source.grader.rules, longest)
+    lines += _time_lines(source.seconds | {"writing": writing_s})
     if skipped.n:
         lines += [f"  {count(skipped.n, 'question')} left out", *skipped.lines()]
     if source.left_out.n:
         lines += [f"  {count(source.left_out.n, 'trace')} left out", *source.left_out.lines()]
         lines.append(f"  to have all: {source.advice}, into a new store")
     return "\n".join(lines)
+
+
+def _time_lines(seconds: dict[str, float]) -> list[str]:
+    """What took the time of this run; nothing if it did nothing."""
+    if not any(seconds.values()):
+        return []
+    parts = [f"{name} {n_seconds:,.1f} s" for name, n_seconds in seconds.items()]
+    return [f"  time: {', '.join(parts)} (while the model ran)"]

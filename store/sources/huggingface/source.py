@@ -6,8 +6,8 @@
    attention maps and predictions.
 
 The second pass costs a few per cent of the first and gives whole maps at once, where the caches of
-the first would have to be pieced together step by step. Batching changes no value beyond float
-rounding.
+the first would have to be pieced together step by step. Only the second pass runs with the eager
+attention that gives maps (`attention`). Batching changes no value beyond float rounding.
 
 Conventions, which `provenance` repeats:
 
@@ -28,8 +28,10 @@ Conventions, which `provenance` repeats:
   token t from the tokens before it. Nothing predicted token 0: NaN there, and -1 in `topk_id`.
 """
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from typing import Any
 
@@ -38,9 +40,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.read.store import TraceStore
 from store.reports import LeftOut
-from store.sources.huggingface.answers import Answer, answer_questions
-from store.sources.huggingface.batch_halving import run_in_halves
+from store.sources.huggingface.answers import Answer, answer_questions, take_responses
+from store.sources.huggingface.attention import (
+    EAGER,
+    attention,
+    generation_attention,
+    implementation_of,
+)
+from store.sources.huggingface.batch_halving import Halving
 from store.sources.huggingface.checks import (
+    check_given,
     check_ids,
     check_model,
     columns_to_keep,
@@ -62,41 +71,54 @@ from store.sources.huggingface.prompts import Prompts
 from store.sources.huggingface.provenance import (
     CONVENTIONS,
     describe_decoding,
+    describe_given,
+    describe_labels,
     describe_model,
     package_versions,
 )
-from store.sources.huggingface.rows import answer_case, answer_columns
+from store.sources.huggingface.rows import answer_case, answer_columns, is_labelled
 from store.sources.labels.answer_scores import SCORE_THRESHOLD
 from store.sources.labels.grading import Case, Grade, Grader, Judge, count_verdicts
 from store.sources.questions import Question
-from store.write.source import REMARKS, VERDICTS
+from store.write.source import BATCHING, REMARKS, VERDICTS
 
 __all__ = ["HuggingFaceSource"]
 
 # traces: if none of the first ones fits its columns, the model is run in the wrong precision
 TRIED = 64
 
-# an answer and its labels, the forward pass over its batch, and its number in the batch
+# key of the provenance
+GENERATION_ATTENTION = "generation_attn_implementation"
+BATCH_CONVENTION = (
+    "sizes of the batches of all runs that made the store; another size may change float rounding, "
+    "and with it an answer where two tokens are about equally likely"
+)
+
+# an answer, what it is labelled by, and its labels
 _Graded = tuple[Answer, Case, Grade]
-_Computed = tuple[_Graded, ForwardOutput | None, int]
+# an answer, and its row or why it has none
+_Computed = tuple[_Graded, dict[str, Any] | HalfRangeError]
 
 
 class HuggingFaceSource:
     """Traces of a causal language model that answers questions.
 
-    The `trace_id` of question Q is `Q`, of further answers to it `Q#2`, `Q#3`, ...
+    The `trace_id` of question Q is `Q`, of further answers to it `Q#2`, `Q#3`, ...; that of a given
+    response is what it says.
 
     Parameters
     ----------
     model : PreTrainedModel
-        Causal model in evaluation mode; loaded with `attn_implementation="eager"` if attention
-        columns are kept (no other gives attention maps).
+        Causal model in evaluation mode. If attention columns are kept, its attention must be the
+        eager one, or one that it can change for the eager one: no other gives attention maps.
     tokenizer : PreTrainedTokenizerBase
         The model's tokenizer; it adds the special tokens that it adds by default.
     questions : sequence of Question
-        In this order; `decoding.num_samples` traces each.
+        In this order; `decoding.num_samples` traces each. Where they come with responses, those
+        are the answers: nothing is generated.
     batch_size : int
-        Traces that go through the model at once. All answers to a question are generated together.
+        Traces that go through the model at once; fewer while memory does not suffice. All answers
+        to a question are generated together. A build may go on with another size.
     max_new_tokens : int
         Longest answer.
     decoding : Decoding
@@ -132,8 +154,13 @@ class HuggingFaceSource:
 
     Attributes
     ----------
+    is_given : bool
+        Whether the questions come with their answers.
     left_out : LeftOut
         Traces so far with a hidden state that its column cannot hold.
+    seconds : dict
+        Time that `rows` has spent so far: on the "generation" of answers, if any, and on
+        the "second pass" with the columns that come from it.
 
     Raises
     ------
@@ -189,6 +216,18 @@ class HuggingFaceSource:
         self.schema = columns_to_keep(columns, with_label_columns(every, self.grader.columns))
         check_model(model, wants_maps)
         check_ids(questions, decoding.num_samples)
+        self.is_given = check_given(questions, decoding)
+        self.forward_attention = EAGER if wants_maps else implementation_of(model)
+        self.generation_attention = implementation_of(model)
+        if not _began_before(begun, GENERATION_ATTENTION):
+            self.generation_attention = generation_attention(model)
+        passes = ["second pass"] if self.is_given else ["generation", "second pass"]
+        if judge:
+            passes.insert(-1, "judging")
+        self.seconds = dict.fromkeys(passes, 0.0)
+        self._generating = Halving()
+        self._forwarding = Halving()
+        self._earlier_sizes: list[int] = []
         self.provenance = self._describe(model_name or model.name_or_path)
 
     def __len__(self) -> int:
@@ -196,14 +235,17 @@ class HuggingFaceSource:
 
     @property
     def remarks(self) -> dict[str, Any]:
-        """What was left out so far, and what a judge said of the traces so far.
+        """The sizes of batches so far, what was left out, and what a judge said.
 
-        A resumed extraction reads from it where to continue.
+        A resumed extraction reads them.
         """
-        remarks: dict[str, Any] = {}
+        generated = [n * self.decoding.num_samples for n in self._generating.sizes]
+        smaller = [*generated, *self._forwarding.sizes]
+        sizes = dict.fromkeys([*self._earlier_sizes, self.batch_size, *smaller])
+        remarks: dict[str, Any] = {BATCHING: {"sizes": list(sizes), "convention": BATCH_CONVENTION}}
         if self.left_out.n:
-            left_out = {"traces": self.left_out.n, "first": list(self.left_out.messages)}
-            remarks[REMARKS] = left_out
+            first = list(self.left_out.messages)
+            remarks[REMARKS] = {"traces": self.left_out.n, "first": first}
         if self.verdicts:
             remarks[VERDICTS] = dict(sorted(self.verdicts.items()))
         return remarks
@@ -236,32 +278,34 @@ class HuggingFaceSource:
         """
         if not 0 <= start <= len(self):
             raise IndexError(f"start: expected 0 to {len(self)}, found {start}")
-        self.left_out, self.verdicts = self._remarks_before(start)
+        recorded = self._recorded_before(start)
+        self.left_out = _left_out_of(recorded)
+        self._earlier_sizes = _batch_sizes_of(recorded)
+        self.verdicts = Counter(recorded.get(VERDICTS, {}))
         n_kept = start
-        for graded, out, i in self._answers_from(start + self.left_out.n):
-            answer, _, grade = graded
-            try:
-                row = self._row(graded, out, i)
-            except HalfRangeError as error:
-                self.left_out.add(f"trace {answer.trace_id!r}: {error}")
-                if not n_kept and self.left_out.n == min(TRIED, len(self)):
-                    raise HalfRangeError(
-                        f"none of the first {self.left_out.n} traces fits: "
-                        f"{self.left_out.messages[0]}; {self.advice}"
-                    ) from error
+        for (answer, _, grade), row in self._computed_from(start + self.left_out.n):
+            if isinstance(row, HalfRangeError):
+                self._leave_out(answer, row, n_kept)
                 continue
             n_kept += 1
             self.verdicts += count_verdicts([grade])
             yield answer.trace_id, row
 
-    def _remarks_before(self, start: int) -> tuple[LeftOut, Counter[str]]:
-        """The remarks of a stopped extraction at its row number `start`, its last commit."""
+    def _leave_out(self, answer: Answer, error: HalfRangeError, n_kept: int) -> None:
+        """Name a trace that does not fit; raise HalfRangeError if none of the first ones does."""
+        self.left_out.add(f"trace {answer.trace_id!r}: {error}")
+        if not n_kept and self.left_out.n == min(TRIED, len(self)):
+            raise HalfRangeError(
+                f"none of the first {self.left_out.n} traces fits: "
+                f"{self.left_out.messages[0]}; {self.advice}"
+            ) from error
+
+    def _recorded_before(self, start: int) -> dict[str, Any]:
+        """The provenance of a stopped extraction at its row number `start`, its last commit."""
         if not start or self.begun is None:
-            return LeftOut(), Counter()
+            return {}
         begun = self.begun if len(self.begun) == start else self.begun.refresh()
-        recorded = begun.provenance.get(REMARKS, {"traces": 0, "first": []})
-        left_out = LeftOut(recorded["traces"], list(recorded["first"]))
-        return left_out, Counter(begun.provenance.get(VERDICTS, {}))
+        return begun.provenance
 
     @property
     def advice(self) -> str:
@@ -270,8 +314,8 @@ class HuggingFaceSource:
             return "check the model's weights, or run it with --dtype fp32"
         return "run the model in bfloat16 (--dtype bf16)"
 
-    def _answers_from(self, position: int) -> Iterator[_Computed]:
-        """The answer of every trace from a position on, and the forward pass over its batch."""
+    def _computed_from(self, position: int) -> Iterator[_Computed]:
+        """The answer of every trace from a position on, and its row."""
         if position == len(self):
             return
         n_samples = self.decoding.num_samples
@@ -282,62 +326,111 @@ class HuggingFaceSource:
             yield from islice(computed, max(position - first * n_samples, 0), None)
 
     def _compute(self, questions: Sequence[Question]) -> Iterator[_Computed]:
-        answers = list(run_in_halves(self._generate, questions))
+        answers = list(self._generating.run(self._generate, questions))
         graded = self._grade(answers)
         for first in range(0, len(graded), self.batch_size):
-            yield from run_in_halves(self._forward, graded[first : first + self.batch_size])
+            batch = graded[first : first + self.batch_size]
+            yield from self._forwarding.run(self._forward, batch)
 
     def _generate(self, questions: Sequence[Question]) -> list[Answer]:
-        return answer_questions(
-            self.model,
-            self.prompts,
-            questions,
-            self.max_new_tokens,
-            self.decoding,
-            self.stop,
-        )
+        if self.is_given:
+            return take_responses(self.prompts, questions)
+        with self._timed("generation"), attention(self.model, self.generation_attention):
+            return answer_questions(
+                self.model,
+                self.prompts,
+                questions,
+                self.max_new_tokens,
+                self.decoding,
+                self.stop,
+            )
 
     def _grade(self, answers: Sequence[Answer]) -> list[_Graded]:
         cases = [answer_case(answer, self.tokenizer) for answer in answers]
         grades = [self.grader.no_grade] * len(cases)
-        if self._keeps_labels:  # otherwise a judge would be asked for nothing
-            grades = self.grader.grade(cases)
+        asked = [i for i, answer in enumerate(answers) if self._is_graded(answer)]
+        with self._timed("judging") if self.grader.judge else nullcontext():
+            found = self.grader.grade([cases[i] for i in asked])
+        for i, grade in zip(asked, found, strict=True):
+            grades[i] = grade
         return list(zip(answers, cases, grades, strict=True))
 
-    @property
-    def _keeps_labels(self) -> bool:
-        wanted = {"score", "label", *self.grader.columns}
+    def _is_graded(self, answer: Answer) -> bool:
+        """Whether a rule decides a column; a judge would otherwise be asked for nothing."""
+        rules = self.grader.columns.keys()
+        wanted = rules if is_labelled(answer) else {"score", "label", *rules}
         return not wanted.isdisjoint(self.schema.columns)
 
     def _forward(self, graded: Sequence[_Graded]) -> list[_Computed]:
-        traces = [answer.prompt + answer.ids for answer, _, _ in graded]
-        out = run_forward(self.model, traces, self.schema.columns)
-        return [(one, out, i) for i, one in enumerate(graded)]
+        """The rows of answers; what the model gave for them is freed when this returns."""
+        with self._timed("second pass"), attention(self.model, self.forward_attention):
+            traces = [answer.prompt + answer.ids for answer, _, _ in graded]
+            out = run_forward(self.model, traces, self.schema.columns)
+            return [(one, self._row(one, out, i)) for i, one in enumerate(graded)]
 
-    def _row(self, graded: _Graded, out: ForwardOutput | None, i: int) -> dict[str, Any]:
+    @contextmanager
+    def _timed(self, pass_name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[pass_name] += time.perf_counter() - began
+
+    def _row(
+        self, graded: _Graded, out: ForwardOutput | None, i: int
+    ) -> dict[str, Any] | HalfRangeError:
+        """The row of an answer, trace number `i` of its batch; or why it does not fit."""
         answer, case, grade = graded
         columns = self.schema.columns
         trace = answer.prompt + answer.ids
         n_prompt = len(answer.prompt)
-        row = {
-            **answer_columns(answer, case, self.grader, grade),
-            **trace_columns(out, i, trace, n_prompt, self.layers, self.top_k, columns),
-        }
+        try:
+            of_model = trace_columns(out, i, trace, n_prompt, self.layers, self.top_k, columns)
+        except HalfRangeError as error:
+            return error
+        of_answer = answer_columns(answer, case, self.grader, grade)
+        row = of_answer | of_model
         return {name: row[name] for name in columns}
 
     def _describe(self, model_name: str | None) -> dict[str, Any]:
         return {
             "source": "huggingface",
-            **describe_model(self.model, self.tokenizer, model_name),
+            **describe_model(self.model, self.tokenizer, model_name, self.forward_attention),
+            **self._describe_generation(),
             "layers": self.layers,
             **CONVENTIONS,
             **self.prompts.describe(),
-            "decoding": describe_decoding(
-                self.model, self.decoding, self.max_new_tokens, self.stop
-            ),
-            "batch_size": self.batch_size,
-            **self.grader.describe(),
+            "decoding": self._describe_decoding(),
+            **describe_labels(self.grader, is_given=self.is_given),
             "questions": len(self.questions),
             "questions_sha256": digest_of(list(self.questions)),
             "versions": package_versions(),
         }
+
+    def _describe_decoding(self) -> dict[str, Any]:
+        if self.is_given:
+            return describe_given()
+        return describe_decoding(self.model, self.decoding, self.max_new_tokens, self.stop)
+
+    def _describe_generation(self) -> dict[str, Any]:
+        """Nothing where a build goes on that an earlier version began: it did not record this."""
+        if _began_before(self.begun, GENERATION_ATTENTION):
+            return {}
+        return {GENERATION_ATTENTION: self.generation_attention}
+
+
+def _began_before(begun: TraceStore | None, key: str) -> bool:
+    """Whether a version that did not record a key has begun the store, and committed rows."""
+    return begun is not None and len(begun) > 0 and key not in begun.provenance
+
+
+def _left_out_of(provenance: dict[str, Any]) -> LeftOut:
+    recorded = provenance.get(REMARKS, {"traces": 0, "first": []})
+    return LeftOut(recorded["traces"], list(recorded["first"]))
+
+
+def _batch_sizes_of(provenance: dict[str, Any]) -> list[int]:
+    """Earlier versions recorded one size, which could not change."""
+    if BATCHING in provenance:
+        return list(provenance[BATCHING]["sizes"])
+    return [provenance["batch_size"]] if "batch_size" in provenance else []

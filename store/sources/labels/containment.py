@@ -13,21 +13,28 @@ from store.sources.labels.normalization import ARTICLES, normalize_answer
 
 __all__ = ["contains_score", "first_statement"]
 
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
 _SENTENCE_END = re.compile(r"""[.!?]+["'”’)*]*(?=\s|$)""")
 _ABBREVIATIONS = frozenset(
-    "mr mrs ms dr st jr sr prof gen col lt sgt capt rev hon gov sen rep pres no nos vs mt ft inc "
-    "ltd co corp bros etc approx ca cf vol op fig al".split()
+    _words(
+        "mr mrs ms dr st jr sr prof gen col lt sgt capt rev hon gov sen rep pres no nos vs mt ft "
+        "inc ltd co corp bros etc approx ca cf vol op fig al"
+    )
 )
 _DENIALS = frozenset(
-    "not never nor isnt wasnt arent werent aint doesnt didnt dont unlike except neither".split()
+    _words("not never nor isnt wasnt arent werent aint doesnt didnt dont unlike except neither")
 )
 _DENYING_PAIRS = frozenset({("rather", "than"), ("instead", "of"), ("other", "than")})
 # between a denial and what it denies: "not in Paris", "was not the city of Paris"
-_BETWEEN = frozenset("in at on of by to from be been was is called named city".split())
+_BETWEEN = frozenset(_words("in at on of by to from be been was is called named city"))
 _MAX_BETWEEN = 3
-_AFFIRMING = frozenset("only just merely simply".split())  # "not only Paris"
-_VERBS = frozenset("is was are were".split())
-_DENYING_VERBS = frozenset("isnt wasnt arent werent".split())
+_AFFIRMING = frozenset(["only", "just", "merely", "simply"])  # "not only Paris"
+_VERBS = frozenset(["is", "was", "are", "were"])
+_DENYING_VERBS = frozenset(["isnt", "wasnt", "arent", "werent"])
 
 
 def contains_score(answer: str, references: Sequence[str]) -> float:

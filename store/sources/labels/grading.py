@@ -11,7 +11,13 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from store.format.schema import Column
 from store.sources.labels.answer_scores import SCORE_THRESHOLD, exact_match_score
-from store.sources.labels.rule import JUDGE_RULE, LABEL_RULES, NORMALIZATION, UNLABELLED, label_scores
+from store.sources.labels.rule import (
+    JUDGE_RULE,
+    LABEL_RULES,
+    NORMALIZATION,
+    UNLABELLED,
+    label_scores,
+)
 from store.write.source import LABEL_RULES_KEY, NORMALIZATION_KEY
 
 __all__ = [

@@ -30,7 +30,7 @@ def rule_table(labels: Mapping[str, NDArray[np.int64]]) -> list[str]:
     if len(labels) < 2:
         return []
     first, *_ = labels
-    table = [(*HEADER, f"agrees with {first}")]
+    table: list[tuple[str, ...]] = [(*HEADER, f"agrees with {first}")]
     for rule, found in labels.items():
         numbers = [f"{n:,}" for n in LabelCounts.of(found)]
         agreement = "" if rule == first else _agreement(labels[first], found)

@@ -10,6 +10,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from store.sources import reductions
 from store.sources.example.recipe import build_tokenizer
+from store.sources.huggingface import answers
+from store.sources.huggingface import source as source_module
 from store.sources.huggingface.decoding import Decoding
 from store.sources.huggingface.generation import generate_answers
 from store.sources.huggingface.source import HuggingFaceSource
@@ -28,6 +30,7 @@ QUESTIONS = [
         ]
     )
 ]
+MODULES = {"generate_answers": answers, "run_forward": source_module}
 SIZES = {"n_layers": 3, "n_heads": 2, "hidden": 16}
 
 
@@ -237,8 +240,8 @@ def test_an_answer_ends_before_its_first_end_token(tokenizer):
     assert [len(answer) for answer in free] == [6] * len(prompts)
     for end in {token for answer in free for token in answer}:
         model.generation_config.eos_token_id = [end, tokenizer.eos_token_id]
-        answers = generate_answers(model, prompts, names, 6, Decoding())
-        for answer, whole in zip(answers, free, strict=True):
+        found = generate_answers(model, prompts, names, 6, Decoding())
+        for answer, whole in zip(found, free, strict=True):
             n_before = min(
                 n for n, token in enumerate([*whole, end]) if token in (end, tokenizer.eos_token_id)
             )
@@ -280,10 +283,68 @@ def test_no_more_candidates_than_tokens(tokenizer):
     assert source.schema.columns["topk_id"].item_shape == (len(tokenizer),)
 
 
-def test_a_model_without_attention_maps_is_refused(tokenizer):
-    """The message says how to load it."""
-    with pytest.raises(ValueError, match="expected attn_implementation 'eager', found 'sdpa'"):
-        build_source(build_llama(tokenizer, attn_implementation="sdpa"), tokenizer)
+@pytest.mark.parametrize("build", [build_llama, build_gpt2], ids=["llama", "gpt2"])
+def test_a_model_with_fast_attention_gives_the_same_maps(build, tokenizer):
+    """Bit for bit those of the same model loaded with the eager one; it keeps its own after."""
+    model = build(tokenizer)
+    expected = list(build_source(model, tokenizer).rows())
+    model.set_attn_implementation("sdpa")
+    source = build_source(model, tokenizer)
+    assert source.provenance == build_source(build(tokenizer), tokenizer).provenance
+    for (_, found), (_, row) in zip(source.rows(), expected, strict=True):
+        assert_same_row(found, row)
+    assert model.config._attn_implementation == "sdpa"
+
+
+def test_only_the_second_pass_is_eager(tokenizer, monkeypatch):
+    """Answers are generated with the fast attention; the model has its own again, also after an
+    error."""
+    model = build_llama(tokenizer)
+    seen = []
+
+    def noting(name):
+        run = getattr(MODULES[name], name)
+
+        def noted(*arguments):
+            seen.append((name, model.config._attn_implementation))
+            return run(*arguments)
+
+        monkeypatch.setattr(MODULES[name], name, noted)
+
+    for name in MODULES:
+        noting(name)
+    source = build_source(model, tokenizer, batch_size=6)
+    list(source.rows())
+    assert seen == [("generate_answers", "sdpa"), ("run_forward", "eager")]
+    assert source.provenance["attn_implementation"] == "eager"
+    assert source.provenance["generation_attn_implementation"] == "sdpa"
+
+    def failing(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(answers, "generate_answers", failing)
+    with pytest.raises(KeyboardInterrupt):
+        list(source.rows())
+    assert model.config._attn_implementation == "eager"
+
+
+def test_a_model_without_attention_maps_is_refused(tokenizer, monkeypatch):
+    """Where its attention cannot be changed, the message says how to load it."""
+    model = build_llama(tokenizer, attn_implementation="sdpa")
+    monkeypatch.setattr(type(model), "_can_set_attn_implementation", lambda _: False)
+    expected = "expected attn_implementation 'eager', or one that can be changed, found 'sdpa' of"
+    with pytest.raises(ValueError, match=expected):
+        build_source(model, tokenizer)
+    assert len(list(build_source(model, tokenizer, columns=["hs_last"]).rows())) == 6
+
+
+def test_a_model_that_cannot_change_generates_with_what_it_has(tokenizer, monkeypatch):
+    """Eagerly, if it was loaded so."""
+    model = build_llama(tokenizer)
+    monkeypatch.setattr(type(model), "_can_set_attn_implementation", lambda _: False)
+    source = build_source(model, tokenizer)
+    assert source.provenance["generation_attn_implementation"] == "eager"
+    assert len(list(source.rows())) == 6
 
 
 def test_a_model_in_training_mode_is_refused(tokenizer):

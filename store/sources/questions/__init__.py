@@ -1,0 +1,14 @@
+"""Questions, and answers to them that exist already, from files of many forms."""
+
+from store.sources.questions.files import QuestionFile, read_question_file, read_questions
+from store.sources.questions.given import without_responses
+from store.sources.questions.question import Question, Span
+
+__all__ = [
+    "Question",
+    "QuestionFile",
+    "Span",
+    "read_question_file",
+    "read_questions",
+    "without_responses",
+]

@@ -1,0 +1,274 @@
+"""The files of benchmarks as their authors publish them, as records of one spelling.
+
+| benchmark | recognised by | label 1 (hallucination) | response |
+|---|---|---|---|
+| RAGTruth `response.jsonl` | `source_id`, `response`, `labels` | any span | `response` |
+| HaluEval, three tasks | `right_*` and `hallucinated_*` | `hallucinated_*` | both: two traces |
+| HaluEval general | `user_query`, `chatgpt_response` | "yes" | `chatgpt_response` |
+| TruthfulQA, CSV and JSON | correct and incorrect answers | an incorrect answer | each of them |
+| Mu-SHROOM | `model_input`, `model_output_text` | any of `hard_labels` | `model_output_text` |
+| SQuAD 1 and 2 | `paragraphs` | (nothing is given) | |
+
+Sources: the READMEs of github.com/ParticleMedia/RAGTruth, RUCAIBox/HaluEval and sylinrl/TruthfulQA,
+and of the data sets Helsinki-NLP/mu-shroom, truthfulqa/truthful_qa and rajpurkar/squad_v2 on the
+Hugging Face Hub. Pure: the records come in, and records go out.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from store.sources.questions.question import RecordError
+from store.sources.text_records import LineError
+
+__all__ = ["BENCHMARK_QUESTION_NAMES", "Form", "find_form"]
+
+Record = Mapping[str, Any]
+Expand = Callable[[Record, int], Iterable[Record]]
+
+# a span of Mu-SHROOM without hard labels: marked by more than half of the annotators, as there
+_MAJORITY = 0.5
+_YES_NO = {"yes": 1, "no": 0}
+
+# columns of a CSV that hold questions, besides the common ones
+BENCHMARK_QUESTION_NAMES = ("model_input", "user_query")
+
+
+class Form(NamedTuple):
+    """How a benchmark writes its records.
+
+    Attributes
+    ----------
+    name
+        Of the benchmark.
+    keys
+        A record that has all of these keys is one of it.
+    expand
+        The record and its number, from 1 -> records of one spelling.
+    template, chat_template
+        The prompt template by default, without and with a chat template; None: the usual one.
+    """
+
+    name: str
+    keys: frozenset[str]
+    expand: Expand
+    template: str | None = None
+    chat_template: str | None = None
+
+
+def find_form(record: Any) -> Form | None:
+    """The benchmark that a record is of; None if of none."""
+    if not isinstance(record, Mapping):
+        return None
+    return next((form for form in _FORMS if form.keys <= record.keys()), None)
+
+
+def _ragtruth(record: Record, number: int) -> Iterator[Record]:
+    """A response; `source` is what the file of sources has under its source_id."""
+    source = record["source"]
+    yield {
+        **source,
+        **record,
+        "source": source.get("source"),
+        "question_id": record["source_id"],
+        "question": source.get("prompt"),
+        "trace_id": record.get("id", number),
+        "context": _ragtruth_context(source.get("source_info")),
+        "spans": record["labels"],
+        "label": None,  # the spans decide
+    }
+
+
+def _ragtruth_context(source_info: Any) -> Any:
+    """The part of the prompt that the response is to keep to, spelled as in the prompt."""
+    if not isinstance(source_info, Mapping):
+        return source_info
+    return source_info["passages"] if "passages" in source_info else str(source_info)
+
+
+def _halueval_qa(record: Record, number: int) -> Iterator[Record]:
+    asked = {
+        "question_id": f"halueval_qa_{number}",
+        "question": record["question"],
+        "context": record.get("knowledge"),
+    }
+    return _right_and_wrong(record, asked, record["right_answer"], record["hallucinated_answer"])
+
+
+def _halueval_dialogue(record: Record, number: int) -> Iterator[Record]:
+    asked = {
+        "question_id": f"halueval_dialogue_{number}",
+        "question": record["dialogue_history"],
+        "context": record.get("knowledge"),
+    }
+    right = record["right_response"]
+    return _right_and_wrong(record, asked, right, record["hallucinated_response"])
+
+
+def _halueval_summary(record: Record, number: int) -> Iterator[Record]:
+    asked = {
+        "question_id": f"halueval_summary_{number}",
+        "question": "Summarize the document.",
+        "context": record["document"],
+    }
+    return _right_and_wrong(record, asked, record["right_summary"], record["hallucinated_summary"])
+
+
+def _right_and_wrong(record: Record, asked: Record, right: Any, wrong: Any) -> Iterator[Record]:
+    common = {**record, **asked, "answers": right}
+    yield {**common, "response": right, "label": 0}
+    yield {**common, "response": wrong, "label": 1}
+
+
+def _halueval_general(record: Record, number: int) -> Iterator[Record]:
+    label = record.get("hallucination_label", record.get("hallucination"))
+    name = record.get("ID")
+    yield {
+        **record,
+        "question_id": f"halueval_general_{number if name is None else name}",
+        "question": record["user_query"],
+        "response": record["chatgpt_response"],
+        "label": _YES_NO.get(str(label).strip().lower(), label),
+    }
+
+
+def _truthfulqa_csv(record: Record, number: int) -> Iterator[Record]:
+    right = [record.get("Best Answer", ""), *str(record["Correct Answers"]).split(";")]
+    wrong = str(record["Incorrect Answers"]).split(";")
+    return _truthfulqa(record, number, right, wrong)
+
+
+def _truthfulqa_json(record: Record, number: int) -> Iterator[Record]:
+    right = [record.get("best_answer", ""), *_as_list(record, "correct_answers")]
+    return _truthfulqa(record, number, right, _as_list(record, "incorrect_answers"))
+
+
+def _truthfulqa_choices(record: Record, number: int) -> Iterator[Record]:
+    """All true and false answers: {answer: 1 or 0}, or lists of choices and labels on the Hub."""
+    targets = record["mc2_targets"]
+    if not isinstance(targets, Mapping):
+        raise LineError(f"mc2_targets: expected an object, found {targets!r:.200}")
+    if {"choices", "labels"} <= targets.keys():
+        pairs = zip(_as_list(targets, "choices"), _as_list(targets, "labels"), strict=False)
+        targets = dict(pairs)
+    right = [answer for answer, is_true in targets.items() if is_true == 1]
+    wrong = [answer for answer, is_true in targets.items() if is_true != 1]
+    return _truthfulqa(record, number, right, wrong)
+
+
+def _truthfulqa(
+    record: Record, number: int, right: list[Any], wrong: list[Any]
+) -> Iterator[Record]:
+    asked = {
+        **record,
+        "question_id": f"truthfulqa_{number}",
+        "question": record.get("question", record.get("Question")),
+        "answers": _distinct(right),
+    }
+    for label, answers in enumerate((asked["answers"], _distinct(wrong))):
+        for answer in answers:
+            yield {**asked, "response": answer, "label": label}
+
+
+def _distinct(answers: list[Any]) -> list[str]:
+    stripped = (str(answer).strip() for answer in answers)
+    return [answer for answer in dict.fromkeys(stripped) if answer]
+
+
+def _mu_shroom(record: Record, number: int) -> Iterator[Record]:
+    yield {
+        **record,
+        "question_id": record.get("id", f"mu_shroom_{number}"),
+        "question": record["model_input"],
+        "response": record["model_output_text"],
+        "spans": _mu_shroom_spans(record),
+    }
+
+
+def _mu_shroom_spans(record: Record) -> Any:
+    """The hard labels, or what a majority marked; None for a record without annotations."""
+    if record.get("hard_labels") is not None:
+        return record["hard_labels"]
+    soft = record.get("soft_labels")
+    if soft is None:
+        return None
+    are_objects = isinstance(soft, list) and all(isinstance(span, Mapping) for span in soft)
+    if not are_objects or not all(isinstance(span.get("prob"), int | float) for span in soft):
+        raise RecordError(f"soft_labels: expected objects with a prob, found {soft!r:.200}")
+    return [span for span in soft if span["prob"] > _MAJORITY]
+
+
+def _squad(record: Record, number: int) -> Iterator[Record]:
+    for paragraph in _objects(record, "paragraphs"):
+        for asked in _objects(paragraph, "qas"):
+            is_impossible = asked.get("is_impossible") is True
+            found = [] if is_impossible else _objects(asked, "answers")
+            yield {
+                **asked,
+                "title": record.get("title"),
+                "context": paragraph.get("context"),
+                "answers": [answer.get("text") for answer in found],
+            }
+
+
+def _objects(record: Record, name: str) -> list[Mapping[str, Any]]:
+    values = _as_list(record, name)
+    if not all(isinstance(value, Mapping) for value in values):
+        raise LineError(f"{name}: expected a list of objects, found {values!r:.200}")
+    return values
+
+
+def _as_list(record: Record, name: str) -> list[Any]:
+    value = record.get(name, [])
+    if not isinstance(value, list):
+        raise LineError(f"{name}: expected a list, found {value!r:.200}")
+    return value
+
+
+_DIALOGUE = "{context}\n\n{question}"
+
+_FORMS = [
+    Form(
+        "RAGTruth",
+        frozenset({"source_id", "response", "labels"}),
+        _ragtruth,
+        "{question}",
+        "{question}",
+    ),
+    Form(
+        "HaluEval (question answering)",
+        frozenset({"question", "right_answer", "hallucinated_answer"}),
+        _halueval_qa,
+    ),
+    Form(
+        "HaluEval (dialogue)",
+        frozenset({"dialogue_history", "right_response", "hallucinated_response"}),
+        _halueval_dialogue,
+        _DIALOGUE + "\n[Assistant]:",
+        _DIALOGUE,
+    ),
+    Form(
+        "HaluEval (summarization)",
+        frozenset({"document", "right_summary", "hallucinated_summary"}),
+        _halueval_summary,
+        "{context}\n\n{question}\nSummary:",
+        "{question}\n\n{context}",
+    ),
+    Form(
+        "HaluEval (general)",
+        frozenset({"user_query", "chatgpt_response"}),
+        _halueval_general,
+    ),
+    Form(
+        "TruthfulQA",
+        frozenset({"Question", "Correct Answers", "Incorrect Answers"}),
+        _truthfulqa_csv,
+    ),
+    Form(
+        "TruthfulQA",
+        frozenset({"question", "correct_answers", "incorrect_answers"}),
+        _truthfulqa_json,
+    ),
+    Form("TruthfulQA", frozenset({"question", "mc2_targets"}), _truthfulqa_choices),
+    Form("Mu-SHROOM", frozenset({"model_input", "model_output_text"}), _mu_shroom),
+    Form("SQuAD", frozenset({"paragraphs"}), _squad),
+]

@@ -1,0 +1,86 @@
+"""Rows are written by a thread while their source makes the next ones.
+
+What the thread writes is what the source yielded, in its order. Signals reach the main thread
+alone, so that none cuts an append in two.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from queue import Queue
+from threading import Thread
+from typing import Any
+
+__all__ = ["Put", "WriteBehind"]
+
+Put = Callable[..., None]
+
+
+class WriteBehind:
+    """Has items written by a thread of its own.
+
+    Parameters
+    ----------
+    max_items : int
+        So many wait at most; then the source waits.
+
+    Attributes
+    ----------
+    seconds : float
+        Time that the thread has spent on writing.
+    """
+
+    def __init__(self, max_items: int) -> None:
+        self.max_items = max_items
+        self.seconds = 0.0
+
+    @contextmanager
+    def writing(
+        self, write: Put, held: Callable[[], AbstractContextManager[None]]
+    ) -> Iterator[Put]:
+        """Give a function that takes the arguments of `write` and has the thread call it.
+
+        At the end of the block, also by an exception, all that was put is written. What `write`
+        raises is raised by the next put, or at the end of the block; nothing is written after it.
+
+        Parameters
+        ----------
+        write
+            Called in the thread, one call after the other.
+        held
+            Makes a context in which signals wait.
+        """
+        waiting: Queue[tuple[Any, ...] | None] = Queue(self.max_items)
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            while (item := waiting.get()) is not None:
+                if errors:
+                    continue  # the source must not wait for ever
+                began = time.perf_counter()
+                try:
+                    write(*item)
+                except BaseException as error:  # noqa: BLE001 - raised in the main thread
+                    errors.append(error)
+                self.seconds += time.perf_counter() - began
+
+        def put(*item: Any) -> None:
+            if errors:
+                raise errors[0]
+            waiting.put(item)
+
+        # As a daemon it does not keep a process alive that a second Ctrl-C is to end.
+        thread = Thread(target=run, name="store-writer", daemon=True)
+        thread.start()
+        try:
+            yield put
+        except BaseException as error:
+            if errors and error is not errors[0]:
+                error.add_note(f"writing had stopped before, found: {errors[0]}")
+            raise
+        finally:
+            with held():
+                waiting.put(None)
+                thread.join()
+        if errors:
+            raise errors[0]

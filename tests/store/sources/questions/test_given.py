@@ -1,0 +1,159 @@
+"""Answers that exist already: what a record says of them, and what is wrong about them."""
+
+import json
+
+import pytest
+
+from store.errors import FormatError
+from store.sources.questions import read_question_file, read_questions, without_responses
+
+ASKED = {"question_id": "a", "question": "Q", "answers": ["x"]}
+
+
+def read(tmp_path, *records, fields=()):
+    (tmp_path / "q").write_text("\n".join(map(json.dumps, records)))
+    return read_question_file(tmp_path / "q", fields)
+
+
+def given(**keys):
+    return {**ASKED, "response": "grüße 😀 you", **keys}
+
+
+def span(start, end, label=""):
+    return {"start": start, "end": end, "label": label}
+
+
+@pytest.mark.parametrize(
+    "keys, expected",
+    [
+        ({}, {}),
+        ({"label": 1}, {"label": 1}),
+        ({"label": False}, {"label": 0}),
+        ({"label": 1.0}, {"label": 1}),
+        ({"label": -1}, {"label": -1}),
+        ({"is_hallucination": True}, {"label": 1}),
+        ({"score": 0.25}, {"score": 0.25}),
+        ({"score": "0.25", "label": "0"}, {"score": 0.25, "label": 0}),
+        ({"score": None, "label": None}, {}),
+        ({"spans": []}, {"spans": [], "label": 0}),
+        ({"spans": [[0, 5]]}, {"spans": [span(0, 5)], "label": 1}),
+        ({"spans": [[0, 5]], "label": 0}, {"spans": [span(0, 5)], "label": 0}),
+        (
+            {"spans": [{"start": 6, "end": 7, "text": "😀", "label_type": "Evident"}, [0, 11]]},
+            {"spans": [span(6, 7, "Evident"), span(0, 11)], "label": 1},
+        ),
+        ({"trace_id": 7}, {"trace_id": "7"}),
+        ({"context": "c"}, {"context": "c"}),
+        ({"context": ["c", "d"]}, {"context": "c\n\nd"}),
+    ],
+)
+def test_what_comes_with_a_response(tmp_path, keys, expected):
+    """Label 1 is a hallucination; spans decide where there is no label."""
+    [found] = read(tmp_path, given(**keys)).questions
+    assert found == {**ASKED, "response": "grüße 😀 you", "trace_id": "a", **expected}
+
+
+@pytest.mark.parametrize(
+    "keys, message",
+    [
+        ({"response": " "}, "response: expected a text, found ' '"),
+        ({"response": None}, "response: expected a text, found none"),
+        ({"response": ["x"]}, "response: expected a text, found ['x']"),
+        ({"label": "wrong"}, "label: expected 1 (hallucination), 0 (right) or -1 (unlabelled)"),
+        ({"label": 0.5}, "label: expected 1 (hallucination), 0 (right) or -1 (unlabelled)"),
+        ({"label": [1]}, "label: expected 1 (hallucination)"),
+        ({"score": "high"}, "score: expected a finite number, found 'high'"),
+        ({"score": 1e999}, "score: expected a finite number, found inf"),
+        ({"score": True}, "score: expected a finite number, found True"),
+        ({"spans": 3}, "spans: expected a list, found 3"),
+        ({"spans": [3]}, "spans: expected objects with start and end, found 3"),
+        ({"spans": [[0, 12]]}, "spans: expected 0 <= start < end <= 11, the characters of the"),
+        ({"spans": [[5, 5]]}, "found [5, 5]"),
+        ({"spans": [[5, 4]]}, "found [5, 4]"),
+        ({"spans": [[-1, 4]]}, "found [-1, 4]"),
+        ({"spans": [{"start": "0", "end": 4}]}, "spans: expected 0 <= start"),
+        (
+            {"spans": [{"start": 1, "end": 6, "text": "grüße"}]},
+            "spans: expected the text 'grüße', found 'rüße ' there",
+        ),
+        ({"trace_id": ""}, "trace_id: expected a text, found ''"),
+    ],
+)
+def test_a_record_that_is_wrong_about_its_response_is_left_out(tmp_path, keys, message):
+    """It is named by file and line; the others go on; a strict reader refuses the file."""
+    file = read(tmp_path, given(), given(**keys), given())
+    assert [question["trace_id"] for question in file.questions] == ["a", "a#2"]
+    assert file.left_out.n == 1
+    assert file.left_out.messages[0].startswith(f"{tmp_path / 'q'}, line 2: ")
+    assert message in file.left_out.messages[0]
+    with pytest.raises(FormatError, match="line 2: "):
+        read_questions(tmp_path / "q")
+
+
+def test_in_a_file_of_responses_every_record_has_one(tmp_path):
+    """Whichever comes first; a file of which nothing remains is an error."""
+    for records in ([ASKED, given(question_id="b")], [given(question_id="b"), ASKED]):
+        file = read(tmp_path, *records)
+        assert [question["question_id"] for question in file.questions] == ["b"]
+        assert "response: expected a text, as other records have" in file.left_out.messages[0]
+    with pytest.raises(FormatError, match="expected questions, found none: .*q, line 1: response"):
+        read(tmp_path, given(response=""))
+
+
+def test_several_responses_to_a_question_are_numbered(tmp_path):
+    """An id of the file's own is kept, and must be new."""
+    file = read(tmp_path, given(), given(), given(trace_id="mine"), given())
+    assert [question["trace_id"] for question in file.questions] == ["a", "a#2", "mine", "a#4"]
+    with pytest.raises(FormatError, match="line 2: expected a new trace_id, found 'm' of line 1"):
+        read(tmp_path, given(trace_id="m"), given(trace_id="m"))
+
+
+def test_questions_can_be_asked_without_their_responses(tmp_path):
+    """Each once, with its context."""
+    file = read(tmp_path, given(context="c", spans=[[0, 1]], score=1.0), given(label=1))
+    assert without_responses(file.questions) == [{**ASKED, "context": "c"}]
+
+
+def test_further_fields_are_kept_when_they_are_asked_for(tmp_path):
+    """As texts; a record without one is left out."""
+    records = [{**ASKED, "topic": "t", "year": 3}, {**ASKED, "question_id": "b", "topic": "u"}]
+    file = read(tmp_path, *records, fields=["topic", "year"])
+    assert [question["fields"] for question in file.questions] == [{"topic": "t", "year": "3"}]
+    assert "line 2: year: expected this field of the prompt template" in file.left_out.messages[0]
+    assert "fields" not in read(tmp_path, *records).questions[0]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_a_csv_of_responses(tmp_path, delimiter):
+    """Cells are texts, and empty ones say nothing; without ids the questions are numbered."""
+    rows = [
+        ["question", "response", "label", "score", "spans", "context"],
+        ["Q1", "abc", "1", "", "", ""],
+        ["Q2", "abc", "", "0.5", '"[[0, 1], [1, 2]]"', "c"],
+        ["Q3", "abc", "", "", "{", ""],
+        ["Q4", "", "0", "", "", ""],
+    ]
+    (tmp_path / "q").write_text("\n".join(map(delimiter.join, rows)))
+    if delimiter == ",":
+        text = (tmp_path / "q").read_text()
+        assert "[[0, 1], [1, 2]]" in text
+    file = read_question_file(tmp_path / "q")
+    first, second = file.questions
+    assert first == {
+        "question_id": "q_1",
+        "question": "Q1",
+        "answers": [],
+        "response": "abc",
+        "trace_id": "q_1",
+        "label": 1,
+    }
+    assert second["score"] == 0.5
+    assert second["context"] == "c"
+    assert second["spans"] == [span(0, 1), span(1, 2)]
+    assert [message.partition(": ")[2][:10] for message in file.left_out.messages] == [
+        "spans: exp",
+        "response: ",
+    ]
+    assert file.remarks == [
+        f"{tmp_path / 'q'}: 4 questions without ids, called q_1, q_2, ... by line"
+    ]
