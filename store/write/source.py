@@ -24,6 +24,7 @@ __all__ = [
     "LABEL_RULES_KEY",
     "NORMALIZATION_KEY",
     "REMARKS",
+    "RULE_COLUMN",
     "UNDECIDING",
     "VERDICTS",
     "Source",
@@ -44,9 +45,16 @@ COMMAND = "command"
 # what does not tell one build from another; `batch_size` is the batching of earlier versions
 UNDECIDING = (REMARKS, VERDICTS, COMMAND, BATCHING, "batch_size")
 # how labels came about
-LABEL_KEYS = ("label_rule", "label_rule_before", "score_threshold", NORMALIZATION_KEY)
+LABEL_KEYS = (
+    "label_rule",
+    "label_rule_before",
+    "score_threshold",
+    NORMALIZATION_KEY,
+    VERDICTS,
+)
 # the rules of the columns `label_RULE`, and the judge among them
 LABEL_RULES_KEY = "label_rules"
+RULE_COLUMN = "label_"  # begins the names of those columns
 # the labels that were replaced last, once a store was labelled again
 LABELS_BEFORE = "labels_before"
 

@@ -18,7 +18,7 @@ from store.sources.labels.rule import (
     UNLABELLED,
     label_scores,
 )
-from store.write.source import LABEL_RULES_KEY, NORMALIZATION_KEY
+from store.write.source import LABEL_RULES_KEY, NORMALIZATION_KEY, RULE_COLUMN
 
 __all__ = [
     "Case",
@@ -179,7 +179,7 @@ class Grader:
 
 def label_column_name(rule: str) -> str:
     """The column with the labels of one of several rules."""
-    return f"label_{rule}"
+    return f"{RULE_COLUMN}{rule}"
 
 
 def label_column() -> Column:
