@@ -145,9 +145,13 @@ def _load_source(
         decoding = Decoding(
             args.num_beams, args.num_samples, args.temperature, args.top_p, args.seed
         )
-        device = load.choose_device(args.device)
         model, tokenizer = load.load_model(
-            args.model, args.dtype, device, maps=needs_maps(args.columns)
+            args.model,
+            args.dtype,
+            load.choose_device(args.device),
+            maps=needs_maps(args.columns),
+            quantize=args.quantize,
+            device_map=args.device_map,
         )
         prompts = Prompts(
             tokenizer,

@@ -37,7 +37,12 @@ REMARKS = "left_out"
 VERDICTS = "judge_verdicts"
 # missing from a build that an earlier version began; such a build can still be continued
 NORMALIZATION_KEY = "label_normalization"
-ADDED_LATER = ("weights_crc32c", "generation_attn_implementation", NORMALIZATION_KEY)
+ADDED_LATER = (
+    "weights_crc32c",
+    "generation_attn_implementation",
+    "quantization",
+    NORMALIZATION_KEY,
+)
 # how many traces were computed at once: it decides no more than rounding
 BATCHING = "batching"
 # the command line that made the store, or that continues making it

@@ -57,13 +57,18 @@ unlabelled. Several rules also give a column label_RULE each.
   judge      --judge-model is asked; -1 where it says neither of two words, or contradicts exact
 Without references an answer is -1 under all of them, but for a judge that is not shown any.
 
-Stopped, the same command continues where it stopped. A trace with a hidden state beyond float16 is
+Stopped, the same command continues where it stopped, also with another --batch-size, which may
+change rounding. Out of memory, batches are halved. A trace with a hidden state beyond float16 is
 left out and named; --dtype bf16 keeps it. Exit status 0: all is done; 1: some questions or traces
 were left out.
 
 examples:
   python -m store extract traces.zarr --model meta-llama/Llama-2-7b-chat-hf \\
       --questions triviaqa.jsonl --chat-template
+  python -m store extract chat.zarr --model mistralai/Mistral-7B-Instruct-v0.3 \\
+      --questions triviaqa.jsonl --chat-template --dtype bf16 --device cuda --batch-size 8
+  python -m store extract small.zarr --model mistralai/Mistral-7B-Instruct-v0.3 \\
+      --questions triviaqa.jsonl --chat-template --dtype bf16 --quantize 4bit
   python -m store extract probes.zarr --model ./model --questions nq.jsonl --layers 8,16,24 \\
       --columns hs_last,label
   python -m store extract base.zarr --model gpt2 --questions nq.jsonl \\
@@ -147,14 +152,28 @@ def _add_model(group: Group) -> None:
         help="dtype of the weights; auto: as in the checkpoint (default: %(default)s)",
     )
     group.add_argument(
+        "--quantize",
+        choices=("8bit", "4bit"),
+        help="round the weights with bitsandbytes: LLM.int8, or NF4 (default: as in the "
+        "checkpoint)",
+    )
+    where = group.add_mutually_exclusive_group()
+    where.add_argument(
         "--device", help="torch device, e.g. cuda:1 (default: cuda if there is one, else cpu)"
+    )
+    where.add_argument(
+        "--device-map",
+        choices=("auto",),
+        help="auto: spread the layers over all GPUs, then the CPU's memory, with accelerate "
+        "(default: all on one device)",
     )
     group.add_argument(
         "--batch-size",
         metavar="N",
         type=positive,
         default=16,
-        help="traces in one forward pass (default: %(default)s)",
+        help="traces in one forward pass; less where memory does not suffice, and it may change "
+        "when a stopped extraction goes on (default: %(default)s)",
     )
 
 

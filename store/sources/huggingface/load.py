@@ -2,11 +2,16 @@
 
 What is wrong with a model (no such model, missing weights, not causal) is a `StoreError` of one
 line.
+
+A model is read onto the CPU and then put on one device. With a device map, or quantized, it is put
+where it belongs while it is read, by accelerate, so that no more memory is needed than it takes.
 """
 
+import logging as python_logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +28,20 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    BitsAndBytesConfig,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 from transformers.utils import logging
 
 from store.errors import NotFoundError, SchemaError, StoreError
+from store.extras import missing_package
 
-__all__ = ["DTYPES", "choose_device", "load_model"]
+__all__ = ["DTYPES", "QUANTIZE", "check_packages", "choose_device", "load_model"]
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "auto": "auto"}
+QUANTIZE = ("8bit", "4bit")
 UNREADABLE = (  # what transformers raises for a damaged model
     OSError,
     ValueError,
@@ -60,8 +69,29 @@ def choose_device(name: str | None) -> torch.device:
     return device
 
 
+def check_packages(quantize: str | None, device_map: str | None) -> None:
+    """Raise NotFoundError, with the command that installs it, for a package that is missing."""
+    modules = ["accelerate"] if device_map or quantize else []
+    if quantize:
+        modules.append("bitsandbytes")
+    for module in modules:
+        try:
+            import_module(module)
+        except ModuleNotFoundError as error:
+            message = missing_package(error, "quantize" if quantize else "device-map")
+            if message is None:
+                raise
+            raise NotFoundError(message) from error
+
+
 def load_model(
-    name: str, dtype: str, device: torch.device, *, maps: bool
+    name: str,
+    dtype: str,
+    device: torch.device,
+    *,
+    maps: bool,
+    quantize: str | None = None,
+    device_map: str | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a causal model and its tokenizer.
 
@@ -75,14 +105,21 @@ def load_model(
         Where to put the model.
     maps
         Whether attention maps are needed.
+    quantize
+        '8bit' (LLM.int8) or '4bit' (NF4): bitsandbytes rounds the weights of the linear layers.
+    device_map
+        'auto': accelerate spreads the layers over all GPUs, then the CPU's memory, instead of
+        `device`.
 
     Raises
     ------
     NotFoundError
-        There is no such model, or no tokenizer with it.
+        There is no such model, no tokenizer with it, or a package is missing.
     SchemaError
-        It is no causal model, or some of its weights are missing.
+        It is no causal model, some of its weights are missing, or it does not fit.
     """
+    python_logging.getLogger("bitsandbytes").setLevel(python_logging.ERROR)  # it names each cast
+    check_packages(quantize, device_map)
     logging.set_verbosity_error()  # what matters becomes a StoreError
     logging.disable_progress_bar()
     expected = f"model {name!r}: expected a model's directory or its name on the Hugging Face Hub"
@@ -90,26 +127,68 @@ def load_model(
         raise NotFoundError(f"{expected}, found no such directory")
     is_local = _must_be_local(name)
     with _reading(NotFoundError, expected):
-        AutoConfig.from_pretrained(name, local_files_only=is_local, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(
+            name, local_files_only=is_local, trust_remote_code=False
+        )
     with _reading(NotFoundError, f"model {name!r}: expected a tokenizer with it"):
         tokenizer = AutoTokenizer.from_pretrained(
             name, local_files_only=is_local, trust_remote_code=False
         )
-    model = _load_weights(name, dtype, is_local, maps)
+    placement = _placement(config, dtype, device, quantize, device_map)
+    where = "the devices" if device_map else str(device)
     try:
-        model = model.eval().to(device)
+        model = _load_weights(name, dtype, is_local, maps, placement).eval()
+        if not placement:
+            model = model.to(device)
     except torch.OutOfMemoryError as error:
-        size_gb = model.get_memory_footprint() / 1e9
         raise SchemaError(
-            f"model {name!r}: out of memory: {size_gb:.1f} GB of weights do not fit on {device}; "
-            "choose a smaller --dtype or another --device"
+            f"model {name!r}: out of memory: its weights do not fit on {where}; choose a smaller "
+            "--dtype, --quantize 4bit, --device-map auto or another --device"
         ) from error
+    if model.device.type == "meta":  # every layer would be read from the disk for every token
+        raise SchemaError(
+            f"model {name!r}: its weights do not fit on {where}; choose a smaller --dtype or "
+            "--quantize 4bit"
+        )
     _check_causal(model)
     return model, tokenizer
 
 
-def _load_weights(name: str, dtype: str, is_local: bool, maps: bool) -> PreTrainedModel:
-    """The model on the CPU; raises SchemaError unless its weights fit its configuration."""
+def _placement(
+    config: PreTrainedConfig,
+    dtype: str,
+    device: torch.device,
+    quantize: str | None,
+    device_map: str | None,
+) -> dict[str, Any]:
+    """Arguments of `from_pretrained` that put weights where they belong while they are read.
+
+    Nothing for one device and whole weights. Quantized weights cannot move later.
+    """
+    placement: dict[str, Any] = {}
+    if quantize is not None:
+        placement["quantization_config"] = _quantization(config, dtype, quantize)
+    if device_map or quantize or getattr(config, "quantization_config", None):
+        placement["device_map"] = device_map or {"": device}
+    return placement
+
+
+def _quantization(config: PreTrainedConfig, dtype: str, quantize: str) -> BitsAndBytesConfig:
+    """LLM.int8 (Dettmers et al. 2022), or NF4 (Dettmers et al. 2023) that computes in `dtype`."""
+    if quantize == "8bit":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    compute_dtype = config.dtype if dtype == "auto" else DTYPES[dtype]
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_compute_dtype=compute_dtype or torch.bfloat16,
+    )
+
+
+def _load_weights(
+    name: str, dtype: str, is_local: bool, maps: bool, placement: dict[str, Any]
+) -> PreTrainedModel:
+    """The model; raises SchemaError unless its weights fit its configuration."""
     loaded: Any  # a model and what transformers reports on its weights
     with _reading(SchemaError, f"model {name!r}: expected a causal language model"):
         loaded = AutoModelForCausalLM.from_pretrained(
@@ -119,6 +198,7 @@ def _load_weights(name: str, dtype: str, is_local: bool, maps: bool) -> PreTrain
             local_files_only=is_local,
             trust_remote_code=False,
             attn_implementation="eager" if maps else None,
+            **placement,
         )
     model, info = loaded
     absent = sorted(info["missing_keys"])
@@ -141,6 +221,8 @@ def _reading(error_type: type[StoreError], expected: str) -> Iterator[None]:
     """Raise a StoreError for whatever a damaged model makes transformers raise."""
     try:
         yield
+    except torch.OutOfMemoryError:
+        raise
     except UNREADABLE as error:
         raise error_type(f"{expected}, found: {_first_line(error)}") from error
 

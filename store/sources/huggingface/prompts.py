@@ -229,9 +229,10 @@ class Prompts:
             what = "response" if first else "prompt"
             raise PromptError(f"{where}: expected a {what} with tokens, found none")
         if self.longest is not None and end > self.longest:
+            advice = "; cut its context (--max-context-tokens)" if "context" in question else ""
             raise PromptError(
                 f"{where}: the model takes {self.longest} tokens, found {first} of the prompt and "
-                f"{end - first} of the response; cut its context with --max-context-tokens"
+                f"{end - first} of the response{advice}"
             )
         self._check_ids(where, ids)
         place = rendered.places.get("context")

@@ -1,5 +1,6 @@
 """Where an extraction's numbers come from: the model, its files and the conventions of a trace."""
 
+import json
 from importlib.metadata import version
 from typing import Any
 
@@ -32,6 +33,9 @@ CONVENTIONS = {
     "trace_convention": "prompt tokens, then answer tokens; the end-of-sequence token is left out "
     "unless the answer is nothing else",
 }
+QUANTIZED_WEIGHTS = (
+    "weights_sha256 and weights_crc32c are of the quantized weights and their scales"
+)
 PACKAGES = ("numpy", "tokenizers", "torch", "transformers")
 
 
@@ -53,7 +57,18 @@ def describe_model(
         "weights_crc32c": weights_checksum(model),
         "config_sha256": config_digest(model),
         "tokenizer_sha256": tokenizer_digest(tokenizer),
+        **_describe_quantization(model),
     }
+
+
+def _describe_quantization(model: PreTrainedModel) -> dict[str, Any]:
+    """How the weights were rounded; nothing if they were not."""
+    config = getattr(model.config, "quantization_config", None)
+    if config is None:
+        return {}
+    settings = config if isinstance(config, dict) else config.to_dict()
+    described = json.loads(json.dumps(settings, default=str))
+    return {"quantization": described | {"weights": QUANTIZED_WEIGHTS}}
 
 
 def describe_decoding(

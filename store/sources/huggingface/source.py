@@ -215,8 +215,8 @@ class HuggingFaceSource:
         every = build_schema(len(self.layers), n_heads, hidden_size, self.top_k, state_dtype)
         self.schema = columns_to_keep(columns, with_label_columns(every, self.grader.columns))
         check_model(model, wants_maps)
-        check_ids(questions, decoding.num_samples)
         self.is_given = check_given(questions, decoding)
+        check_ids(questions, decoding.num_samples)
         self.forward_attention = EAGER if wants_maps else implementation_of(model)
         self.generation_attention = implementation_of(model)
         if not _began_before(begun, GENERATION_ATTENTION):

@@ -100,10 +100,10 @@ def test_ragtruth_without_its_sources(ragtruth):
     assert len(file.questions) == 2
     assert "response.jsonl, line 1: source_id: expected one of " in file.left_out.messages[0]
     ragtruth.with_name("source_info.jsonl").write_text("[]\n3\n")
-    with pytest.raises(FormatError, match="source_info.jsonl, line 1: expected an object"):
+    with pytest.raises(FormatError, match=r"source_info\.jsonl, line 1: expected an object"):
         read_question_file(ragtruth)
     ragtruth.with_name("source_info.jsonl").unlink()
-    with pytest.raises(NotFoundError, match="source_info.jsonl: expected RAGTruth's file"):
+    with pytest.raises(NotFoundError, match=r"source_info\.jsonl: expected RAGTruth's file"):
         read_question_file(ragtruth)
 
 
@@ -253,7 +253,7 @@ def test_mu_shroom(tmp_path):
     spans = [question.get("spans") for question in file.questions]
     marked = [{"start": 4, "end": 9, "label": ""}]
     assert spans == [marked, [], marked, None]
-    assert [question["question_id"] for question in file.questions][0] == "val-en-1"
+    assert file.questions[0]["question_id"] == "val-en-1"
     assert file.left_out.n == 2
 
 

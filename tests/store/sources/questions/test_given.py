@@ -96,7 +96,7 @@ def test_in_a_file_of_responses_every_record_has_one(tmp_path):
         file = read(tmp_path, *records)
         assert [question["question_id"] for question in file.questions] == ["b"]
         assert "response: expected a text, as other records have" in file.left_out.messages[0]
-    with pytest.raises(FormatError, match="expected questions, found none: .*q, line 1: response"):
+    with pytest.raises(FormatError, match=r"expected questions, found none: .*q, line 1: response"):
         read(tmp_path, given(response=""))
 
 
@@ -134,9 +134,6 @@ def test_a_csv_of_responses(tmp_path, delimiter):
         ["Q4", "", "0", "", "", ""],
     ]
     (tmp_path / "q").write_text("\n".join(map(delimiter.join, rows)))
-    if delimiter == ",":
-        text = (tmp_path / "q").read_text()
-        assert "[[0, 1], [1, 2]]" in text
     file = read_question_file(tmp_path / "q")
     first, second = file.questions
     assert first == {
@@ -155,5 +152,5 @@ def test_a_csv_of_responses(tmp_path, delimiter):
         "response: ",
     ]
     assert file.remarks == [
-        f"{tmp_path / 'q'}: 4 questions without ids, called q_1, q_2, ... by line"
+        f"{tmp_path / 'q'}: questions without ids are called q_1, q_2, ... in order"
     ]

@@ -1,0 +1,467 @@
+"""Answers that exist already: rows as if the model had answered with them; prompts with contexts,
+system messages and examples."""
+
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import processors
+from tokenizers_of_kinds import KINDS, byte_level, unigram
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from store import TraceStore
+from store.cli.main import main
+from store.errors import SchemaError
+from store.sources.example.recipe import build_tokenizer
+from store.sources.huggingface.decoding import Decoding
+from store.sources.huggingface.prompts import PromptError, Prompts, take_fitting
+from store.sources.huggingface.source import HuggingFaceSource
+
+CONFIGS = {
+    "llama": (LlamaConfig, LlamaForCausalLM, {"num_key_value_heads": 1, "intermediate_size": 32}),
+    "gpt2": (GPT2Config, GPT2LMHeadModel, {}),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM, {"num_key_value_heads": 1, "intermediate_size": 32}),
+}
+CHAT = (
+    "{{ bos_token }}{% for m in messages %}<{{ m['role'] }}>{{ m['content'] | trim }}</s>\n"
+    "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+CHAT_WITH_SPACE = CHAT.replace("</s>\n", "</s>").replace(
+    "{{ m['content'] | trim }}",
+    "{% if m['role'] == 'assistant' %} {% endif %}{{ m['content'] | trim }}",
+)
+
+
+def build_model(kind, tokenizer, longest=256):
+    torch.manual_seed(1)
+    config, model, sizes = CONFIGS[kind]
+    general = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "max_position_embeddings": longest,
+        "initializer_range": 0.5,
+        "eos_token_id": tokenizer.eos_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+        "attn_implementation": "eager",
+    }
+    return model(config(**general | sizes)).eval()
+
+
+def build_prompts(tokenizer, template="Question: {question}\nAnswer:", *, chat=False, **settings):
+    config = GPT2Config(vocab_size=max(len(tokenizer), 1000), n_positions=settings.pop("n", 1000))
+    return Prompts(tokenizer, SimpleNamespace(config=config), template, chat, 8, **settings)
+
+
+def ask(question="What is it?", **keys):
+    return {"question_id": "q", "question": question, "answers": [], **keys}
+
+
+def give(response, **keys):
+    return ask(**keys) | {"trace_id": "q", "response": response}
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_an_answer_that_the_model_wrote_gives_the_same_row(kind):
+    """Token for token and bit for bit, the score and the label too."""
+    tokenizer = build_tokenizer()
+    model = build_model(kind, tokenizer)
+    questions = [
+        ask(text) | {"question_id": f"q{i}", "answers": ["1"]}
+        for i, text in enumerate(["1+1", "1234*99", "7-8", "12+345", "5", "98-7", "2*2*2"])
+    ]
+    settings = {"batch_size": 1, "max_new_tokens": 5, "prompt_template": "{question}="}
+    written = dict(HuggingFaceSource(model, tokenizer, questions, **settings).rows())
+    special = set(tokenizer.all_special_ids)
+    compared = 0
+    for question in questions:
+        row = written[question["question_id"]]
+        if special & set(row["tokens"][row["prompt_len"] :].tolist()):
+            continue  # texts do not hold these
+        asked = question | {"trace_id": question["question_id"], "response": row["answer"]}
+        [(trace_id, found)] = HuggingFaceSource(model, tokenizer, [asked], **settings).rows()
+        assert trace_id == question["question_id"]
+        assert_same(found, row)
+        compared += 1
+    assert compared >= 3
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_rows_are_those_of_a_plain_forward_pass(kind):
+    """States and log-probabilities of the tokens of prompt and response, unbatched and in
+    float64."""
+    tokenizer = byte_level()
+    model = build_model(kind, tokenizer)
+    responses = ["Paris", "yes, it is 357.", "grüße 😀"]
+    questions = [
+        give(response) | {"trace_id": f"t{i}", "label": i % 2, "spans": [{"start": 0, "end": 2}]}
+        for i, response in enumerate(responses)
+    ]
+    template = "Question: {question}\nAnswer:"
+    source = HuggingFaceSource(model, tokenizer, questions, prompt_template=template, top_k=2)
+    for (trace_id, row), question in zip(source.rows(), questions, strict=True):
+        ids = tokenizer(f"Question: What is it?\nAnswer: {question['response']}")["input_ids"]
+        assert row["tokens"].tolist() == ids
+        prompt = tokenizer("Question: What is it?\nAnswer:")["input_ids"]
+        assert row["prompt_len"] == len(prompt)
+        assert ids[: len(prompt)] == prompt
+        assert row["answer_len"] == len(ids) - len(prompt)
+        assert (trace_id, row["answer"]) == (question["trace_id"], question["response"])
+        assert row["label"] == question["label"]
+        assert math.isnan(row["score"])
+        with torch.no_grad():
+            out = model(torch.tensor([ids]), output_hidden_states=True)
+        states = torch.stack(out.hidden_states[1:], dim=2)[0]
+        np.testing.assert_allclose(row["hidden_states"], states, rtol=2e-3, atol=1e-3)
+        distribution = out.logits[0, :-1].double().log_softmax(-1)
+        expected = distribution[range(len(ids) - 1), ids[1:]]
+        np.testing.assert_allclose(row["logprob"][1:], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "template, response, between",
+    [
+        ("Question: {question}\nAnswer:", "the cat", " "),
+        ("Question: {question}\nAnswer:", " the cat", ""),
+        ("Question: {question}\nAnswer:\n", "the cat", ""),
+        ("Question: {question}\nAnswer:", "357", " "),
+    ],
+)
+def test_prompt_and_response_are_one_text(kind, template, response, between):
+    """With a space between, where neither side has one; the prompt's tokens are those of the
+    prompt alone, as when the model answers."""
+    tokenizer = KINDS[kind]()
+    found = build_prompts(tokenizer, template).force(give(response))
+    prompt = template.format(question="What is it?")
+    whole = tokenizer(prompt + between + response)["input_ids"]
+    assert found.prompt.ids + found.ids == whole
+    if not template.endswith("\n"):  # a new line may be one token with the word behind it
+        assert found.prompt.ids == tokenizer(prompt)["input_ids"]
+    assert tokenizer.decode(found.ids).strip() == response.strip().lower()
+    assert tokenizer.eos_token_id not in found.ids
+
+
+def test_a_token_of_prompt_and_response_is_of_the_response():
+    """Behind a template that ends in a space, the space is joined with the word."""
+    tokenizer = byte_level()
+    found = build_prompts(tokenizer, "Question: {question}\nAnswer: ").force(give("the"))
+    whole = tokenizer("Question: What is it?\nAnswer: the")["input_ids"]
+    assert found.prompt.ids + found.ids == whole
+    assert tokenizer.decode(found.ids) == " the"
+
+
+def test_tokens_that_a_tokenizer_appends_are_left_out():
+    """The end-of-sequence token that some put behind every text is no part of a response."""
+    tokenizer = unigram()
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>",
+        special_tokens=[("<s>", tokenizer.bos_token_id), ("</s>", tokenizer.eos_token_id)],
+    )
+    found = build_prompts(tokenizer).force(give("the cat"))
+    assert tokenizer("the cat")["input_ids"][-1] == tokenizer.eos_token_id
+    assert tokenizer.decode(found.ids) == "the cat"
+    assert len(found.token_label) == len(found.prompt.ids) + len(found.ids)
+
+
+@pytest.mark.parametrize(
+    "chat_template, between", [(CHAT, ""), (CHAT_WITH_SPACE, " ")], ids=["joined", "with a space"]
+)
+def test_in_a_chat_the_template_decides_what_is_between(chat_template, between):
+    """The response stands where the template puts an assistant's message."""
+    tokenizer = byte_level()
+    tokenizer.chat_template = chat_template
+    prompts = build_prompts(tokenizer, "{question}", chat=True)
+    found = prompts.force(give("the cat"))
+    prompt = prompts.text(ask())
+    assert prompt.endswith("<assistant>")
+    whole = tokenizer(prompt + between + "the cat", add_special_tokens=False)["input_ids"]
+    assert found.prompt.ids + found.ids == whole
+    assert whole.count(tokenizer.bos_token_id) == 1
+
+
+@pytest.mark.parametrize("chat", [False, True], ids=["plain", "chat"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_tokens_of_the_context_are_known(kind, chat):
+    """Whether the template puts it into the prompt or the question holds it."""
+    tokenizer = KINDS[kind]()
+    tokenizer.chat_template = CHAT
+    context = "the cat sat on the mat"
+    for template, question in [
+        ("Context: {context}\n\nQuestion: {question}\nAnswer:", "What is it?"),
+        ("{question}", f"Question: the cat. {context} Question: yes"),
+    ]:
+        prompts = build_prompts(tokenizer, template, chat=chat)
+        asked = ask(question, context=context)
+        for prompt in (prompts.encode(asked), prompts.force(asked | give("Paris", **asked)).prompt):
+            start, n = prompt.context
+            assert tokenizer.decode(prompt.ids[start : start + n]).strip() == context
+    assert build_prompts(tokenizer, chat=chat).encode(ask()).context == (-1, 0)
+    asked = ask("What is it?", context="the cat")  # a template that leaves it out
+    assert build_prompts(tokenizer, chat=chat).encode(asked).context == (-1, 0)
+
+
+def test_a_context_is_cut_to_so_many_tokens():
+    """At its end, where tokens end; in the question, if that holds it."""
+    tokenizer = byte_level()
+    context = "the cat sat on the mat; The Cat Sat On The Mat."
+    prompts = build_prompts(tokenizer, "{context}\n{question}")
+    cut = prompts.cut_context(ask(context=context), 3)
+    assert context.startswith(cut["context"])
+    assert len(tokenizer(cut["context"], add_special_tokens=False)["input_ids"]) == 3
+    whole = ask(context="the")
+    assert prompts.cut_context(whole, 3) is whole
+    held = ask(f"Sum up: {context} Now.", context=context)
+    shorter = build_prompts(tokenizer, "{question}").cut_context(held, 3)
+    assert shorter["question"] == f"Sum up: {cut['context']} Now."
+
+
+def test_examples_come_before_the_question():
+    """As text, joined as a response would be; in a chat as turns, behind the system's message."""
+    tokenizer = byte_level()
+    tokenizer.chat_template = CHAT
+    shots = [ask("1?", answers=["one"]), ask("2?", response="two")]
+    plain = build_prompts(tokenizer, few_shot=shots)
+    assert plain.text(ask()) == (
+        "Question: 1?\nAnswer: one\n\nQuestion: 2?\nAnswer: two\n\nQuestion: What is it?\nAnswer:"
+    )
+    assert plain.describe()["few_shot"][0] == ["Question: 1?\nAnswer:", "one"]
+    chat = build_prompts(tokenizer, "{question}", chat=True, few_shot=shots, system="Be short.")
+    assert chat.text(ask()) == (
+        "<s><system>Be short.</s>\n<user>1?</s>\n<assistant>one</s>\n<user>2?</s>\n"
+        "<assistant>two</s>\n<user>What is it?</s>\n<assistant>"
+    )
+    assert chat.describe()["system"] == "Be short."
+    with pytest.raises(ValueError, match="few_shot: question 'q': expected an answer, found none"):
+        build_prompts(tokenizer, few_shot=[ask()])
+    with pytest.raises(ValueError, match="few_shot: question 'q': expected the field 'topic'"):
+        build_prompts(tokenizer, "{question}{topic}", few_shot=shots)
+    with pytest.raises(SchemaError, match="system: expected a chat template"):
+        build_prompts(tokenizer, system="Be short.")
+
+
+def test_what_the_model_cannot_take_is_left_out_and_named():
+    """A response longer than the model's context, one without tokens, an unknown letter."""
+    tokenizer = KINDS["wordpiece"]()
+    fine = give("the cat")
+    questions = [fine, give("the cat " * 30), give("\u200d")]
+    questions = [q | {"trace_id": f"t{i}"} for i, q in enumerate(questions)]
+    fitting, skipped = take_fitting(questions, build_prompts(tokenizer, n=40))
+    assert [question["trace_id"] for question in fitting] == ["t0"]
+    long = skipped.messages[0]
+    assert long == (
+        "trace 't1': the model takes 40 tokens, found 9 of the prompt and 60 of the response"
+    )
+    assert skipped.messages[1] == "trace 't2': expected a response with tokens, found none"
+    with pytest.raises(PromptError, match="trace 'q': expected a prompt and a response that the"):
+        Prompts(
+            build_tokenizer(), build_model("llama", build_tokenizer()), "{question}=", False, 4
+        ).force(give("x") | {"question": "1+1"})
+
+
+def test_a_tokenizer_without_offsets_is_refused():
+    """Only fast tokenizers know which characters a token has."""
+    tokenizer = byte_level()
+
+    class Slow:
+        is_fast = False
+        all_special_tokens = ()
+        unk_token_id = None
+
+        def __call__(self, text, **_):
+            return tokenizer(text)
+
+    prompts = build_prompts(tokenizer)
+    prompts.tokenizer = Slow()
+    assert prompts.encode(ask()).ids == tokenizer("Question: What is it?\nAnswer:")["input_ids"]
+    with pytest.raises(PromptError, match="expected a fast one, which knows the characters"):
+        prompts.force(give("the"))
+    with pytest.raises(ValueError, match="expected a fast one"):
+        prompts.cut_context(ask(context="the"), 1)
+
+
+def test_a_source_takes_responses_to_all_or_to_none():
+    """And draws no samples of what is given."""
+    tokenizer = byte_level()
+    model = build_model("llama", tokenizer)
+    with pytest.raises(ValueError, match="expected responses to all 2 or to none, found 1"):
+        HuggingFaceSource(model, tokenizer, [give("the"), ask() | {"question_id": "r"}])
+    with pytest.raises(ValueError, match="because the answers are given, found beams or samples"):
+        HuggingFaceSource(model, tokenizer, [give("the")], decoding=Decoding(num_samples=2))
+    with pytest.raises(ValueError, match="found 'q' twice"):
+        HuggingFaceSource(model, tokenizer, [give("the"), give("cat")])
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory):
+    """A model with a byte-level tokenizer and a chat template, as transformers saves it."""
+    path = tmp_path_factory.mktemp("model") / "tiny"
+    tokenizer = byte_level()
+    tokenizer.chat_template = CHAT
+    build_model("llama", tokenizer).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def extract(tmp_path, model_dir, monkeypatch):
+    """Run the command in an own folder; gives its exit status."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(out, questions, *arguments):
+        common = ["--batch-size", "2", "--max-new-tokens", "4"]
+        asked = ["--model", str(model_dir), "--questions", questions]
+        return main(["extract", out, *asked, *common, *map(str, arguments)])
+
+    return run
+
+
+def write_lines(name, *records):
+    Path(name).write_text("\n".join(map(json.dumps, records)))
+    return name
+
+
+CONTEXT = "the cat sat on the mat"
+PROMPT = f"Question: {CONTEXT}; yes?\nAnswer:"
+
+
+@pytest.fixture
+def ragtruth(extract):
+    """Responses and their source."""
+    source = {"source_id": "7", "task_type": "Summary", "source_info": CONTEXT, "prompt": PROMPT}
+    write_lines("source_info.jsonl", source)
+    span = {"start": 4, "end": 7, "text": "cat", "label_type": "Evident Conflict"}
+    common = {"source_id": "7", "model": "m", "split": "train", "quality": "good"}
+    return write_lines(
+        "response.jsonl",
+        {**common, "id": "1", "labels": [span], "response": "the cat sat"},
+        {**common, "id": "2", "labels": [], "response": "the mat"},
+        {**common, "id": "3", "labels": [{**span, "end": 99}], "response": "the cat sat"},
+        {**common, "id": "4", "labels": [], "response": ""},
+        {**common, "id": "5", "labels": [], "response": "the mat " * 300},
+    )
+
+
+def test_ragtruth_becomes_a_store(extract, ragtruth, capsys):
+    """One forward pass over the prompt of the benchmark and each response; what is wrong is named,
+    the rest goes on, and the status is 1."""
+    assert extract("t.zarr", ragtruth) == 1
+    printed = capsys.readouterr().out
+    assert "t.zarr: 2 traces of 2 questions" in printed
+    assert "response.jsonl, line 3: spans: expected 0 <= start < end <= 11" in printed
+    assert "response.jsonl, line 4: response: expected a text, found ''" in printed
+    assert "trace '5': the model takes 256 tokens, found" in printed
+    store = TraceStore.open("t.zarr")
+    assert list(store.ids) == ["1", "2"]
+    first, second = store
+    tokenizer = byte_level()
+    assert first["tokens"].tolist() == tokenizer(f"{PROMPT} the cat sat")["input_ids"]
+    assert (first["question_id"], first["answer"], first["label"]) == ("7", "the cat sat", 1)
+    assert (second["answer"], second["label"]) == ("the mat", 0)
+    start = first["context_start"]
+    context = first["tokens"][start : start + first["context_len"]].tolist()
+    assert tokenizer.decode(context).strip() == CONTEXT
+    labels = first["token_label"]
+    assert set(labels[: first["prompt_len"]].tolist()) == {-1}
+    assert tokenizer.decode(first["tokens"][labels == 1].tolist()).strip() == "cat"
+    assert set(second["token_label"][second["prompt_len"] :].tolist()) == {0}
+    provenance = store.provenance
+    assert "one text" in provenance["decoding"]["given"]
+    assert provenance["prompt_template"] == "{question}"
+    assert provenance["label_rule"].startswith("as given with the responses")
+
+
+def test_the_same_questions_can_be_asked(extract, ragtruth):
+    """With --generate the model answers, each question once, and nothing is labelled."""
+    assert extract("t.zarr", ragtruth, "--generate") == 1  # two records are wrong all the same
+    [row] = TraceStore.open("t.zarr")
+    assert row["label"] == -1
+    assert set(row["token_label"].tolist()) == {-1}
+    assert row["context_len"] > 0
+
+
+def test_a_stopped_extraction_of_responses_goes_on(extract, monkeypatch):
+    """To the same rows."""
+    records = [give(text) | {"trace_id": f"t{i}"} for i, text in enumerate(["the", "cat", "mat"])]
+    write_lines("q.jsonl", *records)
+    assert extract("whole.zarr", "q.jsonl") == 0
+    rows = HuggingFaceSource.rows
+
+    def stopping(self, start=0):
+        for i, row in enumerate(rows(self, start)):
+            if i == 1:
+                raise KeyboardInterrupt
+            yield row
+
+    with monkeypatch.context() as patched:
+        patched.setattr(HuggingFaceSource, "rows", stopping)
+        assert extract("t.zarr", "q.jsonl") == 130
+    assert extract("t.zarr", "q.jsonl") == 0
+    found, expected = TraceStore.open("t.zarr"), TraceStore.open("whole.zarr")
+    assert list(found.ids) == list(expected.ids) == ["t0", "t1", "t2"]
+    for row, other in zip(found, expected, strict=True):
+        assert_same({name: row[name] for name in row}, {name: other[name] for name in other})
+
+
+def test_prompt_options_of_the_command(extract, capsys):
+    """Fields, contexts that are cut, examples and a system's message."""
+    write_lines("q.jsonl", ask(context=CONTEXT, topic="cat"))
+    write_lines("shots.jsonl", ask("the?", answers=["mat"], context="the", topic="t"))
+    template = r"{context}\n{topic}: {question}"
+    arguments = ["--prompt-template", template, "--few-shot", "shots.jsonl", "--columns", "tokens"]
+    assert extract("t.zarr", "q.jsonl", *arguments, "--max-context-tokens", "1") == 0
+    assert "1 context was cut to 1 tokens" in capsys.readouterr().out
+    provenance = TraceStore.open("t.zarr").provenance
+    assert provenance["prompt_template"] == "{context}\n{topic}: {question}"
+    assert provenance["few_shot"] == [["the\nt: the?", "mat"]]
+    text = byte_level().decode(TraceStore.open("t.zarr")[0]["tokens"].tolist())
+    assert text.startswith("<s>the\nt: the? mat\n\n")
+    assert extract("c.zarr", "q.jsonl", "--chat-template", "--system", "Be short.") == 0
+    assert "<system>Be short." in TraceStore.open("c.zarr").provenance["chat_prompt"]
+    assert "<user>{context}\n\n{question}" in TraceStore.open("c.zarr").provenance["chat_prompt"]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--system", "x"], "system: expected a chat template, where its message goes"),
+        (["--few-shot", "none"], "none: expected a file of questions, found No such file"),
+        (["--few-shot", "q.jsonl"], "few_shot: question 'q': expected an answer, found none"),
+        (["--num-samples", "2"], "because the answers are given, found beams or samples"),
+        (["--max-context-tokens", "0"], "expected a positive integer, found '0'"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_two(extract, capsys, arguments, message):
+    """Nothing is written."""
+    responses = "--num-samples" in arguments
+    write_lines("q.jsonl", give("the") if responses else ask())
+    try:
+        status = extract("t.zarr", "q.jsonl", *arguments)
+    except SystemExit as stopped:
+        status = stopped.code
+    error = capsys.readouterr().err
+    assert (status, len(error.splitlines())) == (2, 1), error
+    assert message in error
+    assert not Path("t.zarr").exists()

@@ -1,0 +1,167 @@
+"""Labels of tokens, against an oracle that walks over the characters of every token itself."""
+
+import random
+import unicodedata
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tokenizers_of_kinds import CORPUS, KINDS
+from transformers import GPT2Config
+
+from store.sources.huggingface.prompts import Prompts
+from store.sources.huggingface.token_labels import label_tokens, tokens_of
+
+N_SPANS = 1000
+WORDS = sorted({word for text in CORPUS for word in text.split()})
+
+
+def build_prompts(tokenizer, template="Question: {question}\nAnswer:", **settings):
+    model = SimpleNamespace(
+        config=GPT2Config(vocab_size=max(len(tokenizer), 1000), n_positions=100_000)
+    )
+    return Prompts(tokenizer, model, template, False, 8, **settings)
+
+
+def byte_of_symbols():
+    """Byte-level BPE writes each byte as a symbol: printable ones as they are, others from 256."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {
+        chr(256 + i): byte for i, byte in enumerate(others)
+    }
+
+
+def characters_of_byte_level(tokens, text):
+    """Each token's characters: those that it has a byte of."""
+    character_of_byte = [i for i, char in enumerate(text) for _ in char.encode()]
+    byte_of = byte_of_symbols()
+    written = bytes(byte_of[symbol] for token in tokens for symbol in token)
+    assert written == text.encode()
+    position = 0
+    for token in tokens:
+        yield set(character_of_byte[position : position + len(token)])
+        position += len(token)
+
+
+def characters_of_trimmed(tokens, text):
+    """The same without the spaces around a token."""
+    for characters in characters_of_byte_level(tokens, text):
+        ordered = sorted(characters)
+        while ordered and text[ordered[0]].isspace():
+            ordered.pop(0)
+        while ordered and text[ordered[-1]].isspace():
+            ordered.pop()
+        yield set(ordered)
+
+
+def characters_of_unigram(tokens, text):
+    """ "▁" is the space before a word; the one before the first word is no character, but counts
+    as the first."""
+    assert "".join(tokens) == "▁" + text.replace(" ", "▁")
+    position = -1
+    for token in tokens:
+        yield {max(i, 0) for i in range(position, position + len(token))}
+        position += len(token)
+
+
+def characters_of_wordpiece(tokens, text):
+    """Pieces of words, in lower case and without marks; spaces are in none. The normaliser drops
+    joiners, which belong to the piece around them."""
+    position = 0
+    for token in tokens:
+        left = token.removeprefix("##")
+        characters = set()
+        while left:
+            simple = unicodedata.normalize("NFD", text[position]).lower()
+            simple = "".join(c for c in simple if unicodedata.category(c) not in ("Mn", "Cf"))
+            if not text[position].isspace():
+                assert left.startswith(simple), (token, text[position:])
+                left = left.removeprefix(simple)
+                characters.add(position)
+            position += 1
+        yield characters
+
+
+ORACLES = {
+    "byte-level": characters_of_byte_level,
+    "byte-level, trimmed": characters_of_trimmed,
+    "unigram": characters_of_unigram,
+    "wordpiece": characters_of_wordpiece,
+}
+
+
+def draw_words(rng, n):
+    return " ".join(rng.choice(WORDS) for _ in range(n))
+
+
+def draw_spans(rng, response):
+    """One to three spans, which may overlap and begin within a word."""
+    spans = []
+    for _ in range(rng.randint(1, 3)):
+        start = rng.randrange(len(response))
+        end = rng.randint(start + 1, min(len(response), start + 12))
+        spans.append({"start": start, "end": end, "label": ""})
+    return spans
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_equal_those_of_single_characters(kind):
+    """Of a thousand random spans: a token is 1 if any of its characters is in one."""
+    tokenizer = KINDS[kind]()
+    prompts = build_prompts(tokenizer)
+    rng = random.Random(kind)  # noqa: S311 - draws of a test
+    n_straddling = n_spans = 0
+    while n_spans < N_SPANS:
+        response = draw_words(rng, rng.randint(1, 8))
+        question = {
+            "question_id": "q",
+            "trace_id": "q",
+            "question": draw_words(rng, 3),
+            "answers": [],
+            "response": response,
+            "spans": draw_spans(rng, response),
+        }
+        n_spans += len(question["spans"])
+        before = f"Question: {question['question']}\nAnswer:"
+        found = prompts.force(question)
+        text = f"{before} {response}"
+        marked = {
+            len(text) - len(response) + i
+            for span in question["spans"]
+            for i in range(span["start"], span["end"])
+        }
+        ids = [*found.prompt.ids, *found.ids]
+        assert ids == tokenizer(text)["input_ids"]
+        tokens = tokenizer.convert_ids_to_tokens(ids)[1:]  # without "<s>"
+        if kind == "unigram":  # it writes a new line as a space
+            text = text.replace("\n", "▁") if "▁" in text else text
+        characters = list(ORACLES[kind](tokens, text))
+        n_prompt = len(found.prompt.ids)
+        expected = [-1] * n_prompt + [int(bool(c & marked)) for c in characters[n_prompt - 1 :]]
+        assert found.token_label.dtype == np.int8
+        assert found.token_label.tolist() == expected
+        n_straddling += sum(bool(c & marked and c - marked) for c in characters)
+        assert all(
+            max(c, default=len(before)) >= len(before) for c in characters[n_prompt - 1 : n_prompt]
+        )
+    assert n_straddling > (0 if kind == "unigram" else 50)
+
+
+def test_spans_that_overlap_count_once():
+    """Their union is what is marked."""
+    offsets = [(0, 0), (0, 2), (2, 4), (4, 6), (6, 8)]
+    labels = label_tokens(offsets, 2, [(3, 5), (2, 5), (4, 5)], 8)
+    assert labels.tolist() == [-1, -1, 1, 1, 0]
+    assert label_tokens(offsets, 2, [], 8).tolist() == [-1, -1, 0, 0, 0]
+    assert label_tokens(offsets, 2, None, 8).tolist() == [-1] * 5
+    assert label_tokens([], 0, [], 0).tolist() == []
+
+
+def test_the_tokens_of_a_place():
+    """From the first that shares a character with it to the last."""
+    offsets = [(0, 0), (0, 2), (2, 4), (4, 6), (6, 8)]
+    assert tokens_of(offsets, (3, 5)) == (2, 2)
+    assert tokens_of(offsets, (0, 8)) == (1, 4)
+    assert tokens_of(offsets, (8, 9)) == (-1, 0)
+    assert tokens_of(offsets, (3, 3)) == (-1, 0)

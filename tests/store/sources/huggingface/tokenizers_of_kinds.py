@@ -1,0 +1,93 @@
+"""Small tokenizers of the kinds in use, built here: what they do at the border of two texts."""
+
+from collections.abc import Callable
+
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
+from transformers import PreTrainedTokenizerFast
+
+CORPUS = [
+    "Question: What is the capital of France?\nAnswer: Paris",
+    "Context: The grüße of naïve café owners, 😀 and 東京 in Japan.",
+    "Question: 12 + 345 = 357?\nAnswer: yes, it is 357.",
+    "the cat sat on the mat; The Cat Sat On The Mat.",
+    "Élan vital, coöperate, Ångström, São Paulo, 北京市 한국어 🇫🇷 👩‍👩‍👧",
+] * 4
+UNKNOWN = "<unk>"
+SPECIAL = ["<pad>", "<s>", "</s>", UNKNOWN]
+
+
+def _finish(tokenizer: Tokenizer, unk: bool) -> PreTrainedTokenizerFast:
+    """Put `<s>` in front, as most tokenizers of causal models do."""
+    tokenizer.post_processor = processors.Sequence(
+        [
+            *([tokenizer.post_processor] if tokenizer.post_processor else []),
+            processors.TemplateProcessing(
+                single="<s> $A", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))]
+            ),
+        ]
+    )
+    names = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
+    if unk:
+        names["unk_token"] = UNKNOWN
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+
+
+def byte_level(trim: bool = False) -> PreTrainedTokenizerFast:
+    """Byte-level BPE, as GPT-2's (which trims spaces from offsets) and Llama 3's (which does not):
+    a character may be several tokens."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=trim)
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return _finish(tokenizer, unk=False)
+
+
+def byte_level_trimmed() -> PreTrainedTokenizerFast:
+    """Byte-level BPE whose offsets leave out the space before a word."""
+    return byte_level(trim=True)
+
+
+def unigram() -> PreTrainedTokenizerFast:
+    """As SentencePiece: spaces become "▁", which words begin with, the first one too."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme="first")
+    trainer = trainers.UnigramTrainer(
+        vocab_size=200, special_tokens=SPECIAL, unk_token=UNKNOWN, show_progress=False
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return _finish(tokenizer, unk=True)
+
+
+def wordpiece() -> PreTrainedTokenizerFast:
+    """WordPiece with BERT's normaliser: lower case, no accents, spaces between ideographs."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
+    tokenizer.normalizer = normalizers.BertNormalizer(strip_accents=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(vocab_size=200, special_tokens=SPECIAL, show_progress=False)
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return _finish(tokenizer, unk=True)
+
+
+KINDS: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
+    "byte-level": byte_level,
+    "byte-level, trimmed": byte_level_trimmed,
+    "unigram": unigram,
+    "wordpiece": wordpiece,
+}
