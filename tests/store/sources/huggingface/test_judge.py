@@ -16,6 +16,7 @@ from store import Column, Schema, SchemaError, StoreWriter, TraceStore
 from store.cli.main import main
 from store.sources.example.recipe import build_tokenizer
 from store.sources.huggingface.judge import HuggingFaceJudge, read_template, verdict_words
+from store.sources.huggingface.source import HuggingFaceSource
 from store.sources.labels.grading import Case, Grader
 
 CASES = [
@@ -318,7 +319,20 @@ def test_a_store_without_any_reference_is_refused(tmp_path, capsys):
 # The command extract
 
 
-def test_extraction_with_a_judge(answered, capsys):
+def stopping_at(stop):
+    """The rows of a source up to a number, then Ctrl-C."""
+    rows = HuggingFaceSource.rows
+
+    def stopping(self, start=0):
+        for i, row in enumerate(rows(self, start)):
+            if i == stop:
+                raise KeyboardInterrupt
+            yield row
+
+    return stopping
+
+
+def test_extraction_with_a_judge(answered, capsys, monkeypatch):
     """The columns of both rules, from the command; stopped and resumed the counts are whole."""
     tokenizer = build_judge_tokenizer()
     build_judge_model(tokenizer).save_pretrained("asked")
@@ -340,6 +354,15 @@ def test_extraction_with_a_judge(answered, capsys):
     assert np.asarray(store.column("label_judge")).tolist() == [1] * 10
     assert store.provenance["judge_verdicts"] == {"wrong": 10}
     assert store.provenance["label_rules"]["judge"]["words"] == ["yes", "no"]
+    for stop in (1, 4, 9):
+        with monkeypatch.context() as patched:
+            patched.setattr(HuggingFaceSource, "rows", stopping_at(stop))
+            assert extract(f"{stop}.zarr") == 130
+        assert extract(f"{stop}.zarr") == 0
+        assert TraceStore.open(f"{stop}.zarr").provenance["judge_verdicts"] == {"wrong": 10}
+    assert main(["label", "t.zarr", "--labels", "exact,f1"]) == 0
+    capsys.readouterr()
+    assert extract("t.zarr") == 0  # columns of rules that were added since are no difference
     assert extract("u.zarr", "--columns", "tokens") == 0
     assert "label_judge" not in TraceStore.open("u.zarr").schema.columns
     assert extract("v.zarr", "--columns", "label_judge") == 0
