@@ -84,8 +84,8 @@ def add_label(commands: Commands) -> None:
     parser = commands.add_parser(
         "label",
         help="score and label the traces of a store, or undo that",
-        description="Give traces of a store scores and labels from a file, or by rules, in one "
-        "commit that changes nothing else.",
+        description="Give traces of a store scores and labels, from a file or by rules, in one "
+        "commit.",
         epilog=LABEL_EXAMPLES,
     )
     add_store(parser)
