@@ -1,6 +1,7 @@
-"""A command of `python -m store` that is killed at twenty random moments, and then run once more.
+"""A command of `python -m store` that is killed at random moments, and then run once more.
 
-As a script: `killed.py MODULES COMMIT_ROWS SHARE COMMAND ARGUMENT...`; `kill_at_random` runs it.
+As a script: `killed.py MODULES COMMIT_ROWS SHARE KILLS COMMAND ARGUMENT...`; `kill_at_random` runs
+it.
 """
 
 import os
@@ -22,6 +23,7 @@ def kill_at_random(
     modules: list[str],
     commit_rows: int,
     share: float,
+    kills: int = KILLS,
 ) -> list[Path]:
     """The stores that killed runs of a command ended with; `whole.zarr` beside them is that of a
     run nobody killed.
@@ -38,8 +40,10 @@ def kill_at_random(
         Rows that make a commit.
     share
         The latest moment to kill, as a share of the time that a whole run takes.
+    kills
+        How often.
     """
-    settings = [",".join(modules), str(commit_rows), str(share), command]
+    settings = [",".join(modules), str(commit_rows), str(share), str(kills), command]
     done = subprocess.run(
         [sys.executable, __file__, *settings, *arguments],
         cwd=cwd,
@@ -49,12 +53,14 @@ def kill_at_random(
         env={"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
-    assert f"{KILLS} kills of " in done.stdout
+    assert f"{kills} kills of " in done.stdout
     print(done.stdout)
     return sorted(cwd.glob("[0-9]*.zarr"))
 
 
-def kill_runs(modules: str, commit_rows: str, share: str, command: str, *arguments: str) -> None:
+def kill_runs(
+    modules: str, commit_rows: str, share: str, n_kills: str, command: str, *arguments: str
+) -> None:
     """The script."""
     import torch
 
@@ -70,7 +76,7 @@ def kill_runs(modules: str, commit_rows: str, share: str, command: str, *argumen
     seconds = time.monotonic() - began
     random.seed(0)
     kills, stores = 0, 1
-    while kills < KILLS:
+    while kills < int(n_kills):
         child = os.fork()
         if not child:
             os._exit(main([command, f"{stores}.zarr", *arguments]))

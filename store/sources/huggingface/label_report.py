@@ -40,14 +40,16 @@ def label_report(store: TraceStore, rules: Sequence[str], max_new_tokens: int | 
         Longest answer; None if the answers were given.
     """
     lines: list[str] = []
+    is_given = max_new_tokens is None  # then labels need not come from a rule
     columns = store.schema.columns.keys()
     if not len(store):
         return lines
     if "label" in columns:
         n_unlabelled = LabelCounts.of(store.column("label")).n_unlabelled
         lines += count_lines([(n_unlabelled, "without a label")])
-        lines += label_lines(store, rules[0])
-        lines += _length_warning(store, rules[0])
+        rule = None if is_given else rules[0]
+        lines += label_lines(store, rule)
+        lines += _length_warning(store, rule)
     by_rule = {rule: label_column_name(rule) for rule in rules}
     if columns >= set(by_rule.values()):
         labels = {rule: np.asarray(store.column(name)) for rule, name in by_rule.items()}
@@ -58,9 +60,9 @@ def label_report(store: TraceStore, rules: Sequence[str], max_new_tokens: int | 
     return lines
 
 
-def _length_warning(store: TraceStore, rule: str) -> list[str]:
+def _length_warning(store: TraceStore, rule: str | None) -> list[str]:
     """A warning where a rule compares whole sentences with short references."""
-    ratio = LONGEST_RATIO.get(rule)
+    ratio = LONGEST_RATIO.get(rule or "")
     if ratio is None or not {"answer", "references"} <= store.schema.columns.keys():
         return []
     are_longer = list(_are_longer(store, ratio))

@@ -258,16 +258,16 @@ class Prompts:
 
     def describe(self) -> dict[str, Any]:
         """What decides the prompts; of a chat template the text it makes, which may have a date."""
+        if not self.chat:  # examples are a part of the template, where stores are compared
+            return {"prompt_template": _escape(self._shots()) + self.template}
+        names = template_fields(self.template)
+        message = render(self.template, {name: f"{{{name}}}" for name in names})
         described: dict[str, Any] = {"prompt_template": self.template}
         if self.system:
             described["system"] = self.system
         if self.turns:
             described["few_shot"] = [list(turn) for turn in self.turns]
-        if self.chat:
-            names = template_fields(self.template)
-            message = render(self.template, {name: f"{{{name}}}" for name in names})
-            described["chat_prompt"] = self._text_of(message.text)
-        return described
+        return described | {"chat_prompt": self._text_of(message.text)}
 
     def _turn(self, question: Question) -> tuple[str, str]:
         """An example's message and its answer."""
@@ -292,8 +292,12 @@ class Prompts:
     def _text_of(self, message: str) -> str:
         if self.chat:
             return self._apply_chat(self._messages(message), add_generation_prompt=True)
+        return self._shots() + message
+
+    def _shots(self) -> str:
+        """The examples, as text."""
         shots = (f"{asked}{self._space(asked, told)}{told}\n\n" for asked, told in self.turns)
-        return "".join([*shots, message])
+        return "".join(shots)
 
     def _messages(self, message: str) -> list[dict[str, str]]:
         messages = [{"role": "system", "content": self.system}] if self.system else []
@@ -330,6 +334,11 @@ class Prompts:
                 f"{where}: expected token ids below {self.n_ids}, as the model has, "
                 f"found {max(ids)}"
             )
+
+
+def _escape(text: str) -> str:
+    """A text as a format string has it."""
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def _values(question: Question) -> Mapping[str, str]:

@@ -36,7 +36,7 @@ def extraction_report(
     lines = [f"{path}: {n_traces} of {count(len(source.questions), 'question')}"]
     longest = None if source.is_given else source.max_new_tokens
     lines += label_report(store, source.grader.rules, longest)
-    lines += _time_lines(source.seconds | {"writing": writing_s})
+    lines += _time_lines(source.seconds, writing_s)
     if skipped.n:
         lines += [f"  {count(skipped.n, 'question')} left out", *skipped.lines()]
     if source.left_out.n:
@@ -45,9 +45,9 @@ def extraction_report(
     return "\n".join(lines)
 
 
-def _time_lines(seconds: dict[str, float]) -> list[str]:
+def _time_lines(seconds: dict[str, float], writing_s: float) -> list[str]:
     """What took the time of this run; nothing if it did nothing."""
     if not any(seconds.values()):
         return []
-    parts = [f"{name} {n_seconds:,.1f} s" for name, n_seconds in seconds.items()]
-    return [f"  time: {', '.join(parts)} (while the model ran)"]
+    model = ", ".join(f"{name} {n_seconds:,.1f} s" for name, n_seconds in seconds.items())
+    return [f"  time: {model}; writing {writing_s:,.1f} s, at the same time"]

@@ -1,12 +1,15 @@
 """Builds that are stopped, repeated or begun with other settings."""
 
 import errno
+import threading
+from itertools import islice
 
 import numpy as np
 import pytest
 
 from store import Column, IncompleteError, Schema, SchemaError, StoreWriter, TraceStore
 from store.cli.main import main
+from store.write.behind import WriteBehind
 from store.write.build import (
     build_store,
     command_line,
@@ -49,14 +52,20 @@ def whole(tmp_path_factory):
     return content_of(build_store(tmp_path_factory.mktemp("whole") / "s.zarr", Numbers()))
 
 
+@pytest.fixture(params=[None, 1, 3, 100], ids=["directly", "1", "3", "100"])
+def behind(request):
+    """How rows are written: by the thread that makes them, or by another one."""
+    return request.param and WriteBehind(request.param)
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, SchemaError, OSError])
 @pytest.mark.parametrize("stop", range(N_ROWS))
-def test_what_is_whole_is_kept_whatever_stops_a_build(tmp_path, whole, stop, error):
+def test_what_is_whole_is_kept_whatever_stops_a_build(tmp_path, whole, behind, stop, error):
     """Every row before the error is committed, the error says so, and the same build goes on to the
     same store."""
     path = tmp_path / "s.zarr"
     with pytest.raises(error) as stopped:
-        build_store(path, Numbers(stop, error))
+        build_store(path, Numbers(stop, error), behind=behind)
     begun = open_begun(path)
     assert len(begun) == stop
     [note] = stopped.value.__notes__
@@ -82,19 +91,85 @@ class Small(Files):
 
 
 @pytest.mark.parametrize("n_bytes", range(100_000, 2_200_000, 300_000))
-def test_a_full_disk_leaves_what_was_committed(tmp_path, whole, monkeypatch, n_bytes):
+def test_a_full_disk_leaves_what_was_committed(tmp_path, whole, monkeypatch, behind, n_bytes):
     """The error says how many traces are kept, and with more space the build goes on to the same
     store."""
     monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 2)
     path = tmp_path / "s.zarr"
     with pytest.raises(OSError, match="No space left") as stopped:
-        build_store(path, Numbers(), files=Small(n_bytes))
+        build_store(path, Numbers(), files=Small(n_bytes), behind=behind)
     n_kept = len(open_begun(path))
     assert (n_kept > 0) == (n_bytes > 600_000)
     said = f"{n_kept} traces are kept in" if n_kept else "no trace is kept"
     [note] = stopped.value.__notes__
     assert said in note
     assert content_of(build_store(path, Numbers())) == whole
+
+
+class Remarking(Numbers):
+    """A source whose remarks tell how many rows it has made."""
+
+    def rows(self, start=0):
+        for i, row in enumerate(super().rows(start), start + 1):
+            self.remarks = {REMARKS: i}
+            yield row
+        self.remarks = {REMARKS: "all"}
+
+
+@pytest.mark.parametrize("commit_rows", [1, 5])
+@pytest.mark.parametrize("stop", range(1, N_ROWS))
+def test_remarks_are_those_of_the_rows_that_are_committed(
+    tmp_path, monkeypatch, behind, commit_rows, stop
+):
+    """Never of rows that the source has made since, whenever a reader looks."""
+    monkeypatch.setattr("store.write.writer.COMMIT_ROWS", commit_rows)
+    path = tmp_path / "s.zarr"
+    seen = []
+
+    def look(_):
+        begun = open_begun(path)
+        seen.append((len(begun), begun.provenance.get(REMARKS, 0)))
+
+    with pytest.raises(KeyboardInterrupt):
+        build_store(path, Remarking(stop), look, behind=behind)
+    assert {n_rows for n_rows, _ in seen} == {*range(0, stop + 1, commit_rows)} - {
+        0 if commit_rows == 1 else None
+    }
+    assert all(n_rows == remark for n_rows, remark in seen)
+    assert open_begun(path).provenance[REMARKS] == stop
+    assert build_store(path, Remarking(), look, behind=behind).provenance[REMARKS] == "all"
+
+
+def test_both_errors_are_told(tmp_path):
+    """A source that fails after the disk was full."""
+    made = threading.Event()
+
+    class Failing(Numbers):
+        def rows(self, start=0):
+            yield from islice(super().rows(start), 1)
+            made.wait(10)
+            raise KeyboardInterrupt
+
+    def full(_):
+        made.set()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        build_store(tmp_path / "s.zarr", Failing(), full, behind=WriteBehind(2))
+    said, kept = stopped.value.__notes__
+    assert said == "writing had stopped before, found: [Errno 28] No space left on device"
+    assert kept.startswith("1 trace is kept")
+
+
+def test_no_thread_is_left(tmp_path):
+    """Whether a build ends, or is stopped."""
+    before = threading.active_count()
+    behind = WriteBehind(2)
+    with pytest.raises(KeyboardInterrupt):
+        build_store(tmp_path / "s.zarr", Numbers(5), behind=behind)
+    build_store(tmp_path / "s.zarr", Numbers(), behind=behind)
+    assert threading.active_count() == before
+    assert behind.seconds > 0
 
 
 def test_the_command_line_is_kept_but_decides_nothing(tmp_path, whole):

@@ -9,15 +9,20 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
+import weakref
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
 from killed import kill_at_random
 from transformers import (
+    AutoConfig,
     BertConfig,
     BertLMHeadModel,
+    BitsAndBytesConfig,
     GemmaConfig,
     GemmaForCausalLM,
     GPT2Config,
@@ -38,11 +43,13 @@ from store import NotFoundError, SchemaError, StoreError, StoreWriter, TraceStor
 from store.cli.main import main
 from store.format.origin import find_difference, origins_of
 from store.sources.example.recipe import build_tokenizer
-from store.sources.huggingface import answers
+from store.sources.huggingface import answers, batch_halving
 from store.sources.huggingface import load as extracting
 from store.sources.huggingface import source as huggingface
+from store.sources.huggingface.batch_halving import Halving
 from store.sources.huggingface.columns import build_schema
 from store.sources.huggingface.decoding import Decoding
+from store.sources.huggingface.fingerprints import weights_checksum, weights_digest
 from store.sources.huggingface.forward import run_forward
 from store.sources.huggingface.generation import generate_answers
 from store.sources.huggingface.source import HuggingFaceSource
@@ -52,6 +59,7 @@ from store.write.build import build_store, identity, open_begun
 from store.write.source import REMARKS
 
 ROOT = Path(__file__).parents[4]
+CPU = torch.device("cpu")
 TEXTS = ["1+1", "1234*99", "7-8", "12+345", "5", "98-7", "31415-9265", "2*2*2"]
 QUESTIONS = [
     {"question_id": f"q{i}", "question": text, "answers": [str(i), f"{i}{i}"] if i % 4 else []}
@@ -1140,28 +1148,282 @@ def test_code_that_comes_with_a_model_is_never_run(tmp_path, capsys, monkeypatch
     assert not (tmp_path / "canary").exists()
 
 
-@pytest.mark.slow
-def test_killed_at_random_moments_it_ends_with_the_same_store(tmp_path, model_dir):
-    """Twenty SIGKILLs, and then the same command once more."""
+@pytest.mark.parametrize(
+    "n_questions, kills",
+    [(24, 2), pytest.param(600, 20, marks=pytest.mark.slow)],
+    ids=["two", "twenty"],
+)
+def test_killed_at_random_moments_it_ends_with_the_same_store(
+    tmp_path, model_dir, n_questions, kills
+):
+    """SIGKILLs, and then the same command once more."""
     questions = [
         {"question_id": f"k{i}", "question": f"{i}+{i * 7}", "answers": [str(i * 8)]}
-        for i in range(600)
+        for i in range(n_questions)
     ]
     (tmp_path / "q.json").write_text(json.dumps(questions))
-    arguments = [
-        "--model",
-        model_dir,
-        "--questions",
-        "q.json",
-        "--batch-size",
-        "4",
-        "--max-new-tokens",
-        "6",
-    ]
+    arguments = ["--model", str(model_dir), "--questions", "q.json", "--batch-size", "4"]
     arguments += ["--prompt-template", "{question}=", "--num-samples", "2"]
-    columns = ["--columns", "tokens,hidden_states,attn_mean,answer"]
+    arguments += ["--max-new-tokens", "6", "--columns", "tokens,hidden_states,attn_mean,answer"]
     modules = ["store.sources.huggingface.load", "store.sources.huggingface.source"]
-    stores = kill_at_random(tmp_path, "extract", [*map(str, arguments), *columns], modules, 5, 0.1)
+    share = 0.1 if kills > 2 else 0.8
+    stores = kill_at_random(tmp_path, "extract", arguments, modules, 5, share, kills)
     assert stores
     for path in stores:
         assert_same_store(read(path), read(tmp_path / "whole.zarr"))
+        whole = TraceStore.open(tmp_path / "whole.zarr")
+        found = TraceStore.open(path).provenance
+        assert identity(found) == identity(whole.provenance)
+        assert found["batching"] == whole.provenance["batching"]
+
+
+# Another batch size, less memory, larger models
+
+
+def stop_after(monkeypatch, n_rows):
+    """Interrupt extractions before a row, counted in each run."""
+    rows = HuggingFaceSource.rows
+
+    def stopping(self, start=0):
+        for i, row in enumerate(rows(self, start)):
+            if i == n_rows:
+                raise KeyboardInterrupt
+            yield row
+
+    monkeypatch.setattr(HuggingFaceSource, "rows", stopping)
+
+
+@pytest.mark.parametrize("stop", [1, 5, 8, 15])
+@pytest.mark.parametrize("size", [1, 3, 16])
+def test_a_stopped_extraction_goes_on_with_another_batch_size(extract, monkeypatch, stop, size):
+    """The rows that are there stay, the others are those of an undisturbed run of that size; the
+    provenance has both sizes."""
+    arguments = ["--num-samples", "2"]
+    assert extract("whole.zarr", *arguments, "--batch-size", size) == 0
+    with monkeypatch.context() as patched:
+        stop_after(patched, stop)
+        assert extract("t.zarr", *arguments) == 130
+    begun = read("t.zarr.partial")
+    assert len(begun) == stop
+    assert extract("t.zarr", *arguments, "--batch-size", size) == 0
+    found, whole = read("t.zarr"), read("whole.zarr")
+    assert list(found) == list(whole)
+    for trace_id, row in found.items():
+        assert_close(row, whole[trace_id])
+        assert_same(row, begun.get(trace_id, whole[trace_id]))
+    batching = TraceStore.open("t.zarr").provenance["batching"]
+    assert batching["sizes"] == [4, size]
+    assert "rounding" in batching["convention"]
+    assert extract("t.zarr", *arguments, "--batch-size", 7) == 0  # nothing to do
+    assert TraceStore.open("t.zarr").provenance["batching"] == batching
+
+
+def test_what_an_earlier_version_began_goes_on(extract, monkeypatch):
+    """It recorded its batch size, and generated with the attention of the second pass: so do the
+    rest of its rows."""
+    implementations = []
+
+    def noting(model, *arguments):
+        implementations.append(model.config._attn_implementation)
+        return generate_answers(model, *arguments)
+
+    monkeypatch.setattr(answers, "generate_answers", noting)
+    with monkeypatch.context() as patched:
+        stop_after(patched, 3)
+        assert extract("t.zarr") == 130
+    with StoreWriter.open("t.zarr.partial") as writer:
+        del writer.provenance["generation_attn_implementation"], writer.provenance["batching"]
+        writer.provenance["batch_size"] = 4
+    implementations.clear()
+    assert extract("t.zarr") == 0
+    assert set(implementations) == {"eager"}
+    provenance = TraceStore.open("t.zarr").provenance
+    assert "generation_attn_implementation" not in provenance
+    assert provenance["batching"]["sizes"] == [4]
+    assert extract("t.zarr", "--batch-size", "2") == 0  # it is there
+    assert extract("new.zarr") == 0
+    assert set(implementations) == {"eager", "sdpa"}
+
+
+def test_what_memory_suffices_for_is_remembered(monkeypatch):
+    """A run that failed is not tried again at once, but after some that did not; one item must
+    fit."""
+    monkeypatch.setattr(batch_halving, "PATIENCE", 3)
+    tried = []
+
+    def run(items):
+        tried.append(len(items))
+        if len(items) > largest:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return [-item for item in items]
+
+    largest = 2
+    halving = Halving()
+    for first in range(0, 32, 8):
+        batch = range(first, first + 8)
+        assert list(halving.run(run, batch)) == [-item for item in batch]
+    assert tried == [8, 4, 2, 2, 2, 2] + 3 * [4, 2, 2, 2, 2]
+    assert halving.sizes == [2]
+    largest = 8
+    for _ in range(12):
+        assert list(halving.run(run, range(8))) == [-item for item in range(8)]
+    assert tried[-1] == 8
+    assert halving.sizes == [2, 4]
+    largest = 0
+    with pytest.raises(torch.OutOfMemoryError):
+        list(halving.run(run, range(8)))
+
+
+def test_what_a_batch_was_computed_from_is_freed_before_the_next(llama, tokenizer, monkeypatch):
+    """Its hidden states and maps are gone when the next answers are generated."""
+    alive = weakref.WeakSet()
+    n_alive = []
+
+    def noting_forward(*arguments):
+        out = run_forward(*arguments)
+        alive.update([*out.hidden_states, *out.attentions, out.logits])
+        return out
+
+    def noting_generation(*arguments):
+        n_alive.append(len(alive))
+        return generate_answers(*arguments)
+
+    monkeypatch.setattr(huggingface, "run_forward", noting_forward)
+    monkeypatch.setattr(answers, "generate_answers", noting_generation)
+    assert len(list(build_source(llama, tokenizer, batch_size=2).rows())) == 8
+    assert n_alive == [0, 0, 0, 0]
+
+
+def test_rows_are_written_while_the_model_runs(extract, monkeypatch):
+    """By another thread, and in their order; its time is in the summary."""
+    threads = set()
+    append = StoreWriter.append
+
+    def noting(writer, trace_id, row):
+        threads.add(threading.current_thread() is threading.main_thread())
+        append(writer, trace_id, row)
+
+    monkeypatch.setattr(StoreWriter, "append", noting)
+    assert extract("t.zarr") == 0
+    assert threads == {False}
+    assert list(read("t.zarr")) == [f"q{i}" for i in range(8)]
+
+
+def test_the_summary_says_what_took_the_time(extract, capsys):
+    """Once; a command that has nothing to do took none."""
+    assert extract("t.zarr") == 0
+    line = (
+        r"^  time: generation [\d.]+ s, second pass [\d.]+ s; writing [\d.]+ s, at the same time$"
+    )
+    assert len(re.findall(line, capsys.readouterr().out, re.MULTILINE)) == 1
+    assert extract("t.zarr") == 0
+    assert "time:" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments, package, extra",
+    [
+        (["--quantize", "4bit"], "bitsandbytes", "quantize"),
+        (["--quantize", "8bit"], "accelerate", "quantize"),
+        (["--device-map", "auto"], "accelerate", "device-map"),
+    ],
+)
+def test_without_the_packages_of_large_models_they_are_named(
+    extract, monkeypatch, capsys, arguments, package, extra
+):
+    """One line with what installs them, before a model is looked for."""
+    for name in ("accelerate", "bitsandbytes"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, package, None)
+    assert extract("t.zarr", *arguments, model="./none") == 2
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1
+    assert f"the package {package} is not installed; run python -m pip install" in error
+    assert f"[{extra}]" in error or f"{package}>=" in error
+    assert not list(Path().glob("t.zarr*"))
+
+
+@pytest.mark.parametrize(
+    "dtype, quantize, device_map, expected",
+    [
+        ("auto", None, None, {}),
+        ("bf16", None, "auto", {"device_map": "auto"}),
+        ("fp16", "8bit", None, {"device_map": {"": CPU}, "load_in_8bit": True}),
+        ("auto", "8bit", "auto", {"device_map": "auto", "load_in_8bit": True}),
+        ("bf16", "4bit", "auto", {"device_map": "auto", "bnb_4bit_compute_dtype": torch.bfloat16}),
+        ("auto", "4bit", None, {"device_map": {"": CPU}, "bnb_4bit_compute_dtype": torch.float32}),
+    ],
+)
+def test_how_a_model_is_quantized_and_placed(model_dir, dtype, quantize, device_map, expected):
+    """4 bits are NF4, computed with in --dtype, or in that of the checkpoint."""
+    config_of_checkpoint = AutoConfig.from_pretrained(model_dir)
+    placement = extracting._placement(config_of_checkpoint, dtype, CPU, quantize, device_map)
+    config = placement.pop("quantization_config", None)
+    assert (config is None) == (quantize is None)
+    if quantize == "4bit":
+        assert (config.load_in_4bit, config.bnb_4bit_quant_type) == (True, "nf4")
+    found = placement | {name: getattr(config, name) for name in expected if name not in placement}
+    assert found == expected
+
+
+def test_a_device_and_a_device_map_contradict(extract, capsys):
+    with pytest.raises(SystemExit):
+        extract("t.zarr", "--device", "cpu", "--device-map", "auto")
+    error = capsys.readouterr().err
+    assert "argument --device-map: not allowed with argument --device" in error
+
+
+def test_a_model_that_does_not_fit_is_one_line(extract, monkeypatch, capsys):
+    """While it is read onto a device, or wholly left on the disk."""
+
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(extracting.AutoModelForCausalLM, "from_pretrained", full)
+        assert extract("t.zarr") == 2
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1
+    assert "out of memory: its weights do not fit on cpu; choose a smaller --dtype" in error
+    assert "--quantize 4bit" in error
+
+
+def test_quantized_weights_are_described(tokenizer):
+    """How they were rounded, and that the digests are theirs; others are described as ever."""
+    model = build_model("llama", tokenizer)
+    plain = build_source(model, tokenizer).provenance
+    assert "quantization" not in plain
+    model.config.quantization_config = BitsAndBytesConfig(load_in_8bit=True)
+    described = json.loads(json.dumps(build_source(model, tokenizer).provenance))
+    assert described["quantization"]["load_in_8bit"]
+    assert "weights_crc32c are of the quantized weights" in described["quantization"]["weights"]
+    assert described["weights_crc32c"] == plain["weights_crc32c"]
+
+
+@pytest.mark.parametrize("bits", ["8bit", "4bit"])
+def test_quantized_on_the_cpu(extract, tokenizer, bits):
+    """With the packages, a whole extraction; repeated there is nothing to do, and its traces are
+    not taken for those of the whole weights."""
+    pytest.importorskip("bitsandbytes")
+    pytest.importorskip("accelerate")
+    build_model("llama", tokenizer, hidden_size=64, intermediate_size=64).save_pretrained("wide")
+    tokenizer.save_pretrained("wide")
+    assert extract("t.zarr", "--quantize", bits, model="wide") == 0
+    assert extract("t.zarr", "--quantize", bits, model="wide") == 0
+    assert extract("whole.zarr", model="wide") == 0
+    provenance = TraceStore.open("t.zarr").provenance
+    assert provenance["quantization"][f"load_in_{bits}"]
+    whole = TraceStore.open("whole.zarr").provenance
+    difference = find_difference(origins_of(provenance), origins_of(whole)[0])
+    assert difference.key == "weights_sha256"
+
+
+def test_weights_that_are_kept_on_the_disk_have_the_same_digests(llama, model_dir, tmp_path):
+    """Where accelerate offloads them."""
+    pytest.importorskip("accelerate")
+    offloaded = LlamaForCausalLM.from_pretrained(
+        model_dir, device_map={"": "disk"}, offload_folder=tmp_path / "disk"
+    )
+    assert next(offloaded.parameters()).is_meta
+    assert weights_checksum(offloaded) == weights_checksum(llama)
+    assert weights_digest(offloaded) == weights_digest(llama)

@@ -244,13 +244,18 @@ def test_examples_come_before_the_question():
     assert plain.text(ask()) == (
         "Question: 1?\nAnswer: one\n\nQuestion: 2?\nAnswer: two\n\nQuestion: What is it?\nAnswer:"
     )
-    assert plain.describe()["few_shot"][0] == ["Question: 1?\nAnswer:", "one"]
+    whole = plain.describe()["prompt_template"]
+    assert whole.format(question="What is it?") == plain.text(ask())
+    braces = build_prompts(tokenizer, few_shot=[ask("{1}?", answers=["{}"])])
+    whole = braces.describe()["prompt_template"]
+    assert whole.format(question="What is it?") == braces.text(ask())
     chat = build_prompts(tokenizer, "{question}", chat=True, few_shot=shots, system="Be short.")
     assert chat.text(ask()) == (
         "<s><system>Be short.</s>\n<user>1?</s>\n<assistant>one</s>\n<user>2?</s>\n"
         "<assistant>two</s>\n<user>What is it?</s>\n<assistant>"
     )
     assert chat.describe()["system"] == "Be short."
+    assert chat.describe()["few_shot"] == [["1?", "one"], ["2?", "two"]]
     with pytest.raises(ValueError, match="few_shot: question 'q': expected an answer, found none"):
         build_prompts(tokenizer, few_shot=[ask()])
     with pytest.raises(ValueError, match="few_shot: question 'q': expected the field 'topic'"):
@@ -434,8 +439,7 @@ def test_prompt_options_of_the_command(extract, capsys):
     assert extract("t.zarr", "q.jsonl", *arguments, "--max-context-tokens", "1") == 0
     assert "1 context was cut to 1 tokens" in capsys.readouterr().out
     provenance = TraceStore.open("t.zarr").provenance
-    assert provenance["prompt_template"] == "{context}\n{topic}: {question}"
-    assert provenance["few_shot"] == [["the\nt: the?", "mat"]]
+    assert provenance["prompt_template"] == "the\nt: the? mat\n\n{context}\n{topic}: {question}"
     text = byte_level().decode(TraceStore.open("t.zarr")[0]["tokens"].tolist())
     assert text.startswith("<s>the\nt: the? mat\n\n")
     assert extract("c.zarr", "q.jsonl", "--chat-template", "--system", "Be short.") == 0

@@ -55,6 +55,19 @@ def characters_of_trimmed(tokens, text):
         yield set(ordered)
 
 
+def characters_of_byte_fallback(tokens, text):
+    """Bytes, or letters with "▁" for a space; there is one before the first word as well."""
+    character_of_byte = [i for i, char in enumerate(f" {text}") for _ in char.encode()]
+    position = 0
+    for token in tokens:
+        is_byte = token.startswith("<0x")
+        n_bytes = 1 if is_byte else len(token.replace("▁", " ").encode())
+        found = character_of_byte[position : position + n_bytes]
+        yield {max(i - 1, 0) for i in found}
+        position += n_bytes
+    assert position == len(character_of_byte)
+
+
 def characters_of_unigram(tokens, text):
     """ "▁" is the space before a word; the one before the first word is no character, but counts
     as the first."""
@@ -86,6 +99,7 @@ def characters_of_wordpiece(tokens, text):
 ORACLES = {
     "byte-level": characters_of_byte_level,
     "byte-level, trimmed": characters_of_trimmed,
+    "byte fallback": characters_of_byte_fallback,
     "unigram": characters_of_unigram,
     "wordpiece": characters_of_wordpiece,
 }

@@ -74,6 +74,25 @@ def unigram() -> PreTrainedTokenizerFast:
     return _finish(tokenizer, unk=True)
 
 
+def byte_fallback() -> PreTrainedTokenizerFast:
+    """SentencePiece's BPE, as Llama 2's: each byte of an unknown letter is a token."""
+    tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN, byte_fallback=True, fuse_unk=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    strip = decoders.Strip(" ", 1, 0)
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), strip]
+    )
+    every_byte = [f"<0x{byte:02X}>" for byte in range(256)]
+    trainer = trainers.BpeTrainer(
+        vocab_size=500,
+        special_tokens=[*SPECIAL, *every_byte],
+        limit_alphabet=40,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return _finish(tokenizer, unk=True)
+
+
 def wordpiece() -> PreTrainedTokenizerFast:
     """WordPiece with BERT's normaliser: lower case, no accents, spaces between ideographs."""
     tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
@@ -88,6 +107,7 @@ def wordpiece() -> PreTrainedTokenizerFast:
 KINDS: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
     "byte-level": byte_level,
     "byte-level, trimmed": byte_level_trimmed,
+    "byte fallback": byte_fallback,
     "unigram": unigram,
     "wordpiece": wordpiece,
 }
