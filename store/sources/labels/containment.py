@@ -18,7 +18,9 @@ def _words(text: str) -> list[str]:
     return text.split()
 
 
-_SENTENCE_END = re.compile(r"""[.!?]+["'”’)*]*(?=\s|$)""")
+# possessive, and never from within: linear in the length of the text
+_SENTENCE_END = re.compile(r"""(?<![.!?])[.!?]++["'”’)*]*+(?=\s|$)""")
+_LONGEST_ABBREVIATION = 40  # characters before a full stop that are looked at
 _ABBREVIATIONS = frozenset(
     _words(
         "mr mrs ms dr st jr sr prof gen col lt sgt capt rev hon gov sen rep pres no nos vs mt ft "
@@ -62,7 +64,9 @@ def contains_score(answer: str, references: Sequence[str]) -> float:
     if not references:
         return math.nan
     statement = first_statement(answer)
-    return float(any(_says(statement, reference) for reference in references))
+    words = normalize_answer(statement).split()
+    whole = normalize_answer(statement, keep_articles=True).split()
+    return float(any(_says(words, whole, reference) for reference in references))
 
 
 def first_statement(answer: str) -> str:
@@ -86,7 +90,8 @@ def first_statement(answer: str) -> str:
 def _sentences(line: str) -> Iterator[str]:
     start = 0
     for end in _SENTENCE_END.finditer(line):
-        if end[0][0] == "." and _is_abbreviation(line[start : end.start()]):
+        seen_from = max(start, end.start() - _LONGEST_ABBREVIATION)
+        if end[0][0] == "." and _is_abbreviation(line[seen_from : end.start()]):
             continue
         yield line[start : end.end()].strip()
         start = end.end()
@@ -102,9 +107,9 @@ def _is_abbreviation(text: str) -> bool:
     return is_initial or is_list_number or last.lower() in _ABBREVIATIONS
 
 
-def _says(statement: str, reference: str) -> bool:
+def _says(found: Sequence[str], whole: Sequence[str], reference: str) -> bool:
+    """Whether the words of a statement, without and with articles, say a reference."""
     words = normalize_answer(reference).split()
-    found = normalize_answer(statement).split()
     if not words:
         return not found
     if any(not _is_denied(found, at, len(words)) for at in _places(words, found)):
@@ -112,7 +117,6 @@ def _says(statement: str, reference: str) -> bool:
     # "Vitamin A is one" loses its letter as an article, where the reference keeps it
     if len(words) == 1 or ARTICLES.isdisjoint(words):
         return False
-    whole = normalize_answer(statement, keep_articles=True).split()
     return any(not _is_denied(whole, at, len(words)) for at in _places(words, whole))
 
 

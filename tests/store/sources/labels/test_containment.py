@@ -100,3 +100,12 @@ def test_any_text_has_a_score(answer, reference):
     word = "".join(filter(str.isalpha, answer))
     if word:
         assert contains_score(word, [word]) == exact_match_score(word, [word]) == 1.0
+
+
+@pytest.mark.parametrize(
+    "text", ["a. ", "st. ", ".", "!", "?! ", "\n", "a ", "not ", "1,000 ", '"']
+)
+@pytest.mark.timeout(30)
+def test_long_answers_take_linear_time(text):
+    """A model that repeats itself holds nothing up: 100,000 repetitions."""
+    assert contains_score(text * 100_000 + "x", ["Paris", "a. st."]) == 0.0
