@@ -104,5 +104,5 @@ def _stop_rule(tokenizer: PreTrainedTokenizerBase, stop: str | None) -> StopRule
     if not stop:
         return None
     if stop.isspace():  # some models begin with a new line, which would leave an empty answer
-        return lambda answer_ids: stop in tokenizer.decode(answer_ids).lstrip()
+        return lambda answer_ids: stop in str(tokenizer.decode(answer_ids)).lstrip()
     return lambda answer_ids: stop in tokenizer.decode(answer_ids)
