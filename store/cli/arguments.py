@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from store.errors import SchemaError
 from store.format.layers import parse_layers
+from store.sources.labels.answer_scores import RULES
 
 __all__ = [
     "Commands",
@@ -19,6 +20,7 @@ __all__ = [
     "Version",
     "add_columns",
     "add_ignore_space",
+    "add_judge",
     "add_out",
     "add_part",
     "add_score_columns",
@@ -32,6 +34,7 @@ __all__ = [
     "path",
     "positive",
     "program",
+    "rules",
 ]
 
 
@@ -130,6 +133,24 @@ def add_columns(parser: Group) -> None:
     )
 
 
+def add_judge(parser: Group) -> None:
+    parser.add_argument(
+        "--judge-model",
+        metavar="NAME_OR_PATH",
+        type=expand,
+        help="model that judges, with --labels judge: a directory, or a name on the Hugging Face "
+        "Hub; a chat model is asked in its chat template",
+    )
+    parser.add_argument(
+        "--judge-template",
+        metavar="FILE_OR_TEXT",
+        help="what the judge is asked, with {question}, {references} and {answer} in it, and the "
+        "two words it chooses from: yes or no, correct or incorrect, right or wrong, true or "
+        "false; without {references} answers that have none are judged too (default: whether the "
+        "answer means the same as one of the right answers, yes or no)",
+    )
+
+
 def add_ignore_space(parser: Group) -> None:
     parser.add_argument(
         "--ignore-space",
@@ -160,6 +181,18 @@ def finite(text: str) -> float:
 def names(text: str) -> list[str]:
     """'a, b' -> ['a', 'b']."""
     return [name.strip() for name in text.split(",")]
+
+
+def rules(text: str) -> list[str]:
+    """'contains, judge' -> ['contains', 'judge'], rules that label answers."""
+    chosen = names(text)
+    if not set(chosen) <= set(RULES) or len(set(chosen)) != len(chosen):
+        raise argparse.ArgumentTypeError(
+            f"expected different ones of {', '.join(RULES)}, found {text!r:.100}"
+        )
+    if len(chosen) > 1 and "none" in chosen:
+        raise argparse.ArgumentTypeError(f"none goes with no other rule, found {text!r:.100}")
+    return chosen
 
 
 def path(text: str) -> Path:

@@ -4,8 +4,11 @@ transformers and torch are imported when it runs.
 """
 
 import argparse
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from store.cli.extract_defaults import asks_briefly, settle_labels, settle_stop
+from store.cli.judge import check_judge_options, load_judge
 from store.cli.progress import Progress
 from store.errors import NotFoundError, SchemaError
 from store.extras import missing_package
@@ -14,6 +17,7 @@ from store.write.behind import WriteBehind
 from store.write.space import SpaceCheck
 
 if TYPE_CHECKING:
+    from store.read.store import TraceStore
     from store.reports import LeftOut
     from store.sources.huggingface.source import HuggingFaceSource
     from store.sources.questions import Question
@@ -23,11 +27,12 @@ __all__ = ["run_extract"]
 
 def run_extract(args: argparse.Namespace) -> int:
     """Ask a model; return 1 if a question or a trace was left out."""
-    from store.write.build import build_store, check_new
+    from store.write.build import build_store, check_new, open_begun
 
     check_new(args.store)  # before a model is loaded for nothing
-    asked = _read_questions(args)
-    source, skipped, n_cut = _load_source(args, asked)
+    begun = open_begun(args.store)
+    asked = _read_questions(args, begun)
+    source, skipped, n_cut = _load_source(args, asked, begun)
     from torch import OutOfMemoryError
 
     from store.sources.huggingface.report import extraction_report
@@ -58,11 +63,12 @@ class _Asked(NamedTuple):
     questions: "list[Question]"
     template: str
     few_shot: "list[Question]"
+    is_given: bool
     left_out: "LeftOut"
     remarks: list[str]
 
 
-def _read_questions(args: argparse.Namespace) -> _Asked:
+def _read_questions(args: argparse.Namespace, begun: "TraceStore | None") -> _Asked:
     """Read what is asked; raise SchemaError for a malformed template, or a part without any."""
     from store.sources.prompt_templates import (
         check_prompt_template,
@@ -84,11 +90,20 @@ def _read_questions(args: argparse.Namespace) -> _Asked:
     questions = found[: args.limit][k - 1 :: n]
     if not questions:
         raise SchemaError(f"{args.questions}: part {k}/{n} has no question; choose fewer parts")
+    is_given = any("response" in question for question in found)
     if template is None:
         has_context = any("context" in question for question in found)
-        template = default_template(file.form, has_context=has_context, chat=args.chat_template)
+        briefly = not is_given and asks_briefly(_recorded(begun))
+        template = default_template(
+            file.form, has_context=has_context, chat=args.chat_template, briefly=briefly
+        )
     few_shot = read_question_file(args.few_shot, fields).questions if args.few_shot else []
-    return _Asked(questions, template, few_shot, file.left_out, file.remarks)
+    return _Asked(questions, template, few_shot, is_given, file.left_out, file.remarks)
+
+
+def _recorded(begun: "TraceStore | None") -> Mapping[str, Any]:
+    """The provenance of what a stopped extraction has committed, if it has any rows."""
+    return begun.provenance if begun is not None and len(begun) else {}
 
 
 def _remarks(args: argparse.Namespace, asked: _Asked, n_cut: int) -> list[str]:
@@ -104,7 +119,7 @@ def _remarks(args: argparse.Namespace, asked: _Asked, n_cut: int) -> list[str]:
 
 
 def _load_source(
-    args: argparse.Namespace, asked: _Asked
+    args: argparse.Namespace, asked: _Asked, begun: "TraceStore | None"
 ) -> "tuple[HuggingFaceSource, LeftOut, int]":
     """Load the model; raise SchemaError for arguments that contradict it or one another.
 
@@ -116,13 +131,16 @@ def _load_source(
         from store.sources.huggingface.decoding import Decoding
         from store.sources.huggingface.prompts import Prompts, cut_contexts, take_fitting
         from store.sources.huggingface.source import HuggingFaceSource
-        from store.write.build import open_begun
+        from store.sources.labels.rule import LABEL_RULES
     except ModuleNotFoundError as error:
         message = missing_package(error, "extract")
         if message is None:
             raise
         raise NotFoundError(message) from error
-    stop = args.stop.replace(r"\n", "\n") if args.stop else None
+    recorded = _recorded(begun)
+    stop = settle_stop(args, asked.template, recorded)
+    rules = settle_labels(args, recorded, LABEL_RULES["exact"].text, is_given=asked.is_given)
+    check_judge_options(args, rules)
     try:
         decoding = Decoding(
             args.num_beams, args.num_samples, args.temperature, args.top_p, args.seed
@@ -147,6 +165,7 @@ def _load_source(
         )
         questions, n_cut = cut_contexts(asked.questions, prompts)
         fitting, skipped = take_fitting(questions, prompts)
+        judge = load_judge(args, rules, {args.model: (model, tokenizer)})
         source = HuggingFaceSource(
             model,
             tokenizer,
@@ -159,10 +178,11 @@ def _load_source(
             layers=args.layers,
             columns=args.columns,
             top_k=args.top_k,
-            labels=args.labels,
+            labels=rules,
             score_threshold=args.score_threshold,
+            judge=judge,
             model_name=args.model,
-            begun=open_begun(args.store),
+            begun=begun,
         )
     except ValueError as error:
         raise SchemaError(str(error)) from error

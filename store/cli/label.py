@@ -2,13 +2,18 @@
 
 import argparse
 
+from store.cli.judge import check_judge_options, load_judge
+from store.cli.progress import Progress
 from store.cli.scores import column_options, read_given_scores, understood_lines
 from store.errors import SchemaError
 from store.read.store import TraceStore
 from store.reports import count, count_lines, first_ids
 from store.sources.labels.answer_scores import SCORE_THRESHOLD
+from store.sources.labels.grading import Grader
 from store.sources.labels.plan import LabelPlan, plan_labels, plan_undo
+from store.sources.labels.regrade import plan_rules
 from store.sources.labels.relabel import commit_labels
+from store.sources.labels.report import rule_table, verdict_lines
 from store.sources.labels.rule import one_class_warning
 from store.sources.labels.score_table import ScoreTable
 from store.write.build import command_line, is_partial
@@ -25,13 +30,14 @@ def run_label(args: argparse.Namespace) -> int:
             f"{command_line(TraceStore.open(args.store))}, then label it"
         )
     table = _read_table(args)
+    grader = _build_grader(args)
     if args.dry_run:
-        _show_plan(args, table)
+        _show_plan(args, table, grader)
         print("dry run: nothing was written")
         return 0
     with StoreWriter.open(args.store) as writer:
         # under the writer's lock: no commit in between
-        backup = commit_labels(writer, _show_plan(args, table))
+        backup = commit_labels(writer, _show_plan(args, table, grader))
     if backup is None:
         print("nothing changes: nothing was written")
     else:
@@ -41,9 +47,14 @@ def run_label(args: argparse.Namespace) -> int:
 
 
 def _read_table(args: argparse.Namespace) -> ScoreTable | None:
-    """Read the file of scores or labels; None for --undo. Refuses options without effect."""
+    """Read the file of scores or labels; None for --undo and --labels.
+
+    Refuses options without effect.
+    """
     if args.undo:
-        if column_options(args) or args.score_threshold is not None or args.replace_all:
+        judge = args.judge_model or args.judge_template
+        others = args.score_threshold is not None or args.replace_all or judge
+        if column_options(args) or others:
             raise SchemaError(
                 "--undo brings labels back as they were: the only option it takes is --dry-run"
             )
@@ -57,14 +68,37 @@ def _read_table(args: argparse.Namespace) -> ScoreTable | None:
     return table
 
 
-def _show_plan(args: argparse.Namespace, table: ScoreTable | None) -> LabelPlan:
+def _build_grader(args: argparse.Namespace) -> Grader | None:
+    """The rules of --labels, with the judge loaded; None without."""
+    check_judge_options(args, args.labels or [])
+    if args.labels is None:
+        return None
+    TraceStore.open(args.store)  # before a model is loaded for nothing
+    return Grader(args.labels, _threshold(args), load_judge(args, args.labels))
+
+
+def _threshold(args: argparse.Namespace) -> float:
+    return SCORE_THRESHOLD if args.score_threshold is None else float(args.score_threshold)
+
+
+def _plan_rules(args: argparse.Namespace, store: TraceStore, grader: Grader) -> LabelPlan:
+    with Progress(lambda done: done / max(1, len(store))) as progress:
+        return plan_rules(store, grader, replace_all=args.replace_all, progress=progress)
+
+
+def _show_plan(
+    args: argparse.Namespace, table: ScoreTable | None, grader: Grader | None
+) -> LabelPlan:
     """Plan the change; print how the file was read, what changes, and the labels afterwards."""
     store = TraceStore.open(args.store)
-    if table is None:
+    if grader is not None:
+        plan = _plan_rules(args, store, grader)
+        lines = [f"{args.store}: {count(plan.n_listed, 'answer')} labelled by {grader.rules[0]}"]
+    elif table is None:
         plan = plan_undo(store)
         lines = [f"{args.store}: back to the labels before the last change"]
     else:
-        threshold = SCORE_THRESHOLD if args.score_threshold is None else args.score_threshold
+        threshold = _threshold(args)
         plan = plan_labels(store, table, threshold, replace_all=args.replace_all)
         lines = understood_lines(table, plan.examples, threshold)
         lines.append(f"  {count(len(table), 'value')} for {count(plan.n_listed, 'trace')}")
@@ -75,7 +109,9 @@ def _show_plan(args: argparse.Namespace, table: ScoreTable | None) -> LabelPlan:
     counts = plan.counts
     lines.append(f"{args.store}: {count(len(plan.ids), 'trace')}, {counts.text}")
     lines += count_lines([(counts.n_unlabelled, "without a label")])
-    lines += one_class_warning(counts)
+    lines += one_class_warning(counts, grader.rules[0] if grader else None)
+    lines += rule_table(plan.by_rule)
+    lines += verdict_lines(plan.verdicts)
     print("\n".join(lines), flush=True)
     return plan
 
@@ -87,12 +123,13 @@ def _change_lines(args: argparse.Namespace, plan: LabelPlan) -> list[str]:
     ]
     lines += _counted(plan.n_scores_removed, "trace loses its score", "traces lose their score")
     n_others = len(plan.ids) - plan.n_listed
+    missing = "not listed" if args.labels is None else "without references"
     if args.replace_all:
-        one = "trace is not listed: its label is removed"
-        several = "traces are not listed: their labels are removed"
+        one = f"trace is {missing}: its label is removed"
+        several = f"traces are {missing}: their labels are removed"
     else:
-        one = "trace is not listed and keeps its label"
-        several = "traces are not listed and keep their labels"
+        one = f"trace is {missing} and keeps its label"
+        several = f"traces are {missing} and keep their labels"
     lines += _counted(n_others, one, several)
     shown = first_ids(plan.unmatched)
     lines += _counted(

@@ -7,6 +7,8 @@ from typing import NamedTuple
 from store.sources.questions.benchmarks import Form
 
 __all__ = [
+    "PLAIN_TEMPLATES",
+    "SHORT_CHAT_TEMPLATES",
     "Rendered",
     "check_prompt_template",
     "default_template",
@@ -19,6 +21,11 @@ _PLAIN = "Question: {question}\nAnswer:"
 _PLAIN_WITH_CONTEXT = "Context: {context}\n\n" + _PLAIN
 _CHAT = "{question}"
 _CHAT_WITH_CONTEXT = "{context}\n\n{question}"
+# the answers to these end with their line: a base model goes on with questions of its own
+PLAIN_TEMPLATES = (_PLAIN, _PLAIN_WITH_CONTEXT)
+# chat models answer in sentences, which are harder to compare with references, unless asked
+_BRIEFLY = "\nAnswer in a few words, without an explanation."
+SHORT_CHAT_TEMPLATES = {template + _BRIEFLY: template for template in (_CHAT, _CHAT_WITH_CONTEXT)}
 
 
 class Rendered(NamedTuple):
@@ -68,7 +75,9 @@ def check_prompt_template(template: str) -> None:
         )
 
 
-def default_template(form: Form | None, *, has_context: bool, chat: bool) -> str:
+def default_template(
+    form: Form | None, *, has_context: bool, chat: bool, briefly: bool = False
+) -> str:
     """The template where none is asked for.
 
     Parameters
@@ -79,12 +88,16 @@ def default_template(form: Form | None, *, has_context: bool, chat: bool) -> str
         Whether questions come with a context.
     chat
         Whether the result goes into a chat template.
+    briefly
+        Whether a chat model is asked for a short answer, to questions of no benchmark with a
+        template of its own.
     """
     own = form and (form.chat_template if chat else form.template)
     if own:
         return own
     if chat:
-        return _CHAT_WITH_CONTEXT if has_context else _CHAT
+        asked = _CHAT_WITH_CONTEXT if has_context else _CHAT
+        return asked + _BRIEFLY if briefly else asked
     return _PLAIN_WITH_CONTEXT if has_context else _PLAIN
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from store.errors import SchemaError, StoreError
 from store.format.manifest import GROUP_FILE
+from store.format.schema import Schema
 from store.read.store import TraceStore
 from store.reports import count
 from store.write.behind import Put, WriteBehind
@@ -26,7 +27,9 @@ from store.write.source import (
     ADDED_LATER,
     COMMAND,
     LABEL_KEYS,
+    LABEL_RULES_KEY,
     LABELS_BEFORE,
+    RULE_COLUMN,
     UNDECIDING,
     Source,
 )
@@ -288,16 +291,18 @@ def _difference(begun: TraceStore, source: Source) -> str | None:
     """The first few things in which a store differs from what a source makes; None if equal."""
     old = identity(begun.provenance)
     new = identity(source.provenance)
+    schema = begun.schema
     ignored = [key for key in ADDED_LATER if key not in old]
     if LABELS_BEFORE in old:  # it was labelled again since
-        ignored += [*LABEL_KEYS, LABELS_BEFORE]
+        ignored += [*LABEL_KEYS, LABEL_RULES_KEY, LABELS_BEFORE]
+        schema = _without_rule_columns(schema, source.schema)
     for key in ignored:
         old.pop(key, None)
         new.pop(key, None)
     columns = f"columns {list(begun.schema.columns)} instead of {list(source.schema.columns)}"
-    if begun.schema.columns.keys() != source.schema.columns.keys():
+    if schema.columns.keys() != source.schema.columns.keys():
         return columns
-    if old == new and begun.schema == source.schema:
+    if old == new and schema == source.schema:
         return None
     old = _flat(old)
     new = _flat(new)
@@ -319,6 +324,17 @@ def _in_words(key: str, old: Any, new: Any) -> str:
     if key.endswith(DIGEST) and None not in (old, new):
         return f"other {key.removesuffix(DIGEST)}"
     return f"{key} {old!r:.200} instead of {new!r:.200}"
+
+
+def _without_rule_columns(schema: Schema, made: Schema) -> Schema:
+    """A schema without the columns `label_RULE` that a source does not make."""
+    return Schema(
+        {
+            name: column
+            for name, column in schema.columns.items()
+            if name in made.columns or not name.startswith(RULE_COLUMN)
+        }
+    )
 
 
 def _flat(value: Any, name: str = "") -> dict[str, Any]:

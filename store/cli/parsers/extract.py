@@ -5,6 +5,7 @@ from store.cli.arguments import (
     Group,
     add_columns,
     add_ignore_space,
+    add_judge,
     add_out,
     add_part,
     add_score_threshold,
@@ -13,6 +14,7 @@ from store.cli.arguments import (
     layers,
     path,
     positive,
+    rules,
 )
 
 __all__ = ["add_extract"]
@@ -45,6 +47,16 @@ columns (T tokens of prompt and answer, L layers, H heads, d = hidden size, k = 
   topk_logprob, topk_id (T x k)   the most probable candidates for each token
 Without any attn_ column, no attention maps are computed.
 
+labels: score and label are of the first rule of --labels; label 1 = hallucination, 0 = right, -1 =
+unlabelled. Several rules also give a column label_RULE each.
+  exact      the answer equals a reference. Case, accents, articles and punctuation do not count,
+             but 3.14 is not 31.4, nor -12 the same as 12
+  contains   the first statement of the answer (its first line, up to the first full stop) has the
+             words of a reference, and does not deny them directly ("not Paris", "isn't Paris")
+  f1         the words that answer and reference have in common
+  judge      --judge-model is asked; -1 where it says neither of two words, or contradicts exact
+Without references an answer is -1 under all of them, but for a judge that is not shown any.
+
 Stopped, the same command continues where it stopped, also with another --batch-size, which may
 change rounding. Out of memory, batches are halved. A trace with a hidden state beyond float16 is
 left out and named; --dtype bf16 keeps it. Exit status 0: all is done; 1: some questions or traces
@@ -59,7 +71,10 @@ examples:
       --questions triviaqa.jsonl --chat-template --dtype bf16 --quantize 4bit
   python -m store extract probes.zarr --model ./model --questions nq.jsonl --layers 8,16,24 \\
       --columns hs_last,label
-  python -m store extract base.zarr --model gpt2 --questions nq.jsonl --stop '\\n'
+  python -m store extract base.zarr --model gpt2 --questions nq.jsonl \\
+      --prompt-template 'Q: {question}\\nA:' --stop '\\n'
+  python -m store extract judged.zarr --model ./model --questions nq.jsonl --chat-template \\
+      --labels contains,judge --judge-model Qwen/Qwen2.5-7B-Instruct
   python -m store extract samples.zarr --model ./model --questions q.csv --num-samples 10 \\
       --temperature 0.7
   python -m store extract ragtruth.zarr --model meta-llama/Llama-2-7b-chat-hf \\
@@ -104,7 +119,8 @@ def _add_prompt(group: Group) -> None:
         metavar="TEXT",
         help=r"text with {question} in it, where \n is a new line; {context} and every other field "
         r"of the records may stand in it as well (default: 'Question: {question}\nAnswer:', or "
-        r"{question} with --chat-template, behind the context if there is one)",
+        r"{question} and a request for a short answer with --chat-template, behind the context if "
+        "there is one)",
     )
     group.add_argument(
         "--chat-template", action="store_true", help="ask in the tokenizer's own chat template"
@@ -177,8 +193,8 @@ def _add_answers(group: Group) -> None:
     group.add_argument(
         "--stop",
         metavar="TEXT",
-        help=r"text that ends an answer, e.g. '\n' for a base model (default: the end-of-sequence "
-        "token alone)",
+        help=r"text that ends an answer, e.g. '\n' for a base model; none: the end-of-sequence "
+        r"token alone (default: '\n' with the default template and no --chat-template, else none)",
     )
     group.add_argument(
         "--num-beams",
@@ -234,10 +250,13 @@ def _add_kept(group: Group) -> None:
     )
     group.add_argument(
         "--labels",
-        choices=("exact", "f1", "none"),
-        default="exact",
-        help="score of an answer: exact match with a reference, token F1, or none "
-        "(default: %(default)s)",
+        metavar="RULES",
+        type=rules,
+        help="what makes an answer right, one or several of exact (it is a reference), contains "
+        "(its first statement says a reference), f1 (words in common), judge (a model says so) "
+        "and none, separated by commas; see below (default: contains with --chat-template, else "
+        "exact)",
     )
+    add_judge(group)
     add_score_threshold(group)
     add_ignore_space(group)

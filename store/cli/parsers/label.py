@@ -1,6 +1,16 @@
 """Arguments of `python -m store label` and `export`."""
 
-from store.cli.arguments import Commands, add_score_columns, add_store, finite, names, path
+from store.cli.arguments import (
+    Commands,
+    add_judge,
+    add_score_columns,
+    add_store,
+    finite,
+    names,
+    path,
+    positive,
+    rules,
+)
 from store.sources.labels.answer_scores import SCORE_THRESHOLD
 
 __all__ = ["add_export", "add_label"]
@@ -28,6 +38,15 @@ which lower is better are stored negated: in every store label = 1 iff score < t
 python -m train --score-threshold is compared with the stored scores, negate it too. If no id of
 FILE is in the store, nothing is changed.
 
+--labels compares the columns answer and references of the store; the rules are those of python -m
+store extract --help. score and label are of the first rule, and several rules also give a column
+label_RULE each, in which traces without references are -1. --undo brings score and label back; the
+columns of the rules stay. A judge is a causal model of Hugging Face, which reads question,
+references and answer and is asked for one of two words. The more probable word is the verdict; -1
+where both have little probability, or where it calls an exact match wrong. The provenance keeps
+its prompt, its checksums and how often it said what. A judge that is stopped leaves the store as
+it was.
+
 How FILE was understood, and how many labels change, is printed before anything is written. The
 scores and labels that are replaced are kept beside the store, in
 STORE.labels-ID-GENERATION.csv; --undo restores those before the last change, and a second --undo
@@ -39,6 +58,8 @@ examples:
   python -m store label traces.zarr --scores judged.csv --label-column wrong
   python -m store label traces.zarr --scores ppl.csv --score-column ppl --lower-is-better \\
       --score-threshold 20
+  python -m store label traces.zarr --labels contains --dry-run
+  python -m store label traces.zarr --labels contains,judge --judge-model Qwen/Qwen2.5-7B-Instruct
   python -m store label traces.zarr --undo
 """
 
@@ -63,8 +84,8 @@ def add_label(commands: Commands) -> None:
     parser = commands.add_parser(
         "label",
         help="score and label the traces of a store, or undo that",
-        description="Give traces of a store scores and labels from a file, in one commit that "
-        "changes nothing else.",
+        description="Give traces of a store scores and labels, from a file or by rules, in one "
+        "commit.",
         epilog=LABEL_EXAMPLES,
     )
     add_store(parser)
@@ -73,9 +94,34 @@ def add_label(commands: Commands) -> None:
         "--scores", metavar="FILE", type=path, help="scores or labels by trace_id or question_id"
     )
     source.add_argument(
+        "--labels",
+        metavar="RULES",
+        type=rules,
+        help="compare the stored answers with the stored references by exact, contains, f1, judge "
+        "or none, several separated by commas; see below",
+    )
+    source.add_argument(
         "--undo", action="store_true", help="restore the scores and labels before the last change"
     )
     add_score_columns(parser)
+    add_judge(parser)
+    parser.add_argument(
+        "--batch-size",
+        metavar="N",
+        type=positive,
+        default=16,
+        help="answers that the judge reads at once (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=("bf16", "fp16", "fp32", "auto"),
+        default="auto",
+        help="dtype of the judge's weights; auto: as in the checkpoint (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--device",
+        help="torch device of the judge, e.g. cuda:1 (default: cuda if there is one, else cpu)",
+    )
     parser.add_argument(
         "--score-threshold",
         metavar="S",
@@ -86,7 +132,8 @@ def add_label(commands: Commands) -> None:
     parser.add_argument(
         "--replace-all",
         action="store_true",
-        help="traces that FILE does not list lose score and label (default: they keep both)",
+        help="traces that FILE does not list, or that have no references to compare with, lose "
+        "score and label (default: they keep both)",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would change, and write nothing"

@@ -97,7 +97,12 @@ def take_responses(prompts: Prompts, questions: Sequence[Question]) -> list[Answ
 
 
 def _stop_rule(tokenizer: PreTrainedTokenizerBase, stop: str | None) -> StopRule | None:
-    """Whether an answer contains the text that ends it; None without such a text."""
+    """Whether an answer contains the text that ends it; None without such a text.
+
+    A text of nothing but space ends an answer behind its first words only.
+    """
     if not stop:
         return None
+    if stop.isspace():  # some models begin with a new line, which would leave an empty answer
+        return lambda answer_ids: stop in str(tokenizer.decode(answer_ids)).lstrip()
     return lambda answer_ids: stop in tokenizer.decode(answer_ids)

@@ -1,12 +1,12 @@
 """What an extraction is asked for, checked against its model and its questions before it runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from store.errors import NotFoundError, SchemaError, closest
 from store.format.layers import choose_layers
-from store.format.schema import Schema
+from store.format.schema import Column, Schema
 from store.sources.huggingface.attention import EAGER, can_give_maps, implementation_of
 from store.sources.huggingface.decoding import Decoding
 from store.sources.questions import Question
@@ -19,6 +19,7 @@ __all__ = [
     "columns_to_keep",
     "layers_to_keep",
     "model_sizes",
+    "with_label_columns",
 ]
 
 
@@ -52,6 +53,16 @@ def layers_to_keep(layers: Sequence[int] | str | None, n_layers: int) -> list[in
             f"layers: expected different ones from 1 to {n_layers}, ascending, found {chosen}"
         )
     return chosen
+
+
+def with_label_columns(schema: Schema, label_columns: Mapping[str, Column]) -> Schema:
+    """The schema with the columns of several rules behind the column `label`."""
+    columns: dict[str, Column] = {}
+    for name, column in schema.columns.items():
+        columns[name] = column
+        if name == "label":
+            columns |= label_columns
+    return Schema(columns)
 
 
 def columns_to_keep(columns: Sequence[str] | None, every: Schema) -> Schema:

@@ -15,14 +15,14 @@ from store.sources.huggingface.fingerprints import (
 )
 from store.sources.huggingface.generation import end_ids
 from store.sources.huggingface.teacher_forcing import JOINING
-from store.sources.labels.rule import LABEL_RULES
+from store.sources.labels.grading import Grader
 
 __all__ = [
     "CONVENTIONS",
     "describe_decoding",
     "describe_given",
+    "describe_labels",
     "describe_model",
-    "label_rule",
     "package_versions",
 ]
 
@@ -88,10 +88,12 @@ def describe_given() -> dict[str, Any]:
     return {"given": JOINING}
 
 
-def label_rule(rule: str, *, is_given: bool) -> str:
-    """How labels come about."""
-    text = LABEL_RULES[rule].text
-    return f"as given with the responses, else: {text}" if is_given else text
+def describe_labels(grader: Grader, *, is_given: bool) -> dict[str, Any]:
+    """How labels come about, JSON-able."""
+    described = grader.describe()
+    if is_given:
+        described["label_rule"] = f"as given with the responses, else: {described['label_rule']}"
+    return described
 
 
 def package_versions() -> dict[str, str]:

@@ -1,19 +1,13 @@
 """The report of an extraction: what the store holds, what was left out, how traces are labelled."""
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
 
 from store.read.store import TraceStore
-from store.reports import LeftOut, count, count_lines
+from store.reports import LeftOut, count
+from store.sources.huggingface.label_report import label_report
 from store.sources.huggingface.source import HuggingFaceSource
-from store.sources.labels.answer_scores import normalize_answer
-from store.sources.labels.rule import LabelCounts
-from store.sources.labels.stored import label_lines
 
 __all__ = ["extraction_report"]
-
-BLOCK_ROWS = 4096  # texts of so many rows are in memory at once
 
 
 def extraction_report(
@@ -40,11 +34,8 @@ def extraction_report(
     """
     n_traces = count(len(store), "trace")
     lines = [f"{path}: {n_traces} of {count(len(source.questions), 'question')}"]
-    if "label" in store.schema.columns and len(store):
-        n_unlabelled = LabelCounts.of(store.column("label")).n_unlabelled
-        lines += count_lines([(n_unlabelled, "without a label")])
-        lines += label_lines(store, None if source.is_given else source.labels)
-        lines += _chat_warning(store, source)
+    longest = None if source.is_given else source.max_new_tokens
+    lines += label_report(store, source.grader.rules, longest)
     lines += _time_lines(source.seconds, writing_s)
     if skipped.n:
         lines += [f"  {count(skipped.n, 'question')} left out", *skipped.lines()]
@@ -60,36 +51,3 @@ def _time_lines(seconds: dict[str, float], writing_s: float) -> list[str]:
         return []
     model = ", ".join(f"{name} {n_seconds:,.1f} s" for name, n_seconds in seconds.items())
     return [f"  time: {model}; writing {writing_s:,.1f} s, at the same time"]
-
-
-def _chat_warning(store: TraceStore, source: HuggingFaceSource) -> list[str]:
-    """A warning where exact match compares whole sentences with short references."""
-    has_texts = {"answer", "references"} <= store.schema.columns.keys()
-    if source.is_given or source.labels != "exact" or not source.prompts.chat or not has_texts:
-        return []
-    are_longer = list(_are_longer(store))
-    n_longer = sum(are_longer)
-    if n_longer <= len(are_longer) / 2:
-        return []
-    return [
-        f"warning: {n_longer / len(are_longer):.0%} of the answers are longer than each of their "
-        "references, and exact match counts all of those as wrong; use --labels f1, or let a judge "
-        "score them: python -m store export, then python -m store label"
-    ]
-
-
-def _are_longer(store: TraceStore) -> Iterator[bool]:
-    """Whether the answer of each trace with references has more words than any of them."""
-    for first in range(0, len(store), BLOCK_ROWS):
-        rows = range(first, min(first + BLOCK_ROWS, len(store)))
-        batch = store.read(rows, ["answer", "references"])
-        for answer, references in zip(
-            batch.texts("answer"), batch.texts("references"), strict=True
-        ):
-            n_words = [_count_words(reference) for reference in json.loads(references)]
-            if n_words:
-                yield _count_words(answer) > max(n_words)
-
-
-def _count_words(text: str) -> int:
-    return len(normalize_answer(text).split())

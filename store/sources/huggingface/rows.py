@@ -1,4 +1,4 @@
-"""The columns of a trace that need no model: its texts, its tokens, its score and its label."""
+"""The columns of a trace that need no forward pass: its texts, tokens, score and labels."""
 
 import json
 import math
@@ -8,27 +8,36 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from store.sources.huggingface.answers import Answer
-from store.sources.labels.rule import LABEL_RULES, label_scores
-from store.sources.questions import Question
+from store.sources.labels.grading import Case, Grade, Grader
+from store.sources.labels.rule import label_scores
 
-__all__ = ["answer_columns"]
+__all__ = ["answer_case", "answer_columns", "is_labelled"]
 
 
-def answer_columns(
-    answer: Answer, tokenizer: PreTrainedTokenizerBase, labels: str, score_threshold: float
-) -> dict[str, Any]:
+def answer_case(answer: Answer, tokenizer: PreTrainedTokenizerBase) -> Case:
+    """What an answer is labelled by: its text, with the question and the references."""
+    question = answer.question
+    return Case(question["question"], question["answers"], _text(answer, tokenizer))
+
+
+def is_labelled(answer: Answer) -> bool:
+    """Whether an answer comes with a label or a score, which win over every rule."""
+    return "label" in answer.question or "score" in answer.question
+
+
+def answer_columns(answer: Answer, case: Case, grader: Grader, grade: Grade) -> dict[str, Any]:
     """Describe an answer.
 
     Parameters
     ----------
     answer : Answer
         The question, the prompt and the answer.
-    tokenizer : PreTrainedTokenizerBase
-        Turns the answer into text.
-    labels : str
-        A rule of `LABEL_RULES`.
-    score_threshold : float
-        Scores of at least this much count as right.
+    case : Case
+        Its text, with question and references.
+    grader : Grader
+        What labels it.
+    grade : Grade
+        Its labels by rules; `score` and `label` are those that it comes with, if it does.
 
     Returns
     -------
@@ -36,16 +45,14 @@ def answer_columns(
         Texts, numbers, and `tokens` int32 (T,): prompt and answer.
     """
     question = answer.question
-    text = _text(answer, tokenizer)
-    score, label = _score_and_label(question, text, labels, score_threshold)
     context_start, context_len = answer.context
     return {
         "question_id": question["question_id"],
         "question": question["question"],
-        "answer": text,
+        "answer": case.answer,
         "references": json.dumps(question["answers"], ensure_ascii=False),
-        "score": score,
-        "label": label,
+        **grader.row(grade),
+        **_given_columns(answer, grader.threshold),
         "tokens": np.array(answer.prompt + answer.ids, np.int32),
         "prompt_len": len(answer.prompt),
         "answer_len": len(answer.ids),
@@ -61,13 +68,12 @@ def _text(answer: Answer, tokenizer: PreTrainedTokenizerBase) -> str:
     return str(tokenizer.decode(answer.ids, skip_special_tokens=True)).strip()
 
 
-def _score_and_label(
-    question: Question, text: str, labels: str, score_threshold: float
-) -> tuple[float, int]:
-    """What is given with a response; what the rule says of the answer where nothing is."""
+def _given_columns(answer: Answer, threshold: float) -> dict[str, float | int]:
+    """The score and the label that an answer comes with; empty if it has neither."""
+    question = answer.question
     if "label" in question:
-        return question.get("score", math.nan), question["label"]
-    score = question.get("score")
-    if score is None:
-        score = LABEL_RULES[labels].score(text, question["answers"])
-    return score, int(label_scores(score, score_threshold))
+        return {"score": question.get("score", math.nan), "label": question["label"]}
+    if "score" in question:
+        score = question["score"]
+        return {"score": score, "label": int(label_scores(score, threshold))}
+    return {}

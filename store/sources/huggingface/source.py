@@ -29,8 +29,9 @@ Conventions, which `provenance` repeats:
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from typing import Any
 
@@ -54,6 +55,7 @@ from store.sources.huggingface.checks import (
     columns_to_keep,
     layers_to_keep,
     model_sizes,
+    with_label_columns,
 )
 from store.sources.huggingface.columns import (
     ForwardOutput,
@@ -70,14 +72,15 @@ from store.sources.huggingface.provenance import (
     CONVENTIONS,
     describe_decoding,
     describe_given,
+    describe_labels,
     describe_model,
-    label_rule,
     package_versions,
 )
-from store.sources.huggingface.rows import answer_columns
+from store.sources.huggingface.rows import answer_case, answer_columns, is_labelled
 from store.sources.labels.answer_scores import SCORE_THRESHOLD
+from store.sources.labels.grading import Case, Grade, Grader, Judge, count_verdicts
 from store.sources.questions import Question
-from store.write.source import BATCHING, REMARKS
+from store.write.source import BATCHING, REMARKS, VERDICTS
 
 __all__ = ["HuggingFaceSource"]
 
@@ -91,8 +94,10 @@ BATCH_CONVENTION = (
     "and with it an answer where two tokens are about equally likely"
 )
 
+# an answer, what it is labelled by, and its labels
+_Graded = tuple[Answer, Case, Grade]
 # an answer, and its row or why it has none
-_Computed = tuple[Answer, dict[str, Any] | HalfRangeError]
+_Computed = tuple[_Graded, dict[str, Any] | HalfRangeError]
 
 
 class HuggingFaceSource:
@@ -134,10 +139,13 @@ class HuggingFaceSource:
         Columns to keep besides `question_id`; all by default.
     top_k : int
         Candidates kept for each predicted token.
-    labels : str
-        The rule of the score: 'exact', 'f1' or 'none' (`labels.LABEL_RULES`).
+    labels : str or sequence of str
+        Rules of `labels.RULES`: 'exact', 'contains', 'f1', 'judge' or 'none'. The first gives
+        `score` and `label`; several also give a column `label_RULE` each.
     score_threshold : float
         Scores of at least this much count as right.
+    judge : Judge, optional
+        Of the rule 'judge'.
     model_name : str, optional
         Name in the provenance; by default what the model was loaded from.
     begun : TraceStore, optional
@@ -178,8 +186,9 @@ class HuggingFaceSource:
         layers: Sequence[int] | str | None = None,
         columns: Sequence[str] | None = None,
         top_k: int = 10,
-        labels: str = "exact",
+        labels: str | Sequence[str] = "exact",
         score_threshold: float = SCORE_THRESHOLD,
+        judge: Judge | None = None,
         model_name: str | None = None,
         begun: TraceStore | None = None,
     ) -> None:
@@ -200,11 +209,11 @@ class HuggingFaceSource:
         self.stop = stop
         self.layers = layers_to_keep(layers, n_layers)
         self.top_k = min(top_k, text_config.vocab_size)
-        self.labels = labels
-        self.score_threshold = score_threshold
+        self.grader = Grader(labels, score_threshold, judge)
+        self.verdicts: Counter[str] = Counter()
         state_dtype = "bfloat16" if model.dtype == torch.bfloat16 else "float16"
         every = build_schema(len(self.layers), n_heads, hidden_size, self.top_k, state_dtype)
-        self.schema = columns_to_keep(columns, every)
+        self.schema = columns_to_keep(columns, with_label_columns(every, self.grader.columns))
         check_model(model, wants_maps)
         self.is_given = check_given(questions, decoding)
         check_ids(questions, decoding.num_samples)
@@ -213,6 +222,8 @@ class HuggingFaceSource:
         if not _began_before(begun, GENERATION_ATTENTION):
             self.generation_attention = generation_attention(model)
         passes = ["second pass"] if self.is_given else ["generation", "second pass"]
+        if judge:
+            passes.insert(-1, "judging")
         self.seconds = dict.fromkeys(passes, 0.0)
         self._generating = Halving()
         self._forwarding = Halving()
@@ -224,7 +235,10 @@ class HuggingFaceSource:
 
     @property
     def remarks(self) -> dict[str, Any]:
-        """The sizes of batches so far, and what was left out; a resumed extraction reads both."""
+        """The sizes of batches so far, what was left out, and what a judge said.
+
+        A resumed extraction reads them.
+        """
         generated = [n * self.decoding.num_samples for n in self._generating.sizes]
         smaller = [*generated, *self._forwarding.sizes]
         sizes = dict.fromkeys([*self._earlier_sizes, self.batch_size, *smaller])
@@ -232,6 +246,8 @@ class HuggingFaceSource:
         if self.left_out.n:
             first = list(self.left_out.messages)
             remarks[REMARKS] = {"traces": self.left_out.n, "first": first}
+        if self.verdicts:
+            remarks[VERDICTS] = dict(sorted(self.verdicts.items()))
         return remarks
 
     def rows(self, start: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -265,12 +281,14 @@ class HuggingFaceSource:
         recorded = self._recorded_before(start)
         self.left_out = _left_out_of(recorded)
         self._earlier_sizes = _batch_sizes_of(recorded)
+        self.verdicts = Counter(recorded.get(VERDICTS, {}))
         n_kept = start
-        for answer, row in self._computed_from(start + self.left_out.n):
+        for (answer, _, grade), row in self._computed_from(start + self.left_out.n):
             if isinstance(row, HalfRangeError):
                 self._leave_out(answer, row, n_kept)
                 continue
             n_kept += 1
+            self.verdicts += count_verdicts([grade])
             yield answer.trace_id, row
 
     def _leave_out(self, answer: Answer, error: HalfRangeError, n_kept: int) -> None:
@@ -309,8 +327,9 @@ class HuggingFaceSource:
 
     def _compute(self, questions: Sequence[Question]) -> Iterator[_Computed]:
         answers = list(self._generating.run(self._generate, questions))
-        for first in range(0, len(answers), self.batch_size):
-            batch = answers[first : first + self.batch_size]
+        graded = self._grade(answers)
+        for first in range(0, len(graded), self.batch_size):
+            batch = graded[first : first + self.batch_size]
             yield from self._forwarding.run(self._forward, batch)
 
     def _generate(self, questions: Sequence[Question]) -> list[Answer]:
@@ -326,12 +345,28 @@ class HuggingFaceSource:
                 self.stop,
             )
 
-    def _forward(self, answers: Sequence[Answer]) -> list[_Computed]:
+    def _grade(self, answers: Sequence[Answer]) -> list[_Graded]:
+        cases = [answer_case(answer, self.tokenizer) for answer in answers]
+        grades = [self.grader.no_grade] * len(cases)
+        asked = [i for i, answer in enumerate(answers) if self._is_graded(answer)]
+        with self._timed("judging") if self.grader.judge else nullcontext():
+            found = self.grader.grade([cases[i] for i in asked])
+        for i, grade in zip(asked, found, strict=True):
+            grades[i] = grade
+        return list(zip(answers, cases, grades, strict=True))
+
+    def _is_graded(self, answer: Answer) -> bool:
+        """Whether a rule decides a column; a judge would otherwise be asked for nothing."""
+        rules = self.grader.columns.keys()
+        wanted = rules if is_labelled(answer) else {"score", "label", *rules}
+        return not wanted.isdisjoint(self.schema.columns)
+
+    def _forward(self, graded: Sequence[_Graded]) -> list[_Computed]:
         """The rows of answers; what the model gave for them is freed when this returns."""
         with self._timed("second pass"), attention(self.model, self.forward_attention):
-            traces = [answer.prompt + answer.ids for answer in answers]
+            traces = [answer.prompt + answer.ids for answer, _, _ in graded]
             out = run_forward(self.model, traces, self.schema.columns)
-            return [(answer, self._row(answer, out, i)) for i, answer in enumerate(answers)]
+            return [(one, self._row(one, out, i)) for i, one in enumerate(graded)]
 
     @contextmanager
     def _timed(self, pass_name: str) -> Iterator[None]:
@@ -342,9 +377,10 @@ class HuggingFaceSource:
             self.seconds[pass_name] += time.perf_counter() - began
 
     def _row(
-        self, answer: Answer, out: ForwardOutput | None, i: int
+        self, graded: _Graded, out: ForwardOutput | None, i: int
     ) -> dict[str, Any] | HalfRangeError:
         """The row of an answer, trace number `i` of its batch; or why it does not fit."""
+        answer, case, grade = graded
         columns = self.schema.columns
         trace = answer.prompt + answer.ids
         n_prompt = len(answer.prompt)
@@ -352,7 +388,7 @@ class HuggingFaceSource:
             of_model = trace_columns(out, i, trace, n_prompt, self.layers, self.top_k, columns)
         except HalfRangeError as error:
             return error
-        of_answer = answer_columns(answer, self.tokenizer, self.labels, self.score_threshold)
+        of_answer = answer_columns(answer, case, self.grader, grade)
         row = of_answer | of_model
         return {name: row[name] for name in columns}
 
@@ -365,8 +401,7 @@ class HuggingFaceSource:
             **CONVENTIONS,
             **self.prompts.describe(),
             "decoding": self._describe_decoding(),
-            "label_rule": label_rule(self.labels, is_given=self.is_given),
-            "score_threshold": self.score_threshold,
+            **describe_labels(self.grader, is_given=self.is_given),
             "questions": len(self.questions),
             "questions_sha256": digest_of(list(self.questions)),
             "versions": package_versions(),

@@ -1,45 +1,20 @@
 """Scores of answers to questions: how well an answer agrees with its references.
 
-Texts are compared after SQuAD's normalisation. Higher is better; NaN means that there is no
-reference. Pure functions of strings: nothing here reads a file, knows a model or imports numpy, so
-that the help of a command does not wait for it.
+Texts are compared in the normal form of `normalization`. Higher is better; NaN means that there is
+no reference. Pure functions of strings: nothing here reads a file, knows a model or imports numpy,
+so that the help of a command does not wait for it.
 """
 
 import math
-import re
-import string
 from collections import Counter
 from collections.abc import Sequence
 
-__all__ = ["SCORE_THRESHOLD", "exact_match_score", "f1_score", "normalize_answer"]
+from store.sources.labels.normalization import normalize_answer
+
+__all__ = ["RULES", "SCORE_THRESHOLD", "exact_match_score", "f1_score"]
 
 SCORE_THRESHOLD = 0.5  # scores of at least this much count as right, unless another is given
-
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_SIGNED_NUMBER = re.compile(r"\s*-(?=[\d.])")
-
-
-def normalize_answer(text: str) -> str:
-    """Lower-case `text`, drop punctuation and English articles, and join the words by one space.
-
-    This is the normalisation of the SQuAD evaluation script (Rajpurkar et al. 2016,
-    arXiv:1606.05250) but for one thing: a minus sign that leads a number stays, because without it
-    "-12" would pass for "12".
-
-    Parameters
-    ----------
-    text : str
-        An answer or a reference.
-
-    Returns
-    -------
-    str
-        The normal form; two answers are the same iff their normal forms are equal.
-    """
-    sign = "-" if _SIGNED_NUMBER.match(text) else ""
-    bare = text.lower().translate(_NO_PUNCTUATION)
-    return sign + " ".join(_ARTICLES.sub(" ", bare).split())
+RULES = ("exact", "contains", "f1", "judge", "none")  # the names of the rules that label answers
 
 
 def exact_match_score(answer: str, references: Sequence[str]) -> float:
@@ -64,6 +39,8 @@ def exact_match_score(answer: str, references: Sequence[str]) -> float:
 
 def f1_score(answer: str, references: Sequence[str]) -> float:
     """Token F1 of an answer and the reference most like it, as in SQuAD's evaluation script.
+
+    The words are those of the normal form.
 
     Parameters
     ----------

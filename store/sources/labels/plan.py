@@ -5,7 +5,7 @@ Nothing here writes; `relabel` commits a plan.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,12 @@ from store.read.store import TraceStore
 from store.reports import first_ids
 from store.sources.labels.answer_scores import SCORE_THRESHOLD
 from store.sources.labels.backup import Backup, read_backup
+from store.sources.labels.grading import label_column_name
 from store.sources.labels.rule import UNLABELLED, LabelCounts, Labels
 from store.sources.labels.score_table import ScoreTable
 from store.sources.labels.stored import label_columns, read_labels
 from store.sources.whole_columns import QUESTION_ID, read_texts
-from store.write.source import LABEL_KEYS
+from store.write.source import LABEL_KEYS, LABEL_RULES_KEY
 
 __all__ = ["LabelPlan", "plan_labels", "plan_undo"]
 
@@ -48,6 +49,12 @@ class LabelPlan:
         Ids of the file that fit no trace.
     undone
         The record of the labels that are brought back, if this undoes a change.
+    by_rule
+        Rule -> labels int64 `(n_rows,)`, where rules made them.
+    has_rule_columns
+        Whether each rule gets a column `label_RULE`.
+    verdicts
+        How often a judge said what; empty without one.
     """
 
     store: TraceStore
@@ -59,6 +66,16 @@ class LabelPlan:
     examples: Sequence[str] = ()
     unmatched: Sequence[str] = ()
     undone: Backup | None = None
+    by_rule: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    has_rule_columns: bool = False
+    verdicts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def rule_columns(self) -> dict[str, NDArray[np.int64]]:
+        """The columns `label_RULE` to write, int64 `(n_rows,)`; none for a single rule."""
+        if not self.has_rule_columns:
+            return {}
+        return {label_column_name(rule): labels for rule, labels in self.by_rule.items()}
 
     @property
     def changes(self) -> list[int]:
@@ -89,8 +106,11 @@ class LabelPlan:
         """Whether anything differs from what the store has."""
         schema = self.store.schema
         columns = label_columns(schema)
-        if not columns.keys() <= schema.columns.keys():
+        if not columns.keys() | self.rule_columns.keys() <= schema.columns.keys():
             return True
+        for name, labels in self.rule_columns.items():
+            if not np.array_equal(np.asarray(self.store.column(name)), labels):
+                return True
         old, new = (labels.scores.astype(columns["score"].dtype) for labels in (self.old, self.new))
         return not (
             np.array_equal(old, new, equal_nan=True)
@@ -99,9 +119,10 @@ class LabelPlan:
         )
 
 
-def _rule(provenance: Mapping[str, Any]) -> tuple[Any, Any]:
+def _rule(provenance: Mapping[str, Any]) -> tuple[Any, ...]:
     """The rule of the labels, without that of earlier ones."""
-    return provenance.get("label_rule"), provenance.get("score_threshold")
+    keys = ("label_rule", "score_threshold", LABEL_RULES_KEY)
+    return tuple(provenance.get(key) for key in keys)
 
 
 def plan_labels(

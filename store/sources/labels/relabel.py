@@ -12,8 +12,8 @@ from store.format.schema import Column
 from store.read.store import TraceStore
 from store.sources.labels.answer_scores import SCORE_THRESHOLD
 from store.sources.labels.backup import write_backup
+from store.sources.labels.grading import label_column
 from store.sources.labels.plan import LabelPlan, plan_labels, plan_undo
-from store.sources.labels.rule import Labels
 from store.sources.labels.score_table import ScoreTable
 from store.sources.labels.stored import label_columns
 from store.write.source import LABELS_BEFORE
@@ -52,10 +52,11 @@ def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
         return None
     backup = write_backup(store, plan.ids, plan.old, writer.files)
     path = backup.path(store)
-    columns = label_columns(store.schema)
+    own = label_columns(store.schema)
+    columns = own | {name: label_column() for name in plan.rule_columns}
     provenance = {**plan.provenance, LABELS_BEFORE: backup._asdict()}
     try:
-        writer.set_columns(columns, _rows(plan.new, columns), provenance)
+        writer.set_columns(columns, _rows(plan, own), provenance)
     except SchemaError:  # nothing was committed
         _remove(writer, path)
         raise
@@ -64,10 +65,12 @@ def commit_labels(writer: StoreWriter, plan: LabelPlan) -> Path | None:
     return path
 
 
-def _rows(labels: Labels, columns: Mapping[str, Column]) -> Iterator[dict[str, object]]:
-    scores = labels.scores.astype(columns["score"].dtype)
-    for score, label in zip(scores, labels.labels.tolist(), strict=True):
-        yield {"score": score, "label": label}
+def _rows(plan: LabelPlan, columns: Mapping[str, Column]) -> Iterator[dict[str, object]]:
+    scores = plan.new.scores.astype(columns["score"].dtype)
+    by_rule = {name: labels.tolist() for name, labels in plan.rule_columns.items()}
+    for i, (score, label) in enumerate(zip(scores, plan.new.labels.tolist(), strict=True)):
+        of_rules = {name: labels[i] for name, labels in by_rule.items()}
+        yield {"score": score, "label": label, **of_rules}
 
 
 def _remove(writer: StoreWriter, path: Path) -> None:

@@ -14,9 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from store.reports import count
 from store.sources.labels.answer_scores import SCORE_THRESHOLD, exact_match_score, f1_score
+from store.sources.labels.containment import contains_score
 
 __all__ = [
+    "JUDGE_RULE",
     "LABEL_RULES",
+    "NORMALIZATION",
     "UNLABELLED",
     "LabelCounts",
     "Labels",
@@ -28,7 +31,7 @@ UNLABELLED = -1
 ONE_CLASS = 0.9  # more of the labels than this of one class: the rule is likely to be the reason
 ONE_CLASS_ROWS = 10  # fewer labels are too few for the warning
 
-_JUDGE = "judge the answers (python -m store export, then python -m store label)"
+_JUDGE = "have a model judge the answers: python -m store label STORE --labels judge --judge-model"
 
 
 class LabelRule(NamedTuple):
@@ -44,6 +47,11 @@ LABEL_RULES = {
         "score = 1 if the answer equals a reference after SQuAD's normalisation, else 0; "
         "label = 1 iff score < threshold",
     ),
+    "contains": LabelRule(
+        contains_score,
+        "score = 1 if the answer's first statement has the words of a reference after SQuAD's "
+        "normalisation, not denied directly, else 0; label = 1 iff score < threshold",
+    ),
     "f1": LabelRule(
         f1_score,
         "score = token F1 of the answer and the reference most like it "
@@ -51,6 +59,17 @@ LABEL_RULES = {
     ),
     "none": LabelRule(lambda answer, references: math.nan, "unlabelled"),
 }
+# what the rules call SQuAD's normalisation; a key of its own, which stores of earlier versions lack
+NORMALIZATION = (
+    "SQuAD's, and: numbers keep sign and decimal point, 1,000 = 1000; hyphens part words; accents "
+    "and kinds of quotes do not count; no text becomes empty"
+)
+# the text of the rule whose scores a model gives
+JUDGE_RULE = (
+    "score = probability of the judge's word for right, of its words for right and wrong; "
+    "unlabelled where it says neither, or calls an exact match wrong; "
+    "label = 1 iff score < threshold"
+)
 
 
 def label_scores(scores: ArrayLike, threshold: float = SCORE_THRESHOLD) -> NDArray[np.int64]:
@@ -118,7 +137,7 @@ def one_class_warning(counts: LabelCounts, rule: str | None = None) -> list[str]
     counts
         Of the labels; unlabelled traces do not count.
     rule
-        Name of the rule in `LABEL_RULES` that made them; None if they were given.
+        Name of the rule that made them; None if they were given.
 
     Returns
     -------
@@ -134,11 +153,14 @@ def one_class_warning(counts: LabelCounts, rule: str | None = None) -> list[str]
     percent = math.floor(100 * n_larger / n_labels)  # never "100%" unless it is all
     if rule is None:
         advice = "check that the right column was read, which way its scores run, and the threshold"
-    elif n_wrong > n_right and rule == "exact":
+    elif n_wrong > n_right and rule in ("exact", "f1"):
+        name_of_rule = {"exact": "exact match", "f1": "token F1"}[rule]
         advice = (
-            "exact match calls nearly every whole sentence of a chat model wrong; "
-            f"try --labels f1, or {_JUDGE}"
+            f"{name_of_rule} calls nearly every whole sentence of a chat model wrong; "
+            f"try --labels contains, or {_JUDGE}"
         )
+    elif rule == "judge":
+        advice = "a detector learns little from so few others; read some answers and their labels"
     else:
         advice = f"a detector learns little from so few others; {_JUDGE}"
     return [f"warning: {percent}% of {n_labels:,} labels are {name}: {advice}"]

@@ -44,6 +44,8 @@ class ScoreTable:
         Lines without a value, which are ignored.
     questions
         Trace id -> the question that its line names, where a line has both.
+    rule_text
+        The rule that made the scores, where no file has.
     """
 
     source: str
@@ -54,6 +56,7 @@ class ScoreTable:
     by_question: Mapping[str, float] = field(default_factory=dict)
     n_empty: int = 0
     questions: Mapping[str, str] = field(default_factory=dict)
+    rule_text: str | None = None
 
     @classmethod
     def of_questions(cls, scores: Mapping[str, float]) -> "ScoreTable":
@@ -91,6 +94,8 @@ class ScoreTable:
     @property
     def rule(self) -> str:
         """The rule of the labels, for the provenance."""
+        if self.rule_text is not None:
+            return self.rule_text
         if self.kind == "label":
             return f"labels given in column {self.column!r}: 1 = hallucination, 0 = right"
         if self.lower_is_better:

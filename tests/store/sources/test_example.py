@@ -1,6 +1,8 @@
 """Tests of the embedded example: questions, weights, traces, and the command that makes the weights
 again."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +15,9 @@ from store.sources.example import MODEL_DIR, ExampleSource, example_questions
 from store.sources.example.__main__ import main
 from store.sources.example.questions import OPERATORS, draw_problems, is_held_out, text_and_answer
 from store.sources.example.recipe import Recipe, build_tokenizer, train_model, training_batches
+from store.sources.labels.rule import LABEL_RULES
 
+LEXICAL = ("exact", "contains", "f1")
 SOLVE = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
 
 
@@ -148,6 +152,14 @@ def test_labels_are_the_models_own_errors(rows):
     for operator in OPERATORS:
         of_kind = labels[[operator in row["question"] for row in rows]]
         assert 0 < of_kind.mean() < 1
+
+
+def test_every_rule_gives_the_same_labels(rows):
+    """Answers are bare numbers: what contains a reference equals it."""
+    for row in rows:
+        references = json.loads(row["references"])
+        scores = {LABEL_RULES[name].score(row["answer"], references) for name in LEXICAL}
+        assert scores == {row["score"]}
 
 
 def test_the_example_has_signal(rows):

@@ -53,7 +53,8 @@ from store.sources.huggingface.fingerprints import weights_checksum, weights_dig
 from store.sources.huggingface.forward import run_forward
 from store.sources.huggingface.generation import generate_answers
 from store.sources.huggingface.source import HuggingFaceSource
-from store.sources.labels.answer_scores import f1_score
+from store.sources.labels.answer_scores import exact_match_score, f1_score
+from store.sources.labels.containment import contains_score
 from store.write.build import build_store, identity, open_begun
 from store.write.source import REMARKS
 
@@ -895,9 +896,8 @@ def test_a_hub_that_answers_is_asked(monkeypatch):
     assert not extracting._must_be_local("someone/model")
 
 
-def test_sentences_under_exact_match_are_a_warning(extract, model_dir, tokenizer, tmp_path, capsys):
-    """Chat answers that are longer than their references: the better rule is named; token F1 is not
-    warned of."""
+def test_a_chat_is_labelled_by_what_it_contains(extract, model_dir, tokenizer, tmp_path, capsys):
+    """Unless another rule is asked for, or a build goes on that began with exact match."""
     chat = tmp_path / "chat"
     chat.mkdir()
     for file in model_dir.iterdir():
@@ -905,30 +905,66 @@ def test_sentences_under_exact_match_are_a_warning(extract, model_dir, tokenizer
     (chat / "chat_template.jinja").write_text(
         "{% for m in messages %}{{ m['content'] }}{% endfor %}="
     )
-    questions = [question | {"answers": [""]} for question in QUESTIONS]
-    Path("q.jsonl").write_text("\n".join(json.dumps(q | {"answers": ["the"]}) for q in questions))
-    assert extract("t.zarr", "--chat-template", "--prompt-template", "{question}", model=chat) == 0
-    out = capsys.readouterr().out
-    assert re.search(
-        r"warning: \d+% of the answers are longer than each of their references, "
-        r".* use --labels f1",
-        out,
-    )
-    assert (
-        extract(
-            "u.zarr",
-            "--chat-template",
-            "--prompt-template",
-            "{question}",
-            "--labels",
-            "f1",
-            model=chat,
-        )
-        == 0
-    )
-    assert "longer than" not in capsys.readouterr().out
-    assert extract("v.zarr", "--labels", "exact") == 0
-    assert "longer than" not in capsys.readouterr().out
+    asked = ["--chat-template", "--prompt-template", "{question}"]
+    assert extract("t.zarr", *asked, model=chat) == 0
+    assert "first statement" in TraceStore.open("t.zarr").provenance["label_rule"]
+    assert extract("u.zarr", *asked, "--labels", "exact", model=chat) == 0
+    assert "equals a reference" in TraceStore.open("u.zarr").provenance["label_rule"]
+    capsys.readouterr()
+    assert extract("u.zarr", *asked, model=chat) == 0
+    assert extract("v.zarr", model=model_dir) == 0
+    assert "equals a reference" in TraceStore.open("v.zarr").provenance["label_rule"]
+
+
+def test_several_rules_of_the_command(extract, capsys):
+    """A column each, and the first as label and score; asked for alone, a column is alone."""
+    questions = [q | {"answers": ["5 6"]} for q in QUESTIONS]
+    Path("q.jsonl").write_text("\n".join(map(json.dumps, questions)))
+    assert extract("t.zarr", "--labels", "f1,exact,contains") == 0
+    assert re.search(r"  f1 +\d+ +\d+ +0\n", capsys.readouterr().out)
+    for row in read("t.zarr").values():
+        assert row["score"] == np.float32(f1_score(row["answer"], ["5 6"]))
+        assert row["label"] == row["label_f1"]
+        assert row["label_exact"] == (exact_match_score(row["answer"], ["5 6"]) < 0.5)
+        assert row["label_contains"] == (contains_score(row["answer"], ["5 6"]) < 0.5)
+    assert extract("u.zarr", "--labels", "f1,exact", "--columns", "label_exact") == 0
+    assert list(TraceStore.open("u.zarr").schema.columns) == ["question_id", "label_exact"]
+
+
+def test_a_given_label_wins_over_every_rule(extract):
+    """A score as well; the columns of the rules say what the rules say."""
+    given = [{"response": "7"}, {"response": "7", "label": 1}, {"response": "7", "score": 0.1}]
+    records = [
+        {"question_id": f"q{i}", "question": "3+4", "answers": ["7"], **one}
+        for i, one in enumerate(given)
+    ]
+    Path("q.jsonl").write_text("\n".join(map(json.dumps, records)))
+    assert extract("t.zarr", "--labels", "exact,contains") == 0
+    rows = read("t.zarr").values()
+    assert [int(row["label"]) for row in rows] == [0, 1, 1]
+    assert [int(row["label_exact"]) for row in rows] == [0, 0, 0]
+    assert extract("u.zarr") == 0
+    rule = TraceStore.open("u.zarr").provenance["label_rule"]
+    assert rule.startswith("as given with the responses, else: ")
+    assert "first statement" in rule
+
+
+def test_labels_of_an_earlier_version_are_gone_on_with(extract, monkeypatch):
+    """Its builds do not record how texts are normalised, nor a stop of the plain template."""
+    rows = HuggingFaceSource.rows
+
+    def stopped(self, start=0):
+        yield next(rows(self, start))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(HuggingFaceSource, "rows", stopped)
+        assert extract("t.zarr") == 130
+    with StoreWriter.open("t.zarr.partial") as writer:
+        writer.provenance.pop("label_normalization")
+    assert extract("t.zarr") == 0
+    assert len(read("t.zarr")) == 8
+    assert "label_normalization" in TraceStore.open("t.zarr").provenance
 
 
 def test_labels_of_one_class_are_a_warning(extract, capsys):

@@ -1,0 +1,309 @@
+"""A causal language model as a judge of answers: is this answer one of the right ones?
+
+The judge reads question, references and answer, and its verdict is read off one distribution: that
+of the first token behind the prompt. Of the two verdict words (yes and no, or others) the more
+probable one is the verdict; if both words together have little of the probability, the model wants
+to say something else, and there is no verdict. This is greedy decoding with a strict reading,
+without its noise: a small model that begins with "Yes," or " yes" or "YES" says the same, one that
+puts 40% on yes and 5% on no is understood where its most probable token is a blank, and the
+probability of the word for right is a score. No token is generated, so that an answer costs one
+pass over its prompt.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from store.errors import SchemaError
+from store.sources.huggingface.batch_halving import Halving
+from store.sources.huggingface.generation import end_ids
+from store.sources.huggingface.padding import pad
+from store.sources.huggingface.provenance import describe_model
+from store.sources.labels.grading import Case, Verdict
+
+__all__ = ["JUDGE_TEMPLATE", "HuggingFaceJudge", "read_template", "verdict_words"]
+
+JUDGE_TEMPLATE = """\
+Question: {question}
+Right answers: {references}
+Answer to judge: {answer}
+Does the answer to judge mean the same as one of the right answers? Reply with one word: yes or no.\
+"""
+PLAIN_END = "\nVerdict:"  # what the default template ends in without a chat template
+# of the probability, both verdict words together: below this, the model did not give a verdict
+MIN_VERDICT_MASS = 0.1
+# nearer to one half than this is a draw: rounding would decide
+DRAW = 1e-3
+MAX_TEMPLATE_BYTES = 100_000
+MAX_REFERENCES = 20  # that are shown; TriviaQA has up to hundreds of spellings
+MAX_FIELD_CHARACTERS = 4000  # of question, references and answer each
+WORD_PAIRS = (("yes", "no"), ("correct", "incorrect"), ("right", "wrong"), ("true", "false"))
+
+_FIELD = re.compile(r"\{(question|references|answer)\}")
+_DESCRIBED = (
+    "model",
+    "revision",
+    "architecture",
+    "dtype",
+    "weights_sha256",
+    "weights_crc32c",
+    "config_sha256",
+    "tokenizer_sha256",
+)
+
+
+def read_template(given: str | None) -> str | None:
+    r"""The template of a judge: the content of a file of that name, or the text itself.
+
+    Raises
+    ------
+    SchemaError
+        It has no {answer}, asks for no pair of words, or is no text of at most 100,000 bytes.
+    """
+    if given is None:
+        return None
+    text = given.replace(r"\n", "\n")
+    path = Path(given)
+    if "{" not in given:
+        if not path.is_file():
+            raise SchemaError(
+                f"judge template: expected a text with {{answer}} or a file of one, "
+                f"found {given!r:.100}, which is neither"
+            )
+        text = _read_file(path)
+    if "{answer}" not in text:
+        raise SchemaError(
+            f"judge template: expected {{answer}} in it, and {{question}} and {{references}}, "
+            f"found {text!r:.100}"
+        )
+    verdict_words(text)
+    return text
+
+
+def _read_file(path: Path) -> str:
+    with path.open("rb") as file:
+        content = file.read(MAX_TEMPLATE_BYTES + 1)
+    if len(content) > MAX_TEMPLATE_BYTES:
+        raise SchemaError(
+            f"{path}: expected a judge template of at most {MAX_TEMPLATE_BYTES:,} bytes, found more"
+        )
+    try:
+        return content.decode().strip("\n")
+    except UnicodeDecodeError as error:
+        raise SchemaError(f"{path}: expected a judge template in UTF-8, found: {error}") from error
+
+
+def verdict_words(template: str) -> tuple[str, str]:
+    """The words for right and wrong that a template asks for: the pair that stands in it last.
+
+    The pairs are yes and no, correct and incorrect, right and wrong, true and false.
+
+    Raises
+    ------
+    SchemaError
+        No pair stands in it.
+    """
+    words = re.findall(r"\w+", _FIELD.sub(" ", template).casefold())
+    last = {word: at for at, word in enumerate(words)}
+    present = [pair for pair in WORD_PAIRS if all(word in last for word in pair)]
+    if not present:
+        raise SchemaError(
+            "judge template: expected that it asks for one of two words, yes or no, correct or "
+            f"incorrect, right or wrong, true or false, found {template!r:.100}"
+        )
+    return max(present, key=lambda pair: min(last[word] for word in pair))
+
+
+class HuggingFaceJudge:
+    """Asks a causal language model for verdicts.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        Causal model in evaluation mode.
+    tokenizer : PreTrainedTokenizerBase
+        Its tokenizer; if it has a chat template, the judge is asked in it.
+    template : str, optional
+        Text with {answer} and, as a rule, {question} and {references}; other braces are text. A
+        template without {references} lets the judge decide by what it knows; otherwise an answer
+        without references is not judged.
+    batch_size : int
+        Prompts in one pass.
+    name : str, optional
+        Name in the provenance; by default what the model was loaded from.
+
+    Raises
+    ------
+    SchemaError
+        The template asks for no pair of words, or the tokenizer cannot tell them apart.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        template: str | None = None,
+        *,
+        batch_size: int = 16,
+        name: str | None = None,
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.is_chat = bool(tokenizer.chat_template)
+        self.template = template or JUDGE_TEMPLATE + ("" if self.is_chat else PLAIN_END)
+        self.batch_size = batch_size
+        self.name = name or model.name_or_path
+        self.words = verdict_words(self.template)
+        self.needs_references = "{references}" in self.template
+        config = model.config.get_text_config()
+        self.longest = getattr(config, "max_position_embeddings", None)
+        self.n_ids = config.vocab_size
+        self._ids = _ids_of_words(tokenizer, self.words, self.n_ids)
+        self._halving = Halving()
+        self._described: dict[str, Any] | None = None
+        self._prompt(Case("question", ["reference"], "answer"))  # a template may raise anything
+
+    def verdicts(self, cases: Sequence[Case]) -> list[Verdict]:
+        """Judge answers, a batch at a time.
+
+        Returns
+        -------
+        list of Verdict
+            'right' or 'wrong' with P(right); 'neither' where the model says neither word, or both
+            equally; 'too long' where it cannot take the prompt; 'no references'.
+        """
+        found = [Verdict("no references")] * len(cases)
+        prompts: list[tuple[int, list[int]]] = []
+        for i, case in enumerate(cases):
+            if self.needs_references and not case.references:
+                continue
+            ids = self._encode(case)
+            if ids is None:
+                found[i] = Verdict("too long")
+            else:
+                prompts.append((i, ids))
+        for first in range(0, len(prompts), self.batch_size):
+            batch = prompts[first : first + self.batch_size]
+            said = self._halving.run(self._ask, [ids for _, ids in batch])
+            for (i, _), verdict in zip(batch, said, strict=True):
+                found[i] = verdict
+        return found
+
+    def describe(self) -> dict[str, Any]:
+        """The model and its prompt, JSON-able."""
+        if self._described is None:  # the checksum reads all weights
+            described = describe_model(self.model, self.tokenizer, self.name, None)
+            self._described = {key: described[key] for key in _DESCRIBED}
+        return {
+            **self._described,
+            "template": self.template,
+            "chat_template": self.is_chat,
+            "words": list(self.words),
+            "min_verdict_mass": MIN_VERDICT_MASS,
+        }
+
+    def _prompt(self, case: Case) -> str:
+        fields = {
+            "question": case.question,
+            "references": "; ".join(case.references[:MAX_REFERENCES]),
+            "answer": case.answer or "(no answer)",
+        }
+        text = _FIELD.sub(lambda field: fields[field[1]][:MAX_FIELD_CHARACTERS], self.template)
+        if not self.is_chat:
+            return text
+        try:
+            prompt = self.tokenizer.apply_chat_template(
+                [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
+            )
+        except Exception as error:  # a chat template may raise anything
+            raise SchemaError(
+                f"judge {self.name!r}: expected a chat template that takes a question, "
+                f"found: {error}"
+            ) from error
+        return str(prompt)
+
+    def _encode(self, case: Case) -> list[int] | None:
+        """Token ids of a prompt; None if the model cannot take them."""
+        text = self._prompt(case)
+        try:
+            ids = self.tokenizer(text, add_special_tokens=not self.is_chat)["input_ids"]
+        except Exception:  # noqa: BLE001 - the tokenizers library raises nothing narrower
+            return None
+        is_too_long = self.longest is not None and len(ids) >= self.longest
+        return None if not ids or is_too_long or max(ids) >= self.n_ids else ids
+
+    def _ask(self, prompts: Sequence[list[int]]) -> list[Verdict]:
+        filler = min(end_ids(self.model), default=0)  # masked: any id will do
+        ids, mask = pad(prompts, "left", filler, self.model.device)
+        with torch.inference_mode():
+            written = cast(Any, self.model).generate(
+                input_ids=ids,
+                attention_mask=mask,
+                max_new_tokens=1,
+                do_sample=False,
+                num_beams=1,
+                pad_token_id=filler,
+                return_dict_in_generate=True,
+                output_logits=True,
+            )
+        return _read_verdicts(written.logits[0], *self._ids)
+
+
+def _read_verdicts(logits: Tensor, right: Sequence[int], wrong: Sequence[int]) -> list[Verdict]:
+    """Verdicts from logits `(B, V)` of the first token, and the ids that begin each word."""
+    p = logits.float().softmax(dim=-1)
+    p_right = p[:, list(right)].sum(dim=-1).double()
+    mass = p_right + p[:, list(wrong)].sum(dim=-1).double()
+    verdicts = []
+    for share, total in zip((p_right / mass).tolist(), mass.tolist(), strict=True):
+        # written so that NaN, of a model that overflows, is no verdict
+        if not (total >= MIN_VERDICT_MASS and abs(share - 0.5) >= DRAW):
+            verdicts.append(Verdict("neither"))
+        else:
+            verdicts.append(Verdict("right" if share > 0.5 else "wrong", share))
+    return verdicts
+
+
+def _ids_of_words(
+    tokenizer: PreTrainedTokenizerBase, words: tuple[str, str], n_ids: int
+) -> tuple[list[int], list[int]]:
+    """The ids of the tokens that are each word, in any case, with or without a space before it.
+
+    A word that is no token is found by the first token that it is cut into.
+    """
+    vocabulary = tokenizer.get_vocab()
+    found: list[set[int]] = []
+    for word in words:
+        ids = {id_ for token, id_ in vocabulary.items() if _letters(token) == word}
+        if not ids:
+            ids = _first_ids(tokenizer, word)
+        found.append({id_ for id_ in ids if id_ < n_ids})
+    right, wrong = found[0] - found[1], found[1] - found[0]
+    if not right or not wrong:
+        raise SchemaError(
+            f"judge: expected a tokenizer that can tell {words[0]!r} from {words[1]!r} by the "
+            "first token, found one that cannot; ask for other words with --judge-template"
+        )
+    return sorted(right), sorted(wrong)
+
+
+def _letters(token: str) -> str:
+    """A token without the signs of a space that vocabularies use: of SentencePiece and bytes."""
+    return token.lstrip("▁Ġ ").casefold()
+
+
+def _first_ids(tokenizer: PreTrainedTokenizerBase, word: str) -> set[int]:
+    ids = set()
+    for spelled in (word, word.capitalize()):
+        for text in (spelled, f" {spelled}"):
+            try:
+                cut = tokenizer(text, add_special_tokens=False)["input_ids"]
+            except Exception:  # noqa: BLE001, S112 - the tokenizers library raises nothing else
+                continue
+            ids.update(cut[:1])
+    return ids - {tokenizer.unk_token_id}

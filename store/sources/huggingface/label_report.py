@@ -1,0 +1,114 @@
+"""How the traces of an extraction are labelled, and what looks wrong about their answers."""
+
+import json
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from store.read.store import TraceStore
+from store.reports import count_lines
+from store.sources.labels.grading import label_column_name
+from store.sources.labels.normalization import normalize_answer
+from store.sources.labels.report import rule_table, verdict_lines
+from store.sources.labels.rule import LabelCounts
+from store.sources.labels.stored import label_lines
+from store.write.source import VERDICTS
+
+__all__ = ["label_report"]
+
+BLOCK_ROWS = 4096  # texts of so many rows are in memory at once
+MIN_ROWS = 10  # fewer answers are too few to say how a model ends them
+# under these rules an answer is wrong, however right, that has more words than so many times the
+# longest reference: F1 is below one half from three times on
+LONGEST_RATIO = {"exact": 1, "f1": 3}
+JUDGE_ADVICE = (
+    "use --labels contains, or let a model judge them (python -m store label STORE --labels judge "
+    "--judge-model NAME)"
+)
+
+
+def label_report(store: TraceStore, rules: Sequence[str], max_new_tokens: int | None) -> list[str]:
+    """Count the labels of an extraction, compare its rules, and warn.
+
+    Parameters
+    ----------
+    store
+        What was extracted.
+    rules
+        The rules of its labels.
+    max_new_tokens
+        Longest answer; None if the answers were given.
+    """
+    lines: list[str] = []
+    is_given = max_new_tokens is None  # then labels need not come from a rule
+    columns = store.schema.columns.keys()
+    if not len(store):
+        return lines
+    if "label" in columns:
+        n_unlabelled = LabelCounts.of(store.column("label")).n_unlabelled
+        lines += count_lines([(n_unlabelled, "without a label")])
+        rule = None if is_given else rules[0]
+        lines += label_lines(store, rule)
+        lines += _length_warning(store, rule)
+    by_rule = {rule: label_column_name(rule) for rule in rules}
+    if columns >= set(by_rule.values()):
+        labels = {rule: np.asarray(store.column(name)) for rule, name in by_rule.items()}
+        lines += rule_table(labels)
+    lines += verdict_lines(store.provenance.get(VERDICTS, {}))
+    if max_new_tokens is not None:
+        lines += _endless_warning(store, max_new_tokens)
+    return lines
+
+
+def _length_warning(store: TraceStore, rule: str | None) -> list[str]:
+    """A warning where a rule compares whole sentences with short references."""
+    ratio = LONGEST_RATIO.get(rule or "")
+    if ratio is None or not {"answer", "references"} <= store.schema.columns.keys():
+        return []
+    are_longer = list(_are_longer(store, ratio))
+    n_longer = sum(are_longer)
+    if n_longer <= len(are_longer) / 2:
+        return []
+    share = f"{n_longer / len(are_longer):.0%} of the answers are"
+    if rule == "exact":
+        found = (
+            f"{share} longer than each of their references, and exact match counts all of those as "
+            "wrong"
+        )
+    else:
+        found = (
+            f"{share} over three times as long as each of their references, and token F1 counts "
+            "all of those as wrong at a threshold of one half"
+        )
+    return [f"warning: {found}; {JUDGE_ADVICE}"]
+
+
+def _are_longer(store: TraceStore, ratio: int) -> Iterator[bool]:
+    """Whether the answer of each trace with references has more than `ratio` times their words."""
+    for first in range(0, len(store), BLOCK_ROWS):
+        rows = range(first, min(first + BLOCK_ROWS, len(store)))
+        batch = store.read(rows, ["answer", "references"])
+        for answer, references in zip(
+            batch.texts("answer"), batch.texts("references"), strict=True
+        ):
+            n_words = [_count_words(reference) for reference in json.loads(references)]
+            if n_words:
+                yield _count_words(answer) > ratio * max(n_words)
+
+
+def _count_words(text: str) -> int:
+    return len(normalize_answer(text).split())
+
+
+def _endless_warning(store: TraceStore, max_new_tokens: int) -> list[str]:
+    """A warning where most answers have no end, as those of base models that run on."""
+    if "answer_len" not in store.schema.columns or len(store) < MIN_ROWS:
+        return []
+    share = float((np.asarray(store.column("answer_len")) >= max_new_tokens).mean())
+    if share <= 0.5:
+        return []
+    return [
+        f"warning: {share:.0%} of the answers have {max_new_tokens} tokens (--max-new-tokens) and "
+        r"no end: a base model runs on, unless a text ends its answers (--stop '\n'); a chat model "
+        "needs --chat-template, or more tokens"
+    ]

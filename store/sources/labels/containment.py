@@ -1,0 +1,152 @@
+"""Whether an answer in sentences says a reference: as whole words, and without denying it.
+
+Models that chat answer "The capital of France is Paris." where the reference is "Paris". What
+counts is the answer's first statement; what a model adds behind it is neither held against it nor
+in its favour. Pure functions of strings.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+from store.sources.labels.normalization import ARTICLES, normalize_answer
+
+__all__ = ["contains_score", "first_statement"]
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+# possessive, and never from within: linear in the length of the text
+_SENTENCE_END = re.compile(r"""(?<![.!?])[.!?]++["'”’)*]*+(?=\s|$)""")
+_LONGEST_ABBREVIATION = 40  # characters before a full stop that are looked at
+_ABBREVIATIONS = frozenset(
+    _words(
+        "mr mrs ms dr st jr sr prof gen col lt sgt capt rev hon gov sen rep pres no nos vs mt ft "
+        "inc ltd co corp bros etc approx ca cf vol op fig al"
+    )
+)
+_DENIALS = frozenset(
+    _words("not never nor isnt wasnt arent werent aint doesnt didnt dont unlike except neither")
+)
+_DENYING_PAIRS = frozenset({("rather", "than"), ("instead", "of"), ("other", "than")})
+# between a denial and what it denies: "not in Paris", "was not the city of Paris"
+_BETWEEN = frozenset(_words("in at on of by to from be been was is called named city"))
+_MAX_BETWEEN = 3
+_AFFIRMING = frozenset(["only", "just", "merely", "simply"])  # "not only Paris"
+_VERBS = frozenset(["is", "was", "are", "were"])
+_DENYING_VERBS = frozenset(["isnt", "wasnt", "arent", "werent"])
+
+
+def contains_score(answer: str, references: Sequence[str]) -> float:
+    """Score an answer 1.0 if its first statement says a reference, else 0.0.
+
+    A reference is said where its words, in the normal form of `normalize_answer`, stand in the
+    answer one after the other, as whole words. It is not said where it is denied directly, in each
+    place: by not, isn't, never, nor, unlike, except, rather than, instead of, other than before it
+    ("not Paris", "isn't in Paris"), or by "is not", "isn't" and their like behind it. "Not only
+    Paris" says it. Irony, and denials from further away ("I doubt that it is Paris"), are not
+    understood: for those there is a judge.
+
+    Parameters
+    ----------
+    answer : str
+        The model's answer.
+    references : sequence of str
+        Right answers, any of which will do.
+
+    Returns
+    -------
+    float
+        1.0, 0.0, or NaN without references.
+    """
+    if not references:
+        return math.nan
+    statement = first_statement(answer)
+    words = normalize_answer(statement).split()
+    whole = normalize_answer(statement, keep_articles=True).split()
+    return float(any(_says(words, whole, reference) for reference in references))
+
+
+def first_statement(answer: str) -> str:
+    """The part of an answer that counts.
+
+    It is the first line with words, to the end of its first sentence that ends in a full stop: an
+    exclamation before it ("Great question!") is no statement yet. A line that ends in a colon
+    ("Here is the answer:") leads on to the next. Questions are left out if anything else remains.
+    """
+    lines = [line.strip() for line in answer.splitlines() if line.strip()]
+    n_leading = next((n for n, line in enumerate(lines) if not line.endswith(":")), 0)
+    sentences = []
+    for sentence in _sentences(lines[n_leading] if lines else ""):
+        sentences.append(sentence)
+        if not sentence.rstrip("\"'”’)*").endswith(("!", "?")):
+            break
+    asserted = [text for text in sentences if not text.rstrip("\"'”’)*").endswith("?")]
+    return " ".join(asserted or sentences)
+
+
+def _sentences(line: str) -> Iterator[str]:
+    start = 0
+    for end in _SENTENCE_END.finditer(line):
+        seen_from = max(start, end.start() - _LONGEST_ABBREVIATION)
+        if end[0][0] == "." and _is_abbreviation(line[seen_from : end.start()]):
+            continue
+        yield line[start : end.end()].strip()
+        start = end.end()
+    if line[start:].strip():
+        yield line[start:].strip()
+
+
+def _is_abbreviation(text: str) -> bool:
+    """Whether the full stop behind a text ends no sentence: "St", an initial, "U.S", "1"."""
+    last = re.split(r"[\s(\"']", text)[-1]
+    is_initial = bool(re.fullmatch(r"(?:\w\.)*[^\W\d_]", last))
+    is_list_number = last == text.strip() and last.isdecimal()
+    return is_initial or is_list_number or last.lower() in _ABBREVIATIONS
+
+
+def _says(found: Sequence[str], whole: Sequence[str], reference: str) -> bool:
+    """Whether the words of a statement, without and with articles, say a reference."""
+    words = normalize_answer(reference).split()
+    if not words:
+        return not found
+    if any(not _is_denied(found, at, len(words)) for at in _places(words, found)):
+        return True
+    # "Vitamin A is one" loses its letter as an article, where the reference keeps it
+    if len(words) == 1 or ARTICLES.isdisjoint(words):
+        return False
+    return any(not _is_denied(whole, at, len(words)) for at in _places(words, whole))
+
+
+def _places(words: Sequence[str], text: Sequence[str]) -> Iterator[int]:
+    """Where the words begin in a text."""
+    n = len(words)
+    return (at for at in range(len(text) - n + 1) if list(text[at : at + n]) == list(words))
+
+
+def _is_denied(text: Sequence[str], at: int, n: int) -> bool:
+    return _is_denied_before(text[:at]) or _is_denied_behind(text[at + n : at + n + 3])
+
+
+def _is_denied_before(before: Sequence[str]) -> bool:
+    """Whether the words before a place end in a denial, with at most three small words behind."""
+    for n_between in range(_MAX_BETWEEN + 1):
+        end = len(before) - n_between
+        if end <= 0:
+            return False
+        if before[end - 1] in _DENIALS or tuple(before[max(0, end - 2) : end]) in _DENYING_PAIRS:
+            return True
+        if before[end - 1] not in _BETWEEN | ARTICLES:
+            return False
+    return False
+
+
+def _is_denied_behind(behind: Sequence[str]) -> bool:
+    match list(behind):
+        case [verb, "not", *rest] if verb in _VERBS:
+            return not (rest and rest[0] in _AFFIRMING)
+        case [verb, *rest] if verb in _DENYING_VERBS:
+            return not (rest and rest[0] in _AFFIRMING)
+    return False

@@ -1,0 +1,369 @@
+"""A model that judges: its verdicts, its prompts, and both commands."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from judges import (
+    build_comparing_model,
+    build_judge_model,
+    build_judge_tokenizer,
+)
+
+from store import Column, Schema, SchemaError, StoreWriter, TraceStore
+from store.cli.main import main
+from store.sources.example.recipe import build_tokenizer
+from store.sources.huggingface.judge import HuggingFaceJudge, read_template, verdict_words
+from store.sources.huggingface.source import HuggingFaceSource
+from store.sources.labels.grading import Case, Grader
+
+CASES = [
+    Case("Capital of France?", ["Paris", "City of Paris"], "Paris"),
+    Case("Capital of France?", ["Paris"], "London"),
+    Case("Capital of France?", ["Paris", "City of Paris"], "City of Paris"),
+    Case("Capital of France?", ["Paris"], "?"),
+    Case("Capital of France?", [], "Paris"),
+    Case("Capital of {answer}?", ["Paris"], "{references} {0.__class__}"),
+    Case("x", ["Paris"], ""),
+]
+EXPECTED = ["right", "wrong", "right", "neither", "no references", "wrong", "wrong"]
+CHAT = "{% for m in messages %}[{{ m['content'] }}]{% endfor %}" + (
+    "{% if add_generation_prompt %}>{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return build_judge_tokenizer()
+
+
+@pytest.fixture
+def comparing(tokenizer):
+    """A judge that is always right."""
+    return HuggingFaceJudge(build_comparing_model(tokenizer), tokenizer, batch_size=2)
+
+
+def test_verdicts(comparing):
+    """In the order of the answers, at most so many prompts at once; braces in texts are text."""
+    verdicts = comparing.verdicts(CASES)
+    assert [verdict.word for verdict in verdicts] == EXPECTED
+    assert comparing.model.widest == 2
+    for verdict in verdicts:
+        if verdict.word in ("right", "wrong"):
+            assert (verdict.p_right > 0.99) == (verdict.word == "right")
+        else:
+            assert math.isnan(verdict.p_right)
+    assert comparing.verdicts([]) == []
+
+
+def test_a_verdict_does_not_depend_on_its_batch(tokenizer):
+    """Prompts of several lengths in one batch, against one by one, to rounding."""
+    model = build_judge_model(tokenizer)
+    cases = [Case("q" * n, ["r"], "a" * (n % 3)) for n in range(1, 40, 5)]
+    alone, batched = (
+        HuggingFaceJudge(model, tokenizer, batch_size=n).verdicts(cases) for n in (1, 8)
+    )
+    for one, other in zip(alone, batched, strict=True):
+        assert one.word == other.word
+        np.testing.assert_allclose(one.p_right, other.p_right, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "says, word",
+    [
+        ({"yes": 0.9}, "right"),
+        ({"Yes": 0.3, "yes": 0.3, "no": 0.35}, "right"),
+        ({"No": 0.06, "yes": 0.05}, "wrong"),
+        ({"yes": 0.02, "no": 0.01}, "neither"),
+        ({"yes": 0.4, "no": 0.4}, "neither"),
+        ({"Correct": 0.9}, "neither"),
+    ],
+)
+def test_the_more_probable_word_is_the_verdict(tokenizer, says, word):
+    """In any case of letters; none where both have little, or are equal."""
+    judge = HuggingFaceJudge(build_judge_model(tokenizer, says), tokenizer)
+    assert judge.verdicts(CASES[:1])[0].word == word
+
+
+def test_what_cannot_be_asked(tokenizer):
+    """A prompt that is too long has no verdict; the others have."""
+    judge = HuggingFaceJudge(build_judge_model(tokenizer, {"no": 0.9}, longest=300), tokenizer)
+    cases = [CASES[0], CASES[0]._replace(answer="x" * 300), CASES[1]]
+    assert [verdict.word for verdict in judge.verdicts(cases)] == ["wrong", "too long", "wrong"]
+
+
+def test_the_chat_template_is_used_where_there_is_one():
+    """Otherwise the text alone, which ends in what asks for a word."""
+    chat = build_judge_tokenizer(CHAT)
+    judge = HuggingFaceJudge(build_judge_model(chat, {"yes": 0.9}), chat)
+    assert judge._prompt(CASES[0]).startswith("[Question: Capital")
+    assert judge._prompt(CASES[0]).endswith("yes or no.]>")
+    plain = build_judge_tokenizer()
+    judge = HuggingFaceJudge(build_judge_model(plain), plain)
+    assert judge._prompt(CASES[0]).endswith("yes or no.\nVerdict:")
+    broken = build_judge_tokenizer("{{ raise_exception('no system') }}")
+    with pytest.raises(SchemaError, match="expected a chat template that takes a question"):
+        HuggingFaceJudge(build_judge_model(broken), broken)
+
+
+def test_without_references_in_the_template_the_judge_decides_alone(tokenizer):
+    """Then an answer without references is judged too."""
+    template = "{question} {answer} - correct or incorrect?"
+    judge = HuggingFaceJudge(build_judge_model(tokenizer, {"Correct": 0.9}), tokenizer, template)
+    assert judge.words == ("correct", "incorrect")
+    assert judge.verdicts([CASES[4]])[0].word == "right"
+    described = judge.describe()
+    assert described["template"] == template
+    assert described["words"] == ["correct", "incorrect"]
+    assert {"weights_crc32c", "tokenizer_sha256"} <= described.keys()
+    json.dumps(described)
+
+
+@pytest.mark.parametrize(
+    "template, words",
+    [
+        ("{answer}: yes or no?", ("yes", "no")),
+        ("Say Correct or INCORRECT.", ("correct", "incorrect")),
+        ("Is it the right one or the wrong one? yes/no", ("yes", "no")),
+        ("Yes or no: is it true? true/false", ("true", "false")),
+    ],
+)
+def test_the_words_are_the_last_that_a_template_names(template, words):
+    assert verdict_words(template) == words
+
+
+def test_a_template_is_a_file_or_a_text(tmp_path):
+    file = tmp_path / "judge.txt"
+    file.write_text("{answer}\nyes or no?\n")
+    assert read_template(str(file)) == "{answer}\nyes or no?"
+    assert read_template(r"{answer}\nyes or no?") == "{answer}\nyes or no?"
+    assert read_template(None) is None
+    file.write_bytes(b"x" * 100_001)
+    for given, message in (
+        (str(file), "at most 100,000 bytes"),
+        ("none.txt", "which is neither"),
+        ("{question} yes or no", r"expected \{answer\} in it"),
+        ("{answer} ?", "asks for one of two words"),
+    ):
+        with pytest.raises(SchemaError, match=message):
+            read_template(given)
+    file.write_bytes(b"\xff{answer}")
+    with pytest.raises(SchemaError, match="UTF-8"):
+        read_template(str(file))
+
+
+def test_words_that_are_no_tokens(tokenizer):
+    """They are told apart by the first tokens that they are cut into."""
+    template = "{answer}: true or false?"
+    judge = HuggingFaceJudge(build_judge_model(tokenizer, {"t": 0.6}), tokenizer, template)
+    assert judge.verdicts(CASES[:1])[0].word == "right"
+    judge = HuggingFaceJudge(build_judge_model(tokenizer, {"F": 0.6}), tokenizer, template)
+    assert judge.verdicts(CASES[:1])[0].word == "wrong"
+
+
+def test_words_that_the_tokenizer_cannot_tell_apart(tokenizer):
+    digits = build_tokenizer()
+    with pytest.raises(SchemaError, match="judge: expected a tokenizer that can tell 'yes' from"):
+        HuggingFaceJudge(build_judge_model(digits), digits, "{answer} yes or no")
+
+
+def test_a_judge_is_not_believed_against_an_exact_match(tokenizer):
+    """-1, and counted by itself; what it says of other answers holds."""
+    judge = HuggingFaceJudge(build_judge_model(tokenizer, {"no": 0.9}), tokenizer)
+    grades = Grader(["judge", "exact"], judge=judge).grade(CASES[:2])
+    assert [grade.labels for grade in grades] == [
+        {"judge": -1, "exact": 0},
+        {"judge": 1, "exact": 1},
+    ]
+    assert [grade.verdict for grade in grades] == ["wrong, but an exact match", "wrong"]
+    assert math.isnan(grades[0].score)
+    assert grades[1].score < 0.1
+
+
+# The command label
+
+
+@pytest.fixture
+def answered(tmp_path, monkeypatch):
+    """A store of answers without labels, and models that judge, in an own folder."""
+    monkeypatch.chdir(tmp_path)
+    texts = dict.fromkeys(["question_id", "question", "answer", "references"], Column("utf8"))
+    with StoreWriter.create("s.zarr", Schema(texts), {"model": "m"}) as writer:
+        for i in range(12):
+            answer = "It is Paris." if i % 3 else ["Paris", "London", "not Paris", "Rome"][i // 3]
+            references = [] if i == 11 else ["Paris"]
+            row = {"question_id": f"q{i}", "question": "Capital?", "answer": answer}
+            writer.append(f"t{i}", {**row, "references": json.dumps(references)})
+    tokenizer = build_judge_tokenizer()
+    for name, says in (("yes", {"yes": 0.9}), ("no", {"no": 0.9}), ("nonsense", {"q": 0.9})):
+        build_judge_model(tokenizer, says).save_pretrained(name)
+        tokenizer.save_pretrained(name)
+    return Path("s.zarr")
+
+
+def label(*arguments):
+    return main(["label", "s.zarr", *arguments])
+
+
+def test_rules_after_the_fact(answered, capsys):
+    """Columns of both rules, a table, the judge in the provenance; undone, and done again."""
+    arguments = ["--labels", "contains,judge", "--judge-model", "./no"]
+    assert label(*arguments, "--dry-run") == 0
+    planned = capsys.readouterr().out
+    assert "dry run: nothing was written" in planned
+    assert "label" not in TraceStore.open(answered).schema.columns
+    assert label(*arguments) == 0
+    out = capsys.readouterr().out
+    assert planned.split("dry run")[0] in out
+    store = TraceStore.open(answered)
+    contains, judge = ([0, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0, -1], [-1] + 10 * [1] + [-1])
+    assert np.asarray(store.column("label_contains")).tolist() == contains
+    assert np.asarray(store.column("label")).tolist() == contains
+    assert np.asarray(store.column("label_judge")).tolist() == judge
+    lines = [line.split() for line in out.splitlines()]
+    assert ["contains", "3", "8", "1"] in lines
+    assert ["judge", "10", "0", "2", "30.0%", "of", "10"] in lines
+    assert "  judge: 10 wrong, 1 no references, 1 wrong, but an exact match" in out
+    assert "the judge said the same of all 10 answers" in out
+    assert "1 trace is without references and keeps its label" in out
+    judge = store.provenance["label_rules"]["judge"]
+    assert judge["model"] == "./no"
+    assert judge["verdicts"] == {"wrong": 10, "no references": 1, "wrong, but an exact match": 1}
+    assert "first statement" in store.provenance["label_rule"]
+    assert label(*arguments) == 0
+    assert "nothing changes" in capsys.readouterr().out
+    assert label("--undo") == 0
+    store = TraceStore.open(answered)
+    assert set(np.asarray(store.column("label")).tolist()) == {-1}
+    assert np.asarray(store.column("label_contains")).tolist() == contains
+    assert "label_rule" not in store.provenance
+
+
+def test_a_rule_alone_adds_no_column_of_its_own(answered):
+    assert label("--labels", "contains") == 0
+    store = TraceStore.open(answered)
+    assert [name for name in store.schema.columns if name.startswith("label")] == ["label"]
+    assert store.provenance["label_normalization"]
+    assert "label_rules" not in store.provenance
+
+
+def test_given_labels_stay_where_there_are_no_references(answered, capsys):
+    """Unless all are to be replaced."""
+    Path("given.csv").write_text("trace_id,label\nt11,1\nt0,1\n")
+    assert label("--scores", "given.csv") == 0
+    assert label("--labels", "exact") == 0
+    assert np.asarray(TraceStore.open(answered).column("label"))[[0, 11]].tolist() == [0, 1]
+    assert label("--labels", "exact", "--replace-all") == 0
+    assert "1 trace is without references: its label is removed" in capsys.readouterr().out
+    assert np.asarray(TraceStore.open(answered).column("label"))[11] == -1
+
+
+def test_a_judge_that_talks_nonsense_is_said_loudly(answered, capsys):
+    """All are unlabelled."""
+    assert label("--labels", "judge", "--judge-model", "./nonsense") == 0
+    out = capsys.readouterr().out
+    assert "judge: 11 neither, 1 no references" in out
+    assert "warning: the judge gave a verdict on 0 of 11 answers only" in out
+    assert set(np.asarray(TraceStore.open(answered).column("label")).tolist()) == {-1}
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--labels", "judge"], "name it with --judge-model"),
+        (["--labels", "f1", "--judge-model", "./yes"], "e.g. --labels f1,judge"),
+        (["--undo", "--judge-model", "./yes"], "the only option it takes is --dry-run"),
+        (["--labels", "judge", "--judge-model", "./none"], "model './none': expected a model's"),
+        (["--labels", "judge", "--judge-model", "./yes", "--judge-template", "?"], "neither"),
+        (["--labels", "nothing"], "expected different ones of exact, contains, f1, judge, none"),
+        (["--labels", "f1,f1"], "expected different ones of"),
+        (["--labels", "none,f1"], "none goes with no other rule"),
+        (["--labels", "f1", "--score-column", "x"], "--score-column says how a file"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_two(answered, capsys, arguments, message):
+    """Nothing is written."""
+    capsys.readouterr()
+    try:
+        status = label(*arguments)
+    except SystemExit as stopped:
+        status = stopped.code
+    error = capsys.readouterr().err
+    assert (status, len(error.splitlines())) == (2, 1), error
+    assert message in error
+    assert "label" not in TraceStore.open(answered).schema.columns
+
+
+def test_a_store_without_texts_is_refused(tmp_path, capsys):
+    with StoreWriter.create(tmp_path / "x.zarr", Schema({"x": Column("int32")})) as writer:
+        writer.append("a", {"x": 1})
+    assert main(["label", str(tmp_path / "x.zarr"), "--labels", "exact"]) == 2
+    assert "expected texts in a column 'question'" in capsys.readouterr().err
+
+
+def test_a_store_without_any_reference_is_refused(tmp_path, capsys):
+    texts = dict.fromkeys(["question", "answer", "references"], Column("utf8"))
+    with StoreWriter.create(tmp_path / "x.zarr", Schema(texts)) as writer:
+        writer.append("a", {"question": "q", "answer": "a", "references": "[]"})
+        writer.append("b", {"question": "q", "answer": "a", "references": ""})
+    assert main(["label", str(tmp_path / "x.zarr"), "--labels", "exact"]) == 2
+    assert "expected references in some rows, found none" in capsys.readouterr().err
+    with StoreWriter.open(tmp_path / "x.zarr") as writer:
+        writer.append("c", {"question": "q", "answer": "a", "references": "{}"})
+    assert main(["label", str(tmp_path / "x.zarr"), "--labels", "exact"]) == 2
+    assert "trace 'c': expected a JSON list of texts, found '{}'" in capsys.readouterr().err
+
+
+# The command extract
+
+
+def stopping_at(stop):
+    """The rows of a source up to a number, then Ctrl-C."""
+    rows = HuggingFaceSource.rows
+
+    def stopping(self, start=0):
+        for i, row in enumerate(rows(self, start)):
+            if i == stop:
+                raise KeyboardInterrupt
+            yield row
+
+    return stopping
+
+
+def test_extraction_with_a_judge(answered, capsys, monkeypatch):
+    """The columns of both rules, from the command; stopped and resumed the counts are whole."""
+    tokenizer = build_judge_tokenizer()
+    build_judge_model(tokenizer).save_pretrained("asked")
+    tokenizer.save_pretrained("asked")
+    questions = [
+        {"question_id": f"q{i}", "question": "a" * i, "answers": ["b"]} for i in range(1, 11)
+    ]
+    Path("q.jsonl").write_text("\n".join(map(json.dumps, questions)))
+
+    def extract(out, *further):
+        common = ["--model", "./asked", "--questions", "q.jsonl", "--max-new-tokens", "3"]
+        judged = ["--labels", "contains,judge", "--judge-model", "./no", "--batch-size", "4"]
+        return main(["extract", out, *common, *judged, *further])
+
+    assert extract("t.zarr") == 0
+    out = capsys.readouterr().out
+    assert "judge: 10 wrong" in out
+    store = TraceStore.open("t.zarr")
+    assert np.asarray(store.column("label_judge")).tolist() == [1] * 10
+    assert store.provenance["judge_verdicts"] == {"wrong": 10}
+    assert store.provenance["label_rules"]["judge"]["words"] == ["yes", "no"]
+    for stop in (1, 4, 9):
+        with monkeypatch.context() as patched:
+            patched.setattr(HuggingFaceSource, "rows", stopping_at(stop))
+            assert extract(f"{stop}.zarr") == 130
+        assert extract(f"{stop}.zarr") == 0
+        assert TraceStore.open(f"{stop}.zarr").provenance["judge_verdicts"] == {"wrong": 10}
+    assert main(["label", "t.zarr", "--labels", "exact,f1"]) == 0
+    capsys.readouterr()
+    assert extract("t.zarr") == 0  # columns of rules that were added since are no difference
+    assert extract("u.zarr", "--columns", "tokens") == 0
+    assert "label_judge" not in TraceStore.open("u.zarr").schema.columns
+    assert extract("v.zarr", "--columns", "label_judge") == 0
+    assert list(TraceStore.open("v.zarr").schema.columns) == ["question_id", "label_judge"]
