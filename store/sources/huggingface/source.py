@@ -38,19 +38,12 @@ import numpy as np
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from store.errors import NotFoundError, SchemaError, closest
-from store.format.layers import choose_layers
-from store.format.schema import Schema
+from store.errors import SchemaError
+from store.format.layers import choose_layers, parse_layers
 from store.read.store import TraceStore
 from store.reports import LeftOut
 from store.sources.huggingface.batch_halving import run_in_halves
-from store.sources.huggingface.columns import (
-    ForwardOutput,
-    HalfRangeError,
-    build_schema,
-    needs_maps,
-    trace_columns,
-)
+from store.sources.huggingface.columns import build_schema, choose_columns, needs_maps
 from store.sources.huggingface.decoding import Decoding
 from store.sources.huggingface.fingerprints import (
     config_digest,
@@ -62,6 +55,8 @@ from store.sources.huggingface.fingerprints import (
 from store.sources.huggingface.forward import run_forward
 from store.sources.huggingface.generation import StopRule, end_ids, generate_answers
 from store.sources.huggingface.prompts import Prompts
+from store.sources.huggingface.state_columns import HalfRangeError
+from store.sources.huggingface.token_texts import TokenTexts
 from store.sources.labels.answer_scores import SCORE_THRESHOLD
 from store.sources.labels.rule import LABEL_RULES, label_scores
 from store.sources.questions import Question
@@ -92,8 +87,8 @@ class _Answer(NamedTuple):
     ids: list[int]
 
 
-# an answer, the forward pass over its batch, and its number in the batch
-_Computed = tuple[_Answer, ForwardOutput | None, int]
+# an answer and what the forward pass gave of it
+_Computed = tuple[_Answer, dict[str, Any] | HalfRangeError]
 
 
 class HuggingFaceSource:
@@ -178,6 +173,7 @@ class HuggingFaceSource:
         n_layers, n_heads, hidden_size = _sizes(text_config, wants_maps)
         self.model = model
         self.tokenizer = tokenizer
+        self.token_texts = TokenTexts(tokenizer)
         self.questions = questions
         self.begun = begun
         self.left_out = LeftOut()
@@ -192,7 +188,7 @@ class HuggingFaceSource:
         self.score_threshold = score_threshold
         state_dtype = "bfloat16" if model.dtype == torch.bfloat16 else "float16"
         every = build_schema(len(self.layers), n_heads, hidden_size, self.top_k, state_dtype)
-        self.schema = _choose_columns(columns, every)
+        self.schema = choose_columns(columns, every)
         _check_model(model, wants_maps)
         _check_ids(questions, decoding.num_samples)
         self.provenance = self._describe(model_name or model.name_or_path)
@@ -237,9 +233,9 @@ class HuggingFaceSource:
             raise IndexError(f"start: expected 0 to {len(self)}, found {start}")
         self.left_out = self._left_out_before(start)
         n_kept = start
-        for answer, out, i in self._answers_from(start + self.left_out.n):
+        for answer, computed in self._answers_from(start + self.left_out.n):
             try:
-                row = self._row(answer, out, i)
+                row = self._row(answer, computed)
             except HalfRangeError as error:
                 self.left_out.add(f"trace {answer.trace_id!r}: {error}")
                 if not n_kept and self.left_out.n == min(TRIED, len(self)):
@@ -309,10 +305,15 @@ class HuggingFaceSource:
 
     def _forward(self, answers: Sequence[_Answer]) -> list[_Computed]:
         traces = [answer.prompt + answer.ids for answer in answers]
-        out = run_forward(self.model, traces, self.schema.columns)
-        return [(answer, out, i) for i, answer in enumerate(answers)]
+        prompt_lens = [len(answer.prompt) for answer in answers]
+        computed = run_forward(
+            self.model, traces, prompt_lens, self.layers, self.top_k, self.schema.columns
+        )
+        return list(zip(answers, computed, strict=True))
 
-    def _row(self, answer: _Answer, out: ForwardOutput | None, i: int) -> dict[str, Any]:
+    def _row(self, answer: _Answer, computed: dict[str, Any] | HalfRangeError) -> dict[str, Any]:
+        if isinstance(computed, HalfRangeError):
+            raise computed
         columns = self.schema.columns
         question, _, prompt, ids = answer
         trace = prompt + ids
@@ -327,8 +328,10 @@ class HuggingFaceSource:
             "tokens": np.array(trace, np.int32),
             "prompt_len": len(prompt),
             "answer_len": len(ids),
-            **trace_columns(out, i, trace, len(prompt), self.layers, self.top_k, columns),
+            **computed,
         }
+        if "token_texts" in columns:
+            row["token_texts"] = self.token_texts.to_json(trace)
         return {name: row[name] for name in columns}
 
     def _describe(self, model_name: str | None) -> dict[str, Any]:
@@ -383,6 +386,8 @@ def _sizes(config: PreTrainedConfig, wants_maps: bool) -> tuple[int, int, int]:
 def _choose_layers(layers: Sequence[int] | str | None, n_layers: int) -> list[int]:
     """The layers to keep, as the model numbers them; raises SchemaError unless they ascend."""
     every = list(range(1, n_layers + 1))
+    if _asks_for_embedding(layers):
+        every = [0, *every]
     if layers is None:
         chosen = every
     elif isinstance(layers, str):
@@ -396,18 +401,11 @@ def _choose_layers(layers: Sequence[int] | str | None, n_layers: int) -> list[in
     return chosen
 
 
-def _choose_columns(columns: Sequence[str] | None, every: Schema) -> Schema:
-    """The columns to keep, with the question's id, which a split needs."""
-    if columns is None:
-        return every
-    for name in columns:
-        if name not in every.columns:
-            raise NotFoundError(
-                f"columns: expected some of {list(every.columns)}, "
-                f"found {name!r:.200}{closest(name, every.columns)}"
-            )
-    kept = {"question_id", *columns}
-    return Schema({name: column for name, column in every.columns.items() if name in kept})
+def _asks_for_embedding(layers: Sequence[int] | str | None) -> bool:
+    """Whether 0 is named; a range without a beginning begins with layer 1."""
+    if isinstance(layers, str):
+        return any(0 in (wanted.first, wanted.last) for wanted in parse_layers(layers))
+    return layers is not None and 0 in layers
 
 
 def _check_model(model: PreTrainedModel, wants_maps: bool) -> None:
