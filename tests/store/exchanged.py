@@ -73,9 +73,7 @@ def take_turn(path: Path, number: int, turn: int) -> None:
             if i % (N_ROWS // 3) == 0:
                 writer.commit()
         if is_relabelled(number):
-            writer.set_columns(
-                {"label": Column("int8")}, [{"label": row["label"]} for _, row in rows]
-            )
+            writer.set_columns({"label": Column("int8")}, [{"label": row["label"]} for _, row in rows])
 
 
 def check(path: Path, number: int, n_turns: int) -> None:
