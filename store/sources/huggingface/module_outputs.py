@@ -2,9 +2,9 @@
 
 transformers collects states and maps until a pass is over, which takes memory for all layers at
 once. Here each is handed over the moment its module returns it. A short pass tells which modules
-these are: those whose outputs are the very tensors that transformers collected. So nothing is known
-by the name of an architecture, and what no module returns is taken from transformers' own
-collection after the pass.
+these are: those whose outputs are the tensors that transformers collected, at the same place in
+memory. So nothing is known by the name of an architecture, and what no module returns is taken from
+transformers' own collection after the pass.
 """
 
 from collections import Counter, defaultdict
@@ -119,18 +119,28 @@ def _look_for_places(model: PreTrainedModel, maps: bool) -> Places:
             handle.remove()
     places = Places()
     # of nested modules the outer one: what an inner one returned may be changed in place after it
-    by_id = {id(tensor): place for place, tensor in returned}
+    found = {_memory(tensor): place for place, tensor in returned}
     for entry, state in enumerate(out.hidden_states):
-        if id(state) in by_id:
-            places.states[entry] = by_id[id(state)]
+        if _memory(state) in found:
+            places.states[entry] = found[_memory(state)]
     if maps:
-        # the inner one: it hands over the map before anything outside it sees the map
-        by_id = {id(tensor): place for place, tensor in reversed(returned)}
+        # the inner one: it hands over the map before anything outside it sees the map; but a module
+        # that returns nothing beside it, as dropout does, comes before the map is used
+        found = {
+            _memory(tensor): place
+            for place, tensor in reversed(returned)
+            if place.position is not None
+        }
         _check_maps(model, out.attentions)
         for entry, attention in enumerate(out.attentions):
-            if id(attention) in by_id:
-                places.maps[entry] = by_id[id(attention)]
+            if _memory(attention) in found:
+                places.maps[entry] = found[_memory(attention)]
     return places
+
+
+def _memory(tensor: Tensor) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """Where the numbers of a tensor lie: equal for two that are the same, as long as both live."""
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
 
 
 def _tensors(output: object) -> list[tuple[int | None, Tensor]]:
