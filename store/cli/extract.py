@@ -72,6 +72,9 @@ def _load_source(
         raise NotFoundError(message) from error
     default_template = "{question}" if args.chat_template else "Question: {question}\nAnswer:"
     template = (args.prompt_template or default_template).replace(r"\n", "\n")
+    columns = (
+        [*(args.columns or ["default"]), "attentions"] if args.keep_attention else args.columns
+    )
     stop = args.stop.replace(r"\n", "\n") if args.stop else None
     try:
         decoding = Decoding(
@@ -79,9 +82,7 @@ def _load_source(
         )
         check_prompt_template(template)
         device = load.choose_device(args.device)
-        model, tokenizer = load.load_model(
-            args.model, args.dtype, device, maps=needs_maps(args.columns)
-        )
+        model, tokenizer = load.load_model(args.model, args.dtype, device, maps=needs_maps(columns))
         prompts = Prompts(tokenizer, model, template, args.chat_template, args.max_new_tokens)
         fitting, skipped = take_fitting(questions, prompts)
         source = HuggingFaceSource(
@@ -95,7 +96,7 @@ def _load_source(
             prompt_template=template,
             chat_template=args.chat_template,
             layers=args.layers,
-            columns=args.columns,
+            columns=columns,
             top_k=args.top_k,
             labels=args.labels,
             score_threshold=args.score_threshold,

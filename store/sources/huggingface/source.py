@@ -3,7 +3,7 @@
 1. `generate` writes the answers (`generation`: greedy, beams or samples; prompts padded on the
    left).
 2. One forward pass over prompt + answer (`forward`: padded on the right) gives hidden states,
-   attention maps and predictions.
+   attention maps and predictions, which are cast and reduced layer by layer while it runs.
 
 The second pass costs a few per cent of the first and gives whole maps at once, where the caches of
 the first would have to be pieced together step by step. Batching changes no value beyond float
@@ -12,7 +12,8 @@ rounding.
 Conventions, which `provenance` repeats:
 
 - **Layers** are entries 1..L of transformers' `hidden_states`: the embedding output (entry 0) is
-  left out. Entry L is what transformers returns as the last one: for Llama and most others the
+  left out unless layer 0 is asked for; in its attention columns each token attends to itself alone,
+  so that all columns have the same layers. Entry L is what transformers returns as the last one: for Llama and most others the
   state *after* the model's final norm, so its scale differs from that of the layers below.
 - **The end-of-sequence token** is left out: the trace and `answer_len` end with the last token of
   the answer, whose states decided to end it. On the embedded example a BiLSTM over `hs_last`
@@ -26,6 +27,8 @@ Conventions, which `provenance` repeats:
   The rows of the others are as they would be without it.
 - **Predictions**: `logprob[t]`, `entropy[t]`, `topk_*[t]` describe the distribution that predicted
   token t from the tokens before it. Nothing predicted token 0: NaN there, and -1 in `topk_id`.
+  `lens_entropy[t]` belongs to the state of token t, which predicts token t + 1, and `eos_logprob`
+  is of an end-of-sequence token after the last token.
 """
 
 import json
@@ -68,6 +71,16 @@ __all__ = ["HuggingFaceSource"]
 LAYER_CONVENTION = (
     "layers 1..L of transformers' hidden_states; the embedding output (entry 0) is left out; "
     "entry L is as transformers returns it, for Llama and most others after the model's final norm"
+)
+EMBEDDING_CONVENTION = (
+    "layers 1..L of transformers' hidden_states, and 0, the embedding output, for which each token "
+    "attends to itself alone; entry L is as transformers returns it, for Llama and most others "
+    "after the model's final norm"
+)
+PREDICTION_CONVENTION = (
+    "entry t of logprob, entropy and topk_ is of the distribution that predicted token t, nothing "
+    "predicted token 0 (NaN, -1); lens_entropy[t] is of the token after token t; eos_logprob is of "
+    "an end-of-sequence token after the last one"
 )
 TRACE_CONVENTION = (
     "prompt tokens, then answer tokens; the end-of-sequence token is left out unless the answer is "
@@ -119,10 +132,11 @@ class HuggingFaceSource:
     chat_template : bool
         Ask in the tokenizer's chat template.
     layers : sequence of int or str, optional
-        Layers to keep, from 1 to L, ascending, or a text as in `store.format.layers`; all by
-        default.
+        Layers to keep, from 1 to L, or from 0, the embedding; ascending, or a text as in
+        `store.format.layers`, where 0 has to be named. 1 to L by default.
     columns : sequence of str, optional
-        Columns to keep besides `question_id`; all by default.
+        Columns to keep besides `question_id`; 'default' stands for all but `lens_entropy` and
+        `attentions`, and is the default.
     top_k : int
         Candidates kept for each predicted token.
     labels : str
@@ -349,8 +363,9 @@ class HuggingFaceSource:
             "config_sha256": config_digest(model),
             "tokenizer_sha256": tokenizer_digest(self.tokenizer),
             "layers": self.layers,
-            "layer_convention": LAYER_CONVENTION,
+            "layer_convention": EMBEDDING_CONVENTION if 0 in self.layers else LAYER_CONVENTION,
             "trace_convention": TRACE_CONVENTION,
+            "prediction_convention": PREDICTION_CONVENTION,
             **self.prompts.describe(),
             "decoding": {
                 **self.decoding.describe(),
