@@ -72,9 +72,9 @@ def _load_source(
         raise NotFoundError(message) from error
     default_template = "{question}" if args.chat_template else "Question: {question}\nAnswer:"
     template = (args.prompt_template or default_template).replace(r"\n", "\n")
-    columns = (
-        [*(args.columns or ["default"]), "attentions"] if args.keep_attention else args.columns
-    )
+    columns = args.columns
+    if args.keep_attention:
+        columns = [*(columns or ["default"]), "attentions"]
     stop = args.stop.replace(r"\n", "\n") if args.stop else None
     try:
         decoding = Decoding(

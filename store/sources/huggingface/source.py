@@ -13,8 +13,9 @@ Conventions, which `provenance` repeats:
 
 - **Layers** are entries 1..L of transformers' `hidden_states`: the embedding output (entry 0) is
   left out unless layer 0 is asked for; in its attention columns each token attends to itself alone,
-  so that all columns have the same layers. Entry L is what transformers returns as the last one: for Llama and most others the
-  state *after* the model's final norm, so its scale differs from that of the layers below.
+  so that all columns have the same layers. Entry L is what transformers returns as the last one:
+  for Llama and most others the state *after* the model's final norm, so its scale differs from that
+  of the layers below.
 - **The end-of-sequence token** is left out: the trace and `answer_len` end with the last token of
   the answer, whose states decided to end it. On the embedded example a BiLSTM over `hs_last`
   detects errors better there (test AUROC .911, mean of three splits) than at the end-of-sequence

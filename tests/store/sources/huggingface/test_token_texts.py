@@ -25,7 +25,7 @@ def sentence_tokenizer():
     """Pieces that begin with a space, whose first one decoding strips; bytes for the rest."""
     pieces = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "▁a", "b", "▁ab"]
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
-    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", byte_fallback=True))
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], byte_fallback=True))
     tokenizer.decoder = decoders.Sequence(
         [
             decoders.Replace("▁", " "),
