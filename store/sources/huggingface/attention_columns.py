@@ -10,6 +10,7 @@ Axes: B traces, T tokens, L layers that are kept, H heads.
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -20,6 +21,9 @@ __all__ = ["ATTENTION", "AttentionColumns"]
 
 BY_HEAD = ("attn_diag", "attn_prev", "attn_colsum", "attn_pmass", "attn_amass")
 ATTENTION = ("attn_mean", *BY_HEAD, "attentions")
+
+# tokens up to which one operation on the batch is faster than one a trace on what is not padding
+SMALL = 128
 
 
 class AttentionColumns:
@@ -43,6 +47,8 @@ class AttentionColumns:
         n_traces, width = len(layout.lengths), layout.width
         self._n_layers = n_layers
         self._n_heads = n_heads
+        self._is_token = layout.between([0] * n_traces, layout.lengths)
+        self._is_small = width <= SMALL
         by_head = (n_traces, width, n_layers, n_heads)
         half = torch.float16
         self._by_head = {
@@ -61,8 +67,7 @@ class AttentionColumns:
 
         The maps' rows of padding are set to zero.
         """
-        for i, n in enumerate(self._layout.lengths):
-            maps[i, :, n:] = 0
+        self._clear_padding(maps)
         if self._means.numel():
             self._means[:, number] = self._mean_triangles(maps)
         for i, full in enumerate(self._full):
@@ -105,24 +110,39 @@ class AttentionColumns:
             case _:  # attn_amass
                 return self._mass(maps, self._layout.prompt_lens, self._layout.lengths)
 
+    def _clear_padding(self, maps: Tensor) -> None:
+        """Set the rows of padding to zero, in place."""
+        if self._is_small:
+            maps.masked_fill_(~self._is_token[:, None, :, None], 0)
+            return
+        for i, n in enumerate(self._layout.lengths):
+            maps[i, :, n:] = 0
+
     def _mass(self, maps: Tensor, starts: Sequence[int], ends: Sequence[int]) -> Tensor:
         """Sum the attention to the tokens from `starts[i]` to `ends[i] - 1` of trace i."""
+        if self._is_small:
+            inside = self._layout.between(starts, ends).float()
+            return (maps @ inside[:, None, :, None]).squeeze(3)
         sums = [
             trace[:, :, start:end].sum(dim=2)
             for trace, start, end in zip(maps, starts, ends, strict=True)
         ]
         return torch.stack(sums)
 
-    def of_trace(self, i: int) -> dict[str, NDArray[Any]]:
-        """The columns of trace `i`, float16."""
-        n = self._layout.lengths[i]
-        row = {name: column[i, :n].numpy() for name, column in self._by_head.items()}
-        if self._means.numel():
-            means = self._means[i].T.contiguous()  # (pairs, L)
-            row["attn_mean"] = means[: n * (n + 1) // 2].numpy()
-        if self._full:
-            row["attentions"] = self._full[i].flatten(end_dim=1).numpy()
-        return row
+    def rows(self) -> list[dict[str, NDArray[Any]]]:
+        """The columns of each trace, float16."""
+        by_head = {name: column.numpy() for name, column in self._by_head.items()}
+        means = self._means.numpy()
+        rows: list[dict[str, NDArray[Any]]] = []
+        for i, n in enumerate(self._layout.lengths):
+            row: dict[str, NDArray[Any]] = {name: column[i, :n] for name, column in by_head.items()}
+            if means.size:
+                n_pairs = n * (n + 1) // 2
+                row["attn_mean"] = np.ascontiguousarray(means[i, :, :n_pairs].T)  # (pairs, L)
+            if self._full:
+                row["attentions"] = self._full[i].flatten(end_dim=1).numpy()
+            rows.append(row)
+        return rows
 
 
 def _pairs(width: int, device: torch.device) -> Tensor:

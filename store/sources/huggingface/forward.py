@@ -74,19 +74,20 @@ def run_forward(
         return [{} for _ in traces]
     with torch.inference_mode():
         logits = _run(model, traces, takes, wants_predictions)
-        ends = end_ids(model)
-        rows: list[Row | HalfRangeError] = []
-        for i, tokens in enumerate(traces):
-            try:
-                row = _of_trace(collectors, i)
-            except HalfRangeError as error:
-                rows.append(error)
-                continue
-            if wants_predictions:
-                of_tokens = logits[i, : len(tokens)]
-                row |= prediction_columns(of_tokens, tokens, top_k, ends, columns)
-            rows.append(row)
-    return rows
+        parts: list[Sequence[Row | HalfRangeError]] = [collector.rows() for collector in collectors]
+        if wants_predictions:
+            parts.append(prediction_columns(logits, traces, top_k, end_ids(model), columns))
+    return [_joined(of_trace) for of_trace in zip(*parts, strict=True)]
+
+
+def _joined(parts: Sequence[Row | HalfRangeError]) -> Row | HalfRangeError:
+    """All columns of a trace, or the error of one."""
+    row: Row = {}
+    for part in parts:
+        if isinstance(part, HalfRangeError):
+            return part
+        row |= part
+    return row
 
 
 def _collectors(
@@ -120,13 +121,6 @@ def _collectors(
 
 def _drop(_: Tensor) -> None:
     """Of a layer that is not kept."""
-
-
-def _of_trace(collectors: Sequence[Collector], i: int) -> Row:
-    row: Row = {}
-    for collector in collectors:
-        row |= collector.of_trace(i)
-    return row
 
 
 def _run(

@@ -118,6 +118,7 @@ class LensColumns:
         for i, n in enumerate(self._layout.lengths):
             self._entropies[i, :n, number] = self._lens.entropies(layer, states[i, :n])
 
-    def of_trace(self, i: int) -> dict[str, NDArray[Any]]:
-        """`lens_entropy` (T, L): entry t is about the token after token t."""
-        return {"lens_entropy": self._entropies[i, : self._layout.lengths[i]].numpy()}
+    def rows(self) -> list[dict[str, NDArray[Any]]]:
+        """`lens_entropy` (T, L) of each trace: entry t is about the token after token t."""
+        found = self._entropies.numpy()
+        return [{"lens_entropy": found[i, :n]} for i, n in enumerate(self._layout.lengths)]

@@ -18,6 +18,8 @@ from store.sources.huggingface.layout import Layout
 __all__ = ["STATES", "HalfRangeError", "StateColumns"]
 
 STATES = ("hidden_states", "hs_last", "hs_prompt", "hs_mean")
+Row = dict[str, Tensor | NDArray[Any]]
+
 HALF_END = 65520.0  # from here on, rounding to float16 gives infinity
 
 
@@ -107,30 +109,31 @@ class StateColumns:
             largest = largest.masked_fill(~self._is_token, 0).amax(dim=1)
         return largest
 
-    def of_trace(self, i: int) -> dict[str, Tensor | NDArray[Any]]:
-        """The columns of trace `i`: bfloat16 tensors, or float16 arrays.
+    def rows(self) -> list[Row | HalfRangeError]:
+        """The columns of each trace, bfloat16 tensors or float16 arrays.
 
-        Raises
-        ------
-        HalfRangeError
-            A value is beyond the range of its column.
+        A trace with a value beyond the range of its column has an error in their place.
         """
-        row: dict[str, Tensor | NDArray[Any]] = {}
-        for name, column in self._kept.items():
-            self._check_range(name, self._largest[name][:, i])
-            values = column[i]
-            if name == "hidden_states":
-                values = values[: self._layout.lengths[i]]
-            row[name] = values if self._dtype == torch.bfloat16 else values.numpy()
-        return row
+        is_bfloat16 = self._dtype == torch.bfloat16
+        kept = {
+            name: column if is_bfloat16 else column.numpy() for name, column in self._kept.items()
+        }
+        rows: list[Row | HalfRangeError] = []
+        for i, n in enumerate(self._layout.lengths):
+            row: Row = {name: column[i] for name, column in kept.items()}
+            if "hidden_states" in row:
+                row["hidden_states"] = row["hidden_states"][:n]
+            rows.append(row)
+        for name in reversed(self._columns):  # the first column's error is the one that is told
+            fits = (self._largest[name] < self._end).all(dim=0)  # NaN does not
+            for i in (~fits).nonzero()[:, 0].tolist():
+                rows[i] = self._range_error(name, self._largest[name][:, i])
+        return rows
 
-    def _check_range(self, name: str, largest: Tensor) -> None:
-        """Raise HalfRangeError for the first layer whose largest magnitude does not fit; (L,)."""
-        fits = largest < self._end  # NaN does not
-        if fits.all():
-            return
-        first = int(fits.int().argmin())
+    def _range_error(self, name: str, largest: Tensor) -> HalfRangeError:
+        """The error of the first layer whose largest magnitude does not fit; (L,)."""
+        first = int((largest < self._end).int().argmin())
         limit = "no finite number" if self._end == torch.inf else "beyond float16 (65504)"
-        raise HalfRangeError(
+        return HalfRangeError(
             f"{name}: layer {self._layers[first]} has the value {largest[first]:g}, {limit}"
         )
