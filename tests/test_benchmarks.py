@@ -32,6 +32,10 @@ SIZES = {
     "graphs": ["--traces", "3", "--tokens", "10", "--layers", "2", "--hidden-size", "16"],
     "scale": ["--size-mb", "500"],
     "revisions": ["HEAD", "--only", "decode"],
+    "extraction": [
+        *["--traces", "2", "--tokens", "8", "--layers", "1", "2", "--hidden-size", "16"],
+        *["--heads", "2", "--timed-tokens", "40", "--timed-layers", "1", "--questions", "8"],
+    ],
     "training": ["--size-mb", "1", "--threads", "1"],
 }
 SCRIPTS = [

@@ -141,6 +141,9 @@ def _load_source(
     stop = settle_stop(args, asked.template, recorded)
     rules = settle_labels(args, recorded, LABEL_RULES["exact"].text, is_given=asked.is_given)
     check_judge_options(args, rules)
+    columns = args.columns
+    if args.keep_attention:
+        columns = [*(columns or ["default"]), "attentions"]
     try:
         decoding = Decoding(
             args.num_beams, args.num_samples, args.temperature, args.top_p, args.seed
@@ -149,7 +152,7 @@ def _load_source(
             args.model,
             args.dtype,
             load.choose_device(args.device),
-            maps=needs_maps(args.columns),
+            maps=needs_maps(columns),
             quantize=args.quantize,
             device_map=args.device_map,
         )
@@ -176,7 +179,7 @@ def _load_source(
             stop=stop,
             prompts=prompts,
             layers=args.layers,
-            columns=args.columns,
+            columns=columns,
             top_k=args.top_k,
             labels=rules,
             score_threshold=args.score_threshold,

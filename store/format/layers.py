@@ -1,9 +1,9 @@
 """Layers of a model: how they are numbered, and the syntax that chooses some. Pure.
 
-Layers are numbered as the model numbers them, from 1 (the first block) to L; the embedding is no
-layer. A store that keeps some of them records their numbers (`layers` in its provenance), so layer
-16 is layer 16 everywhere: when traces are made, read, trained on and reported. A store without that
-record counts its layers from 1.
+Layers are numbered as the model numbers them, from 1 (the first block) to L; 0 is the embedding,
+which is kept only where it was asked for. A store that keeps some of them records their numbers
+(`layers` in its provenance), so layer 16 is layer 16 everywhere: when traces are made, read,
+trained on and reported. A store without that record counts its layers from 1.
 
 One syntax chooses layers: numbers and ranges between commas, both ends of a range included.
 

@@ -42,6 +42,7 @@ ADDED_LATER = (
     "weights_crc32c",
     "generation_attn_implementation",
     "quantization",
+    "prediction_convention",
     "beam",
     NORMALIZATION_KEY,
 )

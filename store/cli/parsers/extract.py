@@ -37,15 +37,25 @@ columns (T tokens of prompt and answer, L layers, H heads, d = hidden size, k = 
   context_start, context_len      tokens of the context in the prompt; -1 and 0 without one
   tokens (T)                      token ids of prompt and answer
   token_label (T)                 1 in a hallucinated span, 0 outside, -1 without spans
+  token_texts                     the text of each token, a JSON list of T texts
   hs_last (L x d)                 hidden states of the last token
+  hs_prompt (L x d)               hidden states of the prompt's last token
+  hs_mean (L x d)                 hidden states, mean over the tokens of the answer
   hidden_states (T x L x d)       hidden states of every token
   attn_mean (T(T+1)/2 x L)        attention between tokens, mean over the heads
   attn_diag (T x L x H)           attention of each token to itself
   attn_colsum (T x L x H)         attention that each token receives
   attn_pmass (T x L x H)          attention of each token to the prompt
+  attn_amass (T x L x H)          attention of each token to the answer
+  attn_prev (T x L x H)           attention of each token to the one before it; NaN for the first
   logprob, entropy (T)            of the model's prediction of each token
   topk_logprob, topk_id (T x k)   the most probable candidates for each token
-Without any attn_ column, no attention maps are computed.
+  eos_logprob                     of an end of the answer after the last token
+and only if they are named:
+  lens_entropy (T x L)            entropy of what each layer's state predicts (logit lens)
+  attentions (T*T x L x H)        attention maps in full: large; also with --keep-attention
+--columns default,lens_entropy keeps the default columns and one more. Without any attn_ column, no
+attention maps are computed. Layer 0, the embedding, is kept only if --layers names it.
 
 labels: score and label are of the first rule of --labels; label 1 = hallucination, 0 = right, -1 =
 unlabelled. Several rules also give a column label_RULE each.
@@ -237,10 +247,15 @@ def _add_kept(group: Group) -> None:
     group.add_argument(
         "--layers",
         type=layers,
-        help="layers to keep, as the model numbers them from 1: 8,16,24 or 8-16; -1 is the last "
-        "(default: all)",
+        help="layers to keep, as the model numbers them from 1: 8,16,24 or 8-16; -1 is the last, 0 "
+        "the embedding (default: all from 1)",
     )
     add_columns(group)
+    group.add_argument(
+        "--keep-attention",
+        action="store_true",
+        help="keep the full attention maps (large) beside the other columns",
+    )
     group.add_argument(
         "--top-k",
         metavar="K",

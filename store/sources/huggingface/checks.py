@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from store.errors import NotFoundError, SchemaError, closest
-from store.format.layers import choose_layers
+from store.errors import SchemaError
+from store.format.layers import choose_layers, parse_layers
 from store.format.schema import Column, Schema
 from store.sources.huggingface.attention import EAGER, can_give_maps, implementation_of
 from store.sources.huggingface.decoding import Decoding
@@ -16,7 +16,6 @@ __all__ = [
     "check_given",
     "check_ids",
     "check_model",
-    "columns_to_keep",
     "layers_to_keep",
     "model_sizes",
     "with_label_columns",
@@ -42,6 +41,8 @@ def model_sizes(config: PreTrainedConfig, wants_maps: bool) -> tuple[int, int, i
 def layers_to_keep(layers: Sequence[int] | str | None, n_layers: int) -> list[int]:
     """The layers to keep, as the model numbers them; raises SchemaError unless they ascend."""
     every = list(range(1, n_layers + 1))
+    if _asks_for_embedding(layers):
+        every = [0, *every]
     if layers is None:
         chosen = every
     elif isinstance(layers, str):
@@ -55,6 +56,13 @@ def layers_to_keep(layers: Sequence[int] | str | None, n_layers: int) -> list[in
     return chosen
 
 
+def _asks_for_embedding(layers: Sequence[int] | str | None) -> bool:
+    """Whether 0 is named; a range without a beginning begins with layer 1."""
+    if isinstance(layers, str):
+        return any(0 in (wanted.first, wanted.last) for wanted in parse_layers(layers))
+    return layers is not None and 0 in layers
+
+
 def with_label_columns(schema: Schema, label_columns: Mapping[str, Column]) -> Schema:
     """The schema with the columns of several rules behind the column `label`."""
     columns: dict[str, Column] = {}
@@ -63,20 +71,6 @@ def with_label_columns(schema: Schema, label_columns: Mapping[str, Column]) -> S
         if name == "label":
             columns |= label_columns
     return Schema(columns)
-
-
-def columns_to_keep(columns: Sequence[str] | None, every: Schema) -> Schema:
-    """The columns to keep, with the question's id, which a split needs."""
-    if columns is None:
-        return every
-    for name in columns:
-        if name not in every.columns:
-            raise NotFoundError(
-                f"columns: expected some of {list(every.columns)}, "
-                f"found {name!r:.200}{closest(name, every.columns)}"
-            )
-    kept = {"question_id", *columns}
-    return Schema({name: column for name, column in every.columns.items() if name in kept})
 
 
 def check_model(model: PreTrainedModel, wants_maps: bool) -> None:

@@ -1,58 +1,16 @@
-"""The columns of a trace, from one forward pass: states, reduced attention maps, predictions."""
+"""The columns of a model's traces: which there are, and which are kept unless others are named."""
 
-import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, Protocol
 
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
-
-from store.errors import SchemaError
+from store.errors import NotFoundError, closest
 from store.format.schema import Column, Schema
-from store.sources import reductions
+from store.sources.huggingface.attention_columns import ATTENTION
 
-__all__ = [
-    "ATTENTION",
-    "PREDICTIONS",
-    "STATES",
-    "ForwardOutput",
-    "HalfRangeError",
-    "build_schema",
-    "needs_maps",
-    "prediction_columns",
-    "trace_columns",
-]
+__all__ = ["DEFAULT", "NOT_BY_DEFAULT", "build_schema", "choose_columns", "needs_maps"]
 
-Arrays = dict[str, Tensor | NDArray[Any]]
-
-STATES = frozenset({"hs_last", "hidden_states"})
-ATTENTION = frozenset({"attn_mean", "attn_diag", "attn_colsum", "attn_pmass"})
-PREDICTIONS = frozenset({"logprob", "entropy", "topk_logprob", "topk_id"})
-
-
-class HalfRangeError(SchemaError, OverflowError):
-    """Hidden states beyond the range of their column: run the model in another precision."""
-
-
-class ForwardOutput(Protocol):
-    """What a model returns for a batch of B traces, as far as the columns need it.
-
-    Attributes
-    ----------
-    hidden_states
-        (B, T, d) of every layer, the embedding output first.
-    attentions
-        (B, H, T, T) of every layer.
-    logits
-        (B, T, V).
-    """
-
-    hidden_states: tuple[Tensor, ...]
-    attentions: tuple[Tensor, ...]
-    logits: Tensor
+DEFAULT = "default"  # a name for all columns that are kept unless others are named
+NOT_BY_DEFAULT = ("lens_entropy", "attentions")  # slow to compute; large
 
 
 def build_schema(
@@ -75,9 +33,9 @@ def build_schema(
     -------
     Schema
         Columns of one trace; T tokens are the axis "tokens", T * (T + 1) / 2 pairs of tokens the
-        axis "pairs".
+        axis "pairs", all T * T the axis "squares".
     """
-    last = Column(state_dtype, item_shape=(n_layers, hidden_size), axis_names=("layers", "hidden"))
+    state = Column(state_dtype, item_shape=(n_layers, hidden_size), axis_names=("layers", "hidden"))
     pairs = Column("float16", item_shape=(n_layers,), axis="pairs", axis_names=("layers",))
     per_head = Column(
         "float16",
@@ -90,6 +48,7 @@ def build_schema(
         {
             "question_id": Column("utf8"),
             "tokens": Column("int32", axis="tokens"),
+            "token_texts": Column("utf8"),
             "prompt_len": Column("int32"),
             "answer_len": Column("int32"),
             "question": Column("utf8"),
@@ -100,154 +59,56 @@ def build_schema(
             "context_start": Column("int32"),
             "context_len": Column("int32"),
             "token_label": Column("int8", axis="tokens"),
-            "hs_last": last,
-            "hidden_states": replace(last, axis="tokens"),
+            "hs_last": state,
+            "hs_prompt": state,
+            "hs_mean": state,
+            "hidden_states": replace(state, axis="tokens"),
             "attn_mean": pairs,
             "attn_diag": per_head,
             "attn_colsum": per_head,
             "attn_pmass": per_head,
+            "attn_amass": per_head,
+            "attn_prev": per_head,
             "logprob": Column("float32", axis="tokens"),
             "entropy": Column("float32", axis="tokens"),
             "topk_logprob": candidates,
             "topk_id": replace(candidates, dtype="int32"),
+            "eos_logprob": Column("float32"),
+            "lens_entropy": replace(pairs, dtype="float32", axis="tokens"),
+            "attentions": replace(per_head, axis="squares"),
         }
     )
 
 
-def needs_maps(columns: Collection[str] | None) -> bool:
-    """Whether attention maps must be computed, which takes the eager implementation."""
-    return columns is None or not ATTENTION.isdisjoint(columns)
-
-
-def trace_columns(
-    out: ForwardOutput | None,
-    i: int,
-    tokens: Sequence[int],
-    prompt_len: int,
-    layers: Sequence[int],
-    top_k: int,
-    columns: Collection[str],
-) -> Arrays:
-    """Make the columns of trace number `i` of a batch.
+def choose_columns(columns: Sequence[str] | None, every: Schema) -> Schema:
+    """The columns to keep, with the question's id, which a split needs.
 
     Parameters
     ----------
-    out : ForwardOutput or None
-        What `run_forward` returned; None if it gave nothing that `columns` need.
-    i : int
-        Number of the trace in its batch.
-    tokens : sequence of int, (T,)
-        Its token ids.
-    prompt_len : int
-        Tokens of the prompt.
-    layers : sequence of int
-        Layers to keep, from 1 to L.
-    top_k : int
-        Candidates to keep.
-    columns : collection of str
-        The columns that are kept.
-
-    Returns
-    -------
-    dict
-        At least those of `columns` that come from the model.
+    columns : sequence of str, optional
+        Names, of which 'default' stands for all but those of `NOT_BY_DEFAULT`; so does None.
+    every : Schema
+        What `build_schema` returned.
 
     Raises
     ------
-    HalfRangeError
-        A hidden state is beyond the range of its column.
+    NotFoundError
+        There is no such column.
     """
-    row: Arrays = {}
-    if out is None:
-        return row
-    n = len(tokens)
-    if not STATES.isdisjoint(columns):
-        _check_states(out.hidden_states, layers)
-        states = torch.stack([out.hidden_states[layer][i, :n] for layer in layers], dim=1)
-        row |= _state_columns(states if "hidden_states" in columns else states[-1:], layers)
-    if not ATTENTION.isdisjoint(columns):
-        maps = torch.stack([out.attentions[layer - 1][i, :, :n, :n] for layer in layers])
-        row |= _attention_columns(maps.float(), prompt_len, columns)
-    if not PREDICTIONS.isdisjoint(columns):
-        row |= prediction_columns(out.logits[i, :n], tokens, top_k)
-    return row
-
-
-def _check_states(hidden: Sequence[Tensor], layers: Sequence[int]) -> None:
-    """Some models end in a projection, so that the last layer is of another size."""
-    size = hidden[layers[0]].shape[-1]
-    for layer in layers:
-        if hidden[layer].shape[-1] != size:
-            raise SchemaError(
-                f"layers: expected states of one size, found another in layer {layer}; leave it "
-                "out (--layers)"
+    kept = {"question_id"}
+    for name in [DEFAULT] if columns is None else columns:
+        if name == DEFAULT:
+            kept.update(name for name in every.columns if name not in NOT_BY_DEFAULT)
+        elif name in every.columns:
+            kept.add(name)
+        else:
+            raise NotFoundError(
+                f"columns: expected some of {list(every.columns)}, "
+                f"found {name!r:.200}{closest(name, every.columns)}"
             )
+    return Schema({name: column for name, column in every.columns.items() if name in kept})
 
 
-def prediction_columns(logits: Tensor, tokens: Sequence[int], top_k: int) -> Arrays:
-    """Describe the distributions that predicted the tokens of a trace.
-
-    Parameters
-    ----------
-    logits : Tensor, (T, V)
-        Row t predicts token t + 1.
-    tokens : sequence of int, (T,)
-        Token ids.
-    top_k : int
-        K, candidates to keep.
-
-    Returns
-    -------
-    dict
-        `logprob` and `entropy` float32 (T,), in nats; `topk_logprob` float16 (T, K), falling;
-        `topk_id` int32 (T, K). Entry t is about the distribution that predicted token t; at t = 0
-        there is none: NaN, and -1 for the ids.
-    """
-    distribution = logits[:-1].float().log_softmax(dim=-1)  # (T - 1, V), row t - 1 predicts token t
-    target = torch.tensor(tokens[1:], device=logits.device)
-    logprob = distribution.gather(1, target[:, None])[:, 0]
-    entropy = torch.special.entr(distribution.exp()).sum(dim=-1)
-    best = distribution.topk(top_k, dim=-1)
-    return {
-        "logprob": _after_first(logprob, math.nan),
-        "entropy": _after_first(entropy, math.nan),
-        "topk_logprob": _after_first(best.values.half(), math.nan),
-        "topk_id": _after_first(best.indices.int(), -1),
-    }
-
-
-def _after_first(values: Tensor, first: float) -> NDArray[Any]:
-    """(T - 1, ...) -> (T, ...), with `first` for token 0, which nothing predicted."""
-    head = values.new_full((1, *values.shape[1:]), first)
-    return torch.cat([head, values]).cpu().numpy()
-
-
-def _state_columns(hidden: Tensor, layers: Sequence[int]) -> Arrays:
-    """Hidden states (T, L, d) and those of the last token: bfloat16 tensors, or float16 arrays."""
-    is_bfloat16 = hidden.dtype == torch.bfloat16
-    states = hidden.cpu() if is_bfloat16 else hidden.half().cpu()
-    fits = states.isfinite().all(dim=2).all(dim=0)  # (L,)
-    if not fits.all():
-        first = int(fits.int().argmin())
-        largest = hidden[:, first].abs().max()
-        limit = "no finite number" if is_bfloat16 else "beyond float16 (65504)"
-        raise HalfRangeError(
-            f"hidden_states: layer {layers[first]} has the value {largest:g}, {limit}"
-        )
-    stored = states if is_bfloat16 else states.numpy()
-    return {"hidden_states": stored, "hs_last": stored[-1]}
-
-
-def _attention_columns(maps: Tensor, prompt_len: int, columns: Collection[str]) -> Arrays:
-    """Reduce the maps (L, H, T, T) of one trace in float32, then cast."""
-    reduce_to: dict[str, Callable[[Tensor], Tensor]] = {
-        "attn_mean": reductions.mean_triangle,
-        "attn_diag": reductions.diagonal,
-        "attn_colsum": reductions.column_sums,
-        "attn_pmass": partial(reductions.prompt_mass, prompt_len=prompt_len),
-    }
-    return {
-        name: reduction(maps).half().cpu().numpy()
-        for name, reduction in reduce_to.items()
-        if name in columns
-    }
+def needs_maps(columns: Collection[str] | None) -> bool:
+    """Whether attention maps must be computed, which takes the eager implementation."""
+    return columns is None or not {DEFAULT, *ATTENTION}.isdisjoint(columns)

@@ -1,60 +1,145 @@
-"""Runs whole traces through a model: hidden states, attention maps and predictions in one pass.
+"""Runs whole traces through a model, and makes their columns while it runs.
 
 Sequences are padded on the right: padding comes after every token of a trace, so a causal model
 never attends to it, and positions count from 0 as in a trace run alone. Only what a kept column
-needs is computed.
+needs is computed. Each layer's states and attention maps are cast and reduced when the layer gives
+them, so that memory is needed for one layer at a time, apart from the columns themselves.
 """
 
 import inspect
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
-from store.sources.huggingface.columns import ATTENTION, PREDICTIONS, STATES, ForwardOutput
+from store.sources.huggingface.attention_columns import ATTENTION, AttentionColumns
+from store.sources.huggingface.generation import end_ids
+from store.sources.huggingface.layout import Layout
+from store.sources.huggingface.logit_lens import LensColumns, find_lens
+from store.sources.huggingface.module_outputs import Takes, run_watched
 from store.sources.huggingface.padding import pad
+from store.sources.huggingface.prediction_columns import PREDICTIONS, prediction_columns
+from store.sources.huggingface.state_columns import STATES, HalfRangeError, StateColumns
 
 __all__ = ["run_forward"]
 
+Row = dict[str, Any]
+Collector = StateColumns | AttentionColumns | LensColumns
+
+EMBEDDING = 0  # the number of the embedding among the layers
+
 
 def run_forward(
-    model: PreTrainedModel, traces: Sequence[list[int]], columns: Collection[str]
-) -> ForwardOutput | None:
-    """Run whole traces through the model.
+    model: PreTrainedModel,
+    traces: Sequence[list[int]],
+    prompt_lens: Sequence[int],
+    layers: Sequence[int],
+    top_k: int,
+    columns: Collection[str],
+) -> list[Row | HalfRangeError]:
+    """Run whole traces through the model, and make the columns that come from it.
 
     Parameters
     ----------
     model : PreTrainedModel
-        Causal model.
+        Causal model; its implementation of attention is 'eager' where columns need maps.
     traces : sequence of list of int
         Token ids of each trace.
+    prompt_lens : sequence of int
+        Tokens of each prompt, at least one.
+    layers : sequence of int
+        Layers to keep, ascending; 0 is the embedding.
+    top_k : int
+        Candidates to keep.
     columns : collection of str
-        The columns that are kept.
+        The columns that are kept; those that do not come from the model are passed over.
 
     Returns
     -------
-    ForwardOutput or None
-        `hidden_states` (B, T, d) and `attentions` (B, H, T, T), a tuple over the layers each, and
-        `logits` (B, T, V), as far as columns need them; None if none does.
+    list of dict or HalfRangeError
+        The columns of each trace, or why it has none: a state is beyond the range of its column.
+
+    Raises
+    ------
+    SchemaError
+        The model cannot give a column.
     """
-    wants_states = not STATES.isdisjoint(columns)
-    wants_maps = not ATTENTION.isdisjoint(columns)
-    wants_predictions = not PREDICTIONS.isdisjoint(columns)
-    if not (wants_states or wants_maps or wants_predictions):
-        return None
+    layout = Layout(tuple(map(len, traces)), tuple(prompt_lens), model.device)
+    collectors, takes = _collectors(model, layout, layers, columns)
+    wants_predictions = not set(PREDICTIONS).isdisjoint(columns)
+    if not collectors and not wants_predictions:
+        return [{} for _ in traces]
+    with torch.inference_mode():
+        logits = _run(model, traces, takes, wants_predictions)
+        parts: list[Sequence[Row | HalfRangeError]] = [collector.rows() for collector in collectors]
+        if wants_predictions:
+            parts.append(prediction_columns(logits, traces, top_k, end_ids(model), columns))
+    return [_joined(of_trace) for of_trace in zip(*parts, strict=True)]
+
+
+def _joined(parts: Sequence[Row | HalfRangeError]) -> Row | HalfRangeError:
+    """All columns of a trace, or the error of one."""
+    row: Row = {}
+    for part in parts:
+        if isinstance(part, HalfRangeError):
+            return part
+        row |= part
+    return row
+
+
+def _collectors(
+    model: PreTrainedModel, layout: Layout, layers: Sequence[int], columns: Collection[str]
+) -> tuple[list[Collector], Takes]:
+    """What makes the columns of states and maps, and what is called with which layer's."""
+    collectors: list[Collector] = []
+    takes = Takes()
+    if not set(STATES).isdisjoint(columns):
+        states = StateColumns(layout, layers, model.dtype == torch.bfloat16, columns)
+        collectors.append(states)
+        for number, layer in enumerate(layers):
+            takes.states[layer].append(partial(states.take, number))
+    if "lens_entropy" in columns:
+        lens = LensColumns(find_lens(model), layout, len(layers))
+        collectors.append(lens)
+        for number, layer in enumerate(layers):
+            takes.states[layer].append(partial(lens.take, number, layer))
+    if not set(ATTENTION).isdisjoint(columns):
+        config = model.config.get_text_config()
+        maps = AttentionColumns(layout, len(layers), config.num_attention_heads, columns)
+        collectors.append(maps)
+        for entry in range(config.num_hidden_layers):
+            is_kept = entry + 1 in layers
+            number = layers.index(entry + 1) if is_kept else 0
+            takes.maps[entry] = partial(maps.take, number) if is_kept else _drop
+        if layers[0] == EMBEDDING:
+            maps.take_identity(0)
+    return collectors, takes
+
+
+def _drop(_: Tensor) -> None:
+    """Of a layer that is not kept."""
+
+
+def _run(
+    model: PreTrainedModel, traces: Sequence[list[int]], takes: Takes, wants_predictions: bool
+) -> Tensor:
+    """One pass over padded traces; returns the logits (B, T, V), one token's unless wanted."""
     ids, mask = pad(traces, "right", 0, model.device)
     positions = torch.arange(ids.shape[1], device=model.device).expand_as(ids)
     optional: dict[str, Any] = {"position_ids": positions}
     if not wants_predictions:
         optional["logits_to_keep"] = 1  # (B, T, V) may well be the largest tensor of all
     accepted = inspect.signature(model.forward).parameters
-    with torch.inference_mode():
-        return model(
-            input_ids=ids,
-            attention_mask=mask,
-            use_cache=False,
-            output_hidden_states=wants_states,
-            output_attentions=wants_maps,
-            **{name: value for name, value in optional.items() if name in accepted},
-        )
+    out = run_watched(
+        model,
+        takes,
+        input_ids=ids,
+        attention_mask=mask,
+        use_cache=False,
+        **{name: value for name, value in optional.items() if name in accepted},
+    )
+    logits: Tensor = out.logits
+    return logits

@@ -1,6 +1,7 @@
 """Where an extraction's numbers come from: the model, its files and the conventions of a trace."""
 
 import json
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -18,7 +19,7 @@ from store.sources.huggingface.teacher_forcing import JOINING
 from store.sources.labels.grading import Grader
 
 __all__ = [
-    "CONVENTIONS",
+    "conventions",
     "describe_decoding",
     "describe_given",
     "describe_labels",
@@ -26,17 +27,37 @@ __all__ = [
     "package_versions",
 ]
 
-CONVENTIONS = {
-    "layer_convention": "layers 1..L of transformers' hidden_states; the embedding output (entry "
-    "0) is left out; entry L is as transformers returns it, for Llama and most others after the "
-    "model's final norm",
-    "trace_convention": "prompt tokens, then answer tokens; the end-of-sequence token is left out "
-    "unless the answer is nothing else",
-}
+LAYER_CONVENTION = (
+    "layers 1..L of transformers' hidden_states; the embedding output (entry 0) is left out; "
+    "entry L is as transformers returns it, for Llama and most others after the model's final norm"
+)
+EMBEDDING_CONVENTION = (
+    "layers 1..L of transformers' hidden_states, and 0, the embedding output, for which each token "
+    "attends to itself alone; entry L is as transformers returns it, for Llama and most others "
+    "after the model's final norm"
+)
+TRACE_CONVENTION = (
+    "prompt tokens, then answer tokens; the end-of-sequence token is left out unless the answer is "
+    "nothing else"
+)
+PREDICTION_CONVENTION = (
+    "entry t of logprob, entropy and topk_ is of the distribution that predicted token t, nothing "
+    "predicted token 0 (NaN, -1); lens_entropy[t] is of the token after token t; eos_logprob is of "
+    "an end-of-sequence token after the last one"
+)
 QUANTIZED_WEIGHTS = (
     "weights_sha256 and weights_crc32c are of the quantized weights and their scales"
 )
 PACKAGES = ("numpy", "tokenizers", "torch", "transformers")
+
+
+def conventions(layers: Sequence[int]) -> dict[str, str]:
+    """What the numbers of layers, the tokens of a trace and the entries of predictions mean."""
+    return {
+        "layer_convention": EMBEDDING_CONVENTION if 0 in layers else LAYER_CONVENTION,
+        "trace_convention": TRACE_CONVENTION,
+        "prediction_convention": PREDICTION_CONVENTION,
+    }
 
 
 def describe_model(

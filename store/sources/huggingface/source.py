@@ -3,7 +3,7 @@
 1. `generate` writes the answers (`generation`: greedy, beams or samples; prompts padded on the
    left).
 2. One forward pass over prompt + answer (`forward`: padded on the right) gives hidden states,
-   attention maps and predictions.
+   attention maps and predictions, which are cast and reduced layer by layer while it runs.
 
 The second pass costs a few per cent of the first and gives whole maps at once, where the caches of
 the first would have to be pieced together step by step. Only the second pass runs with the eager
@@ -12,8 +12,10 @@ attention that gives maps (`attention`). Batching changes no value beyond float 
 Conventions, which `provenance` repeats:
 
 - **Layers** are entries 1..L of transformers' `hidden_states`: the embedding output (entry 0) is
-  left out. Entry L is what transformers returns as the last one: for Llama and most others the
-  state *after* the model's final norm, so its scale differs from that of the layers below.
+  left out unless layer 0 is asked for; in its attention columns each token attends to itself alone,
+  so that all columns have the same layers. Entry L is what transformers returns as the last one:
+  for Llama and most others the state *after* the model's final norm, so its scale differs from that
+  of the layers below.
 - **The end-of-sequence token** is left out: the trace and `answer_len` end with the last token of
   the answer, whose states decided to end it. On the embedded example a BiLSTM over `hs_last`
   detects errors better there (test AUROC .911, mean of three splits) than at the end-of-sequence
@@ -26,6 +28,8 @@ Conventions, which `provenance` repeats:
   The rows of the others are as they would be without it.
 - **Predictions**: `logprob[t]`, `entropy[t]`, `topk_*[t]` describe the distribution that predicted
   token t from the tokens before it. Nothing predicted token 0: NaN there, and -1 in `topk_id`.
+  `lens_entropy[t]` belongs to the state of token t, which predicts token t + 1, and `eos_logprob`
+  is of an end-of-sequence token after the last token.
 """
 
 import time
@@ -52,24 +56,17 @@ from store.sources.huggingface.checks import (
     check_given,
     check_ids,
     check_model,
-    columns_to_keep,
     layers_to_keep,
     model_sizes,
     with_label_columns,
 )
-from store.sources.huggingface.columns import (
-    ForwardOutput,
-    HalfRangeError,
-    build_schema,
-    needs_maps,
-    trace_columns,
-)
+from store.sources.huggingface.columns import build_schema, choose_columns, needs_maps
 from store.sources.huggingface.decoding import Decoding
 from store.sources.huggingface.fingerprints import digest_of
 from store.sources.huggingface.forward import run_forward
 from store.sources.huggingface.prompts import Prompts
 from store.sources.huggingface.provenance import (
-    CONVENTIONS,
+    conventions,
     describe_decoding,
     describe_given,
     describe_labels,
@@ -77,6 +74,8 @@ from store.sources.huggingface.provenance import (
     package_versions,
 )
 from store.sources.huggingface.rows import answer_case, answer_columns, is_labelled
+from store.sources.huggingface.state_columns import HalfRangeError
+from store.sources.huggingface.token_texts import TokenTexts
 from store.sources.labels.answer_scores import SCORE_THRESHOLD
 from store.sources.labels.grading import Case, Grade, Grader, Judge, count_verdicts
 from store.sources.questions import Question
@@ -133,10 +132,11 @@ class HuggingFaceSource:
     prompts : Prompts, optional
         Makes the prompts, instead of `prompt_template` and `chat_template`.
     layers : sequence of int or str, optional
-        Layers to keep, from 1 to L, ascending, or a text as in `store.format.layers`; all by
-        default.
+        Layers to keep, from 1 to L, or from 0, the embedding; ascending, or a text as in
+        `store.format.layers`, where 0 has to be named. 1 to L by default.
     columns : sequence of str, optional
-        Columns to keep besides `question_id`; all by default.
+        Columns to keep besides `question_id`; 'default' stands for all but `lens_entropy` and
+        `attentions`, and is the default.
     top_k : int
         Candidates kept for each predicted token.
     labels : str or sequence of str
@@ -197,6 +197,7 @@ class HuggingFaceSource:
         n_layers, n_heads, hidden_size = model_sizes(text_config, wants_maps)
         self.model = model
         self.tokenizer = tokenizer
+        self.token_texts = TokenTexts(tokenizer)
         self.questions = questions
         self.begun = begun
         self.left_out = LeftOut()
@@ -213,7 +214,7 @@ class HuggingFaceSource:
         self.verdicts: Counter[str] = Counter()
         state_dtype = "bfloat16" if model.dtype == torch.bfloat16 else "float16"
         every = build_schema(len(self.layers), n_heads, hidden_size, self.top_k, state_dtype)
-        self.schema = columns_to_keep(columns, with_label_columns(every, self.grader.columns))
+        self.schema = choose_columns(columns, with_label_columns(every, self.grader.columns))
         check_model(model, wants_maps)
         self.is_given = check_given(questions, decoding)
         check_ids(questions, decoding.num_samples)
@@ -365,8 +366,12 @@ class HuggingFaceSource:
         """The rows of answers; what the model gave for them is freed when this returns."""
         with self._timed("second pass"), attention(self.model, self.forward_attention):
             traces = [answer.prompt + answer.ids for answer, _, _ in graded]
-            out = run_forward(self.model, traces, self.schema.columns)
-            return [(one, self._row(one, out, i)) for i, one in enumerate(graded)]
+            prompt_lens = [len(answer.prompt) for answer, _, _ in graded]
+            computed = run_forward(
+                self.model, traces, prompt_lens, self.layers, self.top_k, self.schema.columns
+            )
+        rows = map(self._row, graded, computed)
+        return list(zip(graded, rows, strict=True))
 
     @contextmanager
     def _timed(self, pass_name: str) -> Iterator[None]:
@@ -377,19 +382,16 @@ class HuggingFaceSource:
             self.seconds[pass_name] += time.perf_counter() - began
 
     def _row(
-        self, graded: _Graded, out: ForwardOutput | None, i: int
+        self, graded: _Graded, computed: dict[str, Any] | HalfRangeError
     ) -> dict[str, Any] | HalfRangeError:
-        """The row of an answer, trace number `i` of its batch; or why it does not fit."""
+        """The row of an answer, or why it does not fit."""
+        if isinstance(computed, HalfRangeError):
+            return computed
         answer, case, grade = graded
         columns = self.schema.columns
-        trace = answer.prompt + answer.ids
-        n_prompt = len(answer.prompt)
-        try:
-            of_model = trace_columns(out, i, trace, n_prompt, self.layers, self.top_k, columns)
-        except HalfRangeError as error:
-            return error
-        of_answer = answer_columns(answer, case, self.grader, grade)
-        row = of_answer | of_model
+        row = answer_columns(answer, case, self.grader, grade) | computed
+        if "token_texts" in columns:
+            row["token_texts"] = self.token_texts.to_json(answer.prompt + answer.ids)
         return {name: row[name] for name in columns}
 
     def _describe(self, model_name: str | None) -> dict[str, Any]:
@@ -398,7 +400,7 @@ class HuggingFaceSource:
             **describe_model(self.model, self.tokenizer, model_name, self.forward_attention),
             **self._describe_generation(),
             "layers": self.layers,
-            **CONVENTIONS,
+            **conventions(self.layers),
             **self.prompts.describe(),
             "decoding": self._describe_decoding(),
             **describe_labels(self.grader, is_given=self.is_given),

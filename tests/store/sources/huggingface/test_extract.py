@@ -47,7 +47,7 @@ from store.sources.huggingface import answers, batch_halving
 from store.sources.huggingface import load as extracting
 from store.sources.huggingface import source as huggingface
 from store.sources.huggingface.batch_halving import Halving
-from store.sources.huggingface.columns import build_schema
+from store.sources.huggingface.columns import NOT_BY_DEFAULT, build_schema
 from store.sources.huggingface.decoding import Decoding
 from store.sources.huggingface.fingerprints import weights_checksum, weights_digest
 from store.sources.huggingface.forward import run_forward
@@ -133,7 +133,7 @@ def build_source(model, tokenizer, questions=QUESTIONS, **settings):
 def assert_close(found, expected):
     """The same tokens and texts, and the same numbers to rounding."""
     for name, value in expected.items():
-        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        if np.asarray(value).dtype.kind == "f":
             np.testing.assert_allclose(found[name], value, rtol=2e-3, atol=2e-4, err_msg=name)
         else:
             np.testing.assert_array_equal(found[name], value, err_msg=name)
@@ -247,7 +247,7 @@ def test_layers_are_written_as_everywhere(extract, text, layers):
     assert store.layers("hs_last") == layers
 
 
-@pytest.mark.parametrize("layers", [[], [0], [4], [2, 1], [1, 1]])
+@pytest.mark.parametrize("layers", [[], [-1], [4], [2, 1], [1, 1]])
 def test_layers_that_the_model_has_not_are_refused(llama, tokenizer, layers):
     with pytest.raises(
         SchemaError, match="layers: expected different ones from 1 to 3, ascending, found"
@@ -258,7 +258,8 @@ def test_layers_that_the_model_has_not_are_refused(llama, tokenizer, layers):
 @pytest.mark.parametrize("name", list(build_schema(1, 1, 1, 1).columns))
 def test_a_column_alone_is_what_it_is_among_all(llama, tokenizer, name):
     """Leaving columns out changes nothing in the others."""
-    whole = [row for _, row in build_source(llama, tokenizer).rows()]
+    every = ["default", *NOT_BY_DEFAULT]
+    whole = [row for _, row in build_source(llama, tokenizer, columns=every).rows()]
     for (_, found), row in zip(
         build_source(llama, tokenizer, columns=[name]).rows(), whole, strict=True
     ):
@@ -269,12 +270,23 @@ def test_only_what_is_kept_is_computed(tokenizer):
     """Without attention columns any implementation will do; without columns of the model, none
     runs."""
     model = build_model("llama", tokenizer, attn_implementation="sdpa")
-    traces = [[1, 5, 6], [1, 7]]
-    out = run_forward(model, traces, ["hs_last"])
-    assert out.attentions is None
-    assert out.logits.shape[1] == 1
-    assert run_forward(model, traces, ["logprob"]).hidden_states is None
-    assert run_forward(model, traces, ["answer", "label"]) is None
+    asked = []
+
+    def columns_of(name):
+        with model.register_forward_pre_hook(
+            lambda *call: asked.append(call[-1]), with_kwargs=True
+        ):
+            rows = run_forward(model, [[1, 5, 6], [1, 7]], [2, 1], [1, 2, 3], 4, [name])
+        return [list(row) for row in rows]
+
+    assert columns_of("hs_last") == [["hs_last"], ["hs_last"]]
+    assert not asked[-1]["output_attentions"]
+    assert asked[-1]["logits_to_keep"] == 1
+    assert columns_of("logprob") == [["logprob"], ["logprob"]]
+    assert "output_hidden_states" not in asked[-1]
+    n_asked = len(asked)
+    assert columns_of("label") == [[], []]
+    assert len(asked) == n_asked
     assert len(list(build_source(model, tokenizer, columns=["hs_last", "logprob"]).rows())) == 8
     with pytest.raises(NotFoundError, match="found 'hs_lats'; closest: 'hs_last'"):
         build_source(model, tokenizer, columns=["hs_lats"])

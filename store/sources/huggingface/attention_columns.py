@@ -1,0 +1,151 @@
+"""Columns of attention maps, reduced layer by layer while a pass runs.
+
+Each map is reduced in float32 as it comes, and the results cast to float16; unless full maps are
+kept, none stays. A causal model's maps are exactly zero above the diagonal: the softmax of the most
+negative number.
+
+Axes: B traces, T tokens, L layers that are kept, H heads.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from store.sources.huggingface.layout import Layout
+
+__all__ = ["ATTENTION", "AttentionColumns"]
+
+BY_HEAD = ("attn_diag", "attn_prev", "attn_colsum", "attn_pmass", "attn_amass")
+ATTENTION = ("attn_mean", *BY_HEAD, "attentions")
+
+# tokens up to which one operation on the batch is faster than one a trace on what is not padding
+SMALL = 128
+
+
+class AttentionColumns:
+    """Collects the reductions of a batch's maps.
+
+    Parameters
+    ----------
+    layout : Layout
+        Where the tokens lie.
+    n_layers, n_heads : int
+        L and H.
+    columns : collection of str
+        The columns that are kept; those of `ATTENTION` count.
+    """
+
+    def __init__(
+        self, layout: Layout, n_layers: int, n_heads: int, columns: Collection[str]
+    ) -> None:
+        self._layout = layout
+        self._columns = [name for name in ATTENTION if name in columns]
+        n_traces, width = len(layout.lengths), layout.width
+        self._n_layers = n_layers
+        self._n_heads = n_heads
+        self._is_token = layout.between([0] * n_traces, layout.lengths)
+        self._is_small = width <= SMALL
+        by_head = (n_traces, width, n_layers, n_heads)
+        half = torch.float16
+        self._by_head = {
+            name: torch.empty(by_head, dtype=half) for name in BY_HEAD if name in columns
+        }
+        self._means = torch.empty(0, dtype=half)
+        if "attn_mean" in columns:
+            self._pairs = _pairs(width, layout.device)
+            self._means = torch.empty(n_traces, n_layers, len(self._pairs), dtype=half)
+        self._full: list[Tensor] = []
+        if "attentions" in columns:
+            self._full = [torch.empty(n, n, n_layers, n_heads, dtype=half) for n in layout.lengths]
+
+    def take(self, number: int, maps: Tensor) -> None:
+        """Keep what columns need of the maps (B, H, T, T) of layer number `number` of those kept.
+
+        The maps' rows of padding are set to zero.
+        """
+        self._clear_padding(maps)
+        if self._means.numel():
+            self._means[:, number] = self._mean_triangles(maps)
+        for i, full in enumerate(self._full):
+            n = len(full)
+            full[:, :, number] = maps[i, :, :n, :n].permute(1, 2, 0)
+        if not self._by_head:
+            return
+        floats = maps.float()
+        for name, column in self._by_head.items():
+            values = self._reduce(name, floats)  # (B, H, T)
+            column[:, :, number] = values.half().transpose(1, 2)
+
+    def take_identity(self, number: int) -> None:
+        """Keep what stands for the embedding: each token attends to itself alone."""
+        width, device = self._layout.width, self._layout.device
+        shape = (len(self._layout.lengths), self._n_heads, width, width)
+        self.take(number, torch.eye(width, device=device).expand(shape).clone())
+
+    def _mean_triangles(self, maps: Tensor) -> Tensor:
+        """Means over heads, their lower triangles row by row, as in `reductions.mean_triangle`.
+
+        (B, H, T, T) -> float16 (B, T * (T + 1) / 2); the first n * (n + 1) / 2 entries are those of
+        a trace of n tokens.
+        """
+        mean = maps.mean(dim=1, dtype=torch.float32).half()
+        return mean.flatten(start_dim=1).index_select(1, self._pairs)
+
+    def _reduce(self, name: str, maps: Tensor) -> Tensor:
+        """One number a token and head: (B, H, T, T) -> (B, H, T), all float32."""
+        match name:
+            case "attn_diag":
+                return maps.diagonal(dim1=2, dim2=3)
+            case "attn_prev":
+                before = maps.diagonal(offset=-1, dim1=2, dim2=3)
+                return torch.nn.functional.pad(before, (1, 0), value=torch.nan)
+            case "attn_colsum":
+                return maps.sum(dim=2)
+            case "attn_pmass":
+                return self._mass(maps, [0] * len(maps), self._layout.prompt_lens)
+            case _:  # attn_amass
+                return self._mass(maps, self._layout.prompt_lens, self._layout.lengths)
+
+    def _clear_padding(self, maps: Tensor) -> None:
+        """Set the rows of padding to zero, in place."""
+        if self._is_small:
+            maps.masked_fill_(~self._is_token[:, None, :, None], 0)
+            return
+        for i, n in enumerate(self._layout.lengths):
+            maps[i, :, n:] = 0
+
+    def _mass(self, maps: Tensor, starts: Sequence[int], ends: Sequence[int]) -> Tensor:
+        """Sum the attention to the tokens from `starts[i]` to `ends[i] - 1` of trace i."""
+        if self._is_small:
+            inside = self._layout.between(starts, ends).float()
+            return (maps @ inside[:, None, :, None]).squeeze(3)
+        sums = [
+            trace[:, :, start:end].sum(dim=2)
+            for trace, start, end in zip(maps, starts, ends, strict=True)
+        ]
+        return torch.stack(sums)
+
+    def rows(self) -> list[dict[str, NDArray[Any]]]:
+        """The columns of each trace, float16."""
+        by_head = {name: column.numpy() for name, column in self._by_head.items()}
+        means = self._means.numpy()
+        rows: list[dict[str, NDArray[Any]]] = []
+        for i, n in enumerate(self._layout.lengths):
+            row: dict[str, NDArray[Any]] = {name: column[i, :n] for name, column in by_head.items()}
+            if means.size:
+                n_pairs = n * (n + 1) // 2
+                row["attn_mean"] = np.ascontiguousarray(means[i, :, :n_pairs].T)  # (pairs, L)
+            if self._full:
+                row["attentions"] = self._full[i].flatten(end_dim=1).numpy()
+            rows.append(row)
+        return rows
+
+
+def _pairs(width: int, device: torch.device) -> Tensor:
+    """Where the lower triangle of a flattened square lies, row by row; int64."""
+    rows, columns = torch.tril_indices(width, width, device=device)
+    return rows * width + columns

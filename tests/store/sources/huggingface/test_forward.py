@@ -1,0 +1,295 @@
+"""Columns made layer by layer, against states and maps that transformers collects and stacks."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from store import SchemaError
+from store.sources import reductions
+from store.sources.huggingface import module_outputs
+from store.sources.huggingface.columns import build_schema
+from store.sources.huggingface.forward import run_forward
+from store.sources.huggingface.logit_lens import find_lens
+from store.sources.huggingface.state_columns import STATES, HalfRangeError
+
+V = 40
+L, H, D = 3, 2, 16
+LLAMA_LIKE = {"num_key_value_heads": 1, "intermediate_size": 32}
+ARCHITECTURES = {
+    "llama": LLAMA_LIKE,
+    "qwen2": LLAMA_LIKE,
+    "gemma2": LLAMA_LIKE | {"head_dim": 8, "sliding_window": 4, "final_logit_softcapping": 3.0},
+    "mistral": LLAMA_LIKE | {"sliding_window": 4},
+    "gpt_neox": {"intermediate_size": 32},
+    "phi": {"intermediate_size": 32},
+    "opt": {"ffn_dim": 32, "word_embed_proj_dim": D},
+    "bloom": {"n_head": H, "n_layer": L},
+    "falcon": {"num_kv_heads": 1},
+    "gpt2": {"n_inner": 32},
+    "gptj": {"rotary_dim": 4},
+}
+TRACES = [[1, 5, 9, 3, 20, 7, 8], [1, 6, 2], [1, 30, 31, 32, 33], [1, 4]]
+PROMPT_LENS = [4, 1, 3, 1]
+COLUMNS = [
+    name
+    for name in build_schema(L, H, D, 5).columns
+    if name.startswith(("hs_", "hidden_", "attn_", "attentions", "lens_"))
+    or name in ("logprob", "entropy", "topk_logprob", "topk_id", "eos_logprob")
+]
+
+
+def build(kind, dtype=torch.float32, **changes):
+    """A random model."""
+    torch.manual_seed(1)
+    config = CONFIG_MAPPING[kind](
+        vocab_size=V,
+        hidden_size=D,
+        num_hidden_layers=L,
+        num_attention_heads=H,
+        max_position_embeddings=64,
+        bos_token_id=1,
+        eos_token_id=[2, 3],
+        pad_token_id=0,
+        attn_implementation="eager",
+        **{"initializer_range": 0.5} | ARCHITECTURES.get(kind, {}) | changes,
+    )
+    return AutoModelForCausalLM.from_config(config).to(dtype).eval()
+
+
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def model(request):
+    return build(request.param)
+
+
+def collected(model, layers):
+    """States (T, L, d), maps (L, H, T, T) and logits (T, V) of each trace, all of them at once."""
+    width = max(map(len, TRACES))
+    ids = torch.tensor([trace + [0] * (width - len(trace)) for trace in TRACES])
+    mask = torch.tensor([[int(t < len(trace)) for t in range(width)] for trace in TRACES])
+    with torch.no_grad():
+        out = model(
+            input_ids=ids,
+            attention_mask=mask,
+            output_hidden_states=True,
+            output_attentions=True,
+            use_cache=False,
+        )
+    for i, trace in enumerate(TRACES):
+        n = len(trace)
+        states = torch.stack([out.hidden_states[layer][i, :n] for layer in layers], dim=1)
+        maps = torch.stack([out.attentions[layer - 1][i, :, :n, :n] for layer in layers])
+        yield states, maps.float(), out.logits[i, :n].float()
+
+
+def expected_columns(states, maps, logits, prompt_len):
+    """The columns of states and maps by their definitions, in float32."""
+    n = len(states)
+    previous = torch.full((n, *maps.shape[:2]), math.nan)
+    for t in range(1, n):
+        previous[t] = maps[:, :, t, t - 1]
+    return {
+        "hidden_states": states,
+        "hs_last": states[-1],
+        "hs_prompt": states[prompt_len - 1],
+        "hs_mean": states[prompt_len:].float().mean(dim=0),
+        "attn_mean": reductions.mean_triangle(maps),
+        "attn_diag": reductions.diagonal(maps),
+        "attn_colsum": reductions.column_sums(maps),
+        "attn_pmass": reductions.prompt_mass(maps, prompt_len),
+        "attn_amass": maps[..., prompt_len:].sum(dim=3).permute(2, 0, 1),
+        "attn_prev": previous,
+        "attentions": maps.permute(2, 3, 0, 1).reshape(n * n, *maps.shape[:2]),
+        "eos_logprob": logits[-1].double().softmax(dim=-1)[[2, 3]].sum().log(),
+    }
+
+
+@pytest.mark.parametrize("layers", [[1, 2, 3], [2]], ids=["all", "one"])
+def test_columns_are_those_of_what_transformers_collects(model, layers):
+    """Whatever the architecture and the padding, to half a unit of float16."""
+    rows = run_forward(model, TRACES, PROMPT_LENS, layers, 5, COLUMNS)
+    for row, trace, prompt_len in zip(rows, collected(model, layers), PROMPT_LENS, strict=True):
+        assert row.keys() == set(COLUMNS)
+        for name, values in expected_columns(*trace, prompt_len).items():
+            found = torch.as_tensor(row[name]).float()
+            torch.testing.assert_close(found, values.float(), rtol=1e-3, atol=2e-6, equal_nan=True)
+            assert found.shape == values.shape, name
+
+
+def test_entropy_of_the_lens_at_the_last_layer_is_that_of_the_next_token(model):
+    """And at the others it is that of the norm and the head applied to their states."""
+    rows = run_forward(model, TRACES, PROMPT_LENS, [1, 3], 5, COLUMNS)
+    lens = find_lens(model)
+    for row, (states, _, logits) in zip(rows, collected(model, [1, 3]), strict=True):
+        np.testing.assert_allclose(row["lens_entropy"][:-1, 1], row["entropy"][1:], atol=1e-5)
+        last = torch.distributions.Categorical(logits=logits).entropy()
+        np.testing.assert_allclose(row["lens_entropy"][:, 1], last, atol=1e-5)
+        with torch.no_grad():
+            first = torch.distributions.Categorical(logits=lens.logits(1, states[:, 0])).entropy()
+        np.testing.assert_allclose(row["lens_entropy"][:, 0], first, atol=1e-4)
+
+
+def test_every_map_is_taken_from_the_module_that_returns_it(model):
+    """So no architecture here keeps the maps of all layers."""
+    places = module_outputs.find_places(model, maps=True)
+    assert set(places.maps) == {0, 1, 2}
+    assert {1, 2, 3} <= set(places.states)
+
+
+def test_what_no_module_returns_is_taken_after_the_pass(monkeypatch):
+    """The same columns, from transformers' own collection."""
+    model = build("llama")
+    expected = run_forward(model, TRACES, PROMPT_LENS, [0, 1, 2, 3], 5, COLUMNS)
+    nowhere = module_outputs.Places()
+    monkeypatch.setattr(module_outputs, "find_places", lambda model, maps: nowhere)
+    found = run_forward(model, TRACES, PROMPT_LENS, [0, 1, 2, 3], 5, COLUMNS)
+    for row, wanted in zip(found, expected, strict=True):
+        for name, values in wanted.items():
+            np.testing.assert_array_equal(row[name], values, err_msg=name)
+
+
+def test_a_module_that_is_not_run_again_is_an_error(monkeypatch):
+    """Its columns would be whatever was in memory."""
+    model = build("llama")
+    places = module_outputs.Places({1: module_outputs.Place(torch.nn.Identity(), 0, None)})
+    monkeypatch.setattr(module_outputs, "find_places", lambda model, maps: places)
+    with pytest.raises(SchemaError, match="found 1 that were not run"):
+        run_forward(model, TRACES, PROMPT_LENS, [1], 5, ["hs_last"])
+
+
+def test_no_hook_stays_and_the_model_answers_as_before():
+    """Also where a pass fails."""
+    model = build("llama")
+    ids = torch.tensor([TRACES[0]])
+    before = model(ids, output_attentions=True).attentions
+    hooks = sum(len(module._forward_hooks) for module in model.modules())
+    run_forward(model, TRACES, PROMPT_LENS, [1], 5, COLUMNS)
+    with pytest.raises(IndexError):
+        run_forward(model, [[V + 5]], [1], [1], 5, COLUMNS)
+    assert sum(len(module._forward_hooks) for module in model.modules()) == hooks
+    for found, expected in zip(model(ids, output_attentions=True).attentions, before, strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_answer_mass_keeps_what_one_minus_prompt_mass_loses():
+    """Attention of 1e-5 to the answer is 0 as the rest of a prompt mass in float16."""
+    model = build("llama", initializer_range=0.02)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.q_proj.weight.zero_()
+    prompt = [1] + [5] * 62
+    [row] = run_forward(model, [[*prompt, 7]], [63], [1], 5, ["attn_pmass", "attn_amass"])
+    np.testing.assert_allclose(row["attn_amass"][-1], 1 / 64, rtol=1e-3)
+    with torch.no_grad():
+        model.model.layers[0].self_attn.q_proj.weight.normal_(std=20)
+        model.model.layers[0].self_attn.k_proj.weight.normal_(std=20)
+        maps = model(torch.tensor([[*prompt, 7]]), output_attentions=True).attentions[0]
+    [row] = run_forward(model, [[*prompt, 7]], [63], [1], 5, ["attn_pmass", "attn_amass"])
+    np.testing.assert_allclose(row["attn_amass"][-1, 0], maps[0, :, -1, -1], rtol=1e-3, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_models(dtype):
+    """Maps are reduced in float32, states are the model's own bits."""
+    model = build("llama", dtype)
+    rows = run_forward(model, TRACES, PROMPT_LENS, [1, 2, 3], 5, COLUMNS)
+    for row, trace, prompt_len in zip(rows, collected(model, [1, 2, 3]), PROMPT_LENS, strict=True):
+        expected = expected_columns(*trace, prompt_len)
+        assert torch.equal(torch.as_tensor(row["hidden_states"]), expected["hidden_states"])
+        for name in ("attn_mean", "attn_colsum", "attn_amass", "hs_mean"):
+            torch.testing.assert_close(
+                torch.as_tensor(row[name]).float(), expected[name].float(), rtol=8e-3, atol=1e-5
+            )
+
+
+def test_states_of_a_model_without_attention():
+    """A state space model has states, and no maps."""
+    model = build("mamba", state_size=4, intermediate_size=32)
+    rows = run_forward(model, TRACES, PROMPT_LENS, [1, 2, 3], 5, list(STATES))
+    for row, trace in zip(rows, TRACES, strict=True):
+        with torch.no_grad():
+            out = model(torch.tensor([trace]), output_hidden_states=True, use_cache=False)
+        states = torch.stack(out.hidden_states[1:], dim=2)[0]
+        np.testing.assert_allclose(row["hidden_states"], states, rtol=2e-3, atol=1e-4)
+
+
+def test_the_embedding_is_layer_0(model):
+    """Its states are entry 0; in its maps each token attends to itself alone."""
+    rows = run_forward(model, TRACES, PROMPT_LENS, [0, 2], 5, COLUMNS)
+    plain = run_forward(model, TRACES, PROMPT_LENS, [2], 5, COLUMNS)
+    embedded = model.get_input_embeddings()
+    for row, of_layer_2, trace, p in zip(rows, plain, TRACES, PROMPT_LENS, strict=True):
+        with torch.no_grad():
+            out = model(torch.tensor([trace]), output_hidden_states=True)
+        states = out.hidden_states[0][0]
+        assert states.shape[-1] == embedded.weight.shape[1]
+        np.testing.assert_allclose(row["hidden_states"][:, 0], states, rtol=2e-3, atol=1e-4)
+        for name in ("hidden_states", "attn_mean", "attn_diag", "attn_prev", "lens_entropy"):
+            np.testing.assert_array_equal(row[name][:, 1:], of_layer_2[name], err_msg=name)
+        in_prompt = np.arange(len(trace)) < p
+        assert (row["attn_diag"][:, 0] == 1).all()
+        assert (row["attn_colsum"][:, 0] == 1).all()
+        np.testing.assert_array_equal(row["attn_pmass"][:, 0, 0], in_prompt)
+        np.testing.assert_array_equal(row["attn_amass"][:, 0, 0], ~in_prompt)
+
+
+def test_one_trace_beyond_float16_is_an_error_of_its_own():
+    """The others are as without it; padding beyond float16 is no error."""
+    model = build("llama")
+    with torch.no_grad():
+        model.model.embed_tokens.weight[33] *= 1e6
+    rows = run_forward(model, TRACES, PROMPT_LENS, [0, 1, 2, 3], 5, COLUMNS)
+    assert [isinstance(row, HalfRangeError) for row in rows] == [False, False, True, False]
+    assert str(rows[2]).startswith("hidden_states: layer 0 has the value ")
+    with torch.no_grad():
+        model.model.embed_tokens.weight[0] = 1e6
+    padded = run_forward(model, TRACES, PROMPT_LENS, [0], 5, ["hidden_states"])
+    assert [isinstance(row, HalfRangeError) for row in padded] == [False, False, True, False]
+
+
+def test_candidates_may_be_the_whole_vocabulary():
+    """A distribution in full, falling."""
+    [row, *_] = run_forward(
+        build("llama"), TRACES, PROMPT_LENS, [1], V, ["topk_logprob", "topk_id"]
+    )
+    assert row["topk_id"].shape == (7, V)
+    np.testing.assert_allclose(np.exp(row["topk_logprob"][1:].astype(float)).sum(1), 1, rtol=1e-3)
+    assert (np.sort(row["topk_id"][1:]) == np.arange(V)).all()
+
+
+def test_predictions_do_not_depend_on_the_size_of_chunks(model, monkeypatch):
+    """Rows of the logits are independent."""
+    names = ["logprob", "entropy", "topk_id", "topk_logprob", "lens_entropy"]
+    whole = run_forward(model, TRACES, PROMPT_LENS, [1, 2], 5, names)
+    monkeypatch.setattr("store.sources.huggingface.prediction_columns.CHUNK_NUMBERS", 2 * V)
+    for row, expected in zip(
+        run_forward(model, TRACES, PROMPT_LENS, [1, 2], 5, names), whole, strict=True
+    ):
+        for name in names:
+            np.testing.assert_allclose(row[name], expected[name], rtol=1e-6, err_msg=name)
+
+
+def test_without_an_end_token_its_probability_is_nan():
+    """There is nothing to sum."""
+    model = build("llama")
+    model.generation_config.eos_token_id = None
+    [row, *_] = run_forward(model, TRACES, PROMPT_LENS, [1], 5, ["eos_logprob"])
+    assert np.isnan(row["eos_logprob"])
+
+
+def test_a_model_without_a_final_norm_has_no_lens():
+    """One line that says what to leave out."""
+    model = build("opt", do_layer_norm_before=False, word_embed_proj_dim=D)
+    with pytest.raises(SchemaError, match=r"lens_entropy: expected a model whose final norm .*OPT"):
+        run_forward(model, TRACES, PROMPT_LENS, [1], 5, ["lens_entropy"])
+
+
+def test_a_model_that_scales_its_logits_otherwise_has_no_lens():
+    """The lens is compared with the model's own logits."""
+    model = build("llama")
+    model.lm_head.register_forward_hook(lambda module, args, output: output * 3)
+    with pytest.raises(SchemaError, match="its logits are not those of its last layer's states"):
+        run_forward(model, TRACES, PROMPT_LENS, [1], 5, ["lens_entropy"])
