@@ -3,14 +3,15 @@
 Three questions, on the CPU, with random Llamas and the embedded example:
 - memory: what a pass over whole traces adds to the peak of a process of its own, for models of few
   and of many layers. transformers collects states and maps of all layers; ours takes them layer by
-  layer. The baseline is the smallest number of layers (`x_fewest_layers`); hidden states, which
+  layer. The baseline is the smallest number of layers (`ratio`); hidden states, which
   have to be written anyway, are left out in one row and kept in the other.
 - columns and writing: a pass that makes all default columns and writes them to a store, over the
   bare pass (eager, `output_attentions` and `output_hidden_states`, nothing kept), which is the
   floor.
 - extract: a whole store of answers, over `generate` and the bare pass for the same batches.
 
-Contenders take turns; `x_bare` is the median of the ratios of the turns.
+Contenders take turns; where time is measured, `ratio` is the median of the turns' ratios to the
+bare one.
 """
 
 import multiprocessing
@@ -60,7 +61,7 @@ def main(args: Namespace) -> None:
     for what, source in ((name, llama_source(args, llama)), ("embedded example", example)):
         timed = alternate(extractions(source, args.dir), args.epochs)
         results += time_rows(f"extract: {what}", timed)
-    finish("extraction", args.results, results, "x_bare")
+    finish("extraction", args.results, results, "ratio")
 
 
 def memory_rows(args: Namespace) -> list[dict]:
@@ -77,8 +78,7 @@ def memory_rows(args: Namespace) -> list[dict]:
                     "what": f"memory: {args.tokens} tokens, {n_layers} layers",
                     "contender": contender,
                     "peak_MB": round(peak_mb),
-                    "x_fewest_layers": round(peak_mb / fewest, 2),
-                    "x_bare": "",
+                    "ratio": round(peak_mb / max(fewest, 0.1), 3),
                 }
             )
     return results
@@ -93,7 +93,7 @@ def time_rows(what: str, timed: dict[str, list[float]]) -> list[dict]:
             "contender": name,
             "ms": round(1000 * min(times), 1),
             "median_ms": round(1000 * statistics.median(times), 1),
-            "x_bare": round(statistics.median(a / b for a, b in zip(times, bare, strict=True)), 3),
+            "ratio": round(statistics.median(a / b for a, b in zip(times, bare, strict=True)), 3),
         }
         for name, times in timed.items()
     ]

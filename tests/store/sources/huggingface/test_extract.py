@@ -237,7 +237,16 @@ def test_layers_are_chosen(llama, tokenizer):
 
 
 @pytest.mark.parametrize(
-    "text, layers", [("-2:", [2, 3]), ("1:3:2", [1, 3]), ("-1", [3]), ("1-2", [1, 2])]
+    "text, layers",
+    [
+        ("0", [0]),
+        ("0:", [0, 1, 2, 3]),
+        (":2", [1, 2]),
+        ("-2:", [2, 3]),
+        ("1:3:2", [1, 3]),
+        ("-1", [3]),
+        ("1-2", [1, 2]),
+    ],
 )
 def test_layers_are_written_as_everywhere(extract, text, layers):
     """Also where they count from the last one, which argparse would take for a flag."""
@@ -245,6 +254,26 @@ def test_layers_are_written_as_everywhere(extract, text, layers):
     store = TraceStore.open("t.zarr")
     assert store.provenance["layers"] == layers
     assert store.layers("hs_last") == layers
+
+
+def test_columns_beside_the_default_ones(extract):
+    """Full maps and the lens are kept if they are named, or by the flag."""
+    assert extract("t.zarr", "--keep-attention") == 0
+    assert extract("u.zarr", "--columns", "default,lens_entropy") == 0
+    assert extract("v.zarr", "--columns", "hs_mean", "--keep-attention") == 0
+    assert extract("w.zarr") == 0
+    default = {*TraceStore.open("w.zarr").schema.columns}
+    assert {*TraceStore.open("t.zarr").schema.columns} == default | {"attentions"}
+    assert {*TraceStore.open("u.zarr").schema.columns} == default | {"lens_entropy"}
+    assert [*TraceStore.open("v.zarr").schema.columns] == ["question_id", "hs_mean", "attentions"]
+    for row in read("t.zarr").values():
+        n = len(row["tokens"])
+        maps = row["attentions"].reshape(n, n, *row["attentions"].shape[1:])
+        np.testing.assert_allclose(
+            maps[np.tril_indices(n)].mean(axis=2), row["attn_mean"], rtol=2e-3, atol=1e-6
+        )
+        assert len(json.loads(row["token_texts"])) == n
+    assert "logprob" in TraceStore.open("w.zarr").provenance["prediction_convention"]
 
 
 @pytest.mark.parametrize("layers", [[], [-1], [4], [2, 1], [1, 1]])
