@@ -124,12 +124,12 @@ def add_score_threshold(parser: Group) -> None:
     )
 
 
-def add_columns(parser: Group) -> None:
+def add_columns(parser: Group, default: str = "all") -> None:
     parser.add_argument(
         "--columns",
         metavar="NAMES",
         type=names,
-        help="columns to keep, separated by commas, e.g. hs_last,label (default: all)",
+        help=f"columns to keep, separated by commas, e.g. hs_last,label (default: {default})",
     )
 
 

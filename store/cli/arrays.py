@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
+from store.cli.arguments import as_called
 from store.cli.progress import Progress
 from store.cli.scores import read_given_scores, understood_lines
 from store.errors import SchemaError
@@ -27,7 +28,7 @@ def run_inspect(args: argparse.Namespace) -> int:
     """Print what files hold and what they could become; return 1 if some cannot be read."""
     sources = [str(args.store), *args.sources]
     lines, whole = inspect_lines(find_given(sources), int(args.max_file_gb * 1e9))
-    print("\n".join(lines))
+    print(as_called("\n".join(lines)))
     return int(not whole)
 
 
@@ -92,7 +93,7 @@ def run_array_import(args: argparse.Namespace) -> int:
     space = SpaceCheck(args.store, share, LOOK_AFTER, ignore=args.ignore_space)
     with Progress(share) as progress:
         build_store(args.store, source, progress, command=args.typed, space=space)
-    print(report.summary(args.store))
+    print(as_called(report.summary(args.store)))
     return int(not report.whole)
 
 

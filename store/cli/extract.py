@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from store.cli.arguments import as_called
 from store.cli.extract_defaults import asks_briefly, settle_labels, settle_stop
 from store.cli.judge import check_judge_options, load_judge
 from store.cli.progress import Progress
@@ -52,7 +53,8 @@ def run_extract(args: argparse.Namespace) -> int:
             f"out of memory: one trace does not fit on {source.model.device}; what is done is "
             "kept; free memory and repeat the command"
         ) from error
-    print(extraction_report(args.store, store, source, skipped, behind.seconds))
+    report = extraction_report(args.store, store, source, skipped, behind.seconds)
+    print(as_called(report))
     print(*_remarks(args, asked, n_cut), sep="\n", end="")
     return int(skipped.n + source.left_out.n + asked.left_out.n > 0)
 

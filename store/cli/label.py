@@ -2,6 +2,7 @@
 
 import argparse
 
+from store.cli.arguments import as_called, program
 from store.cli.judge import check_judge_options, load_judge
 from store.cli.progress import Progress
 from store.cli.scores import column_options, read_given_scores, understood_lines
@@ -41,7 +42,7 @@ def run_label(args: argparse.Namespace) -> int:
     if backup is None:
         print("nothing changes: nothing was written")
     else:
-        undo = f"python -m store label {args.store} --undo"
+        undo = f"{program('store')} label {args.store} --undo"
         print(f"the earlier labels are kept in {backup.name}: {undo} brings them back")
     return 0
 
@@ -112,7 +113,7 @@ def _show_plan(
     lines += one_class_warning(counts, grader.rules[0] if grader else None)
     lines += rule_table(plan.by_rule)
     lines += verdict_lines(plan.verdicts)
-    print("\n".join(lines), flush=True)
+    print(as_called("\n".join(lines)), flush=True)
     return plan
 
 

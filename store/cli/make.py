@@ -3,6 +3,7 @@
 import argparse
 import hashlib
 
+from store.cli.arguments import as_called
 from store.cli.arrays import is_for_arrays, run_array_import, run_inspect
 from store.cli.progress import Progress
 from store.cli.scores import read_given_scores, understood_lines
@@ -61,9 +62,9 @@ def run_import(args: argparse.Namespace) -> int:
     space = SpaceCheck(args.store, share, LOOK_AFTER, ignore=args.ignore_space)
     with Progress(share) as progress:
         build_store(args.store, source, progress, command=args.typed, space=space)
-    print(report.summary(args.store))
+    print(as_called(report.summary(args.store)))
     if scores is not None:
-        print("\n".join(label_lines(TraceStore.open(args.store))))
+        print(as_called("\n".join(label_lines(TraceStore.open(args.store)))))
     return int(not report.whole)
 
 

@@ -250,7 +250,7 @@ def _add_kept(group: Group) -> None:
         help="layers to keep, as the model numbers them from 1: 8,16,24 or 8-16; -1 is the last, 0 "
         "the embedding (default: all from 1)",
     )
-    add_columns(group)
+    add_columns(group, "all but lens_entropy and attentions")
     group.add_argument(
         "--keep-attention",
         action="store_true",

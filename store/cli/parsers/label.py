@@ -38,14 +38,14 @@ which lower is better are stored negated: in every store label = 1 iff score < t
 python -m train --score-threshold is compared with the stored scores, negate it too. If no id of
 FILE is in the store, nothing is changed.
 
---labels compares the columns answer and references of the store; the rules are those of python -m
-store extract --help. score and label are of the first rule, and several rules also give a column
-label_RULE each, in which traces without references are -1. --undo brings score and label back; the
-columns of the rules stay. A judge is a causal model of Hugging Face, which reads question,
-references and answer and is asked for one of two words. The more probable word is the verdict; -1
-where both have little probability, or where it calls an exact match wrong. The provenance keeps
-its prompt, its checksums and how often it said what. A judge that is stopped leaves the store as
-it was.
+--labels compares the columns answer and references of the store; the rules are those of
+python -m store extract --help. score and label are of the first rule, and several rules also give
+a column label_RULE each, in which traces without references are -1. --undo brings score and label
+back; the columns of the rules stay. A judge is a causal model of Hugging Face, which reads
+question, references and answer and is asked for one of two words. The more probable word is the
+verdict; -1 where both have little probability, or where it calls an exact match wrong. The
+provenance keeps its prompt, its checksums and how often it said what. A judge that is stopped
+leaves the store as it was.
 
 How FILE was understood, and how many labels change, is printed before anything is written. The
 scores and labels that are replaced are kept beside the store, in

@@ -1319,11 +1319,19 @@ def test_what_a_batch_was_computed_from_is_freed_before_the_next(llama, tokenize
     """Its hidden states and maps are gone when the next answers are generated."""
     alive = weakref.WeakSet()
     n_alive = []
+    n_noted = []
 
-    def noting_forward(*arguments):
-        out = run_forward(*arguments)
-        alive.update([*out.hidden_states, *out.attentions, out.logits])
-        return out
+    def noting_forward(model, *arguments):
+        modules = [model.lm_head, *model.model.layers]
+        hooks = [module.register_forward_hook(note) for module in modules]
+        rows = run_forward(model, *arguments)
+        for hook in hooks:
+            hook.remove()
+        return rows
+
+    def note(_module, _inputs, output):
+        n_noted.append(1)
+        alive.add(output if isinstance(output, torch.Tensor) else output[0])
 
     def noting_generation(*arguments):
         n_alive.append(len(alive))
@@ -1333,6 +1341,7 @@ def test_what_a_batch_was_computed_from_is_freed_before_the_next(llama, tokenize
     monkeypatch.setattr(answers, "generate_answers", noting_generation)
     assert len(list(build_source(llama, tokenizer, batch_size=2).rows())) == 8
     assert n_alive == [0, 0, 0, 0]
+    assert len(n_noted) >= 4 * (1 + len(llama.model.layers))
 
 
 def test_rows_are_written_while_the_model_runs(extract, monkeypatch):
