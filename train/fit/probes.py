@@ -31,6 +31,8 @@ def score_probe(
     n_imputed = sum(int(split.isnan().any((1, 2)).sum()) for split in features.values())
     if n_imputed:
         facts["traces_with_missing_numbers"] = n_imputed  # replaced by the mean over train
+    if len(fitted.weight) > 1:
+        facts["C"] = fitted.strength
     n_alternatives = len(fitted.val_auroc)
     if n_alternatives > 1:
         layers = data.layers_or_count(probe.columns[0], n_alternatives)

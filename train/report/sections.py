@@ -30,6 +30,7 @@ from train.report.table import (
     short,
     verdict_in_words,
 )
+from train.report.tuned import tuned_in_words
 
 __all__ = ["PICTURES", "Picture", "Section", "build_sections", "find_title"]
 
@@ -96,7 +97,7 @@ def build_tables(evidence: Evidence) -> Iterator[Section]:
     yield Section(
         "Metrics on test",
         "95% intervals by a bootstrap over questions. The AUPRC of random scores is the base rate, "
-        f"{base_rate}. F1, MCC and accuracy at the threshold that was chosen on validation."
+        f"{base_rate}. F1, MCC and accuracy at the threshold. {tuned_in_words(results)}"
         + several_seeds(evidence, "Means over the seeds; sd is that of the AUROC."),
         [build_metrics(results)],
     )

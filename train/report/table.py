@@ -20,6 +20,7 @@ from store.sources.question_split import SPLITS
 from train.config import PATHS, Config
 from train.files import Json
 from train.report.evidence import Evidence, Mistake
+from train.report.tuned import tuned_in_words
 
 __all__ = [
     "Table",
@@ -218,6 +219,7 @@ def print_table(results: Json, console: Console) -> None:
         f"{test['hallucinations']} hallucinations"
     )
     print_terminal(build_metrics(results), console, title, gaps=(len(results["models"]),))
+    console.print(tuned_in_words(results), highlight=False, markup=False)
     for remark in results["remarks"]:
         console.print(remark, highlight=False, markup=False, soft_wrap=True)
     if results["verdict"]:

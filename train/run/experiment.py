@@ -25,7 +25,7 @@ from train.evaluate.judge import (
 from train.files import Json
 from train.fit.cpu import cpu_arithmetic, default_threads
 from train.fit.probes import fit_probe, probe_margin, read_split_features
-from train.run.detectors import build_detector, hidden_size, read_layers
+from train.run.detectors import build_detector, hidden_size, read_layers, with_chosen_layers
 from train.run.directory import RunDirectory, begin_run, describe_store
 from train.run.progress import TrainingProgress
 from train.run.trainer import Trainer
@@ -71,7 +71,9 @@ def run_experiment(
             probes = [name for name in names if name not in DETECTORS]
             scored |= {name: trainer.fit_probe(name, PROBES[name]) for name in probes}
             baselines, left_out = trainer.fit_baselines()
-        scored |= {name: trainer.train_detector(name) for name in detectors}
+            config = with_chosen_layers(config, detectors, baselines)
+        tuned = replace(trainer, config=fabric.broadcast(config))
+        scored |= {name: tuned.train_detector(name) for name in detectors}
     if not is_first:
         return None
     models = {name: scored[name] for name in names}
