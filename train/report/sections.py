@@ -19,6 +19,7 @@ from train.report.plots import (
     find_layers,
 )
 from train.report.table import (
+    MORE_METRICS,
     Table,
     build_comparisons,
     build_facts,
@@ -42,6 +43,12 @@ PICTURES = (
     "learning_curves",
     "histograms",
     "layers",
+)
+
+NUMBERS = (
+    "ECE is of P(hallucination), confidence ECE of the likelier class (Guo et al., 2017). AURC is "
+    "the area under risk and coverage: less is better. PRR is LM-Polygraph's: 1 for a perfect "
+    "ranking of the answers to leave out, 0 for a random one."
 )
 
 
@@ -97,16 +104,17 @@ def build_tables(evidence: Evidence) -> Iterator[Section]:
     yield Section(
         "Metrics on test",
         "95% intervals by a bootstrap over questions. The AUPRC of random scores is the base rate, "
-        f"{base_rate}. F1, MCC and accuracy at the threshold. {tuned_in_words(results)}"
+        f"{base_rate}. F1, MCC and accuracy at the threshold. {NUMBERS} {tuned_in_words(results)}"
         + several_seeds(evidence, "Means over the seeds; sd is that of the AUROC."),
-        [build_metrics(results)],
+        [build_metrics(results, MORE_METRICS)],
     )
     if results["comparisons"]:
         yield Section(
             "Paired tests",
-            "Difference of AUROC on the same rows: paired bootstrap over questions; DeLong's test, "
-            "which takes rows to be independent; Holm's correction of DeLong's p for the number of "
-            "pairs.",
+            "Difference of AUROC on the same rows: paired bootstrap over questions, whose p cannot "
+            "be below 2 / (resamples + 1); DeLong's test, the rows of a question taken together "
+            "(Obuchowski, 1997); Holm's correction of its p for the number of pairs. Of several "
+            "seeds all are of the mean AUROC.",
             [build_comparisons(results["comparisons"])],
         )
     if results.get("label_sensitivity"):
