@@ -24,7 +24,7 @@ from train.evaluate.judge import (
 )
 from train.files import Json
 from train.fit.cpu import cpu_arithmetic, default_threads
-from train.fit.probes import fit_probe, probe_margin, read_split_features
+from train.fit.probes import fit_probe, out_of_fold_margin, probe_margin, read_split_features
 from train.run.detectors import build_detector, hidden_size, read_layers, with_chosen_layers
 from train.run.directory import RunDirectory, begin_run, describe_store
 from train.run.progress import TrainingProgress
@@ -85,9 +85,12 @@ def run_experiment(
 
 def add_base_margin(name: str, config: Config, data: TrainingData) -> TrainingData:
     """The data, with the log-odds of a baseline that detectors learn to add to."""
-    features = read_split_features(name, BASELINES[name], config, data)
-    fitted = fit_probe(BASELINES[name], features, data.splits)
-    return replace(data, base_margin=probe_margin(fitted, features, data))
+    probe = BASELINES[name]
+    features = read_split_features(name, probe, config, data)
+    fitted = fit_probe(probe, features, data.splits)
+    margin = probe_margin(fitted, features, data)
+    margin[data.splits.train] = out_of_fold_margin(probe, fitted, features["train"], data.splits)
+    return replace(data, base_margin=margin)
 
 
 def build_results(trainer: Trainer, models: ScoredByName, baselines: ScoredByName) -> Json:

@@ -155,6 +155,8 @@ class Trainer:
             "wait_seconds": round(training.wait_seconds, 3),
             "processes": self.fabric.world_size,
         }
+        if self.data.base_margin is not None:
+            content["start_val_auroc"] = training.start.val_auroc
         if self.fabric.is_global_zero:
             files.finish(content)
         return content

@@ -274,13 +274,13 @@ def test_repeated_rows_make_nothing_surer():
 
 
 def answers(rng, n_questions, n_answers):
-    """Labels and two equally good scores of several answers a question, all of which share how
-    hard the question is, and how each score takes it."""
+    """Labels and two equally good scores of several answers a question, which share how hard
+    the question is for the language model, and what each score takes it for."""
     questions = np.repeat(np.arange(n_questions), n_answers)
     hard = rng.normal(size=n_questions)[questions]
     labels = (rng.random(len(questions)) < 1 / (1 + np.exp(-1.5 * hard))).astype(int)
     scores = [
-        0.8 * labels + hard + rng.normal(size=n_questions)[questions] + rng.normal(size=len(hard))
+        0.8 * labels + 2 * rng.normal(size=n_questions)[questions] + rng.normal(size=len(labels))
         for _ in range(2)
     ]
     return labels, *scores, questions
