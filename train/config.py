@@ -76,6 +76,7 @@ COLUMNS = (  # that detectors, probes and baselines read
     "attn_pmass",
     "logprob",
     "entropy",
+    "topk_logprob",
     "prompt_len",
     "answer_len",
 )
