@@ -5,9 +5,9 @@ length of the answer, how sure the language model was of it (log-probabilities a
 answer's tokens, reduced in several ways), and one layer of `hs_last`. All of them give
 probabilities, so every metric applies to them.
 
-`logprob[t]`, `entropy[t]` and `topk_logprob[t]` are of the distribution that predicted token t from the tokens before
-it, so the entries at the answer's tokens are about the answer's choices; nothing predicted token 0:
-NaN there.
+`logprob[t]`, `entropy[t]` and `topk_logprob[t]` are of the distribution that predicted token t from
+the tokens before it, so the entries at the answer's tokens are about the answer's choices; nothing
+predicted token 0: NaN there.
 """
 
 from __future__ import annotations
