@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from models import BASELINES, DETECTORS, PROBES, find
+from train.config import parse_arguments
+from train.data.requirements import KINDS, names_to_train, open_data
+
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -42,6 +46,53 @@ def test_python_blocks_run(tmp_path, name):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_store_of_the_tour_can_be_trained_on(tmp_path):
+    """By the command that the README gives, with the detectors whose columns the store has."""
+    script = tmp_path / "tour.py"
+    tour = "\n".join(blocks(README, "python"))
+    script.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{tour}")
+    subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, check=True)
+    (command,) = re.findall(r"^python -m train (--store .*?) +#", README.read_text(), re.MULTILINE)
+    config = parse_arguments(command.split()).config
+    assert config.store == "traces.zarr"
+    data = open_data(config, tmp_path / config.store)
+    assert names_to_train(config, data) == ["lstm_solo", "saplma", "logreg_pca"]
+
+
+def test_each_detector_is_listed_with_its_columns():
+    """And each of these columns with its kind: text, fixed or ragged, with as many axes."""
+    text = (ROOT / "docs" / "detectors.md").read_text()
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    needed = {"question_id", "label"}
+    for name in [*DETECTORS, *PROBES, *BASELINES]:
+        columns = set(find(name).columns)
+        needed |= columns
+        listed = re.findall(r"`(\w+)`", " ".join(row_of(rows, name)))
+        assert columns - {"question_id"} <= set(listed), name
+    _, _, section = text.partition("## The columns")
+    rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `")]
+    shapes = {name: row[1] for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+    assert needed <= shapes.keys()
+    for name, shape in shapes.items():
+        assert KINDS[name] == kind_of_shape(shape), name
+
+
+def row_of(rows, name):
+    """The first row of the tables that lists a detector."""
+    return next(row for row in rows if f"`{name}`" in row[0])
+
+
+def kind_of_shape(shape):
+    """'(T, L, d), ragged' in the words of `KINDS`."""
+    if shape == "text":
+        return shape
+    axes = re.search(r"\((.*)\)", shape)
+    n_axes = len(re.sub(r"\(.*?\)", "", axes[1]).split(", ")) if axes else 0
+    layout = "ragged" if shape.endswith("ragged") else "fixed"
+    n_item_axes = n_axes - (layout == "ragged")
+    return f"{layout} with {n_item_axes} item axes"
 
 
 def test_no_python_block_is_left_out():

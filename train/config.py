@@ -49,7 +49,7 @@ EXAMPLES = """examples:
       continue after a crash, with the same results as without it
   python -m train --config runs/traces/run.json --lr 3e-4 --output-dir runs/slower
       the settings of an earlier run, except for two
-  torchrun --nproc-per-node 2 -m train --store traces.zarr
+  torchrun --nproc-per-node 2 --no-python trace-train --store traces.zarr
       two processes share each batch
 other commands, each with a --help:
   python -m train compare DIR...
@@ -290,7 +290,7 @@ class Arguments:
     resume : bool
         Continue the unfinished run in the output directory, if there is one.
     overwrite : bool
-        Start over even if that discards an unfinished run.
+        Start over and replace the run in the output directory, finished or not.
     """
 
     config: Config
@@ -336,7 +336,7 @@ def build_parser() -> argparse.ArgumentParser:
     existing.add_argument(
         "--overwrite",
         action="store_true",
-        help="start over even if that discards an unfinished run",
+        help="start over and replace the run in the output directory, finished or not",
     )
     group: argparse._ActionsContainer = parser
     for setting in fields(Config):

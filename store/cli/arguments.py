@@ -3,6 +3,7 @@
 import argparse
 import math
 import os
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ __all__ = [
     "add_score_columns",
     "add_score_threshold",
     "add_store",
+    "as_called",
     "expand",
     "finite",
     "layers",
@@ -33,11 +35,25 @@ __all__ = [
 ]
 
 
+CONSOLE_COMMANDS = ("trace-store", "trace-train")
+COMMAND = re.compile(r"python -m (store|train)\b(?!\.)")
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Help as it is written, but for the commands in it, which are named as the user calls them."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return super()._fill_text(as_called(text), width, indent)
+
+    def _expand_help(self, action: argparse.Action) -> str:
+        return as_called(super()._expand_help(action))
+
+
 class Parser(argparse.ArgumentParser):
     """Arguments of a command; a mistake is one line, and examples are printed as written."""
 
     def __init__(self, prog: str, **options: Any) -> None:
-        super().__init__(prog, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+        super().__init__(prog, formatter_class=HelpFormatter, **options)
 
     def error(self, message: str) -> NoReturn:
         """One line instead of argparse's usage and message."""
@@ -181,5 +197,13 @@ def layers(text: str) -> str:
 
 def program(package: str) -> str:
     """How the user calls the commands of a package: by the installed name, or with `-m`."""
-    installed = f"trace-{package}"
-    return installed if Path(sys.argv[0]).name == installed else f"python -m {package}"
+    is_installed = Path(sys.argv[0]).name in CONSOLE_COMMANDS
+    return f"trace-{package}" if is_installed else f"python -m {package}"
+
+
+def as_called(text: str) -> str:
+    """A text whose commands, `python -m store` and `python -m train`, are as the user calls them.
+
+    In a folder that has a `store.py` or a `train.py` of its own only the installed names work.
+    """
+    return COMMAND.sub(lambda found: program(found[1]), text)

@@ -5,6 +5,8 @@ import json
 
 from store.check.repair import plan_repair, repair_store
 from store.check.verify import verify_store
+from store.cli.arguments import as_called
+from store.cli.inspect import size_text
 from store.cli.progress import Progress
 
 __all__ = ["run_repair", "run_verify"]
@@ -19,14 +21,15 @@ def run_verify(args: argparse.Namespace) -> int:
         found = {"store": str(args.store)} | report.to_json()
         print(json.dumps(found, indent=1))
         return status
-    checked = f"{report.bytes / 1e9:.2f} GB checked"
+    checked = f"{size_text(report.bytes)} checked"
     if args.quick:
         checked = "quick: chunks were not read"
     remarks = [f"{report.rows:,} traces, {checked}"]
     if report.writer:
-        remarks.append("a writer is at work, what it has not committed was not judged")
+        remarks.append("a writer is at work; rows that it has yet to commit were not checked")
     lines = report.all_lines() if args.verbose else report.lines()
-    print(f"{args.store}: {report.headline()} ({'; '.join(remarks)})", *lines, sep="\n")
+    head = f"{args.store}: {report.headline()} ({'; '.join(remarks)})"
+    print(as_called("\n".join([head, *lines])))
     return status
 
 
@@ -34,7 +37,8 @@ def run_repair(args: argparse.Namespace) -> int:
     """Repair a store, or print the plan and return 1 if there is something to do."""
     with Progress(_share, _gigabytes, "MB", 1e6) as progress:
         plan = plan_repair(args.store, progress, args.drop_columns)
-    print(f"{args.store}: {plan.headline()}", *plan.lines(args.store), sep="\n")
+    lines = [f"{args.store}: {plan.headline()}", *plan.lines(args.store)]
+    print(as_called("\n".join(lines)))
     if not args.yes:
         return int(plan.has_work)
     with Progress(lambda done: done / max(1, plan.report.rows)) as progress:

@@ -16,7 +16,7 @@ from store.read.trace import Trace
 from store.reports import count
 from store.write.build import command_line, is_partial
 
-__all__ = ["describe", "run_get", "run_info"]
+__all__ = ["describe", "run_get", "run_info", "size_text"]
 
 
 def run_info(args: argparse.Namespace) -> int:
@@ -61,7 +61,7 @@ def _bytes_under(path: Path) -> int:
 
 def _info_text(info: dict) -> str:
     traces = count(info["rows"], "trace")
-    size = _size_text(info["bytes"])
+    size = size_text(info["bytes"])
     lines = [f"{info['path']}: {traces}, {size}, generation {info['generation']}"]
     if "unfinished" in info:
         lines.append(f"unfinished; go on with: {info['unfinished']}")
@@ -75,7 +75,7 @@ def _table(columns: dict) -> Iterator[str]:
     rows = [("column", "dtype", "shape of a row", "items", "on disk", "codec")]
     for name, column in columns.items():
         items = f"{column['items']:,}"
-        size = _size_text(column["bytes"])
+        size = size_text(column["bytes"])
         rows.append((name, column["dtype"], _shape_text(column), items, size, column["codec"]))
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     for row in rows:
@@ -92,7 +92,8 @@ def _shape_text(column: dict) -> str:
     return " x ".join(parts) or "one number"
 
 
-def _size_text(n_bytes: int) -> str:
+def size_text(n_bytes: int) -> str:
+    """Bytes for people: 978.9 kB, 1.2 GB."""
     if n_bytes < 1000:
         return f"{n_bytes} B"
     power = min(int(math.log10(n_bytes)) // 3, 4)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from store.cli.arguments import program
+from store.cli.arguments import as_called, program
 from store.cli.parser import build_parser
 from store.errors import IncompleteError, StoreError
 from store.format.layers import attach_layers
@@ -74,7 +74,7 @@ class Terminated(KeyboardInterrupt):
 
 def _complain(args: argparse.Namespace, text: str, error: BaseException) -> None:
     """Print one line: what is wrong, and the error's notes on a build that it stopped."""
-    line = "; ".join([text, *getattr(error, "__notes__", ())])
+    line = as_called("; ".join([text, *getattr(error, "__notes__", ())]))
     print(f"{program('store')} {args.command}: {line}", file=sys.stderr)
 
 

@@ -10,9 +10,11 @@ from store.cli.parsers import check, extract, inspect, label, make
 
 __all__ = ["build_parser"]
 
-EXAMPLES = """\
+INSTALLED = """\
 trace-store is the same program; use it in a folder that has a store.py of its own.
 
+"""
+EXAMPLES = """\
 examples:
   python -m store import traces.zarr old_traces/ --scores ground_truth_scores.csv
   python -m store extract traces.zarr --model NAME_OR_PATH --questions questions.jsonl
@@ -39,9 +41,10 @@ COMMANDS = (
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        program("store"), description="Make trace stores and look into them.", epilog=EXAMPLES
-    )
+    name = program("store")
+    # who calls it by the installed name knows that name
+    epilog = EXAMPLES if name == "trace-store" else INSTALLED + EXAMPLES
+    parser = Parser(name, description="Make trace stores and look into them.", epilog=epilog)
     parser.add_argument(
         "--version",
         action=Version,

@@ -132,7 +132,7 @@ def _check_origin(stores: Sequence[TraceStore]) -> None:
     silent = [store for store in stores if not _records_weights(store)]
     if 0 < len(silent) < len(stores):
         raise SchemaError(
-            f"{silent[0].path}: it does not record of which model its traces are, and others do: "
+            f"{silent[0].path}: it does not record the model of its traces, and others do: "
             "they may not be comparable (--mixed merges them all the same)"
         )
     seen: dict[str, tuple[TraceStore, Any]] = {}
@@ -208,7 +208,7 @@ def _check_ids(stores: Sequence[TraceStore]) -> None:
                 trace_id = store[row].id
                 if trace_id in owners:
                     raise SchemaError(
-                        f"{store.path}: expected ids that {owners[trace_id].path} has not, "
+                        f"{store.path}: expected ids that are not in {owners[trace_id].path}, "
                         f"found {trace_id!r} in both"
                     )
                 owners[trace_id] = store

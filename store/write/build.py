@@ -39,6 +39,11 @@ __all__ = [
 
 SUFFIX = ".partial"
 SHOWN_DIFFERENCES = 3
+DIGEST = "_sha256"
+IN_WORDS = {  # key of the provenance -> what it means that its values differ
+    "subset.of": "traces of another store",
+    "subset.rows_sha256": "other traces",
+}
 # characters of a command that are kept: merged stores keep those of all their parts
 LONGEST_COMMAND = 16_000
 SHOWN_COMMAND = 1000  # characters of a command: a shell may have put thousands of files into it
@@ -248,13 +253,21 @@ def _difference(begun: TraceStore, source: Source) -> str | None:
     keys = [key for key in {**new, **old} if old.get(key) != new.get(key)]
     if not keys:
         return f"{columns}, or of other shapes"
-    shown = [
-        f"{key} {old.get(key)!r:.200} instead of {new.get(key)!r:.200}"
-        for key in keys[:SHOWN_DIFFERENCES]
-    ]
+    shown = [_in_words(key, old.get(key), new.get(key)) for key in keys[:SHOWN_DIFFERENCES]]
     if len(keys) > SHOWN_DIFFERENCES:
         shown.append(f"and {len(keys) - SHOWN_DIFFERENCES} more")
     return ", ".join(shown)
+
+
+def _in_words(key: str, old: Any, new: Any) -> str:
+    """A difference of the provenance; digests and identifiers, which say nothing, are not shown."""
+    if key in IN_WORDS:
+        return f"{IN_WORDS[key]} ({key})"
+    if key.endswith(".uuid"):
+        return f"another store ({key})"
+    if key.endswith(DIGEST) and None not in (old, new):
+        return f"other {key.removesuffix(DIGEST)}"
+    return f"{key} {old!r:.200} instead of {new!r:.200}"
 
 
 def _flat(value: Any, name: str = "") -> dict[str, Any]:

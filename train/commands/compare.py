@@ -22,7 +22,8 @@ EXAMPLES = """examples:
 
 Rows are joined by trace id; those that are in the test split of every run count. Tested are the
 same detector or baseline in two runs, and the best detector of two runs, chosen on validation.
-Where a run trained a detector several times, its scores are the mean over the seeds.
+Scores that rank the rows in the same way are not tested against each other, nor is such a pair
+tested twice. Where a run trained a detector several times, its scores are the mean over the seeds.
 """
 SUFFIXES = (".md", ".csv")
 

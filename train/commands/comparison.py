@@ -19,7 +19,7 @@ from train.report.table import (
     with_interval,
 )
 
-__all__ = ["build_areas", "describe_rows", "print_comparison", "write_comparison"]
+__all__ = ["build_areas", "describe_rows", "explain", "print_comparison", "write_comparison"]
 
 CSV_HEADER = ("what", "run", "name", "other_run", "other_name", "value", "low", "high", *P_VALUES)
 
@@ -32,7 +32,9 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     print_terminal(areas, console, "", firsts)
     if comparison.comparisons:
         tests = build_tests(comparison)
-        print_terminal(tests, console, "paired tests of AUROC; * the best of either run")
+        print_terminal(tests, console, "paired tests of AUROC")
+    for note in explain(comparison):
+        console.print(note, highlight=False, markup=False)
 
 
 def describe_rows(comparison: Comparison) -> str:
@@ -44,11 +46,26 @@ def describe_rows(comparison: Comparison) -> str:
     if comparison.left_out:
         text += (
             f"; left out {comparison.left_out} that are in the test split of some runs only, "
-            f"{comparison.left_out_trained} of which another was trained on"
+            f"{comparison.left_out_trained} of them in the train split of another"
         )
     if comparison.different_models:
         text += "; WARNING: the runs read traces of different models, layers or prompts"
-    return f"{text}; * is the best on validation"
+    return text
+
+
+def explain(comparison: Comparison) -> list[str]:
+    """What the star and the short headers of the tables mean, a sentence a line."""
+    notes = [
+        "* best detector of its run on validation (without detectors: best baseline)",
+        "val: AUROC on the validation split of the run",
+    ]
+    if comparison.comparisons:
+        notes += [
+            "* in the paired tests: the best of one run against the best of another",
+            "p boot: of the paired bootstrap over questions; DeLong: p of DeLong's test",
+            "Holm: DeLong's p, corrected for the number of tests in the table",
+        ]
+    return notes
 
 
 def build_areas(comparison: Comparison) -> Table:
@@ -110,6 +127,7 @@ def format_markdown(comparison: Comparison) -> str:
     parts = ["# Runs side by side", f"{summary}.", format_table(build_areas(comparison))]
     if comparison.comparisons:
         parts += ["## Paired tests of AUROC", format_table(build_tests(comparison))]
+    parts += [f"{escape(note)}." for note in explain(comparison)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 
-from store.cli.arguments import program
+from store.cli.arguments import as_called, program
 from store.reports import discard_output
 from train.config import Arguments, parse_arguments
 from train.errors import ConfigError, TrainError, store_errors
@@ -99,12 +99,11 @@ def train(arguments: Arguments) -> None:
 def build_example_once(path: Path) -> None:
     """Build the embedded example store unless it is there."""
     if not path.exists():
-        _say(f"building the example store {path}, once")
         build_example(path)
 
 
 def build_example(path: Path) -> None:
-    """Build the embedded example store, with a progress bar."""
+    """Build the embedded example store, with a progress bar; raises TrainError if it cannot be."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -114,13 +113,17 @@ def build_example(path: Path) -> None:
     try:
         from store.sources.example import ExampleSource
         from store.write.build import build_store
-    except ModuleNotFoundError as error:
-        message = missing_package(error, "extract")
-        if message is None:
-            raise
-        raise TrainError(f"the embedded example: {message}, or give a --store") from error
-    with Progress(console=Console(stderr=True)) as progress, cpu_arithmetic(1):
+
         source = ExampleSource()
+    except ModuleNotFoundError as error:
+        if missing_package(error, "extract") is None:
+            raise
+        raise TrainError(
+            f"the embedded example is made by a language model: the package {error.name} is not "
+            "installed; run pip install '.[extract]' in the checkout, or give a --store"
+        ) from error
+    _say(f"building the example store {path}, once")
+    with Progress(console=Console(stderr=True)) as progress, cpu_arithmetic(1):
         task = progress.add_task("traces", total=len(source))
         build_store(path, source, lambda done: progress.update(task, completed=done))
 
@@ -128,4 +131,4 @@ def build_example(path: Path) -> None:
 def _say(message: object, name: str | None = None) -> None:
     rank = os.environ.get("RANK", "0")  # torchrun's number of this process
     process = "" if rank == "0" else f"process {rank}: "
-    print(f"{name or program('train')}: {process}{message}", file=sys.stderr)
+    print(f"{name or program('train')}: {process}{as_called(str(message))}", file=sys.stderr)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from store.cli.arguments import path, program
+from store.reports import count
 from train.config import Parser, check_config
 from train.errors import store_errors
 from train.files import check_output
@@ -82,6 +83,7 @@ def main(argv: Sequence[str]) -> None:
     from train.commands.scoring import (
         check_comparable,
         choose_names,
+        describe_columns,
         open_models,
         open_output,
         read_data,
@@ -108,8 +110,11 @@ def main(argv: Sequence[str]) -> None:
         scores = score_store(replace(models, config=config), names, data)
         if options.to_store:
             write_columns(data.store, scores)
+            print(describe_columns(data.store, scores))
         else:
             with open_output(options.output) as file:
                 write_csv(file, data.store, scores, config.seed)
+    if options.output is not None:
+        print(f"{options.output}: scores of {count(len(data.store), 'trace')}: {', '.join(names)}")
     if remark:
         print(f"{program('train')} predict: {remark}", file=sys.stderr)

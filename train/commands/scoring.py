@@ -16,6 +16,7 @@ from store import Column, StoreWriter, TraceStore
 from store.errors import closest
 from store.format.layers import format_layers
 from store.format.origin import LAYERS, find_difference, origins_of
+from store.reports import count
 from store.sources.question_split import split_of_question
 from train.config import Config, check_config, settings_of
 from train.data.batches import TrainingData
@@ -36,6 +37,7 @@ from train.run.results import read_results
 __all__ = [
     "check_comparable",
     "choose_names",
+    "describe_columns",
     "open_models",
     "open_output",
     "read_data",
@@ -185,8 +187,8 @@ def find_mismatch(models: TrainedModels, names: Sequence[str], data: TrainingDat
     origins = models.store.get("origins")
     if origins is None or models.layers is None:
         return (
-            "the run was made by an older version and does not record of which model and layers "
-            "its traces were"
+            "the run was made by an older version, which did not record the model and the layers "
+            "of its traces"
         )
     for role, numbers in read_layers(names, data).items():
         trained = models.layers.get(role, numbers)
@@ -278,9 +280,22 @@ def load_probe(name: str, models: TrainedModels) -> FittedProbe:
         ) from error
 
 
+def column_of(name: str) -> str:
+    """The column of a store that holds the scores of a detector, probe or baseline."""
+    return f"score_{name}"
+
+
+def describe_columns(store: TraceStore, scores: ScoresByName) -> str:
+    """What `write_columns` wrote, `store` being the state before it."""
+    columns = [column_of(name) for name in scores]
+    replaced = [column for column in columns if column in store.schema.columns]
+    text = f"{store.path}: scores of {count(len(store), 'trace')} written as {', '.join(columns)}"
+    return f"{text} (replaced: {', '.join(replaced)})" if replaced else text
+
+
 def write_columns(store: TraceStore, scores: ScoresByName) -> None:
     """Add the scores to the store, float32, or replace those of an earlier run: all or none."""
-    columns = {f"score_{name}": Column("float32") for name in scores}
+    columns = {column_of(name): Column("float32") for name in scores}
     rows = zip(*(values.astype(np.float32) for values in scores.values()), strict=True)
     with StoreWriter.open(store.path) as writer:
         if len(writer) != len(store):

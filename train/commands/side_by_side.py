@@ -120,16 +120,16 @@ class Comparison:
 def name_runs(directories: list[Path]) -> list[str]:
     """A distinct name for each run: that of its directory, else its path, else with a number."""
     short = [clean_text(path.resolve().name) for path in directories]
-    names = [
+    paths = [
         clean_text(str(path)) if short.count(name) > 1 else name
         for path, name in zip(directories, short, strict=True)
     ]
-    for i, name in enumerate(names):
-        n_earlier = names[:i].count(name)
-        if n_earlier:
-            names[i] = f"{name} ({n_earlier + 1})"
+    names = []
+    for i, name in enumerate(paths):
+        n_earlier = paths[:i].count(name)
+        names.append(f"{name} ({n_earlier + 1})" if n_earlier else name)
     if len(set(names)) < len(names):
-        return [f"{i}: {name}" for i, name in enumerate(names, 1)]
+        return [f"{i}: {name}" for i, name in enumerate(paths, 1)]
     return names
 
 

@@ -89,17 +89,7 @@ def open_store(path: Path, config: Config) -> TraceStore:
 
 def find_remarks(data: TrainingData) -> list[str]:
     """What the user should know of the data before a long training."""
-    remarks = []
-    for split in SPLITS:
-        labels = data.splits.labels_of(split)
-        n_wrong = int(labels.sum())
-        n_right = len(labels) - n_wrong
-        if min(n_wrong, n_right) < MIN_OF_A_CLASS:
-            remarks.append(
-                f"warning: the {split} split has {n_wrong} hallucinations and {n_right} right "
-                f"answers: with fewer than {MIN_OF_A_CLASS} of a class its AUROC says little, "
-                "whatever its interval"
-            )
+    remarks = find_small_splits(data)
     n_origins = len(origins_of(data.store.provenance))
     if n_origins > 1:
         remarks.append(
@@ -112,6 +102,23 @@ def find_remarks(data: TrainingData) -> list[str]:
             "the store does not record which layers of the model it keeps: they are counted from 1"
         )
     return remarks
+
+
+def find_small_splits(data: TrainingData) -> list[str]:
+    """One remark on all splits that have few traces of a class; none if there is no such split."""
+    small = []
+    for split in SPLITS:
+        labels = data.splits.labels_of(split)
+        n_wrong = int(labels.sum())
+        n_right = len(labels) - n_wrong
+        if min(n_wrong, n_right) < MIN_OF_A_CLASS:
+            small.append(f"{split} has {n_wrong} hallucinations and {n_right} right answers")
+    if not small:
+        return []
+    return [
+        f"warning: fewer than {MIN_OF_A_CLASS} traces of a class in a split: {', '.join(small)}; "
+        "an AUROC of so few says little, whatever its interval"
+    ]
 
 
 def has_numbers(store: TraceStore) -> bool:

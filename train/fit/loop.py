@@ -140,7 +140,7 @@ class Training:
     best : Best
         Before the end of the first epoch `start`, which has weights on top of other log-odds only.
     step : int
-        Number of batches so far; 0 until the first batch of this process.
+        Number of batches so far, those before it was continued included.
     seconds, wait_seconds : float
         Time of this training before it was continued, and its time of waiting for batches.
     """
@@ -231,9 +231,8 @@ class Training:
         A process whose share of the last batch is empty takes part with a row that counts for
         nothing: the others wait for its gradient.
         """
-        first = int(self.batches.state_dict()["position"]) // self.config.batch_size
         shares = iter(self.batches)
-        for i in range(first, self.n_batches):
+        for i in range(self._first_batch(), self.n_batches):
             start = time.perf_counter()
             batch = next(shares, None)
             self.wait_seconds += time.perf_counter() - start
@@ -243,6 +242,10 @@ class Training:
             else:
                 yield i, batch, len(batch)
         next(shares, None)  # lets the loader see its end
+
+    def _first_batch(self) -> int:
+        """The number of the next batch of this epoch: 0 unless it was stopped within the epoch."""
+        return int(self.batches.state_dict()["position"]) // self.config.batch_size
 
     def _train_batch(self, epoch: int, i: int, batch: Batch, n_counted: int) -> None:
         """Gradients of batch `i` of an epoch; every `grad_accum` batches an optimizer step."""
@@ -347,6 +350,8 @@ class Training:
         self.start = Epoch(-1, math.nan, state.get("start", -math.inf))
         best = max([self.start, *self.history], key=lambda epoch: epoch.val_auroc)
         self.best = Best(best, state["best"] or {})
+        self.step = len(self.history) * self.n_batches + self._first_batch()
+        self._saved_step = self.step
         self.loss_total = state["loss"]
         self.seconds = state["seconds"]
         self.wait_seconds = state["wait_seconds"]

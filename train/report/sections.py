@@ -6,6 +6,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from store.reports import count
+from train.files import Json
 from train.report.evidence import Evidence, find_mistakes
 from train.report.plots import (
     draw_calibration,
@@ -27,6 +29,7 @@ from train.report.table import (
     build_mistakes,
     build_sensitivity,
     build_split,
+    changes_labels,
     clean_text,
     short,
     verdict_in_words,
@@ -45,10 +48,23 @@ PICTURES = (
     "layers",
 )
 
-NUMBERS = (
-    "ECE is of P(hallucination), confidence ECE of the likelier class (Guo et al., 2017). AURC is "
-    "the area under risk and coverage: less is better. PRR is LM-Polygraph's: 1 for a perfect "
-    "ranking of the answers to leave out, 0 for a random one."
+
+GLOSSARY = """
+AUROC: area under the ROC curve, the chance that a hallucination gets a higher score than a right \
+answer; .5 is that of random scores.
+AUPRC: area under the curve of precision over recall; {base_rate}, the base rate, is that of \
+random scores.
+F1: harmonic mean of precision and recall. MCC: Matthews correlation coefficient, from -1 to 1.
+ECE: expected calibration error, the mean distance of the scores from the share of hallucinations. \
+Confidence ECE: that of the probability of the likelier class from the share of right predictions \
+(Guo et al., 2017). Brier: mean squared error of the scores. Of all three, less is better.
+AURC: area under the curve of risk over coverage, less is better. PRR: prediction-rejection ratio, \
+what leaving out the answers of the highest scores gains; 1 for a perfect ranking, 0 for a random one.
+params: number of trained parameters. s: seconds of training."""
+SENSITIVITY = (
+    "AUROC on test if a trace is a hallucination whose score in the store is below a threshold; "
+    "nothing is trained again. Thresholds that give the same labels share a column. "
+    "A dash: a single class would remain."
 )
 
 
@@ -89,10 +105,11 @@ def build_sections(evidence: Evidence) -> list[Section]:
 def build_tables(evidence: Evidence) -> Iterator[Section]:
     results = evidence.results
     split = results["split"]
-    sentences = [
-        f"Split by question with seed {split['seed']};",
-        f"{split['unlabelled']} unlabelled traces are in no split.",
-    ]
+    sentences = [f"Traces of one question are in one split, drawn with seed {split['seed']}."]
+    n_unlabelled = split["unlabelled"]
+    if n_unlabelled:
+        traces = count(n_unlabelled, "trace without a label is", "traces without a label are")
+        sentences.append(f"{traces} left out.")
     sentences += [f"{remark[0].upper()}{remark[1:]}." for remark in results["remarks"]]
     yield Section("Run", " ".join(sentences), [build_facts(results), build_split(results)])
 
@@ -103,26 +120,44 @@ def build_tables(evidence: Evidence) -> Iterator[Section]:
     base_rate = short(evidence.test_labels.mean())
     yield Section(
         "Metrics on test",
-        "95% intervals by a bootstrap over questions. The AUPRC of random scores is the base rate, "
-        f"{base_rate}. F1, MCC and accuracy at the threshold. {NUMBERS} {tuned_in_words(results)}"
-        + several_seeds(evidence, "Means over the seeds; sd is that of the AUROC."),
+        "95% intervals by a bootstrap over questions. F1, MCC and accuracy (acc) are at the "
+        f"threshold. {tuned_in_words(results)}"
+        + several_seeds(
+            evidence, "Means over the seeds; sd is the standard deviation of the AUROC."
+        )
+        + GLOSSARY.format(base_rate=base_rate),
         [build_metrics(results, MORE_METRICS)],
     )
     if results["comparisons"]:
         yield Section(
             "Paired tests",
-            "Difference of AUROC on the same rows: paired bootstrap over questions, whose p cannot "
-            "be below 2 / (resamples + 1); DeLong's test, the rows of a question taken together "
-            "(Obuchowski, 1997); Holm's correction of its p for the number of pairs. Of several "
-            "seeds all are of the mean AUROC.",
+            "Difference of AUROC on the same rows. Its interval and p bootstrap are of a paired "
+            "bootstrap over questions, whose p cannot be below 2 / (resamples + 1); p DeLong is of "
+            "DeLong's test, which takes the rows of a question together (Obuchowski, 1997); p Holm "
+            "is p DeLong after Holm's correction for the number of pairs. Of several seeds all are "
+            "of the mean AUROC. "
+            "Detectors are compared with each other and with baselines, but not with majority, "
+            "which is constant, nor with a baseline that ranks the rows as an earlier one does, "
+            "such as perplexity after mean_logprob.",
             [build_comparisons(results["comparisons"])],
         )
-    if results.get("label_sensitivity"):
+    cuts = results.get("label_sensitivity")
+    if cuts:
+        is_news = changes_labels(results)
         yield Section(
             "Other thresholds of the labels",
-            "AUROC on test, nothing trained again. A dash: a single class would remain.",
-            [build_sensitivity(results["label_sensitivity"])],
+            SENSITIVITY if is_news else same_labels(cuts),
+            [build_sensitivity(cuts)] if is_news else [],
         )
+
+
+def same_labels(cuts: list[Json]) -> str:
+    """Said instead of a table that would repeat the AUROCs of the metrics."""
+    low, high = (f"{cuts[i]['threshold']:g}" for i in (0, -1))
+    return (
+        f"Labels made from the store's scores with any threshold from {low} to {high} are those "
+        "that were used, and every AUROC on test is the same."
+    )
 
 
 def build_curves(evidence: Evidence) -> Iterator[Section]:
@@ -141,7 +176,7 @@ def build_curves(evidence: Evidence) -> Iterator[Section]:
     yield Section(
         "Calibration",
         "Share of hallucinations in 15 bins of the score, and how many traces each bin holds: "
-        "bins of few traces are uncertain." + seeds,
+        "bins of few traces are uncertain. On the diagonal a score is the share." + seeds,
         picture=Picture(
             "calibration",
             draw_calibration(evidence),

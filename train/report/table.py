@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
 from platform import python_version
 
 from rich.console import Console
@@ -31,6 +32,7 @@ __all__ = [
     "build_mistakes",
     "build_sensitivity",
     "build_split",
+    "changes_labels",
     "clean_text",
     "print_table",
     "print_terminal",
@@ -177,16 +179,47 @@ def comparison_cells(test: Json) -> list[str]:
 
 
 def build_sensitivity(cuts: list[Json]) -> Table:
-    """Test AUROCs for labels of other thresholds of the score, a column per threshold."""
-    header = ("label = 1 iff score <", *(f"{cut['threshold']:g}" for cut in cuts))
+    """Test AUROCs for labels of other thresholds of the score.
+
+    Thresholds that give the same labels share a column.
+    """
+    groups = group_cuts(cuts)
+    header = ("hallucination if the score is below", *groups)
+    columns = list(groups.values())
     rows = [
-        ("traces", *(str(cut["rows"]) for cut in cuts)),
-        ("hallucinations", *(str(cut["hallucinations"]) for cut in cuts)),
+        ("traces", *(str(cut["rows"]) for cut in columns)),
+        ("hallucinations", *(str(cut["hallucinations"]) for cut in columns)),
     ]
     for name in cuts[0]["auroc"]:
-        areas = [short(cut["auroc"][name]) for cut in cuts]
+        areas = [short(cut["auroc"][name]) for cut in columns]
         rows.append((name, *areas))
     return Table(header, rows)
+
+
+def group_cuts(cuts: list[Json]) -> dict[str, Json]:
+    """Thresholds, as '0.3' or '0.4 to 0.6' -> the cut of all of them, which has the same labels.
+
+    A higher threshold makes hallucinations of right answers, never the reverse: equal numbers of
+    them are equal labels.
+    """
+    groups = {}
+    for _, equal in groupby(cuts, key=lambda cut: (cut["rows"], cut["hallucinations"])):
+        first, *others = equal
+        name = f"{first['threshold']:g}"
+        if others:
+            name += f" to {others[-1]['threshold']:g}"
+        groups[name] = first
+    return groups
+
+
+def changes_labels(results: Json) -> bool:
+    """Whether a threshold of `label_sensitivity` gives an AUROC other than that of the metrics."""
+    entries = results["models"] | results["baselines"]
+    return any(
+        area != entries[name]["test"]["auroc"]
+        for cut in results["label_sensitivity"]
+        for name, area in cut["auroc"].items()
+    )
 
 
 def build_mistakes(evidence: Evidence, mistakes: list[Mistake]) -> Table:

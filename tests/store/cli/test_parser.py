@@ -1,6 +1,7 @@
 """The help of the commands stands alone."""
 
 import argparse
+import sys
 
 import pytest
 
@@ -35,3 +36,15 @@ def test_extract_lists_the_columns_that_there_are():
     _, _, listed = text.partition("columns (")
     for name in build_schema(1, 1, 1, 1).columns:
         assert name in listed, name
+
+
+@pytest.mark.parametrize("name", [None, *commands()])
+def test_the_installed_command_gives_examples_of_itself(name, monkeypatch):
+    """Which work in a folder with a store.py or a train.py of its own; Python's tools stay."""
+    monkeypatch.setattr(sys, "argv", ["/bin/trace-store"])
+    parser = build_parser() if name is None else commands()[name]
+    text = " ".join(parser.format_help().split())
+    assert f"examples: trace-store {name or ''}" in text
+    assert "python -m store" not in text
+    assert "python -m train" not in text
+    assert "is the same program" not in text

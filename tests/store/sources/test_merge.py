@@ -337,8 +337,6 @@ def test_traces_of_a_model_are_not_merged_with_those_of_an_unknown_one(tmp_path)
         ) as writer:
             writer.append(f"t{i}", {"x": i})
         stores.append(TraceStore.open(tmp_path / f"{i}.zarr"))
-    with pytest.raises(
-        SchemaError, match=r"1\.zarr: it does not record of which model its traces are"
-    ):
+    with pytest.raises(SchemaError, match=r"1\.zarr: it does not record the model of its traces"):
         merge_stores(tmp_path / "m.zarr", stores, print)
     assert len(merge_stores(tmp_path / "m.zarr", stores, lambda done: None, mixed=True)) == 2

@@ -2,7 +2,8 @@
 
 import pytest
 
-from store import NotFoundError, SchemaError
+from store import NotFoundError, SchemaError, StoreWriter
+from store.cli.main import main
 from store.sources.question_split import SPLITS, split_of_question
 from store.sources.subset import rows_of_questions, rows_of_split
 
@@ -24,3 +25,30 @@ def test_rows_of_questions(asked):
     assert rows_of_questions(asked, ["q19", "q0"]) == [0, 1, 38, 39]
     with pytest.raises(NotFoundError, match="found none of 'q77'"):
         rows_of_questions(asked, ["q0", "q77"])
+
+
+def test_what_is_there_already_differs_in_words(asked, tmp_path, capsys):
+    """Another choice of traces, and another store: no digest says so, nor an identifier."""
+    path = str(tmp_path / "few.zarr")
+    ids = tmp_path / "ids.txt"
+
+    def choose(*names):
+        ids.write_text("\n".join(names))
+        status = main(["subset", path, str(asked.path), "--ids", str(ids)])
+        return status, capsys.readouterr().err
+
+    first, second, third = asked.ids[:3]
+    assert choose(first, second) == (0, "")
+    status, line = choose(first, third)
+    assert status == 2
+    assert "found a store with other traces (subset.rows_sha256); remove it" in line
+    status, line = choose(first)
+    assert "found a store with subset.rows 2 instead of 1, other traces" in line
+    rows = [(trace.id, dict(trace)) for trace in map(asked.__getitem__, asked.ids)]
+    asked.path.rename(tmp_path / "old.zarr")
+    with StoreWriter.create(asked.path, asked.schema) as writer:
+        for trace_id, row in rows:
+            writer.append(trace_id, row)
+    status, line = choose(first, second)
+    assert "found a store with traces of another store (subset.of); remove it" in line
+    assert asked.uuid not in line

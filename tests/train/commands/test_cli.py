@@ -132,6 +132,17 @@ def test_the_example_is_built_once(tmp_path, monkeypatch):
     assert built == [path]
 
 
+def test_the_example_without_transformers(tmp_path, monkeypatch, capsys):
+    """One line with the command of the README, before anything is announced or made."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    monkeypatch.delitem(sys.modules, "store.sources.example", raising=False)
+    assert main([]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "the package transformers is not installed; run pip install '.[extract]'" in line
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_interrupt_leaves_whole_files(store_path, tmp_path):
     """Ctrl-C in the middle of training: exit status 130, one line, and no temporary file."""
     out = tmp_path / "out"
@@ -296,3 +307,18 @@ def test_the_installed_command_names_itself(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["/bin/trace-train"])
     assert main(["compare", "--sead"]) == 2
     assert capsys.readouterr().err.startswith("trace-train compare: ")
+
+
+def test_commands_in_messages_are_named_as_the_user_calls_them(
+    monkeypatch, capsys, tmp_path, make_store, labels
+):
+    """Those of the other package too: in this folder `python -m` may find other modules."""
+    monkeypatch.setattr(sys, "argv", ["/bin/trace-train"])
+    store = make_store(labels, ["question_id", "hs_last"])
+    assert main(["--store", str(store), "--models", "lstm_solo", "--output-dir", "out"]) == 2
+    assert "trace-store label STORE" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    out = capsys.readouterr().out
+    assert "python -m" not in out
+    assert "\n  trace-train --store traces.zarr --resume\n" in out

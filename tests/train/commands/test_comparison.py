@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+from rich.console import Console
 from runs import make_run, runs_with_equal_baselines
 
-from train.commands.comparison import build_areas, describe_rows
+from train.commands.comparison import build_areas, describe_rows, print_comparison, write_comparison
 from train.commands.side_by_side import compare_runs
 
 
@@ -54,3 +55,19 @@ def test_runs_on_traces_of_different_models_are_said_to_be():
         assert ("different models" in describe_rows(compared)) == compared.different_models
         found.append(compared.different_models)
     assert found == [False, True, False]
+
+
+def test_the_star_is_explained_beneath_the_tables(tmp_path, capsys):
+    """And so are the short headers; those of the tests only where there are tests."""
+    runs = {"a": make_run({"x": 1, "y": 2}, "y"), "b": make_run({"x": 3, "y": 4}, "x")}
+    found = compare_runs(runs)
+    print_comparison(found, Console(width=100))
+    out = capsys.readouterr().out
+    _, star, notes = out.rpartition("\n* best detector of its run on validation")
+    assert star
+    assert "Holm: " in notes
+    assert "*" not in describe_rows(found)
+    write_comparison(tmp_path / "runs.md", found)
+    assert "\\* best detector of its run" in (tmp_path / "runs.md").read_text()
+    print_comparison(compare_runs({"a": runs["a"], "b": runs["a"]}), Console(width=100))
+    assert "Holm" not in capsys.readouterr().out

@@ -61,10 +61,13 @@ def test_the_run_s_own_test_side_gets_its_scores_again(run_dir, store_path, caps
                 assert float(found[trace_id][name]) == pytest.approx(float(line[name]), rel=1e-5)
 
 
-def test_as_columns_of_the_store(run_dir, make_store, labels, tmp_path):
-    """The scores of the CSV, as float32; a second time replaces them."""
+def test_as_columns_of_the_store(run_dir, make_store, labels, tmp_path, capsys):
+    """The scores of the CSV, as float32; a second time replaces them. What was written is said."""
     store = make_store(labels)
-    assert predict(run_dir, store, "--output", str(tmp_path / "scores.csv")) == 0
+    capsys.readouterr()
+    file = tmp_path / "scores.csv"
+    assert predict(run_dir, store, "--output", str(file)) == 0
+    assert capsys.readouterr().out == f"{file}: scores of 200 traces: lstm_solo, gnn_det_lstm\n"
     expected = [
         float(line["lstm_solo"]) for line in read((tmp_path / "scores.csv").read_text()).values()
     ]
@@ -74,6 +77,11 @@ def test_as_columns_of_the_store(run_dir, make_store, labels, tmp_path):
             "score_lstm_solo"
         ]
         np.testing.assert_array_equal(found.numpy(), np.float32(expected))
+    written = f"{store}: scores of 200 traces written as score_lstm_solo"
+    assert capsys.readouterr().out.splitlines() == [
+        written,
+        f"{written} (replaced: score_lstm_solo)",
+    ]
 
 
 def test_a_store_without_labels_is_enough(run_dir, make_store, labels, capsys):

@@ -58,11 +58,11 @@ def data(store_path):
     return TrainingData(store, read_splits(store, Config()))
 
 
-def run(data, detector=None, config=None, hooks=None):
+def run(data, detector=None, config=None, hooks=None, state=None):
     """Train a `Linear`; give its history, the epochs that were best, and the detector."""
     torch.manual_seed(0)
     detector, hooks = detector or Linear(8), hooks or Recorder()
-    training = fit(FABRIC, detector, data, config or Config(epochs=4, lr=0.05), hooks)
+    training = fit(FABRIC, detector, data, config or Config(epochs=4, lr=0.05), hooks, state)
     return training.history, hooks.best, detector
 
 
@@ -188,6 +188,23 @@ def test_states_are_saved_as_often_as_asked(data):
     assert 8 in steps
     assert {11, 14} <= set(steps)  # 3 and 6 after that, over the end of the epoch
     assert all(b - a <= 3 for a, b in itertools.pairwise([0, *steps]))
+
+
+def test_a_resumed_training_counts_its_steps_on(data):
+    """The states that it saves are those that it would have saved if it had never stopped."""
+    config = Config(epochs=2, batch_size=16, save_every="3", lr=1e-6)
+    saver = Saver()
+    run(data, config=config, hooks=saver)
+    for i, state in enumerate(saver.states):
+        resumed = Saver()
+        run(data, config=config, hooks=resumed, state=load(state))
+        assert list(map(place, resumed.states)) == list(map(place, saver.states[i + 1 :]))
+
+
+def place(state):
+    """Number of finished epochs, and of rows of the next one, in a saved state."""
+    loaded = load(state)
+    return len(loaded["history"]), loaded["batches"]["position"]
 
 
 def test_random_steps_are_functions_of_their_place():

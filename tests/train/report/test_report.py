@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -136,6 +137,43 @@ def test_numbers_that_are_none_break_nothing(make_evidence, tmp_path):
     write_pages(dataclasses.replace(evidence, results=results), tmp_path)
     assert "nan" not in (tmp_path / "report.md").read_text()
     assert (tmp_path / "figures" / "layers.png").exists()
+
+
+def section_of(evidence, title):
+    (found,) = (section for section in build_sections(evidence) if section.title == title)
+    return found
+
+
+def test_equal_labels_at_all_thresholds_are_said_in_a_sentence(make_evidence):
+    """A table would repeat the AUROCs of the metrics; where one differs there is the table."""
+    evidence = make_evidence()
+    areas = {name: entry["test"]["auroc"] for name, entry in evidence.entries.items()}
+    cut = {"rows": 60, "hallucinations": 30, "auroc": areas}
+    cuts = [cut | {"threshold": threshold} for threshold in (0.3, 0.5, 0.7)]
+    evidence.results["label_sensitivity"] = cuts
+    section = section_of(evidence, "Other thresholds of the labels")
+    assert "any threshold from 0.3 to 0.7" in section.text
+    assert not section.tables
+    cuts[2] |= {"hallucinations": 31, "auroc": areas | {"base_0": 0.51}}
+    (table,) = section_of(evidence, "Other thresholds of the labels").tables
+    assert table.header[1:] == ("0.3 to 0.5", "0.7")
+
+
+def test_every_short_header_of_the_metrics_is_explained(make_evidence):
+    """Beside the table, in the words of the field."""
+    section = section_of(make_evidence(n_runs=2), "Metrics on test")
+    for header in section.tables[0].header[1:]:
+        name = header.removesuffix(" [95%]")
+        assert re.search(rf"\b{name}( is|:|\))", section.text), name
+
+
+def test_unlabelled_traces_are_counted_where_there_are_some(make_evidence):
+    evidence = make_evidence()
+    assert "label" not in section_of(evidence, "Run").text
+    evidence.results["split"]["unlabelled"] = 1
+    assert "1 trace without a label is left out." in section_of(evidence, "Run").text
+    evidence.results["split"]["unlabelled"] = 1200
+    assert "1,200 traces without a label are left out." in section_of(evidence, "Run").text
 
 
 def test_layers_are_shown_where_they_are_known(make_evidence, tmp_path):
