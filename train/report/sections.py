@@ -59,7 +59,7 @@ ECE: expected calibration error, the mean distance of the scores from the share 
 Confidence ECE: that of the probability of the likelier class from the share of right predictions \
 (Guo et al., 2017). Brier: mean squared error of the scores. Of all three, less is better.
 AURC: area under the curve of risk over coverage, less is better. PRR: prediction-rejection ratio, \
-what leaving out the answers of the highest scores gains; 1 for a perfect ranking, 0 for a random one.
+what leaving out the answers of the highest scores gains; 1 if perfect, 0 if random.
 params: number of trained parameters. s: seconds of training."""
 SENSITIVITY = (
     "AUROC on test if a trace is a hallucination whose score in the store is below a threshold; "
