@@ -375,7 +375,8 @@ def build_schedule(optimizer: torch.optim.Optimizer, config: Config, n_batches: 
     if config.schedule == "constant":
         return ConstantLR(optimizer, factor=1.0, total_iters=0)
     n_steps = config.epochs * math.ceil(n_batches / config.grad_accum)
-    return OneCycleLR(optimizer, config.lr, total_steps=n_steps + 1)
+    # cycling would replace AdamW's first beta, .9, by .95 falling to .85 and rising again
+    return OneCycleLR(optimizer, config.lr, total_steps=n_steps + 1, cycle_momentum=False)
 
 
 def rows_of_optimizer_step(i: int, n_rows: int, batch_size: int, grad_accum: int) -> int:

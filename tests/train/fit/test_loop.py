@@ -330,6 +330,20 @@ def test_a_detector_adds_to_the_base_margin(data):
     assert learned[-1].loss < learned[0].loss
 
 
+@pytest.mark.parametrize("schedule", ["one-cycle", "constant"])
+def test_the_schedule_changes_the_learning_rate_only(data, schedule):
+    """The betas of AdamW stay the usual ones in every step."""
+
+    class Betas(Hooks):
+        def on_save(self, training):
+            found.add(training.optimizer.param_groups[0]["betas"])
+
+    found = set()
+    config = Config(epochs=2, schedule=schedule, save_every="1")
+    fit(FABRIC, Linear(8), data, config, Betas())
+    assert found == {(0.9, 0.999)}
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_start_on_top_of_a_baseline_competes(data, sign):
     """Of offsets that rank validation perfectly no epoch is better, and the weights that are kept
