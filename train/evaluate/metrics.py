@@ -217,6 +217,8 @@ def prediction_rejection_ratio(labels: Labels, scores: Scores) -> float:
     counts = np.bincount(rank)
     expected = np.repeat(np.bincount(rank, right) / counts, counts)  # (n,) from the lowest score up
     random = right.mean()
+    if len(counts) == 1:
+        return 0.0  # equal scores, without the rounding that would show as -.000
     gain = _area_of_lowest(expected) - random
     return float(gain / (_area_of_lowest(np.sort(right)[::-1]) - random))
 

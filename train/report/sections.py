@@ -56,7 +56,7 @@ AUPRC: area under the curve of precision over recall; {base_rate}, the base rate
 random scores.
 F1: harmonic mean of precision and recall. MCC: Matthews correlation coefficient, from -1 to 1.
 ECE: expected calibration error, the mean distance of the scores from the share of hallucinations. \
-Confidence ECE: that of the probability of the likelier class from the share of right predictions \
+The confidence ECE is that of the likelier class's probability from the share of right predictions \
 (Guo et al., 2017). Brier: mean squared error of the scores. Of all three, less is better.
 AURC: area under the curve of risk over coverage, less is better. PRR: prediction-rejection ratio, \
 what leaving out the answers of the highest scores gains; 1 if perfect, 0 if random.
