@@ -58,13 +58,13 @@ def fit_base(states, labels, questions):
 
 def test_offsets_of_train_are_as_good_as_those_of_test():
     """In-sample they are far better, which would leave a detector nothing to learn."""
-    states, labels = draw(1200, knows_more=False)
-    splits, features, probe, fitted = fit_base(states, labels, [f"q{i}" for i in range(1200)])
+    states, labels = draw(N, knows_more=False)
+    splits, features, probe, fitted = fit_base(states, labels, [f"q{i}" for i in range(N)])
     margin = out_of_fold_margin(probe, fitted, features["train"], splits)
     y = splits.labels_of("train")
     on_test = auroc(splits.labels_of("test"), fitted.logits(features["test"]))
     assert auroc(y, margin) == pytest.approx(on_test, abs=0.05)
-    assert auroc(y, fitted.logits(features["train"])) > auroc(y, margin) + 0.05
+    assert auroc(y, fitted.logits(features["train"])) > auroc(y, margin) + 0.03
 
 
 def test_no_fold_sees_a_question_twice():
