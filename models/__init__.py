@@ -60,7 +60,12 @@ BASELINES: Registry[Probe] = Registry(
         "answer_length": "models.baselines:ANSWER_LENGTH",
         "mean_logprob": "models.baselines:MEAN_LOGPROB",
         "perplexity": "models.baselines:PERPLEXITY",
+        "sum_logprob": "models.baselines:SUM_LOGPROB",
+        "min_logprob": "models.baselines:MIN_LOGPROB",
+        "first_logprob": "models.baselines:FIRST_LOGPROB",
+        "margin": "models.baselines:MARGIN",
         "entropy": "models.baselines:ENTROPY",
+        "max_entropy": "models.baselines:MAX_ENTROPY",
         "logreg_first": "models.baselines:LOGREG_FIRST",
         "logreg_best": "models.baselines:LOGREG_BEST",
     }

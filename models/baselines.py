@@ -1,13 +1,13 @@
 """The baselines that a detector has to beat: simple models of little information.
 
 Each is a probe, a logistic regression on features of one kind: a constant (the majority), the
-length of the answer, how sure the language model was of it (mean log-probability, perplexity,
-entropy), and one layer of `hs_last`. All of them give probabilities, so every metric applies to
-them.
+length of the answer, how sure the language model was of it (log-probabilities and entropies of the
+answer's tokens, reduced in several ways), and one layer of `hs_last`. All of them give
+probabilities, so every metric applies to them.
 
-`logprob[t]` and `entropy[t]` are of the distribution that predicted token t from the tokens before
-it, so the entries at the answer's tokens are about the answer's choices; nothing predicted token 0:
-NaN there.
+`logprob[t]`, `entropy[t]` and `topk_logprob[t]` are of the distribution that predicted token t from
+the tokens before it, so the entries at the answer's tokens are about the answer's choices; nothing
+predicted token 0: NaN there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from models.probe import Probe
-from models.tokens import mean_over_answer
+from models.tokens import mean_over_answer, reduce_over_answer
+from store import Ragged
 
 if TYPE_CHECKING:
     from store import Batch
@@ -26,11 +27,16 @@ if TYPE_CHECKING:
 __all__ = [
     "ANSWER_LENGTH",
     "ENTROPY",
+    "FIRST_LOGPROB",
     "LOGREG_BEST",
     "LOGREG_FIRST",
     "MAJORITY",
+    "MARGIN",
+    "MAX_ENTROPY",
     "MEAN_LOGPROB",
+    "MIN_LOGPROB",
     "PERPLEXITY",
+    "SUM_LOGPROB",
     "every_layer",
 ]
 
@@ -71,6 +77,39 @@ def mean_entropy(batch: Batch) -> Tensor:
     return mean_over_answer(batch, batch.ragged("entropy"))[:, None, None]
 
 
+def sum_logprob(batch: Batch) -> Tensor:
+    """Log-probability of the whole answer in nats, (B, 1, 1) float32; NaN for an empty one."""
+    return reduce_over_answer(batch, batch.ragged("logprob"), "sum")[:, None, None]
+
+
+def min_logprob(batch: Batch) -> Tensor:
+    """Log-probability of the answer's least likely token, (B, 1, 1) float32."""
+    return reduce_over_answer(batch, batch.ragged("logprob"), "amin")[:, None, None]
+
+
+def first_logprob(batch: Batch) -> Tensor:
+    """Log-probability of the answer's first token, (B, 1, 1) float32."""
+    first = reduce_over_answer(batch, batch.ragged("logprob"), "sum", n_tokens=1)
+    return first[:, None, None]
+
+
+def max_entropy(batch: Batch) -> Tensor:
+    """Largest entropy of a distribution that predicted the answer, in nats, (B, 1, 1) float32."""
+    return reduce_over_answer(batch, batch.ragged("entropy"), "amax")[:, None, None]
+
+
+def mean_margin(batch: Batch) -> Tensor:
+    """Mean difference of the two largest probabilities at the answer's tokens, (B, 1, 1) float32.
+
+    NaN for an empty answer, and where the store keeps a single candidate of each token.
+    """
+    values, offsets = batch.ragged("topk_logprob")
+    if values.shape[1] < 2:
+        return torch.full((len(batch), 1, 1), torch.nan)
+    first, second = values[:, :2].float().exp().unbind(1)
+    return mean_over_answer(batch, Ragged(first - second, offsets))[:, None, None]
+
+
 def every_layer(batch: Batch) -> Tensor:
     """State of the last token at each layer (B, L, d), as stored."""
     return batch.fixed("hs_last")
@@ -86,5 +125,10 @@ ANSWER_LENGTH = Probe(("answer_len",), answer_length)
 MEAN_LOGPROB = Probe(("logprob", "prompt_len", "answer_len"), mean_logprob)
 PERPLEXITY = Probe(("logprob", "prompt_len", "answer_len"), perplexity)
 ENTROPY = Probe(("entropy", "prompt_len", "answer_len"), mean_entropy)
+SUM_LOGPROB = Probe(("logprob", "prompt_len", "answer_len"), sum_logprob)
+MIN_LOGPROB = Probe(("logprob", "prompt_len", "answer_len"), min_logprob)
+FIRST_LOGPROB = Probe(("logprob", "prompt_len", "answer_len"), first_logprob)
+MARGIN = Probe(("topk_logprob", "prompt_len", "answer_len"), mean_margin)
+MAX_ENTROPY = Probe(("entropy", "prompt_len", "answer_len"), max_entropy)
 LOGREG_FIRST = Probe(("hs_last",), first_layer)
 LOGREG_BEST = Probe(("hs_last",), every_layer)

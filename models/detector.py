@@ -94,6 +94,17 @@ class Detector(nn.Module):
             return checkpoint(part, *inputs, use_reentrant=False)
         return part(*inputs)
 
+    def begin_at_zero(self) -> None:
+        """Set the last linear layer of one output to 0, so that all logits are 0 before training.
+
+        A detector on top of other log-odds then starts from them. One without such a layer stays
+        as it is.
+        """
+        outputs = [part for part in self.modules() if isinstance(part, nn.Linear)]
+        outputs = [part for part in outputs if part.out_features == 1]
+        for parameter in outputs[-1].parameters() if outputs else ():
+            nn.init.zeros_(parameter)
+
     def n_parameters(self) -> int:
         """Number of trained parameters."""
         return sum(parameter.numel() for parameter in self.parameters())

@@ -3,7 +3,8 @@
 A probe has the columns it reads (`columns`) and a function from them to features (`features`), in
 one or several alternatives, of which validation chooses: mostly one a layer. Missing numbers are
 replaced by their mean, all are scaled to unit variance, and principal components may be taken, all
-of it fitted on the training rows alone.
+of it fitted on the training rows alone. The penalty of a regression on several features is chosen
+on validation, for each alternative by itself.
 
 Imputing is the only step that is not affine, so a fitted probe is one weight a feature: small,
 readable, and with the same scores as the whole pipeline.
@@ -12,7 +13,7 @@ readable, and with the same scores as the whole pipeline.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
+from models.regularisation import choose_strength
+
 if TYPE_CHECKING:
     from store import Batch
 
@@ -34,6 +37,8 @@ __all__ = ["FittedProbe", "Probe", "build_pipeline", "fold_pipeline"]
 
 Floats = NDArray[np.float64]
 AffineMap = tuple[Floats, Floats, float]  # fill, weight, bias
+# of scikit-learn: for one feature, whose weight changes no rank
+DEFAULT_STRENGTH = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +55,8 @@ class FittedProbe:
     bias : float
     val_auroc : tuple of float, (A,)
         AUROC on the validation rows by alternative: where in the layers the signal lies.
+    strength : float
+        C of the chosen regression, the inverse of its penalty.
     """
 
     alternative: int
@@ -57,6 +64,7 @@ class FittedProbe:
     weight: Floats
     bias: float
     val_auroc: tuple[float, ...]
+    strength: float = DEFAULT_STRENGTH
 
     def predict(self, features: Tensor) -> Floats:
         """Probability of hallucination (n,) from features (n, A, k); ValueError for other A, k."""
@@ -84,6 +92,7 @@ class FittedProbe:
             "weight": torch.from_numpy(self.weight.copy()),
             "bias": self.bias,
             "val_auroc": list(self.val_auroc),
+            "strength": self.strength,
         }
 
     @classmethod
@@ -95,6 +104,8 @@ class FittedProbe:
             weight=saved["weight"].double().numpy(),
             bias=float(saved["bias"]),
             val_auroc=tuple(float(area) for area in saved["val_auroc"]),
+            # older versions did not choose it
+            strength=float(saved.get("strength", DEFAULT_STRENGTH)),
         )
 
 
@@ -130,22 +141,56 @@ class Probe:
         """
         maps: list[AffineMap] = []
         areas: list[float] = []
+        strengths: list[float] = []
         for alternative in range(train.shape[1]):
             numbers = to_numpy(train, alternative)
-            pipeline = build_pipeline(self.n_components, numbers.shape)
-            # components of features that never vary explain 0 / 0 of the variance
-            with np.errstate(invalid="ignore"):
-                pipeline.fit(numbers, train_labels)
+            val_numbers = to_numpy(val, alternative)
+            pipeline = fit_pipeline(
+                self.n_components, numbers, train_labels, val_numbers, val_labels
+            )
             affine = fold_pipeline(pipeline)
-            scores = expit(_logits(to_numpy(val, alternative), *affine))
+            scores = expit(_logits(val_numbers, *affine))
             maps.append(affine)
             areas.append(float(roc_auc_score(val_labels, scores)))
+            strengths.append(pipeline[-1].C)
         best = int(np.argmax(areas))
         fill, weight, bias = maps[best]
-        return FittedProbe(best, fill, weight, bias, tuple(areas))
+        return FittedProbe(best, fill, weight, bias, tuple(areas), strengths[best])
+
+    def refit(self, fitted: FittedProbe, train: Tensor, labels: NDArray[np.int64]) -> FittedProbe:
+        """Fit on other rows (n, A, k), with the alternative and the penalty of a fitted probe."""
+        numbers = to_numpy(train, fitted.alternative)
+        pipeline = build_pipeline(self.n_components, numbers.shape, fitted.strength)
+        with np.errstate(invalid="ignore"):  # as in `fit_pipeline`
+            pipeline.fit(numbers, labels)
+        fill, weight, bias = fold_pipeline(pipeline)
+        return replace(fitted, fill=fill, weight=weight, bias=bias)
 
 
-def build_pipeline(n_components: int | None, shape: tuple[int, ...]) -> Pipeline:
+def fit_pipeline(
+    n_components: int | None,
+    train: Floats,
+    labels: NDArray[np.int64],
+    val: Floats,
+    val_labels: NDArray[np.int64],
+) -> Pipeline:
+    """Fit `build_pipeline` on train (n, k), which it overwrites; val (n_val, k) chooses C."""
+    pipeline = build_pipeline(n_components, train.shape)
+    prepare, regression = pipeline[:-1], pipeline[-1]
+    # components of features that never vary explain 0 / 0 of the variance
+    with np.errstate(invalid="ignore"):
+        prepared = prepare.fit_transform(train)
+    if prepared.shape[1] > 1:
+        prepared_val = prepare.transform(val.copy()).astype(np.float32)
+        strength = choose_strength(prepared.astype(np.float32), labels, prepared_val, val_labels)
+        regression.set_params(C=strength)
+    regression.fit(prepared, labels)
+    return pipeline
+
+
+def build_pipeline(
+    n_components: int | None, shape: tuple[int, ...], strength: float = DEFAULT_STRENGTH
+) -> Pipeline:
     """The unfitted pipeline for features of a shape (n, k); fitting it overwrites them.
 
     The solver of the components is scikit-learn's choice by shape: exact for small ones, randomised
@@ -153,7 +198,7 @@ def build_pipeline(n_components: int | None, shape: tuple[int, ...]) -> Pipeline
     """
     impute = SimpleImputer(keep_empty_features=True, copy=False)
     scale = StandardScaler(copy=False)
-    regress = LogisticRegression(max_iter=1000)
+    regress = LogisticRegression(C=strength, max_iter=10_000)
     if n_components is None:
         return make_pipeline(impute, scale, regress)
     reduce = PCA(min(n_components, *shape), random_state=0)

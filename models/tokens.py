@@ -16,7 +16,14 @@ from torch import Tensor
 if TYPE_CHECKING:
     from store import Batch, Ragged
 
-__all__ = ["mean_by_trace", "mean_over_answer", "positions", "trace_of_token"]
+__all__ = [
+    "answer_tokens",
+    "mean_by_trace",
+    "mean_over_answer",
+    "positions",
+    "reduce_over_answer",
+    "trace_of_token",
+]
 
 
 def trace_of_token(offsets: Tensor) -> Tensor:
@@ -71,11 +78,46 @@ def mean_over_answer(batch: Batch, column: Ragged) -> Tensor:
     Tensor, (B, ...) float32
         NaN where nothing counts: an empty answer, or a prompt of unknown length.
     """
-    values, offsets = column
+    in_answer = answer_tokens(batch, column.offsets)
+    in_answer = in_answer.view(-1, *[1] * (column.values.ndim - 1))
+    return mean_by_trace(column.values, column.offsets, in_answer & ~column.values.isnan())
+
+
+def reduce_over_answer(
+    batch: Batch, column: Ragged, how: str, n_tokens: int | None = None
+) -> Tensor:
+    """Sum, least or largest value over the answer's tokens, NaN values left out.
+
+    Parameters
+    ----------
+    batch : Batch
+        With `prompt_len` and `answer_len`.
+    column : Ragged
+        Values (n_tokens,), a column of the batch or made of one.
+    how : str
+        "sum", "amin" or "amax", as `Tensor.scatter_reduce` has them.
+    n_tokens : int, optional
+        Only the first tokens of the answer, this many.
+
+    Returns
+    -------
+    Tensor, (B,) float32
+        NaN where nothing counts.
+    """
+    values = column.values.float()
+    counted = answer_tokens(batch, column.offsets, n_tokens) & ~values.isnan()
+    trace = trace_of_token(column.offsets)[counted]
+    nothing = torch.full((len(column.offsets) - 1,), torch.nan, device=values.device)
+    return nothing.scatter_reduce(0, trace, values[counted], how, include_self=False)
+
+
+def answer_tokens(batch: Batch, offsets: Tensor, n_tokens: int | None = None) -> Tensor:
+    """Whether each token is of its trace's answer, or of its first tokens, (n_tokens,) bool."""
     trace = trace_of_token(offsets)
     position = positions(offsets)
+    length = batch.fixed("answer_len").long()
+    if n_tokens is not None:
+        length = length.clamp(max=n_tokens)
     start = batch.fixed("prompt_len").long()[trace]  # (n_tokens,)
-    stop = start + batch.fixed("answer_len").long()[trace]  # (n_tokens,)
-    in_answer = (start >= 0) & (start <= position) & (position < stop)
-    in_answer = in_answer.view(-1, *[1] * (values.ndim - 1))
-    return mean_by_trace(values, offsets, in_answer & ~values.isnan())
+    stop = start + length[trace]  # (n_tokens,)
+    return (start >= 0) & (start <= position) & (position < stop)

@@ -76,6 +76,7 @@ COLUMNS = (  # that detectors, probes and baselines read
     "attn_pmass",
     "logprob",
     "entropy",
+    "topk_logprob",
     "prompt_len",
     "answer_len",
 )
@@ -238,8 +239,8 @@ class Config:
     dropout: float = option("dropout probability (LSTM, classifier)", 0.3, 0, 0.99)
     kl_weight: float = option("weight of the KL term of gvae_lstm", 0.01, 0)
     saplma_layer: int | None = option(
-        "layer that saplma reads, numbered as in the model (default: at 0.6 of the depth of those "
-        "that are read)",
+        "layer that saplma reads, numbered as in the model (default: that of the regression on one "
+        "layer that is best on validation)",
         None,
         -65_535,
         65_535,

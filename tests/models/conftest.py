@@ -17,6 +17,7 @@ RAGGED = (
     "attn_pmass",
     "logprob",
     "entropy",
+    "topk_logprob",
 )
 FIXED = ("hs_last", "prompt_len", "answer_len")
 SETTINGS = {
@@ -81,6 +82,7 @@ def random_trace(rng, n_tokens):
         "entropy": torch.cat(
             [torch.tensor([float("nan")]), torch.from_numpy(2 * rng.random(n_tokens - 1)).float()]
         ),
+        "topk_logprob": torch.from_numpy(-np.sort(rng.random((n_tokens, 4)), axis=1)).half(),
         "prompt_len": torch.tensor(prompt_len, dtype=torch.int32),
         "answer_len": torch.tensor(n_tokens - prompt_len, dtype=torch.int32),
         "maps": maps,

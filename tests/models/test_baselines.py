@@ -5,7 +5,16 @@ import pytest
 import torch
 
 from models import BASELINES
-from models.baselines import mean_entropy, mean_logprob, perplexity
+from models.baselines import (
+    first_logprob,
+    max_entropy,
+    mean_entropy,
+    mean_logprob,
+    mean_margin,
+    min_logprob,
+    perplexity,
+    sum_logprob,
+)
 
 
 def separable(rng, n, layer, n_layers=3):
@@ -51,6 +60,39 @@ def test_scores_of_the_answer_equal_a_loop(features, column, of_mean, pack, trac
         numbers = [float(trace[column][t]) for t in range(start, start + n)]
         expected.append(of_mean(sum(numbers) / n) if n else np.nan)
     np.testing.assert_allclose(features(pack(traces))[:, 0, 0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("features", "column", "reduce"),
+    [
+        (sum_logprob, "logprob", sum),
+        (min_logprob, "logprob", min),
+        (first_logprob, "logprob", lambda numbers: numbers[0]),
+        (max_entropy, "entropy", max),
+    ],
+)
+def test_reductions_of_the_answer_equal_python(features, column, reduce, pack, traces, set_answer):
+    """Over the answer's tokens and no others; NaN for an answer of no tokens."""
+    expected = []
+    for trace, (start, n) in zip(traces, [(1, 3), (1, 0), (4, 5), (1, 1), (3, 0)], strict=True):
+        set_answer(trace, start, n)
+        numbers = [float(trace[column][t]) for t in range(start, start + n)]
+        expected.append(reduce(numbers) if n else np.nan)
+    np.testing.assert_allclose(features(pack(traces))[:, 0, 0], expected, rtol=1e-6)
+
+
+def test_margin_of_the_two_likeliest_tokens(pack, traces, set_answer):
+    """The mean of the differences of their probabilities; NaN where only one is kept."""
+    for trace in traces:
+        set_answer(trace, 1, len(trace["logprob"]) - 1)
+    expected = []
+    for trace in traces:
+        best = np.exp(trace["topk_logprob"][1:, :2].double().numpy())
+        expected.append(np.mean(best[:, 0] - best[:, 1]) if len(best) else np.nan)
+    np.testing.assert_allclose(mean_margin(pack(traces))[:, 0, 0], expected, rtol=1e-5)
+    for trace in traces:
+        trace["topk_logprob"] = trace["topk_logprob"][:, :1]
+    assert mean_margin(pack(traces)).isnan().all()
 
 
 def test_perplexity_of_one_certain_token_is_one(pack, traces):

@@ -37,7 +37,7 @@ def fit(n_components=None, change=lambda features: None, **sizes):
 
 def pipeline_scores(fitted, n_components, train, labels, test):
     """What scikit-learn's own pipeline says, (n,)."""
-    pipeline = build_pipeline(n_components, train[:, 0].shape)
+    pipeline = build_pipeline(n_components, train[:, 0].shape, fitted.strength)
     pipeline.fit(to_numpy(train, fitted.alternative), labels)
     return pipeline.predict_proba(to_numpy(test, fitted.alternative))[:, 1]
 
@@ -91,13 +91,22 @@ def test_validation_chooses_and_every_alternative_is_told():
     assert Probe((), None).fit(twice, labels, twice, labels).alternative == 0
 
 
-def test_neither_validation_nor_test_moves_what_is_fitted():
-    """Other validation rows give the same weights, as long as they choose the same alternative."""
-    (train, labels), (val, val_labels) = draw(200, n_alternatives=1), draw(100, n_alternatives=1)
-    first = Probe((), None, 2).fit(train, labels, val, val_labels)
-    second = Probe((), None, 2).fit(train, labels, 5 * val[:50], val_labels[:50])
-    assert np.array_equal(first.weight, second.weight)
-    assert np.array_equal(first.fill, second.fill)
+@pytest.mark.parametrize("n_components", [None, 2])
+def test_validation_chooses_and_moves_nothing_else(n_components):
+    """A fit without validation, with the alternative and the penalty that it chose, is the same bit
+    for bit: scaling and components are of the training rows."""
+    (train, labels), val = draw(200), draw(100)
+    probe = Probe((), None, n_components)
+    fitted = probe.fit(train, labels, *val)
+    again = probe.refit(fitted, train, labels)
+    assert np.array_equal(fitted.weight, again.weight)
+    assert np.array_equal(fitted.fill, again.fill)
+    assert (fitted.bias, fitted.strength) == (again.bias, again.strength)
+
+
+def test_the_penalty_of_a_single_feature_is_not_chosen():
+    """It changes no rank, and would move probabilities towards the base rate."""
+    assert fit(k=1)[0].strength == 1.0
 
 
 @pytest.mark.parametrize("n_components", [None, 3])
@@ -113,7 +122,7 @@ def test_features_that_tell_nothing(n_components):
     changed = test.clone()
     changed[:, :, :2] = torch.tensor([NAN, 3.0])
     np.testing.assert_allclose(fitted.predict(changed), fitted.predict(test), rtol=0, atol=1e-12)
-    without = Probe((), None, n_components).fit(train[:, :, 2:], labels, train[:, :, 2:], labels)
+    without = Probe((), None, n_components).refit(fitted, train[:, :, 2:], labels)
     np.testing.assert_allclose(fitted.weight[2:], without.weight, rtol=1e-3, atol=1e-6)
 
 
@@ -141,10 +150,11 @@ def test_saved_and_read_back(tmp_path):
     torch.save(fitted.to_dict(), tmp_path / "probe.pt")
     read = FittedProbe.from_dict(torch.load(tmp_path / "probe.pt", weights_only=True))
     assert np.array_equal(read.predict(test), fitted.predict(test))
-    assert (read.alternative, read.val_auroc, read.bias) == (
+    assert (read.alternative, read.val_auroc, read.bias, read.strength) == (
         fitted.alternative,
         fitted.val_auroc,
         fitted.bias,
+        fitted.strength,
     )
     assert read.n_parameters() == fitted.n_parameters() == 7
 

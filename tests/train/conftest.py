@@ -24,6 +24,7 @@ SCHEMA = Schema(
         "attn_mean": Column("float16", item_shape=(N_LAYERS,), axis="pairs"),
         "logprob": Column("float32", axis="tokens"),
         "entropy": Column("float32", axis="tokens"),
+        "topk_logprob": Column("float16", item_shape=(3,), axis="tokens"),
     }
 )
 
@@ -45,6 +46,7 @@ def random_row(rng, label, question_id):
         "hidden_states": hidden.astype(np.float16),
         "attn_mean": np.concatenate(pairs).astype(np.float16),
         "logprob": np.concatenate([[np.nan], -rng.random(n_tokens - 1)]).astype(np.float32),
+        "topk_logprob": -np.sort(rng.random((n_tokens, 3)), axis=1).astype(np.float16),
         "entropy": np.concatenate([[np.nan], rng.random(n_tokens - 1)]).astype(np.float32),
     }
 

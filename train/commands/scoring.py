@@ -30,7 +30,7 @@ from train.fit.device import build_fabric, for_a_batch, memory_enough
 from train.fit.loop import predict
 from train.fit.probes import probe_margin, read_features
 from train.run.checkpoint import load_checkpoint, load_weights
-from train.run.detectors import build_detector, hidden_size, read_layers
+from train.run.detectors import build_detector, hidden_size, read_layers, trained_settings
 from train.run.directory import RunDirectory
 from train.run.results import read_results
 
@@ -253,7 +253,7 @@ def load_detector(name: str, seed: int, models: TrainedModels, data: TrainingDat
             f"{data.store.path}: {name}: expected rows of shape {expected}, as in the run, "
             f"found {shapes}; give traces of the same model, with the same layers"
         )
-    detector = build_detector(name, data, models.config)
+    detector = build_detector(name, data, trained_settings(models.config, trained))
     load_weights(detector, trained["weights"], files.checkpoint)
     return detector
 

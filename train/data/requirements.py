@@ -42,6 +42,7 @@ KINDS = {  # of the columns that detectors, probes and the split read
     "attn_pmass": "ragged with 2 item axes",
     "logprob": "ragged with 0 item axes",
     "entropy": "ragged with 0 item axes",
+    "topk_logprob": "ragged with 1 item axes",
     "prompt_len": "fixed with 0 item axes",
     "answer_len": "fixed with 0 item axes",
 }

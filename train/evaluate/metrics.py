@@ -19,10 +19,12 @@ __all__ = [
     "calibration_bins",
     "check_scores",
     "confidence",
+    "confidence_error",
     "expected_calibration_error",
     "mean_auroc",
     "percentile_interval",
     "pr_points",
+    "prediction_rejection_ratio",
     "ranking",
     "ranking_metrics",
     "risk_coverage",
@@ -195,6 +197,38 @@ def aurc(labels: Labels, scores: Scores, threshold: float) -> float:
     return float(np.mean(risk))
 
 
+def prediction_rejection_ratio(labels: Labels, scores: Scores) -> float:
+    """PRR: what leaving out the highest scores gains, 0 for random scores and 1 for perfect ones.
+
+    The area is that of the share of right answers among the k lowest scores over k = 1 to n; the
+    ratio is its gain over random scores, divided by the gain of perfect ones (Malinin and Gales,
+    arXiv:2002.07650, with the quality of an answer as LM-Polygraph has it, arXiv:2406.15627, here 1
+    for right and 0 for a hallucination). Unlike `aurc` it reads no threshold: the right answers are
+    the language model's, not those of a detector. Equal scores count as their mean.
+
+    Parameters
+    ----------
+    labels : (n,) of 0 and 1, both present
+    scores : (n,) finite
+    """
+    check_scores(labels, scores)
+    right = 1.0 - labels
+    _, rank = np.unique(scores, return_inverse=True)
+    counts = np.bincount(rank)
+    expected = np.repeat(np.bincount(rank, right) / counts, counts)  # (n,) from the lowest score up
+    random = right.mean()
+    if len(counts) == 1:
+        return 0.0  # equal scores, without the rounding that would show as -.000
+    gain = _area_of_lowest(expected) - random
+    return float(gain / (_area_of_lowest(np.sort(right)[::-1]) - random))
+
+
+def _area_of_lowest(qualities: Scores) -> float:
+    """Mean over k of the mean of the first k (n,)."""
+    k = np.arange(1, len(qualities) + 1)
+    return float(np.mean(np.cumsum(qualities) / k))
+
+
 def youden_threshold(labels: Labels, scores: Scores) -> float:
     """The score t whose rule `score >= t` has the largest J = true - false positive rate.
 
@@ -210,12 +244,13 @@ def youden_threshold(labels: Labels, scores: Scores) -> float:
 
 
 def threshold_metrics(labels: Labels, scores: Scores, threshold: float) -> dict[str, float]:
-    """F1, Matthews' correlation (0 where undefined), accuracy of `score >= threshold`."""
+    """F1, Matthews' correlation (0 where undefined), accuracy and AURC of `score >= threshold`."""
     predicted = scores >= threshold
     return {
         "f1": float(f1_score(labels, predicted, zero_division=0)),
         "mcc": float(matthews_corrcoef(labels, predicted)),
         "accuracy": float(accuracy_score(labels, predicted)),
+        "aurc": aurc(labels, scores, threshold),
         "threshold": threshold,
     }
 
@@ -232,9 +267,22 @@ def calibration_bins(labels: Labels, scores: Scores) -> tuple[NDArray, NDArray, 
 
 
 def expected_calibration_error(labels: Labels, scores: Scores) -> float:
-    """Mean over rows of |base rate - mean score| of the row's bin, of 15 equal bins on [0, 1]."""
+    """Mean over rows of |base rate - mean score| of the row's bin, of 15 equal bins on [0, 1].
+
+    It is of the probability of hallucination; `confidence_error` is Guo's.
+    """
     mean_score, base_rate, count = calibration_bins(labels, scores)
     return float(np.abs(base_rate - mean_score) @ count / len(labels))
+
+
+def confidence_error(labels: Labels, scores: Scores) -> float:
+    """ECE of Guo et al. (arXiv:1706.04599): |accuracy - confidence| of 15 equal bins on [0, 1].
+
+    The prediction is the likelier class, its confidence the probability of that class, at least
+    0.5; so it does not see whether the two classes err in opposite directions.
+    """
+    right = ((scores >= 0.5) == labels).astype(np.int64)
+    return expected_calibration_error(right, np.maximum(scores, 1 - scores))
 
 
 def brier(labels: Labels, scores: Scores) -> float:
@@ -249,7 +297,9 @@ def ranking_metrics(labels: Labels, scores: Scores) -> dict[str, float]:
         "auprc": auprc(labels, scores),
         "base_rate": float(np.mean(labels)),
         "ece": expected_calibration_error(labels, scores),
+        "confidence_ece": confidence_error(labels, scores),
         "brier": brier(labels, scores),
+        "prr": prediction_rejection_ratio(labels, scores),
     }
 
 

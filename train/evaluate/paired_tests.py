@@ -84,34 +84,40 @@ def paired_bootstrap(
     return _bootstrap_test(difference, samples_a - samples_b)
 
 
-def delong_test(labels: Labels, a: Scores, b: Scores) -> DeLongTest:
-    """Test AUROC(a) - AUROC(b) on the same rows, taken to be independent, in O(n log n).
+def delong_test(
+    labels: Labels, a: Scores, b: Scores, questions: Questions | None = None
+) -> DeLongTest:
+    """Test AUROC(a) - AUROC(b) on the same rows by the variance of their placement values.
 
-    After DeLong et al. (1988, doi:10.2307/2531595), the structural components from midranks as in
-    Sun and Xu (2014, doi:10.1109/LSP.2014.2337313). Rows of one question are not independent: where
-    questions have several rows, trust `paired_bootstrap`.
+    After DeLong et al. (1988, doi:10.2307/2531595), the placement values from midranks as in Sun
+    and Xu (2014, doi:10.1109/LSP.2014.2337313). Rows of one question are not independent, so the
+    values are summed within a question (Obuchowski, 1997, doi:10.2307/2533958); of one row a
+    question this is DeLong's test itself.
 
     Parameters
     ----------
     labels : (n,) of 0 and 1, both present
-    a, b : (n,) finite
+    a, b : (n,) finite, or (n_runs, n): the difference is then that of the runs' mean AUROCs
+    questions : (n,) integers, equal for rows of the same question; by default all differ
 
     Returns
     -------
     DeLongTest
-        z = 0 and p = 1 where the difference is 0, and where a class has a single row, hence no
-        variance; z is infinite where the variance is 0, as for perfect scores against a constant.
+        z = 0 and p = 1 where the difference is 0, and where the rows of a class are of a single
+        question, hence without a variance; z is infinite where the variance is 0, as for perfect
+        scores against a constant.
     """
-    positive_a, negative_a = _structural_components(labels, a)
-    positive_b, negative_b = _structural_components(labels, b)
+    if questions is None:
+        questions = np.arange(len(labels))
+    positive_a, negative_a = _mean_components(labels, a)
+    positive_b, negative_b = _mean_components(labels, b)
     by_positive = positive_a - positive_b
     by_negative = negative_a - negative_b
     difference = float(by_positive.mean())
-    if difference == 0 or min(len(by_positive), len(by_negative)) == 1:
+    variance = _clustered_variance(labels, by_positive, by_negative, questions)
+    if difference == 0 or variance is None:
         return DeLongTest(difference, 0.0, 1.0)
-    positive_variance = by_positive.var(ddof=1) / len(by_positive)
-    negative_variance = by_negative.var(ddof=1) / len(by_negative)
-    error = math.sqrt(positive_variance + negative_variance)
+    error = math.sqrt(variance)
     z = difference / error if error else math.copysign(math.inf, difference)
     return DeLongTest(difference, z, float(2 * norm.sf(abs(z))))
 
@@ -151,15 +157,14 @@ def compare_pairs(
     Returns
     -------
     list of dict
-        JSON-able, one per pair: `a`, `b`, `difference`, `ci`, `p_bootstrap`, `p_delong`, `p_holm`.
-        Of several runs, difference and bootstrap are those of the mean of the runs' AUROCs, but
-        DeLong's test, which takes one score per row, is of the mean of the runs' scores. `p_holm`
-        corrects `p_delong`, which has no lower limit.
+        JSON-able, one per pair: `a`, `b`, `difference`, `ci`, `p_bootstrap`, `p_bootstrap_least`,
+        `p_delong`, `p_holm`. Of several runs everything is of the mean of their AUROCs. No p of the
+        bootstrap is below `p_bootstrap_least`, which its number of resamples sets; `p_holm`
+        corrects `p_delong`, which has no such limit.
     """
     areas = {name: mean_auroc(labels, runs) for name, runs in scores.items()}
     samples = {name: auroc_samples(labels, runs, questions, seed) for name, runs in scores.items()}
-    means = {name: runs.mean(0) for name, runs in scores.items()}
-    p_delong = {(a, b): delong_test(labels, means[a], means[b]).p for a, b in pairs}
+    p_delong = {(a, b): delong_test(labels, scores[a], scores[b], questions).p for a, b in pairs}
     p_holm = holm(p_delong)
     comparisons = []
     for a, b in pairs:
@@ -170,6 +175,7 @@ def compare_pairs(
             "difference": bootstrap.difference,
             "ci": [bootstrap.low, bootstrap.high],
             "p_bootstrap": bootstrap.p,
+            "p_bootstrap_least": 2 / (len(samples[a]) + 1),
             "p_delong": p_delong[a, b],
             "p_holm": p_holm[a, b],
         }
@@ -201,6 +207,37 @@ def _bootstrap_test(difference: float, samples: Scores) -> BootstrapTest:
     p = min(1.0, 2 * float(n_beyond + 1) / (len(samples) + 1))
     low, high = percentile_interval(samples)
     return BootstrapTest(difference, low, high, p)
+
+
+def _clustered_variance(
+    labels: Labels, by_positive: Scores, by_negative: Scores, questions: Questions
+) -> float | None:
+    """Variance of the mean of placement values, (n_positives,) and (n_negatives,).
+
+    None where the rows of a class are of a single question.
+    """
+    _, question = np.unique(questions, return_inverse=True)
+    n_questions = int(question.max()) + 1
+    sums, variance = [], 0.0
+    for label, values in ((1, by_positive), (0, by_negative)):
+        of_class = question[labels == label]
+        n_with = len(np.unique(of_class))  # questions that have rows of this class
+        if n_with == 1:
+            return None
+        deviations = (values - values.mean()) / len(values)
+        sums.append(np.bincount(of_class, deviations, minlength=n_questions))
+        variance += n_with / (n_with - 1) * float(sums[-1] @ sums[-1])
+    variance += 2 * n_questions / (n_questions - 1) * float(sums[0] @ sums[1])
+    # the three factors differ, so their sum may fall below what it estimates without them
+    total = sums[0] + sums[1]
+    return max(variance, float(total @ total))
+
+
+def _mean_components(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
+    """Structural components of one run (n,), or their means over several (n_runs, n)."""
+    runs = [_structural_components(labels, run) for run in np.atleast_2d(scores)]
+    positive, negative = zip(*runs, strict=True)
+    return np.mean(positive, axis=0), np.mean(negative, axis=0)
 
 
 def _structural_components(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:

@@ -1,6 +1,9 @@
 """The one training loop: batches in, the best weights out, for any detector.
 
-Best means the epoch with the highest AUROC on validation. Everything random in a step (dropout,
+Best means the epoch with the highest AUROC on validation. A detector on top of other log-odds
+begins with logits of 0, and competes with that beginning: it may turn out to add nothing.
+
+Everything random in a step (dropout,
 mixtures) is a function of (seed, epoch, batch, process), and the order of the rows one of (seed,
 epoch); so a training that continues from a saved state ends, on the CPU, with the same weights bit
 for bit as one that never stopped.
@@ -118,6 +121,8 @@ def fit(
     training = Training(fabric, detector, data, config, hooks)
     if state is not None:
         training.load_state_dict(state)
+    elif data.base_margin is not None:
+        training.validate_start()
     while not training.finished:
         training.run_epoch()
     return training
@@ -130,8 +135,10 @@ class Training:
     ----------
     history : list of Epoch
         The finished epochs.
+    start : Epoch
+        Number -1: the validation AUROC before training, on top of other log-odds; else -inf.
     best : Best
-        Before the end of the first epoch, an AUROC of -inf and no weights.
+        Before the end of the first epoch `start`, which has weights on top of other log-odds only.
     step : int
         Number of batches so far, those before it was continued included.
     seconds, wait_seconds : float
@@ -154,6 +161,7 @@ class Training:
         self.base_margin: Tensor | None = None
         if data.base_margin is not None:
             self.base_margin = torch.from_numpy(data.base_margin).float()
+            detector.begin_at_zero()
 
         # fused steps undo the scaling of losses themselves, too late to clip
         fused = config.precision != "16-mixed"
@@ -165,7 +173,8 @@ class Training:
         self.model, self.optimizer = fabric.setup(module, optimizer)
 
         self.history: list[Epoch] = []
-        self.best = Best(Epoch(-1, math.nan, -math.inf), {})
+        self.start = Epoch(-1, math.nan, -math.inf)
+        self.best = Best(self.start, {})
         self.step = 0
         self.loss_total = 0.0  # over the rows of this epoch
         self.seconds = 0.0
@@ -190,19 +199,31 @@ class Training:
             self._train_batch(number, i, batch, n_counted)
         self._read_loss()
 
-        scores = predict(self.fabric, self.detector, self.data, "val", self.config)
-        val_auroc = auroc(self.data.splits.labels_of("val"), scores)
+        val_auroc = self._validate()
         epoch = Epoch(number, self.loss_total / self.n_rows, val_auroc)
         self.loss_total = 0.0
         self.history.append(epoch)
         is_best = val_auroc > self.best.epoch.val_auroc
         if is_best:
-            weights = self.detector.state_dict()
-            copies = {name: weight.detach().cpu().clone() for name, weight in weights.items()}
-            self.best = Best(epoch, copies)
+            self.best = Best(epoch, self._copy_weights())
         self.hooks.on_epoch(epoch)
         if is_best or self._save_is_due():
             self._save()
+
+    def validate_start(self) -> None:
+        """Let the weights before training compete with those of the epochs."""
+        self.start = Epoch(-1, math.nan, self._validate())
+        self.best = Best(self.start, self._copy_weights())
+
+    def _validate(self) -> float:
+        """AUROC on validation."""
+        scores = predict(self.fabric, self.detector, self.data, "val", self.config)
+        return auroc(self.data.splits.labels_of("val"), scores)
+
+    def _copy_weights(self) -> dict[str, Tensor]:
+        """Copies of the detector's weights on the CPU."""
+        weights = self.detector.state_dict()
+        return {name: weight.detach().cpu().clone() for name, weight in weights.items()}
 
     def _shares(self) -> Iterator[tuple[int, Batch, int]]:
         """(number of a batch, this process's share of it, rows of that share that count).
@@ -313,6 +334,7 @@ class Training:
         return {
             **{name: part.state_dict() for name, part in self._parts().items()},
             "history": [asdict(epoch) for epoch in self.history],
+            "start": self.start.val_auroc,
             "best": self.best.weights or None,
             "loss": self.loss_total,
             "seconds": self.elapsed(),
@@ -324,8 +346,10 @@ class Training:
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
         self.history = [Epoch(**epoch) for epoch in state["history"]]
-        if self.history:
-            self.best = Best(max(self.history, key=lambda epoch: epoch.val_auroc), state["best"])
+        # older versions had no start
+        self.start = Epoch(-1, math.nan, state.get("start", -math.inf))
+        best = max([self.start, *self.history], key=lambda epoch: epoch.val_auroc)
+        self.best = Best(best, state["best"] or {})
         self.step = len(self.history) * self.n_batches + self._first_batch()
         self._saved_step = self.step
         self.loss_total = state["loss"]
@@ -351,7 +375,8 @@ def build_schedule(optimizer: torch.optim.Optimizer, config: Config, n_batches: 
     if config.schedule == "constant":
         return ConstantLR(optimizer, factor=1.0, total_iters=0)
     n_steps = config.epochs * math.ceil(n_batches / config.grad_accum)
-    return OneCycleLR(optimizer, config.lr, total_steps=n_steps + 1)
+    # cycling would replace AdamW's first beta, .9, by .95 falling to .85 and rising again
+    return OneCycleLR(optimizer, config.lr, total_steps=n_steps + 1, cycle_momentum=False)
 
 
 def rows_of_optimizer_step(i: int, n_rows: int, batch_size: int, grad_accum: int) -> int:

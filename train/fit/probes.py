@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from models import FittedProbe, Probe
 from store.sources.question_split import SPLITS
@@ -15,8 +16,16 @@ from train.evaluate.judge import Scored
 from train.evaluate.metrics import Scores
 from train.files import Json
 
-__all__ = ["fit_probe", "probe_margin", "read_features", "read_split_features", "score_probe"]
+__all__ = [
+    "fit_probe",
+    "out_of_fold_margin",
+    "probe_margin",
+    "read_features",
+    "read_split_features",
+    "score_probe",
+]
 
+N_FOLDS = 5
 Features = dict[str, torch.Tensor]  # split -> (n_split, A, k)
 
 
@@ -31,6 +40,8 @@ def score_probe(
     n_imputed = sum(int(split.isnan().any((1, 2)).sum()) for split in features.values())
     if n_imputed:
         facts["traces_with_missing_numbers"] = n_imputed  # replaced by the mean over train
+    if len(fitted.weight) > 1:
+        facts["C"] = fitted.strength
     n_alternatives = len(fitted.val_auroc)
     if n_alternatives > 1:
         layers = data.layers_or_count(probe.columns[0], n_alternatives)
@@ -79,3 +90,33 @@ def probe_margin(fitted: FittedProbe, features: Features, data: TrainingData) ->
     for split, numbers in features.items():
         margin[data.splits.rows(split)] = fitted.logits(numbers)
     return margin
+
+
+def out_of_fold_margin(
+    probe: Probe, fitted: FittedProbe, train: torch.Tensor, splits: Splits
+) -> Scores:
+    """Log-odds of the training rows (n_train,), each by a fit that did not see its question.
+
+    In-sample log-odds of many features are nearly perfect on train, so that nothing would be left
+    for a detector to learn; those of unseen questions are as good as on test (stacking: Wolpert,
+    1992). The fits are of four fifths of the questions, with the fitted probe's alternative and
+    penalty. A fold whose other rows are of one class gets the log-odds of the base rate.
+    """
+    labels = splits.labels_of("train")
+    base_rate = labels.mean()
+    margin = np.full(len(labels), np.log(base_rate / (1 - base_rate)))
+    folds = draw_folds(splits.questions[splits.train], splits.seed)
+    for fold in range(N_FOLDS):
+        inside = folds == fold
+        others = labels[~inside]
+        if inside.any() and 0 < others.sum() < len(others):
+            refitted = probe.refit(fitted, train[~inside], others)
+            margin[inside] = refitted.logits(train[inside])
+    return margin
+
+
+def draw_folds(questions: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """Fold (n,) of each row, 0 to N_FOLDS - 1: that of its question."""
+    distinct, question = np.unique(questions, return_inverse=True)
+    fold_by_question = np.arange(len(distinct)) % N_FOLDS
+    return np.random.default_rng([seed, N_FOLDS]).permutation(fold_by_question)[question]

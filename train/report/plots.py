@@ -254,17 +254,22 @@ def draw_layers(evidence: Evidence) -> Figure:
 def find_histories(evidence: Evidence) -> dict[str, list[NDArray]]:
     """Name -> (3, n_epochs) of each of its trainings: epoch from 1 on, loss, validation AUROC.
 
+    Epoch 0 is the start of a training on top of other log-odds.
+
     NaN is a gap in a line. Names without trainings are left out.
     """
     return {
-        name: [read_history(run["history"]) for run in entry["runs"]]
+        name: [read_history(run) for run in entry["runs"]]
         for name, entry in evidence.entries.items()
         if "runs" in entry
     }
 
 
-def read_history(epochs: list[dict[str, Any]]) -> NDArray:
+def read_history(run: dict[str, Any]) -> NDArray:
+    epochs = run["history"]
     numbers = [(epoch["epoch"] + 1, epoch["loss"], epoch["val_auroc"]) for epoch in epochs]
+    if "start_val_auroc" in run:
+        numbers.insert(0, (0, np.nan, run["start_val_auroc"]))
     return np.array(numbers, np.float64).T
 
 

@@ -21,6 +21,7 @@ from train.report.plots import (
     find_layers,
 )
 from train.report.table import (
+    MORE_METRICS,
     Table,
     build_comparisons,
     build_facts,
@@ -33,6 +34,7 @@ from train.report.table import (
     short,
     verdict_in_words,
 )
+from train.report.tuned import tuned_in_words
 
 __all__ = ["PICTURES", "Picture", "Section", "build_sections", "find_title"]
 
@@ -54,7 +56,10 @@ AUPRC: area under the curve of precision over recall; {base_rate}, the base rate
 random scores.
 F1: harmonic mean of precision and recall. MCC: Matthews correlation coefficient, from -1 to 1.
 ECE: expected calibration error, the mean distance of the scores from the share of hallucinations. \
-Brier: mean squared error of the scores. Of both, less is better.
+The confidence ECE is that of the likelier class's probability from the share of right predictions \
+(Guo et al., 2017). Brier: mean squared error of the scores. Of all three, less is better.
+AURC: area under the curve of risk over coverage, less is better. PRR: prediction-rejection ratio, \
+what leaving out the answers of the highest scores gains; 1 if perfect, 0 if random.
 params: number of trained parameters. s: seconds of training."""
 SENSITIVITY = (
     "AUROC on test if a trace is a hallucination whose score in the store is below a threshold; "
@@ -116,19 +121,21 @@ def build_tables(evidence: Evidence) -> Iterator[Section]:
     yield Section(
         "Metrics on test",
         "95% intervals by a bootstrap over questions. F1, MCC and accuracy (acc) are at the "
-        "threshold that was chosen on validation."
+        f"threshold. {tuned_in_words(results)}"
         + several_seeds(
             evidence, "Means over the seeds; sd is the standard deviation of the AUROC."
         )
         + GLOSSARY.format(base_rate=base_rate),
-        [build_metrics(results)],
+        [build_metrics(results, MORE_METRICS)],
     )
     if results["comparisons"]:
         yield Section(
             "Paired tests",
             "Difference of AUROC on the same rows. Its interval and p bootstrap are of a paired "
-            "bootstrap over questions; p DeLong is of DeLong's test, which takes rows to be "
-            "independent; p Holm is p DeLong after Holm's correction for the number of pairs. "
+            "bootstrap over questions, whose p cannot be below 2 / (resamples + 1); p DeLong is of "
+            "DeLong's test, which takes the rows of a question together (Obuchowski, 1997); p Holm "
+            "is p DeLong after Holm's correction for the number of pairs. Of several seeds all are "
+            "of the mean AUROC. "
             "Detectors are compared with each other and with baselines, but not with majority, "
             "which is constant, nor with a baseline that ranks the rows as an earlier one does, "
             "such as perplexity after mean_logprob.",

@@ -6,7 +6,7 @@ cleaned here, and escaped where they are written.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
@@ -21,8 +21,10 @@ from store.sources.question_split import SPLITS
 from train.config import PATHS, Config
 from train.files import Json
 from train.report.evidence import Evidence, Mistake
+from train.report.tuned import tuned_in_words
 
 __all__ = [
+    "MORE_METRICS",
     "Table",
     "build_comparisons",
     "build_facts",
@@ -46,6 +48,11 @@ METRICS = {  # header -> key
     "acc": "accuracy",
     "ECE": "ece",
     "Brier": "brier",
+}
+MORE_METRICS = {  # for which the terminal has no room
+    "confidence ECE": "confidence_ece",
+    "AURC": "aurc",
+    "PRR": "prr",
 }
 PACKAGES = ("trace-store", "torch", "torch-geometric", "numpy", "scipy", "scikit-learn")
 P_VALUES = ("p_bootstrap", "p_delong", "p_holm")
@@ -134,10 +141,11 @@ def build_split(results: Json) -> Table:
     return Table(("split", "traces", "questions", "hallucinations", "base rate"), rows)
 
 
-def build_metrics(results: Json) -> Table:
-    """Test metrics, a line per detector and baseline."""
+def build_metrics(results: Json, more: Mapping[str, str] | None = None) -> Table:
+    """Test metrics, a line per detector and baseline; with `more` of them, header -> key."""
+    metrics = METRICS | dict(more or {})
     entries = results["models"] | results["baselines"]
-    lines = {name: metric_cells(entry) for name, entry in entries.items()}
+    lines = {name: metric_cells(entry, metrics) for name, entry in entries.items()}
     header = max(map(list, lines.values()), key=len, default=[])
     rows = []
     for name, cells in lines.items():
@@ -146,12 +154,12 @@ def build_metrics(results: Json) -> Table:
     return Table(("", *header), rows)
 
 
-def metric_cells(entry: Json) -> dict[str, str]:
+def metric_cells(entry: Json, metrics: Mapping[str, str]) -> dict[str, str]:
     test = entry["test"]
     cells = {"AUROC [95%]": with_interval(test["auroc"], test["auroc_ci"])}
     if "auroc_sd" in test:
         cells["sd"] = short(test["auroc_sd"])
-    cells |= {header: short(test[key]) for header, key in METRICS.items()}
+    cells |= {header: short(test[key]) for header, key in metrics.items()}
     cells["params"] = short_count(entry["parameters"])
     cells["s"] = f"{entry['seconds']:.0f}"
     return cells
@@ -166,8 +174,8 @@ def build_comparisons(comparisons: list[Json]) -> Table:
 
 def comparison_cells(test: Json) -> list[str]:
     """A difference of AUROCs with its interval, and its p values."""
-    p_values = [short_p(test[key]) for key in P_VALUES]
-    return [with_interval(test["difference"], test["ci"]), *p_values]
+    _, *p_values = [short_p(test[key]) for key in P_VALUES]
+    return [with_interval(test["difference"], test["ci"]), bootstrap_p(test), *p_values]
 
 
 def build_sensitivity(cuts: list[Json]) -> Table:
@@ -238,7 +246,7 @@ def verdict_in_words(verdict: Json) -> str:
     difference = with_interval(verdict["difference"], verdict["ci"])
     return (
         f"Best on validation: detector {verdict['detector']}, baseline {verdict['baseline']}.\n"
-        f"On test {outcome}: difference {difference}, p = {short(verdict['p_bootstrap'])}\n"
+        f"On test {outcome}: difference {difference}, p {equals_p(verdict)}\n"
         "(of AUROC, with 95% interval; paired bootstrap over questions)."
     )
 
@@ -251,6 +259,7 @@ def print_table(results: Json, console: Console) -> None:
         f"{test['hallucinations']} hallucinations"
     )
     print_terminal(build_metrics(results), console, title, gaps=(len(results["models"]),))
+    console.print(tuned_in_words(results), highlight=False, markup=False)
     for remark in results["remarks"]:
         console.print(remark, highlight=False, markup=False, soft_wrap=True)
     if results["verdict"]:
@@ -305,6 +314,19 @@ def short(number: float | None) -> str:
 def short_p(p: float | None) -> str:
     """A p value, never rounded to 0."""
     return "<.001" if p is not None and p < 0.001 else short(p)
+
+
+def bootstrap_p(test: Json) -> str:
+    """The p of a paired bootstrap; ≤ where no resample contradicts: it could not be smaller."""
+    p = test["p_bootstrap"]
+    is_least = p is not None and p <= test.get("p_bootstrap_least", 0)
+    return f"≤{short(p)}" if is_least else short_p(p)
+
+
+def equals_p(test: Json) -> str:
+    """The p of a paired bootstrap after its sign: = .021, ≤ .002, < .001."""
+    text = bootstrap_p(test)
+    return f"{text[0]} {text[1:]}" if text[0] in "≤<" else f"= {text}"
 
 
 def clean_text(text: str, n_shown: int = N_SHOWN) -> str:

@@ -1,16 +1,18 @@
 """Untrained detectors and their losses, built from settings and from what is read of a store."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 
-from models import DETECTORS, Detector, find
+from models import BASELINES, DETECTORS, Detector, find
 from models.losses import ClassificationLoss
 from store import StoreError
 from store.format.layers import choose_layers
 from train.config import Config, flag_of
 from train.data.batches import TrainingData
 from train.data.splits import Splits
-from train.errors import ConfigError
+from train.errors import CheckpointError, ConfigError
+from train.evaluate.judge import ScoredByName
+from train.files import Json
 
 __all__ = [
     "build_criterion",
@@ -18,7 +20,12 @@ __all__ = [
     "hidden_size",
     "numbers_of_layers",
     "read_layers",
+    "trained_settings",
+    "with_chosen_layers",
 ]
+
+# its regressions, one a layer, choose the layer of detectors that read one layer of its column
+LAYER_JUDGE = "logreg_best"
 
 
 def build_detector(name: str, data: TrainingData, config: Config) -> Detector:
@@ -55,6 +62,43 @@ def layer_positions(name: str, data: TrainingData, config: Config) -> dict[str, 
         except StoreError as error:
             raise ConfigError(f"{name}: {error}") from error
     return positions
+
+
+def with_chosen_layers(config: Config, detectors: list[str], baselines: ScoredByName) -> Config:
+    """The settings, with the layers that validation chooses where the user named none.
+
+    A detector that reads one layer is given that of the best regression on the same column. Where
+    that baseline was not fitted, the detector's own default stays.
+    """
+    judged = baselines[LAYER_JUDGE].facts.get("layer") if LAYER_JUDGE in baselines else None
+    if judged is None:
+        return config
+    kinds = [DETECTORS[name] for name in detectors]
+    columns = BASELINES[LAYER_JUDGE].columns
+    options = {name for kind in kinds if kind.columns == columns for name in kind.options}
+    chosen = {
+        name: judged
+        for name in layer_settings()
+        if name in options and getattr(config, name) is None
+    }
+    return replace(config, **chosen)
+
+
+def trained_settings(config: Config, checkpoint: Json) -> Config:
+    """The settings, with the layers that a finished training read, from its checkpoint."""
+    layers = {name: checkpoint["config"].get(name) for name in layer_settings()}
+    for name, number in layers.items():
+        if type(number) not in (int, type(None)):
+            raise CheckpointError(
+                f"checkpoint: {flag_of(name)}: expected the number of a layer, "
+                f"found {number!r:.80}; train again"
+            )
+    return replace(config, **layers)
+
+
+def layer_settings() -> list[str]:
+    """Names of the settings that are the number of a layer."""
+    return [setting.name for setting in fields(Config) if setting.metadata["layer"]]
 
 
 def numbers_of_layers(kind: type[Detector], data: TrainingData) -> list[int]:

@@ -24,8 +24,8 @@ from train.evaluate.judge import (
 )
 from train.files import Json
 from train.fit.cpu import cpu_arithmetic, default_threads
-from train.fit.probes import fit_probe, probe_margin, read_split_features
-from train.run.detectors import build_detector, hidden_size, read_layers
+from train.fit.probes import fit_probe, out_of_fold_margin, probe_margin, read_split_features
+from train.run.detectors import build_detector, hidden_size, read_layers, with_chosen_layers
 from train.run.directory import RunDirectory, begin_run, describe_store
 from train.run.progress import TrainingProgress
 from train.run.trainer import Trainer
@@ -71,7 +71,9 @@ def run_experiment(
             probes = [name for name in names if name not in DETECTORS]
             scored |= {name: trainer.fit_probe(name, PROBES[name]) for name in probes}
             baselines, left_out = trainer.fit_baselines()
-        scored |= {name: trainer.train_detector(name) for name in detectors}
+            config = with_chosen_layers(config, detectors, baselines)
+        tuned = replace(trainer, config=fabric.broadcast(config))
+        scored |= {name: tuned.train_detector(name) for name in detectors}
     if not is_first:
         return None
     models = {name: scored[name] for name in names}
@@ -83,9 +85,12 @@ def run_experiment(
 
 def add_base_margin(name: str, config: Config, data: TrainingData) -> TrainingData:
     """The data, with the log-odds of a baseline that detectors learn to add to."""
-    features = read_split_features(name, BASELINES[name], config, data)
-    fitted = fit_probe(BASELINES[name], features, data.splits)
-    return replace(data, base_margin=probe_margin(fitted, features, data))
+    probe = BASELINES[name]
+    features = read_split_features(name, probe, config, data)
+    fitted = fit_probe(probe, features, data.splits)
+    margin = probe_margin(fitted, features, data)
+    margin[data.splits.train] = out_of_fold_margin(probe, fitted, features["train"], data.splits)
+    return replace(data, base_margin=margin)
 
 
 def build_results(trainer: Trainer, models: ScoredByName, baselines: ScoredByName) -> Json:

@@ -19,7 +19,12 @@ from train.fit.device import for_a_batch, memory_enough
 from train.fit.loop import Epoch, Hooks, Training, fit, predict
 from train.fit.probes import score_probe
 from train.run.checkpoint import load_weights, save_checkpoint
-from train.run.detectors import build_criterion, build_detector, numbers_of_layers
+from train.run.detectors import (
+    build_criterion,
+    build_detector,
+    numbers_of_layers,
+    trained_settings,
+)
 from train.run.directory import RunDirectory, TrainingFiles
 from train.run.progress import TrainingProgress
 from train.run.tensorboard import TensorBoardLog
@@ -108,10 +113,14 @@ class Trainer:
         """Train a detector with one seed, unless that is done; score it with its best weights."""
         config = replace(self.config, seed=seed)
         files = self.directory.training(name, seed)
+        finished = files.load_finished()
+        if finished is not None:
+            config = trained_settings(config, finished)
         self.fabric.seed_everything(seed, verbose=False)
         detector = build_detector(name, self.data, config)
         detector.criterion = build_criterion(config, self.data.splits)
-        finished = files.load_finished() or self.train_to_the_end(files, detector, config)
+        if finished is None:
+            finished = self.train_to_the_end(files, detector, config)
         load_weights(detector, finished["weights"], files.checkpoint)
         val, test = self.score(detector, config)
         facts = {"seed": seed, "checkpoint": files.checkpoint.name}
@@ -146,6 +155,8 @@ class Trainer:
             "wait_seconds": round(training.wait_seconds, 3),
             "processes": self.fabric.world_size,
         }
+        if self.data.base_margin is not None:
+            content["start_val_auroc"] = training.start.val_auroc
         if self.fabric.is_global_zero:
             files.finish(content)
         return content

@@ -34,7 +34,7 @@ def test_numbers_are_those_of_the_metrics():
         scores = [runs[run].scores[model][test] for run, model in (one["a"], one["b"])]
         expected = paired_bootstrap(labels, *scores, questions, seed=0)
         assert (one["difference"], *one["ci"], one["p_bootstrap"]) == expected
-        assert one["p_delong"] == delong_test(labels, *scores).p
+        assert one["p_delong"] == delong_test(labels, *scores, questions).p
     p_holm = holm(dict(enumerate(one["p_delong"] for one in found.comparisons)))
     assert [one["p_holm"] for one in found.comparisons] == list(p_holm.values())
 

@@ -11,8 +11,10 @@ from train.evaluate.metrics import (
     bootstrap_auroc,
     brier,
     confidence,
+    confidence_error,
     expected_calibration_error,
     pr_points,
+    prediction_rejection_ratio,
     risk_coverage,
     roc_points,
     threshold_metrics,
@@ -189,3 +191,62 @@ def test_what_cannot_be_ranked_is_refused(metric):
         metric(np.array([0, 1]), np.array([0.5, np.nan]))
     with pytest.raises(ValueError, match=r"expected both 0 and 1, found \[1\]"):
         metric(np.array([1, 1]), np.array([0.5, 0.6]))
+
+
+def area_of_rejection(uncertainty, quality):
+    """LM-Polygraph's area, by its definition: the mean quality of what remains after rejecting the
+    0, 1, ... most uncertain answers, over all numbers of rejected answers but all of them."""
+    remaining = [quality for _, quality in sorted(zip(uncertainty, quality, strict=True))]
+    return np.mean([np.mean(remaining[:k]) for k in range(len(remaining), 0, -1)])
+
+
+def direct_prr(labels, scores):
+    """Random scores as the mean over 1,000 drawn ones, the oracle as the labels themselves."""
+    rng = np.random.default_rng(0)
+    quality = 1 - labels
+    drawn = [area_of_rejection(rng.random(len(labels)), quality) for _ in range(1000)]
+    oracle = area_of_rejection(labels, quality)
+    return (area_of_rejection(scores, quality) - np.mean(drawn)) / (oracle - np.mean(drawn))
+
+
+def test_prr_equals_its_definition():
+    """Of 60 rows without ties, up to the error of the drawn random scores."""
+    labels, scores = LABELS[:60], SMOOTH[:60]
+    found = prediction_rejection_ratio(labels, scores)
+    assert found == pytest.approx(direct_prr(labels, scores), abs=0.02)
+
+
+def test_prr_of_perfect_random_and_opposite_scores():
+    """1 for the labels, 0 for a constant, and below 0 where hallucinations have the lowest
+    scores."""
+    assert prediction_rejection_ratio(LABELS, LABELS * 1.0) == pytest.approx(1)
+    assert prediction_rejection_ratio(LABELS, np.full(300, 0.4)) == pytest.approx(0)
+    assert prediction_rejection_ratio(LABELS, 1.0 - LABELS) < -0.5
+
+
+def test_prr_of_ties_is_the_mean_over_their_orders():
+    """Tied rows in random order give, on average, what their mean gives."""
+    rng = np.random.default_rng(0)
+    broken = [prediction_rejection_ratio(LABELS, TIED + 1e-6 * rng.random(300)) for _ in range(500)]
+    assert prediction_rejection_ratio(LABELS, TIED) == pytest.approx(np.mean(broken), abs=0.005)
+
+
+@with_and_without_ties
+def test_confidence_error_equals_its_definition(scores):
+    """By bins of the probability of the likelier class, |accuracy - confidence| weighed by rows."""
+    sums = np.zeros((15, 3))  # rows, right predictions, confidence
+    for label, score in zip(LABELS, scores, strict=True):
+        predicted = int(score >= 0.5)
+        confidence_of_row = score if predicted else 1 - score
+        sums[min(14, int(confidence_of_row * 15))] += 1, predicted == label, confidence_of_row
+    expected = sum(abs(right - total) for _, right, total in sums) / 300
+    assert confidence_error(LABELS, scores) == pytest.approx(expected)
+
+
+def test_the_two_calibration_errors_differ():
+    """In a bin around one half too low and too high probabilities cancel; Guo's error sees that 60%
+    of the predictions are right where one half was stated."""
+    labels = np.repeat([1, 0, 1, 0], [60, 40, 40, 60])
+    scores = np.repeat([0.5, 0.499], 100)
+    assert confidence_error(labels, scores) > 0.09
+    assert expected_calibration_error(labels, scores) < confidence_error(labels, scores)

@@ -225,6 +225,83 @@ def test_delong_errs_as_often_as_it_says():
     assert np.mean(p < 0.2) == pytest.approx(0.2, abs=0.04)
 
 
+def obuchowski_variance(labels, scores, questions):
+    """Variance of an AUROC after Obuchowski (1997), in loops over the questions."""
+    gaps = np.subtract.outer(scores[labels == 1], scores[labels == 0])
+    kernel = (gaps > 0) + 0.5 * (gaps == 0)
+    area = kernel.mean()
+    values = np.zeros(len(labels))
+    values[labels == 1], values[labels == 0] = kernel.mean(1) - area, kernel.mean(0) - area
+    sums = [
+        [values[(questions == q) & (labels == label)].sum() for q in np.unique(questions)]
+        for label in (1, 0)
+    ]
+    m, n = (labels == 1).sum(), (labels == 0).sum()
+    with_1, with_0 = (len(set(questions[labels == label])) for label in (1, 0))
+    both = len(set(questions))
+    s_10 = with_1 / ((with_1 - 1) * m) * sum(x**2 for x in sums[0])
+    s_01 = with_0 / ((with_0 - 1) * n) * sum(y**2 for y in sums[1])
+    s_11 = both / (both - 1) * sum(x * y for x, y in zip(*sums, strict=True))
+    return s_10 / m + s_01 / n + 2 * s_11 / (m * n)
+
+
+@pytest.mark.parametrize("rows_per_question", [1, 2, 10])
+@pytest.mark.parametrize("scores", [GOOD, np.round(FAIR)], ids=["smooth", "tied"])
+def test_clustered_delong_equals_its_definition(scores, rows_per_question):
+    """Against a constant, whose placement values do not vary, the variance is Obuchowski's of one
+    AUROC."""
+    questions = np.arange(150) // rows_per_question
+    found = delong_test(LABELS, scores, np.zeros(150), questions)
+    error = math.sqrt(obuchowski_variance(LABELS, scores, questions))
+    assert found.z == pytest.approx((auroc(LABELS, scores) - 0.5) / error)
+
+
+def test_one_row_a_question_is_plain_delong():
+    """Nothing changes where rows are independent, whatever the questions are called."""
+    questions = np.random.default_rng(0).permutation(150) * 7
+    assert delong_test(LABELS, GOOD, FAIR, questions) == pytest.approx(
+        delong_test(LABELS, GOOD, FAIR)
+    )
+
+
+def test_repeated_rows_make_nothing_surer():
+    """Ten copies of each row within its question leave the p value nearly as it was."""
+    rows = np.repeat(np.arange(150), 10)
+    once = delong_test(LABELS, GOOD, FAIR, QUESTIONS)
+    copied = delong_test(LABELS[rows], GOOD[rows], FAIR[rows], QUESTIONS[rows])
+    assert copied == pytest.approx(once)
+    assert delong_test(LABELS[rows], GOOD[rows], FAIR[rows]).p < once.p / 10
+
+
+def answers(rng, n_questions, n_answers):
+    """Labels and two equally good scores of several answers a question, which share how hard
+    the question is for the language model, and what each score takes it for."""
+    questions = np.repeat(np.arange(n_questions), n_answers)
+    hard = rng.normal(size=n_questions)[questions]
+    labels = (rng.random(len(questions)) < 1 / (1 + np.exp(-1.5 * hard))).astype(int)
+    scores = [
+        0.8 * labels + 2 * rng.normal(size=n_questions)[questions] + rng.normal(size=len(labels))
+        for _ in range(2)
+    ]
+    return labels, *scores, questions
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_answers", [1, 10])
+def test_true_nulls_are_rejected_as_often_as_stated(n_answers):
+    """Of 1,000 pairs of equally good scores 3 to 8% differ at p < .05, with one answer a question
+    and with ten; without the questions, far more with ten."""
+    rng = np.random.default_rng(n_answers)
+    p_values = []
+    for _ in range(1000):
+        labels, a, b, questions = answers(rng, 100, n_answers)
+        tests = delong_test(labels, a, b, questions), delong_test(labels, a, b)
+        p_values.append([test.p for test in tests])
+    clustered, plain = np.mean(np.array(p_values) < 0.05, axis=0)
+    assert 0.03 <= clustered <= 0.08
+    assert n_answers == 1 or plain > 0.15
+
+
 @pytest.mark.parametrize(
     "p_values, corrected",
     [
@@ -247,8 +324,8 @@ def test_holm_by_worked_examples(p_values, corrected):
 
 
 def test_pairs_are_compared_as_one_by_one():
-    """The shared resamples give what each test gives alone; DeLong's reads the mean of the runs'
-    scores."""
+    """The shared resamples give what each test gives alone; of several runs both tests are of the
+    difference of their mean AUROCs."""
     scores = {"a": np.stack([GOOD, FAIR]), "b": FAIR[None], "c": np.round(FAIR)[None]}
     pairs = [("a", "b"), ("a", "c")]
     found = compare_pairs(LABELS, scores, pairs, QUESTIONS, seed=5)
@@ -258,7 +335,8 @@ def test_pairs_are_compared_as_one_by_one():
         alone = paired_bootstrap(LABELS, a, b, QUESTIONS, seed=5)
         assert (one["difference"], *one["ci"], one["p_bootstrap"]) == alone
         assert one["difference"] == mean_auroc(LABELS, a) - mean_auroc(LABELS, b)
-        assert one["p_delong"] == delong_test(LABELS, (GOOD + FAIR) / 2, b[0]).p
+        assert one["difference"] == pytest.approx(delong_test(LABELS, a, b).difference)
+        assert one["p_delong"] == delong_test(LABELS, a, b, QUESTIONS).p
     assert [one["p_holm"] for one in found] == list(
         holm(dict(enumerate(one["p_delong"] for one in found))).values()
     )

@@ -330,6 +330,49 @@ def test_a_detector_adds_to_the_base_margin(data):
     assert learned[-1].loss < learned[0].loss
 
 
+@pytest.mark.parametrize("schedule", ["one-cycle", "constant"])
+def test_the_schedule_changes_the_learning_rate_only(data, schedule):
+    """The betas of AdamW stay the usual ones in every step."""
+
+    class Betas(Hooks):
+        def on_save(self, training):
+            found.add(training.optimizer.param_groups[0]["betas"])
+
+    found = set()
+    config = Config(epochs=2, schedule=schedule, save_every="1")
+    fit(FABRIC, Linear(8), data, config, Betas())
+    assert found == {(0.9, 0.999)}
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_start_on_top_of_a_baseline_competes(data, sign):
+    """Of offsets that rank validation perfectly no epoch is better, and the weights that are kept
+    add nothing; of offsets that rank it backwards the first better epoch wins. A training that
+    continues from a saved state knows its start."""
+    labels = data.splits.labels
+    on_top = dataclasses.replace(data, base_margin=sign * (2.0 * labels - 1))
+    config = Config(epochs=3, lr=0.05, save_every="1")
+    saver = Saver()
+    torch.manual_seed(0)
+    training = fit(FABRIC, Linear(8), on_top, config, saver)
+    start = (1 + sign) / 2
+    assert training.start.val_auroc == start
+    areas = [epoch.val_auroc for epoch in training.history]
+    assert training.best.epoch.val_auroc == max([start, *areas])
+    is_start = max(areas) <= start
+    assert (training.best.epoch.epoch == -1) == is_start
+    kept = Linear(8)
+    kept.load_state_dict(training.best.weights)
+    if sign == 1:
+        assert is_start
+        assert not kept.weights.weight.any()
+    continued = fit(FABRIC, Linear(8), on_top, config, Hooks(), load(saver.states[-1]))
+    assert continued.start.val_auroc == start
+    assert continued.best.epoch.val_auroc == training.best.epoch.val_auroc
+    for name, weight in continued.best.weights.items():
+        assert torch.equal(weight, training.best.weights[name])
+
+
 def test_half_precision_scales_clips_and_keeps_its_scale(data):
     """A training in float16 learns; its scaler is part of the state."""
     config = Config(epochs=4, lr=0.05, precision="16-mixed")

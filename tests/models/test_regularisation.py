@@ -1,0 +1,128 @@
+"""The choice of a regression's penalty: against scikit-learn, and against the best by test."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.preprocessing import StandardScaler
+
+from models import regularisation
+from models.regularisation import STRENGTHS, choose_strength, fit_regression, start_weights
+
+
+def draw_states(rng, n, k, n_outliers=4, signal=1.0):
+    """States (n, k) like a language model's: a weak signal in many directions, whose variances fall
+    as a power law, and a few dimensions with large heavy-tailed numbers; labels."""
+    scales = np.arange(1, k + 1) ** -0.3
+    rotation, _ = np.linalg.qr(rng.normal(size=(k, k)))
+    sources = rng.normal(size=(n, k)) * scales
+    logits = sources @ (rng.normal(size=k) / np.sqrt(scales))
+    labels = (rng.random(n) < 1 / (1 + np.exp(-2 * signal * logits / logits.std()))).astype(int)
+    states = sources @ rotation
+    states[:, :n_outliers] += 50 * rng.standard_t(3, size=(n, n_outliers))
+    return states.astype(np.float16).astype(np.float64), labels
+
+
+def draw_splits(seed, n_train, n_val, n_test, k):
+    """Scaled float32 states of each split with their labels; the scaling is of train."""
+    states, labels = draw_states(np.random.default_rng(seed), n_train + n_val + n_test, k)
+    scaled = StandardScaler().fit(states[:n_train]).transform(states).astype(np.float32)
+    ends = [n_train, n_train + n_val]
+    return list(zip(np.split(scaled, ends), np.split(labels, ends), strict=True))
+
+
+def sklearn_path(train, labels):
+    """Strength -> scikit-learn's regression with it, of a tight tolerance."""
+    decades = STRENGTHS[: STRENGTHS.index(1.0) + 1 : 2]
+    regressions = [LogisticRegression(C=c, max_iter=10_000) for c in decades]
+    return {regression.C: regression.fit(train, labels) for regression in regressions}
+
+
+@pytest.mark.parametrize("strength", [1e-4, 1e-2, 1.0])
+def test_a_regression_is_scikit_learns(strength):
+    """Up to the tolerance, the logits are those of scikit-learn's solver."""
+    (train, labels), (val, _), _ = draw_splits(0, 300, 100, 10, 40)
+    weights = fit_regression(train, labels, strength, start_weights(40, labels))
+    expected = LogisticRegression(C=strength, tol=1e-8, max_iter=1000).fit(train, labels)
+    found = val @ weights[:-1] + weights[-1]
+    np.testing.assert_allclose(found, expected.decision_function(val), atol=0.02)
+
+
+def test_as_good_as_the_best_by_test():
+    """With more than half as many features as rows, the AUROC is on average within .01 of the best
+    that looking at test would find, and above that of C = 1."""
+    shortfalls, gains = [], []
+    for seed in range(6):
+        (train, labels), (val, val_labels), (test, test_labels) = draw_splits(
+            seed, 400, 300, 2000, 240
+        )
+        chosen = choose_strength(train, labels, val, val_labels)
+        refitted = LogisticRegression(C=chosen, max_iter=10_000).fit(train, labels)
+        areas = {
+            c: roc_auc_score(test_labels, regression.decision_function(test))
+            for c, regression in sklearn_path(train, labels).items()
+        }
+        found = roc_auc_score(test_labels, refitted.decision_function(test))
+        shortfalls.append(max(areas.values()) - found)
+        gains.append(found - areas[1.0])
+    assert np.mean(shortfalls) < 0.01
+    assert np.mean(gains) > 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_as_good_as_the_best_by_test_at_the_width_of_a_model(seed):
+    """d = 2,048 and 3,500 rows: within .01 of the best by test, on the whole path."""
+    (train, labels), (val, val_labels), (test, test_labels) = draw_splits(
+        seed, 3500, 750, 3000, 2048
+    )
+    chosen = choose_strength(train, labels, val, val_labels)
+    weights = start_weights(2048, labels)
+    areas = {}
+    for strength in STRENGTHS[: STRENGTHS.index(1.0) + 1]:
+        weights = fit_regression(train, labels, strength, weights)
+        areas[strength] = roc_auc_score(test_labels, test @ weights[:-1])
+    assert areas[chosen] > max(areas.values()) - 0.01
+    assert areas[chosen] > areas[1.0] + 0.01
+
+
+def test_the_path_ends_where_validation_has_become_worse(monkeypatch):
+    """The regressions that nearly separate the training rows cost most and are not fitted."""
+    (train, labels), (val, val_labels), _ = draw_splits(0, 200, 200, 10, 300)
+    fitted = []
+
+    def record(features, labels, strength, start):
+        fitted.extend([strength] if features.shape[1] > 1 else [])
+        return fit_regression(features, labels, strength, start)
+
+    monkeypatch.setattr(regularisation, "fit_regression", record)
+    chosen = choose_strength(train, labels, val, val_labels)
+    assert fitted == list(STRENGTHS[: len(fitted)])
+    assert STRENGTHS.index(chosen) < len(fitted) < len(STRENGTHS)
+
+
+def test_rescaling_leaves_the_ranks():
+    """The loss that chooses does not depend on the scale and offset of the logits."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 200)
+    logits = labels + rng.normal(size=200)
+    expected = regularisation.rescaled_loss(logits, labels)
+    assert regularisation.rescaled_loss(30 * logits - 7, labels) == pytest.approx(
+        expected, abs=1e-5
+    )
+    assert expected < regularisation.log_loss(30 * logits - 7, labels)
+    assert expected < regularisation.rescaled_loss(logits + rng.normal(size=200), labels)
+
+
+@pytest.mark.parametrize("val_labels", [[0, 1, 1], [1, 1, 1], [0, 0, 0]])
+def test_little_data(val_labels):
+    """Twenty rows, three of validation, even of one class: a penalty of the grid is chosen."""
+    (train, labels), (val, _), _ = draw_splits(3, 20, 3, 1, 50)
+    assert choose_strength(train, labels, val, np.array(val_labels)) in STRENGTHS
+
+
+def test_constants_choose_nothing():
+    """Features without information get the strongest penalty, and no warning."""
+    zeros = np.zeros((20, 5), np.float32)
+    labels = np.arange(20) % 2
+    assert choose_strength(zeros, labels, zeros, labels) == STRENGTHS[0]

@@ -1,0 +1,134 @@
+"""Detectors on top of a baseline: the offsets are of unseen questions, and what they add is real or
+nothing."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from models import BASELINES, DETECTORS
+from store import Column, Schema, StoreWriter
+from train.commands.main import main
+from train.data.splits import split_rows
+from train.evaluate.metrics import auroc
+from train.fit.probes import draw_folds, out_of_fold_margin
+
+N, WIDTH = 2000, 100
+
+
+def draw(n, knows_more, seed=0):
+    """States (n, 2, WIDTH) and labels: the first layer tells of the label weakly in many
+    directions; the second adds to it in a few, or is noise."""
+    rng = np.random.default_rng(seed)
+    states = rng.normal(size=(n, 2, WIDTH))
+    direction = rng.normal(size=WIDTH) / np.sqrt(WIDTH)
+    logits = 2 * states[:, 0] @ direction
+    if knows_more:
+        logits += 1.5 * states[:, 1, :4].sum(1)
+    labels = (rng.random(n) < 1 / (1 + np.exp(-logits))).astype(int)
+    return states.astype(np.float16), labels
+
+
+def write(path, states, labels):
+    schema = Schema(
+        {
+            "question_id": Column("utf8"),
+            "label": Column("int8"),
+            "hs_last": Column("float16", item_shape=states.shape[1:]),
+        }
+    )
+    with StoreWriter.create(path, schema) as writer:
+        for i, (state, label) in enumerate(zip(states, labels, strict=True)):
+            row = {"question_id": f"q{i}", "label": int(label), "hs_last": state}
+            writer.append(f"t{i}", row)
+    return path
+
+
+def fit_base(states, labels, questions):
+    """The splits, the features by split and `logreg_first` fitted on them."""
+    splits = split_rows(questions, labels, seed=0)
+    features = {
+        name: torch.from_numpy(states[splits.rows(name), :1]) for name in ("train", "val", "test")
+    }
+    probe = BASELINES["logreg_first"]
+    args = (features["train"], splits.labels_of("train"), features["val"], splits.labels_of("val"))
+    return splits, features, probe, probe.fit(*args)
+
+
+def test_offsets_of_train_are_as_good_as_those_of_test():
+    """In-sample they are far better, which would leave a detector nothing to learn."""
+    states, labels = draw(N, knows_more=False)
+    splits, features, probe, fitted = fit_base(states, labels, [f"q{i}" for i in range(N)])
+    margin = out_of_fold_margin(probe, fitted, features["train"], splits)
+    y = splits.labels_of("train")
+    on_test = auroc(splits.labels_of("test"), fitted.logits(features["test"]))
+    assert auroc(y, margin) == pytest.approx(on_test, abs=0.05)
+    assert auroc(y, fitted.logits(features["train"])) > auroc(y, margin) + 0.03
+
+
+def test_no_fold_sees_a_question_twice():
+    """All rows of a question are in one fold; every fold has its share of the questions."""
+    questions = np.repeat(np.arange(103) * 3, 4)
+    folds = draw_folds(questions, seed=1)
+    assert all(len(set(folds[questions == question])) == 1 for question in set(questions))
+    assert set(np.bincount(folds)) <= {80, 84}
+    assert np.array_equal(folds, draw_folds(questions, seed=1))
+    assert not np.array_equal(folds, draw_folds(questions, seed=2))
+
+
+def test_offsets_depend_on_other_questions_only():
+    """Another label of a question changes no offset of its own rows."""
+    states, labels = draw(300, knows_more=False)
+    questions = [f"q{i // 3}" for i in range(300)]
+    splits, features, probe, fitted = fit_base(states, labels, questions)
+    before = out_of_fold_margin(probe, fitted, features["train"], splits)
+    own = splits.questions[splits.train] == splits.questions[splits.train[0]]
+    splits.labels[splits.train[own]] = 1 - splits.labels[splits.train[own]]
+    after = out_of_fold_margin(probe, fitted, features["train"], splits)
+    np.testing.assert_array_equal(after[own], before[own])
+    assert not np.array_equal(after, before)
+
+
+def test_few_questions_get_the_base_rate():
+    """Where the other questions are of one class there is nothing to fit."""
+    labels = np.array([1, 0, 0, 0])
+    features = torch.arange(4.0)[:, None, None]
+    splits = split_rows(["a", "b", "b", "b"], labels, seed=0)
+    splits.train.resize(4, refcheck=False)
+    splits.train[:] = range(4)
+    fitted = BASELINES["answer_length"].fit(features, labels, features, labels)
+    margin = out_of_fold_margin(BASELINES["answer_length"], fitted, features, splits)
+    assert margin.tolist() == [pytest.approx(np.log(1 / 3))] * 4
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_detectors_begin_at_zero(name):
+    """The last layer gives 0, so the first scores are those of the baseline; the layers before it
+    keep their weights."""
+    shapes = {"hs_last": (3, 8), "hidden_states": (3, 8), "attn_mean": (3,)}
+    settings = {"gnn_hidden": 4, "latent_dim": 4, "lstm_hidden": 4, "num_lstm_layers": 1}
+    settings |= {"dropout": 0.1, "kl_weight": 0.1, "attn_threshold": 0.0, "top_k": None}
+    detector = DETECTORS[name].build(shapes, settings | {"saplma_layer": None})
+    before = {key: value.clone() for key, value in detector.state_dict().items()}
+    detector.begin_at_zero()
+    changed = [key for key, value in detector.state_dict().items() if not value.equal(before[key])]
+    assert len(changed) == 2
+    assert all(not detector.state_dict()[key].any() for key in changed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("knows_more", [True, False])
+def test_a_detector_finds_what_is_there_and_nothing_else(knows_more, tmp_path):
+    """Where a layer knows more than the baseline, the detector is above it, and the interval of the
+    difference above 0; where none does, it is within .005 of it."""
+    path = write(tmp_path / "states.zarr", *draw(N, knows_more))
+    out = tmp_path / "out"
+    flags = ["--models=lstm_solo", "--on-top-of=logreg_first", "--epochs=8", "--force-cpu"]
+    assert main(["--store", str(path), "--output-dir", str(out), *flags]) == 0
+    results = json.loads((out / "results.json").read_text())
+    (test,) = [one for one in results["comparisons"] if one["b"] == "logreg_first"]
+    if knows_more:
+        assert test["ci"][0] > 0
+    else:
+        assert abs(test["difference"]) <= 0.005
