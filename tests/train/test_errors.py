@@ -17,7 +17,8 @@ def test_the_example_without_its_extra_says_what_to_install(monkeypatch, tmp_pat
         cli.build_example(tmp_path / "example.zarr")
     line = str(raised.value)
     assert line.startswith(
-        "the embedded example: the package transformers is not installed; run python -m pip install"
+        "the embedded example is made by a language model: the package transformers is not "
+        "installed; run pip install '.[extract]'"
     )
     assert line.endswith(", or give a --store")
 
