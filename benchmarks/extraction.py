@@ -218,7 +218,7 @@ def llama_source(args: Namespace, model: PreTrainedModel) -> HuggingFaceSource:
 def extractions(source: HuggingFaceSource, directory: Path) -> dict[str, Callable[[int], None]]:
     """`generate` and the bare pass, and a whole store."""
     path = directory / "extracted.zarr"
-    prompts = [source.prompts.encode(question) for question in source.questions]
+    prompts = [source.prompts.encode(question).ids for question in source.questions]
     n = source.batch_size
     batches = [prompts[i : i + n] for i in range(0, len(prompts), n)]
     ends = source.model.generation_config.eos_token_id

@@ -313,7 +313,14 @@ def resources(path):
     return maps, len(os.listdir("/proc/self/fd")), threading.active_count()  # noqa: PTH208 - a count
 
 
-@pytest.mark.parametrize("num_workers, cached", [(0, True), (1, False), (4, True)])
+@pytest.mark.parametrize(
+    "num_workers, cached",
+    [
+        pytest.param(0, True, marks=pytest.mark.slow),
+        pytest.param(1, False, marks=pytest.mark.slow),
+        (4, True),
+    ],
+)
 def test_a_hundred_loaders_leave_nothing(small_path, monkeypatch, num_workers, cached):
     """Half of them abandoned in the middle of an epoch; also where the kernel is asked to read
     ahead."""
