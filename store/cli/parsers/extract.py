@@ -270,8 +270,7 @@ def _add_kept(group: Group) -> None:
         help="what makes an answer right, one or several of exact (it is a reference), contains "
         "(its first statement says a reference), f1 (words in common), judge (a model says so) "
         "and none, separated by commas; see below (default: contains with --chat-template and "
-        "for answers that exist already, else "
-        "exact)",
+        "for answers that exist already, else exact)",
     )
     add_judge(group)
     add_score_threshold(group)
