@@ -69,18 +69,20 @@ class WriteBehind:
                 raise errors[0]
             waiting.put(item)
 
-        # As a daemon it does not keep a process alive that a second Ctrl-C is to end.
+        # A daemon: what was put is waited for below, and nowhere else.
         thread = Thread(target=run, name="store-writer", daemon=True)
         thread.start()
+        raised: BaseException | None = None
         try:
             yield put
         except BaseException as error:
-            if errors and error is not errors[0]:
-                error.add_note(f"writing had stopped before, found: {errors[0]}")
+            raised = error
             raise
         finally:
             with held():
                 waiting.put(None)
                 thread.join()
+            if raised is not None and errors and raised is not errors[0]:
+                raised.add_note(f"writing had stopped before, found: {errors[0]}")
         if errors:
             raise errors[0]

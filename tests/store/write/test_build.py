@@ -2,6 +2,7 @@
 
 import errno
 import threading
+import time
 from itertools import islice
 
 import numpy as np
@@ -140,17 +141,24 @@ def test_remarks_are_those_of_the_rows_that_are_committed(
     assert build_store(path, Remarking(), look, behind=behind).provenance[REMARKS] == "all"
 
 
-def test_both_errors_are_told(tmp_path):
-    """A source that fails after the disk was full."""
+@pytest.mark.parametrize("is_full_first", [True, False])
+def test_both_errors_are_told(tmp_path, is_full_first):
+    """A source that is stopped after the disk was full, or while the row that fills it waits."""
     made = threading.Event()
+    stopping = threading.Event()
 
     class Failing(Numbers):
         def rows(self, start=0):
             yield from islice(super().rows(start), 1)
-            made.wait(10)
+            if is_full_first:
+                made.wait(10)
+            stopping.set()
             raise KeyboardInterrupt
 
     def full(_):
+        if not is_full_first:
+            stopping.wait(10)
+            time.sleep(0.1)  # until the writer alone is waited for
         made.set()
         raise OSError(errno.ENOSPC, "No space left on device")
 
