@@ -133,7 +133,8 @@ def add_label(commands: Commands) -> None:
         "--replace-all",
         action="store_true",
         help="traces that FILE does not list, or that have no references to compare with, lose "
-        "score and label (default: they keep both)",
+        "score and label, and labels that came with the answers are replaced by --labels "
+        "(default: they keep both)",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would change, and write nothing"

@@ -17,6 +17,7 @@ from store.sources.huggingface.fingerprints import (
 from store.sources.huggingface.generation import end_ids
 from store.sources.huggingface.teacher_forcing import JOINING
 from store.sources.labels.grading import Grader
+from store.sources.labels.rule import AS_GIVEN
 
 __all__ = [
     "conventions",
@@ -113,7 +114,7 @@ def describe_labels(grader: Grader, *, is_given: bool) -> dict[str, Any]:
     """How labels come about, JSON-able."""
     described = grader.describe()
     if is_given:
-        described["label_rule"] = f"as given with the responses, else: {described['label_rule']}"
+        described["label_rule"] = f"{AS_GIVEN}, else: {described['label_rule']}"
     return described
 
 

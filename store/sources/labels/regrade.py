@@ -20,6 +20,7 @@ from store.sources.labels.grading import (
     count_verdicts,
 )
 from store.sources.labels.plan import LabelPlan, plan_labels
+from store.sources.labels.rule import AS_GIVEN
 from store.sources.labels.score_table import ScoreTable
 from store.sources.whole_columns import read_texts
 from store.write.source import LABEL_RULES_KEY, NORMALIZATION_KEY
@@ -49,7 +50,8 @@ def plan_rules(
     grader
         The rules.
     replace_all
-        Rows without references lose score and label.
+        Rows without references lose score and label, and labels that came with the answers are
+        replaced.
     progress
         Called with the number of rows that are done.
 
@@ -57,9 +59,11 @@ def plan_rules(
     ------
     SchemaError
         The store lacks one of those columns, or holds something else there, or has no references
-        at all, or scores that stay have another threshold.
+        at all, or scores that stay have another threshold; or its labels came with the answers.
     """
     _check_columns(store)
+    if not replace_all:
+        _check_not_given(store)
     grades = list(_grades(store, grader, progress))
     decided = [i for i, (case, grade) in enumerate(grades) if _is_decided(grader, case, grade)]
     if not decided:
@@ -115,6 +119,16 @@ def _check_columns(store: TraceStore) -> None:
                 f"{store.path}: expected texts in a column {name!r}, which rules compare, found "
                 f"{'none' if column is None else column}; label it with --scores"
             )
+
+
+def _check_not_given(store: TraceStore) -> None:
+    """Raise SchemaError where labels of people would be lost to a rule."""
+    if str(store.provenance.get("label_rule", "")).startswith(AS_GIVEN):
+        raise SchemaError(
+            f"{store.path}: its labels came with the answers, and a rule would replace them; add "
+            "--replace-all if it shall, or extract again with several --labels, which keeps them "
+            "and adds a column for each rule"
+        )
 
 
 def _grades(

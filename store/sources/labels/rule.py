@@ -17,6 +17,7 @@ from store.sources.labels.answer_scores import SCORE_THRESHOLD, exact_match_scor
 from store.sources.labels.containment import contains_score
 
 __all__ = [
+    "AS_GIVEN",
     "JUDGE_RULE",
     "LABEL_RULES",
     "NORMALIZATION",
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 UNLABELLED = -1
+AS_GIVEN = "as given with the responses"  # begins the rule of labels that came with answers
 ONE_CLASS = 0.9  # more of the labels than this of one class: the rule is likely to be the reason
 ONE_CLASS_ROWS = 10  # fewer labels are too few for the warning
 

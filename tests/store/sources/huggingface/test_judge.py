@@ -18,6 +18,7 @@ from store.sources.example.recipe import build_tokenizer
 from store.sources.huggingface.judge import HuggingFaceJudge, read_template, verdict_words
 from store.sources.huggingface.source import HuggingFaceSource
 from store.sources.labels.grading import Case, Grader
+from store.sources.labels.rule import AS_GIVEN
 
 CASES = [
     Case("Capital of France?", ["Paris", "City of Paris"], "Paris"),
@@ -258,6 +259,20 @@ def test_given_labels_stay_where_there_are_no_references(answered, capsys):
     assert label("--labels", "exact", "--replace-all") == 0
     assert "1 trace is without references: its label is removed" in capsys.readouterr().out
     assert np.asarray(TraceStore.open(answered).column("label"))[11] == -1
+
+
+def test_labels_that_came_with_the_answers_are_not_replaced_by_accident(answered, capsys):
+    """A rule takes their place only where that is asked for."""
+    with StoreWriter.open(answered) as writer:
+        rule = {"label_rule": f"{AS_GIVEN}, else: exact"}
+        writer.set_columns({"label": Column("int8")}, [{"label": 1}] * 12, provenance=rule)
+    assert label("--labels", "contains") == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "its labels came with the answers" in err
+    assert set(np.asarray(TraceStore.open(answered).column("label")).tolist()) == {1}
+    assert label("--labels", "contains", "--replace-all") == 0
+    assert np.asarray(TraceStore.open(answered).column("label")).tolist()[:2] == [0, 0]
 
 
 def test_a_judge_that_talks_nonsense_is_said_loudly(answered, capsys):
