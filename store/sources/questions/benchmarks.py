@@ -28,6 +28,8 @@ Expand = Callable[[Record, int], Iterable[Record]]
 
 # a span of Mu-SHROOM without hard labels: marked by more than half of the annotators, as there
 _MAJORITY = 0.5
+# of responses of RAGTruth that break off, or that say that the source has no answer where it has
+_UNLABELLED_QUALITIES = ("truncated", "incorrect_refusal")
 # of questions; `id` may be that of a response
 _OWN_ID_NAMES = ("question_id", "QuestionId")
 _YES_NO = {"yes": 1, "no": 0}
@@ -66,7 +68,15 @@ def find_form(record: Any) -> Form | None:
 
 
 def _ragtruth(record: Record, number: int) -> Iterator[Record]:
-    """A response; `source` is what the file of sources has under its source_id."""
+    """A response; `source` is what the file of sources has under its source_id.
+
+    Raises RecordError for one whose quality makes its labels mean something else.
+    """
+    if record.get("quality") in _UNLABELLED_QUALITIES:
+        raise RecordError(
+            f"quality: expected a whole answer, found {record['quality']!r}: having no span does "
+            "not make it right"
+        )
     source = record["source"]
     yield {
         **source,

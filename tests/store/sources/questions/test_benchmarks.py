@@ -95,6 +95,25 @@ def test_ragtruth(ragtruth):
     assert len(without_responses(file.questions)) == 3
 
 
+def test_responses_of_ragtruth_that_are_no_answers_are_left_out(ragtruth):
+    """A refusal has no span and is not right; nor is what breaks off."""
+    qualities = ["good", "incorrect_refusal", "truncated"]
+    responses = [
+        {**RESPONSES[2], "id": str(i), "quality": quality} for i, quality in enumerate(qualities)
+    ]
+    bare = {key: value for key, value in RESPONSES[2].items() if key not in ("id", "quality")}
+    file = read_question_file(write_lines(ragtruth, *responses, {**bare, "id": "3"}))
+    assert [question["trace_id"] for question in file.questions] == ["0", "3"]
+    assert file.left_out.n == 2
+    assert (
+        "line 2: quality: expected a whole answer, found 'incorrect_refusal'"
+        in (file.left_out.messages[0])
+    )
+    assert (
+        "line 3: quality: expected a whole answer, found 'truncated'" in (file.left_out.messages[1])
+    )
+
+
 def test_ragtruth_without_its_sources(ragtruth):
     """The file that is missing is named; a response without its source is left out."""
     write_lines(ragtruth.with_name("source_info.jsonl"), *SOURCES[:2])
