@@ -33,7 +33,7 @@ def run_extract(args: argparse.Namespace) -> int:
     check_new(args.store)  # before a model is loaded for nothing
     begun = open_begun(args.store)
     asked = _read_questions(args, begun)
-    source, skipped, n_cut = _load_source(args, asked, begun)
+    source, skipped, cuts = _load_source(args, asked, begun)
     from torch import OutOfMemoryError
 
     from store.sources.huggingface.report import extraction_report
@@ -55,7 +55,7 @@ def run_extract(args: argparse.Namespace) -> int:
         ) from error
     report = extraction_report(args.store, store, source, skipped, behind.seconds)
     print(as_called(report))
-    print(*_remarks(args, asked, n_cut), sep="\n", end="")
+    print(*_remarks(args, asked, cuts), sep="\n", end="")
     return int(skipped.n + source.left_out.n + asked.left_out.n > 0)
 
 
@@ -68,6 +68,13 @@ class _Asked(NamedTuple):
     is_given: bool
     left_out: "LeftOut"
     remarks: list[str]
+
+
+class _Cuts(NamedTuple):
+    """How many contexts were cut, and which could not be."""
+
+    n: int
+    whole: "LeftOut"
 
 
 def _read_questions(args: argparse.Namespace, begun: "TraceStore | None") -> _Asked:
@@ -108,12 +115,16 @@ def _recorded(begun: "TraceStore | None") -> Mapping[str, Any]:
     return begun.provenance if begun is not None and len(begun) else {}
 
 
-def _remarks(args: argparse.Namespace, asked: _Asked, n_cut: int) -> list[str]:
+def _remarks(args: argparse.Namespace, asked: _Asked, cuts: _Cuts) -> list[str]:
     """Lines about the file of questions and what was made of it; each ends in a new line."""
     lines = [f"  {remark}" for remark in asked.remarks]
-    if n_cut:
-        contexts = count(n_cut, "context was", "contexts were")
+    if cuts.n:
+        contexts = count(cuts.n, "context was", "contexts were")
         lines.append(f"  {contexts} cut to {args.max_context_tokens:,} tokens")
+    if cuts.whole.n:
+        contexts = count(cuts.whole.n, "context", "contexts")
+        lines.append(f"  {contexts} could not be cut and stayed whole")
+        lines += cuts.whole.lines()
     if asked.left_out.n:
         lines.append(f"  {count(asked.left_out.n, 'record')} left out")
         lines += asked.left_out.lines()
@@ -122,10 +133,10 @@ def _remarks(args: argparse.Namespace, asked: _Asked, n_cut: int) -> list[str]:
 
 def _load_source(
     args: argparse.Namespace, asked: _Asked, begun: "TraceStore | None"
-) -> "tuple[HuggingFaceSource, LeftOut, int]":
+) -> "tuple[HuggingFaceSource, LeftOut, _Cuts]":
     """Load the model; raise SchemaError for arguments that contradict it or one another.
 
-    With the source come the questions that it cannot be asked, and how many contexts were cut.
+    With the source come the questions that it cannot be asked, and which contexts were cut.
     """
     try:
         from store.sources.huggingface import load
@@ -168,7 +179,7 @@ def _load_source(
             few_shot=asked.few_shot,
             max_context_tokens=args.max_context_tokens,
         )
-        questions, n_cut = cut_contexts(asked.questions, prompts)
+        questions, n_cut, whole = cut_contexts(asked.questions, prompts)
         fitting, skipped = take_fitting(questions, prompts)
         judge = load_judge(args, rules, {args.model: (model, tokenizer)})
         source = HuggingFaceSource(
@@ -191,4 +202,4 @@ def _load_source(
         )
     except ValueError as error:
         raise SchemaError(str(error)) from error
-    return source, skipped, n_cut
+    return source, skipped, _Cuts(n_cut, whole)

@@ -143,7 +143,7 @@ def _add_prompt(group: Group) -> None:
         metavar="FILE",
         type=path,
         help="questions with answers to put before each question, in a chat as turns; a file as "
-        "for --questions (default: none)",
+        "for --questions, each question once and only right answers (default: none)",
     )
     group.add_argument(
         "--max-context-tokens",

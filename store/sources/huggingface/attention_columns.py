@@ -47,7 +47,8 @@ class AttentionColumns:
         n_traces, width = len(layout.lengths), layout.width
         self._n_layers = n_layers
         self._n_heads = n_heads
-        self._is_token = layout.between([0] * n_traces, layout.lengths)
+        self._is_token: dict[torch.device, Tensor] = {}
+        self._pairs: dict[torch.device, Tensor] = {}
         self._is_small = width <= SMALL
         by_head = (n_traces, width, n_layers, n_heads)
         half = torch.float16
@@ -56,8 +57,8 @@ class AttentionColumns:
         }
         self._means = torch.empty(0, dtype=half)
         if "attn_mean" in columns:
-            self._pairs = _pairs(width, layout.device)
-            self._means = torch.empty(n_traces, n_layers, len(self._pairs), dtype=half)
+            n_pairs = width * (width + 1) // 2
+            self._means = torch.empty(n_traces, n_layers, n_pairs, dtype=half)
         self._full: list[Tensor] = []
         if "attentions" in columns:
             self._full = [torch.empty(n, n, n_layers, n_heads, dtype=half) for n in layout.lengths]
@@ -80,9 +81,9 @@ class AttentionColumns:
             values = self._reduce(name, floats)  # (B, H, T)
             column[:, :, number] = values.half().transpose(1, 2)
 
-    def take_identity(self, number: int) -> None:
+    def take_identity(self, number: int, device: torch.device) -> None:
         """Keep what stands for the embedding: each token attends to itself alone."""
-        width, device = self._layout.width, self._layout.device
+        width = self._layout.width
         shape = (len(self._layout.lengths), self._n_heads, width, width)
         self.take(number, torch.eye(width, device=device).expand(shape).clone())
 
@@ -93,7 +94,20 @@ class AttentionColumns:
         a trace of n tokens.
         """
         mean = maps.mean(dim=1, dtype=torch.float32).half()
-        return mean.flatten(start_dim=1).index_select(1, self._pairs)
+        return mean.flatten(start_dim=1).index_select(1, self._pairs_on(mean.device))
+
+    def _pairs_on(self, device: torch.device) -> Tensor:
+        """Made once a device: layers of one model may be on several."""
+        if device not in self._pairs:
+            self._pairs[device] = _pairs(self._layout.width, device)
+        return self._pairs[device]
+
+    def _is_token_on(self, device: torch.device) -> Tensor:
+        """Bool (B, T), made once a device."""
+        if device not in self._is_token:
+            starts = [0] * len(self._layout.lengths)
+            self._is_token[device] = self._layout.between(starts, self._layout.lengths, device)
+        return self._is_token[device]
 
     def _reduce(self, name: str, maps: Tensor) -> Tensor:
         """One number a token and head: (B, H, T, T) -> (B, H, T), all float32."""
@@ -113,7 +127,7 @@ class AttentionColumns:
     def _clear_padding(self, maps: Tensor) -> None:
         """Set the rows of padding to zero, in place."""
         if self._is_small:
-            maps.masked_fill_(~self._is_token[:, None, :, None], 0)
+            maps.masked_fill_(~self._is_token_on(maps.device)[:, None, :, None], 0)
             return
         for i, n in enumerate(self._layout.lengths):
             maps[i, :, n:] = 0
@@ -121,7 +135,7 @@ class AttentionColumns:
     def _mass(self, maps: Tensor, starts: Sequence[int], ends: Sequence[int]) -> Tensor:
         """Sum the attention to the tokens from `starts[i]` to `ends[i] - 1` of trace i."""
         if self._is_small:
-            inside = self._layout.between(starts, ends).float()
+            inside = self._layout.between(starts, ends, maps.device).float()
             return (maps @ inside[:, None, :, None]).squeeze(3)
         sums = [
             trace[:, :, start:end].sum(dim=2)

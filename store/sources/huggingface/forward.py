@@ -67,7 +67,7 @@ def run_forward(
     SchemaError
         The model cannot give a column.
     """
-    layout = Layout(tuple(map(len, traces)), tuple(prompt_lens), model.device)
+    layout = Layout(tuple(map(len, traces)), tuple(prompt_lens))
     collectors, takes = _collectors(model, layout, layers, columns)
     wants_predictions = not set(PREDICTIONS).isdisjoint(columns)
     if not collectors and not wants_predictions:
@@ -115,7 +115,7 @@ def _collectors(
             number = layers.index(entry + 1) if is_kept else 0
             takes.maps[entry] = partial(maps.take, number) if is_kept else _drop
         if layers[0] == EMBEDDING:
-            maps.take_identity(0)
+            maps.take_identity(0, model.device)
     return collectors, takes
 
 

@@ -1,4 +1,8 @@
-"""A batch of traces as the model gets it: where its prompts, answers and padding lie."""
+"""A batch of traces as the model gets it: where its prompts, answers and padding lie.
+
+Layers of a model may be on different devices, so masks and indices are made on the device of what
+they are for.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,30 +22,27 @@ class Layout(NamedTuple):
         Tokens of each trace.
     prompt_lens
         Tokens of each prompt, at least one.
-    device
-        Where the model's outputs are.
     """
 
     lengths: tuple[int, ...]
     prompt_lens: tuple[int, ...]
-    device: torch.device
 
     @property
     def width(self) -> int:
         """T, the length of the longest trace."""
         return max(self.lengths)
 
-    def rows(self) -> Tensor:
+    def rows(self, device: torch.device) -> Tensor:
         """Numbers of the traces, int64 (B,)."""
-        return torch.arange(len(self.lengths), device=self.device)
+        return torch.arange(len(self.lengths), device=device)
 
-    def last(self, lengths: Sequence[int]) -> Tensor:
+    def last(self, lengths: Sequence[int], device: torch.device) -> Tensor:
         """Positions of the last of so many tokens, int64 (B,)."""
-        return torch.tensor(lengths, device=self.device) - 1
+        return torch.tensor(lengths, device=device) - 1
 
-    def between(self, starts: Sequence[int], ends: Sequence[int]) -> Tensor:
+    def between(self, starts: Sequence[int], ends: Sequence[int], device: torch.device) -> Tensor:
         """Whether a token lies in `starts[i]` to `ends[i] - 1` of its trace, bool (B, T)."""
-        positions = torch.arange(self.width, device=self.device)
-        first = torch.tensor(starts, device=self.device)[:, None]
-        end = torch.tensor(ends, device=self.device)[:, None]
+        positions = torch.arange(self.width, device=device)
+        first = torch.tensor(starts, device=device)[:, None]
+        end = torch.tensor(ends, device=device)[:, None]
         return (positions >= first) & (positions < end)

@@ -75,7 +75,7 @@ class LogitLens:
         with torch.inference_mode():
             out = model(input_ids=ids, use_cache=False, output_hidden_states=True)
             found = self.logits(self._last, out.hidden_states[-1][0])
-        expected = out.logits[0]
+        expected = out.logits[0].to(found.device)  # accelerate moves them to that of the ids
         rounding = 16 * torch.finfo(model.dtype).eps
         fits = found.shape == expected.shape
         if not fits or (found - expected).abs().max() > rounding * expected.abs().max():

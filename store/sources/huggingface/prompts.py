@@ -99,7 +99,8 @@ class Prompts:
         The system's message in a chat.
     few_shot : sequence of Question
         Questions with answers that every prompt begins with; in a chat they are turns before the
-        question. The first of the answers is used, or the response.
+        question. The first of the answers is used, or the response. Examples that are asked the
+        same are one, the first; of those with labels, only right ones (0) count.
     max_context_tokens : int, optional
         Where `cut_contexts` cuts the contexts of questions, before they are asked.
 
@@ -107,7 +108,7 @@ class Prompts:
     ------
     ValueError
         The template asks every question the same, or is no format string; an example of `few_shot`
-        has no answer, or lacks a field.
+        has no answer, or lacks a field, or none is right.
     SchemaError
         The tokenizer has no chat template, or one that cannot take what is asked.
     """
@@ -142,7 +143,7 @@ class Prompts:
         self.max_context_tokens = max_context_tokens
         self.spaces = knows_spaces(tokenizer)
         self.special_tokens = special_tokens(tokenizer)
-        self.turns = [self._turn(question) for question in few_shot]
+        self.turns = self._turns(few_shot)
         config = model.config.get_text_config()
         self.longest = getattr(config, "max_position_embeddings", None)
         self.n_ids = config.vocab_size
@@ -248,7 +249,13 @@ class Prompts:
         return ForcedAnswer(Prompt(ids[:first], context), ids[first:], labels)
 
     def cut_context(self, question: Question, n_tokens: int) -> Question:
-        """The question with a context of at most so many tokens; itself if it has no more."""
+        """The question with a context of at most so many tokens; itself if it has no more.
+
+        Raises
+        ------
+        PromptError
+            The context is in no place of the prompt where it could be cut.
+        """
         context = question.get("context")
         if not context:
             return question
@@ -259,6 +266,11 @@ class Prompts:
         shorter = question.copy()
         shorter["context"] = cut
         if "context" not in template_fields(self.template):  # it is a part of the question
+            if context not in question["question"]:
+                raise PromptError(
+                    f"question {question['question_id']!r}: expected the context word for word in "
+                    "the question, or {context} in the prompt template, found neither"
+                )
             shorter["question"] = question["question"].replace(context, cut, 1)
         return shorter
 
@@ -276,6 +288,19 @@ class Prompts:
         if self.turns:
             described["few_shot"] = [list(turn) for turn in self.turns]
         return described | {"chat_prompt": self._text_of(message.text)}
+
+    def _turns(self, examples: Sequence[Question]) -> list[tuple[str, str]]:
+        """Messages and answers, each message once: files have several responses to a question."""
+        right = [example for example in examples if example.get("label", 0) == 0]
+        if examples and not right:
+            raise ValueError(
+                f"few_shot: expected an example that is right (label 0), found none of "
+                f"{len(examples)}"
+            )
+        turns: dict[str, str] = {}
+        for asked, told in map(self._turn, right):
+            turns.setdefault(asked, told)
+        return list(turns.items())
 
     def _turn(self, question: Question) -> tuple[str, str]:
         """An example's message and its answer."""
@@ -386,13 +411,35 @@ def _shifted_spans(question: Question, n_before: int) -> list[tuple[int, int]] |
     return [(n_before + span["start"], n_before + span["end"]) for span in spans]
 
 
-def cut_contexts(questions: Sequence[Question], prompts: Prompts) -> tuple[list[Question], int]:
-    """Cut contexts of more than `prompts.max_context_tokens`, if that is set; and their count."""
+def cut_contexts(
+    questions: Sequence[Question], prompts: Prompts
+) -> tuple[list[Question], int, LeftOut]:
+    """Cut contexts of more than `prompts.max_context_tokens`, if that is set.
+
+    Returns
+    -------
+    list of Question
+        All of them.
+    int
+        How many contexts were cut.
+    LeftOut
+        Those that could not be cut, and stay whole.
+    """
     n_tokens = prompts.max_context_tokens
+    whole = LeftOut()
     if n_tokens is None:
-        return list(questions), 0
-    cut = [prompts.cut_context(question, n_tokens) for question in questions]
-    return cut, sum(new is not old for new, old in zip(cut, questions, strict=True))
+        return list(questions), 0, whole
+    n_cut = 0
+    asked: list[Question] = []
+    for question in questions:
+        try:
+            cut = prompts.cut_context(question, n_tokens)
+        except PromptError as error:
+            whole.add(str(error))
+            cut = question
+        n_cut += cut is not question
+        asked.append(cut)
+    return asked, n_cut, whole
 
 
 def take_fitting(questions: Sequence[Question], prompts: Prompts) -> tuple[list[Question], LeftOut]:

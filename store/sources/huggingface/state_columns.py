@@ -6,7 +6,7 @@ Axes: B traces, T tokens, L layers that are kept, d hidden size.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import NDArray
@@ -25,6 +25,27 @@ HALF_END = 65520.0  # from here on, rounding to float16 gives infinity
 
 class HalfRangeError(SchemaError, OverflowError):
     """Hidden states beyond the range of their column: run the model in another precision."""
+
+
+class _Masks(NamedTuple):
+    """Where tokens lie, on one device: bool (B, T), and int64 (B,)."""
+
+    is_token: Tensor
+    is_answer: Tensor
+    rows: Tensor
+    last: Tensor
+    last_of_prompts: Tensor
+
+
+def _make_masks(layout: Layout, device: torch.device) -> _Masks:
+    starts = [0] * len(layout.lengths)
+    return _Masks(
+        is_token=layout.between(starts, layout.lengths, device),
+        is_answer=layout.between(layout.prompt_lens, layout.lengths, device),
+        rows=layout.rows(device),
+        last=layout.last(layout.lengths, device),
+        last_of_prompts=layout.last(layout.prompt_lens, device),
+    )
 
 
 class StateColumns:
@@ -54,8 +75,7 @@ class StateColumns:
         self._dtype = torch.bfloat16 if is_bfloat16 else torch.float16
         self._end = torch.inf if is_bfloat16 else HALF_END
         self._columns = [name for name in STATES if name in columns]
-        self._is_token = layout.between([0] * len(layout.lengths), layout.lengths)
-        self._is_answer = layout.between(layout.prompt_lens, layout.lengths)
+        self._masks: dict[torch.device, _Masks] = {}
         self._kept: dict[str, Tensor] = {}
         self._largest: dict[str, Tensor] = {}
 
@@ -73,16 +93,24 @@ class StateColumns:
             self._largest[name][number] = self._magnitude(values)
 
     def _of_last_tokens(self, states: Tensor) -> Tensor:
-        return states[self._layout.rows(), self._layout.last(self._layout.lengths)]
+        masks = self._masks_on(states.device)
+        return states[masks.rows, masks.last]
 
     def _of_prompts(self, states: Tensor) -> Tensor:
-        return states[self._layout.rows(), self._layout.last(self._layout.prompt_lens)]
+        masks = self._masks_on(states.device)
+        return states[masks.rows, masks.last_of_prompts]
 
     def _mean_of_answers(self, states: Tensor) -> Tensor:
         """In float32; without the padding, whose states may be anything."""
-        inside = self._is_answer[:, :, None]
+        inside = self._masks_on(states.device).is_answer[:, :, None]
         total = states.float().masked_fill(~inside, 0).sum(dim=1)
         return total / inside.sum(dim=1)
+
+    def _masks_on(self, device: torch.device) -> "_Masks":
+        """Made once a device: layers of one model may be on several."""
+        if device not in self._masks:
+            self._masks[device] = _make_masks(self._layout, device)
+        return self._masks[device]
 
     def _keep(self, name: str, number: int, values: Tensor) -> None:
         """Cast and copy to the place of a layer in the column (B, L, d) or (B, T, L, d)."""
@@ -106,7 +134,8 @@ class StateColumns:
         """The largest magnitude in the tokens of each trace, (B,); NaN where one is NaN."""
         largest = values.abs().amax(dim=-1)
         if largest.ndim == 2:
-            largest = largest.masked_fill(~self._is_token, 0).amax(dim=1)
+            is_token = self._masks_on(values.device).is_token
+            largest = largest.masked_fill(~is_token, 0).amax(dim=1)
         return largest
 
     def rows(self) -> list[Row | HalfRangeError]:

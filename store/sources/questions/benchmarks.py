@@ -14,10 +14,11 @@ and of the data sets Helsinki-NLP/mu-shroom, truthfulqa/truthful_qa and rajpurka
 Hugging Face Hub. Pure: the records come in, and records go out.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from store.sources.questions.question import RecordError
+from store.sources.questions.question import RecordError, find_first
 from store.sources.text_records import LineError
 
 __all__ = ["BENCHMARK_QUESTION_NAMES", "Form", "find_form"]
@@ -27,6 +28,10 @@ Expand = Callable[[Record, int], Iterable[Record]]
 
 # a span of Mu-SHROOM without hard labels: marked by more than half of the annotators, as there
 _MAJORITY = 0.5
+# of responses of RAGTruth that break off, or that say that the source has no answer where it has
+_UNLABELLED_QUALITIES = ("truncated", "incorrect_refusal")
+# of questions; `id` may be that of a response
+_OWN_ID_NAMES = ("question_id", "QuestionId")
 _YES_NO = {"yes": 1, "no": 0}
 
 # columns of a CSV that hold questions, besides the common ones
@@ -63,7 +68,15 @@ def find_form(record: Any) -> Form | None:
 
 
 def _ragtruth(record: Record, number: int) -> Iterator[Record]:
-    """A response; `source` is what the file of sources has under its source_id."""
+    """A response; `source` is what the file of sources has under its source_id.
+
+    Raises RecordError for one whose quality makes its labels mean something else.
+    """
+    if record.get("quality") in _UNLABELLED_QUALITIES:
+        raise RecordError(
+            f"quality: expected a whole answer, found {record['quality']!r}: having no span does "
+            "not make it right"
+        )
     source = record["source"]
     yield {
         **source,
@@ -85,9 +98,15 @@ def _ragtruth_context(source_info: Any) -> Any:
     return source_info["passages"] if "passages" in source_info else str(source_info)
 
 
+def _own_id(record: Record, otherwise: str) -> Any:
+    """The question_id that a record has; these files have none as they are published."""
+    own = find_first(record, _OWN_ID_NAMES)
+    return otherwise if own is None or own == "" else own
+
+
 def _halueval_qa(record: Record, number: int) -> Iterator[Record]:
     asked = {
-        "question_id": f"halueval_qa_{number}",
+        "question_id": _own_id(record, f"halueval_qa_{number}"),
         "question": record["question"],
         "context": record.get("knowledge"),
     }
@@ -96,7 +115,7 @@ def _halueval_qa(record: Record, number: int) -> Iterator[Record]:
 
 def _halueval_dialogue(record: Record, number: int) -> Iterator[Record]:
     asked = {
-        "question_id": f"halueval_dialogue_{number}",
+        "question_id": _own_id(record, f"halueval_dialogue_{number}"),
         "question": record["dialogue_history"],
         "context": record.get("knowledge"),
     }
@@ -106,7 +125,7 @@ def _halueval_dialogue(record: Record, number: int) -> Iterator[Record]:
 
 def _halueval_summary(record: Record, number: int) -> Iterator[Record]:
     asked = {
-        "question_id": f"halueval_summary_{number}",
+        "question_id": _own_id(record, f"halueval_summary_{number}"),
         "question": "Summarize the document.",
         "context": record["document"],
     }
@@ -124,7 +143,7 @@ def _halueval_general(record: Record, number: int) -> Iterator[Record]:
     name = record.get("ID")
     yield {
         **record,
-        "question_id": f"halueval_general_{number if name is None else name}",
+        "question_id": _own_id(record, f"halueval_general_{number if name is None else name}"),
         "question": record["user_query"],
         "response": record["chatgpt_response"],
         "label": _YES_NO.get(str(label).strip().lower(), label),
@@ -166,7 +185,7 @@ def _truthfulqa(
 ) -> Iterator[Record]:
     asked = {
         **record,
-        "question_id": f"truthfulqa_{number}",
+        "question_id": _own_id(record, f"truthfulqa_{number}"),
         "question": record.get("question", record.get("Question")),
         "answers": _distinct(right),
     }
@@ -183,11 +202,18 @@ def _distinct(answers: list[Any]) -> list[str]:
 def _mu_shroom(record: Record, number: int) -> Iterator[Record]:
     yield {
         **record,
-        "question_id": record.get("id", f"mu_shroom_{number}"),
+        "question_id": _own_id(record, _mu_shroom_id(record["model_input"])),
+        "trace_id": record.get("trace_id", record.get("id")),
         "question": record["model_input"],
         "response": record["model_output_text"],
         "spans": _mu_shroom_spans(record),
     }
+
+
+def _mu_shroom_id(model_input: Any) -> str:
+    """One id for all outputs to an input: ids there are of outputs."""
+    digest = hashlib.sha256(str(model_input).encode(errors="surrogatepass")).hexdigest()
+    return f"mu_shroom_{digest[:16]}"
 
 
 def _mu_shroom_spans(record: Record) -> Any:

@@ -35,7 +35,7 @@ def add_response(question: Question, record: Mapping[str, Any]) -> Question:
         With `response`, and as it likes `label` (1 = hallucination), `score` (higher is better),
         `spans` and `trace_id`. Spans are objects with `start`, `end` and perhaps `label` and
         `text`, or pairs of start and end: characters of the response, from 0, the end excluded.
-        Without a label, spans decide it: 1 if there is one.
+        Without a label, spans decide it: 1 if there is one. A label of 0 allows none.
 
     Raises
     ------
@@ -85,10 +85,20 @@ def _given(record: Mapping[str, Any]) -> dict[str, Any]:
     label = find_first(record, LABEL_NAMES)
     if label is not None:
         given["label"] = _label(label)
+        _check_spans_of_right(given)
     score = _score(record.get("score"))
     if score is not None:
         given["score"] = score
     return given
+
+
+def _check_spans_of_right(given: Mapping[str, Any]) -> None:
+    """Raise RecordError for hallucinated parts of a response that is called right."""
+    if given["label"] == 0 and given.get("spans"):
+        raise RecordError(
+            f"label: expected 1 (hallucination), as there are spans, found 0 (right) and "
+            f"{len(given['spans'])} of them; correct one of the two"
+        )
 
 
 def _label(value: Any) -> int:

@@ -5,16 +5,20 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from store import SchemaError
 from store.sources import reductions
 from store.sources.huggingface import module_outputs
+from store.sources.huggingface.attention_columns import ATTENTION, AttentionColumns
 from store.sources.huggingface.columns import build_schema
 from store.sources.huggingface.forward import run_forward
+from store.sources.huggingface.layout import Layout
 from store.sources.huggingface.logit_lens import find_lens
-from store.sources.huggingface.state_columns import STATES, HalfRangeError
+from store.sources.huggingface.state_columns import STATES, HalfRangeError, StateColumns
 
 V = 40
 L, H, D = 3, 2, 16
@@ -290,3 +294,56 @@ def test_a_model_that_scales_its_logits_otherwise_has_no_lens():
     model.lm_head.register_forward_hook(lambda module, args, output: output * 3)
     with pytest.raises(SchemaError, match="its logits are not those of its last layer's states"):
         run_forward(model, TRACES, PROMPT_LENS, [1], 5, ["lens_entropy"])
+
+
+SECOND = torch.device("cuda:1")
+
+
+class OnSecond(torch.Tensor):
+    """A tensor in the memory of the CPU that says it is on another device."""
+
+
+class TwoDevices(TorchFunctionMode):
+    """Stands in for a machine with two devices: no operation but a copy takes tensors of both."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        on_second = [isinstance(tensor, OnSecond) for tensor in tensors]
+        if func == torch.Tensor.device.__get__:
+            return SECOND if on_second[0] else torch.device("cpu")
+        is_copy = func == torch.Tensor.__setitem__ and isinstance(args[2], OnSecond)
+        if any(on_second) and not all(on_second) and not is_copy:
+            raise RuntimeError(f"{func.__name__}: expected all tensors to be on the same device")
+        is_made_there = kwargs.get("device") == SECOND
+        if is_made_there:
+            del kwargs["device"]
+        result = func(*args, **kwargs)
+        return result.as_subclass(OnSecond) if is_made_there else result
+
+
+@pytest.mark.parametrize("width", [7, 140])
+def test_layers_may_be_on_several_devices(width):
+    """As a large model's are; the columns are those of one device."""
+    torch.manual_seed(1)
+    layout = Layout((width, 3), (2, 1))
+    states = torch.randn(L, 2, width, D)
+    maps = torch.rand(L, 2, H, width, width).tril()
+
+    def rows(devices):
+        of_states = StateColumns(layout, range(L), False, STATES)
+        of_maps = AttentionColumns(layout, L, H, ATTENTION)
+        for number, device in enumerate(devices):
+            of_states.take(number, states[number].as_subclass(device))
+            of_maps.take(number, maps[number].clone().as_subclass(device))
+        return [*of_states.rows(), *of_maps.rows()]
+
+    expected = rows([torch.Tensor] * L)
+    with TwoDevices():
+        with pytest.raises(RuntimeError, match="expected all tensors to be on the same device"):
+            torch.ones(2, device=SECOND) + torch.ones(2)
+        found = rows([torch.Tensor, OnSecond, torch.Tensor])
+    for row, other in zip(found, expected, strict=True):
+        assert row.keys() == other.keys()
+        for name in row:
+            np.testing.assert_array_equal(row[name], other[name], err_msg=name)

@@ -25,7 +25,7 @@ from store.cli.main import main
 from store.errors import SchemaError
 from store.sources.example.recipe import build_tokenizer
 from store.sources.huggingface.decoding import Decoding
-from store.sources.huggingface.prompts import PromptError, Prompts, take_fitting
+from store.sources.huggingface.prompts import PromptError, Prompts, cut_contexts, take_fitting
 from store.sources.huggingface.source import HuggingFaceSource
 
 CONFIGS = {
@@ -244,6 +244,22 @@ def test_a_context_is_cut_to_so_many_tokens():
     assert shorter["question"] == f"Sum up: {cut['context']} Now."
 
 
+def test_a_context_that_cannot_be_cut_is_named_and_not_counted():
+    """Where the question has it in other words, or not at all, the prompt stays as it is."""
+    context = "the cat sat on the mat"
+    prompts = build_prompts(byte_level(), "{question}", max_context_tokens=2)
+    held = ask(f"Sum up: {context}", context=context)
+    spaced = ask("Sum up: the  cat sat on the mat", context=context) | {"question_id": "s"}
+    questions, n_cut, whole = cut_contexts([held, spaced, ask(context="the")], prompts)
+    assert n_cut == 1
+    assert len(questions[0]["question"]) < len(held["question"])
+    assert questions[1:] == [spaced, ask(context="the")]
+    assert whole.messages == [
+        "question 's': expected the context word for word in the question, or {context} in the "
+        "prompt template, found neither"
+    ]
+
+
 def test_examples_come_before_the_question():
     """As text, joined as a response would be; in a chat as turns, behind the system's message."""
     tokenizer = byte_level()
@@ -271,6 +287,25 @@ def test_examples_come_before_the_question():
         build_prompts(tokenizer, "{question}{topic}", few_shot=shots)
     with pytest.raises(SchemaError, match="system: expected a chat template"):
         build_prompts(tokenizer, system="Be short.")
+
+
+def test_examples_are_right_and_no_question_comes_twice():
+    """Files of given answers have right and hallucinated responses to each question."""
+    tokenizer = byte_level()
+    wrong = give("London", question="1?", label=1)
+    right = give("Paris", question="1?", label=0)
+    other = give("Rome", question="2?", label=-1)
+    assert build_prompts(tokenizer, "{question}", few_shot=[wrong, right, right, other]).turns == [
+        ("1?", "Paris")
+    ]
+    both = [{**shot, "answers": ["Paris, France"]} for shot in (right, wrong)]
+    plain = ask("3?", answers=["Oslo"])
+    assert build_prompts(tokenizer, "{question}", few_shot=[*both, plain]).turns == [
+        ("1?", "Paris, France"),
+        ("3?", "Oslo"),
+    ]
+    with pytest.raises(ValueError, match=r"expected an example that is right .* found none of 2"):
+        build_prompts(tokenizer, few_shot=[wrong, other])
 
 
 def test_what_the_model_cannot_take_is_left_out_and_named():
@@ -447,6 +482,11 @@ def test_prompt_options_of_the_command(extract, capsys):
     arguments = ["--prompt-template", template, "--few-shot", "shots.jsonl", "--columns", "tokens"]
     assert extract("t.zarr", "q.jsonl", *arguments, "--max-context-tokens", "1") == 0
     assert "1 context was cut to 1 tokens" in capsys.readouterr().out
+    whole = ["--prompt-template", "{question}?", "--max-context-tokens", "1"]
+    assert extract("w.zarr", "q.jsonl", *whole, "--columns", "tokens") == 0
+    out = capsys.readouterr().out
+    assert "1 context could not be cut and stayed whole\nquestion 'q': expected the context" in out
+    assert "cut to" not in out
     provenance = TraceStore.open("t.zarr").provenance
     assert provenance["prompt_template"] == "the\nt: the? mat\n\n{context}\n{topic}: {question}"
     assert provenance["max_context_tokens"] == 1

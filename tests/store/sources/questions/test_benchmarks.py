@@ -95,6 +95,25 @@ def test_ragtruth(ragtruth):
     assert len(without_responses(file.questions)) == 3
 
 
+def test_responses_of_ragtruth_that_are_no_answers_are_left_out(ragtruth):
+    """A refusal has no span and is not right; nor is what breaks off."""
+    qualities = ["good", "incorrect_refusal", "truncated"]
+    responses = [
+        {**RESPONSES[2], "id": str(i), "quality": quality} for i, quality in enumerate(qualities)
+    ]
+    bare = {key: value for key, value in RESPONSES[2].items() if key not in ("id", "quality")}
+    file = read_question_file(write_lines(ragtruth, *responses, {**bare, "id": "3"}))
+    assert [question["trace_id"] for question in file.questions] == ["0", "3"]
+    assert file.left_out.n == 2
+    assert (
+        "line 2: quality: expected a whole answer, found 'incorrect_refusal'"
+        in (file.left_out.messages[0])
+    )
+    assert (
+        "line 3: quality: expected a whole answer, found 'truncated'" in (file.left_out.messages[1])
+    )
+
+
 def test_ragtruth_without_its_sources(ragtruth):
     """The file that is missing is named; a response without its source is left out."""
     write_lines(ragtruth.with_name("source_info.jsonl"), *SOURCES[:2])
@@ -255,8 +274,51 @@ def test_mu_shroom(tmp_path):
     spans = [question.get("spans") for question in file.questions]
     marked = [{"start": 4, "end": 9, "label": ""}]
     assert spans == [marked, [], marked, None]
-    assert file.questions[0]["question_id"] == "val-en-1"
+    assert [question["trace_id"] for question in file.questions] == [
+        "val-en-1",
+        "val-en-2",
+        "val-en-3",
+        "train-en-4",
+    ]
     assert file.left_out.n == 2
+
+
+def test_outputs_of_mu_shroom_to_one_input_are_one_question(tmp_path):
+    """So that they stay in one split; ids are of outputs, and so of traces."""
+    inputs = ["Who?", "Where?", "Who?"]
+    records = [
+        {"id": f"tst-en-{i}", "model_input": text, "model_output_text": "x"}
+        for i, text in enumerate(inputs)
+    ]
+    found = read_questions(write_lines(tmp_path / "q", *records))
+    ids = [question["question_id"] for question in found]
+    assert ids[0] == ids[2] != ids[1]
+    assert [question["trace_id"] for question in found] == ["tst-en-0", "tst-en-1", "tst-en-2"]
+    assert len(without_responses(found)) == 2
+    nameless = [{**record, "id": None} for record in records]
+    found = read_questions(write_lines(tmp_path / "q", *nameless))
+    assert [question["trace_id"] for question in found] == [ids[0], ids[1], f"{ids[0]}#2"]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"question": "Q", "right_answer": "r", "hallucinated_answer": "h"},
+        {"dialogue_history": "Q", "right_response": "r", "hallucinated_response": "h"},
+        {"document": "Q", "right_summary": "r", "hallucinated_summary": "h"},
+        {"ID": "1", "user_query": "Q", "chatgpt_response": "r", "hallucination": "no"},
+        {"question": "Q", "correct_answers": ["r"], "incorrect_answers": ["h"]},
+        {"question": "Q", "mc2_targets": {"r": 1, "h": 0}},
+        {"model_input": "Q", "model_output_text": "r"},
+    ],
+)
+def test_a_record_keeps_its_own_question_id(tmp_path, record):
+    """Records of one question_id are one question; an empty id is none."""
+    records = [{**record, "question_id": name} for name in ("mine", "mine", "")]
+    found = read_questions(write_lines(tmp_path / "q", *records))
+    *of_mine, other = dict.fromkeys(question["question_id"] for question in found)
+    assert of_mine == ["mine"]
+    assert other.startswith(("halueval_", "truthfulqa_3", "mu_shroom_"))
 
 
 def squad(version):

@@ -37,7 +37,8 @@ def span(start, end, label=""):
         ({"score": None, "label": None}, {}),
         ({"spans": []}, {"spans": [], "label": 0}),
         ({"spans": [[0, 5]]}, {"spans": [span(0, 5)], "label": 1}),
-        ({"spans": [[0, 5]], "label": 0}, {"spans": [span(0, 5)], "label": 0}),
+        ({"spans": [[0, 5]], "label": -1}, {"spans": [span(0, 5)], "label": -1}),
+        ({"spans": [], "label": 0}, {"spans": [], "label": 0}),
         (
             {"spans": [{"start": 6, "end": 7, "text": "😀", "label_type": "Evident"}, [0, 11]]},
             {"spans": [span(6, 7, "Evident"), span(0, 11)], "label": 1},
@@ -75,6 +76,10 @@ def test_what_comes_with_a_response(tmp_path, keys, expected):
         (
             {"spans": [{"start": 1, "end": 6, "text": "grüße"}]},
             "spans: expected the text 'grüße', found 'rüße ' there",
+        ),
+        (
+            {"spans": [[0, 5]], "label": 0},
+            "label: expected 1 (hallucination), as there are spans, found 0 (right) and 1 of them",
         ),
         ({"trace_id": ""}, "trace_id: expected a text, found ''"),
     ],
