@@ -81,14 +81,15 @@ def _given(record: Mapping[str, Any]) -> dict[str, Any]:
         given["trace_id"] = check_id("trace_id", record["trace_id"])
     if record.get("spans") is not None:
         given["spans"] = _spans(record["spans"], response)
-        given["label"] = int(bool(given["spans"]))
+    score = _score(record.get("score"))
+    if score is not None:
+        given["score"] = score
     label = find_first(record, LABEL_NAMES)
     if label is not None:
         given["label"] = _label(label)
         _check_spans_of_right(given)
-    score = _score(record.get("score"))
-    if score is not None:
-        given["score"] = score
+    elif score is None and "spans" in given:
+        given["label"] = int(bool(given["spans"]))
     return given
 
 

@@ -176,7 +176,10 @@ def _context(value: Any) -> str | None:
 def _field(record: Mapping[str, Any], name: str) -> str:
     value = record.get(name)
     if value is None:
-        raise RecordError(f"{name}: expected this field of the prompt template, found none")
+        raise RecordError(
+            f"{name}: expected this field of the prompt template, found none; give it to "
+            "every record, or a --prompt-template without it"
+        )
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -38,6 +38,7 @@ def span(start, end, label=""):
         ({"spans": []}, {"spans": [], "label": 0}),
         ({"spans": [[0, 5]]}, {"spans": [span(0, 5)], "label": 1}),
         ({"spans": [[0, 5]], "label": -1}, {"spans": [span(0, 5)], "label": -1}),
+        ({"spans": [[0, 5]], "score": 0.9}, {"spans": [span(0, 5)], "score": 0.9}),
         ({"spans": [], "label": 0}, {"spans": [], "label": 0}),
         (
             {"spans": [{"start": 6, "end": 7, "text": "😀", "label_type": "Evident"}, [0, 11]]},
