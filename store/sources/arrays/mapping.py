@@ -121,10 +121,12 @@ def has_rows(mapped: Sequence[Mapped], keys: Mapping[str, Key]) -> bool:
     Raises
     ------
     SchemaError
-        The shapes of some arrays say the one, those of others the other.
+        The shapes of some arrays say the one, those of others the other, or nothing tells states
+        of many layers from those of one layer in many records.
     """
     votes: dict[str, bool] = {}
     shapes: dict[str, bool] = {}
+    unclear: list[str] = []  # keys of one record, or of rows without the axis of layers
     for item in mapped:
         if item.axes is None:
             continue
@@ -132,9 +134,14 @@ def has_rows(mapped: Sequence[Mapped], keys: Mapping[str, Key]) -> bool:
         shape = keys[item.key].shape
         n_more = len(shape) - (axis is not None) - len(names)
         is_single = axis is None and not names
-        if n_more in (0, 1) and (not is_single or shape != (1,)):
+        is_one = axis is None and shape[:1] == (1,)  # one record of one layer, either way
+        if n_more == 0 and names[:1] == ("layers",) and not is_one:
+            unclear.append(item.key)
+        elif n_more in (0, 1) and (not is_single or shape != (1,)):
             (votes if is_single else shapes)[item.key] = bool(n_more)
     found = votes or shapes
+    if unclear and not found:
+        return _have_rows([keys[item.key].shape for item in mapped], keys[unclear[0]], unclear[0])
     if len(set(found.values())) > 1:
         shown = ", ".join(f"{name} {keys[name].shape}" for name in found)
         raise SchemaError(
@@ -142,6 +149,16 @@ def has_rows(mapped: Sequence[Mapped], keys: Mapping[str, Key]) -> bool:
             f"found {shown:.300}"
         )
     return next(iter(found.values()), True)
+
+
+def _have_rows(shapes: Sequence[tuple[int, ...]], unclear: Key, name: str) -> bool:
+    """Return False if arrays differ in length, so that they are no rows; else raise SchemaError."""
+    if len({shape[:1] for shape in shapes}) > 1:
+        return False
+    raise SchemaError(
+        f"expected one trace of many layers or many traces of one layer, found {name!r:.80} "
+        f"{unclear.shape}, which may be either: add a key of ids or labels, or the axis of layers"
+    )
 
 
 def column_of(item: Mapped, value: Any) -> Column:

@@ -39,6 +39,9 @@ def test_other_maps_are_refused(text):
         ({"hidden_states": (5, 4, 8), "tokens": (5,)}, False),
         ({"hidden_states": (9, 5, 4, 8)}, True),
         ({"mine": (9, 5)}, True),
+        ({"hs_last": (7, 4, 8), "hs_prompt": (7, 8)}, True),
+        ({"hs_last": (1, 8)}, False),
+        ({"hidden_states": (5, 4, 8), "hs_last": (4, 8)}, False),
     ],
 )
 def test_shapes_tell_rows_from_one_trace(shapes, by_row):
@@ -46,6 +49,22 @@ def test_shapes_tell_rows_from_one_trace(shapes, by_row):
     mapped = [Mapped(name, name) for name in shapes]
     keys = {name: Key("float32", shape) for name, shape in shapes.items()}
     assert has_rows(mapped, keys) == by_row
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        {"hs_last": (500, 64)},
+        {"hidden_states": (30, 20, 64)},
+        {"hs_last": (30, 64), "mine": (30,)},
+    ],
+)
+def test_rows_of_one_layer_are_not_guessed_from_the_layers_of_a_trace(shapes):
+    """Both have the same shape."""
+    mapped = [Mapped(name, name) for name in shapes]
+    keys = {name: Key("float32", shape) for name, shape in shapes.items()}
+    with pytest.raises(SchemaError, match="add a key of ids or labels, or the axis of layers"):
+        has_rows(mapped, keys)
 
 
 def test_shapes_that_contradict_each_other_are_refused():
