@@ -12,6 +12,7 @@ from oracle import bits
 
 from store import TraceStore
 from store.cli.main import main
+from store.sources.arrays.find import find_given
 from store.write.writer import StoreWriter
 
 
@@ -455,3 +456,52 @@ def test_arrow_tables_become_traces(run, tmp_path):
     (tmp_path / "cut.arrow").write_bytes(data[:400])
     status, _, err = run("p.zarr", "cut.arrow", "--map", "trace_id=id")
     assert (status, err.count("\n")) == (2, 1)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A folder of `Dataset.save_to_disk`, with a file of its cache and a shard of an older save."""
+    folder = tmp_path / "ds"
+    folder.mkdir()
+    (folder / "dataset_info.json").write_text("{}")
+    for name in ("data-0", "data-1", "cache-0123456789abcdef"):
+        (folder / f"{name}.arrow").write_bytes(b"ARROW1")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("state", "names"),
+    [
+        ({"_data_files": [{"filename": "data-1.arrow"}]}, ["data-1"]),
+        ({"_data_files": [{"filename": f"data-{i}.arrow"} for i in (1, 0)]}, ["data-1", "data-0"]),
+        ({}, ["data-0", "data-1"]),
+    ],
+)
+def test_a_saved_dataset_is_the_files_that_its_state_names(saved, state, names):
+    """In that order; without such names, all but its cache."""
+    (saved / "state.json").write_text(json.dumps(state))
+    (given,) = find_given([str(saved)])
+    assert [file.stem for file in given.files] == names
+    assert {file.parent for file in given.files} == {saved}
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"_data_files": 1}',
+        '{"_data_files": [{"filename": "gone.arrow"}]}',
+        '{"_data_files": [{"filename": "../ds/data-0.arrow"}]}',
+        '{"_data_files": [{"filename": ".."}]}',
+        '{"_data_files": [{"filename": "a\\u0000"}]}',
+        '{"_data_files": [{}]}',
+    ],
+)
+def test_a_state_that_names_other_files_is_refused(run, saved, state):
+    """In one line, and nothing outside the folder is read."""
+    (saved / "state.json").write_text(state)
+    status, _, err = run("o.zarr", "ds", "--map", "trace_id=id")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "state.json: expected" in err
