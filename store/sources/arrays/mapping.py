@@ -19,7 +19,16 @@ from store.format.schema import TRACE_ID, Column
 from store.sources.arrays.contents import Contents, Key
 from store.sources.legacy.columns import COLUMNS, Axes
 
-__all__ = ["KNOWN", "Mapped", "check_keys", "column_of", "has_rows", "parse_map", "value_of"]
+__all__ = [
+    "KNOWN",
+    "Mapped",
+    "check_keys",
+    "column_of",
+    "has_rows",
+    "parse_map",
+    "references_of",
+    "value_of",
+]
 
 BY_HEAD: Axes = ("tokens", ("layers", "heads"))
 CANDIDATES: Axes = ("tokens", ("candidates",))
@@ -48,7 +57,8 @@ DTYPES = {  # of the known columns that are not taken as they are
     "topk_id": "int32",
     "eos_logprob": "float32",
 }
-TEXTS = (TRACE_ID, "question_id", "question", "answer", "references", "token_texts")
+REFERENCES = "references"
+TEXTS = (TRACE_ID, "question_id", "question", "answer", REFERENCES, "token_texts")
 _PIECE = re.compile(r"\s*([^:=\s]+)\s*(?::\s*([^=\s]+)\s*)?=(.+)")
 
 
@@ -189,6 +199,8 @@ def value_of(item: Mapped, value: Any) -> Any:
     where = f"{item.key!r:.80}"
     if value is None:
         raise SchemaError(f"{where}: expected a value for column {item.column!r}, found none")
+    if item.column == REFERENCES:
+        return references_of(value, where)
     if item.column in TEXTS:
         return _text(value, where)
     if isinstance(value, str | bytes | np.str_):
@@ -201,6 +213,45 @@ def value_of(item: Mapped, value: Any) -> Any:
     return _exact(array, DTYPES[item.column], where) if item.column in DTYPES else array
 
 
+def references_of(value: Any, where: str) -> str:
+    """Return the references of a trace as the column keeps them.
+
+    Parameters
+    ----------
+    value
+        One text, several in a list or an array, or a text that is a JSON list of texts. An empty
+        text is no reference.
+    where
+        What a message calls it.
+
+    Returns
+    -------
+    str
+        A JSON list of texts, as extraction writes it and `label` reads it.
+
+    Raises
+    ------
+    SchemaError
+        Something else than texts is in it.
+    """
+    if isinstance(value, np.ndarray):
+        value = value.reshape(-1).tolist() if value.ndim < 2 else value.tolist()
+    if isinstance(value, list):
+        return _json_list(value, where)
+    text = _text(value, where)
+    try:
+        listed = json.loads(text)
+    except (ValueError, RecursionError):
+        listed = None
+    if _are_texts(listed):
+        return _json_list(listed, where)
+    return _json_list([text] if text else [], where)
+
+
+def _are_texts(values: object) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+
+
 def _text(value: Any, where: str) -> str:
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.reshape(-1)[0]
@@ -208,7 +259,7 @@ def _text(value: Any, where: str) -> str:
         value = value.decode()
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return str(int(value))
-    if isinstance(value, list | np.ndarray):  # references: a JSON list, as extraction writes it
+    if isinstance(value, list | np.ndarray):  # texts of tokens
         return _json_list(value, where)
     if not isinstance(value, str):
         raise SchemaError(f"{where}: expected a text, found {type(value).__name__}")
@@ -216,10 +267,10 @@ def _text(value: Any, where: str) -> str:
 
 
 def _json_list(values: Any, where: str) -> str:
-    texts = [str(value) for value in values if isinstance(value, str)]
-    if len(texts) != len(values):
+    texts = [value.decode() if isinstance(value, bytes) else value for value in values]
+    if not _are_texts(texts):
         raise SchemaError(f"{where}: expected a list of texts, found other values in it")
-    return json.dumps(texts, ensure_ascii=False)
+    return json.dumps([str(text) for text in texts], ensure_ascii=False)
 
 
 def _array(value: Any, where: str) -> np.ndarray:

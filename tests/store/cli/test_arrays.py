@@ -220,6 +220,7 @@ def test_vllm_files_become_traces(run, tmp_path):
         ({"prompt_len": 3, "token_ids": [1, 2]}, "expected the 2 tokens"),
         ({"prompt_len": 3, "label": 7}, "label: expected"),
         ({"prompt_len": 3, "question": 7}, "question: expected a text"),
+        ({"references": ["a", 7]}, "references: expected a list of texts, found other"),
     ],
 )
 def test_files_that_are_not_as_their_request_says_are_left_out(run, tmp_path, request_, message):
@@ -257,6 +258,20 @@ def test_a_request_may_name_the_path_of_its_file(run, tmp_path):
     write_lines(tmp_path / "req.jsonl", [{"question_id": "q", "hidden_states_path": path}])
     assert run("o.zarr", "v", "--requests", "req.jsonl")[0] == 0
     assert TraceStore.open("o.zarr")["chatcmpl-1"]["question_id"] == "q"
+
+
+@pytest.mark.parametrize("references", ["Paris", ["Paris"], '["Paris"]'])
+def test_references_can_be_labelled_by(run, tmp_path, references):
+    """One text or several, from a request or by a map."""
+    vllm_file(tmp_path / "v", "r1", 5)
+    texts = {"id": "r1", "question": "?", "answer": "Paris", "references": references}
+    write_lines(tmp_path / "req.jsonl", [texts])
+    mapped = "trace_id=id,question=question,answer=answer,references=references"
+    assert run("v.zarr", "v", "--requests", "req.jsonl")[0] == 0
+    assert run("m.zarr", "req.jsonl", "--map", mapped)[0] == 0
+    for name in ("v.zarr", "m.zarr"):
+        assert main(["label", name, "--labels", "exact"]) == 0
+        assert TraceStore.open(name)["r1"]["label"] == 0
 
 
 @pytest.mark.parametrize("line", ["[]", "{}", '{"id": "r1"}\n{"id": "r1"}', "{", '{"id": []}'])

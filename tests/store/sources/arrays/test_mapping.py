@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -5,7 +7,14 @@ import torch
 from store.errors import SchemaError
 from store.format.schema import Column
 from store.sources.arrays.contents import Key
-from store.sources.arrays.mapping import Mapped, column_of, has_rows, parse_map, value_of
+from store.sources.arrays.mapping import (
+    Mapped,
+    column_of,
+    has_rows,
+    parse_map,
+    references_of,
+    value_of,
+)
 
 
 def states(dtype, *shape):
@@ -126,3 +135,40 @@ def test_values_that_do_not_fit_are_refused(name, value):
     item = Mapped(name, "k")
     with pytest.raises(SchemaError):
         column_of(item, value_of(item, value))
+
+
+@pytest.mark.parametrize(
+    ("value", "texts"),
+    [
+        ("Paris", ["Paris"]),
+        (b"Paris", ["Paris"]),
+        (np.str_("Paris"), ["Paris"]),
+        (42, ["42"]),
+        ("42", ["42"]),
+        ('"Paris"', ['"Paris"']),
+        ("", []),
+        ("[1]", ["[1]"]),
+        ("[" * 100_000, ["[" * 100_000]),
+        ('["Paris", "Lutèce"]', ["Paris", "Lutèce"]),
+        (["Paris"], ["Paris"]),
+        ([], []),
+        (np.array("Paris"), ["Paris"]),
+        (np.array(["Paris"]), ["Paris"]),
+        (np.array([b"Paris"]), ["Paris"]),
+        (np.array(["Paris"], object), ["Paris"]),
+        (np.array(["Paris", "Lutèce"], object), ["Paris", "Lutèce"]),
+        (np.array([], object), []),
+    ],
+)
+def test_references_are_a_list_of_texts(value, texts):
+    """However many there are, and in whatever they come."""
+    assert json.loads(references_of(value, "refs")) == texts
+    assert value_of(Mapped("references", "refs"), value) == references_of(value, "refs")
+
+
+@pytest.mark.parametrize(
+    "value", [["a", None], [["a"]], {"a": 1}, 0.5, True, np.array([["a"], ["b"]]), np.array([1, 2])]
+)
+def test_references_that_are_no_texts_are_refused(value):
+    with pytest.raises(SchemaError, match=r"^refs: expected a (list of )?text"):
+        references_of(value, "refs")
