@@ -3,11 +3,12 @@
 import json
 import pickle
 import re
+import zipfile
 
 import numpy as np
 import pytest
 import torch
-from array_files import safetensors_bytes, vllm_file, write_lines
+from array_files import safetensors_bytes, vllm_file, with_header, write_lines
 from oracle import bits
 
 from store import TraceStore
@@ -152,6 +153,26 @@ def test_arrays_of_unequal_lengths_are_named(run, tmp_path):
     status, _, err = run("o.zarr", "f.npz", "--map", "hs_last=a,label=y")
     assert status == 2
     assert "f.npz: expected arrays with one row for each record, found a (7, 2, 4), y (6,)" in err
+
+
+@pytest.mark.parametrize("column", ["mine", "question_id", "references", "tokens", "hs_last"])
+@pytest.mark.parametrize("name", ["f.npz", "npy/f.npy", "f.safetensors"])
+def test_rows_without_bytes_are_refused(run, tmp_path, name, column):
+    """A small file may declare any number of them."""
+    if name == "f.safetensors":
+        entry = {"dtype": "F32", "shape": [2**60, 0], "data_offsets": [0, 0]}
+        (tmp_path / name).write_bytes(with_header({"f": entry}, b""))
+    else:
+        header = {"descr": "<U0", "fortran_order": False, "shape": (10**12,)}
+        (tmp_path / "npy").mkdir()
+        with (tmp_path / "npy" / "f.npy").open("wb") as file:
+            np.lib.format.write_array_header_1_0(file, header)
+        with zipfile.ZipFile(tmp_path / "f.npz", "w") as archive:
+            archive.write(tmp_path / "npy" / "f.npy", "f.npy")
+    status, _, err = run("o.zarr", name, "--map", f"{column}=f")
+    assert (status, err.count("\n")) == (2, 1)
+    assert not (tmp_path / "o.zarr").exists()
+    assert run("--inspect", name)[0] in (0, 1)
 
 
 def test_damaged_files_are_left_out_and_the_others_go_on(run, tmp_path):
