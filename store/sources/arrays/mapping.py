@@ -2,8 +2,9 @@
 
 A column that the field knows has its shape and axes; hidden states of one layer may come without
 the axis of layers. Any other column is as the array is: fixed, or ragged where `COLUMN:AXIS=KEY`
-names an axis. Values are never rounded; numbers of the field's single columns (labels, scores,
-token ids) become the type that the column has everywhere.
+names an axis. Arrays keep their dtype; JSON's text has none, and what begins with a float there
+becomes float32. Numbers of the field's single columns (labels, scores, token ids) become the type
+that the column has everywhere: integers are never rounded, floats are.
 """
 
 import json
