@@ -21,7 +21,7 @@ from store.read.store import TraceStore
 from store.sources.arrays.files import FileSource, Labels
 from store.sources.arrays.find import SAFETENSORS, Given
 from store.sources.arrays.imports import SINGLE
-from store.sources.arrays.mapping import Mapped, column_of
+from store.sources.arrays.mapping import Mapped, column_of, references_of
 from store.sources.arrays.safetensors import SafetensorsFile
 from store.sources.legacy.fields import Row
 from store.sources.states import derive_states
@@ -225,8 +225,8 @@ def _texts(request: Mapping[str, Any], fields: set[str]) -> Row:
                 raise SchemaError(f"{name}: expected a text, found {type(text).__name__}")
             row[name] = text or ""
     if "references" in fields:
-        given = _first_of(request, REFERENCES) or []
-        row["references"] = json.dumps([given] if isinstance(given, str) else given)
+        given = _first_of(request, REFERENCES)
+        row["references"] = references_of([] if given is None else given, "references")
     return row
 
 

@@ -91,6 +91,8 @@ class ArrayFile(Contents):
         if by_row:
             n_rows = self._n_rows(keys)
         arrays = {key: self.read(key) for key in keys}
+        for key, array in arrays.items():
+            _check_size(array, key)
         if not by_row:
             yield arrays
             return
@@ -106,6 +108,13 @@ class ArrayFile(Contents):
             shown = ", ".join(f"{key} {shape}" for key, shape in shapes.items())
             raise SchemaError(f"expected arrays with one row for each record, found {shown:.300}")
         return n_rows
+
+
+def _check_size(array: Any, key: str) -> None:
+    """Raise SchemaError for rows without bytes: their number is bounded by nothing in the file."""
+    if not array.nbytes and array.shape and array.shape[0]:
+        shape = tuple(array.shape)
+        raise SchemaError(f"{key!r:.80}: expected numbers or texts in each row, found none {shape}")
 
 
 def check_bytes(n_bytes: int, max_bytes: int, what: str) -> None:

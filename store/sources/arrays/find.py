@@ -1,8 +1,10 @@
 """Which kind each file that is given has, decided by its first bytes, and the files of folders."""
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Any
 
 from store.errors import CorruptError, NotFoundError, SchemaError
 from store.sources.arrays.contents import Contents
@@ -20,7 +22,9 @@ LOOKED_AT = 4096  # bytes of a file that may be text
 TEXT_SUFFIXES = (".txt", ".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".md")
 OLD_SUFFIXES = (".pkl", ".pickle", ".pkl.gz", ".pickle.gz", ".pt", ".pth")
 ARRAYS = ("safetensors", "npz", "npy", "Arrow")  # kinds; of `Given`
-DATASET = ("state.json", "dataset_info.json")  # files of a folder of Dataset.save_to_disk
+STATE = "state.json"
+DATASET = (STATE, "dataset_info.json")  # files of a folder of Dataset.save_to_disk
+MAX_STATE_BYTES = 1 << 24  # a name takes some 60 of them
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,8 @@ def find_given(sources: Sequence[str]) -> list[Given]:
     ------
     NotFoundError
         A source names nothing.
+    CorruptError
+        The state of a saved dataset does not name its files.
     """
     found: dict[Path, Given] = {}
     for source in sources:
@@ -86,8 +92,48 @@ def _given_at(path: Path) -> list[Given]:
     if (path / "zarr.json").exists():
         return [Given(path, "store")]
     if all((path / name).is_file() for name in DATASET):
-        return [Given(path, "Arrow", tuple(sorted(path.glob("*.arrow"))))]
+        return [Given(path, "Arrow", _dataset_files(path))]
     return _given_in(path)
+
+
+def _dataset_files(folder: Path) -> tuple[Path, ...]:
+    """Return the Arrow files of a saved dataset; raises CorruptError where its state is wrong.
+
+    The library datasets leave others there: what it computed (cache-*), shards of older saves.
+    """
+    listed = _state_of(folder).get("_data_files")
+    if listed is None:
+        files = sorted(folder.glob("*.arrow"))
+        return tuple(file for file in files if not file.name.startswith("cache-"))
+    entries = listed if isinstance(listed, list) else [listed]
+    names = [entry.get("filename") if isinstance(entry, dict) else entry for entry in entries]
+    return tuple(_data_file(folder, name) for name in names)
+
+
+def _state_of(folder: Path) -> dict[str, Any]:
+    path = folder / STATE
+    with path.open("rb") as file:
+        text = file.read(MAX_STATE_BYTES + 1)
+    if len(text) > MAX_STATE_BYTES:
+        raise CorruptError(f"{path}: expected at most {MAX_STATE_BYTES:,} bytes, found more")
+    try:
+        state = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CorruptError(f"{path}: expected JSON, found {error}; save it again") from error
+    if not isinstance(state, dict):
+        raise CorruptError(f"{path}: expected a JSON object, found {type(state).__name__}")
+    return state
+
+
+def _data_file(folder: Path, name: object) -> Path:
+    """Return a file that the state names, which is in the folder itself."""
+    is_plain = isinstance(name, str) and name == PurePath(name).name and "\\" not in name
+    if is_plain and (folder / str(name)).is_file():
+        return folder / str(name)
+    raise CorruptError(
+        f"{folder / STATE}: expected names of files in its folder, found {name!r:.100}; "
+        "copy the folder again"
+    )
 
 
 def _given_in(folder: Path) -> list[Given]:

@@ -2,8 +2,9 @@
 
 A column that the field knows has its shape and axes; hidden states of one layer may come without
 the axis of layers. Any other column is as the array is: fixed, or ragged where `COLUMN:AXIS=KEY`
-names an axis. Values are never rounded; numbers of the field's single columns (labels, scores,
-token ids) become the type that the column has everywhere.
+names an axis. Arrays keep their dtype; JSON's text has none, and what begins with a float there
+becomes float32. Numbers of the field's single columns (labels, scores, token ids) become the type
+that the column has everywhere: integers are never rounded, floats are.
 """
 
 import json
@@ -19,7 +20,16 @@ from store.format.schema import TRACE_ID, Column
 from store.sources.arrays.contents import Contents, Key
 from store.sources.legacy.columns import COLUMNS, Axes
 
-__all__ = ["KNOWN", "Mapped", "check_keys", "column_of", "has_rows", "parse_map", "value_of"]
+__all__ = [
+    "KNOWN",
+    "Mapped",
+    "check_keys",
+    "column_of",
+    "has_rows",
+    "parse_map",
+    "references_of",
+    "value_of",
+]
 
 BY_HEAD: Axes = ("tokens", ("layers", "heads"))
 CANDIDATES: Axes = ("tokens", ("candidates",))
@@ -48,7 +58,8 @@ DTYPES = {  # of the known columns that are not taken as they are
     "topk_id": "int32",
     "eos_logprob": "float32",
 }
-TEXTS = (TRACE_ID, "question_id", "question", "answer", "references", "token_texts")
+REFERENCES = "references"
+TEXTS = (TRACE_ID, "question_id", "question", "answer", REFERENCES, "token_texts")
 _PIECE = re.compile(r"\s*([^:=\s]+)\s*(?::\s*([^=\s]+)\s*)?=(.+)")
 
 
@@ -121,10 +132,12 @@ def has_rows(mapped: Sequence[Mapped], keys: Mapping[str, Key]) -> bool:
     Raises
     ------
     SchemaError
-        The shapes of some arrays say the one, those of others the other.
+        The shapes of some arrays say the one, those of others the other, or nothing tells states
+        of many layers from those of one layer in many records.
     """
     votes: dict[str, bool] = {}
     shapes: dict[str, bool] = {}
+    unclear: list[str] = []  # keys of one record, or of rows without the axis of layers
     for item in mapped:
         if item.axes is None:
             continue
@@ -132,9 +145,14 @@ def has_rows(mapped: Sequence[Mapped], keys: Mapping[str, Key]) -> bool:
         shape = keys[item.key].shape
         n_more = len(shape) - (axis is not None) - len(names)
         is_single = axis is None and not names
-        if n_more in (0, 1) and (not is_single or shape != (1,)):
+        is_one = axis is None and shape[:1] == (1,)  # one record of one layer, either way
+        if n_more == 0 and names[:1] == ("layers",) and not is_one:
+            unclear.append(item.key)
+        elif n_more in (0, 1) and (not is_single or shape != (1,)):
             (votes if is_single else shapes)[item.key] = bool(n_more)
     found = votes or shapes
+    if unclear and not found:
+        return _have_rows([keys[item.key].shape for item in mapped], keys[unclear[0]], unclear[0])
     if len(set(found.values())) > 1:
         shown = ", ".join(f"{name} {keys[name].shape}" for name in found)
         raise SchemaError(
@@ -142,6 +160,16 @@ def has_rows(mapped: Sequence[Mapped], keys: Mapping[str, Key]) -> bool:
             f"found {shown:.300}"
         )
     return next(iter(found.values()), True)
+
+
+def _have_rows(shapes: Sequence[tuple[int, ...]], unclear: Key, name: str) -> bool:
+    """Return False if arrays differ in length, so that they are no rows; else raise SchemaError."""
+    if len({shape[:1] for shape in shapes}) > 1:
+        return False
+    raise SchemaError(
+        f"expected one trace of many layers or many traces of one layer, found {name!r:.80} "
+        f"{unclear.shape}, which may be either: add a key of ids or labels, or the axis of layers"
+    )
 
 
 def column_of(item: Mapped, value: Any) -> Column:
@@ -172,6 +200,8 @@ def value_of(item: Mapped, value: Any) -> Any:
     where = f"{item.key!r:.80}"
     if value is None:
         raise SchemaError(f"{where}: expected a value for column {item.column!r}, found none")
+    if item.column == REFERENCES:
+        return references_of(value, where)
     if item.column in TEXTS:
         return _text(value, where)
     if isinstance(value, str | bytes | np.str_):
@@ -184,6 +214,45 @@ def value_of(item: Mapped, value: Any) -> Any:
     return _exact(array, DTYPES[item.column], where) if item.column in DTYPES else array
 
 
+def references_of(value: Any, where: str) -> str:
+    """Return the references of a trace as the column keeps them.
+
+    Parameters
+    ----------
+    value
+        One text, several in a list or an array, or a text that is a JSON list of texts. An empty
+        text is no reference.
+    where
+        What a message calls it.
+
+    Returns
+    -------
+    str
+        A JSON list of texts, as extraction writes it and `label` reads it.
+
+    Raises
+    ------
+    SchemaError
+        Something else than texts is in it.
+    """
+    if isinstance(value, np.ndarray):
+        value = value.reshape(-1).tolist() if value.ndim < 2 else value.tolist()
+    if isinstance(value, list):
+        return _json_list(value, where)
+    text = _text(value, where)
+    try:
+        listed = json.loads(text)
+    except (ValueError, RecursionError):
+        listed = None
+    if _are_texts(listed):
+        return _json_list(listed, where)
+    return _json_list([text] if text else [], where)
+
+
+def _are_texts(values: object) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+
+
 def _text(value: Any, where: str) -> str:
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.reshape(-1)[0]
@@ -191,7 +260,7 @@ def _text(value: Any, where: str) -> str:
         value = value.decode()
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return str(int(value))
-    if isinstance(value, list | np.ndarray):  # references: a JSON list, as extraction writes it
+    if isinstance(value, list | np.ndarray):  # texts of tokens
         return _json_list(value, where)
     if not isinstance(value, str):
         raise SchemaError(f"{where}: expected a text, found {type(value).__name__}")
@@ -199,10 +268,10 @@ def _text(value: Any, where: str) -> str:
 
 
 def _json_list(values: Any, where: str) -> str:
-    texts = [str(value) for value in values if isinstance(value, str)]
-    if len(texts) != len(values):
+    texts = [value.decode() if isinstance(value, bytes) else value for value in values]
+    if not _are_texts(texts):
         raise SchemaError(f"{where}: expected a list of texts, found other values in it")
-    return json.dumps(texts, ensure_ascii=False)
+    return json.dumps([str(text) for text in texts], ensure_ascii=False)
 
 
 def _array(value: Any, where: str) -> np.ndarray:

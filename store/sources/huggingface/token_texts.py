@@ -49,10 +49,31 @@ class TokenTexts:
         texts += [self._after(before, token) for before, token in pairwise(ids)]
         if "".join(texts) == whole:
             return texts
-        return self._cut_by_prefixes(ids, whole)
+        texts = self._cut_by_windows(ids, whole)
+        return texts if "".join(texts) == whole else self._cut_by_prefixes(ids, whole)
 
     def _text_after(self, before: int, token: int) -> str:
         return self._decode([before, token])[len(self._decode([before])) :]
+
+    def _cut_by_windows(self, ids: Sequence[int], whole: str) -> list[str]:
+        """The texts as from prefixes, each of which begins anew at the last token with a text.
+
+        Decoding is then of a few tokens each time. Bytes that are no text can be read otherwise
+        without what was before them; the texts together are then not the whole.
+        """
+        texts = [""] * len(ids)
+        first, start = 0, 0  # as in `_cut_by_prefixes`
+        base, n_before = 0, 0  # the token that windows begin at, and what it adds before `first`
+        for n in range(1, len(ids) + 1):
+            added = self._decode(ids[base:n])[n_before:]
+            if not whole.startswith(added, start):
+                continue
+            texts[first] = added
+            start += len(added)
+            base = first if added else base
+            first = n
+            n_before = len(self._decode(ids[base:n]))
+        return texts
 
     def _cut_by_prefixes(self, ids: Sequence[int], whole: str) -> list[str]:
         """The texts from decoding the first tokens, one more each time: slower, and always right.

@@ -3,15 +3,17 @@
 import json
 import pickle
 import re
+import zipfile
 
 import numpy as np
 import pytest
 import torch
-from array_files import safetensors_bytes, vllm_file, write_lines
+from array_files import safetensors_bytes, vllm_file, with_header, write_lines
 from oracle import bits
 
 from store import TraceStore
 from store.cli.main import main
+from store.sources.arrays.find import find_given
 from store.write.writer import StoreWriter
 
 
@@ -153,6 +155,26 @@ def test_arrays_of_unequal_lengths_are_named(run, tmp_path):
     assert "f.npz: expected arrays with one row for each record, found a (7, 2, 4), y (6,)" in err
 
 
+@pytest.mark.parametrize("column", ["mine", "question_id", "references", "tokens", "hs_last"])
+@pytest.mark.parametrize("name", ["f.npz", "npy/f.npy", "f.safetensors"])
+def test_rows_without_bytes_are_refused(run, tmp_path, name, column):
+    """A small file may declare any number of them."""
+    if name == "f.safetensors":
+        entry = {"dtype": "F32", "shape": [2**60, 0], "data_offsets": [0, 0]}
+        (tmp_path / name).write_bytes(with_header({"f": entry}, b""))
+    else:
+        header = {"descr": "<U0", "fortran_order": False, "shape": (10**12,)}
+        (tmp_path / "npy").mkdir()
+        with (tmp_path / "npy" / "f.npy").open("wb") as file:
+            np.lib.format.write_array_header_1_0(file, header)
+        with zipfile.ZipFile(tmp_path / "f.npz", "w") as archive:
+            archive.write(tmp_path / "npy" / "f.npy", "f.npy")
+    status, _, err = run("o.zarr", name, "--map", f"{column}=f")
+    assert (status, err.count("\n")) == (2, 1)
+    assert not (tmp_path / "o.zarr").exists()
+    assert run("--inspect", name)[0] in (0, 1)
+
+
 def test_damaged_files_are_left_out_and_the_others_go_on(run, tmp_path):
     for i in range(4):
         np.savez(f"t{i}.npz", hs_last=np.full((2, 4), i, "f4"), label=0)
@@ -219,6 +241,7 @@ def test_vllm_files_become_traces(run, tmp_path):
         ({"prompt_len": 3, "token_ids": [1, 2]}, "expected the 2 tokens"),
         ({"prompt_len": 3, "label": 7}, "label: expected"),
         ({"prompt_len": 3, "question": 7}, "question: expected a text"),
+        ({"references": ["a", 7]}, "references: expected a list of texts, found other"),
     ],
 )
 def test_files_that_are_not_as_their_request_says_are_left_out(run, tmp_path, request_, message):
@@ -256,6 +279,20 @@ def test_a_request_may_name_the_path_of_its_file(run, tmp_path):
     write_lines(tmp_path / "req.jsonl", [{"question_id": "q", "hidden_states_path": path}])
     assert run("o.zarr", "v", "--requests", "req.jsonl")[0] == 0
     assert TraceStore.open("o.zarr")["chatcmpl-1"]["question_id"] == "q"
+
+
+@pytest.mark.parametrize("references", ["Paris", ["Paris"], '["Paris"]'])
+def test_references_can_be_labelled_by(run, tmp_path, references):
+    """One text or several, from a request or by a map."""
+    vllm_file(tmp_path / "v", "r1", 5)
+    texts = {"id": "r1", "question": "?", "answer": "Paris", "references": references}
+    write_lines(tmp_path / "req.jsonl", [texts])
+    mapped = "trace_id=id,question=question,answer=answer,references=references"
+    assert run("v.zarr", "v", "--requests", "req.jsonl")[0] == 0
+    assert run("m.zarr", "req.jsonl", "--map", mapped)[0] == 0
+    for name in ("v.zarr", "m.zarr"):
+        assert main(["label", name, "--labels", "exact"]) == 0
+        assert TraceStore.open(name)["r1"]["label"] == 0
 
 
 @pytest.mark.parametrize("line", ["[]", "{}", '{"id": "r1"}\n{"id": "r1"}', "{", '{"id": []}'])
@@ -455,3 +492,52 @@ def test_arrow_tables_become_traces(run, tmp_path):
     (tmp_path / "cut.arrow").write_bytes(data[:400])
     status, _, err = run("p.zarr", "cut.arrow", "--map", "trace_id=id")
     assert (status, err.count("\n")) == (2, 1)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A folder of `Dataset.save_to_disk`, with a file of its cache and a shard of an older save."""
+    folder = tmp_path / "ds"
+    folder.mkdir()
+    (folder / "dataset_info.json").write_text("{}")
+    for name in ("data-0", "data-1", "cache-0123456789abcdef"):
+        (folder / f"{name}.arrow").write_bytes(b"ARROW1")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("state", "names"),
+    [
+        ({"_data_files": [{"filename": "data-1.arrow"}]}, ["data-1"]),
+        ({"_data_files": [{"filename": f"data-{i}.arrow"} for i in (1, 0)]}, ["data-1", "data-0"]),
+        ({}, ["data-0", "data-1"]),
+    ],
+)
+def test_a_saved_dataset_is_the_files_that_its_state_names(saved, state, names):
+    """In that order; without such names, all but its cache."""
+    (saved / "state.json").write_text(json.dumps(state))
+    (given,) = find_given([str(saved)])
+    assert [file.stem for file in given.files] == names
+    assert {file.parent for file in given.files} == {saved}
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"_data_files": 1}',
+        '{"_data_files": [{"filename": "gone.arrow"}]}',
+        '{"_data_files": [{"filename": "../ds/data-0.arrow"}]}',
+        '{"_data_files": [{"filename": ".."}]}',
+        '{"_data_files": [{"filename": "a\\u0000"}]}',
+        '{"_data_files": [{}]}',
+    ],
+)
+def test_a_state_that_names_other_files_is_refused(run, saved, state):
+    """In one line, and nothing outside the folder is read."""
+    (saved / "state.json").write_text(state)
+    status, _, err = run("o.zarr", "ds", "--map", "trace_id=id")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "state.json: expected" in err

@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -5,7 +7,14 @@ import torch
 from store.errors import SchemaError
 from store.format.schema import Column
 from store.sources.arrays.contents import Key
-from store.sources.arrays.mapping import Mapped, column_of, has_rows, parse_map, value_of
+from store.sources.arrays.mapping import (
+    Mapped,
+    column_of,
+    has_rows,
+    parse_map,
+    references_of,
+    value_of,
+)
 
 
 def states(dtype, *shape):
@@ -39,6 +48,9 @@ def test_other_maps_are_refused(text):
         ({"hidden_states": (5, 4, 8), "tokens": (5,)}, False),
         ({"hidden_states": (9, 5, 4, 8)}, True),
         ({"mine": (9, 5)}, True),
+        ({"hs_last": (7, 4, 8), "hs_prompt": (7, 8)}, True),
+        ({"hs_last": (1, 8)}, False),
+        ({"hidden_states": (5, 4, 8), "hs_last": (4, 8)}, False),
     ],
 )
 def test_shapes_tell_rows_from_one_trace(shapes, by_row):
@@ -46,6 +58,22 @@ def test_shapes_tell_rows_from_one_trace(shapes, by_row):
     mapped = [Mapped(name, name) for name in shapes]
     keys = {name: Key("float32", shape) for name, shape in shapes.items()}
     assert has_rows(mapped, keys) == by_row
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        {"hs_last": (500, 64)},
+        {"hidden_states": (30, 20, 64)},
+        {"hs_last": (30, 64), "mine": (30,)},
+    ],
+)
+def test_rows_of_one_layer_are_not_guessed_from_the_layers_of_a_trace(shapes):
+    """Both have the same shape."""
+    mapped = [Mapped(name, name) for name in shapes]
+    keys = {name: Key("float32", shape) for name, shape in shapes.items()}
+    with pytest.raises(SchemaError, match="add a key of ids or labels, or the axis of layers"):
+        has_rows(mapped, keys)
 
 
 def test_shapes_that_contradict_each_other_are_refused():
@@ -70,6 +98,8 @@ def test_shapes_that_contradict_each_other_are_refused():
         ("label", True, Column("int8")),
         ("score", np.array([0.1]), Column("float32")),
         ("mine", np.ones((2, 3)), Column("float64", (2, 3))),
+        ("mine", [0.1, 0.2], Column("float32", (2,))),
+        ("mine", np.ones(2, "f2"), Column("float16", (2,))),
         ("mine", "text", Column("utf8")),
         ("references", ["a", "b"], Column("utf8")),
         ("question_id", np.int64(7), Column("utf8")),
@@ -107,3 +137,40 @@ def test_values_that_do_not_fit_are_refused(name, value):
     item = Mapped(name, "k")
     with pytest.raises(SchemaError):
         column_of(item, value_of(item, value))
+
+
+@pytest.mark.parametrize(
+    ("value", "texts"),
+    [
+        ("Paris", ["Paris"]),
+        (b"Paris", ["Paris"]),
+        (np.str_("Paris"), ["Paris"]),
+        (42, ["42"]),
+        ("42", ["42"]),
+        ('"Paris"', ['"Paris"']),
+        ("", []),
+        ("[1]", ["[1]"]),
+        ("[" * 100_000, ["[" * 100_000]),
+        ('["Paris", "Lutèce"]', ["Paris", "Lutèce"]),
+        (["Paris"], ["Paris"]),
+        ([], []),
+        (np.array("Paris"), ["Paris"]),
+        (np.array(["Paris"]), ["Paris"]),
+        (np.array([b"Paris"]), ["Paris"]),
+        (np.array(["Paris"], object), ["Paris"]),
+        (np.array(["Paris", "Lutèce"], object), ["Paris", "Lutèce"]),
+        (np.array([], object), []),
+    ],
+)
+def test_references_are_a_list_of_texts(value, texts):
+    """However many there are, and in whatever they come."""
+    assert json.loads(references_of(value, "refs")) == texts
+    assert value_of(Mapped("references", "refs"), value) == references_of(value, "refs")
+
+
+@pytest.mark.parametrize(
+    "value", [["a", None], [["a"]], {"a": 1}, 0.5, True, np.array([["a"], ["b"]]), np.array([1, 2])]
+)
+def test_references_that_are_no_texts_are_refused(value):
+    with pytest.raises(SchemaError, match=r"^refs: expected a (list of )?text"):
+        references_of(value, "refs")

@@ -77,3 +77,29 @@ def test_special_tokens_have_their_names():
     tokenizer = build_tokenizer()
     ids = tokenizer("1+2")["input_ids"]
     assert TokenTexts(tokenizer).texts(ids) == ["<s>", "1", "+", "2"]
+
+
+@pytest.mark.parametrize("tokenizer", [BYTES, SENTENCES], ids=["bytes", "sentences"])
+@given(st.lists(st.sampled_from([" ", "a", "b", "é", "日", "😀", "\ufffd"]), min_size=1))
+def test_texts_are_those_of_prefixes(tokenizer, characters):
+    """Which decode every token with all that are before it."""
+    ids = tokenizer("".join(characters))["input_ids"]
+    texts = TokenTexts(tokenizer)
+    whole = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+    assert texts.texts(ids) == texts._cut_by_prefixes(ids, whole)
+
+
+def test_a_long_trace_with_a_character_of_several_tokens_is_decoded_in_short_pieces(monkeypatch):
+    """The time is that of its tokens, not of their square."""
+    ids = BYTES("東京" + "word " * 400)["input_ids"]
+    texts = TokenTexts(BYTES)
+    n_decoded = []
+    decode = texts._decode
+
+    def counted(ids):
+        n_decoded.append(len(ids))
+        return decode(ids)
+
+    monkeypatch.setattr(texts, "_decode", counted)
+    assert "".join(texts.texts(ids)).startswith("東京word")
+    assert sum(n_decoded) < 20 * len(ids)
