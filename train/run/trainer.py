@@ -12,7 +12,7 @@ from models import BASELINES, Detector, Probe
 from train.config import Config
 from train.data.batches import TrainingData
 from train.data.requirements import missing_columns
-from train.errors import DataError
+from train.errors import CheckpointError, DataError
 from train.evaluate.judge import Scored, ScoredByName
 from train.files import Json
 from train.fit.device import for_a_batch, memory_enough
@@ -140,7 +140,9 @@ class Trainer:
     def train_to_the_end(self, files: TrainingFiles, detector: Detector, config: Config) -> Json:
         """Train a detector, from its saved state if there is one; return its checkpoint."""
         state = files.load_state()
-        if state is None:
+        if state is not None:
+            check_state(files, state, self.data)
+        else:
             # raises now what would stop the scoring after hours of training: NaN, too little memory
             self.score(detector, config)
         with self.watch(files, state) as hooks:
@@ -180,3 +182,13 @@ class Trainer:
         with TensorBoardLog(files.log, purge_step=n_steps or None) as log:
             yield TrainingHooks(files, self.progress, log)
         self.progress.end()
+
+
+def check_state(files: TrainingFiles, state: Json, data: TrainingData) -> None:
+    """Raise CheckpointError for a state that this version would continue in another way."""
+    if data.base_margin is not None and "start" not in state:
+        raise CheckpointError(
+            f"{files.state}: expected the AUROC of the baseline's log-odds alone, found a state of "
+            "an older version, whose log-odds on train were not out of fold; train again: "
+            "--overwrite"
+        )
