@@ -114,6 +114,17 @@ def test_rescaling_leaves_the_ranks():
     assert expected < regularisation.rescaled_loss(logits + rng.normal(size=200), labels)
 
 
+def test_an_inverted_ranking_is_worth_nothing():
+    """Its loss is that of the base rate, not that of the same ranking the right way round."""
+    rng = np.random.default_rng(0)
+    labels = (rng.random(200) < 0.3).astype(int)
+    logits = 2 * labels + rng.normal(size=200)
+    base_rate = np.full(200, np.log(labels.mean() / (1 - labels.mean())))
+    expected = regularisation.log_loss(base_rate, labels)
+    assert regularisation.rescaled_loss(-logits, labels) == pytest.approx(expected)
+    assert regularisation.rescaled_loss(logits, labels) < 0.8 * expected
+
+
 @pytest.mark.parametrize("val_labels", [[0, 1, 1], [1, 1, 1], [0, 0, 0]])
 def test_little_data(val_labels):
     """Twenty rows, three of validation, even of one class: a penalty of the grid is chosen."""

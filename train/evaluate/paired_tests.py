@@ -92,7 +92,8 @@ def delong_test(
     After DeLong et al. (1988, doi:10.2307/2531595), the placement values from midranks as in Sun
     and Xu (2014, doi:10.1109/LSP.2014.2337313). Rows of one question are not independent, so the
     values are summed within a question (Obuchowski, 1997, doi:10.2307/2533958); of one row a
-    question this is DeLong's test itself.
+    question this is DeLong's test itself. The normal distribution of z holds for many questions:
+    with 12, p is below 0.05 in some 8 to 9% of simulated samples where the truth is 0.
 
     Parameters
     ----------

@@ -134,8 +134,9 @@ def build_tables(evidence: Evidence) -> Iterator[Section]:
             "Difference of AUROC on the same rows. Its interval and p bootstrap are of a paired "
             "bootstrap over questions, whose p cannot be below 2 / (resamples + 1); p DeLong is of "
             "DeLong's test, which takes the rows of a question together (Obuchowski, 1997); p Holm "
-            "is p DeLong after Holm's correction for the number of pairs. Of several seeds all are "
-            "of the mean AUROC. "
+            "is p DeLong after Holm's correction for the number of pairs. With fewer than about 30 "
+            "questions of a class DeLong's test finds too many differences: read the bootstrap's "
+            "interval. Of several seeds all are of the mean AUROC. "
             "Detectors are compared with each other and with baselines, but not with majority, "
             "which is constant, nor with a baseline that ranks the rows as an earlier one does, "
             "such as perplexity after mean_logprob.",

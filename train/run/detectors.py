@@ -18,6 +18,7 @@ __all__ = [
     "build_criterion",
     "build_detector",
     "hidden_size",
+    "number_of_layer",
     "numbers_of_layers",
     "read_layers",
     "trained_settings",
@@ -105,6 +106,13 @@ def numbers_of_layers(kind: type[Detector], data: TrainingData) -> list[int]:
     """The layers that a detector is given, in the order of its first column."""
     role = kind.columns[0]
     return data.layers_or_count(role, data.item_shape(role)[0])
+
+
+def number_of_layer(detector: Detector, data: TrainingData) -> int | None:
+    """The layer that a detector reads, as the model numbers it; None unless it reads just one."""
+    if detector.layer_read is None:
+        return None
+    return numbers_of_layers(type(detector), data)[detector.layer_read]
 
 
 def read_layers(names: Iterable[str], data: TrainingData) -> dict[str, list[int]]:

@@ -1,7 +1,7 @@
 """Training and scoring of detectors, probes and baselines, each kept in the run's directory."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 
@@ -12,7 +12,7 @@ from models import BASELINES, Detector, Probe
 from train.config import Config
 from train.data.batches import TrainingData
 from train.data.requirements import missing_columns
-from train.errors import DataError
+from train.errors import CheckpointError, DataError
 from train.evaluate.judge import Scored, ScoredByName
 from train.files import Json
 from train.fit.device import for_a_batch, memory_enough
@@ -22,7 +22,7 @@ from train.run.checkpoint import load_weights, save_checkpoint
 from train.run.detectors import (
     build_criterion,
     build_detector,
-    numbers_of_layers,
+    number_of_layer,
     trained_settings,
 )
 from train.run.directory import RunDirectory, TrainingFiles
@@ -42,6 +42,7 @@ class TrainingHooks(Hooks):
     files: TrainingFiles
     progress: TrainingProgress
     log: TensorBoardLog
+    layer: int | None  # that the detector reads, where it reads one
 
     def on_step(self, step: int, n_rows: int, loss: float, lr: float) -> None:
         self.progress.on_step(n_rows, loss)
@@ -52,7 +53,7 @@ class TrainingHooks(Hooks):
         self.log.on_epoch(epoch)
 
     def on_save(self, training: Training) -> None:
-        self.files.save_state(training.state_dict())
+        self.files.save_state({**training.state_dict(), "layer": self.layer})
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,9 @@ class Trainer:
         """Train a detector once per seed; score validation and test with each best epoch."""
         first = self.config.seed
         with memory_enough(name, for_a_batch(self.config)):
-            trainings = [self.train_once(name, first + i) for i in range(self.config.seeds)]
+            trainings: list[Scored] = []
+            for i in range(self.config.seeds):
+                trainings.append(self.train_once(name, first + i, trainings))
         runs = [scored.facts for scored in trainings]
         facts = {
             "parameters": max(run.pop("parameters") for run in runs),
@@ -109,8 +112,11 @@ class Trainer:
         test = np.concatenate([scored.test for scored in trainings])
         return Scored(val, test, facts)
 
-    def train_once(self, name: str, seed: int) -> Scored:
-        """Train a detector with one seed, unless that is done; score it with its best weights."""
+    def train_once(self, name: str, seed: int, earlier: Sequence[Scored] = ()) -> Scored:
+        """Train a detector with one seed, unless that is done; score it with its best weights.
+
+        Raises CheckpointError, before it trains, if `earlier` seeds read another layer.
+        """
         config = replace(self.config, seed=seed)
         files = self.directory.training(name, seed)
         finished = files.load_finished()
@@ -119,6 +125,9 @@ class Trainer:
         self.fabric.seed_everything(seed, verbose=False)
         detector = build_detector(name, self.data, config)
         detector.criterion = build_criterion(config, self.data.splits)
+        layer = number_of_layer(detector, self.data)
+        for other in earlier:
+            check_same_layer(files, layer, other.facts)
         if finished is None:
             finished = self.train_to_the_end(files, detector, config)
         load_weights(detector, finished["weights"], files.checkpoint)
@@ -126,8 +135,8 @@ class Trainer:
         facts = {"seed": seed, "checkpoint": files.checkpoint.name}
         facts |= {key: value for key, value in finished.items() if key not in NOT_FACTS}
         facts["parameters"] = detector.n_parameters()
-        if detector.layer_read is not None:
-            facts["layer"] = numbers_of_layers(type(detector), self.data)[detector.layer_read]
+        if layer is not None:
+            facts["layer"] = layer
         return Scored(val[None], test[None], facts)
 
     def score(self, detector: Detector, config: Config) -> list[np.ndarray]:
@@ -140,10 +149,12 @@ class Trainer:
     def train_to_the_end(self, files: TrainingFiles, detector: Detector, config: Config) -> Json:
         """Train a detector, from its saved state if there is one; return its checkpoint."""
         state = files.load_state()
-        if state is None:
+        if state is not None:
+            check_state(files, state, self.data, number_of_layer(detector, self.data))
+        else:
             # raises now what would stop the scoring after hours of training: NaN, too little memory
             self.score(detector, config)
-        with self.watch(files, state) as hooks:
+        with self.watch(files, state, detector) as hooks:
             training = fit(self.fabric, detector, self.data, config, hooks, state)
         shapes = self.data.item_shapes(detector.columns)
         content = {
@@ -162,7 +173,9 @@ class Trainer:
         return content
 
     @contextmanager
-    def watch(self, files: TrainingFiles, state: Json | None) -> Iterator[Hooks]:
+    def watch(
+        self, files: TrainingFiles, state: Json | None, detector: Detector
+    ) -> Iterator[Hooks]:
         """The hooks of a training, which may continue from a state: its bar and its log.
 
         Only the first process has them.
@@ -178,5 +191,37 @@ class Trainer:
         title = files.name if self.config.seeds == 1 else f"{files.name} seed {files.seed}"
         self.progress.begin(title, n_epochs * n_rows + position)
         with TensorBoardLog(files.log, purge_step=n_steps or None) as log:
-            yield TrainingHooks(files, self.progress, log)
+            layer = number_of_layer(detector, self.data)
+            yield TrainingHooks(files, self.progress, log, layer)
         self.progress.end()
+
+
+def check_state(files: TrainingFiles, state: Json, data: TrainingData, layer: int | None) -> None:
+    """Raise CheckpointError for a state that would be continued in another way than it began.
+
+    `layer` is the one that the detector would read, None where it reads several or none. A state
+    of an older version, which chose layers in another way, does not record it.
+    """
+    found = state.get("layer")
+    if type(found) is not type(layer) or found != layer:
+        what = "a state that does not record its own" if found is None else f"layer {found!r:.80}"
+        raise CheckpointError(
+            f"{files.state}: expected a training on layer {layer}, found {what}; train again: "
+            "--overwrite"
+        )
+    if data.base_margin is not None and "start" not in state:
+        raise CheckpointError(
+            f"{files.state}: expected the AUROC of the baseline's log-odds alone, found a state of "
+            "an older version, whose log-odds on train were not out of fold; train again: "
+            "--overwrite"
+        )
+
+
+def check_same_layer(files: TrainingFiles, layer: int | None, earlier: Json) -> None:
+    """Raise CheckpointError if a seed would read another layer than an `earlier` one did."""
+    if layer != earlier.get("layer"):
+        raise CheckpointError(
+            f"{files.run.path / earlier['checkpoint']}: expected a training on layer {layer}, "
+            f"that of seed {files.seed}, found layer {earlier.get('layer')}; train again: "
+            "--overwrite"
+        )

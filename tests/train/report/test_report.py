@@ -108,6 +108,12 @@ def test_numbers_are_those_of_the_results(run_dir):
     assert f"| lstm_solo | {area} [" in (run_dir / "report.md").read_text()
 
 
+def test_the_limit_of_a_test_is_said(run_dir):
+    """DeLong's test errs more often than it says where questions are few."""
+    text = " ".join((run_dir / "report.md").read_text().split())
+    assert "fewer than about 30 questions of a class DeLong's test finds too many" in text
+
+
 @pytest.mark.parametrize("models, baselines, n_runs", [(2, 0, 1), (0, 2, 1), (1, 1, 2)])
 def test_what_is_missing_is_left_out(make_evidence, tmp_path, models, baselines, n_runs):
     """No baselines, no detectors, several seeds: a report of what there is."""

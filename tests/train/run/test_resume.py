@@ -249,3 +249,60 @@ def test_settings_that_cannot_be_built_cost_nothing(whole, tmp_path, capsys):
         (["--output-dir", "a\0b"], "--output-dir: expected printable characters"),
     ):
         assert message in fail(capsys, [*flags, *wrong])
+
+
+def change_states(out, change):
+    """Change the content of every state of a run; give the path of the last one."""
+    for path in out.glob("*.state.pt"):
+        state = torch.load(path, weights_only=True)
+        change(state)
+        torch.save(state, path)
+    return path
+
+
+def resume_fails(capsys, arguments, out):
+    """Resume a run, which must fail with one line below the progress bar; give that line."""
+    before = snapshot(out)
+    assert main([*arguments, "--output-dir", str(out), "--resume"]) == 2
+    assert snapshot(out) == before
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_an_old_state_on_top_of_a_baseline_is_refused(whole, tmp_path, capsys):
+    """It began with other log-odds on train, and its beginning did not compete."""
+    _, arguments = whole
+    arguments = [*arguments, "--models", "lstm_solo", "--on-top-of", "answer_length"]
+    out = stopped_run(tmp_path, arguments)
+    state = change_states(out, lambda state: state.pop("start"))
+    line = resume_fails(capsys, arguments, out)
+    assert f"{state}: expected the AUROC of the baseline's log-odds alone" in line
+    assert line.endswith("train again: --overwrite")
+
+
+@pytest.mark.parametrize("recorded", [None, 1])
+def test_a_state_of_another_layer_is_refused(whole, tmp_path, capsys, recorded):
+    """Or of an unknown one: weights of one layer would go on with states of another."""
+    _, arguments = whole
+    arguments = [*arguments, "--models", "saplma", "--saplma-layer", "2"]
+    out = stopped_run(tmp_path, arguments)
+    state = change_states(out, lambda state: state.update(layer=recorded))
+    found = "layer 1" if recorded else "a state that does not record its own"
+    line = resume_fails(capsys, arguments, out)
+    assert f"{state}: expected a training on layer 2, found {found}; train again" in line
+
+
+def test_seeds_of_several_layers_are_refused(whole, tmp_path, capsys):
+    """Their mean would be called the result of one layer."""
+    _, arguments = whole
+    arguments = [*arguments, "--models", "saplma"]
+    out = tmp_path / "out"
+    assert main([*arguments, "--output-dir", str(out)]) == 0
+    first, second = sorted(out.glob("saplma-seed*.pt"))
+    finished = torch.load(first, weights_only=True)
+    layer = finished["config"]["saplma_layer"]
+    finished["config"]["saplma_layer"] = 3 - layer
+    torch.save(finished, first)
+    second.unlink()
+    line = resume_fails(capsys, arguments, out)
+    assert f"{first}: expected a training on layer {layer}, that of seed 2" in line
+    assert f"found layer {3 - layer}; train again: --overwrite" in line
