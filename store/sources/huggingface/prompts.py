@@ -319,7 +319,7 @@ class Prompts:
         except KeyError as error:
             raise PromptError(
                 f"question {question['question_id']!r}: expected the field {error} of the prompt "
-                "template, found none"
+                "template, found none; give it one, or a prompt template without it"
             ) from error
 
     def _text_of(self, message: str) -> str:
