@@ -990,8 +990,11 @@ def test_a_given_label_wins_over_every_rule(extract):
     assert "first statement" in rule
 
 
-def test_labels_of_an_earlier_version_are_gone_on_with(extract, monkeypatch):
-    """Its builds do not record how texts are normalised, nor a stop of the plain template."""
+@pytest.mark.parametrize("columns", ["label", "hs_last,score", "hs_last"])
+def test_labels_of_an_earlier_version_are_not_mixed_with_others(
+    extract, monkeypatch, capsys, columns
+):
+    """Its builds do not record how texts are normalised; without labels they go on."""
     rows = HuggingFaceSource.rows
 
     def stopped(self, start=0):
@@ -1000,12 +1003,19 @@ def test_labels_of_an_earlier_version_are_gone_on_with(extract, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(HuggingFaceSource, "rows", stopped)
-        assert extract("t.zarr") == 130
+        assert extract("t.zarr", "--columns", columns) == 130
     with StoreWriter.open("t.zarr.partial") as writer:
         writer.provenance.pop("label_normalization")
-    assert extract("t.zarr") == 0
-    assert len(read("t.zarr")) == 8
-    assert "label_normalization" in TraceStore.open("t.zarr").provenance
+    capsys.readouterr()
+    if columns == "hs_last":
+        assert extract("t.zarr", "--columns", columns) == 0
+        assert len(read("t.zarr")) == 8
+        return
+    assert extract("t.zarr", "--columns", columns) == 2
+    error = capsys.readouterr().err
+    assert "found 1 trace with " in error
+    assert "finish it with the version that began it, or remove this to start anew" in error
+    assert len(TraceStore.open("t.zarr.partial")) == 1
 
 
 def test_labels_of_one_class_are_a_warning(extract, capsys):
