@@ -12,7 +12,7 @@ import sys
 import threading
 import weakref
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -1294,6 +1294,27 @@ def test_what_an_earlier_version_began_goes_on(extract, monkeypatch):
     assert extract("t.zarr", "--batch-size", "2") == 0  # it is there
     assert extract("new.zarr") == 0
     assert set(implementations) == {"eager", "sdpa"}
+
+
+def test_a_stop_of_space_keeps_the_rule_that_a_build_began_with(extract, monkeypatch):
+    """In earlier versions a new line ended an answer before its first words as well."""
+    rule = answers._stop_rule
+    lines = SimpleNamespace(decode=lambda ids: "\n" * len(ids))
+    monkeypatch.setattr(answers, "_stop_rule", lambda _, *arguments: rule(lines, *arguments))
+    arguments = ["--stop", r"\n", "--columns", "answer_len"]
+    with monkeypatch.context() as patched:
+        stop_after(patched, 3)
+        assert extract("t.zarr", *arguments) == 130
+    with StoreWriter.open("t.zarr.partial") as writer:
+        assert "first words" in writer.provenance.pop("stop_rule")
+    assert extract("t.zarr", *arguments) == 0
+    assert "stop_rule" not in TraceStore.open("t.zarr").provenance
+    lengths = np.asarray(TraceStore.open("t.zarr").column("answer_len"))
+    assert lengths[:3].max() > 1  # lines alone end no answer
+    assert lengths[4:].max() == 1  # a batch is four
+    assert extract("t.zarr", *arguments) == 0  # it is there
+    assert extract("u.zarr", "--stop", "x", "--columns", "tokens") == 0
+    assert "stop_rule" not in TraceStore.open("u.zarr").provenance
 
 
 def test_what_memory_suffices_for_is_remembered(monkeypatch):
