@@ -146,8 +146,9 @@ def add_judge(parser: Group) -> None:
         metavar="FILE_OR_TEXT",
         help="what the judge is asked, with {question}, {references} and {answer} in it, and the "
         "two words it chooses from: yes or no, correct or incorrect, right or wrong, true or "
-        "false; without {references} answers that have none are judged too (default: whether the "
-        "answer means the same as one of the right answers, yes or no)",
+        "false; the first has to mean that the answer is right; without "
+        "{references} answers that have none are judged too (default: whether the answer "
+        "means the same as one of the right answers, yes or no)",
     )
 
 

@@ -144,6 +144,7 @@ def _load_source(
         from store.sources.huggingface.decoding import Decoding
         from store.sources.huggingface.prompts import Prompts, cut_contexts, take_fitting
         from store.sources.huggingface.source import HuggingFaceSource
+        from store.sources.labels.grading import Case, check_judge
         from store.sources.labels.rule import LABEL_RULES
     except ModuleNotFoundError as error:
         message = missing_package(error, "extract")
@@ -182,6 +183,8 @@ def _load_source(
         questions, n_cut, whole = cut_contexts(asked.questions, prompts)
         fitting, skipped = take_fitting(questions, prompts)
         judge = load_judge(args, rules, {args.model: (model, tokenizer)})
+        if judge and args.judge_template is not None:
+            check_judge(judge, (Case(one["question"], one["answers"], "") for one in fitting))
         source = HuggingFaceSource(
             model,
             tokenizer,

@@ -10,9 +10,9 @@ from store.errors import SchemaError
 from store.read.store import TraceStore
 from store.reports import count, count_lines, first_ids
 from store.sources.labels.answer_scores import SCORE_THRESHOLD
-from store.sources.labels.grading import Grader
+from store.sources.labels.grading import Grader, check_judge
 from store.sources.labels.plan import LabelPlan, plan_labels, plan_undo
-from store.sources.labels.regrade import plan_rules
+from store.sources.labels.regrade import plan_rules, stored_cases
 from store.sources.labels.relabel import commit_labels
 from store.sources.labels.report import rule_table, verdict_lines
 from store.sources.labels.rule import one_class_warning
@@ -83,6 +83,8 @@ def _threshold(args: argparse.Namespace) -> float:
 
 
 def _plan_rules(args: argparse.Namespace, store: TraceStore, grader: Grader) -> LabelPlan:
+    if grader.judge and args.judge_template is not None:
+        check_judge(grader.judge, stored_cases(store))
     with Progress(lambda done: done / max(1, len(store))) as progress:
         return plan_rules(store, grader, replace_all=args.replace_all, progress=progress)
 

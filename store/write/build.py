@@ -29,6 +29,7 @@ from store.write.source import (
     LABEL_KEYS,
     LABEL_RULES_KEY,
     LABELS_BEFORE,
+    NORMALIZATION_KEY,
     RULE_COLUMN,
     UNDECIDING,
     Source,
@@ -258,6 +259,7 @@ def _open_partial(
     if begun is not None:
         difference = _difference(begun, source)
         if not difference:
+            _check_label_rule(partial, begun, source)
             return StoreWriter.open(partial, files)
         if len(begun):
             raise SchemaError(
@@ -271,6 +273,28 @@ def _open_partial(
                 clear_directory(partial, files)
     check_partial(partial)
     return StoreWriter.create(partial, source.schema, source.provenance | command_key, files)
+
+
+def _check_label_rule(partial: Path, begun: TraceStore, source: Source) -> None:
+    """Raise SchemaError if the rows so far have labels of another rule than the ones to come.
+
+    What earlier versions recorded of a rule is the same, but not how it compared texts.
+    """
+    if not len(begun) or LABELS_BEFORE in begun.provenance:
+        return
+    if NORMALIZATION_KEY in begun.provenance or NORMALIZATION_KEY not in source.provenance:
+        return
+    labels = [name for name in source.schema.columns if _is_label(name)]
+    if labels:
+        raise SchemaError(
+            f"{partial}: expected labels that compare texts as this version does, found "
+            f"{count(len(begun), 'trace')} with {' and '.join(labels)} of an earlier version; "
+            "finish it with the version that began it, or remove this to start anew"
+        )
+
+
+def _is_label(name: str) -> bool:
+    return name in ("score", "label") or name.startswith(RULE_COLUMN)
 
 
 def check_partial(partial: Path) -> None:

@@ -19,7 +19,9 @@ from store.sources.huggingface.token_labels import NO_LABEL
 from store.sources.questions import Question
 from store.sources.trace_ids import number_trace
 
-__all__ = ["Answer", "answer_questions", "take_responses"]
+__all__ = ["STOP_RULE", "Answer", "answer_questions", "take_responses"]
+
+STOP_RULE = "a stop of nothing but space ends an answer behind its first words only"
 
 
 class Answer(NamedTuple):
@@ -48,6 +50,8 @@ def answer_questions(
     max_new_tokens: int,
     decoding: Decoding,
     stop: str | None,
+    *,
+    stops_at_leading_space: bool = False,
 ) -> list[Answer]:
     """Ask a model a batch of questions.
 
@@ -65,6 +69,9 @@ def answer_questions(
         How answers are generated.
     stop : str, optional
         Text that ends an answer.
+    stops_at_leading_space : bool
+        Whether such a text ends an answer before its first words, against `STOP_RULE`, as it did in
+        earlier versions.
 
     Returns
     -------
@@ -74,7 +81,7 @@ def answer_questions(
     names = [question["question_id"] for question in questions]
     encoded = [prompts.encode(question) for question in questions]
     prompt_ids = [prompt.ids for prompt in encoded]
-    rule = _stop_rule(prompts.tokenizer, stop)
+    rule = _stop_rule(prompts.tokenizer, stop, stops_at_leading_space)
     generated = generate_answers(model, prompt_ids, names, max_new_tokens, decoding, rule)
     answers = []
     for i, ids in enumerate(generated):
@@ -96,13 +103,13 @@ def take_responses(prompts: Prompts, questions: Sequence[Question]) -> list[Answ
     return answers
 
 
-def _stop_rule(tokenizer: PreTrainedTokenizerBase, stop: str | None) -> StopRule | None:
-    """Whether an answer contains the text that ends it; None without such a text.
-
-    A text of nothing but space ends an answer behind its first words only.
-    """
+def _stop_rule(
+    tokenizer: PreTrainedTokenizerBase, stop: str | None, stops_at_leading_space: bool
+) -> StopRule | None:
+    """Whether an answer contains the text that ends it (`STOP_RULE`); None without such a text."""
     if not stop:
         return None
-    if stop.isspace():  # some models begin with a new line, which would leave an empty answer
+    if stop.isspace() and not stops_at_leading_space:
+        # some models begin with a new line, which would leave an empty answer
         return lambda answer_ids: stop in str(tokenizer.decode(answer_ids)).lstrip()
     return lambda answer_ids: stop in tokenizer.decode(answer_ids)

@@ -101,7 +101,8 @@ def _read_file(path: Path) -> str:
 def verdict_words(template: str) -> tuple[str, str]:
     """The words for right and wrong that a template asks for: the pair that stands in it last.
 
-    The pairs are yes and no, correct and incorrect, right and wrong, true and false.
+    The pairs are yes and no, correct and incorrect, right and wrong, true and false. The first is
+    taken for right, whatever the template asks.
 
     Raises
     ------
@@ -114,7 +115,8 @@ def verdict_words(template: str) -> tuple[str, str]:
     if not present:
         raise SchemaError(
             "judge template: expected that it asks for one of two words, yes or no, correct or "
-            f"incorrect, right or wrong, true or false, found {template!r:.100}"
+            f"incorrect, right or wrong, true or false, the first if the answer is right, "
+            f"found {template!r:.100}"
         )
     return max(present, key=lambda pair: min(last[word] for word in pair))
 

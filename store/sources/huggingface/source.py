@@ -44,7 +44,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from store.read.store import TraceStore
 from store.reports import LeftOut
-from store.sources.huggingface.answers import Answer, answer_questions, take_responses
+from store.sources.huggingface.answers import STOP_RULE, Answer, answer_questions, take_responses
 from store.sources.huggingface.attention import (
     EAGER,
     attention,
@@ -86,8 +86,9 @@ __all__ = ["HuggingFaceSource"]
 # traces: if none of the first ones fits its columns, the model is run in the wrong precision
 TRIED = 64
 
-# key of the provenance
+# keys of the provenance
 GENERATION_ATTENTION = "generation_attn_implementation"
+STOP_RULE_KEY = "stop_rule"  # where the stop is nothing but space: of others there is one rule
 BATCH_CONVENTION = (
     "sizes of the batches of all runs that made the store; another size may change float rounding, "
     "and with it an answer where two tokens are about equally likely"
@@ -344,6 +345,7 @@ class HuggingFaceSource:
                 self.max_new_tokens,
                 self.decoding,
                 self.stop,
+                stops_at_leading_space=_began_before(self.begun, STOP_RULE_KEY),
             )
 
     def _grade(self, answers: Sequence[Answer]) -> list[_Graded]:
@@ -403,6 +405,7 @@ class HuggingFaceSource:
             **conventions(self.layers),
             **self.prompts.describe(),
             "decoding": self._describe_decoding(),
+            **self._describe_stop(),
             **describe_labels(self.grader, is_given=self.is_given),
             "questions": len(self.questions),
             "questions_sha256": digest_of(list(self.questions)),
@@ -413,6 +416,13 @@ class HuggingFaceSource:
         if self.is_given:
             return describe_given()
         return describe_decoding(self.model, self.decoding, self.max_new_tokens, self.stop)
+
+    def _describe_stop(self) -> dict[str, Any]:
+        """The rule of a stop that is nothing but space, unless an earlier one began the build."""
+        has_rule = self.stop is not None and self.stop.isspace() and not self.is_given
+        if not has_rule or _began_before(self.begun, STOP_RULE_KEY):
+            return {}
+        return {STOP_RULE_KEY: STOP_RULE}
 
     def _describe_generation(self) -> dict[str, Any]:
         """Nothing where a build goes on that an earlier version began: it did not record this."""

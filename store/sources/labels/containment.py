@@ -18,8 +18,13 @@ def _words(text: str) -> list[str]:
     return text.split()
 
 
+def _phrases(text: str) -> list[str]:
+    return text.split("|")
+
+
 # possessive, and never from within: linear in the length of the text
-_SENTENCE_END = re.compile(r"""(?<![.!?])[.!?]++["'”’)*]*+(?=\s|$)""")
+_SENTENCE_END = re.compile(r"""(?<![.!?])[.!?]++["'”’)*]*+(?=\s|$)|[。！？]++["'”’」』）)*]*+""")
+_CLOSING = "\"'”’」』）)*"  # may stand behind the sign that ends a sentence
 _LONGEST_ABBREVIATION = 40  # characters before a full stop that are looked at
 _ABBREVIATIONS = frozenset(
     _words(
@@ -28,15 +33,48 @@ _ABBREVIATIONS = frozenset(
     )
 )
 _DENIALS = frozenset(
-    _words("not never nor isnt wasnt arent werent aint doesnt didnt dont unlike except neither")
+    _words(
+        "not never nor isnt wasnt arent werent aint doesnt didnt dont hasnt hadnt cant cannot "
+        "couldnt wont wouldnt unlike except neither"
+    )
 )
-_DENYING_PAIRS = frozenset({("rather", "than"), ("instead", "of"), ("other", "than")})
+_DENYING_PAIRS = frozenset(
+    {("rather", "than"), ("instead", "of"), ("other", "than"), ("no", "longer")}
+)
 # between a denial and what it denies: "not in Paris", "was not the city of Paris"
-_BETWEEN = frozenset(_words("in at on of by to from be been was is called named city"))
+_BETWEEN = frozenset(
+    _words("in at on of by to from be been was is called named city actually really necessarily")
+)
 _MAX_BETWEEN = 3
 _AFFIRMING = frozenset(["only", "just", "merely", "simply"])  # "not only Paris"
 _VERBS = frozenset(["is", "was", "are", "were"])
 _DENYING_VERBS = frozenset(["isnt", "wasnt", "arent", "werent"])
+# within a sentence they mean something else: "Yes, no doubt about that"
+_POLAR = frozenset(["yes", "no", "true", "false"])
+_BEFORE_POLAR = frozenset(  # "The answer is yes", "That statement is false"
+    ["answer is", "statement is", "claim is", "this statement is", "that statement is"]
+)
+_LONGEST_BEFORE_POLAR = 3
+# sentences that say nothing yet, in normal form
+_LEAD_INS = frozenset(
+    _phrases(
+        "sure|ok|okay|alright|all right|of course|certainly|hello|hi|hm|hmm|well|let me think|"
+        "let me see|let me check|lets see|lets think|let us think|lets think step by step|"
+        "let us think step by step|let me think step by step|let me think about this|"
+        "great question|good question"
+    )
+)
+_LONGEST_LEAD_IN = 40  # characters
+# scripts that part no words by spaces, and Hangul, where particles are joined to words
+_HAS_JOINED = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+    r"\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+_JOINED_DENIAL_BEFORE = re.compile(r"(?:不是|不在|不叫|并非|並非|而非)$")
+_JOINED_DENIAL_BEHIND = re.compile(
+    r"(?:では?|じゃ)(?:ない|なく|ありません)|[이가] ?아(?:니|닙|닌)|不是"
+)
+_THOUGHT_END = "</think>"
 
 
 def contains_score(answer: str, references: Sequence[str]) -> float:
@@ -46,8 +84,10 @@ def contains_score(answer: str, references: Sequence[str]) -> float:
     answer one after the other, as whole words. It is not said where it is denied directly, in each
     place: by not, isn't, never, nor, unlike, except, rather than, instead of, other than before it
     ("not Paris", "isn't in Paris"), or by "is not", "isn't" and their like behind it. "Not only
-    Paris" says it. Irony, and denials from further away ("I doubt that it is Paris"), are not
-    understood: for those there is a judge.
+    Paris" says it. Yes, no, true and false are said where a sentence begins with them, or with "The
+    answer is" before them. References in scripts without spaces between words, and in Korean, are
+    said wherever their characters stand. Irony, and denials from further away ("I doubt that it is
+    Paris"), are not understood: for those there is a judge.
 
     Parameters
     ----------
@@ -65,8 +105,9 @@ def contains_score(answer: str, references: Sequence[str]) -> float:
         return math.nan
     statement = first_statement(answer)
     words = normalize_answer(statement).split()
+    polar = _polar_word(statement)
     whole = normalize_answer(statement, keep_articles=True).split()
-    return float(any(_says(words, whole, reference) for reference in references))
+    return float(any(_says(words, whole, polar, reference) for reference in references))
 
 
 def first_statement(answer: str) -> str:
@@ -74,17 +115,46 @@ def first_statement(answer: str) -> str:
 
     It is the first line with words, to the end of its first sentence that ends in a full stop: an
     exclamation before it ("Great question!") is no statement yet. A line that ends in a colon
-    ("Here is the answer:") leads on to the next. Questions are left out if anything else remains.
+    ("Here is the answer:") leads on to the next, and so does "Sure." or "Let me think." Questions
+    are left out if anything else remains, and what a model thinks (`<think>`) always.
     """
-    lines = [line.strip() for line in answer.splitlines() if line.strip()]
-    n_leading = next((n for n, line in enumerate(lines) if not line.endswith(":")), 0)
+    lines = [line.strip() for line in _without_thought(answer).splitlines() if line.strip()]
+    n_leading = next((n for n, line in enumerate(lines) if not _leads_on(line)), 0)
     sentences = []
     for sentence in _sentences(lines[n_leading] if lines else ""):
         sentences.append(sentence)
-        if not sentence.rstrip("\"'”’)*").endswith(("!", "?")):
+        if _is_lead_in(sentence):
+            continue
+        if not sentence.rstrip(_CLOSING).endswith(("!", "?", "！", "？")):
             break
-    asserted = [text for text in sentences if not text.rstrip("\"'”’)*").endswith("?")]
+    asserted = [text for text in sentences if not text.rstrip(_CLOSING).endswith(("?", "？"))]
     return " ".join(asserted or sentences)
+
+
+def _without_thought(answer: str) -> str:
+    """An answer without its thoughts; the prompt may have opened them, or the answer end there."""
+    if _THOUGHT_END in answer:
+        return answer.rpartition(_THOUGHT_END)[2]
+    return "" if answer.lstrip().startswith("<think>") else answer
+
+
+def _leads_on(line: str) -> bool:
+    return line.endswith((":", "：")) or all(map(_is_lead_in, _sentences(line)))
+
+
+def _is_lead_in(sentence: str) -> bool:
+    return len(sentence) <= _LONGEST_LEAD_IN and normalize_answer(sentence) in _LEAD_INS
+
+
+def _polar_word(statement: str) -> str | None:
+    """The first yes, no, true or false that begins a sentence of a statement; None without one."""
+    for sentence in _sentences(statement):
+        words = normalize_answer(sentence).split()
+        for n_before in range(min(_LONGEST_BEFORE_POLAR + 1, len(words))):
+            is_begun = not n_before or " ".join(words[:n_before]) in _BEFORE_POLAR
+            if is_begun and words[n_before] in _POLAR:
+                return words[n_before]
+    return None
 
 
 def _sentences(line: str) -> Iterator[str]:
@@ -107,17 +177,33 @@ def _is_abbreviation(text: str) -> bool:
     return is_initial or is_list_number or last.lower() in _ABBREVIATIONS
 
 
-def _says(found: Sequence[str], whole: Sequence[str], reference: str) -> bool:
+def _says(found: Sequence[str], whole: Sequence[str], polar: str | None, reference: str) -> bool:
     """Whether the words of a statement, without and with articles, say a reference."""
     words = normalize_answer(reference).split()
     if not words:
         return not found
+    if len(words) == 1 and words[0] in _POLAR:
+        return polar == words[0]
+    if _HAS_JOINED.search(reference):
+        return _says_joined(" ".join(found), " ".join(words))
     if any(not _is_denied(found, at, len(words)) for at in _places(words, found)):
         return True
     # "Vitamin A is one" loses its letter as an article, where the reference keeps it
     if len(words) == 1 or ARTICLES.isdisjoint(words):
         return False
     return any(not _is_denied(whole, at, len(words)) for at in _places(words, whole))
+
+
+def _says_joined(text: str, reference: str) -> bool:
+    """Whether the characters of a reference stand in a text, and are not denied in one place."""
+    at = text.find(reference)
+    while at >= 0:
+        end = at + len(reference)
+        is_denied = _JOINED_DENIAL_BEFORE.search(text[max(0, at - 2) : at])
+        if not is_denied and not _JOINED_DENIAL_BEHIND.match(text, end):
+            return True
+        at = text.find(reference, end)
+    return False
 
 
 def _places(words: Sequence[str], text: Sequence[str]) -> Iterator[int]:

@@ -7,8 +7,10 @@ one another, but for this: a judge that calls an exact match wrong is not believ
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Literal, NamedTuple, Protocol
 
+from store.errors import SchemaError
 from store.format.schema import Column
 from store.sources.labels.answer_scores import SCORE_THRESHOLD, exact_match_score
 from store.sources.labels.rule import (
@@ -26,10 +28,14 @@ __all__ = [
     "Grader",
     "Judge",
     "Verdict",
+    "check_judge",
     "count_verdicts",
     "label_column",
     "label_column_name",
 ]
+
+# references that a judge is asked about before it labels
+KNOWN_CASES = 8
 
 Word = Literal["right", "wrong", "neither", "too long", "no references"]
 
@@ -175,6 +181,35 @@ class Grader:
         if self.judge:
             described["judge"] = {"rule": JUDGE_RULE, **self.judge.describe()}
         return described
+
+
+def check_judge(judge: Judge, cases: Iterable[Case]) -> None:
+    """Ask a judge whether references are right, before it labels: a template may ask the reverse.
+
+    Parameters
+    ----------
+    judge
+        The judge.
+    cases
+        Their first references are judged as answers, of the first few cases that have any.
+
+    Raises
+    ------
+    SchemaError
+        It calls more of them wrong than right.
+    """
+    with_references = (case for case in cases if case.references)
+    known = [
+        case._replace(answer=case.references[0]) for case in islice(with_references, KNOWN_CASES)
+    ]
+    words = Counter(verdict.word for verdict in judge.verdicts(known))
+    if words["wrong"] > words["right"]:
+        raise SchemaError(
+            "judge: expected that it calls references right, asked whether they are answers, found "
+            f"{words['wrong']} of {len(known)} called wrong; the first word that its template asks "
+            "for (yes, correct, right, true) has to mean that the answer is right: ask it so in "
+            "--judge-template, or take another model"
+        )
 
 
 def label_column_name(rule: str) -> str:

@@ -25,7 +25,7 @@ from store.sources.labels.score_table import ScoreTable
 from store.sources.whole_columns import read_texts
 from store.write.source import LABEL_RULES_KEY, NORMALIZATION_KEY
 
-__all__ = ["plan_rules"]
+__all__ = ["plan_rules", "stored_cases"]
 
 BLOCK_ROWS = 256  # texts of so many rows are in memory at once, and progress is shown after them
 COLUMNS = ("question", "answer", "references")
@@ -98,6 +98,19 @@ def plan_rules(
     )
 
 
+def stored_cases(store: TraceStore) -> Iterator[Case]:
+    """The answers of a store with their questions and references, row by row.
+
+    Raises
+    ------
+    SchemaError
+        The store lacks one of these columns, or holds something else there.
+    """
+    _check_columns(store)
+    for _, cases in _blocks(store):
+        yield from cases
+
+
 def _is_decided(grader: Grader, case: Case, grade: Grade) -> bool:
     """Whether the first rule could decide; a judge that said nothing of use had its chance."""
     if grader.rules[0] == "judge":
@@ -134,6 +147,12 @@ def _check_not_given(store: TraceStore) -> None:
 def _grades(
     store: TraceStore, grader: Grader, progress: Callable[[int], None]
 ) -> Iterator[tuple[Case, Grade]]:
+    for rows, cases in _blocks(store):
+        yield from zip(cases, grader.grade(cases), strict=True)
+        progress(rows.stop)
+
+
+def _blocks(store: TraceStore) -> Iterator[tuple[range, list[Case]]]:
     for first in range(0, len(store), BLOCK_ROWS):
         rows = range(first, min(first + BLOCK_ROWS, len(store)))
         batch = store.read(rows, COLUMNS)
@@ -142,8 +161,7 @@ def _grades(
             Case(question, _references(store, row, references), answer)
             for row, (question, answer, references) in zip(rows, texts, strict=True)
         ]
-        yield from zip(cases, grader.grade(cases), strict=True)
-        progress(rows.stop)
+        yield rows, cases
 
 
 def _references(store: TraceStore, row: int, text: str) -> list[str]:

@@ -52,7 +52,8 @@ LABEL_RULES = {
     "contains": LabelRule(
         contains_score,
         "score = 1 if the answer's first statement has the words of a reference after SQuAD's "
-        "normalisation, not denied directly, else 0; label = 1 iff score < threshold",
+        "normalisation, not denied directly (yes, no, true, false: begins with it; scripts without "
+        "spaces: its characters), else 0; label = 1 iff score < threshold",
     ),
     "f1": LabelRule(
         f1_score,

@@ -12,7 +12,7 @@ import sys
 import threading
 import weakref
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -990,8 +990,11 @@ def test_a_given_label_wins_over_every_rule(extract):
     assert "first statement" in rule
 
 
-def test_labels_of_an_earlier_version_are_gone_on_with(extract, monkeypatch):
-    """Its builds do not record how texts are normalised, nor a stop of the plain template."""
+@pytest.mark.parametrize("columns", ["label", "hs_last,score", "hs_last"])
+def test_labels_of_an_earlier_version_are_not_mixed_with_others(
+    extract, monkeypatch, capsys, columns
+):
+    """Its builds do not record how texts are normalised; without labels they go on."""
     rows = HuggingFaceSource.rows
 
     def stopped(self, start=0):
@@ -1000,12 +1003,19 @@ def test_labels_of_an_earlier_version_are_gone_on_with(extract, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(HuggingFaceSource, "rows", stopped)
-        assert extract("t.zarr") == 130
+        assert extract("t.zarr", "--columns", columns) == 130
     with StoreWriter.open("t.zarr.partial") as writer:
         writer.provenance.pop("label_normalization")
-    assert extract("t.zarr") == 0
-    assert len(read("t.zarr")) == 8
-    assert "label_normalization" in TraceStore.open("t.zarr").provenance
+    capsys.readouterr()
+    if columns == "hs_last":
+        assert extract("t.zarr", "--columns", columns) == 0
+        assert len(read("t.zarr")) == 8
+        return
+    assert extract("t.zarr", "--columns", columns) == 2
+    error = capsys.readouterr().err
+    assert "found 1 trace with " in error
+    assert "finish it with the version that began it, or remove this to start anew" in error
+    assert len(TraceStore.open("t.zarr.partial")) == 1
 
 
 def test_labels_of_one_class_are_a_warning(extract, capsys):
@@ -1284,6 +1294,27 @@ def test_what_an_earlier_version_began_goes_on(extract, monkeypatch):
     assert extract("t.zarr", "--batch-size", "2") == 0  # it is there
     assert extract("new.zarr") == 0
     assert set(implementations) == {"eager", "sdpa"}
+
+
+def test_a_stop_of_space_keeps_the_rule_that_a_build_began_with(extract, monkeypatch):
+    """In earlier versions a new line ended an answer before its first words as well."""
+    rule = answers._stop_rule
+    lines = SimpleNamespace(decode=lambda ids: "\n" * len(ids))
+    monkeypatch.setattr(answers, "_stop_rule", lambda _, *arguments: rule(lines, *arguments))
+    arguments = ["--stop", r"\n", "--columns", "answer_len"]
+    with monkeypatch.context() as patched:
+        stop_after(patched, 3)
+        assert extract("t.zarr", *arguments) == 130
+    with StoreWriter.open("t.zarr.partial") as writer:
+        assert "first words" in writer.provenance.pop("stop_rule")
+    assert extract("t.zarr", *arguments) == 0
+    assert "stop_rule" not in TraceStore.open("t.zarr").provenance
+    lengths = np.asarray(TraceStore.open("t.zarr").column("answer_len"))
+    assert lengths[:3].max() > 1  # lines alone end no answer
+    assert lengths[4:].max() == 1  # a batch is four
+    assert extract("t.zarr", *arguments) == 0  # it is there
+    assert extract("u.zarr", "--stop", "x", "--columns", "tokens") == 0
+    assert "stop_rule" not in TraceStore.open("u.zarr").provenance
 
 
 def test_what_memory_suffices_for_is_remembered(monkeypatch):

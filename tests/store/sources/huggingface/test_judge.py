@@ -275,6 +275,26 @@ def test_labels_that_came_with_the_answers_are_not_replaced_by_accident(answered
     assert np.asarray(TraceStore.open(answered).column("label")).tolist()[:2] == [0, 0]
 
 
+INVERTED = "{question} {references} {answer}: is this a hallucination? Reply yes or no."
+
+
+def test_a_template_that_asks_the_reverse_is_refused(answered, capsys, monkeypatch):
+    """References are judged first, as answers: the judge would call the right ones wrong."""
+    template = ["--labels", "judge", "--judge-template", INVERTED]
+    assert label(*template, "--judge-model", "./no") == 2
+    error = capsys.readouterr().err
+    assert "found 8 of 8 called wrong; the first word that its template asks for" in error
+    assert len(error.splitlines()) == 1
+    assert "label" not in TraceStore.open(answered).schema.columns
+    assert label(*template, "--judge-model", "./nonsense", "--dry-run") == 0
+    assert label(*template, "--judge-model", "./yes") == 0
+    Path("q.jsonl").write_text('{"question_id": "q", "question": "x", "answers": ["b"]}')
+    common = ["--model", "./yes", "--questions", "q.jsonl", "--max-new-tokens", "3"]
+    assert main(["extract", "t.zarr", *common, *template, "--judge-model", "./no"]) == 2
+    assert "found 1 of 1 called wrong" in capsys.readouterr().err
+    assert not Path("t.zarr.partial").exists()
+
+
 def test_a_judge_that_talks_nonsense_is_said_loudly(answered, capsys):
     """All are unlabelled."""
     assert label("--labels", "judge", "--judge-model", "./nonsense") == 0

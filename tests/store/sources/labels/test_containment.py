@@ -29,6 +29,20 @@ SAID = [
     ("No, it isn't.", "no"),
     ("To be, or not to be", "not to be"),
     ("The U.S. President", "President"),
+    ("Sure. The answer is Paris.", "Paris"),
+    ("Let me think.\nParis", "Paris"),
+    ("Great question!\nSure. Let me see.\nParis", "Paris"),
+    ("<think>\nLondon? No.\n</think>\n\nParis", "Paris"),
+    ("<think>hm</think>Paris", "Paris"),
+    ("London? No.\n</think>\nParis", "Paris"),
+    ("Great question! Yes, it is.", "yes"),
+    ("The answer is no.", "No"),
+    ("That statement is false.", "False"),
+    ("True.", "true"),
+    ("中国的首都是北京。", "北京"),
+    ("首都是北京，不是上海。", "北京"),
+    ("東京です", "東京"),
+    ("서울입니다.", "서울"),
 ]
 NOT_SAID = [
     ("London.", "Paris"),
@@ -53,6 +67,24 @@ NOT_SAID = [
     ("-12", "12"),
     ("Paris", ""),
     ("C++", "C"),
+    ("Yes, no doubt about that.", "No"),
+    ("There is no doubt that it is true.", "true"),
+    ("Not true.", "true"),
+    ("It can't be Paris.", "Paris"),
+    ("It cannot be Paris.", "Paris"),
+    ("It couldn't be Paris.", "Paris"),
+    ("It wasn't actually Paris.", "Paris"),
+    ("It is no longer Paris.", "Paris"),
+    ("It hadn't been Paris.", "Paris"),
+    ("It won't be Paris, it wouldn't be Paris.", "Paris"),
+    ("<think>Paris, perhaps", "Paris"),
+    ("<think>Paris?</think>London", "Paris"),
+    ("London. Sure. Paris", "Paris"),
+    ("首都不是北京。", "北京"),
+    ("上海。北京。", "北京"),
+    ("東京ではない", "東京"),
+    ("서울이 아니다", "서울"),
+    ("Римский", "Рим"),
 ]
 
 
@@ -85,6 +117,8 @@ def test_without_references_there_is_no_score():
         ('"Paris." It is.', '"Paris."'),
         ("a:\nb:", "a:"),
         ("Why? Because.", "Because."),
+        ("Sure. One. Two.", "Sure. One."),
+        ("Sure.", "Sure."),
         ("Version 2.0 is. It", "Version 2.0 is."),
         ("", ""),
     ],
@@ -103,7 +137,24 @@ def test_any_text_has_a_score(answer, reference):
 
 
 @pytest.mark.parametrize(
-    "text", ["a. ", "st. ", ".", "!", "?! ", "\n", "a ", "not ", "1,000 ", '"']
+    "text",
+    [
+        "sure. ",
+        "sure.\n",
+        "。",
+        "不是x",
+        "yes! ",
+        "a. ",
+        "st. ",
+        ".",
+        "!",
+        "?! ",
+        "\n",
+        "a ",
+        "not ",
+        "1,000 ",
+        '"',
+    ],
 )
 @pytest.mark.timeout(30)
 def test_long_answers_take_linear_time(text):
