@@ -65,16 +65,19 @@ def whole(store_path, tmp_path_factory):
     return path, arguments
 
 
-def test_killed_again_and_again(whole, tmp_path):
+@pytest.mark.parametrize(
+    "n_steps, least_kills", [(8, 4), pytest.param(3, 10, marks=pytest.mark.slow)]
+)
+def test_killed_again_and_again(whole, tmp_path, n_steps, least_kills):
     """Killed by SIGKILL a few steps after each start, until it comes to its end."""
     path, arguments = whole
     out = tmp_path / "out"
     command = [*arguments, "--output-dir", str(out), "--resume"]
     n_kills = 0
-    while killed_at(3 + n_kills % 4, command):
+    while killed_at(n_steps + n_kills % 4, command):
         n_kills += 1
         assert n_kills < 60
-    assert n_kills >= 10
+    assert n_kills >= least_kills
     assert content(out, run_of(out)) == content(path, run_of(path))
 
 
