@@ -6,10 +6,10 @@ committed. A file or a record that cannot be read is left out and reported; the 
 file is in memory at a time.
 """
 
-import hashlib
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,14 @@ from store.errors import NotFoundError, SchemaError
 from store.format.layers import LAYERS_AXIS
 from store.format.schema import Column, Schema
 from store.read.store import TraceStore
-from store.reports import count
 from store.sources.arrays.find import Given
 from store.sources.arrays.report import ArrayReport
+from store.sources.file_imports import (
+    digest_files,
+    is_finite,
+    no_traces,
+    read_committed,
+)
 from store.sources.labels.rule import UNLABELLED, label_scores
 from store.sources.labels.score_table import ScoreTable
 from store.sources.legacy.fields import DAMAGE, Row, one_line
@@ -31,7 +36,6 @@ from store.write.source import REMARKS, Source
 
 __all__ = ["FileSource", "Labels"]
 
-SHOWN_REASONS = 3
 OWN_COLUMNS = ("question_id", "source_file")  # columns that an import cannot do without
 
 
@@ -137,7 +141,7 @@ class FileSource(Source):
             **provenance,
             **({} if layers is None else {"layers": list(layers)}),
             "files": len(given),
-            "files_sha256": _sha256_of(named),
+            "files_sha256": digest_files(_named_files(named)),
             **labels.provenance,
             "part": list(part),
         }
@@ -168,11 +172,7 @@ class FileSource(Source):
                 continue
             if schema is not None:
                 return schema
-        shown = "; ".join(reasons[:SHOWN_REASONS]) or "no record is in them"
-        if len(reasons) > SHOWN_REASONS:
-            shown += f"; and {len(reasons) - SHOWN_REASONS:,} more"
-        n_files = count(len(self._named), "file")
-        raise SchemaError(f"expected traces in {n_files}, found none: {shown}")
+        raise no_traces(len(self._named), reasons, len(reasons))
 
     def _schema_of(self, item: Given, name: str) -> Schema | None:
         """Return the columns of the first record of a file that can be read; None without any."""
@@ -233,22 +233,16 @@ class FileSource(Source):
         self.report.not_finite = 0
         if not start:
             return []
-        begun = self._begun
-        if begun is None:
-            raise ValueError(f"start: expected 0 without a store that was begun, found {start}")
-        left_out = begun.provenance.get(REMARKS)
-        if left_out:
-            self.report.resume(left_out)
-            self._known_place = tuple(left_out["place"])
-        batch = begun.read(range(start), list(OWN_COLUMNS))
-        questions = batch.texts("question_id")
-        names = batch.texts("source_file")
-        for name, question_id, trace_id in zip(names, questions, begun.ids[:start], strict=True):
+        committed = read_committed(self._begun, start, labels="label" in self.schema.columns)
+        if committed.left_out:
+            self.report.resume(committed.left_out)
+            self._known_place = tuple(committed.left_out["place"])
+        names = committed.files
+        ids = zip(names, committed.question_ids, committed.trace_ids, strict=True)
+        for name, question_id, trace_id in ids:
             if name != names[-1]:  # the last file is read again, and gives its ids again
                 self._numbers.add(question_id, trace_id)
-        if "label" in self.schema.columns:
-            labels = begun.read(range(start), ["label"]).fixed("label")
-            self.report.unlabelled = int((labels < 0).sum())
+        self.report.unlabelled = committed.n_unlabelled
         return names
 
     def _rows_of(self, i_file: int, n_committed: int) -> Iterator[tuple[str, Row]]:
@@ -266,7 +260,7 @@ class FileSource(Source):
                 continue
             self.report.rows += 1
             self.report.unlabelled += bool(row.get("label", 0) < 0)
-            self.report.not_finite += not all(map(_is_finite, row.values()))
+            self.report.not_finite += not all(map(is_finite, row.values()))
             yield trace_id, row
 
     def _whole_records(self, i_file: int) -> Iterator[Any]:
@@ -318,23 +312,6 @@ def _check_layers(schema: Schema, layers: Sequence[int] | None) -> None:
             )
 
 
-def _is_finite(value: Any) -> bool:
-    """Return whether an array, or a tensor of bfloat16, has no NaN and no infinity."""
-    if hasattr(value, "detach"):
-        import torch
-
-        exponent = np.int16(0x7F80)
-        bits = value.contiguous().view(torch.int16).numpy()
-        return not ((bits & exponent) == exponent).any()
-    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
-        return True
-    if value.dtype != np.float16:
-        return bool(np.isfinite(value).all())
-    # NumPy's isfinite is slow for half precision: such values have all bits of the exponent set
-    bits = np.ascontiguousarray(value).view(np.uint16)
-    return not ((bits & 0x7C00) == 0x7C00).any()
-
-
 def _check_id(text: str, what: str) -> None:
     if not 0 < len(text.encode(errors="replace")) <= MAX_ID_BYTES:
         raise SchemaError(f"{what}: expected 1 to {MAX_ID_BYTES} bytes, found {text!r:.100}")
@@ -344,11 +321,8 @@ def _bytes_of(item: Given) -> int:
     return sum(file.stat().st_size for file in item.files)
 
 
-def _sha256_of(named: Sequence[tuple[Given, str]]) -> str:
-    """Return a checksum of the files' names, sizes and times, not of their contents."""
-    lines = []
+def _named_files(named: Iterable[tuple[Given, str]]) -> Iterator[tuple[str, Path]]:
+    """Yield the files of all that is given, each under the name of what it belongs to."""
     for item, name in named:
         for file in item.files:
-            stat = file.stat()
-            lines.append(f"{name}\t{file.name}\t{stat.st_size}\t{stat.st_mtime_ns}\n")
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+            yield f"{name}\t{file.name}", file

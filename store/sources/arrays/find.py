@@ -11,6 +11,7 @@ from store.sources.arrays.contents import Contents
 from store.sources.arrays.numpy_files import NpyFolder, NpzFile, is_npz
 from store.sources.arrays.safetensors import SafetensorsFile
 from store.sources.arrays.tables import ArrowFile, JsonLinesFile
+from store.sources.file_imports import match_pattern
 from store.sources.pickles import kind_of_file
 
 __all__ = ["ARRAYS", "Given", "find_given", "kind_of", "open_contents"]
@@ -75,12 +76,7 @@ def _paths(source: str) -> list[Path]:
     path = Path(source)
     if source and path.exists():
         return [path]
-    if not path.name:
-        return []
-    try:
-        return sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
-    except ValueError as error:
-        raise NotFoundError(f"{source}: expected a pattern of files, found: {error}") from error
+    return match_pattern(source)
 
 
 def _given_at(path: Path) -> list[Given]:

@@ -12,6 +12,7 @@ from store.sources.arrays.contents import Contents
 from store.sources.arrays.files import FileSource, Labels
 from store.sources.arrays.find import Given, open_contents
 from store.sources.arrays.mapping import Mapped, check_keys, column_of, has_rows, value_of
+from store.sources.file_imports import check_scores_of_part
 from store.sources.legacy.fields import DAMAGE, Row
 
 __all__ = ["MapSource"]
@@ -40,7 +41,7 @@ class MapSource(FileSource):
     labels
         How the traces are labelled.
     layers
-        Numbers of the layers in the arrays, as the model numbers them; None if nobody knows.
+        Numbers of the layers in the arrays, as the model numbers them; None if they are not known.
     columns, part, begun
         See `FileSource`.
     max_bytes
@@ -155,10 +156,5 @@ class MapSource(FileSource):
 def _check_part(mapped: Sequence[Mapped], labels: Labels, part: tuple[int, int]) -> None:
     """Raise SchemaError for scores by trace id in a part that numbers traces by itself."""
     columns = [item.column for item in mapped]
-    is_numbered = "question_id" in columns and TRACE_ID not in columns
-    if part[1] > 1 and is_numbered and labels.scores is not None and labels.scores.by_trace:
-        raise SchemaError(
-            f"{labels.scores.source}: part {part[0]}/{part[1]} numbers the traces of a question by "
-            "itself, so scores by trace_id could go to others; map trace_id, or leave out "
-            "--scores, merge the parts, then python -m store label"
-        )
+    if "question_id" in columns and TRACE_ID not in columns:
+        check_scores_of_part(labels.scores, part, "map trace_id, or leave out --scores")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from store.errors import NotFoundError, SchemaError
 from store.reports import count
+from store.sources.file_imports import match_pattern
 
 __all__ = [
     "describe_files",
@@ -54,7 +55,7 @@ def find_files(sources: Sequence[str]) -> list[Path]:
 
 def _files_of(source: str) -> list[Path]:
     whole = Path(source)
-    paths = [whole] if source and whole.exists() else _matches(source)
+    paths = [whole] if source and whole.exists() else match_pattern(source)
     files = []
     for path in paths:
         if path.is_dir():
@@ -76,16 +77,6 @@ def _files_under(folder: Path) -> list[Path]:
         for file in sorted(folder.rglob("*"))
         if file.is_file() and stores.isdisjoint(file.parents) and _may_hold_traces(file)
     ]
-
-
-def _matches(pattern: str) -> list[Path]:
-    path = Path(pattern)
-    if not path.name:
-        return []
-    try:
-        return sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
-    except ValueError as error:
-        raise NotFoundError(f"{pattern}: expected a pattern of files, found: {error}") from error
 
 
 def _may_hold_traces(file: Path) -> bool:
@@ -135,7 +126,7 @@ def import_command(kind: str, files: Sequence[Path], others: Sequence[Path]) -> 
 def _patterns_of(files: Sequence[Path], others: Sequence[Path]) -> list[str]:
     """Return a few patterns that match these files and no others, [] if there are none."""
     patterns = list(dict.fromkeys(map(_pattern_of, files)))
-    matched = chain.from_iterable(map(_matches, patterns))
+    matched = chain.from_iterable(map(match_pattern, patterns))
     if len(patterns) > NAMED or not set(others).isdisjoint(matched):
         return []
     return patterns

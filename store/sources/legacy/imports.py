@@ -5,8 +5,7 @@ names its file in the column `source_file`, so a stopped import finds its place 
 committed. A file or a record that cannot be read is left out and reported; the others go on.
 """
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,13 @@ import numpy as np
 
 from store.errors import NotFoundError, SchemaError
 from store.read.store import TraceStore
-from store.reports import LeftOut, count
+from store.reports import LeftOut
+from store.sources.file_imports import (
+    check_scores_of_part,
+    digest_files,
+    no_traces,
+    read_committed,
+)
 from store.sources.labels.answer_scores import SCORE_THRESHOLD
 from store.sources.labels.rule import UNLABELLED
 from store.sources.labels.score_table import ScoreTable
@@ -37,7 +42,6 @@ from store.write.source import REMARKS
 __all__ = ["ImportReport", "ImportSource"]
 
 BY_STEP = ("raw A", "raw B", "raw C", "raw D")
-SHOWN_REASONS = 3  # why no trace is in any file
 
 
 class ImportSource:
@@ -89,7 +93,7 @@ class ImportSource:
         begun: TraceStore | None = None,
         max_bytes: int = MAX_BYTES,
     ) -> None:
-        _check_part(scores, part)
+        check_scores_of_part(scores, part, "leave out --scores")
         self._scores = scores
         self._score_threshold = score_threshold
         self._begun = begun
@@ -124,7 +128,7 @@ class ImportSource:
             "source": "import",
             "format": stored_name(self._kind),
             "files": len(files),
-            "files_sha256": _sha256_of(self._names),
+            "files_sha256": digest_files((name, file) for file, name in self._names.items()),
             **_describe_scores(scores, score_threshold),
             "attn_threshold": attn_threshold,
             "layer_convention": "as in the files: layers 1..L, the embedding output left out",
@@ -151,12 +155,7 @@ class ImportSource:
                     return traces.kind, row
         refused = self.report.refused
         reasons = [*refused.values(), *damaged.messages]
-        shown = "; ".join(reasons[:SHOWN_REASONS]) or "no record is in them"
-        n_reasons = len(refused) + damaged.n
-        if n_reasons > SHOWN_REASONS:
-            shown += f"; and {n_reasons - SHOWN_REASONS:,} more"
-        n_files = count(len(self._names), "file")
-        raise SchemaError(f"expected traces in {n_files}, found none: {shown}")
+        raise no_traces(len(self._names), reasons, len(refused) + damaged.n)
 
     def _first_whole(self, traces: Traces, file: Path, damaged: LeftOut) -> Row | None:
         """Return the row of a file's first whole record; note those before it."""
@@ -206,26 +205,18 @@ class ImportSource:
         self._known_place: tuple[int, ...] = ()
         if not start:
             return Done()
-        begun = self._begun
-        if begun is None:
-            raise ValueError(f"start: expected 0 without a store that was begun, found {start}")
-        left_out = begun.provenance.get(REMARKS)
-        if left_out:
-            report.resume(left_out)
-            self._known_place = tuple(left_out["place"])
-        rows = range(start)
-        batch = begun.read(rows, ["source_file", "question_id"])
-        question_ids = batch.texts("question_id")
-        for question_id, trace_id in zip(question_ids, begun.ids[:start], strict=True):
+        committed = read_committed(self._begun, start, labels="label" in self.schema.columns)
+        if committed.left_out:
+            report.resume(committed.left_out)
+            self._known_place = tuple(committed.left_out["place"])
+        for question_id, trace_id in zip(committed.question_ids, committed.trace_ids, strict=True):
             numbers.add(question_id, trace_id)
         report.rows = start
         report.repeated = start - len(numbers.seen)
-        if "label" in self.schema.columns:
-            labels = begun.read(rows, ["label"]).fixed("label")
-            report.unlabelled = int((labels < 0).sum())
+        report.unlabelled = committed.n_unlabelled
         names = [self._names[file] for file in self._files]
         is_raw = self._kind.startswith("raw")
-        return find_place(names, batch.texts("source_file"), self._known_place, is_raw)
+        return find_place(names, committed.files, self._known_place, is_raw)
 
     @property
     def remarks(self) -> dict[str, Any]:
@@ -359,25 +350,6 @@ def _describe_kind(kind: str) -> dict[str, str]:
     if kind.endswith(WITHOUT_IDS):
         described["question_ids"] = "positions over the records of the files, sorted by name"
     return described
-
-
-def _check_part(scores: ScoreTable | None, part: tuple[int, int]) -> None:
-    """Raise SchemaError for scores by trace id in a part, which numbers its traces by itself."""
-    if scores is not None and scores.by_trace and part[1] > 1:
-        raise SchemaError(
-            f"{scores.source}: part {part[0]}/{part[1]} numbers the traces of a question by "
-            "itself, so scores by trace_id could go to others; leave out --scores, merge the "
-            "parts, then python -m store label"
-        )
-
-
-def _sha256_of(names: Mapping[Path, str]) -> str:
-    """Return a checksum of the files' names, sizes and times, not of their contents."""
-    lines = []
-    for file, name in names.items():
-        stat = file.stat()
-        lines.append(f"{name}\t{stat.st_size}\t{stat.st_mtime_ns}\n")
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def _describe_scores(scores: ScoreTable | None, threshold: float) -> dict[str, Any]:

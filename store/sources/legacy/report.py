@@ -6,9 +6,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from store.reports import LeftOut, count, count_lines, first_ids
+from store.sources.file_imports import is_finite
 from store.sources.labels.score_table import ScoreTable
 from store.sources.legacy.fields import Row
 from store.sources.legacy.files import describe_files, import_command
@@ -128,7 +127,7 @@ class ImportReport:
         self.rows += 1
         self.repeated += n_of_question > 1
         self.unlabelled += bool(row.get("label", 0) < 0)
-        self.not_finite += any(map(_has_not_finite, row.values()))
+        self.not_finite += not all(map(is_finite, row.values()))
 
     def add_scores(self, scores: ScoreTable, numbers: TraceNumbers) -> None:
         """Count the scores of traces and questions that are not there."""
@@ -142,13 +141,3 @@ class ImportReport:
                 f"{scores.source}: none of its ids ({given}) is of a trace here "
                 f"(questions {there}); mend the ids, then label the store: python -m store label"
             )
-
-
-def _has_not_finite(value: object) -> bool:
-    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
-        return False
-    if value.dtype != np.float16:
-        return not np.isfinite(value).all()
-    # NumPy's isfinite is slow for half precision: such values have all bits of the exponent set
-    bits = np.ascontiguousarray(value).view(np.uint16)
-    return bool(((bits & 0x7C00) == 0x7C00).any())
