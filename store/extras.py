@@ -6,12 +6,15 @@ path of the checkout, and never the distribution by its name.
 
 import re
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
+from store.errors import NotFoundError
 from store.format.manifest import FORMAT_VERSION
 
-__all__ = ["find_checkout", "missing_package", "version_text"]
+__all__ = ["find_checkout", "missing_package", "needs_extra", "version_text"]
 
 DISTRIBUTION = "trace-store"
 OUR_PACKAGES = ("store", "models", "train", "benchmarks")
@@ -54,6 +57,26 @@ def missing_package(error: ModuleNotFoundError, extra: str | None = None) -> str
     targets = missing or [_without_metadata(module, extra)]
     command = shlex.join(["python", "-m", "pip", "install", *targets])
     return f"the package {module} is not installed; run {command}"
+
+
+@contextmanager
+def needs_extra(extra: str, purpose: str = "") -> Iterator[None]:
+    """Turn a missing package of an extra into a NotFoundError that says how to install it.
+
+    Parameters
+    ----------
+    extra
+        Name of the extra whose packages are imported in the block.
+    purpose
+        What the message begins with.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        message = missing_package(error, extra)
+        if message is None:
+            raise
+        raise NotFoundError(purpose + message) from error
 
 
 def find_checkout() -> Path | None:

@@ -4,8 +4,6 @@ import argparse
 from collections.abc import Sequence
 
 from store.cli.arguments import as_called
-from store.cli.progress import Progress
-from store.cli.scores import read_given_scores, understood_lines
 from store.errors import SchemaError
 from store.format.layers import parse_layers
 from store.sources.arrays.files import FileSource, Labels
@@ -13,14 +11,13 @@ from store.sources.arrays.find import ARRAYS, Given, describe, find_given
 from store.sources.arrays.imports import MapSource
 from store.sources.arrays.inspect import PICKLES, inspect_lines
 from store.sources.arrays.mapping import parse_map
+from store.sources.labels.score_table import ScoreTable
 from store.sources.legacy.fields import DAMAGE
 from store.sources.vllm import VllmSource, is_vllm, read_requests
-from store.write.build import build_store, open_begun
-from store.write.space import SpaceCheck
+from store.write.build import open_begun
 
-__all__ = ["is_for_arrays", "run_array_import", "run_inspect"]
+__all__ = ["array_source", "check_array_options", "find_arrays", "run_inspect"]
 
-LOOK_AFTER = 32  # rows of an import after which the space for all of them is estimated
 MAX_LAYERS = 10_000
 
 
@@ -32,11 +29,14 @@ def run_inspect(args: argparse.Namespace) -> int:
     return int(not whole)
 
 
-def is_for_arrays(args: argparse.Namespace) -> bool:
-    """Return whether an import is of arrays or of vLLM's files; raises SchemaError for a misfit."""
-    if args.map is not None or args.requests is not None:
-        return True
+def find_arrays(args: argparse.Namespace) -> list[Given] | None:
+    """Return the files of an import of arrays or of vLLM's files; None where they are older ones.
+
+    Raises SchemaError where neither can be meant.
+    """
     given = find_given(args.sources)
+    if args.map is not None or args.requests is not None:
+        return given
     arrays = [item for item in given if item.kind in ARRAYS]
     older = [item for item in given if item.kind in PICKLES]
     if older or not arrays:
@@ -44,9 +44,9 @@ def is_for_arrays(args: argparse.Namespace) -> bool:
             _check_older(given)
         if args.layers is not None:
             raise SchemaError("--layers: expected --map or files of vLLM; leave it out")
-        return False
+        return None
     if len(arrays) == len(given) and _is_vllm(arrays[0]):
-        return True
+        return given
     raise SchemaError(
         f"{arrays[0].path}: expected --map COLUMN=KEY for {describe(arrays[0].kind)}, found none; "
         f"python -m store import --inspect {arrays[0].path} proposes one"
@@ -72,33 +72,21 @@ def _check_older(given: Sequence[Given]) -> None:
         raise SchemaError(f"{item.path}: expected traces, found {describe(item.kind)}; {advice}")
 
 
-def run_array_import(args: argparse.Namespace) -> int:
-    """Import arrays or vLLM's files; return 1 if some were left out."""
+def check_array_options(args: argparse.Namespace) -> None:
+    """Raise SchemaError for options that mean nothing for arrays."""
     for option, value in (
         ("--keep-attention", args.keep_attention),
         ("--attn-threshold", args.attn_threshold is not None),
     ):
         if value:
             raise SchemaError(f"{option} is for older formats; leave it out")
-    scores = read_given_scores(args)
-    if scores is not None:
-        examples = scores.examples(args.score_threshold)
-        print("\n".join(understood_lines(scores, examples, args.score_threshold)), flush=True)
-    source = _source(args, Labels(scores, args.score_threshold))
-    report = source.report
-
-    def share(n_rows: int) -> float:
-        return report.bytes_done / max(1, report.bytes_all)
-
-    space = SpaceCheck(args.store, share, LOOK_AFTER, ignore=args.ignore_space)
-    with Progress(share) as progress:
-        build_store(args.store, source, progress, command=args.typed, space=space)
-    print(as_called(report.summary(args.store)))
-    return int(not report.whole)
 
 
-def _source(args: argparse.Namespace, labels: Labels) -> FileSource:
-    given = find_given(args.sources)
+def array_source(
+    args: argparse.Namespace, given: Sequence[Given], scores: ScoreTable | None
+) -> FileSource:
+    """Open files as the options say; raises what is wrong with them."""
+    labels = Labels(scores, args.score_threshold)
     layers = _layer_numbers(args.layers)
     begun = open_begun(args.store)
     if args.map is not None:

@@ -11,8 +11,8 @@ from store.cli.arguments import as_called
 from store.cli.extract_defaults import asks_briefly, settle_labels, settle_stop
 from store.cli.judge import check_judge_options, load_judge
 from store.cli.progress import Progress
-from store.errors import NotFoundError, SchemaError
-from store.extras import missing_package
+from store.errors import SchemaError
+from store.extras import needs_extra
 from store.reports import count
 from store.write.behind import WriteBehind
 from store.write.space import SpaceCheck
@@ -138,7 +138,7 @@ def _load_source(
 
     With the source come the questions that it cannot be asked, and which contexts were cut.
     """
-    try:
+    with needs_extra("extract"):
         from store.sources.huggingface import load
         from store.sources.huggingface.columns import needs_maps
         from store.sources.huggingface.decoding import Decoding
@@ -146,11 +146,6 @@ def _load_source(
         from store.sources.huggingface.source import HuggingFaceSource
         from store.sources.labels.grading import Case, check_judge
         from store.sources.labels.rule import LABEL_RULES
-    except ModuleNotFoundError as error:
-        message = missing_package(error, "extract")
-        if message is None:
-            raise
-        raise NotFoundError(message) from error
     recorded = _recorded(begun)
     stop = settle_stop(args, asked.template, recorded)
     rules = settle_labels(args, recorded, LABEL_RULES["exact"].text, is_given=asked.is_given)

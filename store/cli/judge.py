@@ -7,8 +7,8 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from store.errors import NotFoundError, SchemaError
-from store.extras import missing_package
+from store.errors import SchemaError
+from store.extras import needs_extra
 
 if TYPE_CHECKING:
     from store.sources.labels.grading import Judge
@@ -58,14 +58,9 @@ def load_judge(
     """
     if "judge" not in rules:
         return None
-    try:
+    with needs_extra("extract"):
         from store.sources.huggingface import load
         from store.sources.huggingface.judge import HuggingFaceJudge, read_template
-    except ModuleNotFoundError as error:
-        message = missing_package(error, "extract")
-        if message is None:
-            raise
-        raise NotFoundError(message) from error
     template = read_template(args.judge_template)
     name = args.judge_model
     if loaded and name in loaded:

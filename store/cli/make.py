@@ -4,12 +4,14 @@ import argparse
 import hashlib
 
 from store.cli.arguments import as_called
-from store.cli.arrays import is_for_arrays, run_array_import, run_inspect
+from store.cli.arrays import array_source, check_array_options, find_arrays, run_inspect
 from store.cli.progress import Progress
 from store.cli.scores import read_given_scores, understood_lines
 from store.errors import SchemaError
 from store.read.store import TraceStore
 from store.reports import count
+from store.sources.arrays.files import FileSource
+from store.sources.labels.score_table import ScoreTable
 from store.sources.labels.stored import label_lines
 from store.sources.legacy.files import find_files
 from store.sources.legacy.imports import ImportSource
@@ -36,13 +38,12 @@ def run_import(args: argparse.Namespace) -> int:
         return run_inspect(args)
     if not args.sources:
         raise SchemaError("expected files to import after OUT, found none")
-    if is_for_arrays(args):
-        return run_array_import(args)
+    arrays = find_arrays(args)
+    if arrays is not None:
+        check_array_options(args)
+        return _build(args, array_source(args, arrays, _read_scores(args)))
     files = find_files(args.sources)
-    scores = read_given_scores(args)
-    if scores is not None:
-        examples = scores.examples(args.score_threshold)
-        print("\n".join(understood_lines(scores, examples, args.score_threshold)), flush=True)
+    scores = _read_scores(args)
     source = ImportSource(
         files,
         scores,
@@ -54,6 +55,23 @@ def run_import(args: argparse.Namespace) -> int:
         begun=open_begun(args.store),
         max_bytes=int(args.max_file_gb * 1e9),
     )
+    status = _build(args, source)
+    if scores is not None:
+        print(as_called("\n".join(label_lines(TraceStore.open(args.store)))))
+    return status
+
+
+def _read_scores(args: argparse.Namespace) -> ScoreTable | None:
+    """Read the file of scores, if there is one, and print how it was understood."""
+    scores = read_given_scores(args)
+    if scores is not None:
+        examples = scores.examples(args.score_threshold)
+        print("\n".join(understood_lines(scores, examples, args.score_threshold)), flush=True)
+    return scores
+
+
+def _build(args: argparse.Namespace, source: ImportSource | FileSource) -> int:
+    """Make a store of files; return 1 if some were left out."""
     report = source.report
 
     def share(n_rows: int) -> float:
@@ -63,8 +81,6 @@ def run_import(args: argparse.Namespace) -> int:
     with Progress(share) as progress:
         build_store(args.store, source, progress, command=args.typed, space=space)
     print(as_called(report.summary(args.store)))
-    if scores is not None:
-        print(as_called("\n".join(label_lines(TraceStore.open(args.store)))))
     return int(not report.whole)
 
 

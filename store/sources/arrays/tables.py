@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from store.errors import CorruptError, FormatError, NotFoundError, SchemaError
-from store.extras import missing_package
+from store.errors import CorruptError, FormatError, SchemaError
+from store.extras import needs_extra
 from store.sources.arrays.contents import TEXT, Contents, Key
 from store.sources.text_records import LineError, read_json_lines
 
@@ -109,14 +109,9 @@ class ArrowFile(Contents):
 
 
 def _import_pyarrow() -> Any:
-    try:
+    with needs_extra("frames", "expected pyarrow to read Arrow files: "):
         import pyarrow
         import pyarrow.ipc
-    except ModuleNotFoundError as error:
-        message = missing_package(error, "frames")
-        if message is None:
-            raise
-        raise NotFoundError(f"expected pyarrow to read Arrow files: {message}") from error
     return pyarrow
 
 

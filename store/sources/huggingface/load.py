@@ -36,7 +36,7 @@ from transformers import (
 from transformers.utils import logging
 
 from store.errors import NotFoundError, SchemaError, StoreError
-from store.extras import missing_package
+from store.extras import needs_extra
 
 __all__ = ["DTYPES", "QUANTIZE", "check_packages", "choose_device", "load_model"]
 
@@ -75,13 +75,8 @@ def check_packages(quantize: str | None, device_map: str | None) -> None:
     if quantize:
         modules.append("bitsandbytes")
     for module in modules:
-        try:
+        with needs_extra("quantize" if quantize else "device-map"):
             import_module(module)
-        except ModuleNotFoundError as error:
-            message = missing_package(error, "quantize" if quantize else "device-map")
-            if message is None:
-                raise
-            raise NotFoundError(message) from error
 
 
 def load_model(
