@@ -4,7 +4,7 @@ transformers and torch are imported when it runs.
 """
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from store.cli.arguments import as_called
@@ -18,9 +18,13 @@ from store.write.behind import WriteBehind
 from store.write.space import SpaceCheck
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
     from store.read.store import TraceStore
     from store.reports import LeftOut
+    from store.sources.huggingface.prompts import Prompts
     from store.sources.huggingface.source import HuggingFaceSource
+    from store.sources.labels.grading import Judge
     from store.sources.questions import Question
 
 __all__ = ["run_extract"]
@@ -139,12 +143,9 @@ def _load_source(
     With the source come the questions that it cannot be asked, and which contexts were cut.
     """
     with needs_extra("extract"):
-        from store.sources.huggingface import load
-        from store.sources.huggingface.columns import needs_maps
         from store.sources.huggingface.decoding import Decoding
-        from store.sources.huggingface.prompts import Prompts, cut_contexts, take_fitting
+        from store.sources.huggingface.prompts import cut_contexts, take_fitting
         from store.sources.huggingface.source import HuggingFaceSource
-        from store.sources.labels.grading import Case, check_judge
         from store.sources.labels.rule import LABEL_RULES
     recorded = _recorded(begun)
     stop = settle_stop(args, asked.template, recorded)
@@ -157,29 +158,10 @@ def _load_source(
         decoding = Decoding(
             args.num_beams, args.num_samples, args.temperature, args.top_p, args.seed
         )
-        model, tokenizer = load.load_model(
-            args.model,
-            args.dtype,
-            load.choose_device(args.device),
-            maps=needs_maps(columns),
-            quantize=args.quantize,
-            device_map=args.device_map,
-        )
-        prompts = Prompts(
-            tokenizer,
-            model,
-            asked.template,
-            args.chat_template,
-            args.max_new_tokens,
-            system=args.system,
-            few_shot=asked.few_shot,
-            max_context_tokens=args.max_context_tokens,
-        )
+        model, tokenizer = _load_model(args, columns)
+        prompts = _make_prompts(args, asked, model, tokenizer)
         questions, n_cut, whole = cut_contexts(asked.questions, prompts)
         fitting, skipped = take_fitting(questions, prompts)
-        judge = load_judge(args, rules, {args.model: (model, tokenizer)})
-        if judge and args.judge_template is not None:
-            check_judge(judge, (Case(one["question"], one["answers"], "") for one in fitting))
         source = HuggingFaceSource(
             model,
             tokenizer,
@@ -194,10 +176,62 @@ def _load_source(
             top_k=args.top_k,
             labels=rules,
             score_threshold=args.score_threshold,
-            judge=judge,
+            judge=_load_judge(args, rules, model, tokenizer, fitting),
             model_name=args.model,
             begun=begun,
         )
     except ValueError as error:
         raise SchemaError(str(error)) from error
     return source, skipped, _Cuts(n_cut, whole)
+
+
+def _load_model(
+    args: argparse.Namespace, columns: Sequence[str] | None
+) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
+    from store.sources.huggingface import load
+    from store.sources.huggingface.columns import needs_maps
+
+    return load.load_model(
+        args.model,
+        args.dtype,
+        load.choose_device(args.device),
+        maps=needs_maps(columns),
+        quantize=args.quantize,
+        device_map=args.device_map,
+    )
+
+
+def _make_prompts(
+    args: argparse.Namespace,
+    asked: _Asked,
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+) -> "Prompts":
+    from store.sources.huggingface.prompts import Prompts
+
+    return Prompts(
+        tokenizer,
+        model,
+        asked.template,
+        args.chat_template,
+        args.max_new_tokens,
+        system=args.system,
+        few_shot=asked.few_shot,
+        max_context_tokens=args.max_context_tokens,
+    )
+
+
+def _load_judge(
+    args: argparse.Namespace,
+    rules: Sequence[str],
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    questions: "Sequence[Question]",
+) -> "Judge | None":
+    """Load the judge, which may be the model itself; a template of the user's is tried first."""
+    from store.sources.labels.grading import Case, check_judge
+
+    judge = load_judge(args, rules, {args.model: (model, tokenizer)})
+    if judge and args.judge_template is not None:
+        check_judge(judge, (Case(one["question"], one["answers"], "") for one in questions))
+    return judge

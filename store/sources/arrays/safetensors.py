@@ -190,7 +190,7 @@ def _are_counts(values: object) -> bool:
 
 
 def _check_ranges(tensors: dict[str, Tensor], first: int, size: int) -> None:
-    """The tensors lie one behind the other, and end with the file."""
+    """The tensors follow one another without gaps, and end with the file."""
     end = first
     for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].n_bytes)):
         if tensor.start != end:

@@ -32,7 +32,7 @@ class Answer(NamedTuple):
     context
         The first token of the context, and how many there are; (-1, 0) without one.
     token_label
-        int8 (T,): 1 in a hallucinated span of the answer, 0 outside, -1 where nobody has looked.
+        int8 (T,): 1 in a hallucinated span of the answer, 0 outside, -1 without annotations.
     """
 
     question: Question

@@ -404,7 +404,7 @@ def _find_message(text: str, message: str) -> int | None:
 
 
 def _shifted_spans(question: Question, n_before: int) -> list[tuple[int, int]] | None:
-    """The spans of a response, in the text that it stands in; None if nobody has looked."""
+    """The spans of a response, in the text that it stands in; None without annotations."""
     if "spans" not in question:
         return None
     spans = question["spans"]

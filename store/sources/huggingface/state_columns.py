@@ -153,7 +153,7 @@ class StateColumns:
             if "hidden_states" in row:
                 row["hidden_states"] = row["hidden_states"][:n]
             rows.append(row)
-        for name in reversed(self._columns):  # the first column's error is the one that is told
+        for name in reversed(self._columns):  # the error of the first column is kept
             fits = (self._largest[name] < self._end).all(dim=0)  # NaN does not
             for i in (~fits).nonzero()[:, 0].tolist():
                 rows[i] = self._range_error(name, self._largest[name][:, i])

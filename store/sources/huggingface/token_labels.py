@@ -24,7 +24,7 @@ def label_tokens(
     first : int
         The first token of the answer.
     spans : iterable of (int, int), or None
-        The hallucinated characters; spans may overlap. None: nobody has looked.
+        The hallucinated characters; spans may overlap. None: there are no annotations.
     n_chars : int
         Characters of the text.
 

@@ -1,8 +1,8 @@
 """Ids of traces whose files have none: their positions over all the files, in the files' order.
 
 A position is the same in every part of an import and in one that goes on, because the records of
-the files before are counted, whoever imports them. If such a file cannot be read, positions behind
-it are not known, and none is guessed.
+the files before are counted. If such a file cannot be read, positions after it are not known, and
+none is guessed.
 """
 
 from collections.abc import Sequence
