@@ -69,6 +69,8 @@ def encode_value(value: object, column: Column, where: str) -> np.ndarray:
 def _as_array(value: object, column: Column, where: str) -> np.ndarray:
     if type(value) is np.ndarray and value.dtype == column.storage_dtype and not _is_bits(column):
         return value
+    if type(value) is int and column.storage_dtype.kind in "iu" and not _is_bits(column):
+        return _encode_int(value, column.storage_dtype, where)
     value, is_bfloat16 = _from_torch(value)
     try:
         array = np.asarray(value)
@@ -86,6 +88,17 @@ def _as_array(value: object, column: Column, where: str) -> np.ndarray:
     if not array.size and not isinstance(value, np.ndarray):
         return array.astype(column.storage_dtype)
     return _convert(array, column.storage_dtype, where, _is_literal(value))
+
+
+def _encode_int(value: int, dtype: np.dtype, where: str) -> np.ndarray:
+    """As `_convert` does it, without its arrays: most rows have several such numbers."""
+    try:
+        return np.array(value, dtype)
+    except OverflowError as error:
+        limits = np.iinfo(dtype)
+        raise SchemaError(
+            f"{where}: expected integers from {limits.min} to {limits.max}, found {value}"
+        ) from error
 
 
 def _is_bits(column: Column) -> bool:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from store.sources.huggingface.layout import Layout
+from store.sources.huggingface.layout import Layout, token_mask
 
 __all__ = ["ATTENTION", "EDGES", "AttentionColumns"]
 
@@ -53,7 +53,6 @@ class AttentionColumns:
         n_traces, width = len(layout.lengths), layout.width
         self._n_layers = n_layers
         self._n_heads = n_heads
-        self._is_token: dict[torch.device, Tensor] = {}
         self._pairs: dict[torch.device, Tensor] = {}
         self._is_small = width <= SMALL
         by_head = (n_traces, width, n_layers, n_heads)
@@ -138,13 +137,6 @@ class AttentionColumns:
             self._pairs[device] = _pairs(self._layout.width, device)
         return self._pairs[device]
 
-    def _is_token_on(self, device: torch.device) -> Tensor:
-        """Bool (B, T), made once a device."""
-        if device not in self._is_token:
-            starts = [0] * len(self._layout.lengths)
-            self._is_token[device] = self._layout.between(starts, self._layout.lengths, device)
-        return self._is_token[device]
-
     def _reduce(self, name: str, maps: Tensor) -> Tensor:
         """One number a token and head: (B, H, T, T) -> (B, H, T), all float32."""
         match name:
@@ -163,7 +155,8 @@ class AttentionColumns:
     def _clear_padding(self, maps: Tensor) -> None:
         """Set the rows of padding to zero, in place."""
         if self._is_small:
-            maps.masked_fill_(~self._is_token_on(maps.device)[:, None, :, None], 0)
+            is_token = token_mask(self._layout, maps.device)
+            maps.masked_fill_(~is_token[:, None, :, None], 0)
             return
         for i, n in enumerate(self._layout.lengths):
             maps[i, :, n:] = 0

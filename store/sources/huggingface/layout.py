@@ -5,12 +5,13 @@ they are for.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-__all__ = ["Layout"]
+__all__ = ["Layout", "token_mask"]
 
 
 class Layout(NamedTuple):
@@ -46,3 +47,9 @@ class Layout(NamedTuple):
         first = torch.tensor(starts, device=device)[:, None]
         end = torch.tensor(ends, device=device)[:, None]
         return (positions >= first) & (positions < end)
+
+
+@lru_cache(maxsize=4)  # every layer of a pass asks for it, on at most a few devices
+def token_mask(layout: Layout, device: torch.device) -> Tensor:
+    """What is no padding, bool (B, T)."""
+    return layout.between([0] * len(layout.lengths), layout.lengths, device)

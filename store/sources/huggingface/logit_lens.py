@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from store.errors import SchemaError
-from store.sources.huggingface.layout import Layout
+from store.sources.huggingface.layout import Layout, token_mask
 from store.sources.huggingface.module_outputs import PROBE, find_places
 from store.sources.huggingface.prediction_columns import entropies, rows_at_once
 
@@ -115,8 +115,9 @@ class LensColumns:
 
     def take(self, number: int, layer: int, states: Tensor) -> None:
         """Keep what the states (B, T, d) of a layer predict, number `number` of those kept."""
-        for i, n in enumerate(self._layout.lengths):
-            self._entropies[i, :n, number] = self._lens.entropies(layer, states[i, :n])
+        is_token = token_mask(self._layout, states.device)
+        found = self._lens.entropies(layer, states[is_token])  # (tokens of all traces,)
+        self._entropies[:, :, number].masked_scatter_(is_token.cpu(), found.cpu())
 
     def rows(self) -> list[dict[str, NDArray[Any]]]:
         """`lens_entropy` (T, L) of each trace: entry t is about the token after token t."""

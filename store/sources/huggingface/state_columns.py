@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from store.errors import SchemaError
-from store.sources.huggingface.layout import Layout
+from store.sources.huggingface.layout import Layout, token_mask
 
 __all__ = ["STATES", "HalfRangeError", "StateColumns"]
 
@@ -38,9 +38,8 @@ class _Masks(NamedTuple):
 
 
 def _make_masks(layout: Layout, device: torch.device) -> _Masks:
-    starts = [0] * len(layout.lengths)
     return _Masks(
-        is_token=layout.between(starts, layout.lengths, device),
+        is_token=token_mask(layout, device),
         is_answer=layout.between(layout.prompt_lens, layout.lengths, device),
         rows=layout.rows(device),
         last=layout.last(layout.lengths, device),
