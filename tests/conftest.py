@@ -6,9 +6,14 @@ import sys
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-import hypothesis
-import pytest
-import torch
+# Two test processes on two cores: more threads only wait for each other, also in the commands that
+# the tests start. Read when NumPy and torch are imported.
+for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(threads, "1")
+
+import hypothesis  # noqa: E402
+import pytest  # noqa: E402
+import torch  # noqa: E402
 
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, print_blob=False)
 hypothesis.settings.load_profile("default")
@@ -50,7 +55,7 @@ PROCESS_EVENTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn",
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """Two test processes on two cores: more threads only wait for each other."""
+    """Of torch, which a test may have given more."""
     torch.set_num_threads(1)
 
 
