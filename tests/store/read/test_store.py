@@ -235,7 +235,7 @@ def test_the_caller_may_reuse_its_memory(tmp_path):
             "expected a torch.bfloat16 tensor, found float32",
         ),
         ({"states": torch.zeros(3, 2).bfloat16()}, r"expected shape \(2, 3\), found \(3, 2\)"),
-        ({"label": 200}, "expected integers from -128 to 127, found 200 to 200"),
+        ({"label": 200}, "expected integers from -128 to 127, found 200$"),
         ({"label": 0.5}, "expected int8, found float64"),
         ({"label": None}, "expected int8, found object"),
         ({"question": 3}, "expected a string, found int"),
