@@ -2,7 +2,7 @@
 
 import { getArray, getJson } from "/page/api.js";
 import { canvasOf, color, element, numberText, showTip } from "/page/dom.js";
-import { mapAdvice, mapOfLayer } from "/page/map_advice.js";
+import { mapAdvice, mapOfLayer } from "/page/map.js";
 import { change, state } from "/page/state.js";
 
 const NAMES = {

@@ -30,8 +30,6 @@ const TABS = {
 };
 const OF_MANY = ["map", "scores"]; // tabs that show the rows of the filter, not one trace
 const LEAD = ["trace_id", "label", "question", "answer", "score"];
-// what does not fit another store
-const NOTHING = { row: "", filter: "", sort: "", columns: "", map: "", paint: "", view: "" };
 const POLL_MS = 15_000;
 
 let stores = [];
@@ -252,7 +250,19 @@ async function start() {
   table.start();
   filter.start((text) => change({ filter: text }, true));
   $("#store").addEventListener("change", (event) =>
-    change({ ...NOTHING, store: event.target.value }, true),
+    change(
+      {
+        store: event.target.value,
+        row: "",
+        filter: "",
+        sort: "",
+        columns: "",
+        map: "",
+        paint: "",
+        view: "",
+      },
+      true,
+    ),
   );
   $("#find").addEventListener("keydown", (event) => {
     if (event.key === "Enter") find(event.target.value);

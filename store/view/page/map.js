@@ -18,6 +18,8 @@ import {
 import { hideTip, showCard, showRowTip } from "/page/map_texts.js";
 import { change, state } from "/page/state.js";
 
+export { mapAdvice, mapOfLayer } from "/page/map_advice.js";
+
 const REACH = 14; // pixels around the pointer
 const MAX_FILTER = 1000;
 
