@@ -2,6 +2,7 @@
 
 import { getArray, getJson } from "/page/api.js";
 import { canvasOf, color, element, numberText, showTip } from "/page/dom.js";
+import { mapAdvice, mapOfLayer } from "/page/map.js";
 import { change, state } from "/page/state.js";
 
 const NAMES = {
@@ -86,17 +87,39 @@ export async function showLayers(panel, base, store, row) {
     );
   });
   canvas.addEventListener("pointerleave", () => showTip(""));
+  const advice = element("div");
+  const toMap = (layer) => {
+    const map = mapOfLayer(store, layer);
+    if (map) change({ tab: "map", map: map.name, view: "" }, true);
+    else advice.replaceChildren(mapAdvice(store, layer));
+  };
+  canvas.addEventListener("click", (event) => {
+    const box = canvas.getBoundingClientRect();
+    const l = nLayers - 1 - Math.floor((event.clientY - box.top) / tall);
+    if (l >= 0 && l < nLayers) toMap(store.layers[l] ?? l + 1);
+  });
+  canvas.style.cursor = "pointer";
+  const maps = element(
+    "select",
+    { "aria-label": "map of a layer", onchange: (event) => toMap(Number(event.target.value)) },
+    element("option", { value: "", disabled: true, selected: true }, "map of layer …"),
+    ...store.layers.map((layer) =>
+      element("option", { value: layer }, `${layer}${mapOfLayer(store, layer) ? "" : " (none yet)"}`),
+    ),
+  );
   const frame = element("div", {}, canvas);
   frame.style.overflowX = "auto";
   panel.replaceChildren(
     element("h2", {}, trace.texts.trace_id),
-    element("div", { className: "bar" }, select, legend),
+    element("div", { className: "bar" }, select, legend, store.layers.length ? maps : ""),
     frame,
     element(
       "p",
       { className: "soft" },
-      "tokens from left to right, layers from below; the line is where the answer begins",
+      "tokens from left to right, layers from below; the line is where the answer begins; " +
+        "a click leads to the map of the layer",
     ),
+    advice,
   );
 }
 

@@ -6,6 +6,7 @@ import { $, element, showError, showTip } from "/page/dom.js";
 import * as filter from "/page/filter.js";
 import { showHistogram } from "/page/histogram.js";
 import { showLayers } from "/page/layers.js";
+import { showMap } from "/page/map.js";
 import { showScores } from "/page/scores.js";
 import { change, onChange, state } from "/page/state.js";
 import * as table from "/page/table.js";
@@ -20,7 +21,14 @@ const LEFT_OUT = new Set([
   "context_len",
   "prompt_len",
 ]);
-const TABS = { trace: showTrace, layers: showLayers, attention: showAttention, scores: showScores };
+const TABS = {
+  trace: showTrace,
+  layers: showLayers,
+  attention: showAttention,
+  map: showMap,
+  scores: showScores,
+};
+const OF_MANY = ["map", "scores"]; // tabs that show the rows of the filter, not one trace
 const LEAD = ["trace_id", "label", "question", "answer", "score"];
 const POLL_MS = 15_000;
 
@@ -103,7 +111,7 @@ async function showSide() {
   showTip("");
   const panel = $("#panel");
   const tab = TABS[state.tab] ?? showTrace;
-  if (state.row === "" && tab !== showScores) {
+  if (state.row === "" && !OF_MANY.includes(state.tab)) {
     panel.replaceChildren(
       element(
         "p",
@@ -242,7 +250,19 @@ async function start() {
   table.start();
   filter.start((text) => change({ filter: text }, true));
   $("#store").addEventListener("change", (event) =>
-    change({ store: event.target.value, row: "", filter: "", sort: "", columns: "" }, true),
+    change(
+      {
+        store: event.target.value,
+        row: "",
+        filter: "",
+        sort: "",
+        columns: "",
+        map: "",
+        paint: "",
+        view: "",
+      },
+      true,
+    ),
   );
   $("#find").addEventListener("keydown", (event) => {
     if (event.key === "Enter") find(event.target.value);
@@ -254,7 +274,8 @@ async function start() {
   onChange((changed) => {
     const of = (...names) => names.some((name) => changed.has(name));
     if (of("store", "filter", "sort", "descending", "columns")) showTable();
-    else if (of("row")) table.redraw();
+    else if (of("row") && String(table.rowAt(position)) === state.row) table.redraw();
+    else if (of("row")) findPosition().catch(showError); // chosen outside of the table
     if (
       of(
         "row",
@@ -268,8 +289,11 @@ async function start() {
         "other",
         "edge",
         "first",
+        "map",
+        "paint",
+        "view",
       ) ||
-      (state.tab === "scores" && of("filter"))
+      (OF_MANY.includes(state.tab) && of("filter"))
     )
       showSide();
   });

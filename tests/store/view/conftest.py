@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from view_traces import N_ROWS, SCHEMA, make_row, write_traces
+from view_traces import N_ROWS, PROVENANCE, SCHEMA, make_row, write_traces
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +20,8 @@ def traces():
 @pytest.fixture(scope="session")
 def traces_path(tmp_path_factory, traces):
     """A store with awkward rows: no tokens, one token, hostile texts, NaN, every label."""
-    return write_traces(tmp_path_factory.mktemp("view") / "traces.zarr", SCHEMA, traces)
+    path = tmp_path_factory.mktemp("view") / "traces.zarr"
+    return write_traces(path, SCHEMA, traces, PROVENANCE)
 
 
 @pytest.fixture(scope="session")

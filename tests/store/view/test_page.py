@@ -186,7 +186,123 @@ def test_tabs_paint(page, tab):
     assert painted
 
 
-@pytest.mark.parametrize("tab", ["trace", "layers", "attention", "scores"])
+def pixels_of(browser, traces):
+    """Where the map draws each trace, by the numbers of the store: float64 (n, 2), NaN for one."""
+    points = np.array([row["map_pca"][:2] for _, row in traces], np.float64)
+    low, high = np.nanmin(points, 0), np.nanmax(points, 0)
+    low, high = low - 0.04 * (high - low), high + 0.04 * (high - low)
+    size = browser.evaluate("(({width, height}) => [width, height])(map.getBoundingClientRect())")
+    shares = (points - low) / (high - low)
+    shares[:, 1] = 1 - shares[:, 1]
+    return shares * size
+
+
+def test_a_map_is_drawn_and_its_lasso_filters_the_table(page, traces):
+    """Each trace where NumPy places it; a click chooses one, and keys move the map."""
+    browser = page(tab="map", row=0)
+    browser.wait_for("document.querySelector('.map-note')?.textContent.includes('39 traces')")
+    assert "1 have no coordinates" in text_of(browser, ".map-note")
+    assert "component 1 (50.0%)" in text_of(browser, ".map-note")
+    browser.evaluate("globalThis.map = document.querySelector('.map-frame canvas')")
+    pixels = pixels_of(browser, traces)
+    places = pixels[np.isfinite(pixels[:, 0])].astype(int)
+    code = f"""{json.dumps(places.tolist())}.map(([x, y]) =>
+        map.getContext("2d").getImageData(x, y, 1, 1).data[3])"""
+    assert min(browser.evaluate(code)) > 60
+    corner = browser.evaluate("map.getContext('2d').getImageData(0, 0, 3, 3).data.some(Boolean)")
+    assert not corner
+
+    left, top = browser.evaluate("(({x, y}) => [x, y])(map.getBoundingClientRect())")
+    middle = float(np.sort(pixels[:, 0])[19:21].mean())  # no point lies there
+    height = browser.evaluate("map.clientHeight")
+    ring = [[middle, 1], [1, 1], [1, height - 2], [middle, height - 2], [middle, height / 2]]
+    browser.drag([[left + x, top + y] for x, y in ring], shift=True)
+    browser.wait_for("document.querySelector('#filter').value.startsWith('inside(map_pca')")
+    wanted = int((pixels[:, 0] < middle).sum())
+    browser.wait_for(f"document.querySelector('#total').textContent === '{wanted} of 40'")
+    browser.wait_for(f"document.querySelector('.map-note').textContent.includes('{wanted} traces')")
+
+    inside = np.flatnonzero(pixels[:, 0] < middle)
+    others = np.linalg.norm(pixels[inside, None] - pixels[inside], axis=2)
+    row = int(inside[np.argmax(np.sort(others)[:, 1])])  # the furthest from the next one
+    x, y = pixels[row]
+    browser.drag([[left + x, top + y]])
+    browser.wait_for(f"document.querySelector('#rows .on')?.innerText.includes('trace-{row:02}')")
+    assert f"row={row}" in browser.evaluate("location.hash")
+
+    browser.evaluate("map.focus()")
+    browser.press("+")
+    browser.press("ArrowLeft")
+    browser.wait_for("location.hash.includes('view=')")
+    browser.press("0")
+    browser.wait_for("!location.hash.includes('view=')")
+
+
+def test_the_nearest_point_is_that_of_numpy(page):
+    """Found by a grid, in pixels; far points and those of no coordinates are none."""
+    rng = np.random.default_rng(3)
+    points = rng.standard_normal((400, 2)).round(3)
+    places = rng.uniform(-4, 4, (60, 2)).round(3)
+    browser = page(tab="map", row=0)
+    code = """(async (points, places) => {
+        const { buildGrid, fitBox, nearest } = await import("/page/map_points.js");
+        const all = Float32Array.from([...points.flat(), NaN, 0]);
+        const grid = buildGrid(all, fitBox(all));
+        return places.map((place) => nearest(all, grid, place, [50, 20], 14, (i) => i % 5 > 0));
+    })"""
+    found = browser.evaluate(f"{code}({points.tolist()}, {places.tolist()})")
+    distances = np.linalg.norm((places[:, None] - points) * [50, 20], axis=2)
+    distances[:, ::5] = np.inf
+    expected = np.where(distances.min(1) < 14, distances.argmin(1), -1)
+    assert found == expected.tolist()
+    assert 5 < (expected < 0).sum() < 55
+
+
+LASSO = 'inside(m, "0,0 1,0 1,1")'
+JOINED = {
+    "": "{}",
+    LASSO: "{}",
+    "x == 1": "x == 1 and {}",
+    f"x == 1 and {LASSO}": "x == 1 and {}",
+    f"not {LASSO}": f"not {LASSO} and {{}}",
+    'inside(n, "0,0 1,0 1,1")': 'inside(n, "0,0 1,0 1,1") and {}',
+    "x == 1 or y == 1": "(x == 1 or y == 1) and {}",
+    f"(x == 1 or y == 1) and {LASSO}": "(x == 1 or y == 1) and {}",
+    'q ~ "this or that"': 'q ~ "this or that" and {}',
+}
+
+
+def test_a_lasso_joins_the_filter(page):
+    """And takes the place of the last one, as short as the rest of the filter wants it."""
+    browser = page(tab="map", row=0)
+    code = """(async (filters) => {
+        const { polygonText, withLasso } = await import("/page/map_points.js");
+        const path = Array.from({ length: 500 }, (_, i) =>
+            [300 + 200 * Math.cos(i / 80), 300 + 150 * Math.sin(i / 80)]);
+        const text = polygonText(path, ([x, y]) => [x / 7, y / 9], [1 / 14, 1 / 18], 250);
+        return [text, filters.map((filter) => withLasso(filter, "m", text))];
+    })"""
+    text, found = browser.evaluate(f"{code}({json.dumps([*JOINED])})")
+    assert found == [after.format(f'inside(m, "{text}")') for after in JOINED.values()]
+    assert len(text) <= 250
+    assert 8 < len(text.split()) <= 48
+
+
+def test_a_layer_leads_to_its_map(page):
+    """Or to the command that makes it."""
+    browser = page(tab="layers", row=7)
+    browser.wait_for("document.querySelector('[aria-label=\"map of a layer\"]')")
+    choose = """((select) => { select.value = "%d"; select.dispatchEvent(new Event("change")); })(
+        document.querySelector('[aria-label="map of a layer"]'))"""
+    browser.evaluate(choose % 3)
+    assert "--column hs_last --layer 3" in text_of(browser, ".command")
+    assert "store derive" in text_of(browser, ".command")
+    browser.evaluate(choose % 2)
+    browser.wait_for("document.querySelector('.map-tab')")
+    assert "map=map_pca" in browser.evaluate("location.hash")
+
+
+@pytest.mark.parametrize("tab", ["trace", "layers", "attention", "map", "scores"])
 @pytest.mark.parametrize("store", [1, 2])
 def test_awkward_stores_are_shown(page, store, tab):
     """An empty one, and a trace of 100,000 tokens without texts."""
@@ -200,7 +316,7 @@ def test_a_phone_can_read_it(page):
     browser = page()
     browser.resize(390, 844)
     try:
-        for tab in ("trace", "layers", "attention", "scores"):
+        for tab in ("trace", "layers", "attention", "map", "scores"):
             browser.evaluate(f"location.hash = 'row=7&tab={tab}'")
             browser.wait_for(f"document.querySelector('#tabs .on')?.textContent === '{tab}'")
             browser.wait_for("document.querySelector('#panel').textContent.length > 5")

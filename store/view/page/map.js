@@ -1,0 +1,303 @@
+// A map of all traces: each one a point where two coordinates of its states place it.
+
+import { getArray } from "/page/api.js";
+import { color, countText, element, showError } from "/page/dom.js";
+import { mapAdvice } from "/page/map_advice.js";
+import { colorTable, legendOf, loadPaint, paintName } from "/page/map_colors.js";
+import { follow } from "/page/map_gestures.js";
+import { Plot } from "/page/map_plot.js";
+import {
+  buildGrid,
+  fitBox,
+  nearest,
+  polygonText,
+  polygonsOf,
+  withLasso,
+  withoutLasso,
+} from "/page/map_points.js";
+import { hideTip, showCard, showRowTip } from "/page/map_texts.js";
+import { change, state } from "/page/state.js";
+
+export { mapAdvice, mapOfLayer } from "/page/map_advice.js";
+
+const REACH = 14; // pixels around the pointer
+const MAX_FILTER = 1000;
+
+let tab = null; // what is on the screen, and what it was made from
+
+export async function showMap(panel, base, store, row, query) {
+  if (!store.maps.length) {
+    tab = null;
+    panel.replaceChildren(mapAdvice(store));
+    return;
+  }
+  const map = store.maps.find((each) => each.name === state.map) ?? store.maps[0];
+  if (tab?.base !== base) tab = newTab(base, store);
+  const mine = tab;
+  const asked = Symbol("what was asked for last");
+  mine.asked = asked;
+  const [points, paint, mask] = await Promise.all([
+    once(mine, "points", map.name, () => getArray(`${base}/map/${map.name}`)),
+    once(mine, "paint", paintName(store), (name) => loadPaint(base, name)),
+    once(mine, "mask", query.filter, () => (query.filter ? getArray(`${base}/mask`, query) : null)),
+  ]);
+  if (tab !== mine || mine.asked !== asked || state.tab !== "map") return;
+  mine.map = map;
+  mine.paint = paint;
+  takePoints(mine, points.values);
+  takeView(mine);
+  mine.plot.levels = paint?.values ?? null;
+  mine.plot.mask = mask?.values ?? null;
+  if (mine.root.parentNode !== panel) panel.replaceChildren(mine.root);
+  drawBar(mine);
+  drawColors(mine);
+  mine.plot.resize();
+  await showCard(mine, row);
+}
+
+// What was asked for last, without asking again.
+function once(mine, what, key, load) {
+  if (mine.kept[what]?.key === key) return mine.kept[what].value;
+  const value = Promise.resolve(load(key));
+  mine.kept[what] = { key, value };
+  value.catch(() => {
+    if (mine.kept[what].value === value) delete mine.kept[what];
+  });
+  return value;
+}
+
+function newTab(base, store) {
+  const plot = new Plot();
+  const remove = element("button", { className: "small" }, "remove the lasso");
+  const made = {
+    base,
+    store,
+    plot,
+    remove,
+    kept: {}, // answers of the server
+    hovered: -1, // row under the pointer
+    path: null, // of the lasso that is being drawn
+    isLasso: false, // whether a drag is a lasso
+    view: undefined, // what the address said last
+    bar: element("div", { className: "bar" }),
+    legend: element("span", { className: "legend-row" }),
+    note: element("p", { className: "soft map-note" }),
+    card: element("div", { className: "map-card" }),
+  };
+  const under = element("div", { className: "bar" }, made.legend, remove);
+  made.root = element(
+    "div",
+    { className: "map-tab" },
+    made.bar,
+    under,
+    plot.frame,
+    made.note,
+    made.card,
+  );
+  remove.addEventListener("click", () => {
+    plot.canvas.focus();
+    change({ filter: withoutLasso(state.filter, made.map.name) }, true);
+  });
+  plot.marks = (context) => drawMarks(made, context);
+  plot.onPaint = () => drawNote(made);
+  plot.onRest = () => tellView(made);
+  follow(plot, {
+    isLasso: () => made.isLasso,
+    onLasso: (path) => lasso(made, path),
+    onPath: (path) => {
+      made.path = path;
+      plot.paintMarks();
+    },
+    onClick: (place) => {
+      const row = rowAt(made, place);
+      if (row >= 0) change({ row });
+    },
+    onHover: (place, event) => hover(made, place, event),
+    onKey: (key) => {
+      if (key === "l") setLasso(made, !made.isLasso);
+      return key === "l";
+    },
+  });
+  return made;
+}
+
+function takePoints(mine, points) {
+  const { plot } = mine;
+  if (plot.points === points) return;
+  plot.place(points, fitBox(points));
+  mine.grid = null;
+  mine.view = undefined;
+  mine.nPlaced = countPlaced(points);
+  setTimeout(() => plot.points === points && gridOf(mine), 300); // after the picture
+}
+
+function countPlaced(points) {
+  let n = 0;
+  for (let i = 0; i < points.length; i += 2) if (Number.isFinite(points[i] + points[i + 1])) n += 1;
+  return n;
+}
+
+// The view of the address is taken when it was not this map that wrote it.
+function takeView(mine) {
+  if (mine.view === state.view) return;
+  mine.view = state.view;
+  const [x, y, zoom] = state.view.split(",").map(Number);
+  const isGiven = state.view && [x, y, zoom].every(Number.isFinite) && zoom > 0;
+  mine.plot.view = isGiven ? { x, y, zoom } : mine.plot.fitted;
+}
+
+function tellView(mine) {
+  if (state.tab !== "map") return;
+  const { view, fitted, scale } = mine.plot;
+  const isFitted =
+    view.zoom === 1 &&
+    Math.abs(view.x - fitted.x) * scale[0] < 0.5 &&
+    Math.abs(view.y - fitted.y) * scale[1] < 0.5;
+  const numbers = [view.x, view.y, view.zoom].map((value) => Number(value.toPrecision(6)));
+  mine.view = isFitted ? "" : numbers.join(",");
+  change({ view: mine.view });
+}
+
+function gridOf(mine) {
+  mine.grid ??= buildGrid(mine.plot.points, mine.plot.box);
+  return mine.grid;
+}
+
+function rowAt(mine, place) {
+  const { plot } = mine;
+  const at = plot.pointAt(place);
+  return nearest(plot.points, gridOf(mine), at, plot.scale, REACH, plot.isShown);
+}
+
+// The controls stay the same elements as long as they show the same, so that keys do not lose them.
+function drawBar(mine) {
+  const { store, map, plot } = mine;
+  const paint = mine.paint?.name ?? "none";
+  mine.remove.hidden = withoutLasso(state.filter, map.name) === state.filter.trim();
+  const shown = `${map.name} ${paint}`;
+  if (mine.shown === shown) return;
+  mine.shown = shown;
+  const numbers = store.columns.filter((column) => column.kind === "number");
+  const names = ["none", ...numbers.map((column) => column.name)];
+  const maps = store.maps.map((each) => each.name);
+  const button = (text, title, onclick) => element("button", { title, onclick }, text);
+  const lassoTitle = "draw around points to filter the table (l, or drag with Shift)";
+  mine.lassoButton = button("lasso", lassoTitle, () => setLasso(mine, !mine.isLasso));
+  mine.bar.replaceChildren(
+    pick("map", map.name, maps, (name) => change({ map: name, view: "" }, true)),
+    pick("colour", paint, names, (name) => change({ paint: name }, true)),
+    element(
+      "span",
+      { className: "group" },
+      button("−", "zoom out (-)", () => plot.zoomAt(1 / 1.4)),
+      button("+", "zoom in (+)", () => plot.zoomAt(1.4)),
+      button("all", "show all points (0)", () => plot.fit()),
+    ),
+    mine.lassoButton,
+    button("filter to view", "the table shows the traces of this part of the map", () =>
+      lasso(mine, plot.corners),
+    ),
+  );
+  setLasso(mine, mine.isLasso);
+  const keys = "arrows move, + and - zoom, 0 shows all, l is the lasso";
+  plot.canvas.setAttribute("role", "application");
+  plot.canvas.setAttribute("aria-label", `map of ${countText(mine.nPlaced)} traces: ${keys}`);
+}
+
+function pick(label, value, values, onPick) {
+  const options = values.map((each) =>
+    element("option", { value: each, selected: each === value }, each),
+  );
+  const onchange = (event) => onPick(event.target.value);
+  return element("label", {}, `${label} `, element("select", { onchange }, ...options));
+}
+
+function setLasso(mine, isOn) {
+  mine.isLasso = isOn;
+  mine.lassoButton.classList.toggle("on", isOn);
+  mine.lassoButton.setAttribute("aria-pressed", isOn);
+  mine.plot.frame.classList.toggle("lasso", isOn);
+}
+
+function drawColors(mine) {
+  mine.plot.colors = colorTable(mine.paint);
+  mine.legend.replaceChildren(...legendOf(mine.paint));
+  mine.plot.draw();
+}
+
+function drawNote(mine) {
+  const { map, plot } = mine;
+  const layer = map.layer === null ? null : `layer ${map.layer}`;
+  const source = [map.column, layer].filter(Boolean).join(", ");
+  const share = (i) => (map.variance[i] ? ` (${(100 * map.variance[i]).toFixed(1)}%)` : "");
+  const axes =
+    map.method === "pca"
+      ? `component 1${share(0)} to the right, component 2${share(1)} upwards`
+      : "first coordinate to the right, second upwards";
+  const missing = plot.n - mine.nPlaced;
+  const parts = [
+    `${countText(plot.inSight)} ${plot.inSight === 1 ? "trace" : "traces"} in sight`,
+    missing && `${countText(missing)} have no coordinates`,
+    source ? `${source}: ${axes}` : axes,
+  ];
+  mine.note.textContent = parts.filter(Boolean).join(" · ");
+}
+
+function drawMarks(mine, context) {
+  const { plot } = mine;
+  for (const polygon of polygonsOf(state.filter, mine.map.name))
+    outline(context, polygon.map((corner) => plot.placeOf(corner)), [5, 4]);
+  if (mine.path) outline(context, mine.path, []);
+  if (mine.hovered >= 0) ring(context, plot, mine.hovered, 7, 1.5);
+  if (state.row !== "") ring(context, plot, Number(state.row), 9, 2.5);
+}
+
+function outline(context, places, dash) {
+  context.beginPath();
+  for (const [x, y] of places) context.lineTo(x, y);
+  context.closePath();
+  context.setLineDash(dash);
+  context.lineWidth = 1.5;
+  context.strokeStyle = color("--mark");
+  context.stroke();
+  context.setLineDash([]);
+}
+
+function ring(context, plot, row, radius, width) {
+  const [x, y] = plot.placeOf([plot.points[2 * row], plot.points[2 * row + 1]]);
+  if (!Number.isFinite(x + y)) return;
+  context.beginPath();
+  context.arc(x, y, radius, 0, 2 * Math.PI);
+  const halo = ["--paper", width + 2.5];
+  for (const [name, size] of [halo, ["--ink", width]]) {
+    context.lineWidth = size;
+    context.strokeStyle = color(name);
+    context.stroke();
+  }
+}
+
+// The table's filter becomes what it was, and a polygon.
+function lasso(mine, path) {
+  const { plot, map } = mine;
+  const room = MAX_FILTER - withLasso(state.filter, map.name, "").length;
+  const halfPixels = plot.scale.map((size) => 0.5 / size);
+  const polygon = polygonText(path, (corner) => plot.pointAt(corner), halfPixels, room);
+  setLasso(mine, false);
+  if (polygon !== null) change({ filter: withLasso(state.filter, map.name, polygon) }, true);
+  else if (room < 200)
+    showError(new Error(`filter: expected at most ${MAX_FILTER} characters; shorten it first`));
+}
+
+function hover(mine, place, event) {
+  const row = place ? rowAt(mine, place) : -1;
+  if (row === mine.hovered) return;
+  mine.hovered = row;
+  mine.plot.paintMarks();
+  mine.plot.canvas.style.cursor = row >= 0 ? "pointer" : "";
+  if (row < 0) hideTip();
+  else showRowTip(mine, row, event.clientX, event.clientY);
+}
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  if (tab?.map) drawColors(tab);
+});
