@@ -13,7 +13,17 @@ from store.errors import FormatError, SchemaError
 from store.read.store import TraceStore
 from store.sources.text_records import name_file
 
-__all__ = ["Mistakes", "check_run", "join_scores", "mistakes", "rank_density", "read_run"]
+__all__ = [
+    "Mistakes",
+    "check_run",
+    "column_name",
+    "column_names",
+    "join_scores",
+    "mistakes",
+    "rank_density",
+    "rank_limits",
+    "read_run",
+]
 
 KEYS = ("trace_id", "split", "side", "label", "question_id")  # `side`: `split` in older versions
 FILE = "scores.csv"
@@ -48,7 +58,7 @@ def read_run(directory: Path) -> tuple[list[str], dict[str, np.ndarray]]:
         )
     cells = dict(zip(header, zip(*rows, strict=True), strict=True)) if rows else {}
     ids = list(cells.get("trace_id", ()))
-    return ids, {_column_name(name): _parse(path, name, cells.get(name, ())) for name in names}
+    return ids, {column_name(name): _parse(path, name, cells.get(name, ())) for name in names}
 
 
 def _read_lines(path: Path, file: Iterable[str]) -> Iterator[list[str]]:
@@ -67,7 +77,8 @@ def _read_lines(path: Path, file: Iterable[str]) -> Iterator[list[str]]:
         raise FormatError(f"{path}, line {lines.line_num}: expected CSV, found: {error}") from error
 
 
-def _column_name(name: str) -> str:
+def column_name(name: str) -> str:
+    """The column of a detector's scores, which a filter can name."""
     return "score_" + re.sub(r"\W+", "_", name, flags=re.ASCII)
 
 
@@ -111,9 +122,14 @@ def _row(store: TraceStore, trace_id: str) -> int:
 
 
 def _new_name(name: str, run: str, taken: set[str]) -> str:
+    return next(candidate for candidate in column_names(name, run) if candidate not in taken)
+
+
+def column_names(name: str, run: str) -> Iterator[str]:
+    """What a column of a run may be called; the first name that is free is taken."""
     suffix = re.sub(r"\W+", "_", run, flags=re.ASCII)
-    numbers = chain([name, f"{name}_{suffix}"], (f"{name}_{suffix}_{i}" for i in range(2, 10**6)))
-    return next(candidate for candidate in numbers if candidate not in taken)
+    numbered = (f"{name}_{suffix}_{i}" for i in range(2, 10**6))
+    return chain([name, f"{name}_{suffix}"], numbered)
 
 
 def check_run(path: Path, trace_ids: Sequence[str], stores: Sequence[TraceStore]) -> None:
@@ -179,6 +195,20 @@ def rank_density(x: np.ndarray, y: np.ndarray, n_cells: int = N_CELLS) -> np.nda
     cells = [_rank_cells(values[both], n_cells) for values in (y, x)]
     flat = np.bincount(cells[0] * n_cells + cells[1], minlength=n_cells**2)
     return flat.reshape(n_cells, n_cells)
+
+
+def rank_limits(x: np.ndarray, y: np.ndarray, n_cells: int = N_CELLS) -> np.ndarray:
+    """The lowest and the highest score in each cell of `rank_density`: `(2, n_cells, 2)`, y first.
+
+    NaN where no score is in a cell; float64.
+    """
+    both = np.isfinite(x) & np.isfinite(y)
+    limits = np.full((2, n_cells, 2), np.nan)
+    for found, values in zip(limits, (y[both], x[both]), strict=True):
+        cells = _rank_cells(values, n_cells)
+        np.fmin.at(found[:, 0], cells, values)
+        np.fmax.at(found[:, 1], cells, values)
+    return limits
 
 
 def _rank_cells(values: np.ndarray, n_cells: int) -> np.ndarray:

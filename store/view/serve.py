@@ -12,9 +12,11 @@ import uvicorn
 
 from store.errors import NotFoundError, SchemaError
 from store.read.store import TraceStore
+from store.view.columns import Table
 from store.view.scores import check_run, join_scores, read_run
 from store.view.server import build_app
 from store.view.snapshots import Snapshots
+from store.view.thresholds import join_thresholds, read_thresholds
 from store.view.traces import Texts
 
 __all__ = ["find_trace", "open_stores", "serve"]
@@ -35,7 +37,17 @@ def open_stores(paths: Sequence[Path], run_paths: Sequence[Path]) -> list[Snapsh
     def scores(store: TraceStore) -> dict[str, np.ndarray]:
         return join_scores(store, runs)
 
-    opened = [Snapshots(path, scores) for path in paths]
+    cuts = [read_thresholds(path) for path in run_paths]
+
+    def thresholds(table: Table) -> dict[str, float]:
+        known = [
+            (name, found)
+            for (name, (ids, _)), found in zip(runs, cuts, strict=True)
+            if any(trace_id in table.store for trace_id in ids)
+        ]
+        return join_thresholds(table.scores, known)
+
+    opened = [Snapshots(path, scores, thresholds) for path in paths]
     for path, (_, (ids, _)) in zip(run_paths, runs, strict=True):
         check_run(path, ids, [snapshots.first.store for snapshots in opened])
     return opened

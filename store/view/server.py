@@ -5,9 +5,7 @@ compute of the stores that it was started with. A request names stores by number
 Handlers run one after the other: reads are short, and a store is then used by one thread.
 """
 
-import json
-import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
@@ -21,12 +19,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from store.errors import NotFoundError, StoreError
 from store.format.schema import TRACE_ID
+from store.view.answers import integer, json_response, number, raw_response
 from store.view.attention import attention_edges, has_attention
+from store.view.calibration import calibrate
 from store.view.columns import Table, histogram, json_number
 from store.view.filters import complete
+from store.view.heads import head_columns, head_summary, head_values
 from store.view.layers import layer_picture, pictures
 from store.view.safety import HEADERS, check_request, cookie_header
-from store.view.scores import mistakes, rank_density
+from store.view.scores import mistakes, rank_density, rank_limits
 from store.view.snapshots import Snapshots, Wanted
 from store.view.traces import Texts, candidates, token_columns, token_values, trace_values
 
@@ -87,8 +88,11 @@ def build_app(
         f"{of_state}/trace/{{row:int}}/candidates/{{token:int}}": handlers.candidates,
         f"{of_state}/trace/{{row:int}}/layers/{{what}}": handlers.layers,
         f"{of_state}/trace/{{row:int}}/attention/{{layer:int}}": handlers.attention,
+        f"{of_state}/trace/{{row:int}}/heads/{{name}}": handlers.heads,
         f"{of_state}/mistakes": handlers.mistakes,
+        f"{of_state}/calibration": handlers.calibration,
         f"{of_state}/density": handlers.density,
+        f"{of_state}/limits": handlers.limits,
     }
     app = Starlette(routes=[Route(path, _answered(handler)) for path, handler in routes.items()])
     return Guard(app, token, cookie)
@@ -292,6 +296,26 @@ class Handlers:
             }
         )
 
+    async def heads(self, request: Request) -> Response:
+        """A number for each head: of each token in a layer, else of each layer."""
+        _, table = self._table(request)
+        row, name = request.path_params["row"], request.path_params["name"]
+        if "layer" not in request.query_params:
+            return raw_response(head_summary(table.store, row, name))
+        layer = integer(request, "layer", 0)
+        return raw_response(head_values(table.store, row, name, layer))
+
+    async def calibration(self, request: Request) -> Response:
+        """Of the rows wanted, how often scores come true; null if they are no probabilities."""
+        _, table = self._table(request)
+        rows = self._rows(request)
+        scores = table.numbers(request.query_params.get("column", ""))[rows]
+        found = calibrate(scores, table.numbers("label")[rows])
+        if found is None:
+            return json_response(None)
+        lists = {name: getattr(found, name).tolist() for name in ("scores", "shares", "counts")}
+        return json_response(lists | {"error": found.error})
+
     async def mistakes(self, request: Request) -> Response:
         """Of the rows wanted, those whose score contradicts the label most."""
         _, table = self._table(request)
@@ -314,6 +338,13 @@ class Handlers:
         rows = self._rows(request)
         x, y = (table.numbers(request.query_params.get(axis, ""))[rows] for axis in ("x", "y"))
         return raw_response(rank_density(x, y).astype(np.int32))
+
+    async def limits(self, request: Request) -> Response:
+        """Of the rows wanted, the lowest and the highest score in each cell of `density`."""
+        _, table = self._table(request)
+        rows = self._rows(request)
+        x, y = (table.numbers(request.query_params.get(axis, ""))[rows] for axis in ("x", "y"))
+        return raw_response(rank_limits(x, y))
 
     def _table(self, request: Request) -> tuple[Snapshots, Table]:
         number = request.path_params["store"]
@@ -343,9 +374,11 @@ def describe(table: Table, snapshots: Snapshots) -> dict[str, Any]:
             for name, kind in table.kinds.items()
         ],
         "tokens": token_columns(store.schema),
+        "thresholds": snapshots.thresholds(table),
         "pictures": pictures(store.schema),
         "layers": store.layers("hidden_states") if "hidden_states" in store.schema.columns else [],
         "attention": store.layers("attn_mean") if has_attention(store.schema) else [],
+        "heads": {name: store.layers(name) for name in head_columns(store.schema)},
     }
 
 
@@ -362,40 +395,3 @@ async def id_lines(table: Table, rows: np.ndarray) -> AsyncIterator[str]:
     for start in range(0, len(rows), IDS_BLOCK):
         ids = table.texts(TRACE_ID, rows[start : start + IDS_BLOCK].astype(np.int64))
         yield "".join(f"{trace_id}\n" for trace_id in ids)
-
-
-def integer(request: Request, name: str, default: int) -> int:
-    """A whole number of the query; raises ValueError."""
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdecimal() and len(digits) < 16):
-        raise ValueError(f"{name}: expected a whole number, found {text!r:.40}")
-    return int(text)
-
-
-def number(request: Request, name: str, default: float) -> float:
-    """A finite number of the query; raises ValueError."""
-    text = request.query_params.get(name) or str(default)
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise ValueError(f"{name}: expected a number, found {text!r:.40}")
-    return value
-
-
-def json_response(content: Any, status: int = 200) -> Response:
-    body = json.dumps(content, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    # texts of a store may have halves of surrogate pairs, which UTF-8 does not
-    return Response(body.encode("utf-8", "replace"), status, media_type="application/json")
-
-
-def raw_response(values: np.ndarray, headers: Mapping[str, str] | None = None) -> Response:
-    """Numbers as bytes, little-endian, with their dtype and shape in headers."""
-    array = np.ascontiguousarray(values)
-    described = {"X-Dtype": array.dtype.name, "X-Shape": ",".join(map(str, array.shape))}
-    kept = {"Cache-Control": "no-cache"} | described | dict(headers or {})
-    return Response(array.tobytes(), headers=kept, media_type="application/octet-stream")

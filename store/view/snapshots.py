@@ -48,6 +48,8 @@ class Snapshots:
         The store.
     scores
         Gives the scores of runs for a state of the store.
+    thresholds
+        Gives the thresholds of the columns of scores that have one.
 
     Attributes
     ----------
@@ -55,8 +57,14 @@ class Snapshots:
         The rows as they were when it was opened; the page goes on with them.
     """
 
-    def __init__(self, path: Path, scores: Callable[[TraceStore], dict[str, np.ndarray]]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        scores: Callable[[TraceStore], dict[str, np.ndarray]],
+        thresholds: Callable[[Table], dict[str, float]] = lambda table: {},
+    ) -> None:
         self.path = path
+        self.thresholds = thresholds
         self._scores = scores
         self._newest = TraceStore.open(path)
         self._tables: OrderedDict[int, Table] = OrderedDict()

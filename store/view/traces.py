@@ -17,6 +17,7 @@ __all__ = [
     "candidates",
     "check_row",
     "count_items",
+    "received",
     "token_columns",
     "token_texts",
     "token_values",
@@ -173,9 +174,14 @@ def token_values(store: TraceStore, row: int, name: str, layer: int | None = Non
     values = store.read([row], [name], _of_layer(column, name, layer)).ragged(name).values
     numbers = values.float().numpy()
     means = numbers.mean(axis=tuple(range(1, numbers.ndim)), dtype=np.float32)
-    if name == RECEIVED:
-        means = means / np.arange(len(means), 0, -1, dtype=np.float32)
-    return means
+    return received(means) if name == RECEIVED else means
+
+
+def received(sums: np.ndarray) -> np.ndarray:
+    """Sums over the tokens that attend, `(T, …)`, divided by how many could: float32."""
+    n_tokens = len(sums)
+    counts = np.arange(n_tokens, 0, -1, dtype=np.float32)
+    return sums / counts.reshape(-1, *[1] * (sums.ndim - 1))
 
 
 def _of_layer(column: Column, name: str, layer: int | None) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ import { getJson } from "/page/api.js";
 import { showAttention } from "/page/attention.js";
 import { $, element, showError, showTip } from "/page/dom.js";
 import * as filter from "/page/filter.js";
+import { keepFocus } from "/page/focus.js";
 import { showHistogram } from "/page/histogram.js";
 import { showLayers } from "/page/layers.js";
 import { showScores } from "/page/scores.js";
@@ -21,7 +22,7 @@ const LEFT_OUT = new Set([
   "prompt_len",
 ]);
 const TABS = { trace: showTrace, layers: showLayers, attention: showAttention, scores: showScores };
-const LEAD = ["trace_id", "label", "question", "answer", "score"];
+const LEAD = ["trace_id", "label", "question", "answer"];
 const POLL_MS = 15_000;
 
 let stores = [];
@@ -53,6 +54,7 @@ async function showTable() {
   );
   filter.setBase(base());
   if (document.activeElement !== $("#filter")) $("#filter").value = state.filter;
+  $("#clear").hidden = state.filter === "";
   $("#ids").href = `${base()}/ids?${new URLSearchParams(query())}`;
   document.title = `${found.name} – traces`;
   try {
@@ -90,16 +92,24 @@ function choose(row, at) {
   change({ row });
 }
 
-async function showSide() {
-  $("#tabs").replaceChildren(
-    ...Object.keys(TABS).map((name) =>
-      element(
-        "button",
-        { className: name === state.tab ? "on" : "", onclick: () => change({ tab: name }, true) },
-        name,
+function showTabs() {
+  const tabs = $("#tabs");
+  const chosen = state.tab in TABS ? state.tab : "trace";
+  if (!tabs.children.length)
+    tabs.replaceChildren(
+      ...Object.keys(TABS).map((name) =>
+        element("button", { role: "tab", onclick: () => change({ tab: name }, true) }, name),
       ),
-    ),
-  );
+    );
+  for (const tab of tabs.children) {
+    const isOn = tab.textContent === chosen;
+    tab.classList.toggle("on", isOn);
+    tab.setAttribute("aria-selected", isOn);
+  }
+}
+
+async function showSide() {
+  showTabs();
   showTip("");
   const panel = $("#panel");
   const tab = TABS[state.tab] ?? showTrace;
@@ -114,40 +124,39 @@ async function showSide() {
     return;
   }
   try {
-    await tab(panel, base(), store(), state.row, query());
+    await keepFocus(panel, () => tab(panel, base(), store(), state.row, query()));
   } catch (error) {
     showError(error);
   }
 }
 
 async function histogramOf(name, event) {
-  const chooser = $("#chooser");
   try {
-    await showHistogram(base(), query(), name, (box) => {
-      chooser.replaceChildren(box, close());
-      chooser.hidden = false;
-    });
+    await showHistogram(base(), query(), name, (box) => openChooser([box], event?.currentTarget));
   } catch (error) {
     showError(error);
   }
-  event?.target?.blur();
 }
 
-const close = () =>
-  element(
-    "button",
-    {
-      onclick: () => {
-        $("#chooser").hidden = true;
-      },
-    },
-    "close",
-  );
+let opener = null; // what has the focus again when the chooser is closed
+
+function openChooser(parts, from) {
+  const chooser = $("#chooser");
+  opener = from?.getAttribute("aria-label") ?? null;
+  chooser.replaceChildren(...parts, element("button", { onclick: closeChooser }, "close"));
+  chooser.hidden = false;
+  chooser.querySelector("input, canvas, button").focus();
+}
+
+function closeChooser() {
+  $("#chooser").hidden = true;
+  const buttons = [...document.querySelectorAll("#head button, #choose")];
+  buttons.find((each) => each.getAttribute("aria-label") === opener)?.focus();
+}
 
 function chooseColumns() {
-  const chooser = $("#chooser");
-  if (!chooser.hidden) {
-    chooser.hidden = true;
+  if (!$("#chooser").hidden) {
+    closeChooser();
     return;
   }
   const shown = new Set(shownColumns().map((column) => column.name));
@@ -172,8 +181,7 @@ function chooseColumns() {
       ` ${column.name}`,
     ),
   );
-  chooser.replaceChildren(...boxes, close());
-  chooser.hidden = false;
+  openChooser(boxes, $("#choose"));
 }
 
 async function step(by) {
@@ -239,7 +247,7 @@ async function start() {
   // the token has become a cookie: out of the address, so that it is not copied with it
   if (location.search) history.replaceState(null, "", location.pathname + location.hash);
   stores = (await getJson("/api/stores")).stores;
-  table.start();
+  table.start(step);
   filter.start((text) => change({ filter: text }, true));
   $("#store").addEventListener("change", (event) =>
     change({ store: event.target.value, row: "", filter: "", sort: "", columns: "" }, true),
@@ -249,12 +257,23 @@ async function start() {
     else if (event.key === "Escape") event.target.blur();
   });
   $("#choose").addEventListener("click", chooseColumns);
+  $("#chooser").addEventListener("keydown", (event) => {
+    if (event.key === "Escape") closeChooser();
+  });
+  $("#clear").addEventListener("click", () => {
+    $("#filter").focus();
+    change({ filter: "" }, true);
+    $("#filter").value = "";
+  });
   $("#newer button").addEventListener("click", () => takeNewer().catch(showError));
   keys();
   onChange((changed) => {
     const of = (...names) => names.some((name) => changed.has(name));
     if (of("store", "filter", "sort", "descending", "columns")) showTable();
-    else if (of("row")) table.redraw();
+    else if (of("row")) {
+      if (String(table.rowAt(position)) === state.row) table.redraw();
+      else findPosition().catch(showError); // chosen elsewhere than in the table
+    }
     if (
       of(
         "row",
@@ -268,6 +287,7 @@ async function start() {
         "other",
         "edge",
         "first",
+        "head",
       ) ||
       (state.tab === "scores" && of("filter"))
     )

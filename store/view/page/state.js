@@ -17,6 +17,7 @@ const DEFAULTS = {
   threshold: "",
   edge: "",
   first: "",
+  head: "",
 };
 
 function read() {

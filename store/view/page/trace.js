@@ -1,12 +1,22 @@
 // One trace: its texts, its scores, and its tokens, coloured by a column.
 
 import { getArray, getJson } from "/page/api.js";
-import { element, heat, numberText, showError, showTip } from "/page/dom.js";
+import { countText, element, heat, numberText, showError, showTip } from "/page/dom.js";
 import { change, state } from "/page/state.js";
 
 const PART = 4000; // tokens in the document at once
 const FIRST = ["question", "answer", "references"];
 const SURPRISING_WHEN_LOW = /logprob/;
+const LABELS = { 0: "right (0)", 1: "hallucination (1)" };
+const MEANINGS = {
+  logprob: "log-probability in nats that the model gave the token; darker: more surprising",
+  entropy: "entropy in nats of what the model expected here; darker: less sure",
+  topk_logprob: "log-probability of the likeliest tokens, mean; darker: less likely",
+  attn_colsum: "attention received, of the tokens that could attend; mean of layers and heads",
+  attn_diag: "attention that the token pays to itself; mean of layers and heads",
+  lens_entropy: "entropy in nats of the next token, read from each layer; mean of the layers",
+  token_label: "1: in a hallucinated span, 0: not, -1: not labelled",
+};
 
 export async function showTrace(panel, base, store, row) {
   const rows = state.beside === "" || state.beside === row ? [row] : [state.beside, row];
@@ -44,10 +54,11 @@ async function bodyOf(base, store, row) {
       element("span", { className: "soft" }, `  row ${row}`),
     ),
     ...texts(trace),
+    verdict(trace.numbers, store),
     tokenBar(store, color, colors),
-    tokens(base, row, trace, color, colors, marks),
+    tokens(store, base, row, trace, color, colors, marks),
     element("h3", {}, "numbers"),
-    numbers(trace.numbers),
+    numbers(trace.numbers, store),
   ];
   const others = Object.entries(known).filter(
     ([name]) => !FIRST.includes(name) && name !== "trace_id",
@@ -91,6 +102,42 @@ function texts(trace) {
   return parts;
 }
 
+// The label, and what each detector says; where its run's threshold is known, with its decision.
+function verdict(found, store) {
+  const lines = [];
+  if ("label" in found) lines.push(["label", LABELS[found.label] ?? "none", found.label]);
+  for (const { name } of store.columns.filter((column) => column.is_score)) {
+    const threshold = store.thresholds[name];
+    if (found[name] === null) continue;
+    const isAbove = found[name] >= threshold;
+    const sign = isAbove ? "≥" : "<";
+    const decision = isAbove ? "hallucination" : "right";
+    const text =
+      threshold === undefined
+        ? numberText(found[name])
+        : `${numberText(found[name])} ${sign} ${numberText(threshold)}: ${decision}`;
+    lines.push([name, text, threshold === undefined ? null : Number(isAbove)]);
+  }
+  if (!lines.length) return null;
+  return element(
+    "div",
+    {},
+    element("h3", {}, lines.length > 1 ? "label, and scores with the run's thresholds" : "label"),
+    element(
+      "dl",
+      { className: "numbers broad" },
+      ...lines.map(([name, text, label]) =>
+        element(
+          "div",
+          {},
+          element("dt", { title: name }, name),
+          element("dd", { className: `label-${label}` }, text),
+        ),
+      ),
+    ),
+  );
+}
+
 function tokenBar(store, color, colors) {
   if (!store.tokens.length) return null;
   const select = element(
@@ -116,6 +163,7 @@ function tokenBar(store, color, colors) {
       element("i"),
       numberText(ends[1]),
     ),
+    element("span", { className: "soft small" }, MEANINGS[color] ?? ""),
   );
 }
 
@@ -126,10 +174,20 @@ function bounds(array) {
     : [NaN, NaN];
 }
 
-function tokens(base, row, trace, color, colors, marks) {
+function tokens(store, base, row, trace, color, colors, marks) {
   const n = trace.tokens.length;
-  if (!n) return element("p", { className: "soft" }, "this store has no tokens");
-  const place = element("div");
+  if (!n)
+    return element(
+      "p",
+      { className: "soft" },
+      store.tokens.length ? "this trace has no tokens" : "this store has no tokens",
+    );
+  const place = element("div", {
+    className: "walk",
+    tabIndex: 0,
+    role: "group",
+    "aria-label": "tokens; arrow keys walk through them",
+  });
   const drawPart = (from) => {
     const to = Math.min(n, from + PART);
     const [low, high] = bounds(colors);
@@ -145,13 +203,13 @@ function tokens(base, row, trace, color, colors, marks) {
     };
     const parts = [];
     if (cut > from)
-      parts.push(element("h3", {}, `prompt, ${trace.prompt_len} tokens`), group(from, cut));
+      parts.push(element("h3", {}, `prompt, ${tokensText(trace.prompt_len)}`), group(from, cut));
     if (to > cut)
       parts.push(
         element(
           "h3",
           {},
-          trace.prompt_len ? `answer, ${n - trace.prompt_len} tokens` : `${n} tokens`,
+          trace.prompt_len ? `answer, ${tokensText(n - trace.prompt_len)}` : tokensText(n),
         ),
         group(cut, to),
       );
@@ -177,6 +235,8 @@ function tokens(base, row, trace, color, colors, marks) {
   return place;
 }
 
+const tokensText = (n) => (n === 1 ? "1 token" : `${countText(n)} tokens`);
+
 function token(trace, i, colors, low, high, marks, isReversed) {
   const text = trace.token_texts ? trace.token_texts[i] : String(trace.tokens[i]);
   const made = element("span", {}, trace.token_texts ? visible(text) : text);
@@ -196,16 +256,15 @@ const visible = (text) => (text === "" ? "·" : text.replaceAll("\n", "⏎\n").r
 function hover(place, base, row, trace, name, colors) {
   let over = -1;
   let wait = 0;
-  place.addEventListener("pointerover", (event) => {
-    const i = Number(event.target.dataset?.i ?? -1);
+  const show = (i, x, y) => {
     if (i === over) return;
     over = i;
     clearTimeout(wait);
+    for (const each of place.querySelectorAll(".over")) each.classList.remove("over");
     if (i < 0) {
       showTip("");
       return;
     }
-    const { clientX: x, clientY: y } = event;
     const head = [
       `token ${i}, id ${trace.tokens[i]}`,
       ...(colors ? [`${name} ${numberText(colors[i])}`] : []),
@@ -224,11 +283,23 @@ function hover(place, base, row, trace, name, colors) {
         showError(error);
       }
     }, 80);
-  });
-  place.addEventListener("pointerleave", () => {
-    over = -1;
-    clearTimeout(wait);
-    showTip("");
+  };
+  place.addEventListener("pointerover", (event) =>
+    show(Number(event.target.dataset?.i ?? -1), event.clientX, event.clientY),
+  );
+  for (const end of ["pointerleave", "blur"])
+    place.addEventListener(end, () => show(-1, 0, 0));
+  place.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!by || event.target !== place || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    const all = [...place.querySelectorAll("[data-i]")];
+    const at = all.findIndex((each) => Number(each.dataset.i) === over);
+    const span = all[at < 0 ? 0 : Math.max(0, Math.min(all.length - 1, at + by))];
+    span.scrollIntoView({ block: "nearest" });
+    const box = span.getBoundingClientRect();
+    show(Number(span.dataset.i), box.left, box.bottom - 8);
+    span.classList.add("over");
   });
 }
 
@@ -238,10 +309,9 @@ function known(trace, id) {
   return i < 0 ? `id ${id}` : JSON.stringify(trace.token_texts[i]);
 }
 
-function numbers(found) {
-  const isScore = (name) => name.startsWith("score_");
-  const known = Object.keys(found).filter((name) => !isScore(name) || found[name] !== null);
-  known.sort((a, b) => isScore(a) - isScore(b));
+function numbers(found, store) {
+  const above = new Set(["label", ...store.columns.filter((c) => c.is_score).map((c) => c.name)]);
+  const known = Object.keys(found).filter((name) => !above.has(name));
   return element(
     "dl",
     { className: "numbers" },

@@ -1,0 +1,50 @@
+"""Parameters of requests to the page's server, and its answers as JSON and as bytes."""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+
+__all__ = ["integer", "json_response", "number", "raw_response"]
+
+
+def integer(request: Request, name: str, default: int) -> int:
+    """A whole number of the query; raises ValueError."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal() and len(digits) < 16):
+        raise ValueError(f"{name}: expected a whole number, found {text!r:.40}")
+    return int(text)
+
+
+def number(request: Request, name: str, default: float) -> float:
+    """A finite number of the query; raises ValueError."""
+    text = request.query_params.get(name) or str(default)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"{name}: expected a number, found {text!r:.40}")
+    return value
+
+
+def json_response(content: Any, status: int = 200) -> Response:
+    """Numbers, texts, lists and objects; NaN and infinity must be None and texts already."""
+    body = json.dumps(content, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    # texts of a store may have halves of surrogate pairs, which UTF-8 does not
+    return Response(body.encode("utf-8", "replace"), status, media_type="application/json")
+
+
+def raw_response(values: np.ndarray, headers: Mapping[str, str] | None = None) -> Response:
+    """Numbers as bytes, little-endian, with their dtype and shape in headers."""
+    array = np.ascontiguousarray(values)
+    described = {"X-Dtype": array.dtype.name, "X-Shape": ",".join(map(str, array.shape))}
+    kept = {"Cache-Control": "no-cache"} | described | dict(headers or {})
+    return Response(array.tobytes(), headers=kept, media_type="application/octet-stream")
