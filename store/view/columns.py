@@ -8,7 +8,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -116,13 +116,11 @@ class Table:
         return kept if kept is not None else self._keep(name, self._read(name))
 
     def _read(self, name: str) -> np.ndarray:
-        column: Any = self.store.column(name)
-        is_brain = self.store.schema.stored[name].dtype == "bfloat16"
-        return (column.float() if is_brain else column).numpy()
+        return np.asarray(self.store.column_array(name))
 
     def texts(self, name: str, rows: Sequence[int] | np.ndarray) -> list[str]:
         """The texts of some rows."""
-        return self.store.read(rows, [name]).texts(name)
+        return self.store.read_arrays(rows, [name]).texts(name)
 
     def values(self, name: str, rows: np.ndarray) -> list:
         """A column in some rows, as JSON has it: texts, numbers, None for NaN."""
