@@ -13,16 +13,18 @@ import numpy as np
 from store.errors import NotFoundError, SchemaError
 from store.extras import needs_extra
 from store.format.layers import LAYERS_AXIS, choose_layers, format_layers, layer_numbers
-from store.format.origin import records_of
 from store.format.schema import Column, Schema
 from store.read.store import TraceStore
 from store.reports import count
 from store.sources.projection import (
     METHODS,
+    PROJECTIONS_KEY,
     Pca,
     Projection,
     fit_pca,
     mask_finite,
+    own_projections,
+    recorded_projections,
     sample_rows,
 )
 from store.sources.states import DERIVED
@@ -31,7 +33,6 @@ from store.write.writer import StoreWriter
 
 __all__ = ["PROJECTIONS_KEY", "Plan", "plan_projection", "project_column"]
 
-PROJECTIONS_KEY = "projections"  # in the provenance: column -> how it was projected
 STATES = "hidden_states"
 BLOCK_BYTES = 32 * 1024 * 1024  # of rows in float64
 MAX_WIDTH = 16_384  # the square of it, in float64, is 2 GB
@@ -196,7 +197,7 @@ def _is_there(store: TraceStore, name: str, record: Mapping[str, Any], replace: 
     if name not in store.schema.columns:
         return False
     where = f"{store.path}, column {name!r}"
-    made = _recorded(store.provenance).get(name)
+    made = recorded_projections(store.provenance).get(name)
     if made is None:
         raise SchemaError(f"{where}: it is there, and no projection; choose another --name")
     if {key: made.get(key) for key in record} == record:
@@ -210,22 +211,6 @@ def _is_there(store: TraceStore, name: str, record: Mapping[str, Any], replace: 
             "or choose another --name"
         )
     return False
-
-
-def _recorded(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The projections that a provenance names, and those of the stores that it was merged from."""
-    recorded: dict[str, dict[str, Any]] = {}
-    for part in [*records_of(provenance), provenance]:
-        recorded |= _own_records(part)
-    return recorded
-
-
-def _own_records(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The same without merges; what is of another form is not ours."""
-    recorded = provenance.get(PROJECTIONS_KEY)
-    if not isinstance(recorded, dict):
-        return {}
-    return {name: made for name, made in recorded.items() if isinstance(made, dict)}
 
 
 def project_column(
@@ -265,7 +250,7 @@ def project_column(
     store = TraceStore.open(writer.root)
     plan = plan_projection(store, projection, name, replace=replace)
     if plan.is_there:
-        return _recorded(store.provenance)[plan.name]
+        return recorded_projections(store.provenance)[plan.name]
     reader = _Reader(store, plan, progress)
     pca, transform = _fit(reader)
     made = {
@@ -274,7 +259,7 @@ def project_column(
         "rows_not_finite": 0,  # counted on the way; the provenance is written after the rows
         "explained_variance": [round(float(part), 4) for part in pca.explained],
     }
-    projections = {**_own_records(store.provenance), plan.name: made}
+    projections = {**own_projections(store.provenance), plan.name: made}
     provenance = {**writer.provenance, PROJECTIONS_KEY: projections}
     rows = _project_rows(reader, transform, made)
     writer.set_columns({plan.name: plan.column}, rows, provenance)

@@ -4,14 +4,27 @@ Everything is computed in float64, block by block, so that memory grows with the
 and never with their number. The names take no torch.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["METHODS", "Pca", "Projection", "fit_pca", "mask_finite", "sample_rows"]
+from store.format.origin import records_of
 
+__all__ = [
+    "METHODS",
+    "PROJECTIONS_KEY",
+    "Pca",
+    "Projection",
+    "fit_pca",
+    "mask_finite",
+    "own_projections",
+    "recorded_projections",
+    "sample_rows",
+]
+
+PROJECTIONS_KEY = "projections"  # in the provenance: column -> how it was projected
 METHODS = ("pca", "umap")
 # beyond, squares of float64 overflow, and coordinates of float32
 LARGEST = float(np.finfo(np.float32).max) / 1024
@@ -169,3 +182,19 @@ def sample_rows(n_rows: int, size: int, seed: int) -> np.ndarray:
 def mask_finite(states: np.ndarray) -> np.ndarray:
     """Which rows have numbers only that are neither NaN nor beyond `LARGEST`: bool `(n,)`."""
     return (np.abs(states) <= LARGEST).all(axis=1)
+
+
+def recorded_projections(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The projections that a provenance names, and those of the stores that it was merged from."""
+    recorded: dict[str, dict[str, Any]] = {}
+    for part in [*records_of(provenance), provenance]:
+        recorded |= own_projections(part)
+    return recorded
+
+
+def own_projections(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The same without merges; what is of another form is not ours."""
+    recorded = provenance.get(PROJECTIONS_KEY)
+    if not isinstance(recorded, dict):
+        return {}
+    return {name: made for name, made in recorded.items() if isinstance(made, dict)}

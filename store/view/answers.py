@@ -1,15 +1,17 @@
-"""Parameters of requests to the page's server, and its answers as JSON and as bytes."""
+"""Numbers of a request's query, and answers: JSON, and numbers as raw bytes."""
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-__all__ = ["integer", "json_response", "number", "raw_response"]
+from store.view.columns import Table
+
+__all__ = ["integer", "json_response", "kept_response", "number", "raw_response"]
 
 
 def integer(request: Request, name: str, default: int) -> int:
@@ -36,10 +38,27 @@ def number(request: Request, name: str, default: float) -> float:
 
 
 def json_response(content: Any, status: int = 200) -> Response:
-    """Numbers, texts, lists and objects; NaN and infinity must be None and texts already."""
     body = json.dumps(content, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     # texts of a store may have halves of surrogate pairs, which UTF-8 does not
     return Response(body.encode("utf-8", "replace"), status, media_type="application/json")
+
+
+def kept_response(
+    request: Request,
+    table: Table,
+    name: str,
+    build: Callable[[], tuple[np.ndarray, dict[str, str]]],
+) -> Response:
+    """Numbers and headers that follow from a column: the browser keeps those of the store.
+
+    Scores of runs come from files that may change while the store does not.
+    """
+    store = table.store
+    etag = f'"{store.uuid}-{store.generation}-{name}"' if name not in table.scores else ""
+    if etag and request.headers.get("if-none-match") == etag:
+        return Response(status_code=304, headers={"ETag": etag})
+    values, headers = build()
+    return raw_response(values, headers | {"ETag": etag} if etag else headers)
 
 
 def raw_response(values: np.ndarray, headers: Mapping[str, str] | None = None) -> Response:

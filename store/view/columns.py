@@ -15,6 +15,7 @@ import numpy as np
 from store.errors import NotFoundError, SchemaError, closest
 from store.format.schema import TRACE_ID
 from store.read.store import TraceStore
+from store.view.maps import find_maps
 
 __all__ = ["Table", "find_rows", "histogram", "json_number"]
 
@@ -56,6 +57,8 @@ class Table:
     ----------
     kinds
         Column -> "number" or "text", of those with one value a row.
+    maps
+        Column -> what it is a map of, of those with two coordinates a row or more.
 
     Raises
     ------
@@ -77,6 +80,7 @@ class Table:
             if column.is_single:
                 self.kinds[name] = "text" if column.is_text else "number"
         self.kinds |= dict.fromkeys(self.scores, "number")
+        self.maps = find_maps(store)
         self._kept: OrderedDict[object, np.ndarray] = OrderedDict()
 
     def __len__(self) -> int:
@@ -117,6 +121,28 @@ class Table:
 
     def _read(self, name: str) -> np.ndarray:
         return np.asarray(self.store.column_array(name))
+
+    def points(self, name: str) -> np.ndarray:
+        """The first two coordinates of every row on a map: float32 `(n_rows, 2)`, read-only.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such map.
+        """
+        if name not in self.maps:
+            like = closest(name[:200], self.maps)
+            raise NotFoundError(
+                f"{self.store.path}: expected a column of coordinates, found {name!r:.80}{like}; "
+                "python -m store project makes one"
+            )
+        key = ("points", name)
+        kept = self._get(key)
+        return kept if kept is not None else self._keep(key, self._read_points(name))
+
+    def _read_points(self, name: str) -> np.ndarray:
+        with np.errstate(over="ignore"):  # beyond float32 is as far as infinity
+            return self._read(name)[:, :2].astype(np.float32)
 
     def texts(self, name: str, rows: Sequence[int] | np.ndarray) -> list[str]:
         """The texts of some rows."""

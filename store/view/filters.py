@@ -2,12 +2,13 @@
 
 The language is small and its parser its own; nothing of a filter is ever executed. It has columns
 with one value a row, numbers, quoted texts, `nan`; `== != < <= > >=`, `~` (contains, any case) and
-`!~`; `and`, `or`, `not` and brackets. A filter is at most 1000 characters long.
+`!~`; `and`, `or`, `not` and brackets; `inside(map, "0,0 1,0 1,1")`, a polygon on a map. A filter is
+at most 1000 characters long.
 """
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn, TypeAlias
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from store.errors import SchemaError, closest
 from store.view.columns import Table
+from store.view.polygons import inside_polygon, parse_polygon
 
 __all__ = ["MAX_LENGTH", "complete", "filter_rows", "parse_filter"]
 
@@ -25,7 +27,7 @@ TOKEN = re.compile(
     (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.]))
     | (?P<name>[A-Za-z_]\w*)
     | (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
-    | (?P<sign>==|!=|<=|>=|!~|[<>~()])
+    | (?P<sign>==|!=|<=|>=|!~|[<>~(),])
     )""",
     re.VERBOSE | re.ASCII,
 )
@@ -39,6 +41,7 @@ COMPARE: Mapping[str, Callable] = {
 }
 SIGNS = {"number": (*COMPARE,), "text": ("==", "!=", "~", "!~")}
 WORDS = ("and", "or", "not")
+INSIDE = "inside"
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,14 @@ class Comparison:
     sign: str
     value: float | str
     is_column: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Inside:
+    """A column of coordinates, and a polygon float64 `(n_corners, 2)`."""
+
+    column: str
+    polygon: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -66,7 +77,7 @@ class Joined:
     parts: tuple["Expression", ...]
 
 
-Expression: TypeAlias = Comparison | Not | Joined
+Expression: TypeAlias = Comparison | Inside | Not | Joined
 
 
 def filter_rows(table: Table, text: str) -> np.ndarray | None:
@@ -77,11 +88,13 @@ def filter_rows(table: Table, text: str) -> np.ndarray | None:
     SchemaError
         The filter is none, or compares a column with what it does not hold.
     """
-    expression = parse_filter(text, table.kinds)
+    expression = parse_filter(text, table.kinds, table.maps)
     return None if expression is None else _evaluate(table, expression)
 
 
-def parse_filter(text: str, kinds: Mapping[str, str]) -> Expression | None:
+def parse_filter(
+    text: str, kinds: Mapping[str, str], maps: Collection[str] = ()
+) -> Expression | None:
     """Parse a filter.
 
     Parameters
@@ -90,6 +103,8 @@ def parse_filter(text: str, kinds: Mapping[str, str]) -> Expression | None:
         What was typed.
     kinds
         Column -> "number" or "text".
+    maps
+        Columns of coordinates.
 
     Raises
     ------
@@ -98,7 +113,7 @@ def parse_filter(text: str, kinds: Mapping[str, str]) -> Expression | None:
     """
     if len(text) > MAX_LENGTH:
         raise SchemaError(f"filter: expected at most {MAX_LENGTH} characters, found {len(text)}")
-    parser = _Parser(_tokens(text), kinds, len(text))
+    parser = _Parser(_tokens(text), kinds, maps)
     if parser.kind == "end":
         return None
     expression = parser.expression(0)
@@ -125,11 +140,14 @@ class _Parser:
     """Reads tokens from left to right, one ahead."""
 
     def __init__(
-        self, tokens: list[tuple[str, str, int]], kinds: Mapping[str, str], length: int
+        self,
+        tokens: list[tuple[str, str, int]],
+        kinds: Mapping[str, str],
+        maps: Collection[str],
     ) -> None:
         self.tokens = tokens
         self.kinds = kinds
-        self.length = length
+        self.maps = maps
         self.at = 0
 
     @property
@@ -175,11 +193,31 @@ class _Parser:
         if self.text == "(" and self.kind == "sign":
             self.take()
             inner = self.expression(depth + 1)
-            if self.text != ")":
-                self.fail("')'")
-            self.take()
+            self.sign(")")
             return inner
+        if self.text == INSIDE and self.tokens[self.at + 1][1] == "(":
+            return self.inside()
         return self.comparison()
+
+    def sign(self, sign: str) -> None:
+        if self.kind != "sign" or self.text != sign:
+            self.fail(repr(sign))
+        self.take()
+
+    def inside(self) -> Expression:
+        self.take()
+        self.sign("(")
+        if self.text not in self.maps:
+            known = ", ".join(self.maps) or "none; python -m store project makes one"
+            self.fail(f"a column of coordinates (there are: {known:.200})")
+        column = self.take()
+        self.sign(",")
+        if self.kind != "text":
+            self.fail('a polygon in quotes, as in "0,0 1,0 1,1"')
+        where = f"filter, character {self.tokens[self.at][2]}"
+        polygon = parse_polygon(self.take()[1:-1], where)
+        self.sign(")")
+        return Inside(column, polygon)
 
     def comparison(self) -> Expression:
         column = self.column()
@@ -229,6 +267,8 @@ def _evaluate(table: Table, expression: Expression) -> np.ndarray:
         for part in expression.parts[1:]:
             rows = combine(rows, _evaluate(table, part))
         return rows
+    if isinstance(expression, Inside):
+        return inside_polygon(table.points(expression.column), expression.polygon)
     if table.kind(expression.column) == "text":
         return _compare_texts(table, expression)
     return _compare_numbers(table, expression)
@@ -255,7 +295,7 @@ def _compare_numbers(table: Table, comparison: Comparison) -> np.ndarray:
         return COMPARE[comparison.sign](values, number)
 
 
-def complete(text: str, kinds: Mapping[str, str]) -> list[str]:
+def complete(text: str, kinds: Mapping[str, str], maps: Collection[str] = ()) -> list[str]:
     """What can stand at the end of a filter that is being typed, or replace its last word.
 
     Parameters
@@ -264,6 +304,8 @@ def complete(text: str, kinds: Mapping[str, str]) -> list[str]:
         The filter up to the cursor.
     kinds
         Column -> "number" or "text".
+    maps
+        Columns of coordinates.
     """
     begun = re.search(r"[A-Za-z_]\w*$", text, re.ASCII)
     word = begun[0] if begun else ""
@@ -271,18 +313,28 @@ def complete(text: str, kinds: Mapping[str, str]) -> list[str]:
         tokens = _tokens(text[: len(text) - len(word)][-MAX_LENGTH:])
     except SchemaError:
         return []
-    return [entry for entry in _expected(tokens, kinds) if entry.startswith(word) and entry != word]
+    return [
+        entry
+        for entry in _expected(tokens, kinds, maps)
+        if entry.startswith(word) and entry != word
+    ]
 
 
-def _expected(tokens: list[tuple[str, str, int]], kinds: Mapping[str, str]) -> Iterable[str]:
+def _expected(
+    tokens: list[tuple[str, str, int]], kinds: Mapping[str, str], maps: Collection[str]
+) -> Iterable[str]:
     """What may follow tokens, judged by the last two."""
     before = [text for _, text, _ in tokens[-3:-1]]
     last_kind, last, _ = tokens[-2] if len(tokens) > 1 else ("end", "", 0)
+    if before == [INSIDE, "("]:
+        return maps
+    if last == "," or last in maps:
+        return []  # a polygon is drawn, not typed
     if last in (*COMPARE, "~", "!~"):
         is_number = kinds.get(before[0]) == "number"
         return [*(name for name, kind in kinds.items() if kind == "number")] if is_number else []
     if last_kind == "name" and last in kinds and before[0] not in COMPARE:
         return SIGNS[kinds[last]]
     if last_kind == "end" or last in (*WORDS, "("):
-        return [*kinds, "not"]
+        return [*kinds, "not", *([f"{INSIDE}("] if maps else [])]
     return ["and", "or"]

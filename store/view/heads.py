@@ -76,4 +76,4 @@ def _check(store: TraceStore, row: int, name: str) -> tuple[int, ...]:
 
 def _read(store: TraceStore, row: int, name: str, select: dict[str, Any] | None) -> np.ndarray:
     """float32 `(T, L, H)`."""
-    return store.read([row], [name], select).ragged(name).values.float().numpy()
+    return store.read_arrays([row], [name], select).packed(name).float32()

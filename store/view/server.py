@@ -7,7 +7,7 @@ Handlers run one after the other: reads are short, and a store is then used by o
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import parse_qs
 
 import numpy as np
@@ -19,17 +19,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from store.errors import NotFoundError, StoreError
 from store.format.schema import TRACE_ID
-from store.view.answers import integer, json_response, number, raw_response
-from store.view.attention import attention_edges, has_attention
+from store.view.answers import integer, json_response, kept_response, number, raw_response
+from store.view.attention import attention_edges
 from store.view.calibration import calibrate
 from store.view.columns import Table, histogram, json_number
+from store.view.describe import describe
 from store.view.filters import complete
-from store.view.heads import head_columns, head_summary, head_values
-from store.view.layers import layer_picture, pictures
+from store.view.heads import head_summary, head_values
+from store.view.layers import layer_picture
+from store.view.maps import levels_of
 from store.view.safety import HEADERS, check_request, cookie_header
 from store.view.scores import mistakes, rank_density, rank_limits
 from store.view.snapshots import Snapshots, Wanted
-from store.view.traces import Texts, candidates, token_columns, token_values, trace_values
+from store.view.traces import Texts, candidates, token_values, trace_values
 
 __all__ = ["build_app"]
 
@@ -83,6 +85,9 @@ def build_app(
         f"{of_state}/complete": handlers.complete,
         f"{of_state}/histogram": handlers.histogram,
         f"{of_state}/column/{{name}}": handlers.column,
+        f"{of_state}/map/{{name}}": handlers.map,
+        f"{of_state}/levels/{{name}}": handlers.levels,
+        f"{of_state}/mask": handlers.mask,
         f"{of_state}/trace/{{row:int}}": handlers.trace,
         f"{of_state}/trace/{{row:int}}/tokens/{{name}}": handlers.tokens,
         f"{of_state}/trace/{{row:int}}/candidates/{{token:int}}": handlers.candidates,
@@ -176,7 +181,9 @@ class Handlers:
             newest = shown.snapshots.newest()
             asked = request.query_params.get("newest")
             table = shown.snapshots.table(newest) if asked else shown.snapshots.first
-            described.append(describe(table, shown.snapshots) | {"newest": newest})
+            of_runs = {"thresholds": shown.snapshots.thresholds(table)}
+            known = describe(table, shown.snapshots.path)
+            described.append(known | of_runs | {"newest": newest})
         return json_response({"stores": described})
 
     async def table(self, request: Request) -> Response:
@@ -219,7 +226,9 @@ class Handlers:
     async def complete(self, request: Request) -> Response:
         """What may follow a filter that is being typed."""
         _, table = self._table(request)
-        return json_response(complete(request.query_params.get("text", ""), table.kinds))
+        return json_response(
+            complete(request.query_params.get("text", ""), table.kinds, table.maps)
+        )
 
     async def histogram(self, request: Request) -> Response:
         """How often the rows wanted have which values, for each label."""
@@ -240,12 +249,32 @@ class Handlers:
         """A column of numbers of all rows, as raw bytes."""
         _, table = self._table(request)
         name = request.path_params["name"]
-        store = table.store
-        etag = f'"{store.uuid}-{store.generation}-{name}"' if name not in table.scores else ""
-        values = table.numbers(name)
-        if etag and request.headers.get("if-none-match") == etag:
-            return Response(status_code=304, headers={"ETag": etag})
-        return raw_response(values, {"ETag": etag} if etag else {})
+        return kept_response(request, table, name, lambda: (table.numbers(name), {}))
+
+    async def map(self, request: Request) -> Response:
+        """Two coordinates of all rows, as raw bytes."""
+        _, table = self._table(request)
+        name = request.path_params["name"]
+        return kept_response(request, table, name, lambda: (table.points(name), {}))
+
+    async def levels(self, request: Request) -> Response:
+        """A column of numbers as colours, as raw bytes; what they mean is in the headers."""
+        _, table = self._table(request)
+        name = request.path_params["name"]
+
+        def build() -> tuple[np.ndarray, dict[str, str]]:
+            found = levels_of(table.numbers(name))
+            meaning = {"X-Low": str(found.low), "X-High": str(found.high)}
+            return found.levels, meaning | {"X-Classes": ",".join(map(str, found.classes))}
+
+        return kept_response(request, table, name, build)
+
+    async def mask(self, request: Request) -> Response:
+        """Which rows are wanted, eight in a byte, the first one in its lowest bit."""
+        _, table = self._table(request)
+        is_wanted = np.zeros(len(table), bool)
+        is_wanted[self._rows(request)] = True
+        return raw_response(np.packbits(is_wanted, bitorder="little"))
 
     async def trace(self, request: Request) -> Response:
         """The texts, numbers and tokens of a trace."""
@@ -359,27 +388,6 @@ class Handlers:
         is_descending = query.get("descending") == "1"
         wanted = Wanted(query.get("filter", "").strip(), query.get("sort", ""), is_descending)
         return snapshots.rows(request.path_params["generation"], wanted)
-
-
-def describe(table: Table, snapshots: Snapshots) -> dict[str, Any]:
-    """What the page needs to know of a store before it asks for rows."""
-    store = table.store
-    return {
-        "name": snapshots.path.name,
-        "uuid": store.uuid,
-        "generation": store.generation,
-        "rows": len(table),
-        "columns": [
-            {"name": name, "kind": kind, "is_score": name in table.scores}
-            for name, kind in table.kinds.items()
-        ],
-        "tokens": token_columns(store.schema),
-        "thresholds": snapshots.thresholds(table),
-        "pictures": pictures(store.schema),
-        "layers": store.layers("hidden_states") if "hidden_states" in store.schema.columns else [],
-        "attention": store.layers("attn_mean") if has_attention(store.schema) else [],
-        "heads": {name: store.layers(name) for name in head_columns(store.schema)},
-    }
 
 
 def table_cells(table: Table, name: str, rows: np.ndarray) -> list:

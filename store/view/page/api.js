@@ -35,10 +35,10 @@ const ARRAYS = {
   uint64: BigUint64Array,
 };
 
-// Numbers that the server sends as bytes: { values, shape }.
+// Numbers that the server sends as bytes: { values, shape, headers }.
 export async function getArray(path, query, signal) {
   const response = await get(path, query, signal);
   const shape = response.headers.get("X-Shape").split(",").map(Number);
   const values = new ARRAYS[response.headers.get("X-Dtype")](await response.arrayBuffer());
-  return { values, shape };
+  return { values, shape, headers: response.headers };
 }

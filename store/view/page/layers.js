@@ -3,6 +3,7 @@
 
 import { getArray, getJson } from "/page/api.js";
 import { element } from "/page/dom.js";
+import { mapAdvice, mapOfLayer } from "/page/map.js";
 import { legendOf, limits, picture } from "/page/picture.js";
 import { change, state } from "/page/state.js";
 
@@ -60,11 +61,29 @@ function states(store, trace, what, { values, shape: [nTokens, nLayers] }, width
       element("option", { value: name, selected: name === what }, NAMES[name] ?? name),
     ),
   );
+  const advice = element("div");
+  const toMap = (layer) => {
+    const map = mapOfLayer(store, layer);
+    if (map) change({ tab: "map", map: map.name, view: "" }, true);
+    else advice.replaceChildren(mapAdvice(store, layer));
+  };
+  const maps = element(
+    "select",
+    { "aria-label": "map of a layer", onchange: (event) => toMap(Number(event.target.value)) },
+    element("option", { value: "", disabled: true, selected: true }, "map of layer …"),
+    ...store.layers.map((layer) =>
+      element("option", { value: layer }, `${layer}${mapOfLayer(store, layer) ? "" : " (none yet)"}`),
+    ),
+  );
   const between = limits(values);
   const numbers = Array.from({ length: nLayers }, (_, layer) => store.layers[layer] ?? layer + 1);
   return [
-    element("div", { className: "bar" }, select, legendOf(between)),
-    element("p", { className: "soft" }, `layers from below, as the model numbers them. ${MEANINGS[what]}`),
+    element("div", { className: "bar" }, select, legendOf(between), store.layers.length ? maps : null),
+    element(
+      "p",
+      { className: "soft" },
+      `${MEANINGS[what]}. Layers from below, as the model numbers them; a click leads to the map of the layer`,
+    ),
     picture(trace, {
       values,
       nTokens,
@@ -73,7 +92,9 @@ function states(store, trace, what, { values, shape: [nTokens, nLayers] }, width
       what: (layer) => `layer ${numbers[layer]}\n${NAMES[what] ?? what}`,
       label: `${NAMES[what] ?? what}, ${nTokens} tokens by ${nLayers} layers`,
       width,
+      choose: (_, layer) => toMap(numbers[layer]),
     }),
+    advice,
   ];
 }
 

@@ -7,6 +7,7 @@ import * as filter from "/page/filter.js";
 import { keepFocus } from "/page/focus.js";
 import { showHistogram } from "/page/histogram.js";
 import { showLayers } from "/page/layers.js";
+import { showMap } from "/page/map.js";
 import { showScores } from "/page/scores.js";
 import { change, onChange, state } from "/page/state.js";
 import * as table from "/page/table.js";
@@ -21,7 +22,14 @@ const LEFT_OUT = new Set([
   "context_len",
   "prompt_len",
 ]);
-const TABS = { trace: showTrace, layers: showLayers, attention: showAttention, scores: showScores };
+const TABS = {
+  trace: showTrace,
+  layers: showLayers,
+  attention: showAttention,
+  map: showMap,
+  scores: showScores,
+};
+const OF_MANY = ["map", "scores"]; // tabs that show the rows of the filter, not one trace
 const LEAD = ["trace_id", "label", "question", "answer"];
 const POLL_MS = 15_000;
 
@@ -113,7 +121,7 @@ async function showSide() {
   showTip("");
   const panel = $("#panel");
   const tab = TABS[state.tab] ?? showTrace;
-  if (state.row === "" && tab !== showScores) {
+  if (state.row === "" && !OF_MANY.includes(state.tab)) {
     panel.replaceChildren(
       element(
         "p",
@@ -131,14 +139,15 @@ async function showSide() {
 }
 
 async function histogramOf(name, event) {
+  const from = event?.currentTarget;
   try {
-    await showHistogram(base(), query(), name, (box) => openChooser([box], event?.currentTarget));
+    await showHistogram(base(), query(), name, (box) => openChooser([box], from));
   } catch (error) {
     showError(error);
   }
 }
 
-let opener = null; // what has the focus again when the chooser is closed
+let opener = null; // the name of what has the focus again when the chooser is closed
 
 function openChooser(parts, from) {
   const chooser = $("#chooser");
@@ -150,6 +159,7 @@ function openChooser(parts, from) {
 
 function closeChooser() {
   $("#chooser").hidden = true;
+  showTip("");
   const buttons = [...document.querySelectorAll("#head button, #choose")];
   buttons.find((each) => each.getAttribute("aria-label") === opener)?.focus();
 }
@@ -261,19 +271,17 @@ async function start() {
     if (event.key === "Escape") closeChooser();
   });
   $("#clear").addEventListener("click", () => {
+    $("#filter").value = "";
     $("#filter").focus();
     change({ filter: "" }, true);
-    $("#filter").value = "";
   });
   $("#newer button").addEventListener("click", () => takeNewer().catch(showError));
   keys();
   onChange((changed) => {
     const of = (...names) => names.some((name) => changed.has(name));
     if (of("store", "filter", "sort", "descending", "columns")) showTable();
-    else if (of("row")) {
-      if (String(table.rowAt(position)) === state.row) table.redraw();
-      else findPosition().catch(showError); // chosen elsewhere than in the table
-    }
+    else if (of("row") && String(table.rowAt(position)) === state.row) table.redraw();
+    else if (of("row")) findPosition().catch(showError); // chosen outside of the table
     if (
       of(
         "row",
@@ -288,8 +296,11 @@ async function start() {
         "edge",
         "first",
         "head",
+        "map",
+        "paint",
+        "view",
       ) ||
-      (state.tab === "scores" && of("filter"))
+      (OF_MANY.includes(state.tab) && of("filter"))
     )
       showSide();
   });

@@ -16,6 +16,9 @@ const DEFAULTS = {
   other: "",
   threshold: "",
   edge: "",
+  map: "",
+  paint: "",
+  view: "",
   first: "",
   head: "",
 };

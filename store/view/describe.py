@@ -1,0 +1,46 @@
+"""What the page needs to know of a store before it asks for rows."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from store.view.attention import has_attention
+from store.view.columns import Table
+from store.view.heads import head_columns
+from store.view.layers import pictures
+from store.view.maps import map_states
+from store.view.traces import token_columns
+
+__all__ = ["describe"]
+
+
+def describe(table: Table, path: Path) -> dict[str, Any]:
+    """A store's columns, layers and maps, as JSON has them.
+
+    Parameters
+    ----------
+    table
+        The store's rows.
+    path
+        Of the store, as the command line named it.
+    """
+    store = table.store
+    columns = store.schema.columns
+    return {
+        "name": path.name,
+        "path": shlex.quote(str(path)),  # for commands that are copied
+        "uuid": store.uuid,
+        "generation": store.generation,
+        "rows": len(table),
+        "columns": [
+            {"name": name, "kind": kind, "is_score": name in table.scores}
+            for name, kind in table.kinds.items()
+        ],
+        "tokens": token_columns(store.schema),
+        "pictures": pictures(store.schema),
+        "layers": store.layers("hidden_states") if "hidden_states" in columns else [],
+        "attention": store.layers("attn_mean") if has_attention(store.schema) else [],
+        "heads": {name: store.layers(name) for name in head_columns(store.schema)},
+        "maps": [found._asdict() for found in table.maps.values()],
+        "states": map_states(store),
+    }

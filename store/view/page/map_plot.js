@@ -1,0 +1,251 @@
+// Draws a map: an own loop over the raw coordinates, which at millions of points takes a few
+// hundredths of a second. Of many points it shows their density, of few each one as a disc; a
+// pixel has the mean colour of its points.
+
+import { color, element } from "/page/dom.js";
+
+const FEW = 30_000; // points in sight that are drawn as discs
+const MANY = 1_200_000; // points that are drawn while the map moves
+const MISSING = 255;
+const MISSING_WEIGHT = 0.35; // of a point without a value, beside one with a value
+const MAX_RATIO = 2;
+
+export function colorOf(name) {
+  const text = color(name).replace("#", "");
+  return [0, 2, 4].map((at) => Number.parseInt(text.slice(at, at + 2), 16));
+}
+
+export class Plot {
+  constructor() {
+    this.canvas = element("canvas", { tabIndex: 0 });
+    this.over = element("canvas", { className: "over" }); // marks, drawn without the points
+    this.frame = element("div", { className: "map-frame" }, this.canvas, this.over);
+    this.points = new Float32Array(0);
+    this.levels = null; // a colour's number for each row
+    this.mask = null; // bits of the rows of the filter; null: all
+    this.colors = [];
+    this.box = [-1, 1, -1, 1]; // what zoom 1 shows: x0, x1, y0, y1
+    this.view = { x: 0, y: 0, zoom: 1 };
+    this.marks = () => {}; // draws over the points
+    this.inSight = 0;
+    this.isMoving = false;
+    this.request = 0;
+    this.timer = 0;
+    this.onRest = () => {};
+    this.onPaint = () => {};
+    new ResizeObserver(() => this.resize()).observe(this.frame);
+  }
+
+  get n() {
+    return this.points.length / 2;
+  }
+
+  // Pixels for each unit of the axes.
+  get scale() {
+    const [x0, x1, y0, y1] = this.box;
+    const { zoom } = this.view;
+    return [(zoom * this.width) / (x1 - x0), (zoom * this.height) / (y1 - y0)];
+  }
+
+  placeOf([x, y]) {
+    const [sx, sy] = this.scale;
+    return [this.width / 2 + (x - this.view.x) * sx, this.height / 2 - (y - this.view.y) * sy];
+  }
+
+  pointAt([px, py]) {
+    const [sx, sy] = this.scale;
+    return [this.view.x + (px - this.width / 2) / sx, this.view.y - (py - this.height / 2) / sy];
+  }
+
+  isShown = (row) => this.mask === null || ((this.mask[row >> 3] >> (row & 7)) & 1) === 1;
+
+  fit() {
+    const [x0, x1, y0, y1] = this.box;
+    this.look({ x: (x0 + x1) / 2, y: (y0 + y1) / 2, zoom: 1 });
+  }
+
+  pan(dx, dy) {
+    const [sx, sy] = this.scale;
+    this.look({ ...this.view, x: this.view.x - dx / sx, y: this.view.y + dy / sy });
+  }
+
+  // Zoom so that what is at a place stays there.
+  zoomAt(factor, place = [this.width / 2, this.height / 2]) {
+    const [x, y] = this.pointAt(place);
+    const zoom = Math.min(1e5, Math.max(0.1, this.view.zoom * factor));
+    const kept = this.view.zoom / zoom;
+    this.look({ x: x + (this.view.x - x) * kept, y: y + (this.view.y - y) * kept, zoom });
+  }
+
+  look(view) {
+    this.view = view;
+    this.isMoving = true;
+    this.draw();
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => {
+      this.isMoving = false;
+      if (this.n > MANY) this.draw();
+      this.onRest();
+    }, 180);
+  }
+
+  resize() {
+    const { clientWidth, clientHeight } = this.frame;
+    if (!clientWidth || !clientHeight) return;
+    if (clientWidth === this.width && clientHeight === this.height) return;
+    this.width = clientWidth;
+    this.height = clientHeight;
+    this.paint();
+  }
+
+  // Draw at the next frame.
+  draw() {
+    if (this.request) return;
+    this.request = requestAnimationFrame(() => {
+      this.request = 0;
+      this.paint();
+    });
+  }
+
+  paint() {
+    if (!this.width) return;
+    const ratio = Math.min(MAX_RATIO, devicePixelRatio || 1);
+    const [w, h] = [this.width, this.height].map((size) => Math.round(size * ratio));
+    if (this.canvas.width !== w || this.canvas.height !== h) {
+      Object.assign(this.canvas, { width: w, height: h });
+      Object.assign(this.over, { width: w, height: h });
+      this.sums = new Float32Array(4 * w * h); // red, green, blue, weight of each pixel
+      this.faint = new Float32Array(w * h); // points that the filter leaves out
+      this.image = new ImageData(w, h);
+    }
+    const step = this.isMoving ? Math.ceil(this.n / MANY) : 1;
+    const found = this.count(w, h, ratio, step);
+    const isFew = found.strong <= FEW;
+    if (isFew) this.stamp(found, w, h, ratio);
+    this.colour(isFew, step);
+    if (step === 1) this.inSight = found.strong;
+    this.canvas.getContext("2d").putImageData(this.image, 0, 0);
+    this.paintMarks();
+    this.onPaint();
+  }
+
+  paintMarks() {
+    if (!this.width) return;
+    const context = this.over.getContext("2d");
+    const ratio = this.over.width / this.width;
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, this.width, this.height);
+    this.marks(context);
+  }
+
+  // Add every point to its pixel. Returns how many are in sight, and which, if they are few.
+  count(w, h, ratio, step) {
+    const { points, levels, mask, sums, faint, colors } = this;
+    const [red, green, blue, weights] = colors;
+    const [sx, sy] = this.scale.map((size) => size * ratio);
+    const ox = w / 2 - this.view.x * sx;
+    const oy = h / 2 + this.view.y * sy;
+    const rows = new Uint32Array(FEW);
+    let [strong, others] = [0, 0];
+    sums.fill(0);
+    faint.fill(0);
+    for (let i = 0, end = this.n; i < end; i += step) {
+      const x = points[2 * i] * sx + ox;
+      const y = oy - points[2 * i + 1] * sy;
+      if (!(x >= 0 && x < w && y >= 0 && y < h)) continue; // or NaN
+      const pixel = (y | 0) * w + (x | 0);
+      if (mask !== null && ((mask[i >> 3] >> (i & 7)) & 1) === 0) {
+        faint[pixel] += 1;
+        others += 1;
+        continue;
+      }
+      if (strong < FEW) rows[strong] = i;
+      strong += 1;
+      const level = levels === null ? 0 : levels[i];
+      const weight = weights[level];
+      const at = 4 * pixel;
+      sums[at] += red[level] * weight;
+      sums[at + 1] += green[level] * weight;
+      sums[at + 2] += blue[level] * weight;
+      sums[at + 3] += weight;
+    }
+    return { strong, others, rows };
+  }
+
+  // Draw few points as discs, the larger the fewer there are.
+  stamp({ strong, rows }, w, h, ratio) {
+    const { points, levels, sums, colors } = this;
+    const [red, green, blue, weights] = colors;
+    const [sx, sy] = this.scale.map((size) => size * ratio);
+    const ox = w / 2 - this.view.x * sx;
+    const oy = h / 2 + this.view.y * sy;
+    const radius = ratio * Math.max(1.3, Math.min(4.5, 7 - 1.3 * Math.log10(strong + 1)));
+    const disc = discOf(radius);
+    sums.fill(0);
+    for (let k = 0; k < strong; k += 1) {
+      const i = rows[k];
+      const x = Math.floor(points[2 * i] * sx + ox);
+      const y = Math.floor(oy - points[2 * i + 1] * sy);
+      const level = levels === null ? 0 : levels[i];
+      for (const [dx, dy, cover] of disc) {
+        if (x + dx < 0 || x + dx >= w || y + dy < 0 || y + dy >= h) continue;
+        const at = 4 * ((y + dy) * w + x + dx);
+        const weight = weights[level] * cover;
+        sums[at] += red[level] * weight;
+        sums[at + 1] += green[level] * weight;
+        sums[at + 2] += blue[level] * weight;
+        sums[at + 3] += weight;
+      }
+    }
+  }
+
+  // The sums as pixels: the mean colour, the more solid the more points there are.
+  colour(isFew, step) {
+    const { sums, faint } = this;
+    const pixels = new Uint32Array(this.image.data.buffer);
+    const [r, g, b] = colorOf("--unknown");
+    const grey = (b << 16) | (g << 8) | r;
+    let most = 1;
+    for (let at = 3; at < sums.length; at += 4) if (sums[at] > most) most = sums[at];
+    const tone = 0.7 / Math.log1p(most * step);
+    for (let p = 0, at = 0; p < pixels.length; p += 1, at += 4) {
+      const weight = sums[at + 3];
+      if (weight > 0) {
+        const share = isFew ? 1 - Math.exp(-2 * weight) : 0.3 + tone * Math.log1p(weight * step);
+        const red = (sums[at] / weight + 0.5) | 0;
+        const green = (sums[at + 1] / weight + 0.5) | 0;
+        const blue = (sums[at + 2] / weight + 0.5) | 0;
+        pixels[p] = ((255 * Math.min(1, share)) << 24) | (blue << 16) | (green << 8) | red;
+      } else if (faint[p] > 0) {
+        const share = Math.min(0.34, 0.16 + 0.04 * Math.log1p(faint[p] * step));
+        pixels[p] = ((255 * share) << 24) | grey;
+      } else pixels[p] = 0;
+    }
+  }
+}
+
+// The pixels of a disc: their offsets, and how much of each it covers.
+function discOf(radius) {
+  const reach = Math.ceil(radius);
+  const found = [];
+  for (let dy = -reach; dy <= reach; dy += 1) {
+    for (let dx = -reach; dx <= reach; dx += 1) {
+      const cover = Math.min(1, radius + 0.5 - Math.hypot(dx, dy));
+      if (cover > 0) found.push([dx, dy, cover]);
+    }
+  }
+  return found;
+}
+
+// Red, green, blue and weight by level; the last level is of rows without a value.
+export function tableOf(colors, isMissing = () => false) {
+  const table = [0, 1, 2, 3].map(() => new Float32Array(256));
+  const missing = colorOf("--unknown");
+  for (let level = 0; level < 256; level += 1) {
+    const lacks = level === MISSING || isMissing(level);
+    const chosen = lacks ? missing : colors(level);
+    for (const part of [0, 1, 2]) table[part][level] = chosen[part];
+    table[3][level] = lacks ? MISSING_WEIGHT : 1;
+  }
+  return table;
+}

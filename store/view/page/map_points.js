@@ -1,0 +1,185 @@
+// Arithmetic of a map: where points lie, which one is nearest, and what a lasso becomes. Pure.
+
+const CELLS = 256; // of the grid, in each direction
+const SAMPLE = 20_000; // points that the first view is fitted to
+const FAR = 1.8; // beyond so many times the middle 98%, a few points lie far out
+const MAX_CORNERS = 48;
+const MAX_DIGITS = 9; // of a float32
+
+// The box that the first view shows: all points, or all but the few that lie far out.
+export function fitBox(points) {
+  const n = points.length / 2;
+  const step = Math.max(1, Math.floor(n / SAMPLE));
+  return [0, 1].flatMap((axis) => {
+    const sample = [];
+    for (let i = 0; i < n; i += step) {
+      const value = points[2 * i + axis];
+      if (Number.isFinite(value)) sample.push(value);
+    }
+    return limits(Float32Array.from(sample).sort(), points, axis);
+  });
+}
+
+function limits(sample, points, axis) {
+  if (!sample.length) return [-1, 1];
+  const middle = [0.01, 0.99].map((share) => sample[Math.floor(share * (sample.length - 1))]);
+  const centre = (middle[0] + middle[1]) / 2;
+  const reach = ((middle[1] - middle[0]) / 2) * FAR;
+  let [low, high] = [Infinity, -Infinity];
+  for (let i = axis; i < points.length; i += 2) {
+    const value = points[i];
+    if (value < low && value !== -Infinity) low = value;
+    if (value > high && value !== Infinity) high = value;
+  }
+  if (reach > 0) {
+    low = Math.max(low, centre - reach);
+    high = Math.min(high, centre + reach);
+  }
+  const margin = (high - low) * 0.04 || Math.abs(high) * 0.1 || 1;
+  return [low - margin, high + margin];
+}
+
+// The points sorted by the cell of a grid that they lie in; those outside of its box are in the
+// cells at its border.
+export function buildGrid(points, [x0, x1, y0, y1]) {
+  const n = points.length / 2;
+  const cellOf = new Uint32Array(n);
+  const starts = new Uint32Array(CELLS * CELLS + 2);
+  const [sx, sy] = [CELLS / (x1 - x0), CELLS / (y1 - y0)];
+  const last = CELLS - 1;
+  for (let i = 0; i < n; i += 1) {
+    const x = points[2 * i];
+    const y = points[2 * i + 1];
+    if (!Number.isFinite(x + y)) {
+      cellOf[i] = CELLS * CELLS; // the points without coordinates
+    } else {
+      const column = Math.max(0, Math.min(last, Math.floor((x - x0) * sx)));
+      const line = Math.max(0, Math.min(last, Math.floor((y - y0) * sy)));
+      cellOf[i] = line * CELLS + column;
+    }
+    starts[cellOf[i] + 1] += 1;
+  }
+  for (let cell = 0; cell < starts.length - 1; cell += 1) starts[cell + 1] += starts[cell];
+  const order = new Uint32Array(n);
+  const next = starts.slice();
+  for (let i = 0; i < n; i += 1) {
+    order[next[cellOf[i]]] = i;
+    next[cellOf[i]] += 1;
+  }
+  return { starts, order, x0, y0, sx, sy };
+}
+
+// The row nearest to a place, at most `radius` pixels away, and -1 where there is none.
+// `scale` is pixels per unit of each axis; `isShown` says which rows count.
+export function nearest(points, grid, [x, y], [scaleX, scaleY], radius, isShown) {
+  const cell = (value, origin, scale) =>
+    Math.max(0, Math.min(CELLS - 1, Math.floor((value - origin) * scale)));
+  const [dx, dy] = [radius / scaleX, radius / scaleY];
+  const [left, right] = [x - dx, x + dx].map((value) => cell(value, grid.x0, grid.sx));
+  const [low, high] = [y - dy, y + dy].map((value) => cell(value, grid.y0, grid.sy));
+  let best = radius * radius;
+  let found = -1;
+  for (let line = low; line <= high; line += 1) {
+    const from = grid.starts[line * CELLS + left];
+    const to = grid.starts[line * CELLS + right + 1];
+    for (let at = from; at < to; at += 1) {
+      const i = grid.order[at];
+      const a = (points[2 * i] - x) * scaleX;
+      const b = (points[2 * i + 1] - y) * scaleY;
+      const distance = a * a + b * b;
+      if (distance < best && isShown(i)) {
+        best = distance;
+        found = i;
+      }
+    }
+  }
+  return found;
+}
+
+// A path without the points that lie within a distance of the line through the others
+// (Douglas and Peucker, 1973).
+export function simplify(path, tolerance) {
+  const kept = new Uint8Array(path.length);
+  kept[0] = 1;
+  kept[path.length - 1] = 1;
+  const open = [[0, path.length - 1]];
+  while (open.length) {
+    const [first, last] = open.pop();
+    const [at, distance] = furthest(path, first, last);
+    if (distance > tolerance) {
+      kept[at] = 1;
+      open.push([first, at], [at, last]);
+    }
+  }
+  return path.filter((_, i) => kept[i]);
+}
+
+function furthest(path, first, last) {
+  const [[ax, ay], [bx, by]] = [path[first], path[last]];
+  const length = Math.hypot(bx - ax, by - ay);
+  let [at, most] = [first, 0];
+  for (let i = first + 1; i < last; i += 1) {
+    const [x, y] = path[i];
+    const distance = length
+      ? Math.abs((bx - ax) * (ay - y) - (ax - x) * (by - ay)) / length
+      : Math.hypot(x - ax, y - ay);
+    if (distance > most) [at, most] = [i, distance];
+  }
+  return [at, most];
+}
+
+// A number with as many digits as `step` needs, the size of a pixel.
+export function shortNumber(value, step) {
+  const digits = Math.ceil(Math.log10(Math.max(Math.abs(value), step) / step)) + 1;
+  return String(Number(value.toPrecision(Math.max(1, Math.min(MAX_DIGITS, digits)))));
+}
+
+// The text of the polygon that a path of pixels becomes; null where it does not fit in `room`
+// characters.
+export function polygonText(path, place, [stepX, stepY], room) {
+  for (let tolerance = 1; tolerance < 100; tolerance *= 1.4) {
+    const corners = simplify(path, tolerance);
+    if (corners.length < 3) return null;
+    const text = corners
+      .map((corner) => {
+        const [x, y] = place(corner);
+        return `${shortNumber(x, stepX)},${shortNumber(y, stepY)}`;
+      })
+      .join(" ");
+    if (corners.length <= MAX_CORNERS && text.length <= room) return text;
+  }
+  return null;
+}
+
+// The corners of the polygons that a filter has on a map.
+export function polygonsOf(filter, name) {
+  const found = filter.matchAll(new RegExp(`inside\\(\\s*${name}\\s*,\\s*["']([^"']*)["']`, "g"));
+  return [...found].map(([, text]) =>
+    text
+      .trim()
+      .split(/\s+/)
+      .map((corner) => corner.split(",").map(Number)),
+  );
+}
+
+// The filter without the polygon that a lasso put at its end.
+export const withoutLasso = (filter, name) =>
+  filter.replace(new RegExp(`(^|\\s+and\\s+)inside\\(${name}, "[^"]*"\\)\\s*$`), "").trim();
+
+// The filter with a polygon instead of the last one.
+export function withLasso(filter, name, polygon) {
+  const rest = withoutLasso(filter, name);
+  const inside = `inside(${name}, "${polygon}")`;
+  if (!rest) return inside;
+  return hasOr(rest) ? `(${rest}) and ${inside}` : `${rest} and ${inside}`;
+}
+
+// Whether "or" joins parts of a filter outside of texts and brackets.
+function hasOr(filter) {
+  let text = filter.replace(/"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'/g, "''");
+  for (let shorter = ""; shorter !== text; ) {
+    shorter = text;
+    text = text.replace(/\([^()]*\)/g, "");
+  }
+  return /\bor\b/.test(text);
+}
