@@ -91,7 +91,7 @@ function arcs(trace, edges, width) {
     "p",
     { className: "soft" },
     n
-      ? `the ${n} strongest of ${edges.n_above} edges, mean over heads: an arc joins a token with one before it that it attends to, the darker the more`
+      ? `the ${n} strongest of ${edges.n_above} edges, mean over heads: an arc joins a token with one before it that it attends to, the stronger the more`
       : "no edge is that strong: move the threshold to the left",
   );
   const nShown = Math.floor(MAX_WIDTH / MIN_STEP);

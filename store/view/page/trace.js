@@ -9,9 +9,9 @@ const FIRST = ["question", "answer", "references"];
 const SURPRISING_WHEN_LOW = /logprob/;
 const LABELS = { 0: "right (0)", 1: "hallucination (1)" };
 const MEANINGS = {
-  logprob: "log-probability in nats that the model gave the token; darker: more surprising",
-  entropy: "entropy in nats of what the model expected here; darker: less sure",
-  topk_logprob: "log-probability of the likeliest tokens, mean; darker: less likely",
+  logprob: "log-probability in nats that the model gave the token; the stronger, the more surprising",
+  entropy: "entropy in nats of what the model expected here; the stronger, the less sure",
+  topk_logprob: "log-probability of the likeliest tokens, mean; the stronger, the less likely",
   attn_colsum: "attention received, of the tokens that could attend; mean of layers and heads",
   attn_diag: "attention that the token pays to itself; mean of layers and heads",
   lens_entropy: "entropy in nats of the next token, read from each layer; mean of the layers",
@@ -54,9 +54,10 @@ async function bodyOf(base, store, row) {
       element("span", { className: "soft" }, `  row ${row}`),
     ),
     ...texts(trace),
-    verdict(trace.numbers, store),
+    labelLine(trace.numbers),
     tokenBar(store, color, colors),
     tokens(store, base, row, trace, color, colors, marks),
+    ...scores(trace.numbers, store),
     element("h3", {}, "numbers"),
     numbers(trace.numbers, store),
   ];
@@ -102,40 +103,51 @@ function texts(trace) {
   return parts;
 }
 
-// The label, and what each detector says; where its run's threshold is known, with its decision.
-function verdict(found, store) {
+function labelLine({ label }) {
+  if (label === undefined) return null;
+  return element(
+    "p",
+    { className: "soft line" },
+    "label  ",
+    element("b", { className: `label-${label}` }, LABELS[label] ?? `none (${numberText(label)})`),
+  );
+}
+
+// What each detector says; where its run's threshold is known, whether the score reaches it.
+function scores(found, store) {
   const lines = [];
-  if ("label" in found) lines.push(["label", LABELS[found.label] ?? "none", found.label]);
   for (const { name } of store.columns.filter((column) => column.is_score)) {
     const threshold = store.thresholds[name];
-    if (found[name] === null) continue;
-    const isAbove = found[name] >= threshold;
-    const sign = isAbove ? "≥" : "<";
-    const decision = isAbove ? "hallucination" : "right";
-    const text =
-      threshold === undefined
-        ? numberText(found[name])
-        : `${numberText(found[name])} ${sign} ${numberText(threshold)}: ${decision}`;
-    lines.push([name, text, threshold === undefined ? null : Number(isAbove)]);
+    const value = found[name];
+    if (value === null) continue;
+    const text = numberText(value);
+    if (threshold === undefined) lines.push([name, text, null]);
+    else if (value >= threshold) lines.push([name, `${text} ≥ ${numberText(threshold)}`, 1]);
+    else lines.push([name, `${text} < ${numberText(threshold)}`, 0]);
   }
-  if (!lines.length) return null;
-  return element(
-    "div",
-    {},
-    element("h3", {}, lines.length > 1 ? "label, and scores with the run's thresholds" : "label"),
+  if (!lines.length) return [];
+  const hasThresholds = lines.some(([, , says]) => says !== null);
+  return [
+    element(
+      "h3",
+      {},
+      hasThresholds
+        ? "scores, and the thresholds of the run: ≥ says hallucination, < says right"
+        : "scores",
+    ),
     element(
       "dl",
       { className: "numbers broad" },
-      ...lines.map(([name, text, label]) =>
+      ...lines.map(([name, text, says]) =>
         element(
           "div",
           {},
           element("dt", { title: name }, name),
-          element("dd", { className: `label-${label}` }, text),
+          element("dd", { className: `label-${says}` }, text),
         ),
       ),
     ),
-  );
+  ];
 }
 
 function tokenBar(store, color, colors) {
