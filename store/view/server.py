@@ -181,9 +181,11 @@ class Handlers:
             newest = shown.snapshots.newest()
             asked = request.query_params.get("newest")
             table = shown.snapshots.table(newest) if asked else shown.snapshots.first
+            shows = newest if asked else table.store.generation
             of_runs = {"thresholds": shown.snapshots.thresholds(table)}
             known = describe(table, shown.snapshots.path)
-            described.append(known | of_runs | {"newest": newest})
+            states = {"generation": shows, "newest": newest}
+            described.append(known | of_runs | states)
         return json_response({"stores": described})
 
     async def table(self, request: Request) -> Response:

@@ -32,6 +32,7 @@ const TABS = {
 const OF_MANY = ["map", "scores"]; // tabs that show the rows of the filter, not one trace
 const LEAD = ["trace_id", "label", "question", "answer"];
 const POLL_MS = 15_000;
+const REPLACED = 1e9; // states of a store that took the place of the first are numbered from here
 
 let stores = [];
 let position = -1; // of the trace in the table
@@ -226,7 +227,9 @@ async function poll() {
     $("#newer").hidden = !isNewer;
     if (isNewer)
       $("#newer span").textContent =
-        `This is generation ${store().generation} of the store; generation ${found.newest} is there.`;
+        found.newest >= REPLACED
+          ? "Another store, as a repair makes one, has taken the place of the one shown here."
+          : `This is generation ${store().generation} of the store; generation ${found.newest} is there.`;
   } catch {
     /* the server has ended; the page stays readable */
   }
@@ -308,6 +311,7 @@ async function start() {
   await showSide();
   document.body.dataset.ready = "1";
   setInterval(poll, POLL_MS);
+  addEventListener("focus", poll); // someone has come back to the page
 }
 
 start().catch(showError);

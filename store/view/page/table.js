@@ -134,6 +134,8 @@ function cell(column, value) {
   const made = element("div", { className: `cell ${column.kind}`, dir: "auto" }, text);
   if (column.name === "label") made.classList.add(`label-${value}`);
   if (isText) made.title = text;
+  else if (column.is_score && value === null)
+    made.title = "no score: a run scores its validation and test rows";
   made.style.width = `${width(column)}px`;
   return made;
 }

@@ -1,73 +1,13 @@
 """The page in a real browser: what it shows, what it must not run, and that it asks nobody else."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from browser import Browser, find_chromium
-from view_traces import HOSTILE, N_ROWS, SCHEMA, write_traces
-
-from store import Column, Schema
+from view_traces import HOSTILE, N_ROWS
 
 ROOT = Path(__file__).parents[3]
-CHROMIUM = find_chromium()
-NOT_HERE = CHROMIUM is None and not os.environ.get("CI")
-pytestmark = pytest.mark.skipif(NOT_HERE, reason="no Chromium: apt-get install chromium")
 pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
-
-
-@pytest.fixture(scope="module")
-def others(tmp_path_factory):
-    """An empty store, and one of a long trace without texts."""
-    folder = tmp_path_factory.mktemp("others")
-    schema = Schema({"tokens": Column("int32", axis="tokens"), "x": Column("float32")})
-    long = {"tokens": np.arange(100_000, dtype=np.int32), "x": np.float32(np.nan)}
-    return [
-        write_traces(folder / "empty.zarr", SCHEMA, []),
-        write_traces(folder / "long.zarr", schema, [("long", long)]),
-    ]
-
-
-@pytest.fixture(scope="module")
-def address(traces_path, run_path, others):
-    """The command's address; at the end it is stopped as a user stops it."""
-    command = [sys.executable, "-m", "store", "view", str(traces_path), *map(str, others)]
-    command += ["--run", str(run_path), "--no-browser"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    yield process.stdout.readline().strip()
-    process.send_signal(signal.SIGINT)
-    assert process.wait(30) in (0, 130)
-    process.stdout.close()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    browser = Browser(CHROMIUM, tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.close()
-
-
-@pytest.fixture
-def page(browser, address):
-    """Opens a state of the page; afterwards nobody complained, and nobody else was asked."""
-    browser.requested.clear()
-    browser.complaints.clear()
-
-    def go(**state):
-        fragment = "&".join(f"{key}={value}" for key, value in state.items())
-        browser.open(f"{address}#{fragment}")
-        return browser
-
-    yield go
-    origin = address.partition("/?")[0]
-    foreign = [url for url in browser.requested if not url.startswith((origin, "about:", "data:"))]
-    assert foreign == []
-    assert browser.complaints == []
 
 
 def text_of(browser, selector):
