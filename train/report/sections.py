@@ -292,7 +292,9 @@ def build_worst(evidence: Evidence) -> Section:
         return Section("Most confident mistakes", text + "there are none.")
     tables = [build_mistakes(evidence, mistakes)]
     notes = OPENED if tables[0].commands else ""
-    return Section("Most confident mistakes", text + "the most confident first.", tables, None, notes)
+    return Section(
+        "Most confident mistakes", text + "the most confident first.", tables, None, notes
+    )
 
 
 def split_in_words(split: Json) -> str:

@@ -80,8 +80,10 @@ def bare_run(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def growing(tmp_path_factory, traces):
-    """A store that a test writes to."""
-    return write_traces(tmp_path_factory.mktemp("grows") / "grows.zarr", SCHEMA, traces[:10])
+    """A store that a test writes to, and repairs."""
+    schema = Schema({"label": Column("int8", chunk_items=4, shard_items=64)})
+    rows = [(trace_id, {"label": row["label"]}) for trace_id, row in traces[:10]]
+    return write_traces(tmp_path_factory.mktemp("grows") / "grows.zarr", schema, rows)
 
 
 @pytest.fixture(scope="session")

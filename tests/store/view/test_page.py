@@ -4,7 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from damage import flip
 from view_traces import HOSTILE, N_ROWS
+
+from store import StoreWriter, TraceStore
+from store.cli.main import main
 
 ROOT = Path(__file__).parents[3]
 pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
@@ -126,13 +130,59 @@ def test_tabs_paint(page, tab):
     assert painted
 
 
-@pytest.mark.parametrize("tab", ["trace", "layers", "attention", "scores"])
-@pytest.mark.parametrize("store", [1, 2])
-def test_awkward_stores_are_shown(page, store, tab):
-    """An empty one, and a trace of 100,000 tokens without texts."""
-    browser = page(store=store, tab=tab)
-    browser.wait_for("document.querySelector('#panel').textContent.length > 5")
-    assert browser.evaluate("document.querySelector('#error').hidden")
+TABS = ("trace", "layers", "attention", "map", "scores")
+
+
+@pytest.mark.parametrize("store", [1, 2, 3])
+def test_awkward_stores_are_shown(page, store):
+    """An empty one, one row of 100,000 tokens without texts, and one without labels, texts and
+    attention, whose names are hostile and whose scores are all NaN."""
+    browser = page(store=store)
+    row = ["", 0, 1][store - 1]
+    for tab in TABS:
+        browser.evaluate(f"location.hash = 'store={store}&row={row}&tab={tab}'")
+        browser.wait_for(f"document.querySelector('#tabs .on')?.textContent === '{tab}'")
+        browser.wait_for("document.querySelector('#panel').textContent.length > 5")
+        assert browser.evaluate("document.querySelector('#error').hidden"), tab
+    assert browser.evaluate("document.querySelectorAll('img, main script').length") == 0
+
+
+def test_a_long_trace_is_shown_in_parts(page):
+    """Of 100,000 tokens some thousands are in the document; without texts they are ids."""
+    browser = page(store=2)
+    browser.wait_for("document.querySelectorAll('.tokens span').length > 100")
+    assert browser.evaluate("document.querySelectorAll('.tokens span').length") <= 4000
+    code = "[...document.querySelectorAll('#panel button')].find((b) => b.textContent === 'later')"
+    browser.evaluate(f"{code}.click()")
+    browser.wait_for("document.querySelector('.tokens span').textContent === '4000'")
+    assert "tokens 4000 to 7999 of 100000" in text_of(browser, "#panel")
+
+
+def test_the_page_goes_on_while_the_store_changes(page, growing, traces):
+    """A commit, and a repair that puts another store in its place, are offered; what is shown
+    stays as it was until they are taken."""
+    browser = page(store=4, filter="label == 1")
+    shown = text_of(browser, "#total")
+    with StoreWriter.open(growing) as writer:
+        for trace_id, row in traces[10:20]:
+            writer.append(trace_id, {"label": row["label"]})
+    newer(browser, "generation 2")
+    flip(growing / "label/c/0", 7)
+    assert main(["repair", str(growing), "--yes"]) == 0
+    newer(browser, "has taken the place")
+    browser.evaluate("document.querySelector('#rows .row:last-child').click()")
+    browser.wait_for("document.querySelector('#panel h2')?.textContent.includes('trace-0')")
+    assert text_of(browser, "#total") == shown == "3 of 10"
+    browser.evaluate("document.querySelector('#newer button').click()")
+    n_rows = len(TraceStore.open(growing))
+    browser.wait_for(f"document.querySelector('#total').textContent.endsWith(' of {n_rows}')")
+    assert browser.evaluate("document.querySelector('#newer').hidden")
+
+
+def newer(browser, words):
+    """Come back to the page, which then says that the store has changed."""
+    browser.evaluate("dispatchEvent(new Event('focus'))")
+    browser.wait_for(f"document.querySelector('#newer').textContent.includes({words!r})")
 
 
 def test_a_phone_can_read_it(page):
@@ -140,7 +190,7 @@ def test_a_phone_can_read_it(page):
     browser = page()
     browser.resize(390, 844)
     try:
-        for tab in ("trace", "layers", "attention", "scores"):
+        for tab in TABS:
             browser.evaluate(f"location.hash = 'row=7&tab={tab}'")
             browser.wait_for(f"document.querySelector('#tabs .on')?.textContent === '{tab}'")
             browser.wait_for("document.querySelector('#panel').textContent.length > 5")
