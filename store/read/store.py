@@ -347,14 +347,14 @@ class TraceStore:
         """
         if not self.schema.column(name, self.path).is_text:
             raise SchemaError(f"{self.path}, column {name!r}: expected texts, found numbers")
-        rows = self.check_rows(range(start, stop))
-        starts, stops = self._offsets(name).item_ranges(rows)
-        offsets = packed_offsets(starts, stops)
+        self.check_rows(np.arange(start, stop))
+        offsets = self._offsets(name).cuts(start, stop)
+        first, last = offsets[[0, -1]].tolist()
         try:
-            items = self._column(name).read_ranges(starts[:1], stops[-1:])
+            items = self._column(name).read(first, last)
         except CorruptError as error:
             raise self.explain(error, name) from error
-        return items.tobytes(), offsets
+        return items.tobytes(), offsets - first
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> "pandas.DataFrame":
         """The columns with one number or one text a row as a DataFrame, indexed by `trace_id`.

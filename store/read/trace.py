@@ -124,6 +124,33 @@ class TraceIds(Sequence[str]):
                 raise CorruptError(f"{error}{self._store.change_hint()}") from error
         return self.find(trace_id)
 
+    def find_all(self, trace_ids: Sequence[str]) -> np.ndarray:
+        """The rows of many traces at once: int64 `(n,)`, -1 for those that are not here.
+
+        Raises
+        ------
+        CorruptError
+            The table of ids is damaged.
+        """
+        try:
+            return self._find_all(trace_ids)
+        except CorruptError:  # or its runs were merged, which `find` follows
+            rows = [self.find(trace_id) for trace_id in trace_ids]
+            return np.array([-1 if row is None else row for row in rows], np.int64)
+
+    def _find_all(self, trace_ids: Sequence[str]) -> np.ndarray:
+        rows = self._store.id_table.rows_of_hashes(hash_ids(trace_ids))
+        places = np.flatnonzero((rows >= 0) & (rows < len(self)))
+        there = self._store.read_arrays(rows[places], [TRACE_ID]).texts(TRACE_ID)
+        is_same = np.zeros(len(rows), bool)
+        is_same[places] = [
+            trace_ids[place] == found for place, found in zip(places.tolist(), there, strict=True)
+        ]
+        for place in np.flatnonzero((rows >= 0) & ~is_same).tolist():  # ids that share a hash
+            row = self.find(trace_ids[place])
+            rows[place] = -1 if row is None else row
+        return rows
+
     def row_of(self, trace_id: str) -> int:
         """The row of a trace; see `TraceStore.row_of`."""
         row = self.find(trace_id)

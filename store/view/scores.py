@@ -3,7 +3,7 @@
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ __all__ = [
 
 KEYS = ("trace_id", "split", "side", "label", "question_id")  # `side`: `split` in older versions
 FILE = "scores.csv"
+BLOCK_LINES = 256  # read at once; more, and Python's garbage collector goes through them again
 N_CELLS = 48  # of a density, in each direction
 
 
@@ -48,17 +49,23 @@ def read_run(directory: Path) -> tuple[list[str], dict[str, np.ndarray]]:
     path = directory / FILE
     opened = name_file(path, "the scores of a finished run")
     with opened, path.open(newline="", encoding="utf-8") as file:
-        lines = list(_read_lines(path, file))
-    header, rows = (lines[0], lines[1:]) if lines else ([], [])
-    names = [name for name in header if name not in KEYS]
-    if header[:1] != ["trace_id"] or not names:
-        raise FormatError(
-            f"{path}: expected the columns trace_id and scores, found {header!r:.80}; "
-            "give the folder of a finished run"
-        )
-    cells = dict(zip(header, zip(*rows, strict=True), strict=True)) if rows else {}
-    ids = list(cells.get("trace_id", ()))
-    return ids, {column_name(name): _parse(path, name, cells.get(name, ())) for name in names}
+        lines = _read_lines(path, file)
+        header = next(lines, [])
+        names = [name for name in header if name not in KEYS]
+        if header[:1] != ["trace_id"] or not names:
+            raise FormatError(
+                f"{path}: expected the columns trace_id and scores, found {header!r:.80}; "
+                "give the folder of a finished run"
+            )
+        ids: list[str] = []
+        parts = {name: [np.zeros(0, np.float32)] for name in names}
+        # blocks become numbers at once: a million lines as lists take ten times as long
+        while block := list(islice(lines, BLOCK_LINES)):
+            cells = dict(zip(header, zip(*block, strict=True), strict=True))
+            ids.extend(cells["trace_id"])
+            for name in names:
+                parts[name].append(_parse(path, name, cells[name]))
+    return ids, {column_name(name): np.concatenate(part) for name, part in parts.items()}
 
 
 def _read_lines(path: Path, file: Iterable[str]) -> Iterator[list[str]]:
@@ -105,7 +112,7 @@ def join_scores(store: TraceStore, runs: Sequence[tuple[str, tuple]]) -> dict[st
     """
     joined: dict[str, np.ndarray] = {}
     for run, (ids, scores) in runs:
-        rows = np.array([_row(store, trace_id) for trace_id in ids], np.int64)
+        rows = store.ids.find_all(ids)
         is_here = rows >= 0
         if not is_here.any():
             continue
@@ -114,11 +121,6 @@ def join_scores(store: TraceStore, runs: Sequence[tuple[str, tuple]]) -> dict[st
             column[rows[is_here]] = values[is_here]
             joined[_new_name(name, run, {*store.schema.stored, *joined})] = column
     return joined
-
-
-def _row(store: TraceStore, trace_id: str) -> int:
-    row = store.ids.find(trace_id)
-    return -1 if row is None else row
 
 
 def _new_name(name: str, run: str, taken: set[str]) -> str:
