@@ -161,15 +161,14 @@ def _spread(values: np.ndarray) -> Levels:
     """Numbers between their percentiles, in equal steps."""
     levels = np.full(len(values), MISSING, np.uint8)
     is_finite = np.isfinite(values)
-    # in the precision of 16 bits, differences are not exact
+    # in 16 bits differences are not exact; those of quarters never overflow
     kind = np.float32 if values.dtype.itemsize <= 4 else np.float64
-    finite = values[is_finite].astype(kind)
-    if not len(finite):
+    quarters = values[is_finite].astype(kind) / 4
+    if not len(quarters):
         return Levels(levels, np.nan, np.nan)
-    low, high = np.percentile(finite, [1, 99]).tolist()
+    low, high = np.percentile(quarters, [1, 99]).tolist()
     if low == high:
-        low, high = float(finite.min()), float(finite.max())
-    width = (high / 2 - low / 2) * 2 if high > low else 1.0  # without overflow at the ends
-    steps = (np.clip(finite, low, high) - kind(low)) * ((N_LEVELS - 1) / width)
-    levels[is_finite] = np.rint(steps)
-    return Levels(levels, low, high)
+        low, high = float(quarters.min()), float(quarters.max())
+    step = (high - low) / (N_LEVELS - 1) or 1.0
+    levels[is_finite] = np.rint((np.clip(quarters, low, high) - kind(low)) / step)
+    return Levels(levels, 4 * low, 4 * high)

@@ -12,7 +12,7 @@ __all__ = ["MAX_CORNERS", "inside_polygon", "parse_polygon"]
 MAX_CORNERS = 100
 LARGEST = float(np.finfo(np.float32).max)  # no point of a map lies further out
 BLOCK_ROWS = 1 << 16  # points that a processor keeps at hand
-NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 CORNER = re.compile(rf"({NUMBER}),({NUMBER})", re.ASCII)
 
 

@@ -182,8 +182,7 @@ function place(mine, points) {
   const { plot } = mine;
   if (plot.points !== points) {
     mine.grid = null;
-    plot.points = points;
-    plot.box = fitBox(points);
+    plot.place(points, fitBox(points));
     mine.nPlaced = countPlaced(points);
     mine.seen = undefined;
     setTimeout(() => gridOf(mine), 300);
@@ -311,6 +310,7 @@ function legend(paint) {
       if (!isLabel(paint)) return [i, `${paint.name} ${value}`];
       return [i, NAMES[value] ?? NAMES.none];
     });
+    if (isLabel(paint)) named.sort(([, a], [, b]) => (a === NAMES.none) - (b === NAMES.none));
     return named.map(([i, text]) =>
       element("span", { className: "soft" }, swatch(classColor(paint, i)), text),
     );

@@ -21,9 +21,12 @@ export class Plot {
     this.over = element("canvas", { className: "over" }); // marks, drawn without the points
     this.frame = element("div", { className: "map-frame" }, this.canvas, this.over);
     this.points = new Float32Array(0);
+    this.coarse = this.points; // every `coarseStep`-th point, which are drawn while the map moves
+    this.coarseStep = 1;
     this.levels = null; // a colour's number for each row
     this.mask = null; // bits of the rows of the filter; null: all
     this.colors = [];
+    this.few = new Uint32Array(FEW); // rows that are drawn as discs
     this.box = [-1, 1, -1, 1]; // what zoom 1 shows: x0, x1, y0, y1
     this.view = { x: 0, y: 0, zoom: 1 };
     this.marks = () => {}; // draws over the points
@@ -38,6 +41,18 @@ export class Plot {
 
   get n() {
     return this.points.length / 2;
+  }
+
+  place(points, box) {
+    this.points = points;
+    this.box = box;
+    this.coarseStep = Math.ceil(this.n / MANY) || 1;
+    this.coarse = points;
+    if (this.coarseStep === 1) return;
+    // a copy: a loop over points that lie far from each other in memory takes five times as long
+    this.coarse = new Float32Array(2 * Math.ceil(this.n / this.coarseStep));
+    for (let i = 0; i < this.coarse.length; i += 1)
+      this.coarse[i] = points[2 * (i >> 1) * this.coarseStep + (i & 1)];
   }
 
   // Pixels for each unit of the axes.
@@ -118,13 +133,15 @@ export class Plot {
       this.faint = new Float32Array(w * h); // points that the filter leaves out
       this.image = new ImageData(w, h);
     }
-    const step = this.isMoving ? Math.ceil(this.n / MANY) : 1;
+    const step = this.isMoving ? this.coarseStep : 1;
     const found = this.count(w, h, ratio, step);
     const isFew = found.strong <= FEW;
     if (isFew) this.stamp(found, w, h, ratio);
     this.colour(isFew, step);
     if (step === 1) this.inSight = found.strong;
-    this.canvas.getContext("2d").putImageData(this.image, 0, 0);
+    // pixels that a loop wrote stay in main memory: the processor of graphics has nothing to add
+    const context = this.canvas.getContext("2d", { willReadFrequently: true });
+    context.putImageData(this.image, 0, 0);
     this.paintMarks();
     this.onPaint();
   }
@@ -140,20 +157,22 @@ export class Plot {
 
   // Add every point to its pixel. Returns how many are in sight, and which, if they are few.
   count(w, h, ratio, step) {
-    const { points, levels, mask, sums, faint, colors } = this;
+    const { levels, mask, sums, faint, colors } = this;
+    const points = step === 1 ? this.points : this.coarse;
     const [red, green, blue, weights] = colors;
     const [sx, sy] = this.scale.map((size) => size * ratio);
     const ox = w / 2 - this.view.x * sx;
     const oy = h / 2 + this.view.y * sy;
-    const rows = new Uint32Array(FEW);
+    const rows = this.few;
     let [strong, others] = [0, 0];
     sums.fill(0);
     faint.fill(0);
-    for (let i = 0, end = this.n; i < end; i += step) {
-      const x = points[2 * i] * sx + ox;
-      const y = oy - points[2 * i + 1] * sy;
+    for (let k = 0, end = points.length / 2; k < end; k += 1) {
+      const x = points[2 * k] * sx + ox;
+      const y = oy - points[2 * k + 1] * sy;
       if (!(x >= 0 && x < w && y >= 0 && y < h)) continue; // or NaN
       const pixel = (y | 0) * w + (x | 0);
+      const i = k * step;
       if (mask !== null && ((mask[i >> 3] >> (i & 7)) & 1) === 0) {
         faint[pixel] += 1;
         others += 1;

@@ -132,6 +132,17 @@ class Browser:
                 "Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **text
             )
 
+    def drag(self, places, shift=False):
+        """Press the mouse at the first place, move it along the others, and let it go; a click
+        where there is one."""
+        kinds = ["mousePressed", *["mouseMoved"] * len(places[1:]), "mouseReleased"]
+        for kind, (x, y) in zip(kinds, [*places, places[-1]], strict=True):
+            self.send(
+                "Input.dispatchMouseEvent",
+                type=kind, x=x, y=y, button="left", buttons=1, clickCount=1,
+                modifiers=8 if shift else 0,
+            )  # fmt: skip
+
     def type(self, text):
         """Put a text where the cursor is."""
         self.send("Input.insertText", text=text)

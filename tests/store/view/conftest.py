@@ -13,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from browser import Browser, find_chromium
-from view_traces import BARE, HOSTILE, N_ROWS, SCHEMA, make_row, write_traces
+from view_traces import BARE, HOSTILE, N_ROWS, PROVENANCE, SCHEMA, make_row, write_traces
 
 from store import Column, Schema
 
@@ -30,7 +30,8 @@ def traces():
 @pytest.fixture(scope="session")
 def traces_path(tmp_path_factory, traces):
     """A store with awkward rows: no tokens, one token, hostile texts, NaN, every label."""
-    return write_traces(tmp_path_factory.mktemp("view") / "traces.zarr", SCHEMA, traces)
+    path = tmp_path_factory.mktemp("view") / "traces.zarr"
+    return write_traces(path, SCHEMA, traces, PROVENANCE)
 
 
 def write_run(path, header, lines):

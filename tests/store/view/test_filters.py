@@ -54,6 +54,11 @@ def oracle(traces, condition):
         ("label < 1000", lambda i, row: True),
         ("label < 99999999999999999999999", lambda i, row: True),
         ("label > -.5", lambda i, row: row["label"] >= 0),
+        (
+            'label == 1 and not inside(map_pca, "-1,-1 1,-1 1,1 -1,1")',
+            lambda i, row: row["label"] == 1 and not (np.abs(row["map_pca"][:2]) < 1).all(),
+        ),
+        ("inside ( map_pca , '0,-9 9,-9 9,9 0,9' )", lambda i, row: row["map_pca"][0] > 0),
     ],
 )
 def test_a_filter_means_what_python_would(table, traces, text, condition):
@@ -87,6 +92,14 @@ def test_an_empty_filter_means_all_rows(table):
         ("and", "expected a column, found 'and'"),
         ("(" * 100 + "label == 1", "at most 30"),
         ("not " * 100 + "label == 1", "at most 30"),
+        ("inside == 1", "expected a column with one value a row"),
+        ("inside(score, '0,0 1,0 1,1')", "a column of coordinates (there are: map_pca), found"),
+        ("inside(map_pca '0,0 1,0 1,1')", "expected ',', found"),
+        ("inside(map_pca, 1)", "expected a polygon in quotes"),
+        ("inside(map_pca, '0,0 1,0 1,1'", "expected ')', found the end"),
+        ("inside(map_pca, '0,0 1,0')", "character 16: expected 3 to 100 corners"),
+        ("inside(map_pca, '0,0 1,0 nan,1')", "expected a corner x,y of finite numbers"),
+        ("label == 1, label == 0", "'and', 'or' or the end, found ','"),
     ],
 )
 def test_a_wrong_filter_says_where(table, text, message):
@@ -110,6 +123,16 @@ def test_any_text_is_a_filter_or_a_schema_error(text):
         parse_filter(text, KINDS)
     except SchemaError as error:
         assert str(error).startswith("filter")  # noqa: PT017
+
+
+def test_maps_complete_a_polygon():
+    """Columns of coordinates come after the bracket and nowhere else."""
+    maps = ("map_pca", "map_umap")
+    assert complete("ins", KINDS, maps) == ["inside("]
+    assert complete("inside(", KINDS, maps) == list(maps)
+    assert complete("label == 1 and inside(map_u", KINDS, maps) == ["map_umap"]
+    assert complete('inside(map_pca, "0,0 1,0 1,1") ', KINDS, maps) == ["and", "or"]
+    assert complete("inside(map_pca", KINDS, maps) == []
 
 
 @pytest.mark.parametrize(

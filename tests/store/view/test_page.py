@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from damage import flip
 from view_traces import HOSTILE, N_ROWS
@@ -128,6 +129,72 @@ def test_tabs_paint(page, tab):
                 .data.some(Boolean))
     """)
     assert painted
+
+
+def pixels_of(browser, traces):
+    """Where the map draws each trace, by the numbers of the store: float64 (n, 2), NaN for one."""
+    points = np.array([row["map_pca"][:2] for _, row in traces], np.float64)
+    low, high = np.nanmin(points, 0), np.nanmax(points, 0)
+    low, high = low - 0.04 * (high - low), high + 0.04 * (high - low)
+    size = browser.evaluate("(({width, height}) => [width, height])(map.getBoundingClientRect())")
+    shares = (points - low) / (high - low)
+    shares[:, 1] = 1 - shares[:, 1]
+    return shares * size
+
+
+def test_a_map_is_drawn_and_its_lasso_filters_the_table(page, traces):
+    """Each trace where NumPy places it; a click chooses one, and keys move the map."""
+    browser = page(tab="map", row=0)
+    browser.wait_for("document.querySelector('.map-note')?.textContent.includes('39 traces')")
+    assert "1 have no coordinates" in text_of(browser, ".map-note")
+    assert "component 1 (50.0%)" in text_of(browser, ".map-note")
+    browser.evaluate("globalThis.map = document.querySelector('.map-frame canvas')")
+    pixels = pixels_of(browser, traces)
+    places = pixels[np.isfinite(pixels[:, 0])].astype(int)
+    code = f"""{json.dumps(places.tolist())}.map(([x, y]) =>
+        map.getContext("2d").getImageData(x, y, 1, 1).data[3])"""
+    assert min(browser.evaluate(code)) > 60
+    corner = browser.evaluate("map.getContext('2d').getImageData(0, 0, 3, 3).data.some(Boolean)")
+    assert not corner
+
+    left, top = browser.evaluate("(({x, y}) => [x, y])(map.getBoundingClientRect())")
+    middle = float(np.sort(pixels[:, 0])[19:21].mean())  # no point lies there
+    height = browser.evaluate("map.clientHeight")
+    ring = [[middle, 1], [1, 1], [1, height - 2], [middle, height - 2], [middle, height / 2]]
+    browser.drag([[left + x, top + y] for x, y in ring], shift=True)
+    browser.wait_for("document.querySelector('#filter').value.startsWith('inside(map_pca')")
+    wanted = int((pixels[:, 0] < middle).sum())
+    browser.wait_for(f"document.querySelector('#total').textContent === '{wanted} of 40'")
+    browser.wait_for(f"document.querySelector('.map-note').textContent.includes('{wanted} traces')")
+
+    inside = np.flatnonzero(pixels[:, 0] < middle)
+    others = np.linalg.norm(pixels[inside, None] - pixels[inside], axis=2)
+    row = int(inside[np.argmax(np.sort(others)[:, 1])])  # the furthest from the next one
+    x, y = pixels[row]
+    browser.drag([[left + x, top + y]])
+    browser.wait_for(f"document.querySelector('#rows .on')?.innerText.includes('trace-{row:02}')")
+    assert f"row={row}" in browser.evaluate("location.hash")
+
+    browser.evaluate("map.focus()")
+    browser.press("+")
+    browser.press("ArrowLeft")
+    browser.wait_for("location.hash.includes('view=')")
+    browser.press("0")
+    browser.wait_for("!location.hash.includes('view=')")
+
+
+def test_a_layer_leads_to_its_map(page):
+    """Or to the command that makes it."""
+    browser = page(tab="layers", row=7)
+    browser.wait_for("document.querySelector('[aria-label=\"map of a layer\"]')")
+    choose = """((select) => { select.value = "%d"; select.dispatchEvent(new Event("change")); })(
+        document.querySelector('[aria-label="map of a layer"]'))"""
+    browser.evaluate(choose % 3)
+    assert "--column hs_last --layer 3" in text_of(browser, ".command")
+    assert "store derive" in text_of(browser, ".command")
+    browser.evaluate(choose % 2)
+    browser.wait_for("document.querySelector('.map-tab')")
+    assert "map=map_pca" in browser.evaluate("location.hash")
 
 
 TABS = ("trace", "layers", "attention", "map", "scores")

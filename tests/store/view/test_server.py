@@ -238,6 +238,39 @@ class TestWhatIsShown:
         pairs = set(zip(found["queries"], found["keys"], strict=True))
         assert pairs == {(i, j) for _, i, j in expected}
 
+    def test_a_map_comes_as_bytes(self, client, generation, get_array, traces):
+        """Its first two coordinates; the browser keeps them as long as the store is the same."""
+        points = get_array("map/map_pca")
+        expected = np.array([row["map_pca"][:2] for _, row in traces])
+        assert points.dtype == np.float32
+        np.testing.assert_array_equal(points, expected)
+        path = f"/api/0/{generation}/map/map_pca"
+        etag = client.get(path).headers["etag"]
+        assert client.get(path, headers={"If-None-Match": etag}).status_code == 304
+        (found,) = client.get("/api/stores").json()["stores"][0]["maps"]
+        assert found == {
+            "name": "map_pca", "column": "hs_last", "layer": 2, "method": "pca",
+            "variance": [0.5, 0.25],
+        }  # fmt: skip
+
+    def test_colours_are_levels_between_percentiles(self, client, generation, get_array, traces):
+        """255 where there is no value; whole numbers are classes, with their values in a header."""
+        scores = np.array([row["score"] for _, row in traces])
+        low, high = np.nanpercentile(scores, [1, 99])
+        levels = get_array("levels/score").astype(float)
+        assert (levels == 255).tolist() == np.isnan(scores).tolist()
+        expected = np.clip((scores - low) / (high - low), 0, 1) * 254
+        np.testing.assert_allclose(levels[levels < 255], expected[levels < 255], atol=0.51)
+        labels = client.get(f"/api/0/{generation}/levels/label")
+        assert labels.headers["x-classes"] == "-1,0,1"
+        assert list(labels.content) == [row["label"] + 1 for _, row in traces]
+
+    def test_a_mask_has_a_bit_for_each_row(self, get_array, traces):
+        """Of the rows that a filter means, whatever the order."""
+        bits = get_array("mask", filter='inside(map_pca, "0,-9 9,-9 9,9 0,9")', sort="score")
+        mask = np.unpackbits(bits, count=N_ROWS, bitorder="little").astype(bool)
+        assert mask.tolist() == [bool(row["map_pca"][0] > 0) for _, row in traces]
+
     def test_mistakes_contradict_the_label(self, get, traces):
         """Right answers with high scores, hallucinations with low ones."""
         found = get("mistakes", column="score")
@@ -417,6 +450,11 @@ class TestWhatIsRefused:
             ("/api/0/1/trace/4/layers/nothing", "expected one of: norm, cosine, lens_entropy"),
             ("/api/0/1/column/nothing", "expected a column"),
             ("/api/0/1/column/hidden_states", "expected a column with one value a row"),
+            ("/api/0/1/map/score", "expected a column of coordinates, found 'score'"),
+            ("/api/0/1/map/nothing", "python -m store project makes one"),
+            ("/api/0/1/levels/question", "expected numbers, found texts"),
+            ("/api/0/1/levels/map_pca", "expected a column with one value a row"),
+            ("/api/0/1/mask?filter=inside(score,'0,0 1,0 1,1')", "a column of coordinates"),
             ("/api/0/1/column/question", "expected numbers, found texts"),
             ("/api/0/1/table?columns=nothing", "expected a column with one value a row"),
             ("/api/0/1/table?sort=nothing", "expected a column with one value a row"),

@@ -41,8 +41,11 @@ SCHEMA = Schema(
         "hidden_states": Column("float16", (N_LAYERS, WIDTH), "tokens", ("layers", "hidden")),
         "lens_entropy": Column("float32", (N_LAYERS,), "tokens", ("layers",)),
         "attn_mean": Column("float16", (N_LAYERS,), "pairs", ("layers",)),
+        "map_pca": Column("float32", (3,), axis_names=("dimensions",)),
     }
 )
+PROJECTION = {"column": "hs_last", "layer": 2, "method": "pca", "explained_variance": [0.5, 0.25]}
+PROVENANCE = {"projections": {"map_pca": PROJECTION}}
 
 
 def make_row(i):
@@ -71,12 +74,17 @@ def make_row(i):
         "hidden_states": rng.standard_normal((n, N_LAYERS, WIDTH)).astype(np.float16),
         "lens_entropy": rng.random((n, N_LAYERS)).astype(np.float32),
         "attn_mean": attention.astype(np.float16),
+        "map_pca": np.full(3, np.nan, np.float32) if i == 3 else point_of(rng),
     }
 
 
-def write_traces(path, schema, rows):
+def point_of(rng):
+    return rng.standard_normal(3).astype(np.float32)
+
+
+def write_traces(path, schema, rows, provenance=None):
     """Rows `(id, values)` as a store; returns its path."""
-    with StoreWriter.create(path, schema) as writer:
+    with StoreWriter.create(path, schema, provenance or {}) as writer:
         for trace_id, row in rows:
             writer.append(trace_id, row)
     return path
