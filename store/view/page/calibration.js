@@ -5,7 +5,7 @@ import { explore } from "/page/explore.js";
 import { between, show } from "/page/narrow.js";
 
 const SIZE = 220;
-const EDGE = 28;
+const EDGE = 38;
 const N_BINS = 15;
 
 export function calibrationParts(found, score) {
@@ -17,7 +17,7 @@ export function calibrationParts(found, score) {
   const n = found.scores.length;
   const place = (value) => EDGE + value * SIZE;
   const up = (value) => SIZE + 8 - value * SIZE;
-  const [canvas, context] = canvasOf(SIZE + EDGE + 10, SIZE + EDGE);
+  const [canvas, context] = canvasOf(SIZE + EDGE + 10, SIZE + 30);
   context.fillStyle = color("--band");
   context.fillRect(EDGE, 8, SIZE, SIZE);
   context.strokeStyle = color("--soft");

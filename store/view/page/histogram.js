@@ -14,7 +14,7 @@ export const NAMES = {
 };
 
 // With the name of a column, a bar can be chosen for the filter.
-export function drawBars(found, width, height, threshold = null, name = "") {
+export function drawBars(found, width, height, threshold = NaN, name = "") {
   const [canvas, context] = canvasOf(width, height);
   const n = found.edges.length - 1;
   const groups = Object.entries(found.counts).filter(([, counts]) => counts.some(Boolean));
@@ -38,7 +38,7 @@ export function drawBars(found, width, height, threshold = null, name = "") {
     context.fillText(numberText(found.edges[0]), 0, height - 3);
     context.textAlign = "right";
     context.fillText(numberText(found.edges[n]), width, height - 3);
-    if (threshold !== null) {
+    if (threshold >= found.edges[0] && threshold <= found.edges[n]) {
       const x = ((threshold - found.edges[0]) / (found.edges[n] - found.edges[0])) * width;
       context.fillStyle = color("--ink");
       context.fillRect(x - 1, 0, 2, height - 14);
@@ -75,7 +75,7 @@ export async function showHistogram(base, query, name, place) {
       `${name} of the rows in the table`,
       found.missing ? `; ${countText(found.missing)} have no finite value` : "",
     ),
-    drawBars(found, 340, 120, null, name),
+    drawBars(found, 340, 120, NaN, name),
     legend(found),
   );
   place(box);

@@ -299,6 +299,7 @@ async function start() {
         "edge",
         "first",
         "head",
+        "scale",
         "map",
         "paint",
         "view",

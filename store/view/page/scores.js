@@ -41,7 +41,7 @@ export async function showScores(panel, base, store, row, query) {
     ...bars(found, panel.clientWidth - 28, score, store.thresholds, hasLabels),
   ];
   if (wrong) body.push(...mistakes(wrong, score));
-  if (density) body.push(...ranks(density, base, query, score, other));
+  if (density) body.push(...ranks(density, base, query, score, other, store.thresholds));
   if (wrong && found.edges.length) body.push(...calibrationParts(calibration, score));
   panel.replaceChildren(...body);
 }
@@ -71,7 +71,8 @@ function bars(found, width, score, thresholds, hasLabels) {
   const ofRun = thresholds[score];
   const standard = ofRun ?? (low + high) / 2;
   const given = state.threshold === "" ? standard : Number(state.threshold);
-  let threshold = Math.min(high, Math.max(low, Number.isFinite(given) ? given : low));
+  // it stays where it is when the rows of a filter lie all on one side of it
+  let threshold = Number.isFinite(given) ? given : standard;
   const place = element("div");
   const text = element("p", { className: "soft", "aria-live": "polite" });
   const paint = (value) => {
@@ -142,7 +143,7 @@ function outcome(found, threshold, ofRun) {
   return `at least ${name}: about ${share(above(wrong), all(wrong))} of the hallucinations (found), ${share(above(right), all(right))} of the right answers (false alarms)`;
 }
 
-function ranks(density, base, query, x, y) {
+function ranks(density, base, query, x, y, thresholds) {
   const {
     values,
     shape: [n],
@@ -170,8 +171,19 @@ function ranks(density, base, query, x, y) {
       `${countText(values[(n - 1 - j) * n + i])} traces\n${x}: rank ${percent(i)}\n${y}: rank ${percent(n - 1 - j)}\nclick: these rows in the table`,
     choose: (i, j) => choose([i, n - 1 - j], [i, n - 1 - j]),
   });
-  const third = Math.floor(n / 3);
-  const corner = (title, from, to) => element("button", { onclick: () => choose(from, to) }, title);
+  const half = n >> 1;
+  const disagree = (high, low, from, to) => {
+    const [above, below] = [thresholds[high], thresholds[low]];
+    if (above === undefined || below === undefined)
+      return element(
+        "button",
+        { title: "the upper and the lower half of the ranks", onclick: () => choose(from, to) },
+        `${high} high, ${low} low`,
+      );
+    const part = `${high} >= ${above} and ${low} < ${below}`;
+    const onclick = () => show(part, [high, low]);
+    return element("button", { title: part, onclick }, `${high} alone says hallucination`);
+  };
   return [
     element("h3", {}, `ranks of the traces: ${x} to the right, ${y} upwards`),
     canvas,
@@ -179,10 +191,9 @@ function ranks(density, base, query, x, y) {
       "div",
       { className: "bar" },
       element("span", { className: "soft" }, "where they disagree: "),
-      corner(`${x} high, ${y} low`, [n - third, 0], [n - 1, third - 1]),
-      corner(`${y} high, ${x} low`, [0, n - third], [third - 1, n - 1]),
+      disagree(x, y, [half, 0], [n - 1, half - 1]),
+      disagree(y, x, [0, half], [half - 1, n - 1]),
     ),
-    element("p", { className: "soft" }, "high and low are the upper and the lower third"),
   ];
 }
 

@@ -21,6 +21,7 @@ const DEFAULTS = {
   view: "",
   first: "",
   head: "",
+  scale: "",
 };
 
 function read() {

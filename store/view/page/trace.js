@@ -20,7 +20,9 @@ const MEANINGS = {
 
 export async function showTrace(panel, base, store, row) {
   const rows = state.beside === "" || state.beside === row ? [row] : [state.beside, row];
-  const bodies = await Promise.all(rows.map((each) => bodyOf(base, store, each)));
+  const loaded = await Promise.all(rows.map((each) => load(base, store, each)));
+  const between = bounds(loaded.map(scaled)); // the same colours in both traces
+  const bodies = loaded.map((each) => bodyOf(base, store, each, between));
   const pin =
     state.beside === ""
       ? element(
@@ -36,7 +38,7 @@ export async function showTrace(panel, base, store, row) {
   panel.replaceChildren(element("div", { className: "beside" }, ...bodies));
 }
 
-async function bodyOf(base, store, row) {
+async function load(base, store, row) {
   const trace = await getJson(`${base}/trace/${row}`);
   const color = store.tokens.includes(state.color)
     ? state.color
@@ -45,6 +47,16 @@ async function bodyOf(base, store, row) {
     color && trace.tokens.length ? values(base, row, color) : null,
     store.tokens.includes("token_label") ? values(base, row, "token_label") : null,
   ]);
+  return { row, trace, color, colors, marks };
+}
+
+// The numbers that the colours span: those of the answer alone, if that was chosen.
+function scaled({ trace, colors }) {
+  const hasBoth = trace.prompt_len > 0 && trace.prompt_len < trace.tokens.length;
+  return state.scale === "answer" && hasBoth ? colors?.slice(trace.prompt_len) : colors;
+}
+
+function bodyOf(base, store, { row, trace, color, colors, marks }, between) {
   const known = trace.texts;
   const body = [
     element(
@@ -55,8 +67,8 @@ async function bodyOf(base, store, row) {
     ),
     ...texts(trace),
     labelLine(trace.numbers),
-    tokenBar(store, color, colors),
-    tokens(store, base, row, trace, color, colors, marks),
+    tokenBar(store, trace, color, between),
+    tokens(store, base, row, trace, color, colors, marks, between),
     ...scores(trace.numbers, store),
     element("h3", {}, "numbers"),
     numbers(trace.numbers, store),
@@ -150,7 +162,7 @@ function scores(found, store) {
   ];
 }
 
-function tokenBar(store, color, colors) {
+function tokenBar(store, trace, color, [low, high]) {
   if (!store.tokens.length) return null;
   const select = element(
     "select",
@@ -162,7 +174,6 @@ function tokenBar(store, color, colors) {
       element("option", { value: name, selected: name === color }, name),
     ),
   );
-  const [low, high] = bounds(colors);
   const ends = SURPRISING_WHEN_LOW.test(color) ? [high, low] : [low, high];
   return element(
     "div",
@@ -175,18 +186,35 @@ function tokenBar(store, color, colors) {
       element("i"),
       numberText(ends[1]),
     ),
+    trace.prompt_len > 0 &&
+      trace.prompt_len < trace.tokens.length &&
+      element(
+        "label",
+        { className: "small" },
+        element("input", {
+          type: "checkbox",
+          "aria-label": "colours by the answer alone",
+          checked: state.scale === "answer",
+          onchange: (event) => change({ scale: event.target.checked ? "answer" : "" }),
+        }),
+        " colours by the answer alone",
+      ),
     element("span", { className: "soft small" }, MEANINGS[color] ?? ""),
   );
 }
 
-function bounds(array) {
-  const finite = array ? Array.from(array).filter(Number.isFinite) : [];
-  return finite.length
-    ? [finite.reduce((a, b) => Math.min(a, b)), finite.reduce((a, b) => Math.max(a, b))]
-    : [NaN, NaN];
+function bounds(arrays) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const array of arrays)
+    for (const value of array ?? []) {
+      if (!Number.isFinite(value)) continue;
+      low = Math.min(low, value);
+      high = Math.max(high, value);
+    }
+  return low <= high ? [low, high] : [NaN, NaN];
 }
 
-function tokens(store, base, row, trace, color, colors, marks) {
+function tokens(store, base, row, trace, color, colors, marks, [low, high]) {
   const n = trace.tokens.length;
   if (!n)
     return element(
@@ -202,7 +230,7 @@ function tokens(store, base, row, trace, color, colors, marks) {
   });
   const drawPart = (from) => {
     const to = Math.min(n, from + PART);
-    const [low, high] = bounds(colors);
+    const plain = state.scale === "answer" ? trace.prompt_len : 0; // tokens without a colour
     const cut = Math.min(Math.max(trace.prompt_len, from), to);
     const group = (a, b) => {
       const line = element("p", {
@@ -210,7 +238,9 @@ function tokens(store, base, row, trace, color, colors, marks) {
         dir: trace.token_texts ? "auto" : "ltr",
       });
       for (let i = a; i < b; i += 1)
-        line.append(token(trace, i, colors, low, high, marks, SURPRISING_WHEN_LOW.test(color)));
+        line.append(
+          token(trace, i, i < plain ? null : colors, low, high, marks, SURPRISING_WHEN_LOW.test(color)),
+        );
       return line;
     };
     const parts = [];
