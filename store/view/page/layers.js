@@ -16,7 +16,7 @@ const MEANINGS = {
   norm: "Euclidean length of each state",
   cosine: "1: the layer left the state's direction as it was; the lowest layer has none below",
   lens_entropy:
-    "in nats, of the next token as the model's last weights read it from this layer's state; low: the layer is sure",
+    "entropy in nats of the next token, as the model's last weights read it from this layer's state; low: the layer is sure",
 };
 const SCORES = /^score_token_/;
 

@@ -25,7 +25,7 @@ export const count = () => total;
 
 const width = (column) =>
   WIDTHS[column.name] ??
-  (column.kind === "text" ? 160 : Math.min(210, Math.max(80, column.name.length * 8 + 40)));
+  (column.kind === "text" ? 160 : Math.min(210, Math.max(80, column.name.length * 8 + 48)));
 
 export async function show(next) {
   view = next;

@@ -284,8 +284,8 @@ function token(trace, i, colors, low, high, marks, isReversed) {
   const made = element("span", {}, trace.token_texts ? visible(text) : text);
   made.dataset.i = i;
   const value = colors?.[i];
-  if (Number.isFinite(value) && high > low) {
-    const level = (value - low) / (high - low);
+  if (Number.isFinite(value)) {
+    const level = high > low ? (value - low) / (high - low) : 0.5;
     made.style.backgroundColor = heat(isReversed ? 1 - level : level);
   }
   if (marks?.[i] === 1) made.classList.add("marked");
