@@ -263,7 +263,19 @@ async function start() {
   table.start(step);
   filter.start((text) => change({ filter: text }, true));
   $("#store").addEventListener("change", (event) =>
-    change({ store: event.target.value, row: "", filter: "", sort: "", columns: "" }, true),
+    change(
+      {
+        store: event.target.value,
+        row: "",
+        filter: "",
+        sort: "",
+        columns: "",
+        map: "",
+        paint: "",
+        view: "",
+      },
+      true,
+    ),
   );
   $("#find").addEventListener("keydown", (event) => {
     if (event.key === "Enter") find(event.target.value);

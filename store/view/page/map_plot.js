@@ -2,18 +2,12 @@
 // hundredths of a second. Of many points it shows their density, of few each one as a disc; a
 // pixel has the mean colour of its points.
 
-import { color, element } from "/page/dom.js";
+import { element } from "/page/dom.js";
+import { colorOf } from "/page/map_colors.js";
 
 const FEW = 30_000; // points in sight that are drawn as discs
 const MANY = 1_200_000; // points that are drawn while the map moves
-const MISSING = 255;
-const MISSING_WEIGHT = 0.35; // of a point without a value, beside one with a value
 const MAX_RATIO = 2;
-
-export function colorOf(name) {
-  const text = color(name).replace("#", "");
-  return [0, 2, 4].map((at) => Number.parseInt(text.slice(at, at + 2), 16));
-}
 
 export class Plot {
   constructor() {
@@ -26,7 +20,7 @@ export class Plot {
     this.levels = null; // a colour's number for each row
     this.mask = null; // bits of the rows of the filter; null: all
     this.colors = [];
-    this.few = new Uint32Array(FEW); // rows that are drawn as discs
+    this.few = [new Uint32Array(FEW), new Uint32Array(FEW)]; // rows of discs: faint, strong
     this.box = [-1, 1, -1, 1]; // what zoom 1 shows: x0, x1, y0, y1
     this.view = { x: 0, y: 0, zoom: 1 };
     this.marks = () => {}; // draws over the points
@@ -74,9 +68,25 @@ export class Plot {
 
   isShown = (row) => this.mask === null || ((this.mask[row >> 3] >> (row & 7)) & 1) === 1;
 
-  fit() {
+  // The view of all points.
+  get fitted() {
     const [x0, x1, y0, y1] = this.box;
-    this.look({ x: (x0 + x1) / 2, y: (y0 + y1) / 2, zoom: 1 });
+    return { x: (x0 + x1) / 2, y: (y0 + y1) / 2, zoom: 1 };
+  }
+
+  // Places at the corners of what is in sight.
+  get corners() {
+    const { width, height } = this;
+    return [
+      [0, 0],
+      [width, 0],
+      [width, height],
+      [0, height],
+    ];
+  }
+
+  fit() {
+    this.look(this.fitted);
   }
 
   pan(dx, dy) {
@@ -134,11 +144,11 @@ export class Plot {
       this.image = new ImageData(w, h);
     }
     const step = this.isMoving ? this.coarseStep : 1;
-    const found = this.count(w, h, ratio, step);
-    const isFew = found.strong <= FEW;
-    if (isFew) this.stamp(found, w, h, ratio);
-    this.colour(isFew, step);
-    if (step === 1) this.inSight = found.strong;
+    const [others, strong] = this.count(w, h, ratio, step);
+    if (strong <= FEW) this.stampStrong(strong, w, h, ratio);
+    if (others <= FEW) this.stampFaint(others, w, h, ratio);
+    this.colour(strong <= FEW, step);
+    if (step === 1) this.inSight = strong;
     // pixels that a loop wrote stay in main memory: the processor of graphics has nothing to add
     const context = this.canvas.getContext("2d", { willReadFrequently: true });
     context.putImageData(this.image, 0, 0);
@@ -155,15 +165,19 @@ export class Plot {
     this.marks(context);
   }
 
-  // Add every point to its pixel. Returns how many are in sight, and which, if they are few.
+  // Where coordinates lie in the picture: x * sx + ox, oy - y * sy.
+  affine(w, h, ratio) {
+    const [sx, sy] = this.scale.map((size) => size * ratio);
+    return [sx, sy, w / 2 - this.view.x * sx, h / 2 + this.view.y * sy];
+  }
+
+  // Add every point to its pixel. Returns how many are in sight, faint ones and strong ones.
   count(w, h, ratio, step) {
     const { levels, mask, sums, faint, colors } = this;
     const points = step === 1 ? this.points : this.coarse;
     const [red, green, blue, weights] = colors;
-    const [sx, sy] = this.scale.map((size) => size * ratio);
-    const ox = w / 2 - this.view.x * sx;
-    const oy = h / 2 + this.view.y * sy;
-    const rows = this.few;
+    const [sx, sy, ox, oy] = this.affine(w, h, ratio);
+    const [otherRows, rows] = this.few;
     let [strong, others] = [0, 0];
     sums.fill(0);
     faint.fill(0);
@@ -174,8 +188,9 @@ export class Plot {
       const pixel = (y | 0) * w + (x | 0);
       const i = k * step;
       if (mask !== null && ((mask[i >> 3] >> (i & 7)) & 1) === 0) {
-        faint[pixel] += 1;
+        if (others < FEW) otherRows[others] = i;
         others += 1;
+        faint[pixel] += 1;
         continue;
       }
       if (strong < FEW) rows[strong] = i;
@@ -188,34 +203,47 @@ export class Plot {
       sums[at + 2] += blue[level] * weight;
       sums[at + 3] += weight;
     }
-    return { strong, others, rows };
+    return [others, strong];
   }
 
-  // Draw few points as discs, the larger the fewer there are.
-  stamp({ strong, rows }, w, h, ratio) {
-    const { points, levels, sums, colors } = this;
-    const [red, green, blue, weights] = colors;
-    const [sx, sy] = this.scale.map((size) => size * ratio);
-    const ox = w / 2 - this.view.x * sx;
-    const oy = h / 2 + this.view.y * sy;
-    const radius = ratio * Math.max(1.3, Math.min(4.5, 7 - 1.3 * Math.log10(strong + 1)));
-    const disc = discOf(radius);
-    sums.fill(0);
-    for (let k = 0; k < strong; k += 1) {
+  // Draw few points as discs, the larger the fewer there are; `add(pixel, row, cover)` for each
+  // pixel of a disc.
+  stamp(rows, n, w, h, ratio, add) {
+    const { points } = this;
+    const [sx, sy, ox, oy] = this.affine(w, h, ratio);
+    const disc = discOf(ratio * Math.max(1.3, Math.min(4.5, 7 - 1.3 * Math.log10(n + 1))));
+    for (let k = 0; k < n; k += 1) {
       const i = rows[k];
       const x = Math.floor(points[2 * i] * sx + ox);
       const y = Math.floor(oy - points[2 * i + 1] * sy);
-      const level = levels === null ? 0 : levels[i];
       for (const [dx, dy, cover] of disc) {
-        if (x + dx < 0 || x + dx >= w || y + dy < 0 || y + dy >= h) continue;
-        const at = 4 * ((y + dy) * w + x + dx);
-        const weight = weights[level] * cover;
-        sums[at] += red[level] * weight;
-        sums[at + 1] += green[level] * weight;
-        sums[at + 2] += blue[level] * weight;
-        sums[at + 3] += weight;
+        const [px, py] = [x + dx, y + dy];
+        if (px >= 0 && px < w && py >= 0 && py < h) add(py * w + px, i, cover);
       }
     }
+  }
+
+  stampStrong(n, ...size) {
+    const { levels, sums, colors } = this;
+    const [red, green, blue, weights] = colors;
+    sums.fill(0);
+    this.stamp(this.few[1], n, ...size, (pixel, i, cover) => {
+      const level = levels === null ? 0 : levels[i];
+      const weight = weights[level] * cover;
+      const at = 4 * pixel;
+      sums[at] += red[level] * weight;
+      sums[at + 1] += green[level] * weight;
+      sums[at + 2] += blue[level] * weight;
+      sums[at + 3] += weight;
+    });
+  }
+
+  stampFaint(n, ...size) {
+    const { faint } = this;
+    faint.fill(0);
+    this.stamp(this.few[0], n, ...size, (pixel, _, cover) => {
+      faint[pixel] = Math.max(faint[pixel], cover);
+    });
   }
 
   // The sums as pixels: the mean colour, the more solid the more points there are.
@@ -236,7 +264,8 @@ export class Plot {
         const blue = (sums[at + 2] / weight + 0.5) | 0;
         pixels[p] = ((255 * Math.min(1, share)) << 24) | (blue << 16) | (green << 8) | red;
       } else if (faint[p] > 0) {
-        const share = Math.min(0.34, 0.16 + 0.04 * Math.log1p(faint[p] * step));
+        const cover = Math.min(1, faint[p]);
+        const share = Math.min(0.34, 0.2 * cover + 0.03 * Math.log1p(faint[p] * step));
         pixels[p] = ((255 * share) << 24) | grey;
       } else pixels[p] = 0;
     }
@@ -254,17 +283,4 @@ function discOf(radius) {
     }
   }
   return found;
-}
-
-// Red, green, blue and weight by level; the last level is of rows without a value.
-export function tableOf(colors, isMissing = () => false) {
-  const table = [0, 1, 2, 3].map(() => new Float32Array(256));
-  const missing = colorOf("--unknown");
-  for (let level = 0; level < 256; level += 1) {
-    const lacks = level === MISSING || isMissing(level);
-    const chosen = lacks ? missing : colors(level);
-    for (const part of [0, 1, 2]) table[part][level] = chosen[part];
-    table[3][level] = lacks ? MISSING_WEIGHT : 1;
-  }
-  return table;
 }

@@ -183,6 +183,56 @@ def test_a_map_is_drawn_and_its_lasso_filters_the_table(page, traces):
     browser.wait_for("!location.hash.includes('view=')")
 
 
+def test_the_nearest_point_is_that_of_numpy(page):
+    """Found by a grid, in pixels; far points and those of no coordinates are none."""
+    rng = np.random.default_rng(3)
+    points = rng.standard_normal((400, 2)).round(3)
+    places = rng.uniform(-4, 4, (60, 2)).round(3)
+    browser = page(tab="map", row=0)
+    code = """(async (points, places) => {
+        const { buildGrid, fitBox, nearest } = await import("/page/map_points.js");
+        const all = Float32Array.from([...points.flat(), NaN, 0]);
+        const grid = buildGrid(all, fitBox(all));
+        return places.map((place) => nearest(all, grid, place, [50, 20], 14, (i) => i % 5 > 0));
+    })"""
+    found = browser.evaluate(f"{code}({points.tolist()}, {places.tolist()})")
+    distances = np.linalg.norm((places[:, None] - points) * [50, 20], axis=2)
+    distances[:, ::5] = np.inf
+    expected = np.where(distances.min(1) < 14, distances.argmin(1), -1)
+    assert found == expected.tolist()
+    assert 5 < (expected < 0).sum() < 55
+
+
+LASSO = 'inside(m, "0,0 1,0 1,1")'
+JOINED = {
+    "": "{}",
+    LASSO: "{}",
+    "x == 1": "x == 1 and {}",
+    f"x == 1 and {LASSO}": "x == 1 and {}",
+    f"not {LASSO}": f"not {LASSO} and {{}}",
+    'inside(n, "0,0 1,0 1,1")': 'inside(n, "0,0 1,0 1,1") and {}',
+    "x == 1 or y == 1": "(x == 1 or y == 1) and {}",
+    f"(x == 1 or y == 1) and {LASSO}": "(x == 1 or y == 1) and {}",
+    'q ~ "this or that"': 'q ~ "this or that" and {}',
+}
+
+
+def test_a_lasso_joins_the_filter(page):
+    """And takes the place of the last one, as short as the rest of the filter wants it."""
+    browser = page(tab="map", row=0)
+    code = """(async (filters) => {
+        const { polygonText, withLasso } = await import("/page/map_points.js");
+        const path = Array.from({ length: 500 }, (_, i) =>
+            [300 + 200 * Math.cos(i / 80), 300 + 150 * Math.sin(i / 80)]);
+        const text = polygonText(path, ([x, y]) => [x / 7, y / 9], [1 / 14, 1 / 18], 250);
+        return [text, filters.map((filter) => withLasso(filter, "m", text))];
+    })"""
+    text, found = browser.evaluate(f"{code}({json.dumps([*JOINED])})")
+    assert found == [after.format(f'inside(m, "{text}")') for after in JOINED.values()]
+    assert len(text) <= 250
+    assert 8 < len(text.split()) <= 48
+
+
 def test_a_layer_leads_to_its_map(page):
     """Or to the command that makes it."""
     browser = page(tab="layers", row=7)

@@ -1,0 +1,105 @@
+// What colours the points of a map: a column of the store as classes, or between two numbers.
+
+import { getArray } from "/page/api.js";
+import { color, element, numberText } from "/page/dom.js";
+import { NAMES } from "/page/histogram.js";
+import { state } from "/page/state.js";
+
+const MISSING = 255;
+const MISSING_WEIGHT = 0.35; // of a point without a value, beside one with a value
+const RAMP = ["--ramp-0", "--ramp-1", "--ramp-2", "--ramp-3"];
+const CLASSES =
+  "#4477aa #ee6677 #228833 #ccaa22 #66ccee #aa3377 #ee8833 #8866cc #44aa99 #997755".split(" ");
+
+const partsOf = (text) => [1, 3, 5].map((at) => Number.parseInt(text.slice(at, at + 2), 16));
+export const colorOf = (name) => partsOf(color(name));
+
+// The column that the address names, else the label, else a score.
+export function paintName(store) {
+  const numbers = store.columns.filter((column) => column.kind === "number");
+  const names = numbers.map((column) => column.name);
+  if (state.paint === "none" || names.includes(state.paint)) return state.paint;
+  if (names.includes("label")) return "label";
+  return numbers.find((column) => column.is_score)?.name ?? "none";
+}
+
+export async function loadPaint(base, name) {
+  if (name === "none") return null;
+  const { values, headers } = await getArray(`${base}/levels/${name}`);
+  const classes = headers.get("X-Classes");
+  return {
+    name,
+    values,
+    low: Number(headers.get("X-Low")),
+    high: Number(headers.get("X-High")),
+    hasMissing: values.includes(MISSING),
+    classes: classes ? classes.split(",") : [],
+  };
+}
+
+const lacksLabel = (paint, value) => paint.name === "label" && !["0", "1"].includes(value);
+
+function classColor(paint, i) {
+  if (paint.name !== "label") return partsOf(CLASSES[i % CLASSES.length]);
+  return colorOf({ 0: "--right", 1: "--wrong" }[paint.classes[i]] ?? "--unknown");
+}
+
+function between(stops, share) {
+  const at = share * (stops.length - 1);
+  const first = Math.min(stops.length - 2, Math.floor(at));
+  return stops[first].map((part, i) => part + (stops[first + 1][i] - part) * (at - first));
+}
+
+// Red, green, blue and weight of each of the 256 levels; the last one is of rows without a value.
+export function colorTable(paint) {
+  const table = [0, 1, 2, 3].map(() => new Float32Array(256));
+  const put = (level, [red, green, blue], weight) => {
+    for (const [part, value] of [red, green, blue, weight].entries()) table[part][level] = value;
+  };
+  if (!paint) put(0, colorOf("--mark"), 1);
+  else if (paint.classes.length)
+    paint.classes.forEach((value, i) =>
+      put(i, classColor(paint, i), lacksLabel(paint, value) ? MISSING_WEIGHT : 1),
+    );
+  else {
+    const stops = RAMP.map(colorOf);
+    for (let level = 0; level < MISSING; level += 1)
+      put(level, between(stops, level / (MISSING - 1)), 1);
+  }
+  put(MISSING, colorOf("--unknown"), MISSING_WEIGHT);
+  return table;
+}
+
+export function legendOf(paint) {
+  if (!paint) return [];
+  if (paint.classes.length) return classLegend(paint);
+  if (Number.isNaN(paint.low))
+    return [entry(colorOf("--unknown"), `${paint.name}: no finite value`)];
+  const ramp = element("i");
+  ramp.style.background = `linear-gradient(90deg, ${RAMP.map((name) => color(name)).join(", ")})`;
+  const range = element(
+    "span",
+    { className: "legend", title: "from the 1st to the 99th percentile" },
+    `${paint.name} ${numberText(paint.low)}`,
+    ramp,
+    numberText(paint.high),
+  );
+  return paint.hasMissing ? [range, entry(colorOf("--unknown"), "no finite value")] : [range];
+}
+
+function classLegend(paint) {
+  const places = paint.classes.map((_, i) => i);
+  const lacks = (i) => lacksLabel(paint, paint.classes[i]);
+  places.sort((a, b) => lacks(a) - lacks(b) || a - b);
+  return places.map((i) => {
+    const value = paint.classes[i];
+    const text = paint.name === "label" ? (NAMES[value] ?? NAMES.none) : `${paint.name} ${value}`;
+    return entry(classColor(paint, i), text);
+  });
+}
+
+function entry(parts, text) {
+  const dot = element("b", {}, "● ");
+  dot.style.color = `rgb(${parts.join(" ")})`;
+  return element("span", { className: "soft" }, dot, text);
+}

@@ -1,0 +1,82 @@
+// What the table says of a trace that is a point of the map: under the pointer, and below the map.
+
+import { getJson } from "/page/api.js";
+import { element, numberText, showError, showTip } from "/page/dom.js";
+import { change, state } from "/page/state.js";
+
+const SHOWN = ["trace_id", "question", "answer", "label"];
+const KEPT = 200;
+const LONGEST = 44; // characters in a line of the tip
+const WAIT_MS = 50;
+
+const kept = new Map();
+let wait = 0;
+
+// Texts, the label and what colours the map.
+async function valuesOf({ base, store, paint }, row) {
+  const known = new Set(store.columns.map((column) => column.name));
+  const names = [...new Set([...SHOWN, paint?.name])].filter((name) => known.has(name));
+  const query = { start: row, count: 1, columns: names.join(",") };
+  const key = `${base} ${row} ${names}`;
+  if (!kept.has(key)) {
+    const { columns } = await getJson(`${base}/table`, query);
+    if (kept.size > KEPT) kept.clear();
+    kept.set(key, Object.fromEntries(names.map((name) => [name, columns[name][0]])));
+  }
+  return kept.get(key);
+}
+
+export function hideTip() {
+  clearTimeout(wait);
+  showTip("");
+}
+
+export function showRowTip(mine, row, x, y) {
+  hideTip();
+  wait = setTimeout(async () => {
+    try {
+      const values = await valuesOf(mine, row);
+      if (mine.hovered === row && state.tab === "map") showTip(tipText(values), x, y);
+    } catch (error) {
+      showError(error);
+    }
+  }, WAIT_MS);
+}
+
+function tipText(values) {
+  const lines = Object.entries(values).map(([name, value]) => {
+    if (typeof value !== "string") return `${name} ${numberText(value)}`;
+    const line = value.replace(/\s+/g, " ");
+    return line.length > LONGEST ? `${line.slice(0, LONGEST - 1)}…` : line;
+  });
+  return lines.join("\n");
+}
+
+export async function showCard(mine, row) {
+  if (row === "") {
+    mine.card.replaceChildren();
+    return;
+  }
+  const { trace_id: id, question, answer, ...numbers } = await valuesOf(mine, row);
+  if (state.row !== row) return;
+  const { points } = mine.plot;
+  const isPlaced = Number.isFinite(points[2 * row] + points[2 * row + 1]);
+  const named = Object.entries(numbers).map(([name, value]) => {
+    const className = name === "label" ? `label-${value}` : "soft";
+    return element("span", { className }, `${name} ${numberText(value)}`);
+  });
+  const open = () => change({ tab: "trace" }, true);
+  const text = [question, answer].filter(Boolean).join("  →  ");
+  mine.card.replaceChildren(
+    element(
+      "div",
+      { className: "bar" },
+      element("strong", {}, id),
+      ...named,
+      isPlaced ? null : element("span", { className: "soft" }, "no coordinates"),
+      element("button", { className: "small", onclick: open }, "open the trace"),
+    ),
+    element("p", { className: "prose", dir: "auto" }, text),
+  );
+  mine.plot.paintMarks();
+}
