@@ -108,8 +108,8 @@ labels of traces. Detectors that did not learn from tokens have the gradient of 
 its input, or the logit that the state of each token gives."""
 
 OPENED = (
-    "In report.html a click on a trace shows the command that opens it, with its tokens, layers and "
-    "attention, in a page: python -m store view STORE --run DIR --trace=ID (docs/view.md)."
+    "In report.html a click on a trace shows the command that opens it, with its tokens, layers "
+    "and attention, in a page: python -m store view STORE --run DIR --trace=ID (docs/view.md)."
 )
 
 

@@ -118,6 +118,24 @@ def test_two_traces_stand_beside_each_other(page):
     assert ["trace-04" in titles[0], "trace-07" in titles[1]] == [True, True]
 
 
+NARROWED = {
+    "": "x < 1",
+    "label == 1": "label == 1 and x < 1",
+    "x >= 3 and x < 4 and label == 1": "label == 1 and x < 1",
+    "label == 1 or x < 4": "(label == 1 or x < 4) and x < 1",
+    "(a == 1 or x < 4) and x >= 2": "(a == 1 or x < 4) and x < 1",
+    'q ~ "x and x < 3 or" and not x > 2': 'q ~ "x and x < 3 or" and not x > 2 and x < 1',
+    "xy > 3": "xy > 3 and x < 1",
+}
+
+
+def test_a_picture_narrows_the_filter(page):
+    """What it wrote before gives way; quotes and brackets stay whole."""
+    code = f"""import("/page/narrow.js").then((found) =>
+        {json.dumps(list(NARROWED))}.map((text) => found.narrowed(text, "x < 1", ["x"])))"""
+    assert page().evaluate(code) == list(NARROWED.values())
+
+
 @pytest.mark.parametrize("tab", ["layers", "attention", "scores"])
 def test_tabs_paint(page, tab):
     """Something is on their canvas."""
