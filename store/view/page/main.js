@@ -51,7 +51,9 @@ function shownColumns() {
   const lead = LEAD.map((name) => columns.find((column) => column.name === name)).filter(Boolean);
   const rest = columns.filter((column) => !LEFT_OUT.has(column.name) && !lead.includes(column));
   const scores = rest.filter((column) => column.is_score);
-  return [...lead, ...scores, ...rest.filter((column) => !column.is_score)].slice(0, 14);
+  const others = rest.filter((column) => !column.is_score);
+  const chosen = lead.length + rest.length > 2 ? [...lead, ...scores, ...others] : columns;
+  return chosen.slice(0, 14);
 }
 
 async function showTable() {

@@ -125,6 +125,6 @@ function drawTexts(context, trace, nTokens, left, cell, height) {
 }
 
 function drawNumbers(context, nTokens, left, step, height) {
-  const every = Math.max(1, Math.ceil(nTokens / 8));
+  const every = Math.max(1, Math.min(Math.ceil(nTokens / 8), Math.ceil(150 / step)));
   for (let t = 0; t < nTokens; t += every) context.fillText(t, left + t * step, height + 14);
 }

@@ -265,8 +265,11 @@ function tokens(store, base, row, trace, color, colors, marks, [low, high]) {
             { disabled: from === 0, onclick: () => drawPart(Math.max(0, from - PART)) },
             "earlier",
           ),
-          element("span", { className: "soft" }, `tokens ${from} to ${to - 1} of ${n}`),
+          element("span", { className: "soft" }, `tokens ${countText(from)} to ${countText(to - 1)} of ${countText(n)}`),
           element("button", { disabled: to === n, onclick: () => drawPart(from + PART) }, "later"),
+          trace.prompt_len > 0 && trace.prompt_len < n
+            ? element("button", { onclick: () => drawPart(trace.prompt_len) }, "answer")
+            : null,
         ),
       );
     }

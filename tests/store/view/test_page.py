@@ -290,7 +290,7 @@ def test_a_long_trace_is_shown_in_parts(page):
     code = "[...document.querySelectorAll('#panel button')].find((b) => b.textContent === 'later')"
     browser.evaluate(f"{code}.click()")
     browser.wait_for("document.querySelector('.tokens span').textContent === '4000'")
-    assert "tokens 4000 to 7999 of 100000" in text_of(browser, "#panel")
+    assert "tokens 4,000 to 7,999 of 100,000" in text_of(browser, "#panel")
 
 
 def test_the_page_goes_on_while_the_store_changes(page, growing, traces):
