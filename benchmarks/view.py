@@ -133,6 +133,8 @@ def measure_answers(figures: "Figures", server: Server, columns: Sequence[str]) 
         figures.add(f"answer: table by {column}", "ms", FIRST_MS, ms)
     figures.add("answer: column", "ms", None, server.ms(f"{base}/column/entropy"))
     figures.add("answer: histogram", "ms", None, server.ms(f"{base}/histogram", column="entropy"))
+    ms = server.ms(f"{base}/density", x="score", y="entropy")
+    figures.add("answer: density", "ms", None, ms)
     figures.add("answer: mistakes", "ms", None, server.ms(f"{base}/mistakes", column="score"))
 
 
