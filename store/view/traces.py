@@ -60,7 +60,9 @@ def trace_values(table: Table, row: int, tokenizer: Texts | None = None) -> dict
     rows = table.store.check_rows([check_row(table.store, row)])
     texts: dict[str, str] = {}
     numbers: dict[str, Any] = {}
-    stored = table.store.read_arrays(rows, [name for name in table.kinds if name not in table.scores])
+    stored = table.store.read_arrays(
+        rows, [name for name in table.kinds if name not in table.scores]
+    )
     for name, kind in table.kinds.items():
         if kind == "text":
             (texts[name],) = stored.texts(name)
