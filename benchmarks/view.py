@@ -27,7 +27,7 @@ from benchmarks.view_page import Page, Server, browsing, serving, watch
 from benchmarks.view_stores import write_long_trace, write_scores, write_table
 from store import TraceStore
 
-PAINTED_MS, FIRST_MS, AGAIN_MS, LAYERS_MS, MAP_MS = 2000, 300, 50, 150, 500
+PAINTED_MS, FIRST_MS, AGAIN_MS, LAYERS_MS, MAP_MS, PAN_MS = 2000, 300, 50, 150, 500, 40
 MEMORY_MB, SCRIPTS_KB, EXTRA_MB = 300, 150, 6
 SCRIPTS = Path(store.__file__).parent / "view" / "page"
 
@@ -36,6 +36,7 @@ class Stores(NamedTuple):
     """The stores and the run that are looked at."""
 
     table: Path
+    points: Path
     one_row: Path
     long_trace: Path
     scores: Path
@@ -54,6 +55,7 @@ def main(args: Namespace) -> None:
         for _ in range(args.epochs):
             measure_table(stores, figures, page, idle_mb)
             measure_long_trace(stores, figures, page)
+            measure_map(stores, figures, page)
         if browser:
             urls = browser.requested
             foreign = [
@@ -71,12 +73,14 @@ def write_stores(args: Namespace) -> Stores:
     shape = (args.tokens, args.layers, args.hidden_size)
     stores = Stores(
         args.dir / f"view-{args.rows}.zarr",
+        args.dir / f"view-{args.points}-points.zarr",
         args.dir / "view-1.zarr",
         args.dir / f"view-{'-'.join(map(str, shape))}.zarr",
         args.dir / f"view-{args.rows}-{args.scored}",
     )
     for path, write in {
         stores.table: lambda path: write_table(path, args.rows),
+        stores.points: lambda path: write_table(path, args.points),
         stores.one_row: lambda path: write_table(path, 1),
         stores.long_trace: lambda path: write_long_trace(path, *shape),
         stores.scores: lambda path: write_scores(path, args.rows, args.scored),
@@ -125,14 +129,14 @@ def measure_page(stores: Stores, figures: "Figures", page: Page, server: Server)
 
 def measure_answers(figures: "Figures", server: Server, columns: Sequence[str]) -> None:
     """The server alone: a table in a new order, a column, a histogram."""
-    found, _ = server.ask("/api/stores")
-    generation = json.loads(found)["stores"][0]["generation"]
-    base = f"/api/0/{generation}"
+    base = base_of(described(server))
     for column in columns:
         ms = server.ms(f"{base}/table", sort=column, columns="trace_id,question,score")
         figures.add(f"answer: table by {column}", "ms", FIRST_MS, ms)
     figures.add("answer: column", "ms", None, server.ms(f"{base}/column/entropy"))
     figures.add("answer: histogram", "ms", None, server.ms(f"{base}/histogram", column="entropy"))
+    ms = server.ms(f"{base}/density", x="score", y="entropy")
+    figures.add("answer: density", "ms", None, ms)
     figures.add("answer: mistakes", "ms", None, server.ms(f"{base}/mistakes", column="score"))
 
 
@@ -140,11 +144,37 @@ def measure_long_trace(stores: Stores, figures: "Figures", page: Page | None) ->
     """Tokens by layers of the long trace."""
     with serving(stores.long_trace) as server:
         for what in ("norm", "cosine"):
-            ms = server.ms(f"/api/0/1/trace/0/layers/{what}")
+            ms = server.ms(f"{base_of(described(server))}/trace/0/layers/{what}")
             figures.add(f"answer: layers, {what}", "ms", LAYERS_MS, ms)
         if page:
             page.open(server, row=0)
             figures.add("layers of the long trace", "ms", LAYERS_MS, page.tab("layers"))
+
+
+def measure_map(stores: Stores, figures: "Figures", page: Page | None) -> None:
+    """A map of many points, and the frames while it is dragged."""
+    with serving(stores.points) as server:
+        found = described(server)
+        if not found.get("maps"):
+            return
+        ms = server.ms(f"{base_of(found)}/map/map_pca")
+        figures.add("answer: map", "ms", MAP_MS, ms)
+        if page:
+            page.open(server)
+            figures.add("map of the points", "ms", MAP_MS, page.tab("map"))
+            figures.add("map, a step of a drag", "ms", PAN_MS, page.drag("#panel canvas"))
+
+
+def described(server: Server) -> dict:
+    """What the server says of its only store."""
+    answer, _ = server.ask("/api/stores")
+    (found,) = json.loads(answer)["stores"]
+    return found
+
+
+def base_of(found: dict) -> str:
+    """Where the answers of a store are."""
+    return f"/api/0/{found['generation']}"
 
 
 def look_around(server: Server, page: Page | None) -> None:
@@ -224,6 +254,7 @@ def options() -> Parser:
     made = parser(__doc__, size_mb=0, epochs=5)
     sizes = {
         "--rows": (5_000_000, "rows of the table"),
+        "--points": (1_000_000, "points of the map"),
         "--scored": (50_000, "rows that the run scored"),
         "--tokens": (512, "tokens of the long trace"),
         "--layers": (32, "its layers"),

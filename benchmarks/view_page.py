@@ -2,6 +2,7 @@
 
 import json
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Page", "Server", "browsing", "check", "serving", "watch"]
 
 SETTLED_S = 0.3  # what the page still asks for after it has painted
+N_STEPS = 12  # of a drag
 
 
 @contextmanager
@@ -144,6 +146,12 @@ class Page:
         painted(() => { window.paintedAt = performance.timeOrigin + performance.now(); });
     }).observe(document, { childList: true, subtree: true })"""
 
+    MOVES = """window.movedMs = [];
+        addEventListener("pointermove", () => {
+            const start = performance.now();
+            painted(() => window.movedMs.push(performance.now() - start));
+        }, true)"""
+
     def __init__(self, browser: "Browser") -> None:
         self.browser = browser
         browser.send(
@@ -189,6 +197,24 @@ class Page:
         act = f"{tabs}.find((tab) => tab.innerText === {json.dumps(name)}).click()"
         ms, _, _ = self.after("#panel", act)
         return ms
+
+    def drag(self, selector: str) -> float:
+        """Drag from the middle of an element; milliseconds until a step is painted, the median."""
+        box = f"document.querySelector({json.dumps(selector)}).getBoundingClientRect()"
+        middle = "({ x, y, width, height }) => [x + width / 2, y + height / 2]"
+        x, y = self.browser.evaluate(f"({middle})({box})")
+        self.browser.evaluate(f"{{ {self.PAINTED}; {self.MOVES} }}")
+        for i in range(N_STEPS):
+            kind = "mousePressed" if i == 0 else "mouseMoved"
+            self._mouse(kind, x + 4 * i, y + 2 * i)
+            time.sleep(SETTLED_S / 3)
+        self._mouse("mouseReleased", x, y)
+        return statistics.median(self.browser.evaluate("window.movedMs"))
+
+    def _mouse(self, kind: str, x: float, y: float) -> None:
+        self.browser.send(
+            "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1
+        )
 
 
 def check(what: str, found: object, expected: object) -> None:

@@ -37,7 +37,7 @@ SIZES = {
         *["--heads", "2", "--timed-tokens", "40", "--timed-layers", "1", "--questions", "8"],
     ],
     "view": [
-        *["--rows", "3000", "--scored", "50"],
+        *["--rows", "3000", "--scored", "50", "--points", "2000"],
         *["--tokens", "5", "--layers", "2", "--hidden-size", "8"],
     ],
     "long_prompts": ["--traces", "120", "--tokens", "30", "--seeds", "1"],

@@ -103,8 +103,10 @@ def _choose(source: TableSource, names: Sequence[str] | None, target: str) -> li
 
 
 def _as_array(values: "np.ndarray | torch.Tensor | list[str]") -> np.ndarray | list[str]:
-    if isinstance(values, list | np.ndarray):
+    if isinstance(values, list):
         return values
+    if isinstance(values, np.ndarray):
+        return values.copy()  # it may be a view of a file
     import torch  # a batch has tensors, a store arrays
 
     on_cpu = values.detach().cpu()

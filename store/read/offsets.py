@@ -56,7 +56,7 @@ class Offsets:
         return starts, stops
 
     def cuts(self, start: int, stop: int) -> np.ndarray:
-        """Where the rows `start` to `stop` begin, and where the last of them ends: int64 `(n + 1,)`.
+        """Where the items of rows `start` to `stop` are: int64 `(n + 1,)`, with the last one's end.
 
         Raises
         ------

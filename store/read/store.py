@@ -299,10 +299,13 @@ class TraceStore:
             return values
         from store.read.batch import as_tensor
 
-        return as_tensor(values.values, values.dtype)
+        return as_tensor(values.values.copy(), values.dtype)
 
     def column_array(self, name: str) -> np.ndarray | list[str]:
-        """As `column`, as a NumPy array, where bfloat16 is float32; takes no torch."""
+        """As `column`, as a NumPy array, where bfloat16 is float32; takes no torch.
+
+        It is read-only: where one shard holds the column, a view of the mapped file.
+        """
         values = self._read_column(name)
         return values if isinstance(values, list) else values.numbers()
 
@@ -315,10 +318,8 @@ class TraceStore:
                 f"read some rows with read(rows, [{name!r}]), or all batch by batch with "
                 "TraceLoader"
             )
-        start = np.array([0])
-        stop = np.array([self._manifest.n_items_of(name)])
         try:
-            items = self._column(name).read_ranges(start, stop)
+            items = self._column(name).read(0, self._manifest.n_items_of(name))
         except CorruptError as error:
             raise self.explain(error, axis) from error
         if axis is None:

@@ -16,7 +16,7 @@ from store.format.schema import TRACE_ID
 from store.read.store import TraceStore
 from store.view.maps import find_maps
 
-__all__ = ["Table", "find_rows", "histogram", "json_number"]
+__all__ = ["Table", "equal_rows", "find_rows", "histogram", "json_number"]
 
 KEPT_BYTES = 128 * 1024 * 1024  # columns of numbers, and masks of searches
 BLOCK_ROWS = 1 << 16  # rows whose texts are searched at once
@@ -182,7 +182,7 @@ class Table:
         for start in range(0, len(self), BLOCK_ROWS):
             stop = min(start + BLOCK_ROWS, len(self))
             data, offsets = self.store.text_bytes(name, start, stop)
-            look = _equal_rows if whole else find_rows
+            look = equal_rows if whole else find_rows
             found[start:stop] = look(data, offsets, needle)
         return found
 
@@ -280,7 +280,7 @@ def _is_letter(text: np.ndarray, letter: int) -> np.ndarray:
     return text == letter
 
 
-def _equal_rows(data: bytes, offsets: np.ndarray, text: str) -> np.ndarray:
+def equal_rows(data: bytes, offsets: np.ndarray, text: str) -> np.ndarray:
     """Which of several texts are the given one: bool `(n,)`."""
     wanted = text.encode()
     rows = np.flatnonzero(np.diff(offsets) == len(wanted))
