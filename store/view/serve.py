@@ -38,14 +38,18 @@ def open_stores(paths: Sequence[Path], run_paths: Sequence[Path]) -> list[Snapsh
         return join_scores(store, runs)
 
     cuts = [read_thresholds(path) for path in run_paths]
+    joined: dict[tuple[str, int], dict[str, float]] = {}  # the page asks again and again
 
     def thresholds(table: Table) -> dict[str, float]:
-        known = [
-            (name, found)
-            for (name, (ids, _)), found in zip(runs, cuts, strict=True)
-            if any(trace_id in table.store for trace_id in ids)
-        ]
-        return join_thresholds(table.scores, known)
+        state = (table.store.uuid, table.store.generation)
+        if state not in joined:
+            known = [
+                (name, found)
+                for (name, (ids, _)), found in zip(runs, cuts, strict=True)
+                if (table.store.ids.find_all(ids) >= 0).any()
+            ]
+            joined[state] = join_thresholds(table.scores, known)
+        return joined[state]
 
     opened = [Snapshots(path, scores, thresholds) for path in paths]
     for path, (_, (ids, _)) in zip(run_paths, runs, strict=True):

@@ -131,7 +131,11 @@ function line(position) {
 function cell(column, value) {
   const isText = column.kind === "text";
   const text = value === undefined ? "…" : isText ? value : numberText(value);
-  const made = element("div", { className: `cell ${column.kind}`, dir: "auto" }, text);
+  const made = element(
+    "div",
+    { className: `cell ${column.kind}`, dir: "auto", role: "gridcell" },
+    text,
+  );
   if (column.name === "label") made.classList.add(`label-${value}`);
   if (isText) made.title = text;
   else if (column.is_score && value === null)

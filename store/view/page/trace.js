@@ -50,6 +50,18 @@ async function load(base, store, row) {
   return { row, trace, color, colors, marks };
 }
 
+// A question may have been answered several times.
+const ofQuestion = (id) =>
+  element(
+    "button",
+    {
+      className: "beside-name",
+      onclick: () =>
+        change({ filter: `question_id == "${id.replaceAll(/["\\]/g, "\\$&")}"` }, true),
+    },
+    "all answers to it",
+  );
+
 // The numbers that the colours span: those of the answer alone, if that was chosen.
 function scaled({ trace, colors }) {
   const hasBoth = trace.prompt_len > 0 && trace.prompt_len < trace.tokens.length;
@@ -77,7 +89,10 @@ function bodyOf(base, store, { row, trace, color, colors, marks }, between) {
     ([name]) => !FIRST.includes(name) && name !== "trace_id",
   );
   for (const [name, text] of others)
-    body.push(element("h3", {}, name), element("p", { className: "prose", dir: "auto" }, text));
+    body.push(
+      element("h3", {}, name, name === "question_id" ? ofQuestion(text) : null),
+      element("p", { className: "prose", dir: "auto" }, text),
+    );
   return element("article", {}, ...body);
 }
 

@@ -110,6 +110,15 @@ def test_a_token_shows_what_else_was_likely(page):
     browser.wait_for("document.querySelector('#tip').textContent.includes('most likely here')")
 
 
+def test_all_answers_to_a_question(page, traces):
+    """A button of a trace filters them."""
+    browser = page(row=6)
+    browser.wait_for("document.querySelector('.beside-name')")
+    browser.evaluate("document.querySelector('.beside-name').click()")
+    browser.wait_for("document.querySelector('#total').textContent === '2 of 40'")
+    assert text_of(browser, "#panel h2").startswith("trace-06")
+
+
 def test_two_traces_stand_beside_each_other(page):
     """The one that was kept, and the one that is chosen."""
     browser = page(row=7, beside=4)
