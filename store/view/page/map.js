@@ -236,7 +236,7 @@ function drawNote(mine) {
       : "first coordinate to the right, second upwards";
   const missing = plot.n - mine.nPlaced;
   const parts = [
-    `${countText(plot.inSight)} traces in sight`,
+    `${countText(plot.inSight)} ${plot.inSight === 1 ? "trace" : "traces"} in sight`,
     missing && `${countText(missing)} have no coordinates`,
     source ? `${source}: ${axes}` : axes,
   ];

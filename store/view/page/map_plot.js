@@ -66,6 +66,11 @@ export class Plot {
     return [this.view.x + (px - this.width / 2) / sx, this.view.y - (py - this.height / 2) / sy];
   }
 
+  isInSight(point) {
+    const [x, y] = this.placeOf(point);
+    return x >= 0 && y >= 0 && x < this.width && y < this.height;
+  }
+
   isShown = (row) => this.mask === null || ((this.mask[row >> 3] >> (row & 7)) & 1) === 1;
 
   // The view of all points.

@@ -59,14 +59,16 @@ export async function showCard(mine, row) {
   }
   const { trace_id: id, question, answer, ...numbers } = await valuesOf(mine, row);
   if (state.row !== row) return;
-  const { points } = mine.plot;
-  const isPlaced = Number.isFinite(points[2 * row] + points[2 * row + 1]);
+  const { plot } = mine;
+  const [x, y] = plot.points.subarray(2 * row, 2 * row + 2);
+  const isPlaced = Number.isFinite(x + y);
   const named = Object.entries(numbers).map(([name, value]) => {
     const className = name === "label" ? `label-${value}` : "soft";
     return element("span", { className }, `${name} ${numberText(value)}`);
   });
   const open = () => change({ tab: "trace" }, true);
   const text = [question, answer].filter(Boolean).join("  →  ");
+  const centre = () => plot.look({ ...plot.view, x, y });
   mine.card.replaceChildren(
     element(
       "div",
@@ -74,9 +76,12 @@ export async function showCard(mine, row) {
       element("strong", {}, id),
       ...named,
       isPlaced ? null : element("span", { className: "soft" }, "no coordinates"),
+      isPlaced && !plot.isInSight([x, y])
+        ? element("button", { className: "small", onclick: centre }, "bring into sight")
+        : null,
       element("button", { className: "small", onclick: open }, "open the trace"),
     ),
     element("p", { className: "prose", dir: "auto" }, text),
   );
-  mine.plot.paintMarks();
+  plot.paintMarks();
 }
