@@ -202,7 +202,7 @@ def rank_density(x: np.ndarray, y: np.ndarray, n_cells: int = N_CELLS) -> np.nda
         chosen = both[block]
         rows = _cells(y[block][chosen], y_borders)
         columns = _cells(x[block][chosen], x_borders)
-        counts += np.bincount(rows * n_cells + columns, minlength=n_cells**2)
+        counts += np.bincount(rows * np.int64(n_cells) + columns, minlength=n_cells**2)
     return counts.reshape(n_cells, n_cells)
 
 
@@ -227,11 +227,13 @@ def _cell_borders(values: np.ndarray, n_cells: int) -> np.ndarray:
 
 
 def _cells(values: np.ndarray, borders: np.ndarray) -> np.ndarray:
-    """The cell of each value: int64 `(n,)`.
+    """The cell of each value: uint16 `(n,)`, the middle one of those whose borders it equals.
 
-    Each is compared with some dozens of borders: to look up millions of ranks takes a hundred times
-    longer.
+    To compare all values with some dozens of borders takes a fifth of the time of searching a
+    border for each value.
     """
-    first = np.searchsorted(borders, values, "left")
-    last = np.searchsorted(borders, values, "right")
-    return (first + last) // 2
+    twice = np.zeros(len(values), np.uint16)
+    for border in borders:
+        twice += values > border
+        twice += values >= border
+    return twice // 2
