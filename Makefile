@@ -1,4 +1,5 @@
 # make train      from nothing to a table of results: install, build the example store, train
+# make view       the page to look at traces, on the example store and the scores of a run
 # make check      the quick answer, under a minute: lint, types, tests that start no process
 # make test       lint, types, and all tests but the slow ones
 # make test-slow  the slow tests alone: long faults, scale
@@ -16,12 +17,19 @@ RUN := $(VENV)/bin/python
 # The tests start many processes, each of which would compile the packages anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: train check test test-slow lint docs clean
+.PHONY: train view check test test-slow lint docs clean
 .DELETE_ON_ERROR:
 
 train: $(VENV)/installed
 	@echo 'make: training; without ARGS on the example store, in a minute or two'
 	$(RUN) -m train $(ARGS)
+
+view: $(VENV)/installed
+	@test -f runs/example/results.json || test -f runs/view/results.json || { \
+		echo 'make: building the example store and training a quick run in runs/view, half a minute'; \
+		$(RUN) -m train --models lstm_solo,logreg_pca --epochs 2 --output-dir runs/view; }
+	$(RUN) -m store view data/example.zarr --tokenizer store/sources/example \
+		--run "$$(test -f runs/example/results.json && echo runs/example || echo runs/view)" $(ARGS)
 
 check: lint
 	$(RUN) -m pytest -q -n auto --quick $(ARGS)

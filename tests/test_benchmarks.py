@@ -36,6 +36,10 @@ SIZES = {
         *["--traces", "2", "--tokens", "8", "--layers", "1", "2", "--hidden-size", "16"],
         *["--heads", "2", "--timed-tokens", "40", "--timed-layers", "1", "--questions", "8"],
     ],
+    "view": [
+        *["--rows", "3000", "--scored", "50", "--points", "2000"],
+        *["--tokens", "5", "--layers", "2", "--hidden-size", "8"],
+    ],
     "long_prompts": ["--traces", "120", "--tokens", "30", "--seeds", "1"],
     "training": ["--size-mb", "1", "--threads", "1"],
     "images": ["--size-mb", "1", "--threads", "1", "--image-tokens", "8"],
@@ -43,7 +47,7 @@ SIZES = {
 SCRIPTS = [
     path
     for path in sorted((ROOT / "benchmarks").glob("*.py"))
-    if path.stem not in ("__init__", "harness")
+    if path.stem not in ("__init__", "harness", "view_page", "view_stores")
 ]
 COMMITTED = ROOT / "benchmarks" / "results"
 ROWS = [{"contender": "ours", "GB_per_s": 2.5}, {"contender": "theirs", "GB_per_s": 1.5}]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-__all__ = ["Run", "build_run", "hash_ids", "plan_runs", "rows_with_hash"]
+__all__ = ["Run", "build_run", "hash_ids", "plan_runs", "rows_of_hashes", "rows_with_hash"]
 
 Run = tuple[int, int]
 """The rows that a run of the id table covers: the first, and the one after the last."""
@@ -37,6 +37,25 @@ def rows_with_hash(hashes: np.ndarray, rows: np.ndarray, wanted: np.uint64) -> l
     while stop < len(hashes) and hashes[stop] == wanted:
         stop += 1
     return rows[start:stop].tolist()
+
+
+def rows_of_hashes(hashes: np.ndarray, rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The first row of a run for each of many hashes: int64 `(n,)`, -1 where there is none.
+
+    Parameters
+    ----------
+    hashes, rows
+        The run, by ascending hash.
+    wanted
+        uint64 `(n,)`, ascending: a search then goes through the run once.
+    """
+    found = np.full(len(wanted), -1, np.int64)
+    if len(hashes):
+        places = np.searchsorted(hashes, wanted)
+        places[places == len(hashes)] = 0
+        is_here = hashes[places] == wanted
+        found[is_here] = rows[places[is_here]]
+    return found
 
 
 def plan_runs(runs: Sequence[Run], n_rows: int) -> tuple[tuple[Run, ...], int]:

@@ -10,13 +10,14 @@ from torch import Tensor
 from store.errors import NotFoundError, closest
 from store.format.schema import TRACE_ID
 from store.read.data_frames import TableSource, make_frame, make_table
+from store.read.packed import PackedRows
 from store.read.summary import column_lines, shape_text
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-__all__ = ["Batch", "ColumnValues", "Ragged", "Row", "as_tensor", "map_columns"]
+__all__ = ["Batch", "ColumnValues", "Ragged", "Row", "as_batch", "as_tensor", "map_columns"]
 
 
 class Ragged(NamedTuple):
@@ -315,6 +316,25 @@ def map_columns(columns: Mapping[str, Any], change: Callable[[Any], Any]) -> dic
         else:
             mapped[name] = values if isinstance(values, list) else change_once(values)
     return mapped
+
+
+def as_batch(packed: PackedRows) -> Batch:
+    """Packed arrays as tensors over the same memory; columns of one axis share their offsets."""
+    offsets: dict[int, Tensor] = {}
+    columns: dict[str, ColumnValues] = {}
+    for name, values in packed.columns.items():
+        if isinstance(values, list):
+            columns[name] = values
+            continue
+        tensor = as_tensor(values.values, values.dtype)
+        cuts = values.offsets
+        if cuts is None:
+            columns[name] = tensor
+            continue
+        if id(cuts) not in offsets:
+            offsets[id(cuts)] = torch.from_numpy(cuts)
+        columns[name] = Ragged(tensor, offsets[id(cuts)])
+    return Batch(torch.from_numpy(packed.rows), columns)
 
 
 def as_tensor(array: np.ndarray, dtype: str) -> Tensor:

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from store.errors import NotFoundError, SchemaError
 from store.format.schema import TRACE_ID
@@ -15,6 +13,7 @@ from store.format.schema import TRACE_ID
 if TYPE_CHECKING:
     import pandas
     import pyarrow
+    import torch
 
 __all__ = ["TableSource", "make_frame", "make_table"]
 
@@ -28,7 +27,7 @@ class TableSource:
     has_one_value
         Column -> whether it has one number or one text a row.
     read
-        Column -> a tensor or a list of strings.
+        Column -> an array, a tensor, or a list of strings.
     index_name, index
         The index, numbers or texts; `trace_id` is no column of its own.
     where
@@ -103,9 +102,13 @@ def _choose(source: TableSource, names: Sequence[str] | None, target: str) -> li
     return [name for name in dict.fromkeys(names) if name != TRACE_ID]
 
 
-def _as_array(values: Tensor | list[str]) -> np.ndarray | list[str]:
+def _as_array(values: "np.ndarray | torch.Tensor | list[str]") -> np.ndarray | list[str]:
     if isinstance(values, list):
         return values
+    if isinstance(values, np.ndarray):
+        return values.copy()  # it may be a view of a file
+    import torch  # a batch has tensors, a store arrays
+
     on_cpu = values.detach().cpu()
     numbers = on_cpu.float() if on_cpu.dtype == torch.bfloat16 else on_cpu
     return numbers.numpy().copy()

@@ -7,7 +7,7 @@ from crc32c import crc32c
 
 from store.errors import CorruptError
 from store.format.contents import run_arrays, run_name
-from store.format.ids import Run, rows_with_hash
+from store.format.ids import Run, rows_of_hashes, rows_with_hash
 from store.format.manifest import Manifest, read_manifest
 from store.read.directory import StoreDirectory
 from store.read.open_array import open_array
@@ -56,6 +56,19 @@ class IdTable:
             for row in rows_with_hash(*self.run(run), wanted):
                 if 0 <= row < self._n_rows:
                     yield row
+
+    def rows_of_hashes(self, wanted: np.ndarray) -> np.ndarray:
+        """A row for each hash, int64 `(n,)`: -1 where there is none.
+
+        One of several with the same hash, or one that was committed since: the id there decides.
+        """
+        order = np.argsort(wanted)
+        found = np.full(len(wanted), -1, np.int64)
+        for run in self._manifest.runs:
+            rows = rows_of_hashes(*self.run(run), wanted[order])
+            places = order[rows >= 0]
+            found[places] = rows[rows >= 0]
+        return found
 
     def follow_merges(self) -> bool:
         """After a commit merged runs: take the new ones, which hold our ids as well.

@@ -55,6 +55,18 @@ class Offsets:
         self._check(rows, starts, stops)
         return starts, stops
 
+    def cuts(self, start: int, stop: int) -> np.ndarray:
+        """Where the items of rows `start` to `stop` are: int64 `(n + 1,)`, with the last one's end.
+
+        Raises
+        ------
+        CorruptError
+            They fall, or lie outside of the items.
+        """
+        offsets = self.array.read(start, stop + 1)
+        self._check(np.arange(start, stop), offsets[:-1], offsets[1:])
+        return offsets
+
     def rows_of(self, items: Sequence[int] | tuple[np.ndarray, ...]) -> np.ndarray:
         """The row that holds each item: int64, of the shape of `items`."""
         return np.searchsorted(self.read(), items, side="right") - 1

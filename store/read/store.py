@@ -2,7 +2,7 @@
 
 Opening reads one small file. Shards are mapped when first needed; processes share the page cache. A
 store pickles as its directory and its manifest, never an array, so that a worker process sees the
-same rows.
+same rows. torch is imported when the first tensor is asked for.
 """
 
 import os
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
-import torch
 
 from store.errors import CorruptError, DamagedItemsError, SchemaError
 from store.format.contents import StoredArray, column_array, offsets_array
@@ -21,7 +20,6 @@ from store.format.ranges import packed_offsets
 from store.format.schema import TRACE_ID, Column, Schema
 from store.format.values import decode_texts
 from store.read.array import Array, ReadOptions
-from store.read.batch import Batch, ColumnValues, Ragged, as_tensor
 from store.read.buffers import BufferPool
 from store.read.chunk_cache import ChunkCache
 from store.read.data_frames import TableSource, make_frame, make_table
@@ -30,6 +28,7 @@ from store.read.id_table import IdTable
 from store.read.notebook import store_html
 from store.read.offsets import Offsets
 from store.read.open_array import open_array
+from store.read.packed import PackedColumn, PackedRows
 from store.read.plan import ColumnPart, ReadPlan, Select, Span, plan_read, slice_ranges
 from store.read.rows import Rows, row_numbers
 from store.read.summary import column_lines, shape_text
@@ -38,6 +37,9 @@ from store.read.trace import Trace, TraceIds
 if TYPE_CHECKING:
     import pandas
     import pyarrow
+    import torch
+
+    from store.read.batch import Batch
 
 __all__ = ["Rows", "TraceStore"]
 
@@ -209,7 +211,7 @@ class TraceStore:
         """The traces one after the other, in constant memory."""
         return (Trace(self, row) for row in range(len(self)))
 
-    def read_value(self, name: str, row: int) -> np.ndarray | torch.Tensor | str:
+    def read_value(self, name: str, row: int) -> "np.ndarray | torch.Tensor | str":
         """One column of one row; see `Trace`."""
         column = self.schema.column(name, self.path)
         axis = self.schema.axis_of(name)
@@ -227,12 +229,14 @@ class TraceStore:
             return text
         value = items if column.axis else items[0]
         if column.dtype == "bfloat16":
+            from store.read.batch import as_tensor
+
             return as_tensor(np.array(value), "bfloat16")
         return value if value.ndim else value[()]
 
     def read(
         self, rows: Rows, columns: Sequence[str] | None = None, select: Select | None = None
-    ) -> Batch:
+    ) -> "Batch":
         """Read rows into one packed batch, in the order given (a row may be asked for twice).
 
         Parameters
@@ -263,7 +267,14 @@ class TraceStore:
         """
         return self.read_batch(self.plan(columns, select), self.check_rows(rows))
 
-    def column(self, name: str) -> torch.Tensor | list[str]:
+    def read_arrays(
+        self, rows: Rows, columns: Sequence[str] | None = None, select: Select | None = None
+    ) -> PackedRows:
+        """As `read`, into NumPy arrays; takes no torch."""
+        plan = self.plan(columns, select)
+        return self._read_packed(plan, self.check_rows(rows), self.recycled())
+
+    def column(self, name: str) -> "torch.Tensor | list[str]":
         """One fixed or utf8 column of all rows, read in one go.
 
         Parameters
@@ -283,6 +294,22 @@ class TraceStore:
         SchemaError
             The column is ragged.
         """
+        values = self._read_column(name)
+        if isinstance(values, list):
+            return values
+        from store.read.batch import as_tensor
+
+        return as_tensor(values.values.copy(), values.dtype)
+
+    def column_array(self, name: str) -> np.ndarray | list[str]:
+        """As `column`, as a NumPy array, where bfloat16 is float32; takes no torch.
+
+        It is read-only: where one shard holds the column, a view of the mapped file.
+        """
+        values = self._read_column(name)
+        return values if isinstance(values, list) else values.numbers()
+
+    def _read_column(self, name: str) -> PackedColumn | list[str]:
         column = self.schema.column(name, self.path)
         axis = self.schema.axis_of(name)
         if column.axis is not None:
@@ -291,14 +318,12 @@ class TraceStore:
                 f"read some rows with read(rows, [{name!r}]), or all batch by batch with "
                 "TraceLoader"
             )
-        start = np.array([0])
-        stop = np.array([self._manifest.n_items_of(name)])
         try:
-            items = self._column(name).read_ranges(start, stop)
+            items = self._column(name).read(0, self._manifest.n_items_of(name))
         except CorruptError as error:
             raise self.explain(error, axis) from error
         if axis is None:
-            return as_tensor(items, column.dtype)
+            return PackedColumn(items, None, column.dtype)
         return decode_texts(items, self._offsets(axis).read_checked(), f"column {name!r}")
 
     def text_bytes(self, name: str, start: int, stop: int) -> tuple[bytes, np.ndarray]:
@@ -323,14 +348,14 @@ class TraceStore:
         """
         if not self.schema.column(name, self.path).is_text:
             raise SchemaError(f"{self.path}, column {name!r}: expected texts, found numbers")
-        rows = self.check_rows(range(start, stop))
-        starts, stops = self._offsets(name).item_ranges(rows)
-        offsets = packed_offsets(starts, stops)
+        self.check_rows(np.arange(start, stop))
+        offsets = self._offsets(name).cuts(start, stop)
+        first, last = offsets[[0, -1]].tolist()
         try:
-            items = self._column(name).read_ranges(starts[:1], stops[-1:])
+            items = self._column(name).read(first, last)
         except CorruptError as error:
             raise self.explain(error, name) from error
-        return items.tobytes(), offsets
+        return items.tobytes(), offsets - first
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> "pandas.DataFrame":
         """The columns with one number or one text a row as a DataFrame, indexed by `trace_id`.
@@ -379,8 +404,8 @@ class TraceStore:
         for name in columns or ():
             self.schema.column(name, self.path)  # raises
         has_one_value = {name: column.is_single for name, column in self.schema.stored.items()}
-        ids = list(self.column(TRACE_ID))
-        return TableSource(has_one_value, self.column, TRACE_ID, ids, self.path)
+        ids = list(self.column_array(TRACE_ID))
+        return TableSource(has_one_value, self.column_array, TRACE_ID, ids, self.path)
 
     def __array__(self, *arguments: object, **options: object) -> NoReturn:
         """Refused: NumPy and `pandas.DataFrame(store)` would read a store whole, value by value."""
@@ -395,7 +420,7 @@ class TraceStore:
 
     def read_batch(
         self, plan: ReadPlan, rows: np.ndarray, options: ReadOptions | None = None
-    ) -> Batch:
+    ) -> "Batch":
         """Read checked rows, int64 `(n,)`, of a plan.
 
         Parameters
@@ -404,25 +429,27 @@ class TraceStore:
             Where to, with which threads, and when rows are needed again after the i-th of `rows`.
             If None: into the store's own recycled memory.
         """
-        options = options or self.recycled()
+        from store.read.batch import as_batch
+
+        return as_batch(self._read_packed(plan, rows, options or self.recycled()))
+
+    def _read_packed(self, plan: ReadPlan, rows: np.ndarray, options: ReadOptions) -> PackedRows:
         ranges = {span: self._ranges(span, rows) for span in plan.spans}
         offsets = {}  # columns of one span share theirs
         for span, (starts, stops) in ranges.items():
             if span.axis is not None:
-                offsets[span] = torch.from_numpy(packed_offsets(starts, stops))
-        values: dict[str, ColumnValues] = {}
+                offsets[span] = packed_offsets(starts, stops)
+        values: dict[str, PackedColumn | list[str]] = {}
         for part in plan.parts:
             items = self._read_part(part, rows, ranges[part.span], options)
             if part.picked:
                 items = options.place(part.pick(items))
-            if part.column.is_text:
-                cuts = offsets[part.span].numpy()
+            cuts = offsets.get(part.span)
+            if part.column.is_text and cuts is not None:
                 values[part.name] = decode_texts(items, cuts, f"column {part.name!r}")
-                continue
-            tensor = as_tensor(items, part.column.dtype)
-            is_fixed = part.span.axis is None
-            values[part.name] = tensor if is_fixed else Ragged(tensor, offsets[part.span])
-        return Batch(torch.from_numpy(rows), values)
+            else:
+                values[part.name] = PackedColumn(items, cuts, part.column.dtype)
+        return PackedRows(rows, values)
 
     def recycled(self) -> ReadOptions:
         """To read into the store's own memory, used again after the last tensor over it is gone."""

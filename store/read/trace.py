@@ -2,17 +2,19 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import numpy as np
-import torch
 
 from store.errors import CorruptError, NotFoundError, closest
 from store.format.ids import hash_ids
 from store.format.schema import TRACE_ID, Schema
-from store.read.batch import Batch
 from store.read.id_table import IdTable
 from store.read.notebook import trace_html
+from store.read.packed import PackedRows
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Trace", "TraceIds"]
 
@@ -34,14 +36,14 @@ class Store(Protocol):
 
     def __len__(self) -> int: ...
 
-    def read(self, rows: Any, columns: Sequence[str] | None) -> Batch: ...
+    def read_arrays(self, rows: Any, columns: Sequence[str] | None) -> PackedRows: ...
 
-    def read_value(self, name: str, row: int) -> np.ndarray | torch.Tensor | str: ...
+    def read_value(self, name: str, row: int) -> "np.ndarray | torch.Tensor | str": ...
 
     def change_hint(self) -> str: ...
 
 
-class Trace(Mapping[str, np.ndarray | torch.Tensor | str]):
+class Trace(Mapping[str, "np.ndarray | torch.Tensor | str"]):
     """One row, read when asked for: `trace[column]`.
 
     A ragged column is an array `(n, *item_shape)`, a fixed one `item_shape` or a NumPy scalar, a
@@ -57,7 +59,7 @@ class Trace(Mapping[str, np.ndarray | torch.Tensor | str]):
     def id(self) -> str:
         return self.store.ids[self.row]
 
-    def __getitem__(self, name: str) -> np.ndarray | torch.Tensor | str:
+    def __getitem__(self, name: str) -> "np.ndarray | torch.Tensor | str":
         return self.store.read_value(name, self.row)
 
     def __contains__(self, name: object) -> bool:
@@ -99,7 +101,7 @@ class TraceIds(Sequence[str]):
     def __getitem__(self, key: int | slice) -> str | list[str]:
         rows = range(len(self))
         if isinstance(key, slice):
-            return self._store.read(rows[key], [TRACE_ID]).texts(TRACE_ID)
+            return self._store.read_arrays(rows[key], [TRACE_ID]).texts(TRACE_ID)
         return str(self._store.read_value(TRACE_ID, rows[key]))
 
     def __iter__(self) -> Iterator[str]:
@@ -121,6 +123,33 @@ class TraceIds(Sequence[str]):
             if not table.follow_merges():
                 raise CorruptError(f"{error}{self._store.change_hint()}") from error
         return self.find(trace_id)
+
+    def find_all(self, trace_ids: Sequence[str]) -> np.ndarray:
+        """The rows of many traces at once: int64 `(n,)`, -1 for those that are not here.
+
+        Raises
+        ------
+        CorruptError
+            The table of ids is damaged.
+        """
+        try:
+            return self._find_all(trace_ids)
+        except CorruptError:  # or its runs were merged, which `find` follows
+            rows = [self.find(trace_id) for trace_id in trace_ids]
+            return np.array([-1 if row is None else row for row in rows], np.int64)
+
+    def _find_all(self, trace_ids: Sequence[str]) -> np.ndarray:
+        rows = self._store.id_table.rows_of_hashes(hash_ids(trace_ids))
+        places = np.flatnonzero((rows >= 0) & (rows < len(self)))
+        there = self._store.read_arrays(rows[places], [TRACE_ID]).texts(TRACE_ID)
+        is_same = np.zeros(len(rows), bool)
+        is_same[places] = [
+            trace_ids[place] == found for place, found in zip(places.tolist(), there, strict=True)
+        ]
+        for place in np.flatnonzero((rows >= 0) & ~is_same).tolist():  # ids that share a hash
+            row = self.find(trace_ids[place])
+            rows[place] = -1 if row is None else row
+        return rows
 
     def row_of(self, trace_id: str) -> int:
         """The row of a trace; see `TraceStore.row_of`."""

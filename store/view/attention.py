@@ -98,6 +98,6 @@ def attention_edges(
     n_layers = store.schema.columns[MAPS].item_shape[0]
     if not 0 <= layer < n_layers:
         raise IndexError(f"layer: expected a position from 0 to {n_layers - 1}, found {layer}")
-    batch = store.read([row], [MAPS], {MAPS: {LAYERS_AXIS: layer}})
-    triangle = batch.ragged(MAPS).values[:, 0].float().numpy()
+    packed = store.read_arrays([row], [MAPS], {MAPS: {LAYERS_AXIS: layer}})
+    triangle = packed.packed(MAPS).float32()[:, 0]
     return strongest(triangle, threshold, skip_first)

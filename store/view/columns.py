@@ -4,11 +4,10 @@ Columns of numbers are read once and kept; texts are read for the rows that are 
 as bytes, block by block, so that a store of millions of rows never becomes a list of strings.
 """
 
-import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,11 +16,12 @@ from store.format.schema import TRACE_ID
 from store.read.store import TraceStore
 from store.view.maps import find_maps
 
-__all__ = ["Table", "find_rows", "histogram", "json_number"]
+__all__ = ["Table", "equal_rows", "find_rows", "histogram", "json_number"]
 
 KEPT_BYTES = 128 * 1024 * 1024  # columns of numbers, and masks of searches
 BLOCK_ROWS = 1 << 16  # rows whose texts are searched at once
 N_BINS = 60
+CASE_BIT = np.uint8(0x20)  # which lower letters of ASCII have and upper ones have not
 
 
 class Histogram(NamedTuple):
@@ -120,9 +120,7 @@ class Table:
         return kept if kept is not None else self._keep(name, self._read(name))
 
     def _read(self, name: str) -> np.ndarray:
-        column: Any = self.store.column(name)
-        is_brain = self.store.schema.stored[name].dtype == "bfloat16"
-        return (column.float() if is_brain else column).numpy()
+        return np.asarray(self.store.column_array(name))
 
     def points(self, name: str) -> np.ndarray:
         """The first two coordinates of every row on a map: float32 `(n_rows, 2)`, read-only.
@@ -148,7 +146,7 @@ class Table:
 
     def texts(self, name: str, rows: Sequence[int] | np.ndarray) -> list[str]:
         """The texts of some rows."""
-        return self.store.read(rows, [name]).texts(name)
+        return self.store.read_arrays(rows, [name]).texts(name)
 
     def values(self, name: str, rows: np.ndarray) -> list:
         """A column in some rows, as JSON has it: texts, numbers, None for NaN."""
@@ -184,7 +182,7 @@ class Table:
         for start in range(0, len(self), BLOCK_ROWS):
             stop = min(start + BLOCK_ROWS, len(self))
             data, offsets = self.store.text_bytes(name, start, stop)
-            look = _equal_rows if whole else find_rows
+            look = equal_rows if whole else find_rows
             found[start:stop] = look(data, offsets, needle)
         return found
 
@@ -237,8 +235,13 @@ def find_rows(data: bytes, offsets: np.ndarray, needle: str) -> np.ndarray:
         return np.ones(len(offsets) - 1, bool)
     if not needle.isascii():  # case is then more than a bit of a byte
         return _find_folded(data, offsets, needle.casefold())
-    # bytes above 127 are no letters to `lower`, and no part of an ASCII needle
-    return _find_bytes(data.lower(), offsets, needle.lower().encode())
+    text = np.frombuffer(data, np.uint8)
+    places = _places(text, needle.lower().encode())
+    rows = np.searchsorted(offsets, places, side="right") - 1
+    is_inside = places + len(needle) <= offsets[rows + 1]  # and not partly in the next text
+    found = np.zeros(len(offsets) - 1, bool)
+    found[rows[is_inside]] = True
+    return found
 
 
 def _find_folded(data: bytes, offsets: np.ndarray, needle: str) -> np.ndarray:
@@ -250,30 +253,42 @@ def _find_folded(data: bytes, offsets: np.ndarray, needle: str) -> np.ndarray:
     return np.array(found, bool)
 
 
-def _find_bytes(data: bytes, offsets: np.ndarray, needle: bytes) -> np.ndarray:
-    """Which texts contain some bytes, all texts at once: bool `(n,)`."""
-    matches = re.finditer(re.escape(needle), data)
-    hits = np.array([match.start() for match in matches], np.int64)
-    rows = np.searchsorted(offsets, hits, side="right") - 1
-    is_inside = hits + len(needle) <= offsets[rows + 1]
-    found = np.zeros(len(offsets) - 1, bool)
-    found[rows[is_inside]] = True
-    # a hit across the end of a text hides those that begin within it
-    for hit in hits[~is_inside].tolist():
-        ends = [hit, hit + len(needle) - 1]
-        first, last = np.searchsorted(offsets, ends, side="right") - 1
-        for row in range(first + 1, last + 1):
-            start, stop = offsets[row : row + 2]
-            found[row] |= needle in data[start:stop]
-    return found
+def _places(text: np.ndarray, needle: bytes) -> np.ndarray:
+    """Where bytes are in others, upper and lower case being the same: int64 `(n,)`, ascending.
+
+    Parameters
+    ----------
+    text
+        uint8 `(n_bytes,)`.
+    needle
+        In lower case.
+    """
+    last = len(needle) - 1
+    # two bytes are looked for everywhere, with vector instructions, the others where these are
+    is_place = _is_letter(text[: max(0, len(text) - last)], needle[0])
+    is_place &= _is_letter(text[last:], needle[last])
+    places = np.flatnonzero(is_place)
+    for i in range(1, last):
+        places = places[_is_letter(text[places + i], needle[i])]
+    return places
 
 
-def _equal_rows(data: bytes, offsets: np.ndarray, text: str) -> np.ndarray:
+def _is_letter(text: np.ndarray, letter: int) -> np.ndarray:
+    """Which bytes are a character of ASCII, in upper or in lower case: bool `(n,)`."""
+    if chr(letter).isalpha():
+        return (text | CASE_BIT) == letter
+    return text == letter
+
+
+def equal_rows(data: bytes, offsets: np.ndarray, text: str) -> np.ndarray:
     """Which of several texts are the given one: bool `(n,)`."""
     wanted = text.encode()
-    equal = np.diff(offsets) == len(wanted)
-    for row in np.flatnonzero(equal).tolist():
-        equal[row] = data[offsets[row] : offsets[row + 1]] == wanted
+    rows = np.flatnonzero(np.diff(offsets) == len(wanted))
+    characters = np.frombuffer(data, np.uint8)
+    for i, character in enumerate(wanted):
+        rows = rows[characters[offsets[rows] + i] == character]
+    equal = np.zeros(len(offsets) - 1, bool)
+    equal[rows] = True
     return equal
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from store.view.attention import has_attention
 from store.view.columns import Table
+from store.view.heads import head_columns
 from store.view.layers import pictures
 from store.view.maps import map_states
 from store.view.traces import token_columns
@@ -39,6 +40,7 @@ def describe(table: Table, path: Path) -> dict[str, Any]:
         "pictures": pictures(store.schema),
         "layers": store.layers("hidden_states") if "hidden_states" in columns else [],
         "attention": store.layers("attn_mean") if has_attention(store.schema) else [],
+        "heads": {name: store.layers(name) for name in head_columns(store.schema)},
         "maps": [found._asdict() for found in table.maps.values()],
         "states": map_states(store),
     }

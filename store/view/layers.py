@@ -22,7 +22,7 @@ BLOCK_BYTES = 4 * 1024 * 1024  # of states, in float32: what a processor keeps a
 
 def norms(states: np.ndarray) -> np.ndarray:
     """Euclidean norms of states float32 `(T, L, d)`: float32 `(T, L)`."""
-    return np.sqrt(np.einsum("tld,tld->tl", states, states))
+    return np.sqrt(np.vecdot(states, states))
 
 
 def cosines_below(states: np.ndarray) -> np.ndarray:
@@ -35,7 +35,7 @@ def cosines_below(states: np.ndarray) -> np.ndarray:
     """
     cosines = np.full(states.shape[:2], np.nan, np.float32)
     lengths = norms(states)
-    dots = np.einsum("tld,tld->tl", states[:, 1:], states[:, :-1])
+    dots = np.vecdot(states[:, 1:], states[:, :-1])
     products = lengths[:, 1:] * lengths[:, :-1]
     np.divide(dots, products, out=cosines[:, 1:], where=products > 0)
     return cosines
@@ -80,7 +80,7 @@ def layer_picture(store: TraceStore, row: int, what: str) -> np.ndarray:
         known = ", ".join(pictures(store.schema)) or "nothing"
         raise NotFoundError(f"layers: expected one of: {known}; found {what!r:.80}")
     if what == LENS:
-        return store.read([row], [LENS]).ragged(LENS).values.float().numpy().copy()
+        return store.read_arrays([row], [LENS]).packed(LENS).float32()
     n_layers, width = store.schema.columns[STATES].item_shape
     axis = store.schema.axis_of(STATES) or ""
     n_tokens = count_items(store, STATES, row)
@@ -96,5 +96,4 @@ def layer_picture(store: TraceStore, row: int, what: str) -> np.ndarray:
 
 def _read_states(store: TraceStore, row: int, axis: str, tokens: slice) -> np.ndarray:
     """The states of some tokens of a trace: float32 `(n, L, d)`."""
-    batch = store.read([row], [STATES], {STATES: {axis: tokens}})
-    return batch.ragged(STATES).values.float().numpy()
+    return store.read_arrays([row], [STATES], {STATES: {axis: tokens}}).packed(STATES).float32()

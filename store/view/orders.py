@@ -1,8 +1,23 @@
-"""The rows of a filter in the order of a column. Pure."""
+"""The rows of a filter in the order of a column. Pure.
+
+NumPy sorts numbers with vector instructions, but finds their places in a stable order without them.
+So value and place become one number of 64 bits: 5 million numbers of 32 bits take 50 ms, where
+`np.argsort(kind="stable")` takes 700. Numbers of 64 bits are sorted by their lower halves and then
+by their upper ones, which keeps the order of equal upper halves: a radix sort of two digits.
+
+Everything but the sort is done block by block: memory that is touched for the first time costs as
+much as the work.
+"""
+
+from collections.abc import Iterator
 
 import numpy as np
 
 __all__ = ["sorted_rows"]
+
+BLOCK = 1 << 16  # numbers at once, in the processor's cache
+HALF = np.uint64(32)  # bits
+UPPER = np.uint64(0xFFFF_FFFF_0000_0000)
 
 
 def sorted_rows(rows: np.ndarray, values: np.ndarray, descending: bool = False) -> np.ndarray:
@@ -19,41 +34,62 @@ def sorted_rows(rows: np.ndarray, values: np.ndarray, descending: bool = False) 
     -------
     uint32 `(n,)`
     """
-    keys = _keys(values)
-    if keys is None:
-        return _sorted_by_place(rows, values, descending)
-    if descending:
-        keys = ~keys
-    if values.dtype.kind == "f":
-        keys[np.isnan(values)] = np.iinfo(np.uint32).max
-    # NumPy sorts numbers with vector instructions, but finds their places in a stable order without
-    # them: value and place in one number of 64 bits take a fraction of the time
-    packed = keys.astype(np.uint64)
-    packed <<= np.uint64(32)
-    packed |= rows
+    packed = np.empty(len(rows), np.uint64)
+    if values.dtype.itemsize <= 4:
+        for block, _ in _blocks(len(rows)):
+            packed[block] = _keys(values[block], descending)
+            packed[block] <<= HALF
+            packed[block] |= rows[block]
+        packed.sort()
+        return packed.astype(np.uint32)  # the lower half
+    for block, places in _blocks(len(rows)):
+        lower = _keys(values[block], descending) << HALF
+        packed[block] = lower | places
     packed.sort()
-    return packed.astype(np.uint32)  # the lower half
+    by_lower = packed.astype(np.uint32)
+    for block, places in _blocks(len(rows)):
+        upper = _keys(values[by_lower[block]], descending) & UPPER
+        packed[block] = upper | places
+    packed.sort()
+    ordered = np.empty(len(rows), np.uint32)
+    for block, _ in _blocks(len(rows)):
+        by_upper = packed[block].astype(np.uint32)
+        ordered[block] = by_lower[by_upper]
+    is_every_row = len(rows) == 0 or rows[-1] == len(rows) - 1
+    return ordered if is_every_row else rows[ordered]
 
 
-def _keys(values: np.ndarray) -> np.ndarray | None:
-    """Numbers of at most 32 bits as uint32 that rise as they do; None for wider ones."""
-    if values.dtype.itemsize > 4:
-        return None
-    if values.dtype.kind in "bu":
-        return values.astype(np.uint32)
-    if values.dtype.kind == "i":
-        shifted = values.astype(np.int64) + 2**31
-        return shifted.astype(np.uint32)
-    positive_zeros = values.astype(np.float32) + np.float32(0)
-    bits = positive_zeros.view(np.uint32)
-    sign = np.uint32(1 << 31)
-    return np.where(bits & sign, ~bits, bits | sign)
+def _blocks(n: int) -> Iterator[tuple[slice, np.ndarray]]:
+    """The places from 0 to n, as slices and as uint64."""
+    for start in range(0, n, BLOCK):
+        stop = min(start + BLOCK, n)
+        yield slice(start, stop), np.arange(start, stop, dtype=np.uint64)
 
 
-def _sorted_by_place(rows: np.ndarray, values: np.ndarray, descending: bool) -> np.ndarray:
-    """The same for numbers of 64 bits."""
+def _keys(values: np.ndarray, descending: bool) -> np.ndarray:
+    """Numbers as unsigned ones that rise, or fall, as they do; NaN is the highest one."""
+    keys = _rising_keys(values)
     if descending:
-        # falls as the numbers rise, without overflow; NaN stays NaN
-        values = -values if values.dtype.kind == "f" else ~values
-    places = np.argsort(values, kind="stable")
-    return rows[places]
+        np.invert(keys, out=keys)
+    if values.dtype.kind == "f":
+        keys[np.isnan(values)] = np.iinfo(keys.dtype).max
+    return keys
+
+
+def _rising_keys(values: np.ndarray) -> np.ndarray:
+    """Numbers as unsigned ones that rise as they do, of 32 bits, or of 64 where they need it."""
+    n_bits = 64 if values.dtype.itemsize > 4 else 32
+    unsigned = np.dtype(f"uint{n_bits}")
+    sign = unsigned.type(1 << (n_bits - 1))
+    if values.dtype.kind in "bu":
+        return values.astype(unsigned)
+    if values.dtype.kind == "i":
+        keys = values.astype(f"int{n_bits}").view(unsigned)
+        keys ^= sign
+        return keys
+    bits = (values.astype(f"float{n_bits}") + 0).view(unsigned)  # -0.0 + 0 is 0.0
+    # of negative numbers all bits are turned, of others the sign
+    turned = (bits.view(f"int{n_bits}") >> (n_bits - 1)).view(unsigned)
+    turned |= sign
+    bits ^= turned
+    return bits

@@ -10,14 +10,16 @@ from pathlib import Path
 import numpy as np
 import uvicorn
 
-from store.errors import SchemaError
+from store.errors import NotFoundError, SchemaError
 from store.read.store import TraceStore
+from store.view.columns import Table
 from store.view.scores import check_run, join_scores, read_run
 from store.view.server import build_app
 from store.view.snapshots import Snapshots
+from store.view.thresholds import join_thresholds, read_thresholds
 from store.view.traces import Texts
 
-__all__ = ["open_stores", "serve"]
+__all__ = ["find_trace", "open_stores", "serve"]
 
 HOST = "127.0.0.1"
 
@@ -35,14 +37,63 @@ def open_stores(paths: Sequence[Path], run_paths: Sequence[Path]) -> list[Snapsh
     def scores(store: TraceStore) -> dict[str, np.ndarray]:
         return join_scores(store, runs)
 
-    opened = [Snapshots(path, scores) for path in paths]
+    cuts = [read_thresholds(path) for path in run_paths]
+    joined: dict[tuple[str, int], dict[str, float]] = {}  # the page asks again and again
+
+    def thresholds(table: Table) -> dict[str, float]:
+        state = (table.store.uuid, table.store.generation)
+        if state not in joined:
+            known = [
+                (name, found)
+                for (name, (ids, _)), found in zip(runs, cuts, strict=True)
+                if (table.store.ids.find_all(ids) >= 0).any()
+            ]
+            joined[state] = join_thresholds(table.scores, known)
+        return joined[state]
+
+    opened = [Snapshots(path, scores, thresholds) for path in paths]
     for path, (_, (ids, _)) in zip(run_paths, runs, strict=True):
         check_run(path, ids, [snapshots.first.store for snapshots in opened])
     return opened
 
 
-def serve(stores: Sequence[Snapshots], port: int, tokenizer: Texts | None, browser: bool) -> None:
+def find_trace(stores: Sequence[Snapshots], trace_id: str) -> str:
+    """The fragment of the page's address that opens a trace; that of the first store that has it.
+
+    Raises
+    ------
+    NotFoundError
+        None of the stores has it.
+    """
+    for number, snapshots in enumerate(stores):
+        row = snapshots.first.store.ids.find(trace_id)
+        if row is not None:
+            return f"#store={number}&row={row}"
+    names = ", ".join(str(snapshots.path) for snapshots in stores)
+    raise NotFoundError(f"--trace: expected an id of a trace in {names}, found {trace_id!r:.80}")
+
+
+def serve(
+    stores: Sequence[Snapshots],
+    port: int,
+    tokenizer: Texts | None,
+    browser: bool,
+    fragment: str = "",
+) -> None:
     """Serve the page until the process is asked to end.
+
+    Parameters
+    ----------
+    stores
+        What it shows.
+    port
+        Of this machine; 0: any free one.
+    tokenizer
+        For the texts of tokens that a store does not hold.
+    browser
+        Whether to open the page, if the output is a terminal.
+    fragment
+        What the page shows first, "#…", as its own addresses have it.
 
     Raises
     ------
@@ -64,7 +115,7 @@ def serve(stores: Sequence[Snapshots], port: int, tokenizer: Texts | None, brows
         listener.listen()  # a browser that is faster than the server waits
         port = listener.getsockname()[1]
         app = build_app(stores, token, f"trace_view_{port}", tokenizer)
-        url = f"http://{HOST}:{port}/?token={token}"
+        url = f"http://{HOST}:{port}/?token={token}{fragment}"
         print(f"{url}\nonly this machine can open it; Ctrl-C ends it", flush=True)
         if browser and sys.stdout.isatty():
             webbrowser.open(url)

@@ -21,13 +21,15 @@ from store.errors import NotFoundError, StoreError
 from store.format.schema import TRACE_ID
 from store.view.answers import integer, json_response, kept_response, number, raw_response
 from store.view.attention import attention_edges
+from store.view.calibration import calibrate
 from store.view.columns import Table, histogram, json_number
 from store.view.describe import describe
 from store.view.filters import complete
+from store.view.heads import head_summary, head_values
 from store.view.layers import layer_picture
 from store.view.maps import levels_of
 from store.view.safety import HEADERS, check_request, cookie_header
-from store.view.scores import mistakes, rank_density
+from store.view.scores import mistakes, rank_density, rank_limits
 from store.view.snapshots import Snapshots, Wanted
 from store.view.traces import Texts, candidates, token_values, trace_values
 
@@ -91,8 +93,11 @@ def build_app(
         f"{of_state}/trace/{{row:int}}/candidates/{{token:int}}": handlers.candidates,
         f"{of_state}/trace/{{row:int}}/layers/{{what}}": handlers.layers,
         f"{of_state}/trace/{{row:int}}/attention/{{layer:int}}": handlers.attention,
+        f"{of_state}/trace/{{row:int}}/heads/{{name}}": handlers.heads,
         f"{of_state}/mistakes": handlers.mistakes,
+        f"{of_state}/calibration": handlers.calibration,
         f"{of_state}/density": handlers.density,
+        f"{of_state}/limits": handlers.limits,
     }
     app = Starlette(routes=[Route(path, _answered(handler)) for path, handler in routes.items()])
     return Guard(app, token, cookie)
@@ -176,7 +181,11 @@ class Handlers:
             newest = shown.snapshots.newest()
             asked = request.query_params.get("newest")
             table = shown.snapshots.table(newest) if asked else shown.snapshots.first
-            described.append(describe(table, shown.snapshots.path) | {"newest": newest})
+            shows = newest if asked else table.store.generation
+            of_runs = {"thresholds": shown.snapshots.thresholds(table)}
+            known = describe(table, shown.snapshots.path)
+            states = {"generation": shows, "newest": newest}
+            described.append(known | of_runs | states)
         return json_response({"stores": described})
 
     async def table(self, request: Request) -> Response:
@@ -318,6 +327,26 @@ class Handlers:
             }
         )
 
+    async def heads(self, request: Request) -> Response:
+        """A number for each head: of each token in a layer, else of each layer."""
+        _, table = self._table(request)
+        row, name = request.path_params["row"], request.path_params["name"]
+        if "layer" not in request.query_params:
+            return raw_response(head_summary(table.store, row, name))
+        layer = integer(request, "layer", 0)
+        return raw_response(head_values(table.store, row, name, layer))
+
+    async def calibration(self, request: Request) -> Response:
+        """Of the rows wanted, how often scores come true; null if they are no probabilities."""
+        _, table = self._table(request)
+        rows = self._rows(request)
+        scores = table.numbers(request.query_params.get("column", ""))[rows]
+        found = calibrate(scores, table.numbers("label")[rows])
+        if found is None:
+            return json_response(None)
+        lists = {name: getattr(found, name).tolist() for name in ("scores", "shares", "counts")}
+        return json_response(lists | {"error": found.error})
+
     async def mistakes(self, request: Request) -> Response:
         """Of the rows wanted, those whose score contradicts the label most."""
         _, table = self._table(request)
@@ -340,6 +369,13 @@ class Handlers:
         rows = self._rows(request)
         x, y = (table.numbers(request.query_params.get(axis, ""))[rows] for axis in ("x", "y"))
         return raw_response(rank_density(x, y).astype(np.int32))
+
+    async def limits(self, request: Request) -> Response:
+        """Of the rows wanted, the lowest and the highest score in each cell of `density`."""
+        _, table = self._table(request)
+        rows = self._rows(request)
+        x, y = (table.numbers(request.query_params.get(axis, ""))[rows] for axis in ("x", "y"))
+        return raw_response(rank_limits(x, y))
 
     def _table(self, request: Request) -> tuple[Snapshots, Table]:
         number = request.path_params["store"]

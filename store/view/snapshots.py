@@ -19,6 +19,7 @@ __all__ = ["Snapshots", "Wanted"]
 KEPT_TABLES = 2  # besides the first
 KEPT_ORDERS = 4
 MAX_SORTED_TEXTS = 200_000
+REPLACED = 10**9  # states of stores that took the place of the first one are numbered from here
 
 
 class Wanted(NamedTuple):
@@ -48,6 +49,8 @@ class Snapshots:
         The store.
     scores
         Gives the scores of runs for a state of the store.
+    thresholds
+        Gives the thresholds of the columns of scores that have one.
 
     Attributes
     ----------
@@ -55,18 +58,32 @@ class Snapshots:
         The rows as they were when it was opened; the page goes on with them.
     """
 
-    def __init__(self, path: Path, scores: Callable[[TraceStore], dict[str, np.ndarray]]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        scores: Callable[[TraceStore], dict[str, np.ndarray]],
+        thresholds: Callable[[Table], dict[str, float]] = lambda table: {},
+    ) -> None:
         self.path = path
+        self.thresholds = thresholds
         self._scores = scores
         self._newest = TraceStore.open(path)
         self._tables: OrderedDict[int, Table] = OrderedDict()
         self._orders: OrderedDict[tuple[int, Wanted], np.ndarray] = OrderedDict()
+        self._replaced: dict[tuple[str, int], int] = {}
         self.first = Table(self._newest, scores(self._newest))
 
     def newest(self) -> int:
-        """The generation that is committed now."""
+        """The number of the state that is committed now: its generation.
+
+        A repair may have put another store in this one's place, whose generations begin anew: its
+        states have numbers from 10^9, so that none is mistaken for one of the first store.
+        """
         self._newest = self._newest.refresh()
-        return self._newest.generation
+        state = (self._newest.uuid, self._newest.generation)
+        if self._newest.uuid == self.first.store.uuid:
+            return self._newest.generation
+        return self._replaced.setdefault(state, REPLACED + len(self._replaced))
 
     def table(self, generation: int) -> Table:
         """The rows of a generation that is open, or is the one committed now.
@@ -79,9 +96,10 @@ class Snapshots:
         if generation == self.first.store.generation:
             return self.first
         if generation not in self._tables:
-            if generation != self.newest():
+            newest = self.newest()
+            if generation != newest:
                 raise NotFoundError(
-                    f"{self.path}: expected generation {self._newest.generation}, "
+                    f"{self.path}: expected generation {newest}, "
                     f"found {generation}; load the page again"
                 )
             self._tables[generation] = Table(self._newest, self._scores(self._newest))

@@ -17,6 +17,7 @@ __all__ = [
     "candidates",
     "check_row",
     "count_items",
+    "received",
     "token_columns",
     "token_texts",
     "token_values",
@@ -60,14 +61,15 @@ def trace_values(table: Table, row: int, tokenizer: Texts | None = None) -> dict
     rows = table.store.check_rows([check_row(table.store, row)])
     texts: dict[str, str] = {}
     numbers: dict[str, Any] = {}
+    stored = table.store.read_arrays(
+        rows, [name for name in table.kinds if name not in table.scores]
+    )
     for name, kind in table.kinds.items():
         if kind == "text":
-            (texts[name],) = table.texts(name, rows)
-        elif name in table.scores:
-            numbers[name] = json_number(float(table.scores[name][row]))
-        else:
-            value: Any = table.store.read_value(name, row)
-            numbers[name] = json_number(value.item())
+            (texts[name],) = stored.texts(name)
+            continue
+        values = table.scores[name][rows] if name in table.scores else stored.packed(name).numbers()
+        numbers[name] = json_number(values[0].item())
     ids = _token_ids(table.store, row)
     return {
         "row": row,
@@ -170,12 +172,17 @@ def token_values(store: TraceStore, row: int, name: str, layer: int | None = Non
         raise NotFoundError(f"{store.path}: expected a column of tokens, found {name!r:.80}")
     column = store.schema.columns[name]
     check_row(store, row)
-    values = store.read([row], [name], _of_layer(column, name, layer)).ragged(name).values
-    numbers = values.float().numpy()
+    packed = store.read_arrays([row], [name], _of_layer(column, name, layer))
+    numbers = packed.packed(name).float32()
     means = numbers.mean(axis=tuple(range(1, numbers.ndim)), dtype=np.float32)
-    if name == RECEIVED:
-        means = means / np.arange(len(means), 0, -1, dtype=np.float32)
-    return means
+    return received(means) if name == RECEIVED else means
+
+
+def received(sums: np.ndarray) -> np.ndarray:
+    """Sums over the tokens that attend, `(T, …)`, divided by how many could: float32."""
+    n_tokens = len(sums)
+    counts = np.arange(n_tokens, 0, -1, dtype=np.float32)
+    return sums / counts.reshape(-1, *[1] * (sums.ndim - 1))
 
 
 def _of_layer(column: Column, name: str, layer: int | None) -> dict[str, Any] | None:
@@ -205,9 +212,9 @@ def candidates(
         raise IndexError(f"token: expected 0 to {n_tokens - 1}, found {token}")
     names = ["topk_id", "topk_logprob"]
     select = {name: {columns[name].axis or "": slice(token, token + 1)} for name in names}
-    batch = store.read([row], names, select)
-    ids = batch.ragged("topk_id").values[0].tolist()
-    logprobs = batch.ragged("topk_logprob").values[0].float().tolist()
+    packed = store.read_arrays([row], names, select)
+    ids = packed.packed("topk_id").values[0].tolist()
+    logprobs = packed.packed("topk_logprob").float32()[0].tolist()
     return [
         {
             "id": token_id,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -58,6 +59,8 @@ class Evidence:
         (positions in the test split) -> column name -> the text of each.
     traces : dict
         How the traces were made, in words, as the store records it.
+    directory : Path or None
+        Of the run.
     """
 
     results: Json
@@ -67,6 +70,7 @@ class Evidence:
     trace_ids: list[str]
     texts: Texts
     traces: dict[str, str] = field(default_factory=dict)
+    directory: Path | None = None
 
     @property
     def kinds(self) -> Kinds:
@@ -143,6 +147,7 @@ def gather_evidence(experiment: Experiment, data: TrainingData) -> Evidence:
         trace_ids=[store.ids[row] for row in splits.test.tolist()],
         texts=read_texts,
         traces=describe_traces(store.provenance),
+        directory=experiment.directory.path,
     )
 
 

@@ -107,6 +107,11 @@ both are empty, the mean over traces. Trace AUROC is that of an answer's largest
 labels of traces. Detectors that did not learn from tokens have the gradient of their logit times \
 its input, or the logit that the state of each token gives."""
 
+OPENED = (
+    "In report.html a click on a trace shows the command that opens it, with its tokens, layers "
+    "and attention, in a page: python -m store view STORE --run DIR --trace=ID (docs/view.md)."
+)
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -286,7 +291,10 @@ def build_worst(evidence: Evidence) -> Section:
     if not mistakes:
         return Section("Most confident mistakes", text + "there are none.")
     tables = [build_mistakes(evidence, mistakes)]
-    return Section("Most confident mistakes", text + "the most confident first.", tables)
+    notes = OPENED if tables[0].commands else ""
+    return Section(
+        "Most confident mistakes", text + "the most confident first.", tables, None, notes
+    )
 
 
 def split_in_words(split: Json) -> str:

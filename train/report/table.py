@@ -23,6 +23,7 @@ from train.files import Json
 from train.outside.records import describe_outside
 from train.report.evidence import Evidence, Mistake
 from train.report.explained import explained_in_words
+from train.report.looking import view_command
 from train.report.methods import find_kinds, ranks
 from train.report.numbers import (
     bootstrap_p,
@@ -95,6 +96,8 @@ class Table:
         Row -> name of the group of rows that begins there; it may be empty.
     best : set of (row, column)
         Numbers that are the best of their column.
+    commands : dict
+        Row -> a shell command that shows more of it.
     """
 
     header: Sequence[str]
@@ -102,6 +105,7 @@ class Table:
     n_left: int = 1
     groups: Mapping[int, str] = field(default_factory=dict)
     best: frozenset[tuple[int, int]] = frozenset()
+    commands: Mapping[int, str] = field(default_factory=dict)
 
 
 def build_facts(results: Json) -> Table:
@@ -359,7 +363,7 @@ def changes_labels(results: Json) -> bool:
 
 
 def build_mistakes(evidence: Evidence, mistakes: list[Mistake]) -> Table:
-    """Mistakes with their trace ids, and the texts that the store has."""
+    """Mistakes with their trace ids, the texts that the store has, and how to look at them."""
     texts = evidence.texts([mistake.position for mistake in mistakes])
     rows = []
     for i, mistake in enumerate(mistakes):
@@ -367,7 +371,19 @@ def build_mistakes(evidence: Evidence, mistakes: list[Mistake]) -> Table:
         label = LABELS[mistake.label]
         shown = [clean_text(column[i]) for column in texts.values()]
         rows.append((trace_id, label, short(mistake.score), *shown))
-    return Table(("trace", "label", "score", *texts), rows, n_left=3 + len(texts))
+    header = ("trace", "label", "score", *texts)
+    commands = find_commands(evidence, mistakes)
+    return Table(header, rows, n_left=3 + len(texts), commands=commands)
+
+
+def find_commands(evidence: Evidence, mistakes: list[Mistake]) -> dict[int, str]:
+    """Row of the table -> the command that opens its trace."""
+    if evidence.directory is None:
+        return {}
+    store = evidence.results["store"]["path"]
+    ids = [evidence.trace_ids[mistake.position] for mistake in mistakes]
+    commands = [view_command(store, evidence.directory, trace_id) for trace_id in ids]
+    return {row: command for row, command in enumerate(commands) if command is not None}
 
 
 def print_table(results: Json, console: Console) -> None:

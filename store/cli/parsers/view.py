@@ -12,6 +12,7 @@ It needs the extra view: pip install '.[view]' in the checkout.
 examples:
   python -m store view data/example.zarr
   python -m store view traces.zarr --run runs/first --run runs/second
+  python -m store view traces.zarr --run runs/first --trace trace_17
   python -m store view traces.zarr --tokenizer models/llama --port 8000 --no-browser
 """
 
@@ -44,5 +45,8 @@ def add_view(commands: Commands) -> None:
         type=int,
         default=0,
         help="port on 127.0.0.1 (default: 0, any free one)",
+    )
+    parser.add_argument(
+        "--trace", metavar="ID", help="trace to open (default: the first of the first store)"
     )
     parser.add_argument("--no-browser", action="store_true", help="print the address, open nothing")

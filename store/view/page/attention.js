@@ -1,47 +1,65 @@
 // Arcs above the tokens of a trace: the strongest edges of its attention graph in a layer.
 
 import { getJson } from "/page/api.js";
-import { canvasOf, color, element, numberText, showTip } from "/page/dom.js";
+import { canvasOf, color, countText, element, numberText } from "/page/dom.js";
+import { explore } from "/page/explore.js";
+import { headParts } from "/page/heads.js";
+import { shortText, textOfToken } from "/page/picture.js";
 import { change, state } from "/page/state.js";
 
 const DEFAULT_THRESHOLD = 0.1;
+const MIN_STEP = 11; // pixels a token
+const MAX_WIDTH = 30_000; // browsers cut wider pictures
 
 export async function showAttention(panel, base, store, row) {
-  if (!store.attention.length) {
-    panel.replaceChildren(element("p", { className: "soft" }, "this store has no attn_mean"));
+  const ofHeads = Object.values(store.heads);
+  const layers = store.attention.length ? store.attention : (ofHeads[0] ?? []);
+  if (!layers.length) {
+    panel.replaceChildren(
+      element("p", { className: "soft" }, "this store has no attn_mean, attn_diag or attn_colsum"),
+    );
     return;
   }
   const layer = Math.min(
-    store.attention.length - 1,
-    state.layer === "" ? store.attention.length >> 1 : Number(state.layer) || 0,
+    layers.length - 1,
+    state.layer === "" ? layers.length >> 1 : Math.max(0, Number(state.layer) || 0),
   );
   const threshold = state.edge === "" ? DEFAULT_THRESHOLD : Number(state.edge) || 0;
   const skip = state.first !== "1";
+  const of = { threshold, skip_first: skip ? 1 : 0 };
   const [trace, edges] = await Promise.all([
     getJson(`${base}/trace/${row}`),
-    getJson(`${base}/trace/${row}/attention/${layer}`, { threshold, skip_first: skip ? 1 : 0 }),
+    store.attention.length ? getJson(`${base}/trace/${row}/attention/${layer}`, of) : null,
   ]);
+  const width = panel.clientWidth - 30;
+  const heads = await headParts(base, store, row, trace, layers[layer], width, (number) =>
+    change({ layer: layers.indexOf(number) }),
+  );
   const bar = element(
     "div",
     { className: "bar" },
     element(
       "label",
       {},
-      `layer ${store.attention[layer]} `,
+      `layer ${layers[layer]} `,
       element("input", {
         type: "range",
+        "aria-label": "layer",
+        "aria-valuetext": `layer ${layers[layer]}`,
         min: 0,
-        max: store.attention.length - 1,
+        max: layers.length - 1,
         value: layer,
         onchange: (event) => change({ layer: event.target.value }),
       }),
     ),
-    element(
+    edges &&
+      element(
       "label",
       {},
       `at least ${threshold} `,
       element("input", {
         type: "range",
+        "aria-label": "least weight of an edge",
         min: 0,
         max: 1,
         step: 0.01,
@@ -49,37 +67,45 @@ export async function showAttention(panel, base, store, row) {
         onchange: (event) => change({ edge: event.target.value }),
       }),
     ),
-    element(
+    edges &&
+      element(
       "label",
       {},
       element("input", {
         type: "checkbox",
+        "aria-label": "without the first token",
         checked: skip,
         onchange: (event) => change({ first: event.target.checked ? "" : "1" }),
       }),
       " without the first token",
     ),
   );
+  const body = [element("h2", { dir: "auto" }, trace.texts.trace_id), bar];
+  if (edges) body.push(...arcs(trace, edges, width));
+  panel.replaceChildren(...body, ...heads);
+}
+
+function arcs(trace, edges, width) {
   const n = edges.weights.length;
   const note = element(
     "p",
     { className: "soft" },
-    `${n} of ${edges.n_above} edges, mean over heads; an arc joins a token with one before it that it attends to`,
+    n
+      ? `the ${n} strongest of ${edges.n_above} edges, mean over heads: an arc joins a token with one before it that it attends to, the stronger the more`
+      : "no edge is that strong: move the threshold to the left",
   );
-  const frame = element("div", {}, draw(trace, edges, panel.clientWidth - 30));
-  frame.style.overflowX = "auto";
-  panel.replaceChildren(element("h2", {}, trace.texts.trace_id), bar, frame, note);
+  const nShown = Math.floor(MAX_WIDTH / MIN_STEP);
+  if (trace.tokens.length > nShown) note.append(`; the first ${countText(nShown)} tokens are drawn`);
+  return [element("div", { className: "wide" }, draw(trace, edges, width)), note];
 }
 
 function draw(trace, edges, place) {
-  const labels = (trace.token_texts ?? trace.tokens.map(String)).map((text) =>
-    (text.trim() === "" ? "␣" : text.trim()).slice(0, 14),
-  );
+  const labels = trace.tokens.map((_, t) => shortText(trace, t));
   const n = labels.length;
-  const step = Math.max(11, Math.min(60, Math.floor(place / Math.max(1, n))));
+  const step = Math.max(MIN_STEP, Math.min(60, Math.floor(place / Math.max(1, n))));
   const reach = edges.queries.reduce((most, query, i) => Math.max(most, query - edges.keys[i]), 1);
   const tall = Math.min(320, Math.max(60, (reach * step) / 2 + 20));
-  const width = Math.min(30_000, Math.max(place, n * step));
+  const width = Math.min(MAX_WIDTH, Math.max(place, n * step));
   const [canvas, context] = canvasOf(width, tall + 100);
   canvas.style.maxWidth = "none";
   const x = (i) => (i + 0.5) * step;
@@ -114,29 +140,21 @@ function draw(trace, edges, place) {
     }
   };
   paint(-1);
-  let last = -1;
-  canvas.addEventListener("pointermove", (event) => {
-    const i = Math.floor((event.clientX - canvas.getBoundingClientRect().left) / step);
-    const over = i >= 0 && i < n ? i : -1;
-    if (over !== last) paint(over);
-    last = over;
-    const lines = edges.queries.flatMap((query, e) =>
-      query === over || edges.keys[e] === over
-        ? [`${query} → ${edges.keys[e]}  ${numberText(edges.weights[e])}`]
-        : [],
-    );
-    showTip(
-      over < 0
-        ? ""
-        : [`token ${over} ${JSON.stringify(labels[over])}`, ...lines.slice(0, 10)].join("\n"),
-      event.clientX,
-      event.clientY,
-    );
-  });
-  canvas.addEventListener("pointerleave", () => {
-    paint(-1);
-    last = -1;
-    showTip("");
+  explore(canvas, {
+    nx: n,
+    ny: 1,
+    label: `attention between ${n} tokens; arrow keys walk through them`,
+    cellAt: (px) => [Math.floor(px / step), 0],
+    placeOf: (i) => [x(i), tall],
+    textOf: (i) => {
+      const lines = edges.queries.flatMap((query, e) =>
+        query === i || edges.keys[e] === i
+          ? [`${textOfToken(trace, query)} → ${textOfToken(trace, edges.keys[e])}  ${numberText(edges.weights[e])}`]
+          : [],
+      );
+      return [`token ${i} ${textOfToken(trace, i)}`, ...lines.slice(0, 10)].join("\n");
+    },
+    onCell: paint,
   });
   return canvas;
 }

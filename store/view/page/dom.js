@@ -9,7 +9,7 @@ export function element(tag, properties = {}, ...children) {
     else if (key in made) made[key] = value;
     else made.setAttribute(key, value);
   }
-  made.append(...children.filter((child) => child !== null && child !== undefined));
+  made.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
   return made;
 }
 

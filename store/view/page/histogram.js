@@ -2,11 +2,19 @@
 
 import { getJson } from "/page/api.js";
 import { canvasOf, color, countText, element, numberText } from "/page/dom.js";
+import { explore } from "/page/explore.js";
+import { between, show } from "/page/narrow.js";
 
 const COLORS = { all: "--mark", 0: "--right", 1: "--wrong", none: "--unknown" };
-export const NAMES = { all: "all", 0: "label 0", 1: "label 1", none: "no label" };
+export const NAMES = {
+  all: "all",
+  0: "right (label 0)",
+  1: "hallucination (label 1)",
+  none: "no label",
+};
 
-export function drawBars(found, width, height, threshold = null) {
+// With the name of a column, a bar can be chosen for the filter.
+export function drawBars(found, width, height, threshold = NaN, name = "") {
   const [canvas, context] = canvasOf(width, height);
   const n = found.edges.length - 1;
   const groups = Object.entries(found.counts).filter(([, counts]) => counts.some(Boolean));
@@ -18,7 +26,7 @@ export function drawBars(found, width, height, threshold = null) {
   for (let i = 0; i < n; i += 1) {
     let y = height - 16;
     for (const [name, counts] of groups) {
-      const part = (counts[i] / highest) * (height - 20);
+      const part = counts[i] && Math.max(1, (counts[i] / highest) * (height - 20));
       context.fillStyle = color(COLORS[name]);
       context.fillRect(i * bar, y - part, Math.max(1, bar - 1), part);
       y -= part;
@@ -30,12 +38,29 @@ export function drawBars(found, width, height, threshold = null) {
     context.fillText(numberText(found.edges[0]), 0, height - 3);
     context.textAlign = "right";
     context.fillText(numberText(found.edges[n]), width, height - 3);
-    if (threshold !== null) {
+    if (threshold >= found.edges[0] && threshold <= found.edges[n]) {
       const x = ((threshold - found.edges[0]) / (found.edges[n] - found.edges[0])) * width;
       context.fillStyle = color("--ink");
       context.fillRect(x - 1, 0, 2, height - 14);
     }
   } else context.fillText("no finite value", 0, height - 3);
+  const rowsOf = (i) => groups.map(([group, counts]) => `${NAMES[group]}: ${countText(counts[i])}`);
+  explore(canvas, {
+    nx: n,
+    ny: 1,
+    label: `histogram${name && ` of ${name}`}; arrow keys walk, Enter shows the rows of a bar`,
+    cellAt: (x) => [Math.floor(x / bar), 0],
+    placeOf: (i) => [(i + 0.5) * bar, height / 2],
+    textOf: (i) =>
+      [
+        `${numberText(found.edges[i])} to ${numberText(found.edges[i + 1])}`,
+        ...rowsOf(i),
+        ...(name ? ["click: these rows in the table"] : []),
+      ].join("\n"),
+    choose: name
+      ? (i) => show(between(name, found.edges[i], found.edges[i + 1], i === n - 1), [name])
+      : undefined,
+  });
   return canvas;
 }
 
@@ -44,22 +69,28 @@ export async function showHistogram(base, query, name, place) {
   const box = element(
     "div",
     {},
-    element("h3", {}, `${name}; ${countText(found.missing)} rows without a finite value`),
-    drawBars(found, 300, 120),
+    element(
+      "h3",
+      {},
+      `${name} of the rows in the table`,
+      found.missing ? `; ${countText(found.missing)} have no finite value` : "",
+    ),
+    drawBars(found, 340, 120, NaN, name),
     legend(found),
   );
   place(box);
 }
 
 export function legend(found) {
-  const parts = Object.entries(found.counts).map(([name, counts]) => {
+  const groups = Object.entries(found.counts).filter(([, counts]) => counts.some(Boolean));
+  const parts = groups.map(([name, counts]) => {
     const swatch = element("b", {}, "■ ");
     swatch.style.color = color(COLORS[name]);
     return element(
       "span",
       { className: "soft" },
       swatch,
-      `${NAMES[name]} ${countText(counts.reduce((a, b) => a + b, 0))}  `,
+      `${NAMES[name]}: ${countText(counts.reduce((a, b) => a + b, 0))}  `,
     );
   });
   return element("div", { className: "bar" }, ...parts);

@@ -4,6 +4,7 @@ import { getJson } from "/page/api.js";
 import { showAttention } from "/page/attention.js";
 import { $, element, showError, showTip } from "/page/dom.js";
 import * as filter from "/page/filter.js";
+import { keepFocus } from "/page/focus.js";
 import { showHistogram } from "/page/histogram.js";
 import { showLayers } from "/page/layers.js";
 import { showMap } from "/page/map.js";
@@ -29,8 +30,9 @@ const TABS = {
   scores: showScores,
 };
 const OF_MANY = ["map", "scores"]; // tabs that show the rows of the filter, not one trace
-const LEAD = ["trace_id", "label", "question", "answer", "score"];
+const LEAD = ["trace_id", "label", "question", "answer"];
 const POLL_MS = 15_000;
+const REPLACED = 1e9; // states of a store that took the place of the first are numbered from here
 
 let stores = [];
 let position = -1; // of the trace in the table
@@ -49,7 +51,9 @@ function shownColumns() {
   const lead = LEAD.map((name) => columns.find((column) => column.name === name)).filter(Boolean);
   const rest = columns.filter((column) => !LEFT_OUT.has(column.name) && !lead.includes(column));
   const scores = rest.filter((column) => column.is_score);
-  return [...lead, ...scores, ...rest.filter((column) => !column.is_score)].slice(0, 14);
+  const others = rest.filter((column) => !column.is_score);
+  const chosen = lead.length + rest.length > 2 ? [...lead, ...scores, ...others] : columns;
+  return chosen.slice(0, 14);
 }
 
 async function showTable() {
@@ -61,6 +65,7 @@ async function showTable() {
   );
   filter.setBase(base());
   if (document.activeElement !== $("#filter")) $("#filter").value = state.filter;
+  $("#clear").hidden = state.filter === "";
   $("#ids").href = `${base()}/ids?${new URLSearchParams(query())}`;
   document.title = `${found.name} – traces`;
   try {
@@ -98,16 +103,24 @@ function choose(row, at) {
   change({ row });
 }
 
-async function showSide() {
-  $("#tabs").replaceChildren(
-    ...Object.keys(TABS).map((name) =>
-      element(
-        "button",
-        { className: name === state.tab ? "on" : "", onclick: () => change({ tab: name }, true) },
-        name,
+function showTabs() {
+  const tabs = $("#tabs");
+  const chosen = state.tab in TABS ? state.tab : "trace";
+  if (!tabs.children.length)
+    tabs.replaceChildren(
+      ...Object.keys(TABS).map((name) =>
+        element("button", { role: "tab", onclick: () => change({ tab: name }, true) }, name),
       ),
-    ),
-  );
+    );
+  for (const tab of tabs.children) {
+    const isOn = tab.textContent === chosen;
+    tab.classList.toggle("on", isOn);
+    tab.setAttribute("aria-selected", isOn);
+  }
+}
+
+async function showSide() {
+  showTabs();
   showTip("");
   const panel = $("#panel");
   const tab = TABS[state.tab] ?? showTrace;
@@ -122,40 +135,41 @@ async function showSide() {
     return;
   }
   try {
-    await tab(panel, base(), store(), state.row, query());
+    await keepFocus(panel, () => tab(panel, base(), store(), state.row, query()));
   } catch (error) {
     showError(error);
   }
 }
 
 async function histogramOf(name, event) {
-  const chooser = $("#chooser");
+  const from = event?.currentTarget;
   try {
-    await showHistogram(base(), query(), name, (box) => {
-      chooser.replaceChildren(box, close());
-      chooser.hidden = false;
-    });
+    await showHistogram(base(), query(), name, (box) => openChooser([box], from));
   } catch (error) {
     showError(error);
   }
-  event?.target?.blur();
 }
 
-const close = () =>
-  element(
-    "button",
-    {
-      onclick: () => {
-        $("#chooser").hidden = true;
-      },
-    },
-    "close",
-  );
+let opener = null; // the name of what has the focus again when the chooser is closed
+
+function openChooser(parts, from) {
+  const chooser = $("#chooser");
+  opener = from?.getAttribute("aria-label") ?? null;
+  chooser.replaceChildren(...parts, element("button", { onclick: closeChooser }, "close"));
+  chooser.hidden = false;
+  chooser.querySelector("input, canvas, button").focus();
+}
+
+function closeChooser() {
+  $("#chooser").hidden = true;
+  showTip("");
+  const buttons = [...document.querySelectorAll("#head button, #choose")];
+  buttons.find((each) => each.getAttribute("aria-label") === opener)?.focus();
+}
 
 function chooseColumns() {
-  const chooser = $("#chooser");
-  if (!chooser.hidden) {
-    chooser.hidden = true;
+  if (!$("#chooser").hidden) {
+    closeChooser();
     return;
   }
   const shown = new Set(shownColumns().map((column) => column.name));
@@ -180,8 +194,7 @@ function chooseColumns() {
       ` ${column.name}`,
     ),
   );
-  chooser.replaceChildren(...boxes, close());
-  chooser.hidden = false;
+  openChooser(boxes, $("#choose"));
 }
 
 async function step(by) {
@@ -216,7 +229,9 @@ async function poll() {
     $("#newer").hidden = !isNewer;
     if (isNewer)
       $("#newer span").textContent =
-        `This is generation ${store().generation} of the store; generation ${found.newest} is there.`;
+        found.newest >= REPLACED
+          ? "Another store, as a repair makes one, has taken the place of the one shown here."
+          : `This is generation ${store().generation} of the store; generation ${found.newest} is there.`;
   } catch {
     /* the server has ended; the page stays readable */
   }
@@ -247,7 +262,7 @@ async function start() {
   // the token has become a cookie: out of the address, so that it is not copied with it
   if (location.search) history.replaceState(null, "", location.pathname + location.hash);
   stores = (await getJson("/api/stores")).stores;
-  table.start();
+  table.start(step);
   filter.start((text) => change({ filter: text }, true));
   $("#store").addEventListener("change", (event) =>
     change(
@@ -269,6 +284,14 @@ async function start() {
     else if (event.key === "Escape") event.target.blur();
   });
   $("#choose").addEventListener("click", chooseColumns);
+  $("#chooser").addEventListener("keydown", (event) => {
+    if (event.key === "Escape") closeChooser();
+  });
+  $("#clear").addEventListener("click", () => {
+    $("#filter").value = "";
+    $("#filter").focus();
+    change({ filter: "" }, true);
+  });
   $("#newer button").addEventListener("click", () => takeNewer().catch(showError));
   keys();
   onChange((changed) => {
@@ -289,6 +312,8 @@ async function start() {
         "other",
         "edge",
         "first",
+        "head",
+        "scale",
         "map",
         "paint",
         "view",
@@ -301,6 +326,7 @@ async function start() {
   await showSide();
   document.body.dataset.ready = "1";
   setInterval(poll, POLL_MS);
+  addEventListener("focus", poll); // someone has come back to the page
 }
 
 start().catch(showError);

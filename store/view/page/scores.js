@@ -1,8 +1,12 @@
-// Scores of detectors: by label with a threshold, what they get wrong, and one against another.
+// Scores of detectors: by label with a threshold, what they get wrong, whether they are
+// probabilities, and one against another.
 
 import { getArray, getJson } from "/page/api.js";
-import { canvasOf, color, element, numberText, showTip } from "/page/dom.js";
+import { calibrationParts } from "/page/calibration.js";
+import { canvasOf, color, countText, element, numberText, showError } from "/page/dom.js";
+import { explore } from "/page/explore.js";
 import { drawBars, legend } from "/page/histogram.js";
+import { show } from "/page/narrow.js";
 import { change, state } from "/page/state.js";
 
 export async function showScores(panel, base, store, row, query) {
@@ -20,73 +24,114 @@ export async function showScores(panel, base, store, row, query) {
   const score = numbers.includes(state.score) ? state.score : choices[0];
   const other = numbers.includes(state.other) ? state.other : "";
   const hasLabels = numbers.includes("label");
-  const [found, wrong, density] = await Promise.all([
+  const [found, wrong, calibration, density] = await Promise.all([
     getJson(`${base}/histogram`, { ...query, column: score }),
     hasLabels ? getJson(`${base}/mistakes`, { ...query, column: score }) : null,
+    hasLabels ? getJson(`${base}/calibration`, { ...query, column: score }) : null,
     other ? getArray(`${base}/density`, { ...query, x: score, y: other }) : null,
   ]);
-  const pick = (key, value, names, label) =>
-    element(
-      "label",
-      {},
-      `${label} `,
-      element(
-        "select",
-        { onchange: (event) => change({ [key]: event.target.value, threshold: "" }) },
-        ...names.map((name) =>
-          element("option", { value: name, selected: name === value }, name || "–"),
-        ),
-      ),
-    );
+  const others = [...scores, ...numbers.filter((name) => !scores.includes(name))];
   const body = [
     element(
       "div",
       { className: "bar" },
       pick("score", score, choices, "score"),
-      pick("other", other, ["", ...numbers.filter((name) => name !== score)], "against"),
+      pick("other", other, ["", ...others.filter((name) => name !== score)], "against"),
     ),
+    ...bars(found, panel.clientWidth - 28, score, store.thresholds, hasLabels),
   ];
-  body.push(...bars(found, panel.clientWidth - 28));
-  if (density)
-    body.push(
-      element("h3", {}, `ranks: ${score} to the right, ${other} upwards`),
-      square(density, score, other),
-    );
   if (wrong) body.push(...mistakes(wrong, score));
+  if (density) body.push(...ranks(density, base, query, score, other, store.thresholds));
+  if (wrong && found.edges.length) body.push(...calibrationParts(calibration, score));
   panel.replaceChildren(...body);
 }
 
-function bars(found, width) {
+const pick = (key, value, names, label) =>
+  element(
+    "label",
+    {},
+    `${label} `,
+    element(
+      "select",
+      {
+        "aria-label": label,
+        onchange: (event) => change({ [key]: event.target.value, threshold: "" }),
+      },
+      ...names.map((name) =>
+        element("option", { value: name, selected: name === value }, name || "–"),
+      ),
+    ),
+  );
+
+function bars(found, width, score, thresholds, hasLabels) {
   const { edges } = found;
   if (!edges.length)
-    return [element("p", { className: "soft" }, "none of these rows has this score")];
+    return [element("p", { className: "soft" }, "none of the rows in the table has this score")];
   const [low, high] = [edges[0], edges.at(-1)];
-  const given = state.threshold === "" ? (low + high) / 2 : Number(state.threshold);
-  const threshold = Math.min(high, Math.max(low, Number.isFinite(given) ? given : low));
+  const ofRun = thresholds[score];
+  const standard = ofRun ?? (low + high) / 2;
+  const given = state.threshold === "" ? standard : Number(state.threshold);
+  // it stays where it is when the rows of a filter lie all on one side of it
+  let threshold = Number.isFinite(given) ? given : standard;
   const place = element("div");
-  const text = element("p", { className: "soft" });
+  const text = element("p", { className: "soft", "aria-live": "polite" });
   const paint = (value) => {
-    place.replaceChildren(drawBars(found, Math.max(200, width), 170, value));
-    text.textContent = outcome(found, value);
+    threshold = value;
+    place.replaceChildren(drawBars(found, Math.max(200, width), 170, value, score));
+    text.textContent = outcome(found, value, ofRun);
   };
-  paint(threshold);
   const slider = element("input", {
     type: "range",
     min: low,
     max: high,
-    step: (high - low) / 200,
+    step: "any",
     value: threshold,
     "aria-label": "threshold",
     oninput: (event) => paint(Number(event.target.value)),
     onchange: (event) => change({ threshold: event.target.value }),
+    onkeydown: (event) => {
+      const by = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[event.key];
+      if (!by) return;
+      event.preventDefault();
+      slider.value = threshold + (by * (high - low)) / 200;
+      paint(Number(slider.value));
+    },
   });
   slider.style.width = "100%";
-  return [place, slider, text, legend(found)];
+  paint(threshold);
+  const table = (label, sign, title) =>
+    element(
+      "button",
+      {
+        title: `label == ${label} and ${score} ${sign} the threshold`,
+        onclick: () =>
+          show(`label == ${label} and ${score} ${sign} ${threshold}`, [score, "label"], {
+            sort: score,
+            descending: sign === ">=" ? "1" : "",
+          }),
+      },
+      title,
+    );
+  const links = hasLabels
+    ? [
+        element(
+          "div",
+          { className: "bar" },
+          element("span", { className: "soft" }, "in the table: "),
+          table(0, ">=", "false alarms"),
+          table(1, "<", "missed hallucinations"),
+          table(1, ">=", "found hallucinations"),
+        ),
+      ]
+    : [];
+  return [place, slider, text, legend(found), ...links];
 }
 
 // Counted by bins, so it is exact to the width of one bin.
-function outcome(found, threshold) {
-  if (!found.counts["1"]) return "";
+function outcome(found, threshold, ofRun) {
+  const isOfRun = ofRun !== undefined && Math.abs(threshold - ofRun) < 1e-9;
+  const name = isOfRun ? `${numberText(threshold)}, the run's threshold` : numberText(threshold);
+  if (!found.counts["1"]) return `threshold ${name}`;
   const above = (counts) =>
     counts.reduce(
       (sum, count, i) => sum + ((found.edges[i] + found.edges[i + 1]) / 2 >= threshold ? count : 0),
@@ -95,10 +140,14 @@ function outcome(found, threshold) {
   const all = (counts) => counts.reduce((a, b) => a + b, 0);
   const [wrong, right] = [found.counts["1"], found.counts["0"]];
   const share = (part, whole) => (whole ? `${Math.round((100 * part) / whole)}%` : "–");
-  return `at least ${numberText(threshold)}: ${share(above(wrong), all(wrong))} of the hallucinations, ${share(above(right), all(right))} of the right answers`;
+  return `at least ${name}: about ${share(above(wrong), all(wrong))} of the hallucinations (found), ${share(above(right), all(right))} of the right answers (false alarms)`;
 }
 
-function square({ values, shape: [n] }, xName, yName) {
+function ranks(density, base, query, x, y, thresholds) {
+  const {
+    values,
+    shape: [n],
+  } = density;
   const cell = Math.max(4, Math.floor(330 / n));
   const [canvas, context] = canvasOf(n * cell, n * cell);
   const most = Math.log1p(values.reduce((a, b) => Math.max(a, b), 1));
@@ -110,47 +159,91 @@ function square({ values, shape: [n] }, xName, yName) {
     context.fillStyle = `rgba(${red},${green},${blue},${0.15 + (0.85 * Math.log1p(values[i])) / most})`;
     context.fillRect((i % n) * cell, (n - 1 - Math.floor(i / n)) * cell, cell, cell);
   }
-  canvas.addEventListener("pointermove", (event) => {
-    const box = canvas.getBoundingClientRect();
-    const [x, y] = [
-      Math.floor((event.clientX - box.left) / cell),
-      n - 1 - Math.floor((event.clientY - box.top) / cell),
-    ];
-    if (x < 0 || y < 0 || x >= n || y >= n) {
-      showTip("");
-      return;
-    }
-    showTip(
-      `${values[y * n + x]} traces\n${xName}: rank ${Math.round((100 * x) / n)} to ${Math.round((100 * (x + 1)) / n)}%\n${yName}: rank ${Math.round((100 * y) / n)} to ${Math.round((100 * (y + 1)) / n)}%`,
-      event.clientX,
-      event.clientY,
-    );
+  const percent = (i) => `${Math.round((100 * i) / n)} to ${Math.round((100 * (i + 1)) / n)}%`;
+  const choose = (from, to) => filterRanks(base, query, x, y, from, to).catch(showError);
+  explore(canvas, {
+    nx: n,
+    ny: n,
+    label: `ranks of ${x} to the right, of ${y} upwards; arrow keys walk, Enter shows the rows`,
+    cellAt: (px, py) => [Math.floor(px / cell), Math.floor(py / cell)],
+    placeOf: (i, j) => [(i + 0.5) * cell, (j + 0.5) * cell],
+    textOf: (i, j) =>
+      `${countText(values[(n - 1 - j) * n + i])} traces\n${x}: rank ${percent(i)}\n${y}: rank ${percent(n - 1 - j)}\nclick: these rows in the table`,
+    choose: (i, j) => choose([i, n - 1 - j], [i, n - 1 - j]),
   });
-  canvas.addEventListener("pointerleave", () => showTip(""));
-  return canvas;
+  const half = n >> 1;
+  const disagree = (high, low, from, to) => {
+    const [above, below] = [thresholds[high], thresholds[low]];
+    if (above === undefined || below === undefined)
+      return element(
+        "button",
+        { title: "the upper and the lower half of the ranks", onclick: () => choose(from, to) },
+        `${high} high, ${low} low`,
+      );
+    const part = `${high} >= ${above} and ${low} < ${below}`;
+    const onclick = () => show(part, [high, low]);
+    return element("button", { title: part, onclick }, `${high} alone says hallucination`);
+  };
+  return [
+    element("h3", {}, `ranks of the traces: ${x} to the right, ${y} upwards`),
+    canvas,
+    element(
+      "div",
+      { className: "bar" },
+      element("span", { className: "soft" }, "where they disagree: "),
+      disagree(x, y, [half, 0], [n - 1, half - 1]),
+      disagree(y, x, [0, half], [half - 1, n - 1]),
+    ),
+  ];
+}
+
+// The rows from a cell of the ranks to another, as a filter of scores.
+async function filterRanks(base, query, x, y, [left, bottom], [right, top]) {
+  const { values } = await getArray(`${base}/limits`, { ...query, x, y });
+  const n = values.length / 4;
+  const limits = (axis, from, to) => {
+    const low = [];
+    const high = [];
+    for (let i = from; i <= to; i += 1) {
+      low.push(values[2 * (axis * n + i)]);
+      high.push(values[2 * (axis * n + i) + 1]);
+    }
+    return [low.filter(Number.isFinite), high.filter(Number.isFinite)];
+  };
+  const [lowX, highX] = limits(1, left, right);
+  const [lowY, highY] = limits(0, bottom, top);
+  if (!lowX.length || !lowY.length) return;
+  const part = (name, low, high) =>
+    `${name} >= ${Math.min(...low)} and ${name} <= ${Math.max(...high)}`;
+  show(`${part(x, lowX, highX)} and ${part(y, lowY, highY)}`, [x, y]);
 }
 
 function mistakes(found, score) {
   const titles = {
-    false_alarms: `right answers that ${score} is surest are hallucinations`,
-    misses: `hallucinations that ${score} is surest are right`,
+    false_alarms: `right answers with the highest ${score}: the surest false alarms`,
+    misses: `hallucinations with the lowest ${score}: the surest misses`,
   };
-  return Object.entries(titles).flatMap(([kind, title]) => [
-    element("h3", {}, title),
-    list(found[kind], kind === "misses" ? 1 : 0),
-  ]);
+  return [
+    element("h2", { className: "part" }, "most confident mistakes"),
+    ...Object.entries(titles).flatMap(([kind, title]) => [
+      element("h3", {}, title),
+      list(found[kind], kind === "misses" ? 1 : 0),
+    ]),
+  ];
 }
+
+const N_LISTED = 8;
 
 function list(found, label) {
   if (!found.rows.length) return element("p", { className: "soft" }, "none");
-  return element(
-    "ul",
-    { className: "list" },
-    ...found.rows.map((row, i) =>
+  const lines = found.rows.map((row, i) =>
+    element(
+      "li",
+      {},
       element(
-        "li",
-        { onclick: () => change({ row, tab: "trace" }, true) },
-        element("span", { className: `label-${label}` }, numberText(found.scores[i])),
+        "button",
+        { className: "line", onclick: () => change({ row, tab: "trace" }, true) },
+        element("span", { className: `label-${label} figure` }, numberText(found.scores[i])),
         element(
           "span",
           { className: "grow", dir: "auto" },
@@ -160,4 +253,24 @@ function list(found, label) {
       ),
     ),
   );
+  const place = element("ul", { className: "list" }, ...lines.slice(0, N_LISTED));
+  if (lines.length > N_LISTED)
+    place.append(
+      element(
+        "li",
+        {},
+        element(
+          "button",
+          {
+            className: "line soft",
+            onclick: (event) => {
+              event.currentTarget.parentElement.replaceWith(...lines.slice(N_LISTED));
+              lines[N_LISTED].firstChild.focus();
+            },
+          },
+          `${lines.length - N_LISTED} more`,
+        ),
+      ),
+    );
+  return place;
 }

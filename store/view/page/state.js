@@ -20,6 +20,8 @@ const DEFAULTS = {
   paint: "",
   view: "",
   first: "",
+  head: "",
+  scale: "",
 };
 
 function read() {

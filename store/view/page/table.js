@@ -2,12 +2,13 @@
 
 import { getJson } from "/page/api.js";
 import { $, countText, element, numberText, showError } from "/page/dom.js";
+import { keepFocus } from "/page/focus.js";
 import { change, state } from "/page/state.js";
 
 const ROW = 28;
 const SHOWN = 60;
 const MAX_HEIGHT = 8_000_000; // browsers cut an element at some 16 to 33 million pixels
-const WIDTHS = { trace_id: 150, question: 210, answer: 150, references: 160, question_id: 120 };
+const WIDTHS = { trace_id: 122, label: 78, question: 190, answer: 110, references: 160 };
 
 let view = null; // { base, columns: [{name, kind}], query }
 let total = 0;
@@ -24,7 +25,7 @@ export const count = () => total;
 
 const width = (column) =>
   WIDTHS[column.name] ??
-  (column.kind === "text" ? 160 : Math.min(210, Math.max(80, column.name.length * 9 + 46)));
+  (column.kind === "text" ? 160 : Math.min(210, Math.max(80, column.name.length * 8 + 48)));
 
 export async function show(next) {
   view = next;
@@ -63,7 +64,7 @@ function drawHead() {
   });
   const row = element("div", { className: "row" }, ...cells);
   row.style.width = `${tableWidth()}px`;
-  $("#head").replaceChildren(row);
+  keepFocus($("#head"), () => $("#head").replaceChildren(row));
 }
 
 const tableWidth = () => view.columns.reduce((sum, column) => sum + width(column), 0) + 20;
@@ -119,6 +120,8 @@ function line(position) {
     "div",
     {
       className: isOn ? "row on" : "row",
+      role: "row",
+      "aria-selected": isOn,
       onclick: () => row !== undefined && view.onRow(row, position),
     },
     ...cells,
@@ -128,9 +131,15 @@ function line(position) {
 function cell(column, value) {
   const isText = column.kind === "text";
   const text = value === undefined ? "…" : isText ? value : numberText(value);
-  const made = element("div", { className: `cell ${column.kind}`, dir: "auto" }, text);
+  const made = element(
+    "div",
+    { className: `cell ${column.kind}`, dir: "auto", role: "gridcell" },
+    text,
+  );
   if (column.name === "label") made.classList.add(`label-${value}`);
   if (isText) made.title = text;
+  else if (column.is_score && value === null)
+    made.title = "no score: a run scores its validation and test rows";
   made.style.width = `${width(column)}px`;
   return made;
 }
@@ -191,8 +200,23 @@ function scrolled() {
   moveTo(share * (total - Math.floor(scroll.clientHeight / ROW)));
 }
 
-export function start() {
+// step(by): choose the row so many further.
+export function start(step) {
   const scroll = $("#scroll");
+  scroll.addEventListener("keydown", (event) => {
+    const page = Math.max(1, inSight() - 2);
+    const by = {
+      ArrowDown: 1,
+      ArrowUp: -1,
+      PageDown: page,
+      PageUp: -page,
+      Home: -total,
+      End: total,
+    }[event.key];
+    if (!by || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    step(by);
+  });
   scroll.addEventListener("scroll", scrolled, { passive: true });
   // where one pixel of the bar is many rows, the wheel still moves by rows
   scroll.addEventListener(

@@ -1,16 +1,28 @@
 // One trace: its texts, its scores, and its tokens, coloured by a column.
 
 import { getArray, getJson } from "/page/api.js";
-import { element, heat, numberText, showError, showTip } from "/page/dom.js";
+import { countText, element, heat, numberText, showError, showTip } from "/page/dom.js";
 import { change, state } from "/page/state.js";
 
 const PART = 4000; // tokens in the document at once
 const FIRST = ["question", "answer", "references"];
 const SURPRISING_WHEN_LOW = /logprob/;
+const LABELS = { 0: "right (0)", 1: "hallucination (1)" };
+const MEANINGS = {
+  logprob: "log-probability in nats that the model gave the token; the stronger, the more surprising",
+  entropy: "entropy in nats of what the model expected here; the stronger, the less sure",
+  topk_logprob: "log-probability of the likeliest tokens, mean; the stronger, the less likely",
+  attn_colsum: "attention received, of the tokens that could attend; mean of layers and heads",
+  attn_diag: "attention that the token pays to itself; mean of layers and heads",
+  lens_entropy: "entropy in nats of the next token, read from each layer; mean of the layers",
+  token_label: "1: in a hallucinated span, 0: not, -1: not labelled",
+};
 
 export async function showTrace(panel, base, store, row) {
   const rows = state.beside === "" || state.beside === row ? [row] : [state.beside, row];
-  const bodies = await Promise.all(rows.map((each) => bodyOf(base, store, each)));
+  const loaded = await Promise.all(rows.map((each) => load(base, store, each)));
+  const between = bounds(loaded.map(scaled)); // the same colours in both traces
+  const bodies = loaded.map((each) => bodyOf(base, store, each, between));
   const pin =
     state.beside === ""
       ? element(
@@ -26,7 +38,7 @@ export async function showTrace(panel, base, store, row) {
   panel.replaceChildren(element("div", { className: "beside" }, ...bodies));
 }
 
-async function bodyOf(base, store, row) {
+async function load(base, store, row) {
   const trace = await getJson(`${base}/trace/${row}`);
   const color = store.tokens.includes(state.color)
     ? state.color
@@ -35,6 +47,28 @@ async function bodyOf(base, store, row) {
     color && trace.tokens.length ? values(base, row, color) : null,
     store.tokens.includes("token_label") ? values(base, row, "token_label") : null,
   ]);
+  return { row, trace, color, colors, marks };
+}
+
+// A question may have been answered several times.
+const ofQuestion = (id) =>
+  element(
+    "button",
+    {
+      className: "beside-name",
+      onclick: () =>
+        change({ filter: `question_id == "${id.replaceAll(/["\\]/g, "\\$&")}"` }, true),
+    },
+    "all answers to it",
+  );
+
+// The numbers that the colours span: those of the answer alone, if that was chosen.
+function scaled({ trace, colors }) {
+  const hasBoth = trace.prompt_len > 0 && trace.prompt_len < trace.tokens.length;
+  return state.scale === "answer" && hasBoth ? colors?.slice(trace.prompt_len) : colors;
+}
+
+function bodyOf(base, store, { row, trace, color, colors, marks }, between) {
   const known = trace.texts;
   const body = [
     element(
@@ -44,16 +78,21 @@ async function bodyOf(base, store, row) {
       element("span", { className: "soft" }, `  row ${row}`),
     ),
     ...texts(trace),
-    tokenBar(store, color, colors),
-    tokens(base, row, trace, color, colors, marks),
+    labelLine(trace.numbers),
+    tokenBar(store, trace, color, between),
+    tokens(store, base, row, trace, color, colors, marks, between),
+    ...scores(trace.numbers, store),
     element("h3", {}, "numbers"),
-    numbers(trace.numbers),
+    numbers(trace.numbers, store),
   ];
   const others = Object.entries(known).filter(
     ([name]) => !FIRST.includes(name) && name !== "trace_id",
   );
   for (const [name, text] of others)
-    body.push(element("h3", {}, name), element("p", { className: "prose", dir: "auto" }, text));
+    body.push(
+      element("h3", {}, name, name === "question_id" ? ofQuestion(text) : null),
+      element("p", { className: "prose", dir: "auto" }, text),
+    );
   return element("article", {}, ...body);
 }
 
@@ -91,7 +130,54 @@ function texts(trace) {
   return parts;
 }
 
-function tokenBar(store, color, colors) {
+function labelLine({ label }) {
+  if (label === undefined) return null;
+  return element(
+    "p",
+    { className: "soft line" },
+    "label  ",
+    element("b", { className: `label-${label}` }, LABELS[label] ?? `none (${numberText(label)})`),
+  );
+}
+
+// What each detector says; where its run's threshold is known, whether the score reaches it.
+function scores(found, store) {
+  const lines = [];
+  for (const { name } of store.columns.filter((column) => column.is_score)) {
+    const threshold = store.thresholds[name];
+    const value = found[name];
+    if (value === null) continue;
+    const text = numberText(value);
+    if (threshold === undefined) lines.push([name, text, null]);
+    else if (value >= threshold) lines.push([name, `${text} ≥ ${numberText(threshold)}`, 1]);
+    else lines.push([name, `${text} < ${numberText(threshold)}`, 0]);
+  }
+  if (!lines.length) return [];
+  const hasThresholds = lines.some(([, , says]) => says !== null);
+  return [
+    element(
+      "h3",
+      {},
+      hasThresholds
+        ? "scores, and the thresholds of the run: ≥ says hallucination, < says right"
+        : "scores",
+    ),
+    element(
+      "dl",
+      { className: "numbers broad" },
+      ...lines.map(([name, text, says]) =>
+        element(
+          "div",
+          {},
+          element("dt", { title: name }, name),
+          element("dd", { className: `label-${says}` }, text),
+        ),
+      ),
+    ),
+  ];
+}
+
+function tokenBar(store, trace, color, [low, high]) {
   if (!store.tokens.length) return null;
   const select = element(
     "select",
@@ -103,7 +189,6 @@ function tokenBar(store, color, colors) {
       element("option", { value: name, selected: name === color }, name),
     ),
   );
-  const [low, high] = bounds(colors);
   const ends = SURPRISING_WHEN_LOW.test(color) ? [high, low] : [low, high];
   return element(
     "div",
@@ -116,23 +201,51 @@ function tokenBar(store, color, colors) {
       element("i"),
       numberText(ends[1]),
     ),
+    trace.prompt_len > 0 &&
+      trace.prompt_len < trace.tokens.length &&
+      element(
+        "label",
+        { className: "small" },
+        element("input", {
+          type: "checkbox",
+          "aria-label": "colours by the answer alone",
+          checked: state.scale === "answer",
+          onchange: (event) => change({ scale: event.target.checked ? "answer" : "" }),
+        }),
+        " colours by the answer alone",
+      ),
+    element("span", { className: "soft small" }, MEANINGS[color] ?? ""),
   );
 }
 
-function bounds(array) {
-  const finite = array ? Array.from(array).filter(Number.isFinite) : [];
-  return finite.length
-    ? [finite.reduce((a, b) => Math.min(a, b)), finite.reduce((a, b) => Math.max(a, b))]
-    : [NaN, NaN];
+function bounds(arrays) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const array of arrays)
+    for (const value of array ?? []) {
+      if (!Number.isFinite(value)) continue;
+      low = Math.min(low, value);
+      high = Math.max(high, value);
+    }
+  return low <= high ? [low, high] : [NaN, NaN];
 }
 
-function tokens(base, row, trace, color, colors, marks) {
+function tokens(store, base, row, trace, color, colors, marks, [low, high]) {
   const n = trace.tokens.length;
-  if (!n) return element("p", { className: "soft" }, "this store has no tokens");
-  const place = element("div");
+  if (!n)
+    return element(
+      "p",
+      { className: "soft" },
+      store.tokens.length ? "this trace has no tokens" : "this store has no tokens",
+    );
+  const place = element("div", {
+    className: "walk",
+    tabIndex: 0,
+    role: "group",
+    "aria-label": "tokens; arrow keys walk through them",
+  });
   const drawPart = (from) => {
     const to = Math.min(n, from + PART);
-    const [low, high] = bounds(colors);
+    const plain = state.scale === "answer" ? trace.prompt_len : 0; // tokens without a colour
     const cut = Math.min(Math.max(trace.prompt_len, from), to);
     const group = (a, b) => {
       const line = element("p", {
@@ -140,18 +253,20 @@ function tokens(base, row, trace, color, colors, marks) {
         dir: trace.token_texts ? "auto" : "ltr",
       });
       for (let i = a; i < b; i += 1)
-        line.append(token(trace, i, colors, low, high, marks, SURPRISING_WHEN_LOW.test(color)));
+        line.append(
+          token(trace, i, i < plain ? null : colors, low, high, marks, SURPRISING_WHEN_LOW.test(color)),
+        );
       return line;
     };
     const parts = [];
     if (cut > from)
-      parts.push(element("h3", {}, `prompt, ${trace.prompt_len} tokens`), group(from, cut));
+      parts.push(element("h3", {}, `prompt, ${tokensText(trace.prompt_len)}`), group(from, cut));
     if (to > cut)
       parts.push(
         element(
           "h3",
           {},
-          trace.prompt_len ? `answer, ${n - trace.prompt_len} tokens` : `${n} tokens`,
+          trace.prompt_len ? `answer, ${tokensText(n - trace.prompt_len)}` : tokensText(n),
         ),
         group(cut, to),
       );
@@ -165,8 +280,11 @@ function tokens(base, row, trace, color, colors, marks) {
             { disabled: from === 0, onclick: () => drawPart(Math.max(0, from - PART)) },
             "earlier",
           ),
-          element("span", { className: "soft" }, `tokens ${from} to ${to - 1} of ${n}`),
+          element("span", { className: "soft" }, `tokens ${countText(from)} to ${countText(to - 1)} of ${countText(n)}`),
           element("button", { disabled: to === n, onclick: () => drawPart(from + PART) }, "later"),
+          trace.prompt_len > 0 && trace.prompt_len < n
+            ? element("button", { onclick: () => drawPart(trace.prompt_len) }, "answer")
+            : null,
         ),
       );
     }
@@ -177,13 +295,15 @@ function tokens(base, row, trace, color, colors, marks) {
   return place;
 }
 
+const tokensText = (n) => (n === 1 ? "1 token" : `${countText(n)} tokens`);
+
 function token(trace, i, colors, low, high, marks, isReversed) {
   const text = trace.token_texts ? trace.token_texts[i] : String(trace.tokens[i]);
   const made = element("span", {}, trace.token_texts ? visible(text) : text);
   made.dataset.i = i;
   const value = colors?.[i];
-  if (Number.isFinite(value) && high > low) {
-    const level = (value - low) / (high - low);
+  if (Number.isFinite(value)) {
+    const level = high > low ? (value - low) / (high - low) : 0.5;
     made.style.backgroundColor = heat(isReversed ? 1 - level : level);
   }
   if (marks?.[i] === 1) made.classList.add("marked");
@@ -196,16 +316,15 @@ const visible = (text) => (text === "" ? "·" : text.replaceAll("\n", "⏎\n").r
 function hover(place, base, row, trace, name, colors) {
   let over = -1;
   let wait = 0;
-  place.addEventListener("pointerover", (event) => {
-    const i = Number(event.target.dataset?.i ?? -1);
+  const show = (i, x, y) => {
     if (i === over) return;
     over = i;
     clearTimeout(wait);
+    for (const each of place.querySelectorAll(".over")) each.classList.remove("over");
     if (i < 0) {
       showTip("");
       return;
     }
-    const { clientX: x, clientY: y } = event;
     const head = [
       `token ${i}, id ${trace.tokens[i]}`,
       ...(colors ? [`${name} ${numberText(colors[i])}`] : []),
@@ -224,11 +343,23 @@ function hover(place, base, row, trace, name, colors) {
         showError(error);
       }
     }, 80);
-  });
-  place.addEventListener("pointerleave", () => {
-    over = -1;
-    clearTimeout(wait);
-    showTip("");
+  };
+  place.addEventListener("pointerover", (event) =>
+    show(Number(event.target.dataset?.i ?? -1), event.clientX, event.clientY),
+  );
+  for (const end of ["pointerleave", "blur"])
+    place.addEventListener(end, () => show(-1, 0, 0));
+  place.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!by || event.target !== place || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    const all = [...place.querySelectorAll("[data-i]")];
+    const at = all.findIndex((each) => Number(each.dataset.i) === over);
+    const span = all[at < 0 ? 0 : Math.max(0, Math.min(all.length - 1, at + by))];
+    span.scrollIntoView({ block: "nearest" });
+    const box = span.getBoundingClientRect();
+    show(Number(span.dataset.i), box.left, box.bottom - 8);
+    span.classList.add("over");
   });
 }
 
@@ -238,10 +369,9 @@ function known(trace, id) {
   return i < 0 ? `id ${id}` : JSON.stringify(trace.token_texts[i]);
 }
 
-function numbers(found) {
-  const isScore = (name) => name.startsWith("score_");
-  const known = Object.keys(found).filter((name) => !isScore(name) || found[name] !== null);
-  known.sort((a, b) => isScore(a) - isScore(b));
+function numbers(found, store) {
+  const above = new Set(["label", ...store.columns.filter((c) => c.is_score).map((c) => c.name)]);
+  const known = Object.keys(found).filter((name) => !above.has(name));
   return element(
     "dl",
     { className: "numbers" },

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from store.format.ids import build_run, hash_ids, plan_runs, rows_with_hash
+from store.format.ids import build_run, hash_ids, plan_runs, rows_of_hashes, rows_with_hash
 
 
 def test_a_run_finds_every_row_even_of_equal_hashes():
@@ -10,6 +10,14 @@ def test_a_run_finds_every_row_even_of_equal_hashes():
     assert rows_with_hash(hashes, rows, np.uint64(7)) == [0, 2]
     assert rows_with_hash(hashes, rows, np.uint64(8)) == []
     assert rows_with_hash(hashes, rows, np.uint64(10)) == []
+
+
+def test_many_hashes_are_found_at_once():
+    """-1 for those that a run does not have; an empty run has none."""
+    hashes, rows = build_run(np.array([7, 3, 9], "u8"), np.array([0, 1, 2]))
+    wanted = np.array([0, 3, 3, 8, 9, 10], "u8")
+    assert rows_of_hashes(hashes, rows, wanted).tolist() == [-1, 1, 1, -1, 2, -1]
+    assert rows_of_hashes(hashes[:0], rows[:0], wanted).tolist() == [-1] * 6
 
 
 def test_hashes_are_the_format_s():

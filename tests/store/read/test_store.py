@@ -532,6 +532,61 @@ def test_text_that_is_damaged_is_named(broken_path, rows):
             read()
 
 
+def test_many_ids_are_found_at_once(store_path, rows, monkeypatch):
+    """Those that share a hash are compared, and those that are not there have row -1."""
+    store = TraceStore.open(store_path)
+    ids = [trace_id for trace_id, _ in rows]
+    wanted = [*ids[::-3], "absent", "\ud800", ids[5], ids[5]]
+    rows_of = {trace_id: row for row, trace_id in enumerate(ids)}
+    expected = [rows_of.get(trace_id, -1) for trace_id in wanted]
+    assert store.ids.find_all(wanted).tolist() == expected
+    assert store.ids.find_all([]).tolist() == []
+    others = np.full(len(wanted), 3)  # as if all had the hash of row 3
+    monkeypatch.setattr(store.id_table, "rows_of_hashes", lambda hashes: others.copy())
+    assert store.ids.find_all(wanted).tolist() == expected
+
+
+def test_many_ids_are_found_after_their_table_was_merged(tmp_path, rows):
+    """By a reader that was open before."""
+    path = write_store(tmp_path / "s.zarr", SCHEMA, rows[:4], commits=2)
+    store = TraceStore.open(path)
+    with StoreWriter.open(path) as writer:
+        for trace_id, row in rows[4:]:
+            writer.append(trace_id, row)
+        writer.merge_runs()
+    wanted = [trace_id for trace_id, _ in rows]
+    assert store.ids.find_all(wanted).tolist() == [0, 1, 2, 3, *[-1] * (len(rows) - 4)]
+
+
+def test_arrays_are_what_tensors_are(store_path, rows):
+    """In every column, of rows in any order and of all; bfloat16 is float32."""
+    store = TraceStore.open(store_path)
+    wanted = [5, 0, 39, 5]
+    arrays, batch = store.read_arrays(wanted), store.read(wanted)
+    assert arrays.rows.tolist() == wanted
+    for name, column in store.schema.columns.items():
+        if column.is_text:
+            assert arrays.texts(name) == batch.texts(name)
+            assert store.column_array(name) == store.column(name)
+            continue
+        packed = arrays.packed(name)
+        tensor = batch[name]
+        if column.axis is not None:
+            np.testing.assert_array_equal(packed.offsets, tensor.offsets.numpy())
+            tensor = tensor.values
+        wide = tensor.float() if column.dtype == "bfloat16" else tensor
+        np.testing.assert_array_equal(packed.numbers(), wide.numpy())
+        np.testing.assert_array_equal(packed.float32(), tensor.float().numpy())
+        if column.axis is None:
+            whole = store.column(name)
+            whole = whole.float() if column.dtype == "bfloat16" else whole
+            np.testing.assert_array_equal(store.column_array(name), whole.numpy())
+    with pytest.raises(TypeError, match="'question': expected numbers, found texts"):
+        arrays.packed("question")
+    with pytest.raises(TypeError, match="'label': expected texts, found int8"):
+        arrays.texts("label")
+
+
 def test_ids_that_no_text_can_be_are_simply_absent(store_path):
     store = TraceStore.open(store_path)
     assert "\ud800" not in store

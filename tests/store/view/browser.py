@@ -9,6 +9,8 @@ import time
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 WAIT_S = 20.0
+KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "End": 35, "Home": 36}
+KEYS |= {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 
 
 def find_chromium():
@@ -123,7 +125,7 @@ class Browser:
     def press(self, key):
         """Press a key of one character, or one with a name."""
         text = {"text": key} if len(key) == 1 else {}
-        code = {"Enter": 13, "Tab": 9, "Escape": 27}.get(key, ord(key[0].upper()))
+        code = KEYS.get(key, ord(key[0].upper()))
         text = {"text": "\r"} if key == "Enter" else text
         for kind in ("keyDown", "keyUp"):
             self.send(

@@ -1,14 +1,24 @@
-"""Stores and runs that the tests of the page look at."""
+"""Stores and runs that the tests of the page look at, its server, and a browser."""
 
 import csv
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from view_traces import N_ROWS, PROVENANCE, SCHEMA, make_row, write_traces
+from browser import Browser, find_chromium
+from view_traces import BARE, HOSTILE, N_ROWS, PROVENANCE, SCHEMA, make_row, write_traces
+
+from store import Column, Schema
+
+ROOT = Path(__file__).parents[3]
+LONG = 100_000  # tokens
 
 
 @pytest.fixture(scope="session")
@@ -24,15 +34,95 @@ def traces_path(tmp_path_factory, traces):
     return write_traces(path, SCHEMA, traces, PROVENANCE)
 
 
+def write_run(path, header, lines):
+    """The scores of a finished run; returns its folder."""
+    path.mkdir(parents=True)
+    with (path / "scores.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([header, *lines])
+    return path
+
+
 @pytest.fixture(scope="session")
 def run_path(tmp_path_factory, traces):
-    """A finished run with two scores of half the rows."""
-    path = tmp_path_factory.mktemp("runs") / "first"
-    path.mkdir()
-    with (path / "scores.csv").open("w", newline="") as file:
-        lines = csv.writer(file)
-        lines.writerow(["trace_id", "split", "label", "question_id", "gvae", "my-model"])
-        for i, (trace_id, row) in enumerate(traces[::2]):
-            score = "" if i == 3 else i / 20
-            lines.writerow([trace_id, "test", row["label"], row["question_id"], score, -i])
+    """A finished run with two scores of half the rows, and thresholds."""
+    header = ["trace_id", "split", "label", "question_id", "gvae", "my-model"]
+    lines = []
+    for i, (trace_id, row) in enumerate(traces[::2]):
+        score = "" if i == 3 else i / 20
+        lines.append([trace_id, "test", row["label"], row["question_id"], score, -i])
+    path = write_run(tmp_path_factory.mktemp("runs") / "first", header, lines)
+    results = '{"models": {"gvae": {"test": {"threshold": 0.25}}, "my-model": {}}, "baselines": {}}'
+    (path / "results.json").write_text(results)
     return path
+
+
+@pytest.fixture(scope="session")
+def others(tmp_path_factory):
+    """An empty store, one of a long trace without texts, and one with hostile names, without
+    labels, texts and attention."""
+    folder = tmp_path_factory.mktemp("others")
+    schema = Schema({"tokens": Column("int32", axis="tokens"), "x": Column("float32")})
+    long = {"tokens": np.arange(LONG, dtype=np.int32), "x": np.float32(np.nan)}
+    bare = [(text or "empty", {"x": np.float32(np.nan)}) for text in HOSTILE]
+    return [
+        write_traces(folder / "empty.zarr", SCHEMA, []),
+        write_traces(folder / "long.zarr", schema, [("long", long)]),
+        write_traces(folder / f"{BARE}.zarr", Schema({"x": Column("float32")}), bare),
+    ]
+
+
+@pytest.fixture(scope="session")
+def bare_run(tmp_path_factory):
+    """A run of the bare store whose detector has a hostile name, and no score but NaN."""
+    lines = [[text or "empty", "test", ""] for text in HOSTILE]
+    folder = tmp_path_factory.mktemp("runs") / BARE
+    return write_run(folder, ["trace_id", "split", HOSTILE[0]], lines)
+
+
+@pytest.fixture(scope="session")
+def growing(tmp_path_factory, traces):
+    """A store that a test writes to, and repairs."""
+    schema = Schema({"label": Column("int8", chunk_items=4, shard_items=64)})
+    rows = [(trace_id, {"label": row["label"]}) for trace_id, row in traces[:10]]
+    return write_traces(tmp_path_factory.mktemp("grows") / "grows.zarr", schema, rows)
+
+
+@pytest.fixture(scope="session")
+def address(traces_path, run_path, others, bare_run, growing):
+    """The command's address; at the end it is stopped as a user stops it."""
+    stores = map(str, [traces_path, *others, growing])
+    command = [sys.executable, "-m", "store", "view", *stores]
+    command += ["--run", str(run_path), "--run", str(bare_run), "--no-browser"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    yield process.stdout.readline().strip()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) in (0, 130)
+    process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    program = find_chromium()
+    if program is None and not os.environ.get("CI"):
+        pytest.skip("no Chromium: apt-get install chromium")
+    browser = Browser(program, tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def page(browser, address):
+    """Opens a state of the page; afterwards nobody complained, and nobody else was asked."""
+    browser.requested.clear()
+    browser.complaints.clear()
+
+    def go(**state):
+        fragment = "&".join(f"{key}={value}" for key, value in state.items())
+        browser.open(f"{address}#{fragment}")
+        return browser
+
+    yield go
+    origin = address.partition("/?")[0]
+    foreign = [url for url in browser.requested if not url.startswith((origin, "about:", "data:"))]
+    assert foreign == []
+    assert browser.complaints == []

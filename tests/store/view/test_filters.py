@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store import NotFoundError, SchemaError, TraceStore
-from store.view.columns import Table, find_rows, histogram
+from store.view.columns import Table, equal_rows, find_rows, histogram
 from store.view.filters import MAX_LENGTH, complete, filter_rows, parse_filter
 from store.view.orders import sorted_rows
 
@@ -159,6 +159,16 @@ def test_completions_are_what_may_follow(text, expected):
     assert complete(text, KINDS) == expected
 
 
+@pytest.mark.parametrize("text", ["abab", "é", "", "b"])
+def test_a_text_equals_itself_alone(text):
+    """Not one that holds it, nor one of another case."""
+    texts = ["abab", "ABAB", "xabab", "", "é", "è", "b", "abab"]
+    encoded = [text.encode() for text in texts]
+    offsets = np.cumsum([0, *map(len, encoded)])
+    found = equal_rows(b"".join(encoded), offsets, text)
+    assert found.tolist() == [other == text for other in texts]
+
+
 TEXTS = st.lists(st.text("abcABéß\n", max_size=6), max_size=30)
 
 
@@ -189,6 +199,7 @@ VALUES = [
     np.array([True, False, True]),
     np.array([2**31, 5, 2**32 - 1], np.uint32),
     np.array([], np.float32),
+    np.tile([5, -1, 2**40, 2**40 + 1, 0], 20_000),
 ]
 
 

@@ -1,73 +1,18 @@
 """The page in a real browser: what it shows, what it must not run, and that it asks nobody else."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from browser import Browser, find_chromium
-from view_traces import HOSTILE, N_ROWS, SCHEMA, write_traces
+from damage import flip
+from view_traces import HOSTILE, N_ROWS
 
-from store import Column, Schema
+from store import StoreWriter, TraceStore
+from store.cli.main import main
 
 ROOT = Path(__file__).parents[3]
-CHROMIUM = find_chromium()
-NOT_HERE = CHROMIUM is None and not os.environ.get("CI")
-pytestmark = pytest.mark.skipif(NOT_HERE, reason="no Chromium: apt-get install chromium")
 pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
-
-
-@pytest.fixture(scope="module")
-def others(tmp_path_factory):
-    """An empty store, and one of a long trace without texts."""
-    folder = tmp_path_factory.mktemp("others")
-    schema = Schema({"tokens": Column("int32", axis="tokens"), "x": Column("float32")})
-    long = {"tokens": np.arange(100_000, dtype=np.int32), "x": np.float32(np.nan)}
-    return [
-        write_traces(folder / "empty.zarr", SCHEMA, []),
-        write_traces(folder / "long.zarr", schema, [("long", long)]),
-    ]
-
-
-@pytest.fixture(scope="module")
-def address(traces_path, run_path, others):
-    """The command's address; at the end it is stopped as a user stops it."""
-    command = [sys.executable, "-m", "store", "view", str(traces_path), *map(str, others)]
-    command += ["--run", str(run_path), "--no-browser"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    yield process.stdout.readline().strip()
-    process.send_signal(signal.SIGINT)
-    assert process.wait(30) in (0, 130)
-    process.stdout.close()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    browser = Browser(CHROMIUM, tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.close()
-
-
-@pytest.fixture
-def page(browser, address):
-    """Opens a state of the page; afterwards nobody complained, and nobody else was asked."""
-    browser.requested.clear()
-    browser.complaints.clear()
-
-    def go(**state):
-        fragment = "&".join(f"{key}={value}" for key, value in state.items())
-        browser.open(f"{address}#{fragment}")
-        return browser
-
-    yield go
-    origin = address.partition("/?")[0]
-    foreign = [url for url in browser.requested if not url.startswith((origin, "about:", "data:"))]
-    assert foreign == []
-    assert browser.complaints == []
 
 
 def text_of(browser, selector):
@@ -165,12 +110,39 @@ def test_a_token_shows_what_else_was_likely(page):
     browser.wait_for("document.querySelector('#tip').textContent.includes('most likely here')")
 
 
+def test_all_answers_to_a_question(page, traces):
+    """A button of a trace filters them."""
+    browser = page(row=6)
+    browser.wait_for("document.querySelector('.beside-name')")
+    browser.evaluate("document.querySelector('.beside-name').click()")
+    browser.wait_for("document.querySelector('#total').textContent === '2 of 40'")
+    assert text_of(browser, "#panel h2").startswith("trace-06")
+
+
 def test_two_traces_stand_beside_each_other(page):
     """The one that was kept, and the one that is chosen."""
     browser = page(row=7, beside=4)
     browser.wait_for("document.querySelectorAll('#panel article').length === 2")
     titles = browser.evaluate("[...document.querySelectorAll('#panel h2')].map((h) => h.innerText)")
     assert ["trace-04" in titles[0], "trace-07" in titles[1]] == [True, True]
+
+
+NARROWED = {
+    "": "x < 1",
+    "label == 1": "label == 1 and x < 1",
+    "x >= 3 and x < 4 and label == 1": "label == 1 and x < 1",
+    "label == 1 or x < 4": "(label == 1 or x < 4) and x < 1",
+    "(a == 1 or x < 4) and x >= 2": "(a == 1 or x < 4) and x < 1",
+    'q ~ "x and x < 3 or" and not x > 2': 'q ~ "x and x < 3 or" and not x > 2 and x < 1',
+    "xy > 3": "xy > 3 and x < 1",
+}
+
+
+def test_a_picture_narrows_the_filter(page):
+    """What it wrote before gives way; quotes and brackets stay whole."""
+    code = f"""import("/page/narrow.js").then((found) =>
+        {json.dumps(list(NARROWED))}.map((text) => found.narrowed(text, "x < 1", ["x"])))"""
+    assert page().evaluate(code) == list(NARROWED.values())
 
 
 @pytest.mark.parametrize("tab", ["layers", "attention", "scores"])
@@ -302,13 +274,59 @@ def test_a_layer_leads_to_its_map(page):
     assert "map=map_pca" in browser.evaluate("location.hash")
 
 
-@pytest.mark.parametrize("tab", ["trace", "layers", "attention", "map", "scores"])
-@pytest.mark.parametrize("store", [1, 2])
-def test_awkward_stores_are_shown(page, store, tab):
-    """An empty one, and a trace of 100,000 tokens without texts."""
-    browser = page(store=store, tab=tab)
-    browser.wait_for("document.querySelector('#panel').textContent.length > 5")
-    assert browser.evaluate("document.querySelector('#error').hidden")
+TABS = ("trace", "layers", "attention", "map", "scores")
+
+
+@pytest.mark.parametrize("store", [1, 2, 3])
+def test_awkward_stores_are_shown(page, store):
+    """An empty one, one row of 100,000 tokens without texts, and one without labels, texts and
+    attention, whose names are hostile and whose scores are all NaN."""
+    browser = page(store=store)
+    row = ["", 0, 1][store - 1]
+    for tab in TABS:
+        browser.evaluate(f"location.hash = 'store={store}&row={row}&tab={tab}'")
+        browser.wait_for(f"document.querySelector('#tabs .on')?.textContent === '{tab}'")
+        browser.wait_for("document.querySelector('#panel').textContent.length > 5")
+        assert browser.evaluate("document.querySelector('#error').hidden"), tab
+    assert browser.evaluate("document.querySelectorAll('img, main script').length") == 0
+
+
+def test_a_long_trace_is_shown_in_parts(page):
+    """Of 100,000 tokens some thousands are in the document; without texts they are ids."""
+    browser = page(store=2)
+    browser.wait_for("document.querySelectorAll('.tokens span').length > 100")
+    assert browser.evaluate("document.querySelectorAll('.tokens span').length") <= 4000
+    code = "[...document.querySelectorAll('#panel button')].find((b) => b.textContent === 'later')"
+    browser.evaluate(f"{code}.click()")
+    browser.wait_for("document.querySelector('.tokens span').textContent === '4000'")
+    assert "tokens 4,000 to 7,999 of 100,000" in text_of(browser, "#panel")
+
+
+def test_the_page_goes_on_while_the_store_changes(page, growing, traces):
+    """A commit, and a repair that puts another store in its place, are offered; what is shown
+    stays as it was until they are taken."""
+    browser = page(store=4, filter="label == 1")
+    shown = text_of(browser, "#total")
+    with StoreWriter.open(growing) as writer:
+        for trace_id, row in traces[10:20]:
+            writer.append(trace_id, {"label": row["label"]})
+    newer(browser, "generation 2")
+    flip(growing / "label/c/0", 7)
+    assert main(["repair", str(growing), "--yes"]) == 0
+    newer(browser, "has taken the place")
+    browser.evaluate("document.querySelector('#rows .row:last-child').click()")
+    browser.wait_for("document.querySelector('#panel h2')?.textContent.includes('trace-0')")
+    assert text_of(browser, "#total") == shown == "3 of 10"
+    browser.evaluate("document.querySelector('#newer button').click()")
+    n_rows = len(TraceStore.open(growing))
+    browser.wait_for(f"document.querySelector('#total').textContent.endsWith(' of {n_rows}')")
+    assert browser.evaluate("document.querySelector('#newer').hidden")
+
+
+def newer(browser, words):
+    """Come back to the page, which then says that the store has changed."""
+    browser.evaluate("dispatchEvent(new Event('focus'))")
+    browser.wait_for(f"document.querySelector('#newer').textContent.includes({words!r})")
 
 
 def test_a_phone_can_read_it(page):
@@ -316,7 +334,7 @@ def test_a_phone_can_read_it(page):
     browser = page()
     browser.resize(390, 844)
     try:
-        for tab in ("trace", "layers", "attention", "map", "scores"):
+        for tab in TABS:
             browser.evaluate(f"location.hash = 'row=7&tab={tab}'")
             browser.wait_for(f"document.querySelector('#tabs .on')?.textContent === '{tab}'")
             browser.wait_for("document.querySelector('#panel').textContent.length > 5")

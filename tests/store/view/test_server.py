@@ -2,6 +2,9 @@
 
 import csv
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +21,7 @@ from store.view.safety import HEADERS, check_request
 from store.view.serve import open_stores
 from store.view.server import build_app
 
+ROOT = Path(__file__).parents[3]
 TOKEN = "a-token-of-the-test"  # noqa: S105
 ADDRESS = "http://127.0.0.1:8000"
 
@@ -65,6 +69,35 @@ def get_array(client, generation):
         return np.frombuffer(answer.content, answer.headers["X-Dtype"]).reshape(shape)
 
     return ask
+
+
+LOOK = """
+import sys
+from pathlib import Path
+from store.view.attention import attention_edges
+from store.view.layers import layer_picture
+from store.view.serve import open_stores
+from store.view.snapshots import Wanted
+from store.view.traces import candidates, token_values, trace_values
+
+(snapshots,) = open_stores([Path(sys.argv[1])], [Path(sys.argv[2])])
+table = snapshots.first
+store = table.store
+snapshots.rows(store.generation, Wanted('question ~ "a" and label > -1', "brain", True))
+trace_values(table, 5)
+token_values(store, 5, "attn_colsum")
+candidates(store, 5, 0)
+layer_picture(store, 5, "cosine")
+attention_edges(store, 5, 0, 0.1)
+print("torch" in sys.modules)
+"""
+
+
+def test_looking_takes_no_torch(traces_path, run_path):
+    """Which would take longer to import than all the rest."""
+    command = [sys.executable, "-c", LOOK, traces_path, run_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.stdout, done.stderr) == ("False\n", "")
 
 
 def error_of(client, path, **query):

@@ -16,6 +16,7 @@ HOSTILE = [
     "",
     "a\nb\tc\x00d",
 ]
+BARE = "<img src=x onerror=alert(1)>"  # name of a folder
 N_ROWS = 40
 N_LAYERS = 3
 WIDTH = 5

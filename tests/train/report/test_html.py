@@ -1,14 +1,17 @@
 """The page: complete, without external resources, and with texts of traces as texts."""
 
 import re
+import shlex
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 from matplotlib.figure import Figure
 
+from train.report.evidence import find_mistakes
 from train.report.html import draw_svg, render_html
 from train.report.sections import Picture, Section, build_sections
-from train.report.table import Table
+from train.report.table import Table, build_mistakes
 
 SCRIPT = "<script>alert(1)</script>"
 VOID = {"meta", "br", "img", "link"}
@@ -104,3 +107,25 @@ def test_a_table_without_a_header():
     page = render_html("x", [Section("Facts", "Text.", [Table(("", ""), [("a", "b")], n_left=2)])])
     assert "<th" not in page.replace("<thead", "")
     assert Page(page).elements.count("td") == 2
+
+
+def test_a_trace_carries_the_command_that_opens_it(make_evidence, tmp_path):
+    """Quoted for a shell; ids with characters that nobody sees have none."""
+    path = tmp_path / "my run"
+    ids = ["it's", "-x", "a\u202eb", "ok"]
+    evidence = replace(make_evidence(), directory=path)
+    evidence.results["store"]["path"] = "/data/a b.zarr"
+    evidence.trace_ids[:] = [ids[i % 4] for i in range(len(evidence.trace_ids))]
+    mistakes = find_mistakes(evidence, "model_0", n=60)
+    table = build_mistakes(evidence, mistakes)
+    assert {ids[one.position % 4] for one in mistakes} == set(ids)
+    for row, mistake in enumerate(mistakes):
+        trace_id = ids[mistake.position % 4]
+        assert (row in table.commands) == (trace_id != ids[2])
+        if row in table.commands:
+            words = shlex.split(table.commands[row])
+            assert words[:5] == ["python", "-m", "store", "view", "/data/a b.zarr"]
+            assert words[5:] == ["--run", str(path), f"--trace={trace_id}"]
+    page = render_html("title", [Section("mistakes", tables=[table])])
+    assert page.count("<details>") == len(table.commands)
+    assert "<summary>ok</summary><code>python -m store view &#39;/data/a b.zarr&#39; --run" in page

@@ -1,0 +1,269 @@
+"""Is the page of `python -m store view` there at once, over millions of rows?
+
+Two stores are made: one of many rows (numbers, texts, a map, a run's scores of some of them), and
+one of a long trace with the states of all layers. The command is started as a user starts it, and
+the page is timed in Chromium, from the click until the picture is painted. Without Chromium these
+lines are left out; those called "answer" are of the server alone.
+
+"first" is of something that was not asked for before, "again" the same once more; the files are in
+the page cache. Memory is private memory of the server at its highest, over that of a server of a
+store of one row. "share" is of the goal: at most 1 where it is met.
+"""
+
+import json
+import statistics
+from argparse import Namespace
+from collections.abc import Sequence
+from importlib.metadata import distribution, requires
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from packaging.requirements import Requirement
+
+import store
+from benchmarks.harness import Parser, finish, needs_extra, parser, run
+from benchmarks.view_page import Page, Server, browsing, serving, watch
+from benchmarks.view_stores import write_long_trace, write_scores, write_table
+from store import TraceStore
+
+PAINTED_MS, FIRST_MS, AGAIN_MS, LAYERS_MS, MAP_MS, PAN_MS = 2000, 300, 50, 150, 500, 40
+MEMORY_MB, SCRIPTS_KB, EXTRA_MB = 300, 150, 6
+SCRIPTS = Path(store.__file__).parent / "view" / "page"
+
+
+class Stores(NamedTuple):
+    """The stores and the run that are looked at."""
+
+    table: Path
+    points: Path
+    one_row: Path
+    long_trace: Path
+    scores: Path
+
+
+def main(args: Namespace) -> None:
+    """Write the stores, and start the command as often as there are epochs."""
+    with needs_extra("view"):
+        import starlette  # noqa: F401 - minutes are spent before the command would miss it
+    stores = write_stores(args)
+    figures = Figures()
+    with browsing() as browser:
+        page = Page(browser) if browser else None
+        with serving(stores.one_row) as server:
+            idle_mb = watch(server, lambda: look_around(server, page))
+        for _ in range(args.epochs):
+            measure_table(stores, figures, page, idle_mb)
+            measure_long_trace(stores, figures, page)
+            measure_map(stores, figures, page)
+        if browser:
+            urls = browser.requested
+            foreign = [
+                url for url in urls if not url.startswith(("http://127.", "about:", "data:"))
+            ]
+            figures.add("requests to others", "n", 0, len(foreign))
+            figures.add("complaints of the console", "n", 0, len(browser.complaints))
+    figures.add("scripts", "kB", SCRIPTS_KB, folder_bytes(SCRIPTS, "*.js") / 1e3)
+    figures.add("packages of the extra", "MB", EXTRA_MB, extra_bytes() / 1e6)
+    finish("view", args.results, figures.rows(), "share")
+
+
+def write_stores(args: Namespace) -> Stores:
+    """The stores and the run, unless an earlier run with --keep left them."""
+    shape = (args.tokens, args.layers, args.hidden_size)
+    stores = Stores(
+        args.dir / f"view-{args.rows}.zarr",
+        args.dir / f"view-{args.points}-points.zarr",
+        args.dir / "view-1.zarr",
+        args.dir / f"view-{'-'.join(map(str, shape))}.zarr",
+        args.dir / f"view-{args.rows}-{args.scored}",
+    )
+    for path, write in {
+        stores.table: lambda path: write_table(path, args.rows),
+        stores.points: lambda path: write_table(path, args.points),
+        stores.one_row: lambda path: write_table(path, 1),
+        stores.long_trace: lambda path: write_long_trace(path, *shape),
+        stores.scores: lambda path: write_scores(path, args.rows, args.scored),
+    }.items():
+        if not path.exists():
+            partial = path.with_suffix(".partial")
+            write(partial)
+            partial.rename(path)
+    return stores
+
+
+def measure_table(stores: Stores, figures: "Figures", page: Page | None, idle_mb: float) -> None:
+    """The table: until it is there, its orders and filters, and the memory of all that."""
+    with serving(stores.table, "--run", stores.scores) as server:
+        figures.add("command to address", "ms", None, server.start_ms)
+
+        def look() -> None:
+            if page:
+                measure_page(stores, figures, page, server)
+            measure_answers(figures, server, ("entropy", "score_gvae"))
+
+        figures.add("memory of the server", "MB", MEMORY_MB, watch(server, look) - idle_mb)
+
+
+def measure_page(stores: Stores, figures: "Figures", page: Page, server: Server) -> None:
+    """What a user waits for, in the order in which he asks for it."""
+    table = TraceStore.open(stores.table)
+    score, confidence, n_words = map(table.column_array, ("score", "confidence", "n_words"))
+    figures.add("command to table painted", "ms", PAINTED_MS, page.open(server))
+    highest = int(score.argmax())
+    figures.add("first sort, float32", "ms", FIRST_MS, page.sort("score", highest))
+    most = int(confidence.argmax())
+    figures.add("first sort, float64", "ms", FIRST_MS, page.sort("confidence", most))
+    longest = int(n_words.argmax())
+    figures.add("first sort, int32", "ms", FIRST_MS, page.sort("n_words", longest))
+    figures.add("sort again", "ms", AGAIN_MS, page.sort("score", highest))
+    n_low, n_high = int((score < np.float32(0.5)).sum()), int((score > np.float32(0.9)).sum())
+    figures.add("first filter, numbers", "ms", FIRST_MS, page.filter("score < .5", n_low))
+    page.filter("score > .9", n_high)
+    figures.add("filter again", "ms", AGAIN_MS, page.filter("score < .5", n_low))
+    texts = 'question ~ "capital of"'
+    figures.add("first filter, texts", "ms", FIRST_MS, page.filter(texts))
+    page.filter("score > .9", n_high)
+    figures.add("filter of texts again", "ms", AGAIN_MS, page.filter(texts))
+
+
+def measure_answers(figures: "Figures", server: Server, columns: Sequence[str]) -> None:
+    """The server alone: a table in a new order, a column, a histogram."""
+    base = base_of(described(server))
+    for column in columns:
+        ms = server.ms(f"{base}/table", sort=column, columns="trace_id,question,score")
+        figures.add(f"answer: table by {column}", "ms", FIRST_MS, ms)
+    figures.add("answer: column", "ms", None, server.ms(f"{base}/column/entropy"))
+    figures.add("answer: histogram", "ms", None, server.ms(f"{base}/histogram", column="entropy"))
+    ms = server.ms(f"{base}/density", x="score", y="entropy")
+    figures.add("answer: density", "ms", None, ms)
+    figures.add("answer: mistakes", "ms", None, server.ms(f"{base}/mistakes", column="score"))
+
+
+def measure_long_trace(stores: Stores, figures: "Figures", page: Page | None) -> None:
+    """Tokens by layers of the long trace."""
+    with serving(stores.long_trace) as server:
+        for what in ("norm", "cosine"):
+            ms = server.ms(f"{base_of(described(server))}/trace/0/layers/{what}")
+            figures.add(f"answer: layers, {what}", "ms", LAYERS_MS, ms)
+        if page:
+            page.open(server, row=0)
+            figures.add("layers of the long trace", "ms", LAYERS_MS, page.tab("layers"))
+
+
+def measure_map(stores: Stores, figures: "Figures", page: Page | None) -> None:
+    """A map of many points, and the frames while it is dragged."""
+    with serving(stores.points) as server:
+        found = described(server)
+        if not found.get("maps"):
+            return
+        ms = server.ms(f"{base_of(found)}/map/map_pca")
+        figures.add("answer: map", "ms", MAP_MS, ms)
+        if page:
+            page.open(server)
+            figures.add("map of the points", "ms", MAP_MS, page.tab("map"))
+            figures.add("map, a step of a drag", "ms", PAN_MS, page.drag("#panel canvas"))
+
+
+def described(server: Server) -> dict:
+    """What the server says of its only store."""
+    answer, _ = server.ask("/api/stores")
+    (found,) = json.loads(answer)["stores"]
+    return found
+
+
+def base_of(found: dict) -> str:
+    """Where the answers of a store are."""
+    return f"/api/0/{found['generation']}"
+
+
+def look_around(server: Server, page: Page | None) -> None:
+    """What is done with the large store as well, so that the rest is what its rows take."""
+    if page:
+        page.open(server)
+    measure_answers(Figures(), server, ["entropy"])
+
+
+class Goal(NamedTuple):
+    """What is measured, in which unit, and the most that it may be."""
+
+    what: str
+    unit: str
+    most: float | None
+
+
+class Figures:
+    """What was measured, in the order in which it was first."""
+
+    def __init__(self) -> None:
+        self.values: dict[Goal, list[float]] = {}
+
+    def add(self, what: str, unit: str, most: float | None, value: float) -> None:
+        """Note a value of a goal."""
+        self.values.setdefault(Goal(what, unit, most), []).append(value)
+
+    def rows(self) -> list[dict]:
+        """A result for each goal."""
+        return [describe(goal, values) for goal, values in self.values.items()]
+
+
+def describe(goal: Goal, values: list[float]) -> dict:
+    """Median and best of a goal, and which share of it the median is."""
+    median = statistics.median(values)
+    most = goal.most
+    return {
+        "what": goal.what,
+        "unit": goal.unit,
+        "median": round(median, 1),
+        "best": round(min(values), 1),
+        "goal": "" if most is None else most,
+        "share": round(median / most, 3) if most else float(median > 0 and most == 0),
+    }
+
+
+def folder_bytes(folder: Path, pattern: str) -> int:
+    """Bytes of a folder's files."""
+    return sum(path.stat().st_size for path in folder.glob(pattern))
+
+
+def extra_bytes() -> int:
+    """Bytes of the packages that the extra `view` installs, and of those that they need."""
+    found: set[str] = set()
+    for line in requires("trace-store") or ():
+        needed = Requirement(line)
+        if needed.marker and needed.marker.evaluate({"extra": "view"}) and "view" in line:
+            add_package(needed.name, found)
+    files = [file for name in found for file in distribution(name).files or ()]
+    return sum(path.stat().st_size for file in files if (path := Path(file.locate())).is_file())
+
+
+def add_package(name: str, found: set[str]) -> None:
+    """Add a package, and what it needs without any extra of its own."""
+    name = name.lower().replace("_", "-")
+    if name in found:
+        return
+    found.add(name)
+    for line in requires(name) or ():
+        needed = Requirement(line)
+        if needed.marker is None or needed.marker.evaluate({"extra": ""}):
+            add_package(needed.name, found)
+
+
+def options() -> Parser:
+    """The command line."""
+    made = parser(__doc__, size_mb=0, epochs=5)
+    sizes = {
+        "--rows": (5_000_000, "rows of the table"),
+        "--points": (1_000_000, "points of the map"),
+        "--scored": (50_000, "rows that the run scored"),
+        "--tokens": (512, "tokens of the long trace"),
+        "--layers": (32, "its layers"),
+        "--hidden-size": (4096, "its width"),
+    }
+    for flag, (default, text) in sizes.items():
+        made.add_argument(flag, type=int, default=default, help=f"{text} (default %(default)s)")
+    return made
+
+
+if __name__ == "__main__":
+    run(main, options())

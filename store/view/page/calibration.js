@@ -1,0 +1,77 @@
+// Whether scores are probabilities: how often those of about one score are hallucinations.
+
+import { canvasOf, color, countText, element, numberText } from "/page/dom.js";
+import { explore } from "/page/explore.js";
+import { between, show } from "/page/narrow.js";
+
+const SIZE = 220;
+const EDGE = 38;
+const N_BINS = 15;
+
+export function calibrationParts(found, score) {
+  if (!found)
+    return [
+      element("h3", {}, "calibration"),
+      element("p", { className: "soft" }, `${score} is no probability: not all of it lies from 0 to 1`),
+    ];
+  const n = found.scores.length;
+  const place = (value) => EDGE + value * SIZE;
+  const up = (value) => SIZE + 8 - value * SIZE;
+  const [canvas, context] = canvasOf(SIZE + EDGE + 10, SIZE + 30);
+  context.fillStyle = color("--band");
+  context.fillRect(EDGE, 8, SIZE, SIZE);
+  context.strokeStyle = color("--soft");
+  context.setLineDash([4, 4]);
+  context.beginPath();
+  context.moveTo(place(0), up(0));
+  context.lineTo(place(1), up(1));
+  context.stroke();
+  context.setLineDash([]);
+  context.strokeStyle = color("--mark");
+  context.fillStyle = color("--mark");
+  context.beginPath();
+  for (let i = 0; i < n; i += 1) context.lineTo(place(found.scores[i]), up(found.shares[i]));
+  context.stroke();
+  const most = Math.max(...found.counts);
+  for (let i = 0; i < n; i += 1) {
+    context.beginPath();
+    const radius = 2 + 5 * Math.sqrt(found.counts[i] / most);
+    context.arc(place(found.scores[i]), up(found.shares[i]), radius, 0, 2 * Math.PI);
+    context.fill();
+  }
+  context.fillStyle = color("--soft");
+  context.font = "11px system-ui, sans-serif";
+  for (const tick of [0, 0.5, 1]) {
+    context.textAlign = "center";
+    context.fillText(tick, Math.min(place(tick), SIZE + EDGE - 2), SIZE + 22);
+    context.textAlign = "right";
+    context.fillText(`${100 * tick}%`, EDGE - 3, up(tick) + 4);
+  }
+  const binOf = (i) => Math.min(N_BINS - 1, Math.floor(found.scores[i] * N_BINS));
+  const nearest = (x) => {
+    const far = found.scores.map((score) => Math.abs(place(score) - x));
+    return far.indexOf(Math.min(...far));
+  };
+  explore(canvas, {
+    nx: n,
+    ny: 1,
+    label: `calibration of ${score}; arrow keys walk, Enter shows the rows`,
+    cellAt: (x) => [nearest(x), 0],
+    placeOf: (i) => [place(found.scores[i]), up(found.shares[i])],
+    textOf: (i) =>
+      `${countText(found.counts[i])} traces, mean score ${numberText(found.scores[i])}\n${(100 * found.shares[i]).toFixed(1)}% are hallucinations\nclick: these rows in the table`,
+    choose: (i) => {
+      const bin = binOf(i);
+      show(between(score, bin / N_BINS, (bin + 1) / N_BINS, bin === N_BINS - 1), [score]);
+    },
+  });
+  return [
+    element("h3", {}, "calibration: share of hallucinations (upwards) at each score (to the right)"),
+    canvas,
+    element(
+      "p",
+      { className: "soft" },
+      `on the dashed line a score is a probability; mean distance from it (ECE, 15 bins): ${numberText(found.error)}`,
+    ),
+  ];
+}

@@ -1,0 +1,36 @@
+// Filters that pictures and lists write: they narrow the filter that is there.
+
+import { change, state } from "/page/state.js";
+
+export const between = (name, low, high, isLast = false) =>
+  `${name} >= ${low} and ${name} ${isLast ? "<=" : "<"} ${high}`;
+
+// What a filter joins by "and", outside of quotes and brackets; a filter that joins by "or" is one.
+export function conditions(filter) {
+  const parts = [];
+  let start = 0;
+  let depth = 0;
+  const words = /"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[()]|\b(?:and|or)\b/g;
+  for (const found of filter.matchAll(words)) {
+    if (found[0] === "(") depth += 1;
+    else if (found[0] === ")") depth -= 1;
+    else if (depth === 0 && found[0] === "or") return [`(${filter.trim()})`];
+    else if (depth === 0 && found[0] === "and") {
+      parts.push(filter.slice(start, found.index).trim());
+      start = found.index + 3;
+    }
+  }
+  parts.push(filter.slice(start).trim());
+  return parts.filter(Boolean);
+}
+
+// Conditions on the columns that a picture shows give way, so that a second click chooses anew.
+export function narrowed(filter, part, names) {
+  const kept = conditions(filter).filter(
+    (each) => !names.some((name) => each.startsWith(`${name} `)),
+  );
+  return [...kept, part].join(" and ");
+}
+
+export const show = (part, names, more = {}) =>
+  change({ filter: narrowed(state.filter, part, names), ...more }, true);

@@ -1,0 +1,114 @@
+"""The page without a mouse: everything can be reached, seen and used with the keyboard."""
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
+
+CONTROLS = "a[href], button, input, select, [tabindex='0']"
+FOCUS = """
+    (() => {
+        const at = document.activeElement;
+        const style = getComputedStyle(at);
+        return {
+            number: at.dataset.number ?? null,
+            isSeen: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 1,
+        };
+    })()
+"""
+NUMBER_ALL = f"""
+    [...document.querySelectorAll({CONTROLS!r})]
+        .filter((each) => each.offsetParent !== null && !each.disabled)
+        .map((each, i) => (each.dataset.number = String(i)))
+"""
+NAMES = "[...document.querySelectorAll('[data-number]')].map((each) => each.outerHTML)"
+TIP = "!document.querySelector('#tip').hidden && document.querySelector('#tip').textContent"
+
+
+def tab_to(browser, condition):
+    """Press Tab until an expression is true of what has the focus."""
+    for _ in range(60):
+        if browser.evaluate(f"((at) => !!({condition}))(document.activeElement)"):
+            return
+        browser.press("Tab")
+    raise AssertionError(f"Tab never comes to: {condition}")
+
+
+def test_a_walk_from_the_filter_through_all_tabs(page, traces):
+    """Filter, row, tab, picture: with / and Tab, arrows and Enter alone."""
+    browser = page(columns="trace_id,label", other="score_my_model", edge="0")
+    browser.press("/")
+    browser.type("prompt_len >= 3")
+    browser.press("Enter")
+    wanted = [i for i, (_, row) in enumerate(traces) if row["prompt_len"] >= 3]
+    browser.wait_for(f"document.querySelector('#total').textContent === '{len(wanted)} of 40'")
+    tab_to(browser, "at.id === 'scroll'")
+    browser.press("Home")
+    browser.wait_for(f"location.hash.includes('row={wanted[0]}')")
+    browser.press("ArrowDown")
+    browser.wait_for(f"location.hash.includes('row={wanted[1]}')")
+    for tab in ("trace", "layers", "attention", "scores"):
+        tab_to(browser, f"at.role === 'tab' && at.textContent === {tab!r}")
+        browser.press("Enter")
+        picture = ".walk" if tab == "trace" else "canvas"
+        browser.wait_for(f"document.querySelector('#tabs .on').textContent === {tab!r}")
+        browser.wait_for(f"document.querySelector('#panel {picture}')")
+        assert browser.evaluate("document.activeElement.textContent") == tab
+        tab_to(browser, f"at.closest('#panel') && at.matches({picture!r})")
+        browser.press("ArrowRight")
+        browser.wait_for(TIP)
+        browser.press("Tab")
+        browser.wait_for("document.querySelector('#tip').hidden")
+        browser.evaluate("document.querySelector('#filter').focus()")
+    assert browser.evaluate("document.querySelector('#error').hidden")
+
+
+@pytest.mark.parametrize("tab", ["trace", "layers", "attention", "map", "scores"])
+def test_tab_reaches_every_control(page, tab):
+    """And what has the focus shows it."""
+    state = {"row": 7, "tab": tab, "columns": "trace_id,label", "filter": "label > -2"}
+    browser = page(**state, other="score_my_model")
+    browser.wait_for("document.querySelector('#panel').textContent.length > 5")
+    numbers = set(browser.evaluate(NUMBER_ALL))
+    assert len(numbers) > 10
+    reached = set()
+    for _ in range(len(numbers) + 3):
+        browser.press("Tab")
+        found = browser.evaluate(FOCUS)
+        assert found["isSeen"] or found["number"] is None, found
+        reached.add(found["number"])
+    assert numbers - reached == set(), browser.evaluate(NAMES)
+
+
+def test_the_focus_stays_where_it_was(page):
+    """A choice draws the panel again, and the keyboard goes on from there."""
+    browser = page(row=7, tab="attention")
+    browser.wait_for("document.querySelector('#panel input[type=range]')")
+    tab_to(browser, "at.ariaLabel === 'layer'")
+    before = browser.evaluate("document.activeElement.value")
+    browser.press("ArrowLeft")
+    browser.wait_for(f"document.activeElement.value !== {before!r}")
+    browser.wait_for("document.activeElement.ariaLabel === 'layer'")
+    tab_to(browser, "at.ariaLabel === 'columns'")
+    browser.press("Enter")
+    browser.wait_for("document.activeElement.type === 'checkbox'")
+    browser.press("Escape")
+    browser.wait_for("document.activeElement.id === 'choose'")
+
+
+def test_a_bar_becomes_a_filter(page, traces):
+    """Of the histogram of a column, with Enter; the next bar takes its place."""
+    browser = page(columns="trace_id,label")
+    tab_to(browser, "at.ariaLabel === 'histogram of label'")
+    browser.press("Enter")
+    browser.wait_for("document.activeElement.tagName === 'CANVAS'")
+    for label in (-1, 0):
+        browser.press("ArrowRight")
+        browser.press("Enter")
+        n = sum(row["label"] == label for _, row in traces)
+        browser.wait_for(f"document.querySelector('#total').textContent === '{n} of 40'")
+    assert browser.evaluate("document.querySelector('#filter').value").count("label") == 2
+    browser.press("Escape")
+    tab_to(browser, "at.id === 'clear'")
+    browser.press("Enter")
+    browser.wait_for("document.querySelector('#total').textContent === '40 of 40'")
+    assert browser.evaluate("document.activeElement.id") == "filter"
