@@ -48,6 +48,7 @@ where it stopped.
 
 examples:
   python -m store merge traces.zarr part1.zarr part2.zarr part3.zarr
+  python -m store merge traces.zarr --parts parts/
 """
 
 SUBSET_EXAMPLES = """\
@@ -142,7 +143,17 @@ def add_merge(commands: Commands) -> None:
         epilog=MERGE_EXAMPLES,
     )
     add_out(parser)
-    parser.add_argument("sources", metavar="STORE", nargs="+", type=path, help="stores to merge")
+    parser.add_argument("sources", metavar="STORE", nargs="*", type=path, help="stores to merge")
+    parser.add_argument(
+        "--parts",
+        metavar="DIR",
+        type=path,
+        help="merge the whole parts of one command (--part K/N) in this folder, and no STORE; exit "
+        "status 1 and nothing made if some are missing",
+    )
+    parser.add_argument(
+        "--partial", action="store_true", help="go on without the missing parts of --parts"
+    )
     parser.add_argument(
         "--mixed",
         action="store_true",
