@@ -56,8 +56,6 @@ def parts_to_merge(args: argparse.Namespace) -> list[Path] | None:
         There are no parts, or not of one command; or OUT is inside a store.
     """
     if args.parts is None:
-        if not args.sources:
-            raise SchemaError("expected stores to merge after OUT, or --parts DIR, found neither")
         if args.partial:
             raise SchemaError("--partial is for --parts DIR; leave it out")
         return args.sources

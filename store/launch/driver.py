@@ -68,8 +68,11 @@ def held(folder: Path) -> Iterator[None]:
         lock = WriterLock(folder)
     except LockedError as error:
         raise LockedError(f"another launch makes these parts: {error}") from error
-    with lock:
+    try:
         yield
+    finally:
+        with lock, suppress(OSError):  # it is empty where nothing was started
+            folder.rmdir()
 
 
 def run_parts(job: Job, engine: Engine, schedule: Schedule, report: Report, say: Say) -> list[Part]:
