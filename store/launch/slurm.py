@@ -208,5 +208,5 @@ def _run(command: list[str]) -> str:
         ) from error
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).split())
-        raise StoreError(f"{name}: expected exit status 0, found {done.returncode}: {said[:300]}")
+        raise StoreError(f"{name}: expected exit status 0, found {done.returncode}: {said[-300:]}")
     return done.stdout

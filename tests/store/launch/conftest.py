@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from store.__main__ import command
 from store.cli.main import main
 
+ROOT = Path(__file__).parents[3]
 N_FILES, N_TRACES = 4, 3
+FAKE_SLURM = Path(__file__).parent / "fake_slurm.py"
 MAP = "hs_last=layers,label=y,question_id=qid"
 
 
@@ -86,3 +89,17 @@ def forked(monkeypatch):
     """Have the commands of a launch forked."""
     monkeypatch.setattr("store.launch.task.start_command", Forked)
     monkeypatch.setattr("store.cli.launch.start_command", Forked)
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """A cluster of one machine, whose jobs are folders; see `fake_slurm.py`."""
+    commands, jobs = tmp_path / "bin", tmp_path / "jobs"
+    for folder in (commands, jobs):
+        folder.mkdir()
+    for name in ("sbatch", "squeue"):
+        (commands / name).write_text(f'#!/bin/sh\n{sys.executable} -S {FAKE_SLURM} {name} "$@"\n')
+        (commands / name).chmod(0o755)
+    monkeypatch.setenv("FAKE_SLURM", str(jobs))
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    return jobs
