@@ -62,7 +62,7 @@ class DaskTasks:
     def close(self) -> None:
         """Ask the parts at work to end, and leave the cluster."""
         if self._running and self._client.status == "running":
-            self._client.cancel(list(self._running), reason="the launch was stopped")
+            self._client.cancel(list(self._running))
             self._client.run(stop_tasks, on_error="ignore")
         self._client.close()
         if self._cluster is not None:
@@ -135,5 +135,11 @@ def _check_room(client: distributed.Client, gpus_per_part: int) -> int:
 
 
 def _gpus(client: distributed.Client) -> dict[str, float]:
-    info: dict[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
-    return {worker: about["resources"].get(GPU, 0) for worker, about in info.items()}
+    """The GPUs that workers have declared; the scheduler may not have this package."""
+
+    def declared(dask_scheduler: Any) -> dict[str, dict[str, float]]:
+        workers = dask_scheduler.workers.items()
+        return {address: dict(worker.resources) for address, worker in workers}
+
+    resources = client.run_on_scheduler(declared)
+    return {worker: has.get(GPU, 0) for worker, has in resources.items()}

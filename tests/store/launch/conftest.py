@@ -1,32 +1,12 @@
-"""Files to import in parts, and commands that are forked: nothing is imported anew."""
+"""Files to import in parts, and what runs the parts."""
 
 import os
-import signal
 import sys
-from pathlib import Path
 
-import numpy as np
 import pytest
+from launching import FAKE_SLURM, MAP, Forked, write_arrays
 
-from store.__main__ import command
 from store.cli.main import main
-
-ROOT = Path(__file__).parents[3]
-N_FILES, N_TRACES = 4, 3
-FAKE_SLURM = Path(__file__).parent / "fake_slurm.py"
-MAP = "hs_last=layers,label=y,question_id=qid"
-
-
-def write_arrays(folder, n_files=N_FILES, n_traces=N_TRACES):
-    """Files of arrays, one part of which is every n-th of them."""
-    folder.mkdir()
-    for file in range(n_files):
-        states = np.random.default_rng([0, file]).normal(size=(n_traces, 2, 4))
-        ids = [f"q{file}_{trace}" for trace in range(n_traces)]
-        labels = np.arange(n_traces) % 2
-        arrays = {"layers": states.astype("f2"), "y": labels, "qid": np.array(ids)}
-        np.savez(folder / f"{file}.npz", **arrays)
-    return folder
 
 
 @pytest.fixture(scope="session")
@@ -43,45 +23,6 @@ def make_part(arrays):
         return main(["import", str(out), str(arrays), "--map", MAP, "--part", part, *options])
 
     return make
-
-
-class Forked:
-    """What `subprocess.Popen` is to the launch, of a process that begins as a copy of this one."""
-
-    def __init__(self, arguments, folder=None, log=None, environment=None):
-        self.returncode = None
-        self.pid = os.fork()
-        if not self.pid:
-            status = 3
-            try:
-                status = self._run(arguments, folder, log)
-            finally:
-                os._exit(status)
-
-    def _run(self, arguments, folder, log):
-        if folder is not None:
-            os.chdir(folder)
-        if log is not None:
-            os.dup2(log, 1)
-            os.dup2(log, 2)
-        sys.argv = ["store", *arguments]
-        with open(1, "w", closefd=False) as sys.stdout, open(2, "w", closefd=False) as sys.stderr:
-            return command()
-
-    def poll(self):
-        return self._reap(os.WNOHANG)
-
-    def wait(self, timeout=None):
-        return self._reap(0)
-
-    def _reap(self, options):
-        if self.returncode is None:
-            done, status = os.waitpid(self.pid, options)
-            self.returncode = os.waitstatus_to_exitcode(status) if done else None
-        return self.returncode
-
-    def terminate(self):
-        os.kill(self.pid, signal.SIGTERM)
 
 
 @pytest.fixture

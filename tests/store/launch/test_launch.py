@@ -7,14 +7,13 @@ import sys
 import time
 
 import pytest
+from launching import MAP
 
 from store import TraceStore
 from store.cli.main import main
 from store.launch.driver import held
 from store.launch.job import parts_folder
 from store.launch.task import last_lines
-
-MAP = "hs_last=layers,label=y,question_id=qid"
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, write_arrays
+from launching import MAP, ROOT, write_arrays
 
 from store.cli.main import main
 from store.launch.job import parts_folder
@@ -22,7 +22,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 N_PARTS, N_WORKERS = 16, 4
 KILL_EVERY_S = 5.0
-MAP = "hs_last=layers,label=y,question_id=qid"
 NEEDS = {"ray": "ray", "dask": "distributed"}
 
 

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from launching import MAP
 
 from store import TraceStore
 from store.cli.main import main
@@ -18,7 +19,7 @@ def made(arrays, tmp_path_factory):
     """Three whole parts, made once."""
     folder = tmp_path_factory.mktemp("parts") / "parts"
     folder.mkdir()
-    arguments = [str(arrays), "--map", "hs_last=layers,label=y,question_id=qid"]
+    arguments = [str(arrays), "--map", MAP]
     for k in range(1, N_PARTS + 1):
         assert main(["import", str(folder / f"{k}.zarr"), *arguments, "--part", f"{k}/3"]) == 0
     return folder

@@ -5,11 +5,11 @@ import sys
 import time
 
 import pytest
+from launching import MAP
 
 from store.cli.main import main
 from store.launch.job import parts_folder
 
-MAP = "hs_last=layers,label=y,question_id=qid"
 # what python does in the scripts: part 2 fails at first, part 3 always
 STUB = """\
 #!/bin/bash
