@@ -7,7 +7,16 @@ from pathlib import Path
 from store.errors import NotFoundError, SchemaError
 from store.extras import version_text
 
-__all__ = ["check_answers", "check_reachable", "make_probe", "refuse_address", "refuse_busy"]
+__all__ = [
+    "check_answers",
+    "check_reachable",
+    "launch_folder",
+    "make_probe",
+    "refuse_address",
+    "refuse_busy",
+]
+
+FIRST_BYTES = 9  # of an answer: the header of a frame of HTTP/2
 
 
 def make_probe() -> Callable[[str], str]:
@@ -54,15 +63,35 @@ def check_answers(answers: Mapping[str, object]) -> None:
         )
 
 
-def check_reachable(address: str, option: str, timeout_s: float) -> None:
-    """Raise NotFoundError unless something listens at HOST:PORT."""
+def check_reachable(
+    address: str, timeout_s: float, greeting: bytes = b"", answer: bytes = b""
+) -> None:
+    """Raise NotFoundError unless a server listens, and answers a greeting.
+
+    Parameters
+    ----------
+    address
+        HOST:PORT.
+    timeout_s
+        How long to wait for each.
+    greeting
+        What is sent; nothing is sent, and no answer expected, where it is empty.
+    answer
+        What has to be in the first bytes that come back.
+    """
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise SchemaError(f"{option}: expected HOST:PORT, found {address!r:.100}")
+        raise SchemaError(f"--address: expected HOST:PORT, found {address!r:.100}")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout_s) as connection:
+            if not greeting:
+                return
+            connection.sendall(greeting)
+            found = connection.recv(FIRST_BYTES)
     except OSError as error:
         raise refuse_address(address, error) from error
+    if answer not in found:
+        raise refuse_address(address, f"{found!r:.60}")
 
 
 def refuse_address(address: str, found: object) -> NotFoundError:

@@ -111,7 +111,7 @@ def _local_cluster(workers: Workers) -> distributed.LocalCluster:
 def _connect(address: str | None, cluster: distributed.LocalCluster | None) -> distributed.Client:
     if address is None:
         return distributed.Client(cluster)
-    check_reachable(address.removeprefix("tcp://"), "--address", CONNECT_S)
+    check_reachable(address.removeprefix("tcp://"), CONNECT_S)
     try:
         return distributed.Client(address, timeout=CONNECT_S)
     except (OSError, TimeoutError, ValueError) as error:
