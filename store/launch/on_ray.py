@@ -20,8 +20,6 @@ from store.launch.engine import CONNECT_S, Ended, Workers
 from store.launch.job import Task
 from store.launch.task import run_task
 
-# what Ray's own code prints while it tries to connect is summed up in one line
-os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
 with needs_extra("ray", "the extra ray is missing (pip install '.[ray]' in the checkout): "):
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

@@ -28,6 +28,7 @@ __all__ = [
 
 STOP_S = 30.0  # for a commit; then a process is killed
 TAIL_BYTES = 8192
+HEADING = "--- attempt"
 LONGEST_LINE = 300  # characters of a log's line in a message
 
 _running: list[subprocess.Popen] = []  # by run_task of this worker
@@ -76,7 +77,7 @@ def start_command(
 def start_task(task: Task, environment: dict[str, str] | None = None) -> subprocess.Popen:
     """Start an attempt at a part; raises OSError if its log cannot be written."""
     with Path(task.log).open("ab") as log:
-        heading = f"--- attempt {task.attempt} on {platform.node()}\n"
+        heading = f"{HEADING} {task.attempt} on {platform.node()}\n"
         with suppress(OSError):  # a full disk: the part may need no more of it
             log.write(heading.encode())
             log.flush()
@@ -117,7 +118,7 @@ def stop_processes(processes: Sequence[subprocess.Popen]) -> None:
 
 
 def last_lines(log: Path, n: int) -> list[str]:
-    """Return the last lines of a log that are not empty, shortened; none if there is no log."""
+    """Return the last lines of the last attempt in a log, shortened; none if there is no log."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -125,6 +126,7 @@ def last_lines(log: Path, n: int) -> list[str]:
             text = file.read().decode(errors="backslashreplace")
     except OSError:
         return []
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    of_last = text.rpartition(HEADING)[2].partition("\n")[2] if HEADING in text else text
+    lines = [line.strip() for line in of_last.splitlines() if line.strip()]
     shown = ["".join(sign for sign in line if sign.isprintable()) for line in lines[-n:]]
     return [line[:LONGEST_LINE] for line in shown]

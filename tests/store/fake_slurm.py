@@ -22,7 +22,7 @@ def sbatch(arguments):
     job = JOBS / str(100 + len(list(JOBS.iterdir())))
     job.mkdir()
     (job / "script").write_bytes(Path(arguments[-1]).read_bytes())
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+    quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     run = [sys.executable, "-S", __file__, "run", str(job), *arguments[:-1]]
     subprocess.Popen(run, **quiet, start_new_session=True)
     print(job.name)
