@@ -18,7 +18,7 @@ RANKS = [
     ["store.extras", "store.read"],
     ["store.write", "store.feed"],
     ["store.check", "store.sources"],
-    ["store.view"],
+    ["store.view", "store.launch"],
     ["store.cli"],
     ["store", "store.__main__", "store.sources.example.__main__"],
     ["models"],

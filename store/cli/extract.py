@@ -32,6 +32,7 @@ __all__ = ["run_extract"]
 
 def run_extract(args: argparse.Namespace) -> int:
     """Ask a model; return 1 if a question or a trace was left out."""
+    from store.cli.parts import publish_part
     from store.write.build import build_store, check_new, open_begun
 
     check_new(args.store)  # before a model is loaded for nothing
@@ -57,10 +58,12 @@ def run_extract(args: argparse.Namespace) -> int:
             f"out of memory: one trace does not fit on {source.model.device}; what is done is "
             "kept; free memory and repeat the command"
         ) from error
+    n_left_out = skipped.n + source.left_out.n + asked.left_out.n
+    publish_part(args, store, n_left_out)
     report = extraction_report(args.store, store, source, skipped, behind.seconds)
     print(as_called(report))
     print(*_remarks(args, asked, cuts), sep="\n", end="")
-    return int(skipped.n + source.left_out.n + asked.left_out.n > 0)
+    return int(n_left_out > 0)
 
 
 class _Asked(NamedTuple):

@@ -5,6 +5,7 @@ import hashlib
 
 from store.cli.arguments import as_called
 from store.cli.arrays import array_source, check_array_options, find_arrays, run_inspect
+from store.cli.parts import parts_to_merge, publish_part
 from store.cli.progress import Progress
 from store.cli.scores import read_given_scores, understood_lines
 from store.errors import SchemaError
@@ -79,15 +80,19 @@ def _build(args: argparse.Namespace, source: ImportSource | FileSource) -> int:
 
     space = SpaceCheck(args.store, share, LOOK_AFTER, ignore=args.ignore_space)
     with Progress(share) as progress:
-        build_store(args.store, source, progress, command=args.typed, space=space)
+        store = build_store(args.store, source, progress, command=args.typed, space=space)
+    publish_part(args, store, report.n_left_out)
     print(as_called(report.summary(args.store)))
     return int(not report.whole)
 
 
 def run_merge(args: argparse.Namespace) -> int:
-    """Make one store of several."""
+    """Make one store of several; return 1 if parts are missing."""
+    sources = parts_to_merge(args)
+    if sources is None:
+        return 1
     # a copy would hide what is damaged
-    stores = [TraceStore.open(path, check=True) for path in args.sources]
+    stores = [TraceStore.open(path, check=True) for path in sources]
     n_rows = sum(map(len, stores))
     _check_space(args, sum(bytes_under(store.path) for store in stores))
     with Progress(lambda done: done / max(1, n_rows)) as progress:

@@ -6,7 +6,7 @@ Nothing here takes torch: help comes at once, and so does the message about a wr
 import argparse
 
 from store.cli.arguments import Parser, Version, program
-from store.cli.parsers import check, derive, extract, inspect, label, make, project, view
+from store.cli.parsers import check, derive, extract, inspect, label, launch, make, project, view
 
 __all__ = ["build_parser"]
 
@@ -41,6 +41,7 @@ COMMANDS = (
     label.add_label,
     label.add_export,
     extract.add_extract,
+    launch.add_launch,
 )
 
 

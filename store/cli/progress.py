@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 __all__ = ["Progress"]
 
@@ -30,11 +30,13 @@ class Progress:
     ----------
     share
         Maps what is done to the share of the work that it is, 0 to 1. What is done is a number of
-        traces, or the bytes done and those in all.
+        traces, or the bytes done and those in all; the first number has the speed.
     text
         Maps what is done to its description.
     unit, unit_size
         Of the speed: so many traces or bytes are one of it.
+    speed_on_terminal
+        Show the speed on a terminal as well.
     """
 
     def __init__(
@@ -43,16 +45,19 @@ class Progress:
         text: Callable[..., str] = lambda done: f"{done:,} traces",
         unit: str = "traces",
         unit_size: float = 1,
+        *,
+        speed_on_terminal: bool = False,
     ) -> None:
         self.share = share
         self.text = text
         self.unit = unit
         self.unit_size = unit_size
         self._interactive = sys.stderr.isatty()
+        self._shows_speed = speed_on_terminal or not self._interactive
         self._shown_s = time.monotonic()
         self._first: _Sample | None = None
 
-    def __call__(self, *done: int) -> None:
+    def __call__(self, *done: Any) -> None:
         """Show what is done, unless a line was shown a moment ago."""
         now_s = time.monotonic()
         if self._first is None:
@@ -69,10 +74,10 @@ class Progress:
             print(line, file=sys.stderr, flush=True)
 
     def _rates(self, first: _Sample, now: _Sample) -> Iterator[str]:
-        """The speed (in a log), the percentage, and the time left."""
+        """The speed, the percentage, and the time left."""
         seconds = now.time_s - first.time_s
         n_units = (now.n_done - first.n_done) / self.unit_size
-        if not self._interactive and seconds > 0 and n_units > 0:
+        if self._shows_speed and seconds > 0 and n_units > 0:
             yield f"{n_units / seconds:,.1f} {self.unit}/s"
         yield f"{now.share:.0%}"
         if now.share > first.share:

@@ -1,5 +1,8 @@
 """Arguments of `python -m store import`, `merge` and `subset`."""
 
+import argparse
+from typing import Any
+
 from store.cli.arguments import (
     Commands,
     Parser,
@@ -48,6 +51,7 @@ where it stopped.
 
 examples:
   python -m store merge traces.zarr part1.zarr part2.zarr part3.zarr
+  python -m store merge traces.zarr --parts parts/
 """
 
 SUBSET_EXAMPLES = """\
@@ -134,6 +138,23 @@ def _add_arrays(parser: Parser) -> None:
     )
 
 
+class _Instead(argparse.Action):
+    """An option in place of positional arguments, which are then not required.
+
+    As arguments that may be absent (`*`) they would not be found behind an option: `OUT --mixed A`.
+    """
+
+    def __init__(self, *names: Any, of: argparse.Action, **options: Any) -> None:
+        super().__init__(*names, **options)
+        self.of = of
+
+    def __call__(
+        self, _: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, *__: Any
+    ) -> None:
+        setattr(namespace, self.dest, value)
+        self.of.required = False
+
+
 def add_merge(commands: Commands) -> None:
     parser = commands.add_parser(
         "merge",
@@ -142,7 +163,21 @@ def add_merge(commands: Commands) -> None:
         epilog=MERGE_EXAMPLES,
     )
     add_out(parser)
-    parser.add_argument("sources", metavar="STORE", nargs="+", type=path, help="stores to merge")
+    stores = parser.add_argument(
+        "sources", metavar="STORE", nargs="+", type=path, default=[], help="stores to merge"
+    )
+    parser.add_argument(
+        "--parts",
+        metavar="DIR",
+        type=path,
+        action=_Instead,
+        of=stores,
+        help="merge the whole parts of one command (--part K/N) in this folder, and no STORE; exit "
+        "status 1 and nothing made if some are missing",
+    )
+    parser.add_argument(
+        "--partial", action="store_true", help="go on without the missing parts of --parts"
+    )
     parser.add_argument(
         "--mixed",
         action="store_true",

@@ -37,6 +37,11 @@ class ArrayReport:
         """Whether everything was read."""
         return not self.skipped.n
 
+    @property
+    def n_left_out(self) -> int:
+        """Files, records and requests that are in no row."""
+        return self.skipped.n
+
     def summary(self, path: Path) -> str:
         """Return what the store holds, and what was left out, a line each."""
         counts = [

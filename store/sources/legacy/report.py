@@ -64,6 +64,11 @@ class ImportReport:
         """Whether everything was read, and scores, if given, fitted."""
         return not self.refused and not self.skipped.n and not self.scores_misfit
 
+    @property
+    def n_left_out(self) -> int:
+        """Files and records that are in no row."""
+        return len(self.refused) + self.skipped.n
+
     def summary(self, path: Path) -> str:
         """Return what the store holds, and what was left out, a line each."""
         counts = [

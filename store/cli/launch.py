@@ -1,0 +1,204 @@
+"""`python -m store launch`: an import or an extraction in parts, and the merge of them."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from store.cli.arguments import path
+from store.cli.progress import Progress
+from store.errors import SchemaError
+from store.launch.driver import find_whole, held, run_parts
+from store.launch.engine import Workers, open_engine
+from store.launch.found import Part, check_outside, numbers_text
+from store.launch.identity import arguments_digest
+from store.launch.job import Job, parts_folder
+from store.launch.schedule import Schedule, Standing, share_done
+from store.launch.slurm import jobs_at_work, submit, write_scripts
+from store.launch.task import last_lines, start_command, stop_processes
+from store.reports import count
+
+__all__ = ["parse_job", "run_launch"]
+
+LAST_LINES = 3  # of a failed part's log
+SHOWN_FAILURES = 10
+IN_PARTS = ("import", "extract")
+
+
+def run_launch(args: argparse.Namespace) -> int:
+    """Run the parts of a command, and merge them; return 1 if one failed or left something out."""
+    _check_options(args)
+    job = parse_job(args.job, args.parts)
+    check_outside(job.out)
+    whole = find_whole(job)
+    left = [n for n in range(1, job.n_parts + 1) if n not in {p.record.part for p in whole.parts}]
+    if job.out.exists() and left:
+        raise SchemaError(
+            f"{job.out}: expected a new path, found something there, and parts "
+            f"{numbers_text(left)} of {job.n_parts} are not made; remove it or choose another"
+        )
+    if args.engine == "slurm":
+        return _launch_slurm(args, job, left)
+    with held(parts_folder(job.out)):
+        if left:
+            parts, failed = _run(args, job, left)
+        else:
+            parts, failed = whole.parts, []
+        if failed:
+            _report_failures(job, parts, failed)
+            return 1
+        status = _merge(job)
+    return status or int(any(part.record.n_left_out for part in parts))
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    for option, value, engines in (
+        ("--print", args.print_only, ("slurm",)),
+        ("--sbatch", args.sbatch, ("slurm",)),
+        ("--address", args.address, ("ray", "dask")),
+    ):
+        if value and args.engine not in engines:
+            raise SchemaError(f"{option} is for --engine {' and '.join(engines)}; leave it out")
+
+
+def parse_job(typed: Sequence[str], n_parts: int) -> Job:
+    """Read the command behind `--`, as `python -m store` reads it.
+
+    Raises
+    ------
+    SchemaError
+        There is no `--`, or what is behind it does not run in parts.
+    SystemExit
+        Its arguments are wrong, which is printed.
+    """
+    from store.cli.parser import build_parser
+
+    if not typed or typed[0] != "--":
+        raise SchemaError(
+            "expected -- before the command, as in: launch --engine processes --parts 8 -- import "
+            f"OUT ..., found {' '.join(typed[:3])!r:.80}"
+        )
+    arguments = typed[1:]
+    if not arguments or arguments[0] not in IN_PARTS:
+        raise SchemaError(
+            f"expected {' or '.join(IN_PARTS)} behind --, found {' '.join(arguments[:1])!r:.80}"
+        )
+    parser = build_parser()
+    args = parser.parse_args(arguments)
+    if args.part != (1, 1):
+        raise SchemaError("--part: expected none behind --, the launch numbers the parts itself")
+    if getattr(args, "inspect", False):
+        raise SchemaError("--inspect makes no store; run it without launch")
+    return Job(
+        arguments=tuple(arguments),
+        out_index=_out_index(parser, arguments, args),
+        out=args.store.absolute(),
+        n_parts=n_parts,
+        arguments_sha256=arguments_digest(args),
+        folder=Path.cwd(),
+    )
+
+
+def _out_index(
+    parser: argparse.ArgumentParser, arguments: Sequence[str], args: argparse.Namespace
+) -> int:
+    """Which argument is OUT: the one that, replaced, changes it."""
+    other = Path("/") / os.urandom(8).hex()
+    for index, argument in enumerate(arguments):
+        if path(argument) == args.store:
+            replaced = [*arguments[:index], str(other), *arguments[index + 1 :]]
+            if parser.parse_args(replaced).store == other:
+                return index
+    raise SchemaError(f"expected OUT as an argument of its own, found {' '.join(arguments)!r:.80}")
+
+
+def _run(args: argparse.Namespace, job: Job, left: Sequence[int]) -> tuple[list[Part], list[int]]:
+    """Run the parts that are left; return the whole ones, and the numbers of those that failed."""
+    workers = Workers(args.workers, len(left), args.gpus_per_part, args.address)
+    schedule = Schedule(left, args.retries)
+    with closing(open_engine(args.engine, workers)) as engine:
+        at_once = count(engine.n_workers, "worker")
+        _say(f"{count(len(left), 'part')} of {job.n_parts} to make, {at_once}")
+        with Progress(_share, _text, speed_on_terminal=True) as progress:
+            try:
+                parts = run_parts(job, engine, schedule, progress, _say)
+            except KeyboardInterrupt as error:
+                error.add_note("whole parts are kept; the same command goes on")
+                raise
+    return parts, schedule.failed
+
+
+def _share(n_rows: int, standing: Standing) -> float:
+    return share_done(standing)
+
+
+def _text(n_rows: int, standing: Standing) -> str:
+    return standing.text()
+
+
+def _say(line: str) -> None:
+    """Print a line in place of the progress, which is shown again below it."""
+    clear = "\r\033[K" if sys.stderr.isatty() else ""
+    print(f"{clear}{line}", file=sys.stderr, flush=True)
+
+
+def _report_failures(job: Job, parts: Sequence[Part], failed: Sequence[int]) -> None:
+    """Print the end of the log of each part that failed, and how to go on."""
+    for part in sorted(failed)[:SHOWN_FAILURES]:
+        log = job.log_path(part)
+        print(f"part {part}/{job.n_parts} failed: {log}")
+        print(*(f"  {line}" for line in last_lines(log, LAST_LINES)), sep="\n")
+    print(
+        f"{count(len(failed), 'part')} failed ({numbers_text(sorted(failed))}), {len(parts)} of "
+        f"{job.n_parts} are whole; the same command tries the others again, and python -m store "
+        f"merge {job.out} --parts {parts_folder(job.out)} --partial goes on without them"
+    )
+
+
+def _merge_arguments(job: Job) -> list[str]:
+    arguments = ["merge", str(job.out), "--parts", str(parts_folder(job.out))]
+    return arguments + ["--ignore-space"] * ("--ignore-space" in job.arguments)
+
+
+def _merge(job: Job) -> int:
+    """Merge all parts, in a process that holds no memory of this one; return its exit status."""
+    process = start_command(_merge_arguments(job))
+    try:
+        return process.wait()
+    finally:
+        stop_processes([process])
+
+
+def _launch_slurm(args: argparse.Namespace, job: Job, left: Sequence[int]) -> int:
+    """Submit the parts that are left, or print the scripts."""
+    scripts = write_scripts(
+        job,
+        left,
+        _merge_arguments(job),
+        workers=args.workers,
+        gpus_per_part=args.gpus_per_part,
+        retries=args.retries,
+        options=args.sbatch,
+    )
+    if args.print_only:
+        print(scripts.parts, scripts.merge, sep="\n", end="")
+        return 0
+    folder = parts_folder(job.out)
+    with held(folder):
+        if not left:
+            return _merge(job)
+        at_work = jobs_at_work(job.out)
+        if at_work:
+            print(
+                f"{job.n_parts - len(left)} of {job.n_parts} parts are whole; jobs "
+                f"{', '.join(at_work)} are in the queue: nothing was submitted"
+            )
+            return 0
+        parts, merge = submit(job, scripts)
+    print(
+        f"{count(len(left), 'part')} submitted as job {parts}, the merge behind them as job "
+        f"{merge}; logs in {folder}; squeue --jobs={parts},{merge} shows how far they are"
+    )
+    return 0

@@ -1,0 +1,77 @@
+"""Parts of a store on the command line: the records that they publish, and what is merged."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from store.errors import NotFoundError, SchemaError
+from store.launch.found import check_outside, find_parts, numbers_text
+from store.launch.identity import arguments_digest, inputs_digest
+from store.launch.records import Record, publish
+from store.read.store import TraceStore
+
+__all__ = ["parts_to_merge", "publish_part"]
+
+
+def publish_part(args: argparse.Namespace, store: TraceStore, n_left_out: int) -> None:
+    """Publish the completion record of a part that was made; nothing for a whole store.
+
+    Parameters
+    ----------
+    args
+        Of the import or the extraction.
+    store
+        What it made.
+    n_left_out
+        Files and records that it could not use.
+    """
+    part, n_parts = args.part
+    if n_parts == 1:
+        return
+    record = Record(
+        command=args.command,
+        arguments_sha256=arguments_digest(args),
+        inputs_sha256=inputs_digest(args, store.provenance),
+        part=part,
+        n_parts=n_parts,
+        n_rows=len(store),
+        n_left_out=n_left_out,
+        uuid=store.uuid,
+    )
+    if not publish(args.store, record):
+        print(f"  part {part}/{n_parts} was published by another attempt, whose record stands")
+
+
+def parts_to_merge(args: argparse.Namespace) -> list[Path] | None:
+    """Choose the stores that a merge is of, and print what is left out or missing.
+
+    Returns
+    -------
+    list of Path or None
+        None if parts are missing, and `--partial` does not say to go on without them.
+
+    Raises
+    ------
+    StoreError
+        There are no parts, or not of one command; or OUT is inside a store.
+    """
+    if args.parts is None:
+        if args.partial:
+            raise SchemaError("--partial is for --parts DIR; leave it out")
+        return args.sources
+    if args.sources:
+        raise SchemaError("--parts: expected no STORE beside it; give one of them")
+    check_outside(args.store)
+    found = find_parts(args.parts)
+    print(*found.left_out, sep="\n", end="\n" if found.left_out else "", file=sys.stderr)
+    if not found.parts:
+        raise NotFoundError(f"{args.parts}: expected whole parts, found none")
+    missing = found.missing
+    if missing:
+        line = f"{args.parts}: missing of {found.n_parts} parts: {numbers_text(missing)}"
+        if args.store.exists() and not args.partial:
+            raise SchemaError(f"{line}; and there is something at {args.store}: choose another OUT")
+        print(line, file=sys.stderr)
+        if not args.partial:
+            return None
+    return [part.path for part in found.parts]

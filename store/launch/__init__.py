@@ -1,0 +1,1 @@
+"""Runs the parts of one import or extraction on many workers, and says which parts are whole."""

@@ -1,0 +1,82 @@
+"""The engine `processes`: parts as processes of this machine, each on cores and GPUs of its own."""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+from store.errors import SchemaError
+from store.launch.engine import Ended, Workers
+from store.launch.job import Task
+from store.launch.task import start_task, stop_processes
+
+__all__ = ["Processes", "open_engine"]
+
+POLL_S = 0.02
+GPUS = Path("/proc/driver/nvidia/gpus")
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+THREADS = "OMP_NUM_THREADS"
+
+
+class Processes:
+    """Processes in slots, each of which has its GPUs."""
+
+    def __init__(self, environments: list[dict[str, str]]) -> None:
+        self.n_workers = len(environments)
+        self._free = environments[::-1]
+        self._running: dict[int, tuple[subprocess.Popen, dict[str, str]]] = {}
+
+    def start(self, task: Task) -> None:
+        environment = self._free.pop()
+        try:
+            self._running[task.part] = start_task(task, environment), environment
+        except OSError:
+            self._free.append(environment)
+            raise
+
+    def wait(self, timeout_s: float) -> list[Ended]:
+        end_s = time.monotonic() + timeout_s
+        while True:
+            ended = [
+                Ended(part, process.returncode)
+                for part, (process, _) in self._running.items()
+                if process.poll() is not None
+            ]
+            if ended or time.monotonic() >= end_s:
+                break
+            time.sleep(POLL_S)
+        for one in ended:
+            _, environment = self._running.pop(one.part)
+            self._free.append(environment)
+        return ended
+
+    def close(self) -> None:
+        stop_processes([process for process, _ in self._running.values()])
+
+
+def open_engine(workers: Workers) -> Processes:
+    """Share the cores and GPUs of this machine; raises SchemaError if there are too few GPUs."""
+    if workers.address is not None:
+        raise SchemaError("--address is for --engine ray and dask; leave it out")
+    n_cores = len(os.sched_getaffinity(0))
+    gpus = _gpus()
+    per_part = workers.gpus_per_part
+    n_most = len(gpus) // per_part if per_part else n_cores
+    n = min(workers.n or max(1, n_most), workers.most)
+    if n * per_part > len(gpus):
+        raise SchemaError(
+            f"--gpus-per-part: expected {n * per_part} GPUs for {n} parts at once, found "
+            f"{len(gpus)}; choose fewer --workers"
+        )
+    threads = {} if THREADS in os.environ else {THREADS: str(max(1, n_cores // n))}
+    slots = [gpus[slot * per_part : (slot + 1) * per_part] for slot in range(n)]
+    return Processes([threads | ({VISIBLE: ",".join(slot)} if slot else {}) for slot in slots])
+
+
+def _gpus() -> list[str]:
+    """The GPUs that this process may use, by the names that CUDA_VISIBLE_DEVICES gives them."""
+    visible = os.environ.get(VISIBLE)
+    if visible is not None:
+        return [name for name in visible.split(",") if name.strip()]
+    n_gpus = len(list(GPUS.iterdir())) if GPUS.is_dir() else 0
+    return [str(number) for number in range(n_gpus)]

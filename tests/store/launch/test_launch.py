@@ -1,0 +1,189 @@
+"""`python -m store launch` on processes of this machine, and what is wrong with a launch."""
+
+import errno
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from launching import MAP
+
+from store import TraceStore
+from store.cli.main import main
+from store.launch.driver import held
+from store.launch.job import parts_folder
+from store.launch.task import last_lines
+
+
+@pytest.fixture
+def launch(arrays, tmp_path, forked):
+    """Launch an import into `o.zarr`; return the exit status."""
+
+    def run(*options, n_parts=2):
+        job = ["import", str(tmp_path / "o.zarr"), str(arrays), "--map", MAP]
+        parts = ["--parts", str(n_parts)]
+        return main(["launch", "--engine", "processes", *parts, *options, "--", *job])
+
+    return run
+
+
+def test_a_launch_makes_what_the_parts_make_one_by_one(launch, make_part, tmp_path, capfd):
+    """And nothing, when it is repeated."""
+    assert launch("--workers", "2") == 0
+    names = [str(tmp_path / f"{k}.zarr") for k in (1, 2)]
+    for k, name in enumerate(names, 1):
+        make_part(name, f"{k}/2")
+    assert main(["merge", str(tmp_path / "m.zarr"), *names]) == 0
+    made, expected = (TraceStore.open(tmp_path / name) for name in ("o.zarr", "m.zarr"))
+    assert list(made.ids) == list(expected.ids)
+    assert (made.column("hs_last") == expected.column("hs_last")).all()
+    capfd.readouterr()
+    assert launch() == 0
+    assert "it was there already" in capfd.readouterr().out
+
+
+def test_a_full_disk_in_one_part_stops_no_other(launch, tmp_path, monkeypatch, capfd):
+    """It is tried again, then shown with its log; the same command goes on with it alone."""
+    from store.cli import make
+
+    build = make.build_store
+
+    def fill(path, *arguments, **options):
+        if "0002-of" in path.name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return build(path, *arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(make, "build_store", fill)
+        assert launch("--retries", "1", n_parts=3) == 1
+    captured = capfd.readouterr()
+    assert "part 2/3: exit status 2; attempt 2 of 2 follows; " in captured.err
+    assert "part 2/3: exit status 2; given up; " in captured.err
+    log = parts_folder(tmp_path / "o.zarr") / "part-0002-of-0003.log"
+    assert f"part 2/3 failed: {log}\n" in captured.out
+    assert "No space left on device" in captured.out
+    assert "1 part failed (2), 2 of 3 are whole" in captured.out
+    assert not (tmp_path / "o.zarr").exists()
+    assert launch(n_parts=3) == 0
+    assert len(TraceStore.open(tmp_path / "o.zarr")) == 12
+    assert log.read_text().count("--- attempt") == 3
+    assert log.with_name("part-0001-of-0003.log").read_text().count("--- attempt") == 1
+
+
+def test_a_launch_that_is_stopped_ends_its_parts(launch, tmp_path, monkeypatch, capfd):
+    """They commit what is whole; it says how to go on."""
+
+    def hang(*_, **__):
+        (tmp_path / str(os.getpid())).touch()
+        time.sleep(60)
+
+    def stop(*_):
+        while len(list(tmp_path.glob("[0-9]*"))) < 2:
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("store.cli.make.build_store", hang)
+    monkeypatch.setattr("store.cli.launch._text", stop)
+    monkeypatch.setattr("store.cli.progress.LOG_S", 0.0)
+    assert launch("--workers", "2") == 130
+    line = capfd.readouterr().err.splitlines()[-1]
+    assert line.endswith("launch: stopped; whole parts are kept; the same command goes on")
+    for pid in map(int, (path.name for path in tmp_path.glob("[0-9]*"))):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    for log in parts_folder(tmp_path / "o.zarr").glob("*.log"):
+        assert last_lines(log, 1) == ["python -m store import: stopped"]
+
+
+def test_a_part_ends_with_the_process_that_started_it(tmp_path):
+    """Also when that is killed."""
+    code = (
+        "import os, sys, time; from store.launch.child import end_with; parent = os.getpid()\n"
+        "if not os.fork(): end_with(parent); print(os.getpid(), flush=True); time.sleep(60)\n"
+        "os.wait()"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    with parent:
+        assert parent.stdout.readline()  # it watches its parent
+        parent.kill()
+        assert parent.stdout.read() == ""  # the child, which has this pipe too, is gone
+
+
+def test_a_second_launch_of_the_same_store_is_refused(launch, tmp_path, capfd):
+    with held(parts_folder(tmp_path / "o.zarr")):
+        assert launch() == 2
+    assert "another launch makes these parts" in capfd.readouterr().err
+    assert not parts_folder(tmp_path / "o.zarr").exists()
+
+
+def test_another_command_does_not_go_on(launch, make_part, tmp_path, capfd):
+    """Nor one with another number of parts; both name the part, and change nothing."""
+    folder = parts_folder(tmp_path / "o.zarr")
+    folder.mkdir()
+    make_part(folder / "part-0001-of-0002.zarr", "1/2", "--columns", "label")
+    assert launch() == 2
+    assert "found part 1/2 of another command; repeat the launch" in capfd.readouterr().err
+    assert launch(n_parts=3) == 2
+    assert len(list(folder.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ("import o.zarr x", "expected -- before the command"),
+        ("", "expected -- before the command"),
+        ("--", "expected import or extract behind --, found ''"),
+        ("-- merge o.zarr x", "expected import or extract behind --, found 'merge'"),
+        ("-- import o.zarr x --part 1/2", "expected none behind --"),
+        ("-- import --inspect x", "--inspect makes no store"),
+        ("-- import s.zarr/o.zarr x", "s.zarr is one; choose another"),
+        ("--address a:1 -- import o.zarr x", "--address is for --engine ray and dask"),
+        ("--print -- import o.zarr x", "--print is for --engine slurm"),
+        ("--sbatch=-n1 -- import o.zarr x", "--sbatch is for --engine slurm"),
+        ("--gpus-per-part 1 --workers 9 -- import o.zarr x", "expected 2 GPUs for 2 parts"),
+        ("-- import there x", "found something there, and parts 1-2 of 2 are not made"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(tmp_path, monkeypatch, capsys, arguments, found):
+    """Before anything is made."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    (tmp_path / "s.zarr").mkdir()
+    (tmp_path / "s.zarr/zarr.json").touch()
+    (tmp_path / "there").mkdir()
+    before = sorted(tmp_path.iterdir())
+    engine = ["launch", "--engine", "processes", "--parts", "2"]
+    assert main([*engine, *arguments.split()]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert found in line
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ("--engine nothing --parts 2 -- import o x", "invalid choice: 'nothing'"),
+        ("--engine slurm --parts 1 -- import o x", "expected 2 to 100000 parts"),
+        ("--engine slurm --parts 2 -- extract o", "extract: the following arguments are required"),
+    ],
+)
+def test_a_wrong_argument_is_one_line_and_status_2(capsys, arguments, found):
+    with pytest.raises(SystemExit, match="2"):
+        main(["launch", *arguments.split()])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert found in line
+
+
+def test_each_part_has_gpus_and_cores_of_its_own(monkeypatch):
+    from store.launch.engine import Workers, open_engine
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,GPU-a,7")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8))
+    engine = open_engine("processes", Workers(None, most=9, gpus_per_part=2))
+    assert engine.n_workers == 2
+    assert engine._free[::-1] == [
+        {"OMP_NUM_THREADS": "4", "CUDA_VISIBLE_DEVICES": "3,5"},
+        {"OMP_NUM_THREADS": "4", "CUDA_VISIBLE_DEVICES": "GPU-a,7"},
+    ]

@@ -1,0 +1,128 @@
+"""Parts that `import --part` made, and `merge --parts` of them."""
+
+import json
+import shutil
+
+import pytest
+from launching import MAP
+
+from store import TraceStore
+from store.cli.main import main
+from store.launch.found import numbers_text
+from store.launch.records import read_record, record_path
+
+N_PARTS = 3
+
+
+@pytest.fixture(scope="module")
+def made(arrays, tmp_path_factory):
+    """Three whole parts, made once."""
+    folder = tmp_path_factory.mktemp("parts") / "parts"
+    folder.mkdir()
+    arguments = [str(arrays), "--map", MAP]
+    for k in range(1, N_PARTS + 1):
+        assert main(["import", str(folder / f"{k}.zarr"), *arguments, "--part", f"{k}/3"]) == 0
+    return folder
+
+
+@pytest.fixture
+def parts(made, tmp_path):
+    """A copy of them."""
+    return shutil.copytree(made, tmp_path / "parts")
+
+
+def merge(parts, *options, out="m.zarr"):
+    return main(["merge", str(parts.parent / out), "--parts", str(parts), *options])
+
+
+def remove(parts, k):
+    shutil.rmtree(parts / f"{k}.zarr")
+    (parts / f"{k}.zarr.part.json").unlink()
+
+
+def test_parts_are_merged_by_their_numbers(parts):
+    """As if they were named one by one; a record says what is in its part."""
+    record = read_record(parts / "1.zarr.part.json")
+    assert (record.command, record.part, record.n_parts, record.n_rows) == ("import", 1, 3, 6)
+    assert record.uuid == TraceStore.open(parts / "1.zarr").uuid
+    for old, new in (("1", "z"), ("3", "a")):  # a name says nothing
+        (parts / f"{old}.zarr").rename(parts / f"{new}.zarr")
+        (parts / f"{old}.zarr.part.json").rename(record_path(parts / f"{new}.zarr"))
+    assert merge(parts) == 0
+    named = [str(parts / f"{name}.zarr") for name in "z2a"]
+    assert main(["merge", str(parts.parent / "n.zarr"), *named]) == 0
+    merged, expected = (TraceStore.open(parts.parent / name) for name in ("m.zarr", "n.zarr"))
+    assert list(merged.ids) == list(expected.ids)
+    assert merge(parts) == 0
+
+
+def test_missing_parts_are_named(parts, capsys):
+    """With exit status 1, and nothing made; --partial goes on without them."""
+    remove(parts, 2)
+    shutil.move(parts / "3.zarr", parts / "3.zarr.partial")  # a part that is being made
+    assert merge(parts) == 1
+    assert not (parts.parent / "m.zarr").exists()
+    complaint = capsys.readouterr().err
+    assert "missing of 3 parts: 2-3\n" in complaint
+    assert "left out: part 3/3, a record without its store: " in complaint
+    assert "3.zarr.partial: expected a whole part" in complaint
+    assert merge(parts, "--partial") == 0
+    assert len(TraceStore.open(parts.parent / "m.zarr")) == 6
+    assert merge(parts) == 2
+
+
+def test_a_part_that_is_there_twice_is_merged_once(parts, capsys):
+    shutil.copytree(parts / "1.zarr", parts / "9.zarr")
+    shutil.copy(parts / "1.zarr.part.json", parts / "9.zarr.part.json")
+    assert merge(parts) == 0
+    assert f"{parts}/9.zarr: part 1/3 again, as {parts}/1.zarr\n" in capsys.readouterr().err
+    assert len(TraceStore.open(parts.parent / "m.zarr")) == 12
+
+
+@pytest.mark.parametrize(
+    ("part", "options", "found"),
+    [
+        ("1/3", ["--columns", "label"], "found part 1/3 of another command"),
+        ("1/2", [], "expected one of 3 parts as"),
+    ],
+)
+def test_a_part_of_something_else_is_refused(parts, make_part, capsys, part, options, found):
+    """In one line that names it."""
+    make_part(parts / "other.zarr", part, *options)
+    capsys.readouterr()
+    assert merge(parts) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert found in line
+    assert "other.zarr" in line
+
+
+def test_a_store_that_replaced_a_part_is_not_believed(parts, capsys):
+    record = json.loads((parts / "2.zarr.part.json").read_text())
+    (parts / "2.zarr.part.json").write_text(json.dumps(record | {"uuid": "another"}))
+    assert merge(parts) == 1
+    assert "expected the store another of its record (part 2/3)" in capsys.readouterr().err
+
+
+def test_a_store_inside_a_part_is_refused(parts, capsys):
+    assert merge(parts, out="parts/1.zarr/m.zarr") == 2
+    assert f"{parts}/1.zarr is one; choose another" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["--partial", "x.zarr"], "--partial is for --parts"),
+        (["--parts", ".", "x.zarr"], "expected no STORE beside it"),
+        (["--parts", "nowhere"], "expected a folder with parts"),
+        (["--parts", "."], "expected whole parts, found none"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys, arguments, found):
+    monkeypatch.chdir(tmp_path)
+    assert main(["merge", "m.zarr", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert found in line
+
+
+def test_numbers_are_ranges():
+    assert numbers_text([1, 2, 3, 7, 9, 10]) == "1-3,7,9-10"
