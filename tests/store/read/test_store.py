@@ -389,7 +389,7 @@ def test_offsets_that_lie_are_refused(broken_path):
     "edit, error, message",
     [
         (
-            lambda text: text.replace('"format_version": 1', '"format_version": 2'),
+            lambda text: text.replace('"format_version": 1', '"format_version": 3'),
             VersionError,
             "upgrade this package",
         ),
