@@ -80,10 +80,13 @@ class Linked:
     rewritten: tuple[str, ...] = ()
 
     @property
+    def n_files(self) -> int:
+        return self.n_linked + self.n_copied
+
+    @property
     def file_bytes(self) -> float:
-        """Mean size of the shards of the parts."""
-        n_files = self.n_linked + self.n_copied
-        return (self.linked_bytes + self.copied_bytes) / max(1, n_files)
+        """Mean size of the files."""
+        return (self.linked_bytes + self.copied_bytes) / max(1, self.n_files)
 
 
 class _Shard(NamedTuple):

@@ -76,6 +76,6 @@ def test_a_newer_format_is_refused_with_what_to_do(copy):
     edit_record(copy, lambda record: record.update(format_version=FORMAT_VERSION + 1))
     for use in (TraceStore.open, StoreWriter.open, verify_store):
         with pytest.raises(
-            VersionError, match=r"expected format version 1 or older, found 2; upgrade this package"
+            VersionError, match=r"expected format version 2 or older, found 3; upgrade this package"
         ):
             use(copy)

@@ -51,7 +51,7 @@ STOPS = [n if n % 3 == 0 else pytest.param(n, marks=pytest.mark.slow) for n in r
 
 
 @pytest.mark.parametrize("stop", STOPS)
-def test_a_stopped_merge_goes_on(tmp_path, parts, stop, monkeypatch):
+def test_a_stopped_copy_goes_on(tmp_path, parts, stop, monkeypatch):
     monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 4)
 
     def progress(done):
@@ -60,9 +60,9 @@ def test_a_stopped_merge_goes_on(tmp_path, parts, stop, monkeypatch):
 
     if stop:
         with pytest.raises(KeyboardInterrupt):
-            merge_stores(tmp_path / "m.zarr", parts, progress)
+            merge_stores(tmp_path / "m.zarr", parts, progress, copy=True)
         assert not (tmp_path / "m.zarr").exists()
-    assert_holds(merge_stores(tmp_path / "m.zarr", parts, lambda done: None), ROWS)
+    assert_holds(merge_stores(tmp_path / "m.zarr", parts, lambda done: None, copy=True), ROWS)
     assert not partial_path(tmp_path / "m.zarr").exists()
 
 
@@ -190,7 +190,7 @@ def test_copies_of_stores_with_remarks_go_on_and_repeat(
         SCHEMA,
         [(f"other {i}", row) for i, (_, row) in enumerate(ROWS[:5])],
     )
-    ends = {"subset": ["--ids", str(ids)], "merge": [str(other)]}
+    ends = {"subset": ["--ids", str(ids)], "merge": [str(other), "--copy"]}
     arguments = [command, str(out), str(source), *ends[command]]
     for stop in (2, 0, 1):
         assert stopped_at(stop, lambda: main(arguments)) == 130
