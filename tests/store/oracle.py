@@ -43,6 +43,8 @@ SCHEMA = Schema(
         "question": Column("utf8"),
     }
 )
+# for a test whose expectations are those of one array without segments; see `MERGED` in conftest.py
+WRITTEN = [False]
 TEXTS = ("", "plain", "naïve ✓ 中文 🙂", "two\nlines\x00")
 
 
