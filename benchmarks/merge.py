@@ -3,9 +3,11 @@
 Parts of a large extraction, 10 GB each, as sparse files (their states are zeros that take no space
 on the disk): seconds, and bytes written as a share of the parts' bytes. Real data, merged by
 reference and copied, as merges were before; and read in a shuffled order, against the same rows
-written as one store. What both give is compared bit for bit. Ratios are of medians.
+written as one store in as many shards. What both give is compared bit for bit. Ratios are of
+medians.
 """
 
+import math
 import os
 import shutil
 import statistics
@@ -45,6 +47,7 @@ SPARSE = {
     "question_id": Column("utf8"),
     "label": Column("int8"),
 }
+SHARD_PER_PART = 1.02  # so that both stores have as many shards, as those of large parts have
 READ = {"1 MB": (2**20, 8192, 32), "4 KB": (4096, 512, 256)}  # bytes of rows and items, batch size
 
 
@@ -143,8 +146,19 @@ def written_bytes() -> int:
 def make_rows(
     args: Namespace, row_bytes: int, item_bytes: int
 ) -> tuple[TraceStore, list[TraceStore]]:
-    """Random rows as one store, and as parts."""
-    columns = {"x": Column("float16", (item_bytes // 2,), "t")}
+    """Random rows as one store, and as parts of about a shard each."""
+    chunk_items = max(1, 65_536 // item_bytes)
+    n_chunks = args.size_mb * 10**6 / args.parts / item_bytes / chunk_items
+    shard_items = math.ceil(SHARD_PER_PART * n_chunks) * chunk_items
+    columns = {
+        "x": Column(
+            "float16",
+            (item_bytes // 2,),
+            "t",
+            chunk_items=chunk_items,
+            shard_items=shard_items,
+        )
+    }
 
     def rows() -> Iterator[tuple[str, dict]]:
         return ragged_rows(args.size_mb, row_bytes, item_bytes)

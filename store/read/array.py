@@ -120,7 +120,9 @@ class Array(Generic[ShardType]):
     ) -> np.ndarray:
         """The items at `positions`, int64 `(n,)`."""
         if self.segments is not None:
-            options = self._options_of_places(positions, self.segments.of_items(positions), options)
+            if options.next_use is not None:
+                segments = self.segments.of_items(positions)
+                options = self._options_of_places(positions, segments, options)
             positions = self.segments.places_of(positions)
         return self._take_places(positions, select, options)
 
@@ -133,9 +135,10 @@ class Array(Generic[ShardType]):
     ) -> np.ndarray:
         """The items of the ranges `starts:stops`, int64 `(n,)`, one after the other."""
         if self.segments is not None:
-            first_items = starts
+            items = starts
             starts, stops, segments = self.segments.split(starts, stops)
-            options = self._options_of_places(first_items, segments, options)
+            if options.next_use is not None:
+                options = self._options_of_places(items, segments, options)
         return self._read_places(starts, stops, select, options)
 
     def _options_of_places(
