@@ -1,4 +1,4 @@
-"""A second reader of version 1 of the format, written from `docs/format.md` alone.
+"""A second reader of versions 1 and 2 of the format, written from `docs/format.md` alone.
 
 It imports nothing of the package, and is changed only when the document is, never because the
 package reads otherwise. Comments name the document's sections. It checks everything that has a
@@ -94,7 +94,7 @@ def read_manifest(root):
     manifest = parse_group(path.read_bytes())
     version = manifest.get("format_version")
     need(is_integer(version, 1, math.inf), "no format_version")
-    need(version == 1, f"format version {version} is newer than this reader")
+    need(version <= 2, f"format version {version} is newer than this reader")
     need(checksum(manifest) == manifest.get("crc32c"), "the manifest's checksum is wrong")
     check_manifest(manifest)
     return manifest
@@ -220,9 +220,38 @@ def check_counts(manifest):
         need(n_rows > 0 or count == 0, "manifest: items without rows")
     need(counts.get("trace_id", 0) >= n_rows, "manifest: ids without bytes")
     need(ceil_div(n_rows + 1, OFFSETS["shard_items"]) <= MAX_SHARDS, "too many shards of offsets")
+    segments = segments_of(manifest)
+    need(isinstance(segments, dict), "manifest: segments is no object")
+    paths = {path_of(manifest, name) for name in columns}
+    need(set(segments) <= paths, "manifest: segments of an array that is no column's")
     for name, column in columns.items():
-        shards = ceil_div(count_items(manifest, name, column), column["shard_items"])
+        n_items = count_items(manifest, name, column)
+        firsts = [0]
+        if path_of(manifest, name) in segments:
+            firsts = segments[path_of(manifest, name)]
+            check_firsts(name, firsts, n_items)
+        sizes = sizes_of_segments(firsts, n_items)
+        shards = sum(ceil_div(size, column["shard_items"]) for size in sizes)
         need(shards <= MAX_SHARDS, f"{name}: too many shards")
+
+
+def segments_of(manifest):
+    """Section 14: the segments of a store of version 2."""
+    return manifest.get("segments") if manifest["format_version"] == 2 else {}
+
+
+def check_firsts(name, firsts, n_items):
+    """Section 14: segments begin with an item each, the first with item 0."""
+    need(isinstance(firsts, list) and firsts[:1] == [0], f"{name}: segments do not begin with 0")
+    for first in firsts:
+        need(is_integer(first, 0, n_items - 1), f"{name}: a segment is out of range")
+    rising = sorted(set(firsts))
+    need(firsts == rising, f"{name}: segments do not rise")
+
+
+def sizes_of_segments(firsts, n_items):
+    """Section 14: the items of each segment."""
+    return [stop - first for first, stop in zip(firsts, [*firsts[1:], n_items], strict=True)]
 
 
 def axis_of(name, column):
@@ -328,8 +357,12 @@ class Shard:
 class Array:
     """An array of the store: its committed items, read chunk by chunk."""
 
-    def __init__(self, open_file, path, column, n_items, sums=None, tail=None):
+    def __init__(self, open_file, path, column, n_items, sums=None, tail=None, firsts=(0,)):
         """An array as a description says, with its checksums (section 7), if it has any."""
+        self.firsts = firsts
+        self.sizes = sizes_of_segments(firsts, n_items)
+        self.first_shards = sums_before(self.sizes, column["shard_items"])
+        self.first_sums = sums_before(self.sizes, column["chunk_items"])
         self.open_file = open_file
         self.path = path
         self.n_items = n_items
@@ -351,19 +384,22 @@ class Array:
         need(0 <= start <= stop <= self.n_items, f"{self.path}: items that are not committed")
         parts = [np.empty((0, *self.shape), self.dtype)]
         while start < stop:
-            number, place = divmod(start, self.chunk_items)
-            parts.append(self.chunk(number)[place : place + stop - start])
+            segment = sum(first <= start for first in self.firsts) - 1
+            inside = start - self.firsts[segment]
+            number, place = divmod(inside, self.chunk_items)
+            n_left = min(stop - start, self.sizes[segment] - inside)
+            parts.append(self.chunk(segment, number)[place : place + n_left])
             start += len(parts[-1])
         return np.concatenate(parts)
 
-    def chunk(self, number):
-        """All planes of a chunk, put together: (chunk_items, *item_shape)."""
-        if self.last[0] != number:
+    def chunk(self, segment, number):
+        """All planes of a chunk of a segment, put together: (chunk_items, *item_shape)."""
+        if self.last[0] != (segment, number):
             try:
-                planes = [self.plane(number, plane) for plane in range(self.n_planes)]
+                planes = [self.plane(segment, number, plane) for plane in range(self.n_planes)]
             except ValueError as error:
                 raise ValueError(f"{self.path}: chunk {number}: {error}") from None
-            self.last = (number, self.join(planes))
+            self.last = ((segment, number), self.join(planes))
         return self.last[1]
 
     def join(self, planes):
@@ -373,9 +409,10 @@ class Array:
         joined = np.stack(planes).reshape(*sizes, self.chunk_items, *rest)
         return np.moveaxis(joined, range(len(sizes)), [1 + axis for axis in self.split])
 
-    def plane(self, number, plane):
-        """One plane of a chunk as a flat array of numbers, after all checks."""
+    def plane(self, segment, number, plane):
+        """One plane of a chunk of a segment as a flat array of numbers, after all checks."""
         shard, place = divmod(number, self.chunks_per_shard)
+        shard += self.first_shards[segment]
         data = self.shard(shard).stored(place * self.n_planes + plane)
         size = self.chunk_items * self.plane_bytes
         whole_sum = crc32c.crc32c(data)
@@ -384,7 +421,7 @@ class Array:
             data = decompress(self.codec, data, size)
         need(len(data) == size, "another size")
         if self.sums is not None:
-            self.check(number, plane, whole_sum, data)
+            self.check(segment, number, plane, whole_sum, data)
         return np.frombuffer(data, self.dtype)
 
     def shard(self, number):
@@ -395,16 +432,28 @@ class Array:
             self.shards[number] = Shard(self.open_file(path), n_entries)
         return self.shards[number]
 
-    def check(self, number, plane, whole_sum, data):
-        """Section 7: compare a chunk with its checksum; that of the last is over zero padding."""
-        n_there = self.n_items - number * self.chunk_items
-        if n_there >= self.chunk_items:
-            stated = self.sums.items(number, number + 1)[0, plane]
-            need(whole_sum == stated, "the checksum is wrong")
+    def check(self, segment, number, plane, whole_sum, data):
+        """Section 7: compare a chunk with its checksum; that of the last is over zero padding.
+
+        Section 14: so is that of the last chunk of every segment.
+        """
+        n_there = self.sizes[segment] - number * self.chunk_items
+        is_whole = n_there >= self.chunk_items
+        if is_whole or segment + 1 < len(self.firsts):
+            at = self.first_sums[segment] + number
+            stated = self.sums.items(at, at + 1)[0, plane]
         else:
             need(self.tail and len(self.tail) == self.n_planes, "not one checksum a plane")
-            padded = data[: n_there * self.plane_bytes].ljust(len(data), b"\0")
-            need(crc32c.crc32c(padded) == self.tail[plane], "the checksum is wrong")
+            stated = self.tail[plane]
+        if not is_whole:
+            whole_sum = crc32c.crc32c(data[: n_there * self.plane_bytes].ljust(len(data), b"\0"))
+        need(whole_sum == stated, "the checksum is wrong")
+
+
+def sums_before(sizes, unit):
+    """Section 14: for each segment the shards, or chunks, of all before it."""
+    counts = [ceil_div(size, unit) for size in sizes]
+    return [sum(counts[:i]) for i in range(len(counts))]
 
 
 class Store:
@@ -466,10 +515,13 @@ class Store:
             planes = count_planes(column)
             chunk_items = max(1, 4096 // (4 * planes))
             description = layout("uint32", [planes], chunk_items, 2048 * chunk_items)
-            n_sums = n_items // column["chunk_items"]
+            firsts = segments_of(self.manifest).get(path, [0])
+            sizes = sizes_of_segments(firsts, n_items)
+            n_sums = sum(ceil_div(size, column["chunk_items"]) for size in sizes[:-1])
+            n_sums += sizes[-1] // column["chunk_items"]
             sums = Array(self.open_file, checksums_path(path), description, n_sums)
             tail = self.manifest["tails"].get(path)
-            self.arrays[path] = Array(self.open_file, path, column, n_items, sums, tail)
+            self.arrays[path] = Array(self.open_file, path, column, n_items, sums, tail, firsts)
         return self.arrays[path]
 
     def identity(self):

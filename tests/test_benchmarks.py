@@ -24,6 +24,7 @@ SIZES = {
     "workers": ["--size-mb", "40"],
     "small_records": ["--size-mb", "2"],
     "partial": ["--size-mb", "60"],
+    "merge": ["--size-mb", "8", "--parts", "3", "--part-mb", "40"],
     "imports": ["--size-mb", "100"],
     "write": ["--size-mb", "20"],
     "verify": ["--size-mb", "40"],

@@ -42,6 +42,12 @@ def sample(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def merged(tmp_path_factory):
+    """The committed store with segments."""
+    return unpack(tmp_path_factory.mktemp("merged"), version=2)
+
+
+@pytest.fixture(scope="module")
 def written(tmp_path_factory):
     """A store written today: six commits by two writers, and a column replaced between them."""
     path = tmp_path_factory.mktemp("written") / "traces.zarr"
@@ -90,8 +96,9 @@ def test_the_reader_imports_nothing_of_the_package():
     assert imported == READERS_IMPORTS
 
 
-def test_the_committed_sample_reads_bit_for_bit(sample):
-    store = Store(sample)
+@pytest.mark.parametrize("name", ["sample", "merged"])
+def test_the_committed_samples_read_bit_for_bit(name, request):
+    store = Store(request.getfixturevalue(name))
     assert store.columns == list(SAMPLE_SCHEMA.columns)
     assert store.ids == [trace_id for trace_id, _ in SAMPLE_ROWS]
     for row, (trace_id, values) in enumerate(SAMPLE_ROWS):
@@ -159,6 +166,46 @@ BYTES = [
     ("zarr.json", 400),
     ("zarr.json", -300),
 ]
+
+
+# what contradicts section 14
+SEGMENTS = [
+    [],
+    None,
+    [0, 0],
+    [0, 40, 20],
+    [0, 2**40],
+    [0, 5.0],
+    [False, 20],
+    [1],
+    {"0": 1},
+]
+
+
+@pytest.mark.parametrize("firsts", SEGMENTS, ids=str)
+def test_both_readers_refuse_segments_that_contradict_themselves(merged, tmp_path, firsts):
+    copied = shutil.copytree(merged, tmp_path / "copy.zarr")
+    edit_manifest(copied, ("segments", "tokens"), firsts)
+    with pytest.raises(ValueError, match=r"."):
+        Store(copied)
+    with pytest.raises(StoreError):
+        TraceStore.open(copied)
+
+
+def test_both_readers_find_damage_behind_a_segment_s_border(merged, tmp_path):
+    """In the last chunk of a segment that is not the last, whose sum is with the others."""
+    for name in ("tokens", "zipped"):
+        copied = shutil.copytree(merged, tmp_path / name)
+        assert Store(copied).manifest["segments"][name][1] == 6  # items, of 4 a chunk
+        shard = copied / name / "c" / "0"
+        data = bytearray(shard.read_bytes())
+        index = np.frombuffer(data[-68:-4], "<u8").tolist()
+        data[index[2] + 6] ^= 1  # in the second chunk
+        shard.write_bytes(data)
+        with pytest.raises(ValueError, match=r"."):
+            read_all(copied)
+        with pytest.raises(StoreError):
+            TraceStore.open(copied, check=True).read(slice(None))
 
 
 @pytest.mark.parametrize(("file", "place"), BYTES)

@@ -89,10 +89,7 @@ class _Shard(NamedTuple):
     @property
     def items(self) -> Items:
         """The first of its items, and the first after them."""
-        layout = self.array.layout
-        first = self.number * layout.shard_items
-        n_items = layout.items_in_shard(self.number, self.array.n_items)
-        return first, first + n_items
+        return self.array.items_of_shard(self.number)
 
     @property
     def n_chunks(self) -> int:
@@ -117,9 +114,7 @@ class _Shard(NamedTuple):
 
     def fetch(self, start: int, stop: int) -> None:
         """Ask the kernel for some chunks of the array, all planes."""
-        chunks = np.array([[start], [stop]])
-        first, end = np.minimum(chunks * self.array.layout.chunk_items, self.array.n_items)
-        self.reader.advise(first, end, ())
+        self.reader.advise_chunks(start, stop)
 
 
 class _Verifier:
@@ -149,8 +144,7 @@ class _Verifier:
 
     def _shards(self, array: StoredArray, check: Manifest | None = None) -> list[_Shard]:
         reader = open_array(self.store.directory, array, check=check)
-        numbers = range(array.layout.n_shards(array.n_items))
-        return [_Shard(array, reader, number) for number in numbers]
+        return [_Shard(array, reader, number) for number in range(array.n_shards)]
 
     def _checksum_tables(self) -> Iterator[Problem]:
         """The shards of the checksums; what they say is compared with the chunks."""
@@ -242,12 +236,12 @@ class _Verifier:
         file.
         """
         layout = shard.array.layout
-        chunk = fault.items[0] // layout.chunk_items
-        inside = chunk - shard.number * layout.shard_chunks
+        inside = (fault.items[0] - shard.items[0]) // layout.chunk_items
+        chunk = shard.number * layout.shard_chunks + inside
         kind = "damaged"
         text = str(fault)
         # the sums of the last chunk are in the manifest, which has a checksum itself
-        is_recorded = chunk < shard.array.checksums.n_items
+        is_recorded = shard.array.sum_of_chunk(chunk) < shard.array.checksums.n_items
         if most_fit and is_recorded and shard.reader.shard(shard.number).is_sound(inside):
             kind = "unverifiable"
             text = f"{text.removesuffix(RESTORE)}by its own checksum it is whole: {KEPT}"

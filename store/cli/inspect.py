@@ -51,6 +51,7 @@ def _describe_column(store: TraceStore, name: str) -> dict:
         "bytes": _bytes_under(store.path / store.schema.layout(name).path),
         "codec": column.codec or "raw",
         "split": list(column.split),
+        "segments": len(store.manifest.segments.get(store.schema.layout(name).path, [0])),
     }
 
 

@@ -2,9 +2,12 @@
 
 import argparse
 import hashlib
+import sys
+from collections.abc import Iterator
 
 from store.cli.arguments import as_called
 from store.cli.arrays import array_source, check_array_options, find_arrays, run_inspect
+from store.cli.inspect import size_text
 from store.cli.parts import parts_to_merge, publish_part
 from store.cli.progress import Progress
 from store.cli.scores import read_given_scores, understood_lines
@@ -26,10 +29,12 @@ from store.sources.subset import (
 )
 from store.write.build import build_store, open_begun, partial_path
 from store.write.copy import CopySource
-from store.write.space import SpaceCheck, bytes_of_rows, bytes_under, check_space
+from store.write.link import Linked
+from store.write.space import SpaceCheck, bytes_of_rows, bytes_under, check_space, same_disk
 
 __all__ = ["run_import", "run_merge", "run_subset"]
 
+SMALL_SHARD_BYTES = 16 * 1024 * 1024
 LOOK_AFTER = 32  # rows of an import after which the space for all of them is estimated
 
 
@@ -94,11 +99,44 @@ def run_merge(args: argparse.Namespace) -> int:
     # a copy would hide what is damaged
     stores = [TraceStore.open(path, check=True) for path in sources]
     n_rows = sum(map(len, stores))
-    _check_space(args, sum(bytes_under(store.path) for store in stores))
+    copied = [store for store in stores if args.copy or not same_disk(store.path, args.store)]
+    _check_space(args, sum(bytes_under(store.path) for store in copied))
+    lines: list[str] = []
     with Progress(lambda done: done / max(1, n_rows)) as progress:
-        store = merge_stores(args.store, stores, progress, mixed=args.mixed, command=args.typed)
+        store = merge_stores(
+            args.store,
+            stores,
+            progress,
+            mixed=args.mixed,
+            command=args.typed,
+            copy=args.copy,
+            report=lambda linked: lines.extend(_linked_lines(linked)),
+        )
     print(f"{args.store}: {count(len(store), 'trace')} of {count(len(stores), 'store')}")
+    for line in lines:
+        print(as_called(line), file=sys.stderr if line.startswith("warning: ") else sys.stdout)
     return 0
+
+
+def _linked_lines(linked: Linked) -> Iterator[str]:
+    """What a merge by reference shares, and warnings where it could not or should not."""
+    if linked.n_linked:
+        size = size_text(linked.linked_bytes)
+        yield f"  {count(linked.n_linked, 'file')} shared with the stores, {size}: not copied"
+    if linked.n_copied:
+        size = size_text(linked.copied_bytes)
+        yield (
+            f"warning: {count(linked.n_copied, 'file')} of the stores copied, {size}: the file "
+            f"system cannot link them ({linked.reason})"
+        )
+    if linked.rewritten:
+        names = ", ".join(linked.rewritten)
+        yield f"warning: {names} copied: the stores differ in its chunks, shards or compression"
+    if linked.n_files and linked.file_bytes < SMALL_SHARD_BYTES:
+        yield (
+            f"warning: the shared files have {size_text(round(linked.file_bytes))} on average, "
+            "and many small ones are slow to read; python -m store merge --copy makes large ones"
+        )
 
 
 def run_subset(args: argparse.Namespace) -> int:

@@ -37,12 +37,18 @@ def column_paths(schema: Schema) -> dict[str, str]:
     return {name: schema.layout(name).path for name in schema.stored}
 
 
-def array_infos(schema: Schema) -> dict[str, ArrayInfo]:
-    """Path of an array -> its names and attributes, for all columns and offsets."""
-    names = _dimension_names(schema)
+def array_infos(schema: Schema, segmented: Collection[str] = ()) -> dict[str, ArrayInfo]:
+    """Path of an array -> its names and attributes, for all columns and offsets.
+
+    `segmented` are the paths of the arrays that have several segments.
+    """
+    names = _dimension_names(schema, segmented)
     infos = {}
     for name, path in column_paths(schema).items():
-        infos[path] = ArrayInfo(names[name], _attributes(schema, name))
+        attributes = _attributes(schema, name)
+        if path in segmented:
+            attributes["segments"] = f"trace_store/segments/{path}"  # in the group's attributes
+        infos[path] = ArrayInfo(names[name], attributes)
     offsets_name = _unlike("offsets", set(schema.axes))
     for axis in schema.axes:
         infos[_offsets_path(axis)] = ArrayInfo((offsets_name,))
@@ -61,10 +67,11 @@ def _attributes(schema: Schema, name: str) -> dict[str, str]:
     return attributes
 
 
-def _dimension_names(schema: Schema) -> dict[str, tuple[str, ...]]:
+def _dimension_names(schema: Schema, segmented: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Column -> names of its array's dimensions.
 
-    Rows are `rows`; items of a ragged axis `<axis>_items`, of a text `<column>_bytes`. A named item
+    Rows are `rows`; items of a ragged axis `<axis>_items`, of a text `<column>_bytes`. An array
+    with segments has a size of its own, so its first one is `<column>_places`. A named item
     axis keeps its name where all columns that have it agree in its size, else it is
     `<column>_<axis>`; an unnamed one is `<column>_axis<i>`. Underscores are appended to a name that
     a column or another dimension has.
@@ -84,7 +91,9 @@ def _dimension_names(schema: Schema) -> dict[str, tuple[str, ...]]:
 
     names = {}
     for name, column in schema.stored.items():
-        own = [first_names[schema.axis_of(name)]]
+        is_segmented = schema.layout(name).path in segmented
+        first = new_name(f"{name}_places") if is_segmented else first_names[schema.axis_of(name)]
+        own = [first]
         for i in range(len(column.item_shape)):
             axis = column.axis_names[i] if column.axis_names else f"axis{i}"
             is_shared = axis in column.axis_names and axis in shared

@@ -13,6 +13,7 @@ from store.format.ids import Run
 from store.format.layout import ArrayLayout, checksums_layout, index_layouts, offsets_layout
 from store.format.manifest import GROUP_FILE, Manifest
 from store.format.schema import Schema
+from store.format.segments import Segments
 from store.format.zarr_json import array_json, group_json
 
 __all__ = [
@@ -57,22 +58,62 @@ class StoredArray(NamedTuple):
         The column whose values it holds, if any.
     axis
         The ragged axis of that column, or whose offsets these are.
+    segments
+        Where its items are, if it has several segments; None: item i is at place i.
     """
 
     layout: ArrayLayout
     n_items: int
     column: str | None = None
     axis: str | None = None
+    segments: Segments | None = None
+
+    @property
+    def n_places(self) -> int:
+        """Items of the Zarr array: the committed ones, and the padding between segments."""
+        return self.n_items if self.segments is None else self.segments.n_places
+
+    @property
+    def n_shards(self) -> int:
+        return self.layout.n_shards(self.n_places)
 
     @property
     def checksums(self) -> "StoredArray":
-        """The array of the checksums of its whole chunks."""
-        return StoredArray(checksums_layout(self.layout), self.n_items // self.layout.chunk_items)
+        """The array of the checksums of its chunks, but for a padded last one."""
+        chunk_items = self.layout.chunk_items
+        n_chunks = self.n_places // chunk_items
+        if self.segments is not None:
+            n_chunks = self.segments.n_chunks - (self.n_places % chunk_items > 0)
+        return StoredArray(checksums_layout(self.layout), n_chunks)
+
+    def sum_of_chunk(self, chunk: int) -> int:
+        """Where the checksums of a chunk are, counted through all shards, in `checksums`."""
+        return chunk if self.segments is None else self.segments.sum_of_chunk(chunk)
+
+    def items_of_chunk(self, chunk: int) -> tuple[int, int]:
+        """The items of a chunk, counted through all shards: first, and after the last."""
+        chunk_items = self.layout.chunk_items
+        return self._items_of(chunk * chunk_items, (chunk + 1) * chunk_items)
+
+    def items_of_shard(self, shard: int) -> tuple[int, int]:
+        """The items of a shard: first, and after the last."""
+        shard_items = self.layout.shard_items
+        return self._items_of(shard * shard_items, (shard + 1) * shard_items)
+
+    def _items_of(self, start: int, stop: int) -> tuple[int, int]:
+        if self.segments is None:
+            return start, min(stop, self.n_items)
+        return self.segments.items_of_places(start, stop)
 
 
-def column_array(schema: Schema, name: str, n_items: int) -> StoredArray:
+def column_array(manifest: Manifest, name: str) -> StoredArray:
     """The array of a column."""
-    return StoredArray(schema.layout(name), n_items, name, schema.axis_of(name))
+    schema = manifest.schema
+    layout = schema.layout(name)
+    n_items = manifest.n_items_of(name)
+    firsts = manifest.segments.get(layout.path)
+    segments = Segments(layout, firsts, n_items) if firsts else None
+    return StoredArray(layout, n_items, name, schema.axis_of(name), segments)
 
 
 def offsets_array(axis: str, n_rows: int) -> StoredArray:
@@ -98,7 +139,7 @@ def checked_arrays(manifest: Manifest) -> Iterator[StoredArray]:
     for axis in manifest.schema.axes:
         yield offsets_array(axis, manifest.n_rows)
     for name in manifest.schema.stored:
-        yield column_array(manifest.schema, name, manifest.n_items_of(name))
+        yield column_array(manifest, name)
 
 
 def with_schema(
@@ -129,7 +170,8 @@ def with_schema(
     )
     paths = {array.layout.path for array in checked_arrays(changed)}
     kept = {path: sums for path, sums in manifest.tails.items() if path in paths}
-    return replace(changed, tails={**kept, **tails})
+    segments = {path: firsts for path, firsts in manifest.segments.items() if path in paths}
+    return replace(changed, tails={**kept, **tails}, segments=segments)
 
 
 def arrays_of(manifest: Manifest) -> Iterator[StoredArray]:
@@ -154,13 +196,13 @@ def metadata_of(manifest: Manifest) -> dict[str, bytes]:
     infos = infos_of(manifest)
     for array in arrays_of(manifest):
         path = array.layout.path
-        texts[path] = array_json(array.layout, array.n_items, infos[path])
+        texts[path] = array_json(array.layout, array.n_places, infos[path])
     return texts
 
 
 def infos_of(manifest: Manifest) -> dict[str, ArrayInfo]:
     """Path of every array of a committed state -> its dimension names and attributes."""
-    infos = array_infos(manifest.schema)
+    infos = array_infos(manifest.schema, manifest.segments)
     infos |= {array.checksums.layout.path: ArrayInfo() for array in checked_arrays(manifest)}
     for run in manifest.runs:
         infos |= {array.layout.path: RUN_INFO for array in run_arrays(run)}
@@ -173,7 +215,7 @@ def files_of(manifest: Manifest) -> set[str]:
     for array in arrays_of(manifest):
         layout = array.layout
         files.add(f"{layout.path}/{GROUP_FILE}")
-        files.update(layout.shard_path(i) for i in range(layout.n_shards(array.n_items)))
+        files.update(layout.shard_path(i) for i in range(array.n_shards))
     return files
 
 

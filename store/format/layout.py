@@ -90,10 +90,6 @@ class ArrayLayout:
                 "choose larger ones"
             )
 
-    def items_in_shard(self, shard: int, n_items: int) -> int:
-        """Items of an array of `n_items` that lie in one of its shards."""
-        return min(self.shard_items, n_items - shard * self.shard_items)
-
     def n_chunks(self, n_items: int) -> int:
         """Chunks along the items, the padded last one included, in each plane."""
         return -(-n_items // self.chunk_items)

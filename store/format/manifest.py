@@ -9,6 +9,7 @@ import json
 import os
 import uuid as uuid_module
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from store.errors import CorruptError, FormatError, NotFoundError, SchemaError, 
 from store.format.array_info import column_paths
 from store.format.layout import offsets_layout
 from store.format.schema import TRACE_ID, Schema
+from store.format.segments import count_shards
 from store.format.values import is_integer
 
 __all__ = ["COLUMNS_KEY", "FORMAT_VERSION", "GROUP_FILE", "KEY", "Manifest", "read_manifest"]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # the newest that is read; only stores with segments need it
 GROUP_FILE = "zarr.json"
 KEY = "trace_store"
 COLUMNS_KEY = "columns"  # column -> path of its array, which no reader of ours needs
@@ -55,6 +57,9 @@ class Manifest:
         not whole. (Checksums of whole chunks never change and live in `_checksums`.)
     provenance
         JSON object: where the traces come from.
+    segments
+        Path of a column's array -> the first item of each of its segments, from 0 ascending; of the
+        arrays that have several, as those of merged stores do.
     """
 
     schema: Schema
@@ -66,6 +71,7 @@ class Manifest:
     run_sums: dict[str, int] = field(default_factory=dict)
     tails: dict[str, list[int]] = field(default_factory=dict)
     provenance: dict = field(default_factory=dict)
+    segments: dict[str, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # As it will be read: keys are texts, tuples are lists. And a copy, which no caller changes.
@@ -82,8 +88,8 @@ class Manifest:
 
     def to_attributes(self) -> dict:
         """The group's attributes: the record with its checksum, and the columns' paths."""
-        record = {
-            "format_version": FORMAT_VERSION,
+        record: dict[str, Any] = {
+            "format_version": 1,
             "uuid": self.uuid,
             "generation": self.generation,
             "n_rows": self.n_rows,
@@ -95,6 +101,8 @@ class Manifest:
             "arrays": self.schema.arrays,
             "provenance": self.provenance,
         }
+        if self.segments:  # an older reader would misread them, and refuses version 2
+            record |= {"format_version": 2, "segments": self.segments}
         return {KEY: record | {"crc32c": _checksum(record)}, COLUMNS_KEY: column_paths(self.schema)}
 
     @classmethod
@@ -189,8 +197,10 @@ def _parse(record: dict) -> Manifest:
     """The record as a Manifest, if it keeps every invariant; raises ValueError and others."""
     record = {"run_sums": {}, **record}  # the first stores had none
     version = record["format_version"]
-    if not is_integer(version) or version != FORMAT_VERSION:
-        raise ValueError(f"format_version: expected {FORMAT_VERSION}, found {version!r:.40}")
+    if not is_integer(version) or version not in (1, 2):
+        raise ValueError(f"format_version: expected 1 or 2, found {version!r:.40}")
+    if version == 1:  # there a key of this name has no meaning
+        record["segments"] = {}
     for key, kind in _KINDS.items():
         if not isinstance(record[key], kind):
             raise ValueError(f"{key}: expected a {kind.__name__}, found {record[key]!r:.40}")
@@ -204,10 +214,12 @@ def _parse(record: dict) -> Manifest:
         run_sums=record["run_sums"],
         tails=record["tails"],
         provenance=record["provenance"],
+        segments=record["segments"],
     )
     _check_numbers(manifest)
     _check_items(manifest)
     _check_runs(manifest)
+    _check_segments(manifest)
     _check_sizes(manifest)
     return manifest
 
@@ -219,6 +231,7 @@ _KINDS = {
     "run_sums": dict,
     "tails": dict,
     "provenance": dict,
+    "segments": dict,
 }
 
 
@@ -267,9 +280,29 @@ def _check_runs(manifest: Manifest) -> None:
         raise ValueError(f"runs: expected them to end at row {manifest.n_rows}, found {end}")
 
 
+def _check_segments(manifest: Manifest) -> None:
+    """Segments are of columns; each begins with an item, after the one before."""
+    columns = {path: name for name, path in column_paths(manifest.schema).items()}
+    for path, firsts in manifest.segments.items():
+        if path not in columns:
+            raise ValueError(f"segments: expected arrays of columns, found {path!r:.200}")
+        n_items = manifest.n_items_of(columns[path])
+        is_list = isinstance(firsts, list) and firsts[:1] == [0] and set(map(type, firsts)) == {int}
+        if not is_list or any(b <= a for a, b in pairwise([*firsts, n_items])):
+            raise ValueError(
+                f"segments: {path}: expected first items that rise from 0 to less than {n_items}, "
+                f"found {firsts!r:.100}"
+            )
+
+
 def _check_sizes(manifest: Manifest) -> None:
     """No array has more shards than could be looked for."""
     for axis in manifest.schema.axes:
         offsets_layout(axis).check_size(manifest.n_rows + 1)
     for name in manifest.schema.stored:
-        manifest.schema.layout(name).check_size(manifest.n_items_of(name))
+        layout = manifest.schema.layout(name)
+        n_items = manifest.n_items_of(name)
+        firsts = manifest.segments.get(layout.path)
+        if firsts:  # the last shard of each segment counts as a full one
+            n_items = count_shards(firsts, n_items, layout.shard_items) * layout.shard_items
+        layout.check_size(n_items)

@@ -2,6 +2,9 @@
 
 They know items and shards, not rows, ids or strings. Every read is checked against the number of
 items that the manifest states, so nothing beyond a commit is ever seen.
+
+An array of several segments is asked for items, as all are, and looks for places: the number of an
+item in the shards (`store.format.segments`). Without segments the two are one.
 """
 
 import mmap
@@ -98,8 +101,10 @@ class Array(Generic[ShardType]):
         sums: "ChunkSums | None",
     ) -> None:
         self.directory = directory
+        self.array = array
         self.layout = array.layout
         self.n_items = array.n_items
+        self.segments = array.segments
         self.max_maps = max_maps
         self.sums = sums
         self._shards: dict[int, ShardType] = {}
@@ -114,7 +119,12 @@ class Array(Generic[ShardType]):
         self, positions: np.ndarray, select: Select = (), options: ReadOptions = DEFAULT
     ) -> np.ndarray:
         """The items at `positions`, int64 `(n,)`."""
-        return self.read_ranges(positions, positions + 1, select, options)
+        if self.segments is not None:
+            if options.next_use is not None:
+                segments = self.segments.of_items(positions)
+                options = self._options_of_places(positions, segments, options)
+            positions = self.segments.places_of(positions)
+        return self._take_places(positions, select, options)
 
     def read_ranges(
         self,
@@ -124,6 +134,38 @@ class Array(Generic[ShardType]):
         options: ReadOptions = DEFAULT,
     ) -> np.ndarray:
         """The items of the ranges `starts:stops`, int64 `(n,)`, one after the other."""
+        if self.segments is not None:
+            items = starts
+            starts, stops, segments = self.segments.split(starts, stops)
+            if options.next_use is not None:
+                options = self._options_of_places(items, segments, options)
+        return self._read_places(starts, stops, select, options)
+
+    def _options_of_places(
+        self, items: np.ndarray, segments: np.ndarray, options: ReadOptions
+    ) -> ReadOptions:
+        """The options of a read of items, for a read of their places in these segments."""
+        next_item_use = options.next_use
+        if next_item_use is None or self.segments is None:
+            return options
+        if len(items) != len(segments):  # a range crosses a border, which no row does
+            return options._replace(next_use=None)
+        shifts = self.segments.shifts[segments]
+        last_items = self.segments.stops[segments] - 1
+
+        def next_use(i: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+            last_of_chunk = np.minimum(last - shifts[i], last_items[i])
+            return next_item_use(i, first - shifts[i], last_of_chunk)
+
+        return options._replace(next_use=next_use)
+
+    def _take_places(self, places: np.ndarray, select: Select, options: ReadOptions) -> np.ndarray:
+        return self._read_places(places, places + 1, select, options)
+
+    def _read_places(
+        self, starts: np.ndarray, stops: np.ndarray, select: Select, options: ReadOptions
+    ) -> np.ndarray:
+        """The items at the ranges of places `starts:stops`, int64 `(n,)`."""
         raise NotImplementedError
 
     def shard(self, number: int) -> ShardType:
@@ -137,13 +179,13 @@ class Array(Generic[ShardType]):
         return shard
 
     def _open_shard(self, number: int) -> ShardType:
-        first = number * self.layout.shard_items
-        n_items = self.layout.items_in_shard(number, self.n_items)
+        items = self.array.items_of_shard(number)
+        first, stop = items
         try:
-            shard = self.shard_type(self.directory.path, self.layout, number, n_items)
+            shard = self.shard_type(self.directory.path, self.layout, number, stop - first)
             self.directory.check()
         except (CorruptError, FileNotFoundError) as error:
-            raise DamagedItemsError(str(error), (first, first + n_items)) from error
+            raise DamagedItemsError(str(error), items) from error
         return shard
 
     def open_shards(self, numbers: Iterable[int]) -> None:
@@ -155,6 +197,8 @@ class Array(Generic[ShardType]):
         self, start: int, stop: int, planes: list[int] | None = None
     ) -> Iterator[DamagedItemsError]:
         """The chunks among `start:stop` with other checksums than they should have.
+
+        They are counted through all shards.
 
         Parameters
         ----------
@@ -168,15 +212,16 @@ class Array(Generic[ShardType]):
         """
         if self.sums is None:
             return
-        expected = self.sums.read(start, stop)
         shard_chunks = self.layout.shard_chunks
         for number in range(start // shard_chunks, -(-stop // shard_chunks)):
             base = number * shard_chunks
             first = max(start, base)
             last = min(stop, base + shard_chunks)
             shard = self.shard(number)
+            at = self.array.sum_of_chunk(first)
+            expected = self.sums.read(at, at + last - first)
             for plane in range(self.layout.n_planes) if planes is None else planes:
-                sums = expected[first - start : last - start, plane].tolist()
+                sums = expected[:, plane].tolist()
                 found = shard.checksums(first - base, last - base, plane)
                 if found == sums:  # of all chunks at once: a step for each would cost more
                     continue
@@ -184,20 +229,18 @@ class Array(Generic[ShardType]):
                     if right != wrong:
                         where = shard.where_of(chunk - base, plane)
                         message = f"expected checksum {right:08x}, found {wrong:08x}; {RESTORE}"
-                        yield DamagedItemsError(f"{where}: {message}", self._items_of(chunk))
+                        yield DamagedItemsError(
+                            f"{where}: {message}", self.array.items_of_chunk(chunk)
+                        )
 
-    def _items_of(self, chunk: int) -> tuple[int, int]:
-        chunk_items = self.layout.chunk_items
-        return chunk * chunk_items, min(self.n_items, (chunk + 1) * chunk_items)
-
-    def check(
+    def _check(
         self,
         starts: np.ndarray,
         stops: np.ndarray,
         select: Select = (),
         options: ReadOptions = DEFAULT,
     ) -> None:
-        """Check the chunks that hold the items of the ranges `starts:stops`, int64 `(n,)`.
+        """Check the chunks that hold the ranges of places `starts:stops`, int64 `(n,)`.
 
         Nothing is checked without `sums`.
 
@@ -237,6 +280,18 @@ class Array(Generic[ShardType]):
 
     def advise(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> None:
         """Announce to the kernel that these items will be read; returns before they are."""
+        if self.segments is not None:
+            starts, stops, _ = self.segments.split(starts, stops)
+        self._advise_places(starts, stops, select)
+
+    def advise_chunks(self, start: int, stop: int) -> None:
+        """Announce that all planes of the chunks `start:stop` of one shard will be read."""
+        chunk_items = self.layout.chunk_items
+        first = np.array([start * chunk_items])
+        last = np.array([min(stop * chunk_items, self.array.n_places)])
+        self._advise_places(first, last, ())
+
+    def _advise_places(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> None:
         planes = self._planes(select).ravel()
         for number, start, stop, _ in plan_pieces(starts, stops, self.layout.shard_items):
             shard = self.shard(number)
@@ -245,7 +300,10 @@ class Array(Generic[ShardType]):
 
     def is_cached(self, item: int) -> bool:
         """Whether the first bytes of an item are in the page cache."""
-        number, inside = divmod(item, self.layout.shard_items)
+        place = item
+        if self.segments is not None:
+            place = int(self.segments.places_of(np.array(item)))
+        number, inside = divmod(place, self.layout.shard_items)
         shard = self.shard(number)
         first, _ = shard.byte_ranges(inside, inside + 1, np.array([0]))[0]
         return shard.file.is_cached(first)
@@ -265,13 +323,13 @@ class ChunkSums:
     """
 
     def __init__(self, whole: Array, array: StoredArray, manifest: Manifest) -> None:
-        has_tail = array.n_items % array.layout.chunk_items > 0
+        has_tail = array.n_places % array.layout.chunk_items > 0
         self._whole = whole
         self._tail = np.array([manifest.tails.get(array.layout.path, [])], np.uint32)
         self._n_tail = array.layout.n_planes if has_tail else 0
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Of the chunks `start:stop`: uint32 `(n, n_planes)`; raises CorruptError."""
+        """The sums `start:stop`: uint32 `(n, n_planes)`; raises CorruptError."""
         n_whole = self._whole.n_items
         n_tail = self._tail.size
         if n_tail != self._n_tail:

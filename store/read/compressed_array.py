@@ -9,7 +9,7 @@ import numpy as np
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import StoredArray
 from store.format.ranges import packed_offsets
-from store.read.array import DEFAULT, Array, ChunkSums, NextUse, ReadOptions, Select, cells
+from store.read.array import Array, ChunkSums, NextUse, ReadOptions, Select, cells
 from store.read.buffers import BufferPool
 from store.read.chunk_cache import ChunkCache
 from store.read.directory import StoreDirectory
@@ -61,12 +61,8 @@ class CompressedArray(Array[CompressedShard]):
         self.cache = cache
         self._pool = BufferPool(IDLE_CHUNK_BYTES)
 
-    def read_ranges(
-        self,
-        starts: np.ndarray,
-        stops: np.ndarray,
-        select: Select = (),
-        options: ReadOptions = DEFAULT,
+    def _read_places(
+        self, starts: np.ndarray, stops: np.ndarray, select: Select, options: ReadOptions
     ) -> np.ndarray:
         """See `Array`."""
         layout = self.layout
@@ -106,7 +102,7 @@ class CompressedArray(Array[CompressedShard]):
         at = offsets[i] + base + start - starts[i]
         uses: list[float | None] = [None] * len(i)
         if next_use is not None:
-            last = np.minimum(self.n_items, base + chunk_items) - 1
+            last = np.minimum(self.array.n_places, base + chunk_items) - 1
             uses = next_use(i, base, last).tolist()
         return map(Visit, chunk.tolist(), start.tolist(), stop.tolist(), at.tolist(), uses)
 
@@ -131,4 +127,4 @@ class CompressedArray(Array[CompressedShard]):
         try:
             shard.read_chunk(inside, plane, out.reshape(-1).view(np.uint8))
         except CorruptError as error:
-            raise DamagedItemsError(str(error), self._items_of(chunk)) from error
+            raise DamagedItemsError(str(error), self.array.items_of_chunk(chunk)) from error

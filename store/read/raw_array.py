@@ -3,7 +3,7 @@
 import numpy as np
 
 from store.format.ranges import Piece, plan_pieces, split_ranges
-from store.read.array import DEFAULT, Array, ReadOptions, Select
+from store.read.array import Array, ReadOptions, Select
 from store.read.shard import RawShard
 
 __all__ = ["RawArray"]
@@ -23,45 +23,44 @@ class RawArray(Array[RawShard]):
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Items `start:stop`: a read-only view if one shard holds them all, else a copy."""
-        number = start // self.layout.shard_items
-        base = number * self.layout.shard_items
-        if not start < stop <= base + self.layout.shard_items:
+        place: int | None = start
+        if self.segments is not None:
+            place = self.segments.place_of_range(start, stop)
+        if place is None or not start < stop:
+            return super().read(start, stop)
+        end = place + stop - start
+        number, inside = divmod(place, self.layout.shard_items)
+        if inside + stop - start > self.layout.shard_items:
             return super().read(start, stop)
         if self.sums is not None:
-            self.check(np.array([start]), np.array([stop]))
-        return self.shard(number).items[start - base : stop - base]
+            self._check(np.array([place]), np.array([end]))
+        return self.shard(number).items[inside : inside + stop - start]
 
-    def read_ranges(
-        self,
-        starts: np.ndarray,
-        stops: np.ndarray,
-        select: Select = (),
-        options: ReadOptions = DEFAULT,
+    def _read_places(
+        self, starts: np.ndarray, stops: np.ndarray, select: Select, options: ReadOptions
     ) -> np.ndarray:
         """See `Array`."""
-        self.check(starts, stops, select, options)
+        self._check(starts, stops, select, options)
         n_bytes = int((stops - starts).sum()) * self.layout.item_bytes
         is_bare = self.layout.n_planes == 1 and not select
         if is_bare and 0 < n_bytes < len(starts) * JOINED_BYTES:
             return options.place(self._join(starts, stops))
         return self._copy_pieces(starts, stops, select, options)
 
-    def take(
-        self, positions: np.ndarray, select: Select = (), options: ReadOptions = DEFAULT
-    ) -> np.ndarray:
+    def _take_places(self, places: np.ndarray, select: Select, options: ReadOptions) -> np.ndarray:
         """See `Array`."""
-        self.check(positions, positions + 1, select, options)
+        self._check(places, places + 1, select, options)
         layout = self.layout
-        if layout.item_bytes >= JOINED_BYTES or not len(positions):
-            return self._copy_pieces(positions, positions + 1, select, options)
-        if self.n_items <= layout.shard_items:
-            index: tuple[np.ndarray | slice, ...] = (positions, *select)
+        if layout.item_bytes >= JOINED_BYTES or not len(places):
+            return self._copy_pieces(places, places + 1, select, options)
+        if self.array.n_places <= layout.shard_items:
+            index: tuple[np.ndarray | slice, ...] = (places, *select)
             return options.place(self.shard(0).items[index])
-        out = options.empty((len(positions), *self.selected_shape(select)), layout.dtype)
-        shards = positions // layout.shard_items
+        out = options.empty((len(places), *self.selected_shape(select)), layout.dtype)
+        shards = places // layout.shard_items
         for number in np.unique(shards).tolist():
             here = np.flatnonzero(shards == number)
-            index = (positions[here] - number * layout.shard_items, *select)
+            index = (places[here] - number * layout.shard_items, *select)
             out[here] = self.shard(number).items[index]
         return out
 

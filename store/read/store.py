@@ -139,6 +139,11 @@ class TraceStore:
             return store
         return cls(store.directory, store._manifest, cache_bytes, check)
 
+    @property
+    def manifest(self) -> Manifest:
+        """What is committed in this state of the store."""
+        return self._manifest
+
     def refresh(self) -> "TraceStore":
         """The store as it is now: this object if nothing was committed since, else a new one.
 
@@ -559,8 +564,7 @@ class TraceStore:
     def _column(self, name: str) -> Array:
         array = self._arrays.get(name) if self._pid == os.getpid() else None
         if array is None:
-            n_items = self._manifest.n_items_of(name)
-            array = self._open_array(name, column_array(self.schema, name, n_items))
+            array = self._open_array(name, column_array(self._manifest, name))
         return array
 
     def _offsets(self, axis: str) -> Offsets:

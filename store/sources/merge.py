@@ -1,6 +1,6 @@
-"""Merges stores of the same columns into one, bit for bit."""
+"""Merges stores of the same columns into one, bit for bit: by reference, or as a copy."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from store.sources.whole_columns import QUESTION_ID, read_texts
 from store.write.build import (
     LONGEST_COMMAND,
     build_store,
+    check_new,
     check_partial,
     identity,
     open_begun,
@@ -22,6 +23,7 @@ from store.write.build import (
 )
 from store.write.copy import CopySource, Progress
 from store.write.files import DISK, Files
+from store.write.link import Linked, link_stores, linked_columns
 from store.write.source import (
     ADDED_LATER,
     COMMAND,
@@ -44,8 +46,13 @@ def merge_stores(
     mixed: bool = False,
     files: Files = DISK,
     command: str | None = None,
+    copy: bool = False,
+    report: Callable[[Linked], None] = lambda linked: None,
 ) -> TraceStore:
-    """Make one store of the rows of several; the files of the first are copied as they are.
+    """Make one store of the rows of several.
+
+    The large files are those of the stores, under second names, where the file system can link.
+    What exists already, made of the same stores, is left as it is.
 
     Each part of an import numbers the traces of a question from 1; here they get the ids that one
     import of all parts gives.
@@ -57,19 +64,24 @@ def merge_stores(
     stores
         Of the same columns, from the same model and layers.
     progress
-        Called with the number of traces in the store after each.
+        Called with the number of traces in the store after each, or after those of each part.
     mixed
         Merge stores of other models or layers as well.
     files
         The file operations to use.
     command
         The command line that resumes this merge; see `build_store`.
+    copy
+        Copy all rows, into shards that are full and shared with no other store.
+    report
+        Called with what was linked, if anything was.
 
     Raises
     ------
     SchemaError
         Their columns or models differ, an id is in two of them, or something is at `path`.
     """
+    _check_paths(path, stores)
     _check_columns(stores)
     if not mixed:
         _check_origin(stores)
@@ -80,14 +92,68 @@ def merge_stores(
         _check_ids(stores)
     parts = [(store, range(len(store))) for store in stores]
     source = CopySource(parts, _merged_provenance(stores), renamed)
-    keeps_first = all(part != 0 for part, _ in renamed)
-    if keeps_first and open_begun(path) is None:
-        partial = partial_path(path)
-        check_partial(partial)
-        command_key = {COMMAND: command[:LONGEST_COMMAND]} if command else {}
-        provenance = source.provenance | command_key
-        StoreWriter.copy(partial, stores[0], provenance, files, progress).close()
+    begun = open_begun(path)
+    if begun is None:
+        _begin(path, source, command, copy, report, files, progress)
+    elif copy and begun.manifest.segments:
+        raise SchemaError(
+            f"{begun.path}: expected a new path for a copy, found a store that is merged by "
+            "reference; choose another path"
+        )
     return build_store(path, source, progress, files, command=command)
+
+
+def _begin(
+    path: Path,
+    source: CopySource,
+    command: str | None,
+    copy: bool,
+    report: Callable[[Linked], None],
+    files: Files,
+    progress: Progress,
+) -> None:
+    """Make all of the merged store by reference, or the beginning of a copy."""
+    stores = [store for store, _ in source.parts]
+    partial = partial_path(path)
+    check_new(path)
+    check_partial(partial)
+    command_key = {COMMAND: command[:LONGEST_COMMAND]} if command else {}
+    provenance = source.provenance | command_key
+    first = stores[0]
+    if not copy and len(source) and linked_columns(stores):
+        report(link_stores(partial, stores, provenance, source.renamed, files, progress))
+    elif all(part != 0 for part, _ in source.renamed) and not first.manifest.segments:
+        StoreWriter.copy(partial, first, provenance, files, progress).close()
+
+
+def _check_paths(path: Path, stores: Sequence[TraceStore]) -> None:
+    """Raise SchemaError if a store is given twice, or is where the merged one is to be made."""
+    seen = set()
+    for store in filter(len, stores):
+        key = (store.directory.device, store.directory.inode)
+        if key in seen:
+            raise SchemaError(
+                f"{store.path}: expected each store once, found it given twice: its ids would be "
+                "in both"
+            )
+        seen.add(key)
+    places = {}
+    for place in (path, partial_path(path)):
+        if place.exists():
+            status = place.stat()
+            places[status.st_dev, status.st_ino] = place
+    for store in stores:
+        key = (store.directory.device, store.directory.inode)
+        if key in places:
+            raise SchemaError(
+                f"{places[key]}: expected a new path, found a store that is to be merged; choose "
+                "another path"
+            )
+        if store.path.resolve() in path.absolute().resolve().parents:
+            raise SchemaError(
+                f"{path}: expected a path outside of the stores, found it inside {store.path}; "
+                "choose another path"
+            )
 
 
 def _merged_provenance(stores: Sequence[TraceStore]) -> dict[str, Any]:

@@ -55,8 +55,10 @@ class ArrayWriter:
         self.layout = layout
         self.info = info
         self._working = root / WORKING_DIR / f"{name}.shard"
-        self._n_items = array.n_items
-        self._n_committed = array.n_items or None  # None: not even an empty array is committed
+        # places: the padding between segments counts, and the last segment grows
+        self._n_items = array.n_places
+        self._n_padding = array.n_places - array.n_items
+        self._n_committed = array.n_places or None  # None: not even an empty array is committed
         chunk_bytes = layout.chunk_items * layout.item_bytes
         n_chunks = max(1, BUFFER_BYTES // chunk_bytes)
         n_items = n_chunks * layout.chunk_items
@@ -68,7 +70,7 @@ class ArrayWriter:
         if manifest:
             self._sums = ArrayWriter(root, files, array.checksums, ArrayInfo())
             self._tail_sums = manifest.tails.get(layout.path, [])
-        has_tail = array.n_items % layout.shard_items != 0
+        has_tail = array.n_places % layout.shard_items != 0
         # the tail's items are read when the first new item comes
         directory = StoreDirectory.at(root)
         self._committed = open_array(directory, array, check=manifest) if has_tail else None
@@ -83,7 +85,8 @@ class ArrayWriter:
         layout = self.layout
         number = self._n_items // layout.shard_items
         self._n_pending = self._n_items % layout.chunk_items
-        self._buffer[: self._n_pending] = committed.read(self._n_written, self._n_items)
+        first = self._n_written - self._n_padding
+        self._buffer[: self._n_pending] = committed.read(first, committed.n_items)
         shard = committed.shard(number)
         n_chunks = shard.n_items // layout.chunk_items
         if n_chunks:

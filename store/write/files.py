@@ -79,6 +79,13 @@ class Files:
         with opened(source) as source_fd, self.created(target) as fd:
             self.copy(source_fd, 0, fd, 0, os.fstat(source_fd).st_size)
 
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name; raises OSError where the file system cannot.
+
+        It is not durable before the directory of `target` is synced.
+        """
+        os.link(source, target)
+
     def sync(self, fd: int) -> None:
         """Wait until a file's bytes would survive a power cut."""
         os.fsync(fd)

@@ -53,7 +53,7 @@ def clear_orphans(root: Path, manifest: Manifest, files: Files) -> None:
         info = infos[path]
         file = root / path / GROUP_FILE
         if file.is_file() and not _is_current(file, array, info):
-            text = array_json(array.layout, array.n_items, info)
+            text = array_json(array.layout, array.n_places, info)
             write_metadata(root, files, path, text)
 
 
@@ -117,5 +117,5 @@ def _is_current(file: Path, array: StoredArray, info: ArrayInfo) -> bool:
         found = [metadata.get(key) for key in ("shape", "dimension_names", "attributes")]
     except (ValueError, AttributeError):
         return False
-    shape = [array.n_items, *array.layout.item_shape]
+    shape = [array.n_places, *array.layout.item_shape]
     return found == [shape, list(info.names) or None, info.attributes]

@@ -103,14 +103,12 @@ class RowArrays:
         new: bool,
     ) -> None:
         schema = manifest.schema
-        infos = array_infos(schema)
+        infos = array_infos(schema, manifest.segments)
 
         def writer(array: StoredArray) -> ArrayWriter:
             return ArrayWriter(root, files, array, infos[array.layout.path], manifest)
 
-        self._columns = {
-            name: writer(column_array(schema, name, manifest.n_items_of(name))) for name in columns
-        }
+        self._columns = {name: writer(column_array(manifest, name)) for name in columns}
         n_rows = -1 if new else manifest.n_rows  # there is one offset more than rows
         self._offsets = {axis: writer(offsets_array(axis, n_rows)) for axis in axes}
         if new:
@@ -144,9 +142,9 @@ class RowArrays:
         self.n_items |= other.n_items
         return replaced
 
-    def describe(self, schema: Schema) -> None:
+    def describe(self, manifest: Manifest) -> None:
         """Write for other Zarr clients what a changed schema says of the arrays."""
-        infos = array_infos(schema)
+        infos = array_infos(manifest.schema, manifest.segments)
         for array in self._all:
             with suppress(OSError):  # the next writer writes what is missing
                 array.describe(infos[array.layout.path])

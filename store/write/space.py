@@ -18,7 +18,15 @@ from store.errors import SchemaError
 from store.format.schema import Schema
 from store.read.store import TraceStore
 
-__all__ = ["SpaceCheck", "bytes_of_rows", "bytes_under", "check_space", "free_bytes", "row_bytes"]
+__all__ = [
+    "SpaceCheck",
+    "bytes_of_rows",
+    "bytes_under",
+    "check_space",
+    "free_bytes",
+    "row_bytes",
+    "same_disk",
+]
 
 REFUSED_FROM = 1.5  # times what is free: later rows may well be shorter than the first
 ADVICE = "keep fewer --columns, choose another disk, or pass --ignore-space"
@@ -94,10 +102,20 @@ def check_space(path: Path, needed: int, *, ignore: bool = False) -> None:
 
 def free_bytes(path: Path) -> int:
     """The bytes that are free on the disk that a path is on, or would be."""
+    return shutil.disk_usage(_existing(path)).free
+
+
+def same_disk(path: Path, other: Path) -> bool:
+    """Whether two paths are on one file system, or would be."""
+    return _existing(path).stat().st_dev == _existing(other).stat().st_dev
+
+
+def _existing(path: Path) -> Path:
+    """The path, or the nearest folder above it that exists."""
     existing = path.absolute()
     while not existing.exists():
         existing = existing.parent
-    return shutil.disk_usage(existing).free
+    return existing
 
 
 def bytes_under(path: Path) -> int:

@@ -306,7 +306,7 @@ class StoreWriter:
             with suppress(OSError):  # the next writer removes what remains
                 replaced.remove()
         self._unusable = None
-        self._arrays.describe(schema)  # a dimension may have another name now
+        self._arrays.describe(self._manifest)  # a dimension may have another name now
 
     def add_column(self, name: str, column: Column, values: Iterable[object]) -> None:
         """Add one column, with a value for every committed row, in order; see `set_columns`."""

@@ -11,7 +11,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from damage import shrink, write_small
-from oracle import ROWS, SCHEMA, make_rows, write_store
+from oracle import ROWS, SCHEMA, make_rows, write_merged, write_store
+
+MERGED = [False, pytest.param(True, marks=pytest.mark.slow)]
 
 
 @pytest.fixture(scope="session")
@@ -20,22 +22,34 @@ def rows():
     return make_rows(SCHEMA, 40, seed=0)
 
 
-@pytest.fixture(scope="session")
-def store_path(tmp_path_factory, rows):
-    """The rows, written in five commits by two writers."""
-    return write_store(tmp_path_factory.mktemp("stores") / "traces.zarr", SCHEMA, rows, commits=5)
+@pytest.fixture(scope="session", params=MERGED, ids=["written", "merged"])
+def store_path(request, tmp_path_factory, rows):
+    """The rows, written in five commits by two writers; or merged by reference of five parts."""
+    path = tmp_path_factory.mktemp("stores") / "traces.zarr"
+    write = write_merged if request.param else write_store
+    return write(path, SCHEMA, rows, 5)
 
 
-@pytest.fixture
-def broken_path(tmp_path, rows):
+@pytest.fixture(params=MERGED, ids=["written", "merged"])
+def broken_path(request, tmp_path, rows):
     """A store of its own for a test that damages it."""
-    return write_store(tmp_path / "broken.zarr", SCHEMA, rows)
+    path = tmp_path / "broken.zarr"
+    return write_merged(path, SCHEMA, rows, 3) if request.param else write_store(path, SCHEMA, rows)
+
+
+@pytest.fixture(scope="session", params=MERGED, ids=["written", "merged"])
+def whole(request, tmp_path_factory):
+    """The seventeen rows of the oracle, written in two commits, or merged of two parts."""
+    path = tmp_path_factory.mktemp("whole") / "s.zarr"
+    write = write_merged if request.param else write_store
+    return write(path, SCHEMA, ROWS, 2)
 
 
 @pytest.fixture(scope="session")
-def whole(tmp_path_factory):
-    """The seventeen rows of the oracle, written in two commits."""
-    return write_store(tmp_path_factory.mktemp("whole") / "s.zarr", SCHEMA, ROWS, commits=2)
+def merged_path(tmp_path_factory, rows):
+    """The rows, merged by reference of five parts; every column has segments."""
+    path = tmp_path_factory.mktemp("merged") / "traces.zarr"
+    return write_merged(path, SCHEMA, rows, 5)
 
 
 @pytest.fixture

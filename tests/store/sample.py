@@ -1,17 +1,19 @@
-"""A store of format 1, written once and committed: it must read for ever. Run as a script, this
-file makes it again."""
+"""Stores of format 1 and 2, written once and committed: they must read for ever. Run as a script,
+this file makes the second again."""
 
 import shutil
 import tempfile
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
 
-from store import Column, Schema, StoreWriter
+from store import Column, Schema, StoreWriter, TraceStore
+from store.sources.merge import merge_stores
 
-# 1 MB, most of it zeros, in one file of 50 kB
-PACKED = Path(__file__).parents[1] / "data" / "format1.zarr.zip"
+# 1 MB each, most of it zeros, in files of 50 to 80 kB
+PACKED = Path(__file__).parents[1] / "data"
 LAYERS = {"axis_names": ("layers", "hidden"), "split": ("layers",)}
 FIRST = Schema(
     {
@@ -83,13 +85,32 @@ def make(path: Path) -> None:
                 writer.commit()
 
 
-def unpack(folder: Path) -> Path:
-    shutil.unpack_archive(PACKED, folder)
-    return folder / "format1.zarr"
+def make_merged(path: Path) -> None:
+    """Three parts merged by reference, with segments in every column but the ids; and a commit
+    after that."""
+    parts = []
+    for first, stop in zip((0, *COMMITS[:2]), COMMITS[:3], strict=True):
+        part = path.with_name(f"{first}.zarr")
+        with StoreWriter.create(part, SCHEMA, {"model": "none"}) as writer:
+            for row in range(first, stop):
+                writer.append(*ROWS[row])
+        parts.append(TraceStore.open(part, check=True))
+    with patch("store.write.link.SMALL_ITEM_BYTES", 0):
+        merge_stores(path, parts, lambda done: None)
+    with StoreWriter.open(path) as writer:
+        for row in range(COMMITS[2], N_ROWS):
+            writer.append(*ROWS[row])
+    for part in parts:
+        shutil.rmtree(part.path)
+
+
+def unpack(folder: Path, version: int = 1) -> Path:
+    name = f"format{version}.zarr"
+    shutil.unpack_archive(PACKED / f"{name}.zip", folder)
+    return folder / name
 
 
 if __name__ == "__main__":
-    PACKED.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        make(Path(folder, "format1.zarr"))
-        shutil.make_archive(str(PACKED.with_suffix("")), "zip", folder)
+        make_merged(Path(folder, "format2.zarr"))
+        shutil.make_archive(str(PACKED / "format2.zarr"), "zip", folder)

@@ -46,12 +46,15 @@ examples:
 """
 
 MERGE_EXAMPLES = """\
-The stores must have the same columns, and no trace id twice. Stopped, the same command continues
-where it stopped.
+The stores must have the same columns, and no trace id twice. Their large files are not copied: OUT
+gets second names for them (hard links), and all of the stores stay whole, whichever is removed or
+appended to. On another file system they are copied. Stopped, the same command continues where it
+stopped; finished, it does nothing.
 
 examples:
   python -m store merge traces.zarr part1.zarr part2.zarr part3.zarr
   python -m store merge traces.zarr --parts parts/
+  python -m store merge --copy compact.zarr traces.zarr
 """
 
 SUBSET_EXAMPLES = """\
@@ -182,6 +185,12 @@ def add_merge(commands: Commands) -> None:
         "--mixed",
         action="store_true",
         help="allow traces of different models, layers or prompts (default: refuse)",
+    )
+    parser.add_argument(
+        "--copy",
+        action="store_true",
+        help="copy all traces, into files of full size that no other store shares (default: share "
+        "the files)",
     )
     add_ignore_space(parser)
 

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 from damage import content, flip, shrink
-from oracle import ROWS, SCHEMA, assert_same_row, write_store
+from oracle import ROWS, SCHEMA, WRITTEN, assert_same_row, write_store
 
 from store import TraceStore
 from store.check.verify import verify_store
@@ -121,6 +121,7 @@ def test_files_of_others_are_left_alone(path, capsys):
     assert list(TraceStore.open(path, check=True).ids) == [trace_id for trace_id, _ in ROWS]
 
 
+@pytest.mark.parametrize("whole", WRITTEN, indirect=True)
 def test_damaged_rows_are_dropped_and_listed(path, capsys):
     """All others stay bit for bit and in order; the old store is kept; the new one tells where it
     comes from."""
@@ -155,6 +156,7 @@ def test_damaged_rows_are_dropped_and_listed(path, capsys):
     ]
 
 
+@pytest.mark.parametrize("whole", WRITTEN, indirect=True)
 def test_a_column_is_dropped_in_place_of_its_rows(path, capsys):
     """What else is damaged costs what it costs; without anything else, nothing is copied."""
     damage_rows(path)

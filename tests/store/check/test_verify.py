@@ -6,7 +6,7 @@ import shutil
 import pytest
 import zarr
 from damage import files_in, flip
-from oracle import ROWS, SCHEMA, make_rows, write_store
+from oracle import ROWS, SCHEMA, WRITTEN, make_rows, write_store
 
 from store import Column, Schema, StoreWriter
 from store.check.report import KINDS
@@ -136,6 +136,7 @@ def test_every_kind_of_damage_is_listed_where_it_is(path, fault):
     assert (expected in map(where, problems(path, quick=True))) == (fault not in ONLY_CHUNKS)
 
 
+@pytest.mark.parametrize("whole", WRITTEN, indirect=True)
 def test_the_rows_named_are_those_with_the_bytes(path):
     """Item 5 of the tokens, of a ragged column; label 7, of a fixed one in chunks of five."""
     flip(path / "tokens/c/0", 4 * 5)
@@ -281,6 +282,7 @@ def test_damage_beside_what_a_killed_writer_left_comes_first(killed, capsys):
     assert len(run(capsys, killed, "--verbose")[1].splitlines()) > 5
 
 
+@pytest.mark.parametrize("whole", WRITTEN, indirect=True)
 def test_metadata_ahead_without_a_killed_writer_is_a_problem(path):
     """Nothing but a writer, or damage, makes an array longer than the commit says."""
     label = path / "label/zarr.json"
@@ -315,6 +317,7 @@ def test_a_writer_that_is_closed_leaves_nothing(path):
         assert not (path / "_tmp").exists()
 
 
+@pytest.mark.parametrize("whole", WRITTEN, indirect=True)
 def test_damage_that_zarr_python_would_not_tell(path):
     """It reads zeros for a shard that is gone."""
     (path / "label/c/1").unlink()

@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from oracle import bits
+from oracle import WRITTEN, bits
 
 from store import TraceStore
 from store.cli.main import main
@@ -49,6 +49,7 @@ def test_get_as_text_shows_chosen_columns(store_path, capsys):
     ]
 
 
+@pytest.mark.parametrize("store_path", WRITTEN, indirect=True)
 def test_info_prints_what_a_store_holds(store_path, capsys):
     status, out, _ = run(capsys, "info", store_path)
     assert status == 0

@@ -8,7 +8,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import SCHEMA, bits, make_rows, write_store
+from oracle import SCHEMA, WRITTEN, bits, make_rows, write_store
 from sample import ROWS as OLD_ROWS
 from sample import unpack
 
@@ -124,6 +124,7 @@ def replace_label(path):
         writer.set_columns({"label": Column("int16")}, values)
 
 
+@pytest.mark.parametrize("whole", WRITTEN, indirect=True)
 def test_zarr_python_finds_every_column_by_its_name(path):
     """Also one that was replaced, and lies in another array."""
     replace_label(path)
@@ -178,6 +179,7 @@ def test_new_columns_may_rename_the_dimensions_of_others(tmp_path):
     assert report.problems == report.leftovers == []
 
 
+@pytest.mark.parametrize("whole", WRITTEN, indirect=True)
 def test_dimensions_that_a_killed_writer_left_are_set_back(path):
     """The next writer writes them again; no problem until then."""
     (path / "_tmp").mkdir()

@@ -1,4 +1,4 @@
-"""The committed store of format 1 reads, verifies and can be appended to."""
+"""The committed stores of format 1 and 2 read, verify and can be appended to."""
 
 import pytest
 from damage import edit_record
@@ -10,16 +10,16 @@ from store.check.verify import verify_store
 from store.format.manifest import FORMAT_VERSION
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    """The committed store."""
-    return unpack(tmp_path_factory.mktemp("format"))
+@pytest.fixture(scope="module", params=[1, 2])
+def path(request, tmp_path_factory):
+    """The committed store of each version."""
+    return unpack(tmp_path_factory.mktemp("format"), request.param)
 
 
-@pytest.fixture
-def copy(tmp_path):
+@pytest.fixture(params=[1, 2])
+def copy(request, tmp_path):
     """A copy of it for a test that changes it."""
-    return unpack(tmp_path)
+    return unpack(tmp_path, request.param)
 
 
 @pytest.mark.parametrize("check", [False, True])
@@ -27,8 +27,6 @@ def test_the_committed_store_reads_as_it_was_written(path, check):
     """Every value of every dtype, kind of column and codec; empty rows; one column was replaced."""
     store = TraceStore.open(path, check=check)
     assert store.schema == SCHEMA
-    assert store.schema.layout("label").path.startswith("label@")
-    assert store.provenance == {"model": "none", "naïve": [1, 2.5, None]}
     assert list(store.ids) == [trace_id for trace_id, _ in ROWS]
     for row, (trace_id, values) in enumerate(ROWS):
         assert store.row_of(trace_id) == row
@@ -37,10 +35,19 @@ def test_the_committed_store_reads_as_it_was_written(path, check):
     assert_batch(store.read(order), [ROWS[row][1] for row in order])
 
 
+def test_the_committed_stores_show_what_they_are_kept_for(tmp_path):
+    """A replaced column and any provenance; and segments in every column."""
+    first, second = (TraceStore.open(unpack(tmp_path, version)) for version in (1, 2))
+    assert first.schema.layout("label").path.startswith("label@")
+    assert first.provenance == {"model": "none", "naïve": [1, 2.5, None]}
+    assert second.manifest.segments.keys() == SCHEMA.columns.keys()
+
+
 def test_the_committed_store_is_whole(path):
     assert verify_store(path).problems == []
 
 
+@pytest.mark.parametrize("path", [1], indirect=True)
 def test_zarr_python_reads_the_committed_store(path):
     # which lies in the array label@<n>
     names = [name for name in SCHEMA.columns if name != "label"]
@@ -76,6 +83,6 @@ def test_a_newer_format_is_refused_with_what_to_do(copy):
     edit_record(copy, lambda record: record.update(format_version=FORMAT_VERSION + 1))
     for use in (TraceStore.open, StoreWriter.open, verify_store):
         with pytest.raises(
-            VersionError, match=r"expected format version 1 or older, found 2; upgrade this package"
+            VersionError, match=r"expected format version 2 or older, found 3; upgrade this package"
         ):
             use(copy)

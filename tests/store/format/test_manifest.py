@@ -37,10 +37,10 @@ def test_a_whole_record_is_read():
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"format_version": 0}, "format_version: expected 1, found 0"),
-        ({"format_version": "1"}, "format_version: expected 1, found '1'"),
-        ({"format_version": True}, "format_version: expected 1, found True"),
-        ({"format_version": 1.0}, r"format_version: expected 1, found 1\.0"),
+        ({"format_version": 0}, "format_version: expected 1 or 2, found 0"),
+        ({"format_version": "1"}, "format_version: expected 1 or 2, found '1'"),
+        ({"format_version": True}, "format_version: expected 1 or 2, found True"),
+        ({"format_version": 1.0}, r"format_version: expected 1 or 2, found 1\.0"),
         ({"uuid": 5}, "uuid: expected a str, found 5"),
         ({"n_items": [1]}, r"n_items: expected a dict, found \[1\]"),
         ({"tails": None}, "tails: expected a dict, found None"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from oracle import ROWS, assert_same_row, bits
+from oracle import ROWS, WRITTEN, assert_same_row, bits
 
 from store import (
     Batch,
@@ -180,6 +180,7 @@ def test_a_ragged_column_is_refused_with_what_to_use(store):
         store.column("lable")
 
 
+@pytest.mark.parametrize("whole", WRITTEN, indirect=True)
 def test_damage_in_a_whole_column_names_the_rows(path):
     shard = path / "label/c/0"
     data = bytearray(shard.read_bytes())

@@ -11,7 +11,15 @@ import torch
 import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracle import SCHEMA, assert_batch, assert_same_row, assert_zarr_shows, make_rows, write_store
+from oracle import (
+    SCHEMA,
+    WRITTEN,
+    assert_batch,
+    assert_same_row,
+    assert_zarr_shows,
+    make_rows,
+    write_store,
+)
 
 from store import (
     Column,
@@ -89,6 +97,7 @@ def test_round_trip_over_schemas_and_sizes(tmp_path_factory, schema, n_rows, com
     assert_zarr_shows(path, schema, rows)
 
 
+@pytest.mark.parametrize("store_path", WRITTEN, indirect=True)
 def test_zarr_python_reads_every_array(store_path, rows):
     assert_zarr_shows(store_path, SCHEMA, rows)
     group = zarr.open_group(store_path, mode="r")
@@ -389,7 +398,7 @@ def test_offsets_that_lie_are_refused(broken_path):
     "edit, error, message",
     [
         (
-            lambda text: text.replace('"format_version": 1', '"format_version": 2'),
+            lambda text: text.replace('"format_version": 1', '"format_version": 3'),
             VersionError,
             "upgrade this package",
         ),
@@ -404,6 +413,7 @@ def test_offsets_that_lie_are_refused(broken_path):
         (lambda text: text.replace("trace_store", "other"), Exception, "without 'trace_store'"),
     ],
 )
+@pytest.mark.parametrize("broken_path", WRITTEN, indirect=True)
 def test_a_damaged_or_newer_manifest_is_refused(broken_path, edit, error, message):
     group = broken_path / "zarr.json"
     group.write_text(edit(group.read_text()))

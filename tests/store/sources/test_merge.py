@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 from oracle import SCHEMA, assert_same_row, make_rows, write_store
 
-from store import Column, LockedError, Schema, SchemaError, StoreWriter, TraceStore
+from store import (
+    Column,
+    CorruptError,
+    LockedError,
+    Schema,
+    SchemaError,
+    StoreWriter,
+    TraceStore,
+)
 from store.cli.main import main
 from store.sources.merge import merge_stores
 from store.sources.question_split import SPLITS
@@ -51,7 +59,7 @@ STOPS = [n if n % 3 == 0 else pytest.param(n, marks=pytest.mark.slow) for n in r
 
 
 @pytest.mark.parametrize("stop", STOPS)
-def test_a_stopped_merge_goes_on(tmp_path, parts, stop, monkeypatch):
+def test_a_stopped_copy_goes_on(tmp_path, parts, stop, monkeypatch):
     monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 4)
 
     def progress(done):
@@ -60,9 +68,9 @@ def test_a_stopped_merge_goes_on(tmp_path, parts, stop, monkeypatch):
 
     if stop:
         with pytest.raises(KeyboardInterrupt):
-            merge_stores(tmp_path / "m.zarr", parts, progress)
+            merge_stores(tmp_path / "m.zarr", parts, progress, copy=True)
         assert not (tmp_path / "m.zarr").exists()
-    assert_holds(merge_stores(tmp_path / "m.zarr", parts, lambda done: None), ROWS)
+    assert_holds(merge_stores(tmp_path / "m.zarr", parts, lambda done: None, copy=True), ROWS)
     assert not partial_path(tmp_path / "m.zarr").exists()
 
 
@@ -190,7 +198,7 @@ def test_copies_of_stores_with_remarks_go_on_and_repeat(
         SCHEMA,
         [(f"other {i}", row) for i, (_, row) in enumerate(ROWS[:5])],
     )
-    ends = {"subset": ["--ids", str(ids)], "merge": [str(other)]}
+    ends = {"subset": ["--ids", str(ids)], "merge": [str(other), "--copy"]}
     arguments = [command, str(out), str(source), *ends[command]]
     for stop in (2, 0, 1):
         assert stopped_at(stop, lambda: main(arguments)) == 130
@@ -340,3 +348,112 @@ def test_traces_of_a_model_are_not_merged_with_those_of_an_unknown_one(tmp_path)
     with pytest.raises(SchemaError, match=r"1\.zarr: it does not record the model of its traces"):
         merge_stores(tmp_path / "m.zarr", stores, print)
     assert len(merge_stores(tmp_path / "m.zarr", stores, lambda done: None, mixed=True)) == 2
+
+
+def run_merge(capsys, *arguments):
+    status = main(["merge", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_the_command_says_what_it_shares(tmp_path, parts, capsys):
+    """Once; the same command again finds it done, and --copy does not take it for a copy."""
+    out = tmp_path / "m.zarr"
+    paths = [part.path for part in parts]
+    status, text, warnings = run_merge(capsys, out, *paths)
+    assert status == 0
+    assert "30 traces of 3 stores\n  63 files shared with the stores, " in text
+    assert warnings.count("\n") == 1
+    assert "many small ones are slow to read; python -m store merge --copy makes" in warnings
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    status, text, warnings = run_merge(capsys, out, *paths)
+    assert (status, warnings) == (0, "")
+    assert "nothing to do" in text
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    status, _, error = run_merge(capsys, "--copy", out, *paths)
+    assert status == 2
+    assert "found a store that is merged by reference" in error
+
+
+@pytest.mark.parametrize(
+    ("out", "names", "message"),
+    [
+        ("m.zarr", ["0.zarr", "1.zarr", "0.zarr"], "expected each store once"),
+        ("0.zarr", ["0.zarr", "1.zarr"], "found a store that is to be merged"),
+        ("1.zarr/m.zarr", ["0.zarr", "1.zarr"], "found it inside"),
+        ("0.zarr/../1.zarr/x/m.zarr", ["0.zarr", "1.zarr"], "found it inside"),
+    ],
+)
+def test_paths_that_cannot_be_meant_are_refused(tmp_path, parts, capsys, out, names, message):
+    """In one line; nothing is made."""
+    before = sorted(tmp_path.rglob("*"))
+    status, _, error = run_merge(capsys, tmp_path / out, *(tmp_path / name for name in names))
+    assert (status, error.count("\n")) == (2, 1)
+    assert message in error
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_columns_that_are_stored_in_other_ways_are_copied(tmp_path, parts, capsys):
+    """The others are shared; the command names them."""
+    changed = {
+        "tokens": Column("int32", axis="tokens", chunk_items=8, shard_items=32),
+        "zipped": Column(
+            "float16", (2,), axis="tokens", codec="gzip", chunk_items=4, shard_items=16
+        ),
+    }
+    schema = Schema(SCHEMA.columns | changed)
+    rows = [(f"other {i}", row) for i, (_, row) in enumerate(ROWS[:5])]
+    other = write_store(tmp_path / "other.zarr", schema, rows)
+    out = tmp_path / "m.zarr"
+    status, _, warnings = run_merge(capsys, out, parts[0].path, other)
+    assert status == 0
+    assert "warning: tokens, zipped copied: the stores differ in its chunks" in warnings
+    merged = TraceStore.open(out, check=True)
+    assert_holds(merged, [*PARTS[0], *rows])
+    assert not {"tokens", "zipped"} & merged.manifest.segments.keys()
+    assert "hidden_states" in merged.manifest.segments
+
+
+def test_a_part_with_a_missing_file_is_refused(tmp_path, parts):
+    """Before anything is made."""
+    (parts[2].path / "tokens/c/1").unlink()
+    with pytest.raises(CorruptError, match=r"tokens/c/1: expected a file of the store"):
+        merge_stores(tmp_path / "m.zarr", parts, lambda done: None)
+    assert not (tmp_path / "m.zarr").exists()
+
+
+def test_a_column_of_a_part_that_is_replaced_meanwhile(tmp_path, parts):
+    """What was opened is merged if it is still there; else the part is named."""
+    with StoreWriter.open(parts[2].path) as writer:
+        writer.set_columns({"label": Column("int8")}, ({"label": 1} for _ in PARTS[2]))
+        writer.append("one more", ROWS[0][1])
+    with pytest.raises(CorruptError, match=r"2\.zarr|label.*open the store again"):
+        merge_stores(tmp_path / "m.zarr", parts, lambda done: None)
+    parts[2] = TraceStore.open(parts[2].path)
+    merged = merge_stores(tmp_path / "m.zarr", parts, lambda done: None)
+    assert len(merged) == 31
+
+
+def test_small_columns_are_rewritten(tmp_path):
+    """Numbers of a row, and the smallest columns while they are hardly any of the bytes."""
+    schema = Schema(
+        {
+            "hidden": Column("float16", (64,), axis="tokens", chunk_items=64, shard_items=512),
+            "tokens": Column("int8", axis="tokens"),
+            "label": Column("int8"),
+            "word": Column("utf8"),
+        }
+    )
+    stores = []
+    for part in range(2):
+        with StoreWriter.create(tmp_path / f"{part}.zarr", schema) as writer:
+            for i in range(20):
+                hidden = np.full((70, 64), i, np.float16)
+                tokens = np.full(70, i, np.int8)
+                row = {"hidden": hidden, "tokens": tokens, "label": i, "word": "ab"}
+                writer.append(f"{part}.{i}", row)
+        stores.append(TraceStore.open(tmp_path / f"{part}.zarr"))
+    merged = merge_stores(tmp_path / "m.zarr", stores, lambda done: None)
+    assert merged.manifest.segments == {"hidden": [0, 1400], "tokens": [0, 1400]}
+    assert merged["1.7"]["word"] == "ab"
+    assert merged["1.7"]["hidden"].tolist() == [[7] * 64] * 70

@@ -1,0 +1,166 @@
+"""The segments of an array: parts behind each other, each from the beginning of a shard. Pure.
+
+Stores that are merged by reference keep the shards of their parts. The last shard of a part is
+hardly ever full, and the next part begins with a shard of its own. So an item has two numbers: its
+*item* number, which offsets and rows count, and its *place*, which counts the padding at the end of
+earlier segments as well and which shards and chunks follow from.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from store.format.layout import ArrayLayout
+
+__all__ = ["Segments", "count_shards", "joined_firsts"]
+
+
+class Segments:
+    """Where the items of an array of several segments are.
+
+    A segment has the items from its first one to the first of the next, and as many shards as they
+    need. The shards are numbered through all segments.
+
+    Parameters
+    ----------
+    layout
+        The array's.
+    firsts
+        The first item of each segment: from 0, ascending, all below `n_items`.
+    n_items
+        Items of the array.
+
+    Attributes
+    ----------
+    n_places
+        Place after the last item.
+    n_chunks
+        Chunks of all segments together, the padded last one of each included, in each plane.
+    """
+
+    def __init__(self, layout: ArrayLayout, firsts: Sequence[int], n_items: int) -> None:
+        self.layout = layout
+        self.n_items = n_items
+        self._first_list = list(firsts)  # of one item, the segment is found faster in a list
+        self.firsts = np.array(firsts, np.int64)
+        self.stops = np.append(self.firsts[1:], n_items)
+        counts = self.stops - self.firsts
+        n_shards = -(-counts // layout.shard_items)
+        n_chunks = -(-counts // layout.chunk_items)
+        self.first_shards = np.cumsum(n_shards) - n_shards
+        self._first_chunks = np.cumsum(n_chunks) - n_chunks
+        self.shifts = self.first_shards * layout.shard_items - self.firsts  # place less item
+        self.n_places = n_items + int(self.shifts[-1])
+        self.n_chunks = int(n_chunks.sum())
+
+    def __len__(self) -> int:
+        return len(self._first_list)
+
+    def of_items(self, items: np.ndarray) -> np.ndarray:
+        """The segment of each item, int64, of the shape of `items`."""
+        return self.firsts.searchsorted(items, "right") - 1
+
+    def split(
+        self, starts: np.ndarray, stops: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Item ranges as ranges of places; one that crosses a border becomes several.
+
+        Parameters
+        ----------
+        starts, stops
+            int64 `(n,)`, with `0 <= starts <= stops <= n_items`.
+
+        Returns
+        -------
+        starts, stops, segments
+            int64 `(m,)`: the places, and the segment of each range. `m` is `n` unless a range
+            crosses a border; no row does.
+        """
+        segments = self.of_items(starts)
+        # `take` and `count_nonzero` are the fastest of their kind for few numbers
+        if np.count_nonzero(stops > self.stops.take(segments)):
+            starts, stops, segments = self._cut(starts, stops, segments)
+        shifts = self.shifts.take(segments)
+        return starts + shifts, stops + shifts, segments
+
+    def _cut(
+        self, starts: np.ndarray, stops: np.ndarray, first: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Ranges of items, cut where a segment ends, and the segment of each."""
+        last = np.maximum(first, self.of_items(stops - 1))
+        counts = last - first + 1
+        owner = np.repeat(np.arange(len(starts)), counts)  # range of each piece
+        before = np.cumsum(counts) - counts
+        segments = first[owner] + np.arange(len(owner)) - before[owner]
+        begin = np.maximum(starts[owner], self.firsts[segments])
+        end = np.minimum(stops[owner], self.stops[segments])
+        return begin, end, segments
+
+    def places_of(self, items: np.ndarray) -> np.ndarray:
+        """The place of each item, int64 `(n,)`."""
+        return items + self.shifts[self.of_items(items)]
+
+    def place_of_range(self, start: int, stop: int) -> int | None:
+        """The place of the item `start`; None if a border lies between it and `stop`."""
+        segment = bisect_right(self._first_list, start) - 1
+        if stop > self.stops[segment]:
+            return None
+        return start + int(self.shifts[segment])
+
+    def items_of_places(self, start: int, stop: int) -> tuple[int, int]:
+        """The items at the places `start:stop` of one shard, padding left out."""
+        segment = self._of_place(start)
+        shift = int(self.shifts[segment])
+        return start - shift, min(stop - shift, int(self.stops[segment]))
+
+    def sum_of_chunk(self, chunk: int) -> int:
+        """Where the checksums of a chunk are, which is counted through all shards.
+
+        The array of the checksums has no gaps: it has the chunks of all segments, one after the
+        other.
+        """
+        segment = self._of_place(chunk * self.layout.chunk_items)
+        first = int(self.first_shards[segment]) * self.layout.shard_chunks
+        return int(self._first_chunks[segment]) + chunk - first
+
+    def _of_place(self, place: int) -> int:
+        """The segment that a place belongs to."""
+        shard = place // self.layout.shard_items
+        return int(self.first_shards.searchsorted(shard, "right")) - 1
+
+
+def count_shards(firsts: Sequence[int], n_items: int, shard_items: int) -> int:
+    """The shards of an array of these segments; see `Segments`."""
+    ends = [*firsts[1:], n_items]
+    counts = (end - first for first, end in zip(firsts, ends, strict=True))
+    return sum(-(-n // shard_items) for n in counts)
+
+
+def joined_firsts(
+    parts: Iterable[tuple[int, Sequence[int]]], shard_items: int
+) -> tuple[list[int], int]:
+    """The segments of arrays that are put behind each other, shard after shard.
+
+    A part that ends where a shard does is followed without a border.
+
+    Parameters
+    ----------
+    parts
+        The items of each array, and the first items of its segments (none: it is one).
+
+    Returns
+    -------
+    firsts, n_items
+        The first item of each segment, and the items of all.
+    """
+    parts = list(parts)
+    bases = [0, *accumulate(n_items for n_items, _ in parts)]
+    firsts: list[int] = []
+    for base, (n_items, own) in zip(bases, parts, strict=False):
+        for first in (own or [0]) if n_items else []:
+            is_full = bool(firsts) and (base + first - firsts[-1]) % shard_items == 0
+            if not is_full:
+                firsts.append(base + first)
+    return firsts, bases[-1]

@@ -1,0 +1,491 @@
+"""Stores put behind each other by reference: large files are linked, small arrays are rewritten.
+
+The shards of a part get a second name in the new store (a hard link), as segments of its arrays. No
+writer ever changes a shard in place, so both stores stay whole whatever happens to the other. Where
+the file system cannot link, shards are copied as they are. Offsets, ids, checksums and columns that
+take few bytes are rewritten: they are small, and one array of them is faster to read than many.
+
+What is linked is not read: its checksums come along, so `verify` still finds what was damaged.
+"""
+
+import errno
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from store.errors import CorruptError, LockedError
+from store.format.array_info import ArrayInfo
+from store.format.contents import (
+    GROUPS,
+    WORKING_DIR,
+    StoredArray,
+    column_array,
+    infos_of,
+    offsets_array,
+    run_name,
+)
+from store.format.ids import hash_ids
+from store.format.manifest import GROUP_FILE, Manifest, read_manifest
+from store.format.schema import TRACE_ID, Schema
+from store.format.segments import count_shards, joined_firsts
+from store.format.zarr_json import array_json, group_json
+from store.read.offsets import Offsets
+from store.read.open_array import open_array
+from store.read.shard import RESTORE
+from store.read.store import TraceStore
+from store.write.array_writer import ArrayWriter, write_metadata
+from store.write.copy import Progress
+from store.write.files import Files
+from store.write.id_table import write_run
+from store.write.lock import WriterLock
+from store.write.orphans import clear_directory, is_uninitialised
+
+__all__ = ["Linked", "link_stores", "linked_columns"]
+
+SMALL_ITEM_BYTES = 64  # of a fixed column that is rewritten
+SMALL_SHARE = 1 / 2048  # of the bytes of all columns: the smallest columns are rewritten up to it
+BLOCK_BYTES = 8 * 1024 * 1024
+ROWS_AT_ONCE = 65_536
+RECORD = "merge.json"  # in the working directory: which parts the linked files are of
+# what the kernel answers where two names for a file are not possible, or not allowed
+CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
+NewIds = Mapping[tuple[int, int], str]  # (part, row of its store) -> its id in the new store
+
+
+@dataclass
+class Linked:
+    """What a merge by reference did.
+
+    Attributes
+    ----------
+    n_linked, linked_bytes
+        Files that two stores share now.
+    n_copied, copied_bytes
+        Files that could not be shared.
+    reason
+        Why the first of these could not.
+    rewritten
+        Columns whose files differ in their layout among the parts, so that they were rewritten.
+    """
+
+    n_linked: int = 0
+    linked_bytes: int = 0
+    n_copied: int = 0
+    copied_bytes: int = 0
+    reason: str = ""
+    rewritten: tuple[str, ...] = ()
+
+    @property
+    def n_files(self) -> int:
+        return self.n_linked + self.n_copied
+
+    @property
+    def file_bytes(self) -> float:
+        """Mean size of the files."""
+        return (self.linked_bytes + self.copied_bytes) / max(1, self.n_files)
+
+
+class _Shard(NamedTuple):
+    """A shard of a part, and its path in the new store."""
+
+    source: Path
+    target: str
+
+
+def linked_columns(stores: Sequence[TraceStore]) -> list[str]:
+    """The columns whose files a merge can share, and that are large enough to be worth it."""
+    first = stores[0].schema
+    sizes = {name: _column_bytes(stores, name) for name in first.stored}
+    allowance = sum(sizes.values()) * SMALL_SHARE
+    linked = []
+    for name in sorted(sizes, key=sizes.__getitem__):
+        column = first.stored[name]
+        is_small = column.axis is None and not column.is_text
+        is_small = is_small and column.item_bytes <= SMALL_ITEM_BYTES
+        is_ours = name != TRACE_ID and not is_small and _has_one_layout(stores, name)
+        if not is_ours:
+            continue
+        allowance -= sizes[name]
+        if allowance < 0:
+            linked.append(name)
+    return [name for name in first.stored if name in linked]
+
+
+def _column_bytes(stores: Sequence[TraceStore], name: str) -> int:
+    item_bytes = stores[0].schema.stored[name].item_bytes
+    return sum(store.n_items(name) for store in stores) * item_bytes
+
+
+def _has_one_layout(stores: Sequence[TraceStore], name: str) -> bool:
+    layouts = {replace(store.schema.layout(name), path=name) for store in stores}
+    return len(layouts) == 1
+
+
+def link_stores(
+    root: Path,
+    stores: Sequence[TraceStore],
+    provenance: Mapping[str, Any],
+    renamed: NewIds,
+    files: Files,
+    progress: Progress,
+) -> Linked:
+    """Make a store of the rows of several, whose large files are those of the parts.
+
+    Stopped at any point, the same call goes on: nothing is committed before all is there.
+
+    Parameters
+    ----------
+    root
+        Where to make it: nothing is there, or what such a call left.
+    stores
+        With the same columns and at least one row. They are only read, and links to their files are
+        made.
+    provenance
+        Of the new store.
+    renamed
+        Rows that get another id.
+    files
+        The file operations to use.
+    progress
+        Called with the number of rows of the parts whose files are linked.
+
+    Raises
+    ------
+    CorruptError
+        A file of a part is missing, or what is rewritten is damaged.
+    LockedError
+        Another process makes this store, or a part was changed so that its files are gone.
+    """
+    files.make_dirs(root)
+    with WriterLock(root):
+        building = _Building(root, stores, provenance, files)
+        building.clear()
+        linked = building.link_all(progress)
+        building.rewrite_all(renamed)
+        building.publish()
+    return linked
+
+
+class _Building:
+    """A store that is being made of parts.
+
+    Attributes
+    ----------
+    manifest
+        What will be committed; complete at the end.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        stores: Sequence[TraceStore],
+        provenance: Mapping[str, Any],
+        files: Files,
+    ) -> None:
+        self.root = root
+        self.stores = stores
+        self.files = files
+        self.linked = linked_columns(stores)
+        self.manifest = self._plan(provenance)
+        self.infos = infos_of(self.manifest)
+
+    def _plan(self, provenance: Mapping[str, Any]) -> Manifest:
+        """The manifest but for checksums, which are not known yet."""
+        schema = Schema(self.stores[0].schema.columns)
+        n_rows = sum(map(len, self.stores))
+        n_items = {
+            axis: sum(store.manifest.n_items.get(axis, 0) for store in self.stores)
+            for axis in schema.axes
+        }
+        segments = {}
+        for name in self.linked:
+            layout = schema.layout(name)
+            parts = [
+                (store.n_items(name), store.manifest.segments.get(_path(store, name), []))
+                for store in self.stores
+            ]
+            firsts, n = joined_firsts(parts, layout.shard_items)
+            n_shards = count_shards(firsts, n, layout.shard_items)
+            layout.check_size(n_shards * layout.shard_items)
+            if len(firsts) > 1:
+                segments[layout.path] = firsts
+        return Manifest(
+            schema,
+            generation=1,
+            n_rows=n_rows,
+            n_items=n_items,
+            runs=((0, n_rows),),
+            provenance=dict(provenance),
+            segments=segments,
+        )
+
+    @property
+    def _record(self) -> Path:
+        return self.root / WORKING_DIR / RECORD
+
+    @property
+    def _identity(self) -> bytes:
+        """Which files are linked: those of another merge must not stay."""
+        parts = [[store.uuid, store.generation] for store in self.stores]
+        return json.dumps([parts, self.linked]).encode()
+
+    def _shards(self, store: TraceStore, name: str, first: int) -> list[_Shard]:
+        """The shards of a column of a part; in the new store they are numbered from `first`."""
+        source = column_array(store.manifest, name)
+        target = self.manifest.schema.layout(name)
+        return [
+            _Shard(store.path / source.layout.shard_path(i), target.shard_path(first + i))
+            for i in range(source.n_shards)
+        ]
+
+    def _shards_of_parts(self) -> list[list[_Shard]]:
+        """For each part the shards to link."""
+        numbers = dict.fromkeys(self.linked, 0)
+        parts = []
+        for store in self.stores:
+            shards: list[_Shard] = []
+            for name in self.linked:
+                own = self._shards(store, name, numbers[name])
+                numbers[name] += len(own)
+                shards += own
+            parts.append(shards)
+        return parts
+
+    def clear(self) -> None:
+        """Remove what an earlier call left, but for files that this one needs and has named."""
+        if not is_uninitialised(self.root):
+            raise LockedError(f"{self.root}: it was changed meanwhile; merge again")
+        try:
+            is_ours = self._record.read_bytes() == self._identity
+        except OSError:
+            is_ours = False
+        if not is_ours:
+            clear_directory(self.root, self.files)
+        self.files.make_dirs(self.root / WORKING_DIR)
+        for path in sorted([*self.root.iterdir(), *self._record.parent.iterdir()]):
+            if path.is_file() and path != self._record:
+                self.files.remove(path)
+            elif path.name not in (WORKING_DIR, *self.linked):
+                self.files.remove_tree(path)
+        if not is_ours:
+            self.files.replace_text(self._record, self._identity)
+
+    def link_all(self, progress: Progress) -> Linked:
+        """Give every large file a name in the new store."""
+        done = Linked(rewritten=self._rewritten_for_layout())
+        n_rows = 0
+        for store, shards in zip(self.stores, self._shards_of_parts(), strict=True):
+            for shard in shards:
+                self._link(store, shard, done)
+            n_rows += len(store)
+            progress(n_rows)
+        for folder in sorted(self.root.glob("**/")):
+            self.files.sync_dir(folder)
+        return done
+
+    def _rewritten_for_layout(self) -> tuple[str, ...]:
+        names = self.manifest.schema.columns
+        return tuple(name for name in names if not _has_one_layout(self.stores, name))
+
+    def _link(self, store: TraceStore, shard: _Shard, done: Linked) -> None:
+        """Link or copy a shard, unless an earlier call has."""
+        target = self.root / shard.target
+        try:
+            n_bytes = shard.source.stat().st_size
+            if target.exists() or self._could_link(shard.source, target, done):
+                done.n_linked += 1
+                done.linked_bytes += n_bytes
+                return
+            self._copy(shard.source, target)
+            done.n_copied += 1
+            done.copied_bytes += n_bytes
+        except FileNotFoundError as error:
+            if read_manifest(store.path).generation != store.generation:
+                raise LockedError(
+                    f"{store.path}: a commit changed it while it was merged; merge it again"
+                ) from error
+            raise CorruptError(
+                f"{shard.source}: expected a file of the store, found none; {RESTORE}"
+            ) from error
+
+    def _could_link(self, source: Path, target: Path, done: Linked) -> bool:
+        for folder in reversed(target.relative_to(self.root).parents[:-1]):
+            self.files.make_dir(self.root / folder)
+        try:
+            # a link to a symbolic link would be one, and end where it points to
+            self.files.link(source.resolve() if source.is_symlink() else source, target)
+        except OSError as error:
+            if error.errno not in CANNOT_LINK:
+                raise
+            done.reason = done.reason or str(error.strerror)
+            return False
+        return True
+
+    def _copy(self, source: Path, target: Path) -> None:
+        working = self.root / WORKING_DIR / "copied"
+        self.files.remove(working)
+        self.files.copy_file(source, working)
+        self.files.rename(working, target)
+
+    def rewrite_all(self, renamed: NewIds) -> None:
+        """Write the arrays that are no links, and the checksums and metadata of all."""
+        for group in GROUPS:
+            write_metadata(self.root, self.files, group, group_json())
+        schema = self.manifest.schema
+        tails: dict[str, list[int]] = {}
+        for name in schema.stored:
+            array = column_array(self.manifest, name)
+            if name in self.linked:
+                sums = self._adopt_sums(array)
+            elif name == TRACE_ID:
+                continue
+            else:
+                sums = self._rewrite_column(array)
+            tails[array.layout.path] = sums
+        for axis in schema.axes:
+            if axis != TRACE_ID:
+                array = offsets_array(axis, self.manifest.n_rows)
+                tails[array.layout.path] = self._rewrite_offsets(array)
+        tails |= self._rewrite_ids(renamed)
+        self.manifest = replace(
+            self.manifest, tails={path: sums for path, sums in tails.items() if sums}
+        )
+
+    def _writer(self, array: StoredArray) -> ArrayWriter:
+        """The writer of an array that is made anew."""
+        empty = StoredArray(array.layout, 0)
+        info = self.infos[array.layout.path]
+        return ArrayWriter(self.root, self.files, empty, info, Manifest(self.manifest.schema))
+
+    def _rewrite_column(self, array: StoredArray) -> list[int]:
+        """Write the items of all parts; return the checksums of the last chunk."""
+        assert array.column is not None
+        writer = self._writer(array)
+        step = max(1, BLOCK_BYTES // array.layout.item_bytes)
+        for store in self.stores:
+            own = column_array(store.manifest, array.column)
+            reader = open_array(store.directory, own, check=store.manifest)
+            for start in range(0, own.n_items, step):
+                try:
+                    items = reader.read(start, min(own.n_items, start + step))
+                except CorruptError as error:
+                    raise store.explain(error, array.axis) from error
+                writer.append(items)
+        return _finish(writer)
+
+    def _rewrite_offsets(self, array: StoredArray) -> list[int]:
+        """Write the offsets of an axis; return the checksums of the last chunk."""
+        assert array.axis is not None
+        writer = self._writer(array)
+        writer.append(np.zeros(1, np.int64))
+        base = 0
+        for store in self.stores:
+            if len(store):
+                writer.append(_read_offsets(store, array.axis)[1:] + base)
+                base += store.manifest.n_items[array.axis]
+        return _finish(writer)
+
+    def _adopt_sums(self, array: StoredArray) -> list[int]:
+        """Write the checksums of the linked chunks, and the metadata of their array.
+
+        The padded last chunk of a segment never changes again: its sum becomes one like the others.
+        Returns that of the last segment, which may grow.
+        """
+        assert array.column is not None
+        checksums = array.checksums
+        sums = ArrayWriter(self.root, self.files, checksums._replace(n_items=0), ArrayInfo())
+        last: list[int] = []
+        for store in self.stores:
+            own = column_array(store.manifest, array.column)
+            if not own.n_items:
+                continue
+            sums.append(_as_sums(last, checksums))
+            reader = open_array(store.directory, own.checksums)
+            sums.append(reader.read(0, own.checksums.n_items))
+            last = store.manifest.tails.get(own.layout.path, [])
+            has_tail = own.n_places % own.layout.chunk_items > 0
+            if len(last) != own.layout.n_planes * has_tail:
+                raise CorruptError(
+                    f"{store.path}, column {array.column!r}: expected "
+                    f"{own.layout.n_planes * has_tail} checksums of its last chunk, found "
+                    f"{len(last)}; {RESTORE}"
+                )
+        _finish(sums)
+        text = array_json(array.layout, array.n_places, self.infos[array.layout.path])
+        write_metadata(self.root, self.files, array.layout.path, text)
+        return last
+
+    def _rewrite_ids(self, renamed: NewIds) -> dict[str, list[int]]:
+        """Write trace ids, their offsets and the id table; return the checksums of last chunks."""
+        values = column_array(self.manifest, TRACE_ID)
+        offsets = offsets_array(TRACE_ID, self.manifest.n_rows)
+        value_writer = self._writer(values)
+        offset_writer = self._writer(offsets)
+        offset_writer.append(np.zeros(1, np.int64))
+        hashes = []
+        end = 0
+        for part, store in enumerate(self.stores):
+            for start in range(0, len(store), ROWS_AT_ONCE):
+                stop = min(len(store), start + ROWS_AT_ONCE)
+                old = store.ids[start:stop]
+                ids = [renamed.get((part, start + i), name) for i, name in enumerate(old)]
+                texts = [trace_id.encode() for trace_id in ids]
+                value_writer.append(np.frombuffer(b"".join(texts), np.uint8))
+                ends = end + np.cumsum(list(map(len, texts)))
+                offset_writer.append(ends)
+                end = int(ends[-1])
+                hashes.append(hash_ids(ids))
+        run = self.manifest.runs[0]
+        rows = np.arange(self.manifest.n_rows)
+        checksum = write_run(self.root, self.files, run, np.concatenate(hashes), rows)
+        self.manifest = replace(
+            self.manifest,
+            n_items=self.manifest.n_items | {TRACE_ID: end},
+            run_sums={run_name(run): checksum},
+        )
+        return {
+            values.layout.path: _finish(value_writer),
+            offsets.layout.path: _finish(offset_writer),
+        }
+
+    def publish(self) -> None:
+        """The moment of the commit."""
+        for store in self.stores:
+            store.directory.check()
+        text = group_json(self.manifest.to_attributes())
+        self.files.replace_text(self.root / GROUP_FILE, text)
+        self.files.remove_tree(self.root / WORKING_DIR)
+
+
+def _read_offsets(store: TraceStore, axis: str) -> np.ndarray:
+    """The offsets of an axis, int64 `(n_rows + 1,)`; raises CorruptError."""
+    n_items = store.manifest.n_items[axis]
+    array = open_array(store.directory, offsets_array(axis, len(store)), check=store.manifest)
+    offsets = Offsets(axis, array, n_items).read_checked()
+    ends = offsets[[0, -1]].tolist()
+    if ends != [0, n_items]:
+        raise CorruptError(
+            f"{store.path}, axis {axis!r}: expected offsets from 0 to {n_items}, found "
+            f"{ends[0]} to {ends[1]}; {RESTORE}"
+        )
+    return offsets
+
+
+def _path(store: TraceStore, name: str) -> str:
+    return store.schema.layout(name).path
+
+
+def _as_sums(last: list[int], checksums: StoredArray) -> np.ndarray:
+    """Checksums of a chunk, if there are any, as items of their array."""
+    return np.array(last, np.uint32).reshape(-1, *checksums.layout.item_shape)
+
+
+def _finish(writer: ArrayWriter) -> list[int]:
+    """Commit an array; return the checksums of its padded last chunk."""
+    sums = writer.commit()
+    writer.close()
+    return sums

@@ -1,0 +1,194 @@
+"""Stores of several segments read, grow, verify and are repaired as stores of one; the tests of
+those run on merged stores as well, among the slow ones."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import zarr
+from oracle import SCHEMA, assert_batch, assert_same_row, bits, make_rows, write_store
+
+from store import Column, CorruptError, StoreWriter, TraceLoader, TraceStore
+from store.check.repair import plan_repair, repair_store
+from store.check.verify import verify_store
+from store.cli.main import main
+from store.format.contents import column_array
+from store.sources.merge import merge_stores
+
+MORE = make_rows(SCHEMA, 5, seed=9)
+NEW = [(f"new {i}", row) for i, (_, row) in enumerate(MORE)]
+
+
+@pytest.fixture
+def path(merged_path, tmp_path):
+    return shutil.copytree(merged_path, tmp_path / "m.zarr")
+
+
+def values_of(rows):
+    return [row for _, row in rows]
+
+
+def assert_holds(path, rows):
+    """Through checked reads and `verify`."""
+    store = TraceStore.open(path, check=True)
+    assert list(store.ids) == [trace_id for trace_id, _ in rows]
+    assert_batch(store.read(slice(None)), values_of(rows))
+    report = verify_store(path)
+    assert report.problems == report.leftovers == []
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_any_rows_of_any_parts(merged_path, rows, check):
+    """In any order, twice, none; batches, traces and parts of rows; whole columns."""
+    store = TraceStore.open(merged_path, check=check)
+    rng = np.random.default_rng(0)
+    for n in (0, 1, 7, 40, 60):
+        order = rng.integers(0, 40, n)
+        assert_batch(store.read(order), [rows[row][1] for row in order])
+    for row, trace in enumerate(store):
+        assert_same_row(trace, rows[row][1])
+    select = {
+        "hidden_states": {"tokens": slice(1, 4), "layers": -1},
+        "planes": {"layers": 0},
+        "states": {},
+    }
+    order = [39, 8, 7, 16, 0]
+    batch = store.read(order, list(select), select)
+    expected = [rows[row][1] for row in order]
+    assert bits(batch["hidden_states"].values) == b"".join(
+        bits(row["hidden_states"][1:4, -1:]) for row in expected
+    )
+    assert bits(batch["planes"].values) == b"".join(bits(row["planes"][:, :1]) for row in expected)
+    assert bits(batch["states"]) == b"".join(bits(row["states"]) for row in expected)
+    assert store.column("question") == [row["question"] for _, row in rows]
+    assert bits(store.column("label")) == b"".join(bits(row["label"]) for _, row in rows)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_shuffle_through_a_small_cache(merged_path, rows, num_workers):
+    """Chunks that several rows need are found by when they are needed next; a resumed loader
+    delivers the rest."""
+    largest = max(c.chunk_items * c.item_bytes for c in SCHEMA.columns.values() if c.codec)
+    options = {"shuffle": True, "num_workers": num_workers, "cache_bytes": 3 * largest}
+    columns = ["zipped", "planes", "hidden_states", "states"]
+    loader = TraceLoader(merged_path, columns, 6, **options)
+    seen = []
+    for i, batch in enumerate(loader):
+        seen += batch.rows.tolist()
+        for row, found in zip(batch.rows.tolist(), batch, strict=True):
+            assert_same_row(found, {name: rows[row][1][name] for name in columns})
+        if i == 2:
+            state = json.loads(json.dumps(loader.state_dict()))
+    assert sorted(seen) == list(range(40))
+    rest = TraceLoader(merged_path, columns, 4, **options)
+    rest.load_state_dict(state)
+    assert [row for batch in rest for row in batch.rows.tolist()] == seen[18:]
+
+
+def test_zarr_python_finds_every_item_at_its_place(merged_path, rows):
+    """As section 14 of docs/format.md says where it is."""
+    store = TraceStore.open(merged_path)
+    group = zarr.open_group(merged_path, mode="r")
+    segments = group.attrs["trace_store"]["segments"]
+    for name, column in SCHEMA.columns.items():
+        expected = b"".join(
+            value.encode() if column.is_text else bits(value)
+            for value in (row[name] for row in values_of(rows))
+        )
+        firsts = segments[name]
+        stops = [*firsts[1:], store.n_items(name)]
+        place = 0
+        found = []
+        for first, stop in zip(firsts, stops, strict=True):
+            found.append(group[name][place : place + stop - first])
+            place += -(-(stop - first) // column.shard_items) * column.shard_items
+        assert np.concatenate(found).tobytes() == expected
+        assert group[name].metadata.dimension_names[0] == f"{name}_places"
+        assert group[name].attrs["segments"] == f"trace_store/segments/{name}"
+
+
+def test_it_grows_and_gets_columns(path, rows):
+    """Rows go on in the last segment; a column that is added or replaced is one; readers of the
+    earlier state keep it."""
+    early = TraceStore.open(path)
+    with StoreWriter.open(path) as writer:
+        for trace_id, row in NEW:
+            writer.append(trace_id, row)
+    grown = [*rows, *NEW]
+    assert_holds(path, grown)
+    assert_batch(early.read(slice(None)), values_of(rows))
+    columns = {"label": Column("int8"), "score": Column("float32", axis="tokens", codec="zstd")}
+    added = [{"label": i % 3, "score": row["tokens"] / 2} for i, (_, row) in enumerate(grown)]
+    added = [{**row, "score": row["score"].astype(np.float32)} for row in added]
+    with StoreWriter.open(path) as writer:
+        writer.set_columns(columns, added)
+        wider = values_of(NEW)[0] | {"label": 5, "score": added[40]["score"]}
+        writer.append("last", wider)
+    store = early.refresh()
+    assert store.schema.layout("label").path not in store.manifest.segments
+    assert store["last"]["label"] == 5
+    assert [trace["score"].tobytes() for trace in store][:45] == [
+        row["score"].tobytes() for row in added
+    ]
+    assert verify_store(path).problems == []
+
+
+def test_a_subset_and_a_copy_have_no_segments(path, rows, tmp_path, capsys):
+    """And they say format version 1, which every reader reads."""
+    wanted = [rows[row] for row in (39, 0, 17)]
+    (tmp_path / "ids.txt").write_text("\n".join(trace_id for trace_id, _ in wanted))
+    few, copied = tmp_path / "few.zarr", tmp_path / "copied.zarr"
+    assert main(["subset", str(few), str(path), "--ids", str(tmp_path / "ids.txt")]) == 0
+    assert main(["merge", "--copy", str(copied), str(path)]) == 0
+    for made, expected in ((few, wanted), (copied, rows)):
+        assert_holds(made, expected)
+        record = json.loads((made / "zarr.json").read_text())["attributes"]["trace_store"]
+        assert (record["format_version"], "segments" in record) == (1, False)
+
+
+def test_merged_stores_are_merged(path, rows, tmp_path):
+    """With one that was written, in between; segments add up."""
+    write_store(tmp_path / "new.zarr", SCHEMA, NEW)
+    again = [(f"again {i}", row) for i, row in enumerate(values_of(rows))]
+    other = tmp_path / "other.zarr"
+    halves = [write_store(tmp_path / f"{i}.zarr", SCHEMA, again[i::2]) for i in range(2)]
+    merge_stores(other, list(map(TraceStore.open, halves)), lambda done: None)
+    stores = [TraceStore.open(p, check=True) for p in (path, tmp_path / "new.zarr", other)]
+    merged = merge_stores(tmp_path / "all.zarr", stores, lambda done: None)
+    assert_holds(merged.path, [*rows, *NEW, *again[::2], *again[1::2]])
+    assert len(merged.manifest.segments["tokens"]) == 5 + 1 + 2
+
+
+@pytest.mark.parametrize("name", ["hidden_states", "zipped", "states"])
+def test_damage_in_the_last_chunk_of_a_segment(path, rows, name):
+    """Its sum is beside those of whole chunks: read, verified and repaired, its rows are named."""
+    store = TraceStore.open(path)
+    array = column_array(store.manifest, name)
+    segment = next(
+        i for i, n in enumerate(np.diff(array.segments.firsts)) if n % array.layout.chunk_items
+    )
+    last = int(array.segments.stops[segment]) - 1
+    place = int(array.segments.places_of(np.array([last]))[0])
+    number, inside = divmod(place, array.layout.shard_items)
+    shard = store._column(name).shard(number)
+    offset = int(shard.entries[inside // array.layout.chunk_items, 0, 0])
+    file = path / array.layout.shard_path(number)
+    data = bytearray(file.read_bytes())
+    data[offset] ^= 1
+    file.write_bytes(data)
+    chunk = array.items_of_chunk(place // array.layout.chunk_items)
+    assert chunk[1] == last + 1
+    hit = set(range(*chunk))
+    if array.axis is not None:
+        offsets = store.offsets(array.axis)
+        hit = {
+            row for row in range(40) if any(a in hit for a in range(offsets[row], offsets[row + 1]))
+        }
+    with pytest.raises(CorruptError, match=f"rows? {min(hit)}"):
+        TraceStore.open(path, check=True).read(slice(None), [name])
+    (problem,) = verify_store(path).problems
+    assert problem.rows == (min(hit), max(hit))
+    repair_store(path, plan_repair(path))
+    kept = [row for i, row in enumerate(rows) if not min(hit) <= i <= max(hit)]
+    assert_holds(path, kept)

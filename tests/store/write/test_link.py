@@ -1,0 +1,148 @@
+"""Merging by reference under faults: kills, power cuts, disks that cannot link, parts that grow."""
+
+import errno
+import os
+import random
+from contextlib import suppress
+from itertools import count
+
+import pytest
+from faults import Quick, Recorder, Stop, is_killed, lay_out
+from oracle import SCHEMA, assert_same_row, make_rows, write_store
+
+from store import StoreWriter, TraceStore
+from store.check.verify import verify_store
+from store.sources.merge import merge_stores
+from store.write.build import partial_path
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+ROWS = make_rows(SCHEMA, 9, seed=3)
+PARTS = (ROWS[:4], ROWS[4:5], ROWS[5:])
+SLOW = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture
+def parts(tmp_path):
+    return [
+        TraceStore.open(write_store(tmp_path / f"{i}.zarr", SCHEMA, rows), check=True)
+        for i, rows in enumerate(PARTS)
+    ]
+
+
+def assert_holds(path, rows):
+    """These rows, whole, through checked reads."""
+    store = TraceStore.open(path, check=True)
+    assert list(store.ids) == [trace_id for trace_id, _ in rows]
+    for i, (trace_id, row) in enumerate(rows):
+        assert store.row_of(trace_id) == i
+        assert_same_row(store[i], row)
+    report = verify_store(path)
+    assert report.problems == report.leftovers == []
+
+
+def merge(path, parts, files, **options):
+    return merge_stores(path, parts, lambda done: None, files=files, **options)
+
+
+def contents(stores):
+    """The bytes of every file of some stores."""
+    files = [file for store in stores for file in store.path.rglob("*") if file.is_file()]
+    return {file: file.read_bytes() for file in files}
+
+
+@pytest.mark.parametrize("step", [131, pytest.param(1, marks=SLOW)])
+def test_a_kill_loses_nothing(tmp_path, parts, step):
+    """Nothing is at the path or all of it; the same call goes on; the parts are untouched."""
+    before = contents(parts)
+    for n in count():
+        path = tmp_path / str(n) / "m.zarr"
+        path.parent.mkdir()
+        killed = is_killed(lambda files, path=path: merge(path, parts, files), 1 + n * step)
+        assert killed != path.exists()
+        merge(path, parts, Quick())
+        assert not partial_path(path).exists()
+        assert_holds(path, ROWS)
+        if not killed:
+            break
+    assert n > 1
+    assert contents(parts) == before
+
+
+@pytest.mark.parametrize("step", [311, pytest.param(7, marks=SLOW)])
+def test_a_power_cut_loses_nothing(tmp_path, parts, step):
+    """With all that was done, with only what was durable, and with any part of the rest."""
+    base = tmp_path / "base"
+    base.mkdir()
+    recorder = Recorder()
+    merge(base / "m.zarr", parts, recorder)
+    rng = random.Random(0)  # noqa: S311 - to be repeated
+    keeping = (lambda: True, lambda: False, lambda: rng.random() < 0.5)
+    renamed, synced = recorder.log[-2:]  # of the whole directory, which lay_out does not know
+    assert (renamed[0], synced[0]) == ("rename", "sync_dir")
+    log = recorder.log[:-2]
+    for i, n in enumerate([*range(0, len(log), step), len(log)]):
+        target = tmp_path / f"cut{i}"
+        lay_out(log[:n], base, target, keeping[i % 3])
+        path = target / "m.zarr"
+        merge(path, parts, Quick())
+        assert_holds(path, ROWS)
+
+
+def n_links(path, parts, stop=None):
+    """How many files a merge links, before it is stopped at its operation number `stop`."""
+    recorder = Recorder(stop)
+    with suppress(Stop):
+        merge(path, parts, recorder)
+    return sum(entry[0] == "create" and "/c/" in str(entry[1]) for entry in recorder.log)
+
+
+def test_what_was_linked_is_not_linked_again(tmp_path, parts):
+    """A call that goes on keeps the files of the one that stopped; of another merge, none."""
+    in_all = n_links(tmp_path / "a.zarr", parts)
+    begun = n_links(tmp_path / "b.zarr", parts, stop=60)
+    assert 0 < begun < in_all
+    # one more: the merge was stopped before its last link
+    assert n_links(tmp_path / "b.zarr", parts) <= in_all - begun + 1
+    assert n_links(tmp_path / "c.zarr", parts[::-1], stop=60) > 0
+    assert n_links(tmp_path / "c.zarr", parts) == in_all
+    for name in ("b", "c"):
+        assert_holds(tmp_path / f"{name}.zarr", ROWS)
+
+
+class Unlinkable(Quick):
+    """A file system without hard links."""
+
+    def link(self, source, target):
+        raise OSError(errno.EXDEV, "Invalid cross-device link", str(source))
+
+
+def test_what_cannot_be_linked_is_copied(tmp_path, parts):
+    """The store is the same; the report says why."""
+    reports = []
+    path = tmp_path / "m.zarr"
+    merge(path, parts, Unlinkable(), report=reports.append)
+    (done,) = reports
+    assert (done.n_linked, done.reason) == (0, "Invalid cross-device link")
+    assert done.n_copied == done.n_files > 0
+    assert_holds(path, ROWS)
+    assert TraceStore.open(path).manifest.segments
+
+
+def test_stores_that_share_files_go_separate_ways(tmp_path, parts):
+    """Appending to either, replacing a column, or removing one changes nothing in the others."""
+    path = tmp_path / "m.zarr"
+    merged = merge(path, parts, Quick())
+    shared = parts[2].path / "tokens/c/0"
+    assert os.stat(shared).st_nlink == 2
+    more = [(f"more {i}", row) for i, (_, row) in enumerate(ROWS)]
+    for store in (merged, parts[2]):
+        with StoreWriter.open(store.path) as writer:
+            for trace_id, row in more:
+                writer.append(trace_id, row)
+    assert_holds(path, [*ROWS, *more])
+    assert_holds(parts[2].path, [*PARTS[2], *more])
+    assert_holds(parts[0].path, PARTS[0])
+    for part in parts:
+        Quick().remove_tree(part.path)
+    assert_holds(path, [*ROWS, *more])
+    assert [trace.id for trace in merged] == [trace_id for trace_id, _ in ROWS]
