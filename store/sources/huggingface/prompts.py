@@ -38,6 +38,7 @@ __all__ = [
     "cut_contexts",
     "encode_fitting",
     "take_fitting",
+    "template_values",
 ]
 
 NO_CONTEXT = (-1, 0)
@@ -316,7 +317,7 @@ class Prompts:
 
     def _message(self, question: Question) -> Rendered:
         try:
-            return render(self.template, _values(question))
+            return render(self.template, template_values(question))
         except KeyError as error:
             raise PromptError(
                 f"question {question['question_id']!r}: expected the field {error} of the prompt "
@@ -375,7 +376,7 @@ def _escape(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def _values(question: Question) -> Mapping[str, str]:
+def template_values(question: Question) -> Mapping[str, str]:
     """The texts that fill a template."""
     values = {**question.get("fields", {}), "question": question["question"]}
     if "context" in question:

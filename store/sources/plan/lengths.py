@@ -65,6 +65,8 @@ class TraceLengths:
         Text column -> bytes of UTF-8 of all traces, as far as questions alone decide them.
     token_text_bytes
         Bytes of a token's text, on average; quotes of JSON are not counted.
+    answer_token_bytes
+        Bytes of an answer's text for each of its tokens, on average.
     edges
         Edges of a trace in `attn_edges`, on average; None where no trace was seen.
     """
@@ -73,6 +75,7 @@ class TraceLengths:
     answers: NDArray[np.int64] | AnswerLengths
     text_bytes: Mapping[str, int] = field(default_factory=dict)
     token_text_bytes: float = ANSWER_BYTES
+    answer_token_bytes: float = ANSWER_BYTES
     edges: float | None = None
 
     @property
@@ -125,7 +128,7 @@ def count_items(lengths: TraceLengths, n_heads: int, n_layers: int) -> dict[str,
         "squares": square,
         "edges": edges,
         "token_texts": token_texts,
-        "answer": answers * lengths.token_text_bytes,
+        "answer": answers * lengths.answer_token_bytes,
     }
     items = {axis: round(float(values.sum())) for axis, values in counted.items()}
     return items | dict(lengths.text_bytes)
