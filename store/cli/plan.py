@@ -44,7 +44,7 @@ def run_plan(args: argparse.Namespace) -> int:
     if missing:
         raise SchemaError(
             f"expected {' and '.join(missing)}, as extract takes them, or --train for a training; "
-            "found neither"
+            "found none"
         )
     if args.batch_size is None:
         args.batch_size = EXTRACT_BATCH
@@ -272,8 +272,8 @@ def _spread(lengths: "TraceLengths") -> list[str]:
         return []
     tokens = float(lengths.prompts.mean()) + answers.mean
     return [
-        f"answers of the sample have {answers.mean:.1f} tokens on average, with a standard error "
-        f"of {answers.error:.1f}: {answers.error / tokens:.1%} of a trace"
+        f"answers of the sample have {answers.mean:.2f} tokens on average, with a standard error "
+        f"of {answers.error:.2f}: {answers.error / tokens:.1%} of a trace"
     ]
 
 

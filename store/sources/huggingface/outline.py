@@ -87,7 +87,7 @@ def load_outline(
         with reading(NotFoundError, "no tokenizer"):
             tokenizer = AutoTokenizer.from_pretrained(folder, **from_here)
     except NotFoundError as error:
-        return model.eval(), str(error)
+        return model.eval(), str(error).rstrip(": ")
     # of some architectures transformers makes one without words where there is no file of it
     if len(tokenizer) <= len(tokenizer.all_special_ids):
         return model.eval(), "no tokenizer with a vocabulary"

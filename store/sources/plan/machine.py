@@ -20,6 +20,7 @@ N_THREADS = 8  # of reads at once: a disk is fast only where many are
 N_FILES = 256  # that may be read: each takes a descriptor
 N_BLOCKS = 16_384  # that may be read
 N_LOOKED_AT = 512  # blocks that tell how much of the files is in memory
+LEAST_BYTES = 16 << 20  # less, and a speed would be mere chance
 EVICTED_BYTES = 512 << 20  # at most, where all of the files is in memory
 BLOCK_BYTES = (64 << 10, 4 << 20)  # smallest and largest
 
@@ -58,7 +59,7 @@ class DiskSpeed(NamedTuple):
     Attributes
     ----------
     bytes_per_s
-        Of blocks at random places, several at once; None if there was nothing to read.
+        Of blocks at random places, several at once; None if too little was there to read.
     n_bytes
         How many were read.
     cached
@@ -125,7 +126,8 @@ def read_cold(
         fraction = float(np.mean(cached)) if cached else 0.0
         _evict(blocks, EVICTED_BYTES if fraction > 0.5 else 0)
         n_bytes, seconds = _read_all(blocks, max_s)
-    return DiskSpeed(n_bytes / seconds if n_bytes else None, n_bytes, fraction)
+    speed = n_bytes / seconds if n_bytes >= LEAST_BYTES else None
+    return DiskSpeed(speed, n_bytes, fraction)
 
 
 def _draw_blocks(fds: Sequence[int], block_bytes: int, rng: np.random.Generator) -> list[_Block]:

@@ -154,7 +154,7 @@ def _machine_lines(plan: TrainingPlan, machine: Machine) -> list[str]:
 
 def _disk_lines(plan: TrainingPlan, disk: DiskSpeed | None) -> list[str]:
     if disk is None or disk.bytes_per_s is None:
-        return ["disk: nothing was read from it, so its speed is not known"]
+        return ["disk: too little is there to read, so its speed is not known"]
     first_s = plan.epoch_bytes / disk.bytes_per_s
     lines = [
         f"disk: {bytes_text(disk.bytes_per_s)}/s, from {bytes_text(disk.n_bytes)} at random "
