@@ -22,6 +22,7 @@ N_BLOCKS = 16_384  # that may be read
 N_LOOKED_AT = 512  # blocks that tell how much of the files is in memory
 LEAST_BYTES = 16 << 20  # less, and a speed would be mere chance
 EVICTED_BYTES = 512 << 20  # at most, where all of the files is in memory
+NOWAIT = os.RWF_NOWAIT  # read what is in memory alone
 BLOCK_BYTES = (64 << 10, 4 << 20)  # smallest and largest
 
 
@@ -122,9 +123,9 @@ def read_cold(
         fds = [stack.enter_context(opened(file)) for file in chosen]
         blocks = _draw_blocks(fds, block_bytes, rng)
         looked_at = blocks[:N_LOOKED_AT]
-        cached = [_cached_bytes(block) / block.n_bytes for block in looked_at]
-        fraction = float(np.mean(cached)) if cached else 0.0
-        _evict(blocks, EVICTED_BYTES if fraction > 0.5 else 0)
+        fraction = float(np.mean([_is_cached(block) for block in looked_at] or [0.0]))
+        if fraction > 0.5:
+            blocks = _evict(blocks)
         n_bytes, seconds = _read_all(blocks, max_s)
     speed = n_bytes / seconds if n_bytes >= LEAST_BYTES else None
     return DiskSpeed(speed, n_bytes, fraction)
@@ -145,20 +146,24 @@ def _draw_blocks(fds: Sequence[int], block_bytes: int, rng: np.random.Generator)
     return blocks
 
 
-def _cached_bytes(block: _Block) -> int:
-    """Bytes of a block that are in memory, from its beginning on; 0 where it cannot be known."""
-    buffer = bytearray(block.n_bytes)
-    with suppress(BlockingIOError, OSError):
-        return os.preadv(block.fd, [buffer], block.offset, os.RWF_NOWAIT)
-    return 0
+def _is_cached(block: _Block) -> bool:
+    """Whether the last byte of a block is in memory; False where the file system cannot say."""
+    with suppress(OSError):  # BlockingIOError: it would have to wait for the disk
+        return os.preadv(block.fd, [bytearray(1)], block.offset + block.n_bytes - 1, NOWAIT) == 1
+    return False
 
 
-def _evict(blocks: Sequence[_Block], max_bytes: int) -> None:
+def _evict(blocks: Sequence[_Block]) -> list[_Block]:
+    """Drop the first blocks from the page cache, and return them."""
+    evicted: list[_Block] = []
+    n_bytes = 0
     for block in blocks:
-        max_bytes -= block.n_bytes
-        if max_bytes < 0:
-            return
+        n_bytes += block.n_bytes
+        if n_bytes > EVICTED_BYTES:
+            break
         os.posix_fadvise(block.fd, block.offset, block.n_bytes, os.POSIX_FADV_DONTNEED)
+        evicted.append(block)
+    return evicted
 
 
 def _read_all(blocks: Sequence[_Block], max_s: float) -> tuple[int, float]:
@@ -178,7 +183,7 @@ def _read_all(blocks: Sequence[_Block], max_s: float) -> tuple[int, float]:
 
     def run(thread: int) -> None:
         for block in take():
-            if _cached_bytes(block) < block.n_bytes:
+            if not _is_cached(block):
                 counts[thread] += len(os.pread(block.fd, block.n_bytes, block.offset))
 
     threads = [threading.Thread(target=run, args=(i,)) for i in range(N_THREADS)]

@@ -179,7 +179,7 @@ def _advice_lines(plan: TrainingPlan) -> list[str]:
         f"pin_memory={advice.pin_memory})"
     )
     return [
-        f"recommended: {command}",
+        f"recommended{', for each process' if plan.n_processes > 1 else ''}: {command}",
         f"  in Python: {loader}",
         *(f"  {reason}" for reason in advice.reasons),
     ]

@@ -82,9 +82,10 @@ def test_parts_have_files_of_their_own(tmp_path):
     alone = [plan_store(SCHEMA, n, {k: v * n // 10 for k, v in items.items()}) for n in (3, 3, 4)]
     assert parts.n_bytes == sum(part.n_bytes for part in alone)
     assert parts.n_files == sum(part.n_files for part in alone)
-    assert plan_parts(SCHEMA, 2, items, n_parts=5).n_files == plan_parts(
-        SCHEMA, 2, items, n_parts=2
-    ).n_files
+    assert (
+        plan_parts(SCHEMA, 2, items, n_parts=5).n_files
+        == plan_parts(SCHEMA, 2, items, n_parts=2).n_files
+    )
 
 
 def test_a_store_without_rows():
