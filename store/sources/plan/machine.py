@@ -123,7 +123,8 @@ def read_cold(
         fds = [stack.enter_context(opened(file)) for file in chosen]
         blocks = _draw_blocks(fds, block_bytes, rng)
         looked_at = blocks[:N_LOOKED_AT]
-        fraction = float(np.mean([_is_cached(block) for block in looked_at] or [0.0]))
+        cached = [float(_is_cached(block)) for block in looked_at]
+        fraction = float(np.mean(cached or [0.0]))
         if fraction > 0.5:
             blocks = _evict(blocks)
         n_bytes, seconds = _read_all(blocks, max_s)
