@@ -12,6 +12,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "OutputError",
+    "PeerError",
     "ResourceError",
     "TrainError",
     "store_errors",
@@ -36,6 +37,10 @@ class CheckpointError(TrainError):
 
 class OutputError(TrainError):
     """A result cannot be written: make room, or choose another place."""
+
+
+class PeerError(TrainError):
+    """Another process of the run has ended: read its message."""
 
 
 class ResourceError(TrainError):

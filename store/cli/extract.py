@@ -27,7 +27,14 @@ if TYPE_CHECKING:
     from store.sources.labels.grading import Judge
     from store.sources.questions import Question
 
-__all__ = ["run_extract"]
+__all__ = [
+    "Asked",
+    "load_source",
+    "make_prompts",
+    "read_asked",
+    "run_extract",
+    "settle",
+]
 
 
 def run_extract(args: argparse.Namespace) -> int:
@@ -37,8 +44,8 @@ def run_extract(args: argparse.Namespace) -> int:
 
     check_new(args.store)  # before a model is loaded for nothing
     begun = open_begun(args.store)
-    asked = _read_questions(args, begun)
-    source, skipped, cuts = _load_source(args, asked, begun)
+    asked = read_asked(args, begun)
+    source, skipped, cuts = load_source(args, asked, begun)
     from torch import OutOfMemoryError
 
     from store.sources.huggingface.report import extraction_report
@@ -66,7 +73,7 @@ def run_extract(args: argparse.Namespace) -> int:
     return int(n_left_out > 0)
 
 
-class _Asked(NamedTuple):
+class Asked(NamedTuple):
     """The questions to ask, the template to ask them in, and the examples that come first."""
 
     questions: "list[Question]"
@@ -84,7 +91,7 @@ class _Cuts(NamedTuple):
     whole: "LeftOut"
 
 
-def _read_questions(args: argparse.Namespace, begun: "TraceStore | None") -> _Asked:
+def read_asked(args: argparse.Namespace, begun: "TraceStore | None") -> Asked:
     """Read what is asked; raise SchemaError for a malformed template, or a part without any."""
     from store.sources.prompt_templates import (
         check_prompt_template,
@@ -114,7 +121,7 @@ def _read_questions(args: argparse.Namespace, begun: "TraceStore | None") -> _As
             file.form, has_context=has_context, chat=args.chat_template, briefly=briefly
         )
     few_shot = read_question_file(args.few_shot, fields).questions if args.few_shot else []
-    return _Asked(questions, template, few_shot, is_given, file.left_out, file.remarks)
+    return Asked(questions, template, few_shot, is_given, file.left_out, file.remarks)
 
 
 def _recorded(begun: "TraceStore | None") -> Mapping[str, Any]:
@@ -122,7 +129,7 @@ def _recorded(begun: "TraceStore | None") -> Mapping[str, Any]:
     return begun.provenance if begun is not None and len(begun) else {}
 
 
-def _remarks(args: argparse.Namespace, asked: _Asked, cuts: _Cuts) -> list[str]:
+def _remarks(args: argparse.Namespace, asked: Asked, cuts: _Cuts) -> list[str]:
     """Lines about the file of questions and what was made of it; each ends in a new line."""
     lines = [f"  {remark}" for remark in asked.remarks]
     if cuts.n:
@@ -138,8 +145,30 @@ def _remarks(args: argparse.Namespace, asked: _Asked, cuts: _Cuts) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _load_source(
-    args: argparse.Namespace, asked: _Asked, begun: "TraceStore | None"
+class Settled(NamedTuple):
+    """What is asked for, with what stands for options that were left out."""
+
+    stop: str | None
+    rules: list[str]
+    columns: list[str] | None
+
+
+def settle(args: argparse.Namespace, asked: Asked, begun: "TraceStore | None") -> Settled:
+    """Settle what decides the columns; raise SchemaError for options that contradict another."""
+    from store.sources.labels.rule import LABEL_RULES
+
+    recorded = _recorded(begun)
+    stop = settle_stop(args, asked.template, recorded)
+    rules = settle_labels(args, recorded, LABEL_RULES["exact"].text, is_given=asked.is_given)
+    check_judge_options(args, rules)
+    columns = args.columns
+    if args.keep_attention:
+        columns = [*(columns or ["default"]), "attentions"]
+    return Settled(stop, rules, columns)
+
+
+def load_source(
+    args: argparse.Namespace, asked: Asked, begun: "TraceStore | None"
 ) -> "tuple[HuggingFaceSource, LeftOut, _Cuts]":
     """Load the model; raise SchemaError for arguments that contradict it or one another.
 
@@ -149,20 +178,13 @@ def _load_source(
         from store.sources.huggingface.decoding import Decoding
         from store.sources.huggingface.prompts import cut_contexts, take_fitting
         from store.sources.huggingface.source import HuggingFaceSource
-        from store.sources.labels.rule import LABEL_RULES
-    recorded = _recorded(begun)
-    stop = settle_stop(args, asked.template, recorded)
-    rules = settle_labels(args, recorded, LABEL_RULES["exact"].text, is_given=asked.is_given)
-    check_judge_options(args, rules)
-    columns = args.columns
-    if args.keep_attention:
-        columns = [*(columns or ["default"]), "attentions"]
+    stop, rules, columns = settle(args, asked, begun)
     try:
         decoding = Decoding(
             args.num_beams, args.num_samples, args.temperature, args.top_p, args.seed
         )
         model, tokenizer = _load_model(args, columns)
-        prompts = _make_prompts(args, asked, model, tokenizer)
+        prompts = make_prompts(args, asked, model, tokenizer)
         questions, n_cut, whole = cut_contexts(asked.questions, prompts)
         fitting, skipped = take_fitting(questions, prompts)
         source = HuggingFaceSource(
@@ -204,9 +226,9 @@ def _load_model(
     )
 
 
-def _make_prompts(
+def make_prompts(
     args: argparse.Namespace,
-    asked: _Asked,
+    asked: Asked,
     model: "PreTrainedModel",
     tokenizer: "PreTrainedTokenizerBase",
 ) -> "Prompts":

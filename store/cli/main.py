@@ -33,6 +33,7 @@ MODULES = {  # command -> module of this package; there it is called run_COMMAND
     "label": "label",
     "export": "export",
     "extract": "extract",
+    "plan": "plan",
     "launch": "launch",
     "view": "view",
 }

@@ -6,7 +6,18 @@ Nothing here takes torch: help comes at once, and so does the message about a wr
 import argparse
 
 from store.cli.arguments import Parser, Version, program
-from store.cli.parsers import check, derive, extract, inspect, label, launch, make, project, view
+from store.cli.parsers import (
+    check,
+    derive,
+    extract,
+    inspect,
+    label,
+    launch,
+    make,
+    plan,
+    project,
+    view,
+)
 
 __all__ = ["build_parser"]
 
@@ -18,6 +29,7 @@ EXAMPLES = """\
 examples:
   python -m store import traces.zarr old_traces/ --scores ground_truth_scores.csv
   python -m store extract traces.zarr --model NAME_OR_PATH --questions questions.jsonl
+  python -m store plan traces.zarr --model NAME_OR_PATH --questions questions.jsonl --workers 4
   python -m store info data/example.zarr
   python -m store get data/example.zarr TRACE_ID --columns question,answer,label
   python -m store get data/example.zarr TRACE_ID --json | python -m json.tool
@@ -41,6 +53,7 @@ COMMANDS = (
     label.add_label,
     label.add_export,
     extract.add_extract,
+    plan.add_plan,
     launch.add_launch,
 )
 

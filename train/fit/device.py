@@ -13,7 +13,7 @@ from lightning_fabric.strategies import DDPStrategy
 from torch import Tensor, nn
 
 from train.config import Config
-from train.errors import ConfigError, ResourceError
+from train.errors import ConfigError, PeerError, ResourceError
 
 __all__ = [
     "build_fabric",
@@ -24,15 +24,37 @@ __all__ = [
     "memory_enough",
 ]
 
+# what gloo and NCCL say where the other end of a connection is gone
+LOST_PEER = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "remote process exited",
+)
+# The first process fits baselines while the others wait for it, in the first collective.
+COLLECTIVES_LIMIT = timedelta(days=1)
 Precision = Literal["32", "bf16-mixed", "16-mixed"]
 
 
 @contextmanager
 def launched(config: Config) -> Iterator[Fabric]:
-    """The Fabric of a run; processes leave their group at the end: its threads would abort them."""
+    """The Fabric of a run; processes leave their group at the end: its threads would abort them.
+
+    Raises
+    ------
+    PeerError
+        Another process has ended, for a reason that its own message says.
+    """
     fabric = build_fabric(config)
     try:
         yield fabric
+    except RuntimeError as error:
+        if fabric.world_size == 1 or not any(text in str(error) for text in LOST_PEER):
+            raise
+        raise PeerError(
+            "another process has ended, on this host or another; its own message says why. "
+            "--resume continues"
+        ) from error
     finally:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
@@ -53,6 +75,12 @@ def build_fabric(config: Config) -> Fabric:
             f"--batch-size: expected a multiple of the {n_processes} processes that share each "
             f"batch, found {config.batch_size}"
         )
+    n_hosts = int(os.environ.get("GROUP_WORLD_SIZE", n_processes // n_local))
+    if n_hosts * n_local != n_processes:
+        raise ConfigError(
+            f"torchrun: expected the same --nproc-per-node on all {n_hosts} hosts, found {n_local} "
+            f"on this one of {n_processes} processes in all"
+        )
     accelerator = "cpu" if config.force_cpu or not torch.cuda.is_available() else "cuda"
     n_gpus = torch.cuda.device_count()
     if accelerator == "cuda" and n_local > n_gpus:
@@ -63,9 +91,8 @@ def build_fabric(config: Config) -> Fabric:
     fabric = Fabric(
         accelerator=accelerator,
         devices=n_local,
-        num_nodes=n_processes // n_local,
-        # The first process fits baselines while the others wait for it, in the first collective.
-        strategy=DDPStrategy(timeout=timedelta(days=1)) if n_processes > 1 else "auto",
+        num_nodes=n_hosts,
+        strategy=DDPStrategy(timeout=COLLECTIVES_LIMIT) if n_processes > 1 else "auto",
         precision=choose_precision(config, accelerator),
     )
     fabric.launch()

@@ -20,7 +20,7 @@ from store.format.origin import origins_of
 from train.config import Arguments, Config, flag_of, settings_of
 from train.data.batches import TrainingData
 from train.data.requirements import has_numbers
-from train.errors import CheckpointError, ConfigError
+from train.errors import CheckpointError, ConfigError, OutputError
 from train.files import Json, read_json, replace_file
 from train.outside.records import outside_differences
 from train.run.checkpoint import load_checkpoint, save_checkpoint
@@ -175,10 +175,15 @@ def lock_directory(path: Path) -> Iterator[None]:
     with (path / ".lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise ConfigError(
                 f"--output-dir: {path}: another process is training into it; wait for it, or "
                 "choose another --output-dir"
+            ) from error
+        except OSError as error:  # some network file systems are mounted without locks
+            raise OutputError(
+                f"--output-dir: {path}: cannot be locked: {error.strerror}; choose a file system "
+                "that has locks"
             ) from error
         yield
 

@@ -35,6 +35,7 @@ from train.evaluate.tokens import TokenTruth, describe_tokens, judge_tokens, rea
 from train.files import Json, make_directory
 from train.fit.cpu import cpu_arithmetic, default_threads
 from train.fit.probes import fit_probe, out_of_fold_margin, probe_margin, read_split_features
+from train.run.agreement import check_agreement
 from train.run.detectors import (
     build_detector,
     hidden_size,
@@ -86,6 +87,7 @@ def run_experiment(
     the first one judges the scores and gets the results.
     """
     config = arguments.config
+    check_agreement(fabric, config, data)
     is_first = fabric.is_global_zero
     names = names_to_train(config, data)
     for name in names:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 
@@ -155,7 +155,7 @@ class Trainer:
         """
         config = replace(self.config, seed=seed)
         files = self.directory.training(name, seed)
-        finished = files.load_finished()
+        finished = self.read_first(files.load_finished)
         if finished is not None:
             config = trained_settings(config, finished)
         detector = self.begin(name, config)
@@ -185,6 +185,11 @@ class Trainer:
             self.progress.say(warning)
         return Scored(val[None], test[None], facts, self.score_tokens(name, detector))
 
+    def read_first(self, read: Callable[[], Json | None]) -> Json | None:
+        """What the first process reads of the run: another host may still see older files."""
+        content = read() if self.fabric.is_global_zero else None
+        return self.fabric.broadcast(content)
+
     def begin(self, name: str, config: Config) -> Detector:
         """An untrained detector, its weights drawn with the seed of the settings."""
         self.fabric.seed_everything(config.seed, verbose=False)
@@ -203,7 +208,7 @@ class Trainer:
         for lr in (config.lr / 3, config.lr, 3 * config.lr):
             trial = files.trial_of(lr)
             one = replace(config, lr=lr)
-            finished = trial.load_finished()
+            finished = self.read_first(trial.load_finished)
             if finished is None:
                 finished = self.train_to_the_end(trial, self.begin(files.name, one), one)
             trials[lr] = finished
@@ -228,7 +233,7 @@ class Trainer:
 
     def train_to_the_end(self, files: TrainingFiles, detector: Detector, config: Config) -> Json:
         """Train a detector, from its saved state if there is one; return its checkpoint."""
-        state = files.load_state()
+        state = self.read_first(files.load_state)
         if state is not None:
             check_state(files, state, self.data, number_of_layer(detector, self.data))
         else:

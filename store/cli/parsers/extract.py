@@ -3,6 +3,7 @@
 from store.cli.arguments import (
     Commands,
     Group,
+    Parser,
     add_columns,
     add_ignore_space,
     add_judge,
@@ -17,7 +18,7 @@ from store.cli.arguments import (
     rules,
 )
 
-__all__ = ["add_extract"]
+__all__ = ["add_extract", "add_extract_options"]
 
 EXAMPLES = """\
 FILE of --questions is JSON lines, a JSON array or CSV with question_id, question and answers (a
@@ -106,15 +107,24 @@ def add_extract(commands: Commands) -> None:
         epilog=EXAMPLES,
     )
     add_out(parser)
+    add_extract_options(parser, required=True)
+
+
+def add_extract_options(parser: Parser, *, required: bool) -> None:
+    """The options of `extract`, which `plan` has as well: there a training needs no model."""
     parser.add_argument(
         "--model",
         metavar="NAME_OR_PATH",
         type=expand,
-        required=True,
+        required=required,
         help="directory of a model, or its name on the Hugging Face Hub",
     )
     parser.add_argument(
-        "--questions", metavar="FILE", type=path, required=True, help="questions to ask, see below"
+        "--questions",
+        metavar="FILE",
+        type=path,
+        required=required,
+        help="questions to ask, see below",
     )
     parser.add_argument(
         "--limit", metavar="N", type=positive, help="ask only the first N questions (default: all)"

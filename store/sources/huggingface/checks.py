@@ -1,25 +1,84 @@
 """What an extraction is asked for, checked against its model and its questions before it runs."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from store.errors import SchemaError
 from store.format.layers import choose_layers, parse_layers
 from store.format.schema import Column, Schema
 from store.sources.huggingface.attention import EAGER, can_give_maps, implementation_of
+from store.sources.huggingface.columns import build_schema, choose_columns, needs_maps
 from store.sources.huggingface.decoding import Decoding
 from store.sources.questions import Question
 from store.sources.trace_ids import number_trace
 
 __all__ = [
+    "Kept",
     "check_given",
     "check_ids",
     "check_model",
+    "choose_kept",
     "layers_to_keep",
     "model_sizes",
     "with_label_columns",
 ]
+
+
+class Kept(NamedTuple):
+    """What is kept of a model's traces.
+
+    Attributes
+    ----------
+    layers
+        Their numbers.
+    top_k
+        Candidates for each token.
+    schema
+        The columns.
+    """
+
+    layers: list[int]
+    top_k: int
+    schema: Schema
+
+
+def choose_kept(
+    config: PreTrainedConfig,
+    dtype: torch.dtype,
+    *,
+    layers: Sequence[int] | str | None,
+    columns: Sequence[str] | None,
+    top_k: int,
+    label_columns: Mapping[str, Column],
+) -> Kept:
+    """Choose what is kept of the traces of a model.
+
+    Parameters
+    ----------
+    config
+        The model's, of its text.
+    dtype
+        In which it runs: states of bfloat16 are kept as they are.
+    layers, columns, top_k
+        As `HuggingFaceSource` takes them.
+    label_columns
+        The columns of several rules.
+
+    Raises
+    ------
+    SchemaError, NotFoundError
+        There is no such layer or column.
+    """
+    n_layers, n_heads, hidden_size = model_sizes(config, needs_maps(columns))
+    chosen = layers_to_keep(layers, n_layers)
+    n_candidates = min(top_k, config.vocab_size)
+    state_dtype = "bfloat16" if dtype == torch.bfloat16 else "float16"
+    every = build_schema(len(chosen), n_heads, hidden_size, n_candidates, state_dtype)
+    schema = choose_columns(columns, with_label_columns(every, label_columns))
+    return Kept(chosen, n_candidates, schema)
 
 
 def model_sizes(config: PreTrainedConfig, wants_maps: bool) -> tuple[int, int, int]:

@@ -22,7 +22,7 @@ from huggingface_hub import (
     is_offline_mode,
     try_to_load_from_cache,
 )
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
 from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
@@ -42,10 +42,12 @@ from store.extras import needs_extra
 __all__ = [
     "DTYPES",
     "QUANTIZE",
+    "be_quiet",
     "check_packages",
     "choose_device",
     "load_classifier",
     "load_model",
+    "reading",
 ]
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "auto": "auto"}
@@ -60,6 +62,7 @@ UNREADABLE = (  # what transformers raises for a damaged model
     RuntimeError,
     ImportError,
     SafetensorError,
+    StrictDataclassError,
 )
 _LAYER = re.compile(r"(^|\.)(layers|h|blocks|block)\.\d+\.(?!.*inv_freq)")
 
@@ -123,16 +126,16 @@ def load_model(
     """
     python_logging.getLogger("bitsandbytes").setLevel(python_logging.ERROR)  # it names each cast
     check_packages(quantize, device_map)
-    _be_quiet()
+    be_quiet()
     expected = f"model {name!r}: expected a model's directory or its name on the Hugging Face Hub"
     if name.startswith((".", "/")) and not Path(name).is_dir():
         raise NotFoundError(f"{expected}, found no such directory")
     is_local = _must_be_local(name)
-    with _reading(NotFoundError, expected):
+    with reading(NotFoundError, expected):
         config = AutoConfig.from_pretrained(
             name, local_files_only=is_local, trust_remote_code=False
         )
-    with _reading(NotFoundError, f"model {name!r}: expected a tokenizer with it"):
+    with reading(NotFoundError, f"model {name!r}: expected a tokenizer with it"):
         tokenizer = AutoTokenizer.from_pretrained(
             name, local_files_only=is_local, trust_remote_code=False
         )
@@ -176,7 +179,7 @@ def load_classifier(
     SchemaError
         It is no sequence classifier, some of its weights are missing, or it does not fit.
     """
-    _be_quiet()
+    be_quiet()
     from_here = {"local_files_only": True, "trust_remote_code": False}
     expected = (
         f"model {name!r}: expected a directory, or a model in the cache of Hugging Face, where "
@@ -184,15 +187,15 @@ def load_classifier(
     )
     if name.startswith((".", "/")) and not Path(name).is_dir():
         raise NotFoundError(f"{expected}, found no such directory")
-    with _reading(NotFoundError, expected):
+    with reading(NotFoundError, expected):
         AutoConfig.from_pretrained(name, **from_here)
-    with _reading(NotFoundError, f"model {name!r}: expected a tokenizer with it"):
+    with reading(NotFoundError, f"model {name!r}: expected a tokenizer with it"):
         tokenizer = AutoTokenizer.from_pretrained(name, **from_here)
     # of some architectures transformers makes one without words where there is no file of it
     if len(tokenizer) <= len(tokenizer.all_special_ids):
         raise NotFoundError(f"model {name!r}: expected a tokenizer with it, found no vocabulary")
     loaded: Any  # a model and what transformers reports on its weights
-    with _reading(SchemaError, f"model {name!r}: expected a sequence classifier in safetensors"):
+    with reading(SchemaError, f"model {name!r}: expected a sequence classifier in safetensors"):
         loaded = AutoModelForSequenceClassification.from_pretrained(
             name, dtype=torch.float32, output_loading_info=True, use_safetensors=True, **from_here
         )
@@ -212,7 +215,7 @@ def load_classifier(
         ) from error
 
 
-def _be_quiet() -> None:
+def be_quiet() -> None:
     logging.set_verbosity_error()  # what matters becomes a StoreError
     logging.disable_progress_bar()
 
@@ -253,7 +256,7 @@ def _load_weights(
 ) -> PreTrainedModel:
     """The model; raises SchemaError unless its weights fit its configuration."""
     loaded: Any  # a model and what transformers reports on its weights
-    with _reading(SchemaError, f"model {name!r}: expected a causal language model"):
+    with reading(SchemaError, f"model {name!r}: expected a causal language model"):
         loaded = AutoModelForCausalLM.from_pretrained(
             name,
             dtype=DTYPES[dtype],
@@ -280,7 +283,7 @@ def _load_weights(
 
 
 @contextmanager
-def _reading(error_type: type[StoreError], expected: str) -> Iterator[None]:
+def reading(error_type: type[StoreError], expected: str) -> Iterator[None]:
     """Raise a StoreError for whatever a damaged model makes transformers raise."""
     try:
         yield

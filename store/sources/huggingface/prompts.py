@@ -4,7 +4,7 @@ A question whose prompt the model cannot take is left out and named, as is one w
 does not fit behind it; the others are asked.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +36,9 @@ __all__ = [
     "Prompts",
     "check_prompt_template",
     "cut_contexts",
+    "encode_fitting",
     "take_fitting",
+    "template_values",
 ]
 
 NO_CONTEXT = (-1, 0)
@@ -315,7 +317,7 @@ class Prompts:
 
     def _message(self, question: Question) -> Rendered:
         try:
-            return render(self.template, _values(question))
+            return render(self.template, template_values(question))
         except KeyError as error:
             raise PromptError(
                 f"question {question['question_id']!r}: expected the field {error} of the prompt "
@@ -374,7 +376,7 @@ def _escape(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def _values(question: Question) -> Mapping[str, str]:
+def template_values(question: Question) -> Mapping[str, str]:
     """The texts that fill a template."""
     values = {**question.get("fields", {}), "question": question["question"]}
     if "context" in question:
@@ -447,21 +449,28 @@ def take_fitting(questions: Sequence[Question], prompts: Prompts) -> tuple[list[
 
     Raises SchemaError if it can take none.
     """
-    fitting: list[Question] = []
     skipped = LeftOut()
-    for question in questions:
-        try:
-            if "response" in question:
-                prompts.force(question)
-            else:
-                prompts.encode(question)
-        except PromptError as error:
-            skipped.add(str(error))
-        else:
-            fitting.append(question)
+    fitting = [question for question, _ in encode_fitting(questions, prompts, skipped)]
     if questions and not fitting:
         raise SchemaError(
             "expected questions whose prompts the model can take, "
             f"found none of {len(questions)}: {skipped.messages[0]}"
         )
     return fitting, skipped
+
+
+def encode_fitting(
+    questions: Sequence[Question], prompts: Prompts, skipped: LeftOut
+) -> Iterator[tuple[Question, Prompt | ForcedAnswer]]:
+    """The questions whose prompts the model can take, with their tokens; others are `skipped`."""
+    for question in questions:
+        try:
+            encoded: Prompt | ForcedAnswer
+            if "response" in question:
+                encoded = prompts.force(question)
+            else:
+                encoded = prompts.encode(question)
+        except PromptError as error:
+            skipped.add(str(error))
+        else:
+            yield question, encoded

@@ -56,11 +56,9 @@ from store.sources.huggingface.checks import (
     check_given,
     check_ids,
     check_model,
-    layers_to_keep,
-    model_sizes,
-    with_label_columns,
+    choose_kept,
 )
-from store.sources.huggingface.columns import build_schema, choose_columns, needs_maps
+from store.sources.huggingface.columns import needs_maps
 from store.sources.huggingface.decoding import Decoding
 from store.sources.huggingface.fingerprints import digest_of
 from store.sources.huggingface.forward import run_forward
@@ -193,9 +191,7 @@ class HuggingFaceSource:
         model_name: str | None = None,
         begun: TraceStore | None = None,
     ) -> None:
-        text_config = model.config.get_text_config()
         wants_maps = needs_maps(columns)
-        n_layers, n_heads, hidden_size = model_sizes(text_config, wants_maps)
         self.model = model
         self.tokenizer = tokenizer
         self.token_texts = TokenTexts(tokenizer)
@@ -209,13 +205,16 @@ class HuggingFaceSource:
         self.max_new_tokens = max_new_tokens
         self.decoding = decoding
         self.stop = stop
-        self.layers = layers_to_keep(layers, n_layers)
-        self.top_k = min(top_k, text_config.vocab_size)
         self.grader = Grader(labels, score_threshold, judge)
         self.verdicts: Counter[str] = Counter()
-        state_dtype = "bfloat16" if model.dtype == torch.bfloat16 else "float16"
-        every = build_schema(len(self.layers), n_heads, hidden_size, self.top_k, state_dtype)
-        self.schema = choose_columns(columns, with_label_columns(every, self.grader.columns))
+        self.layers, self.top_k, self.schema = choose_kept(
+            model.config.get_text_config(),
+            model.dtype,
+            layers=layers,
+            columns=columns,
+            top_k=top_k,
+            label_columns=self.grader.columns,
+        )
         check_model(model, wants_maps)
         self.is_given = check_given(questions, decoding)
         check_ids(questions, decoding.num_samples)

@@ -32,6 +32,7 @@ __all__ = [
     "count_verdicts",
     "label_column",
     "label_column_name",
+    "rule_columns",
 ]
 
 # references that a judge is asked about before it labels
@@ -128,9 +129,7 @@ class Grader:
     @property
     def columns(self) -> dict[str, Column]:
         """The columns besides `score` and `label`: of each rule, if there are several."""
-        if len(self.rules) == 1:
-            return {}
-        return {label_column_name(rule): label_column() for rule in self.rules}
+        return rule_columns(self.rules)
 
     def grade(self, cases: Sequence[Case]) -> list[Grade]:
         """Label answers; a judge is asked about all of them together."""
@@ -210,6 +209,13 @@ def check_judge(judge: Judge, cases: Iterable[Case]) -> None:
             "for (yes, correct, right, true) has to mean that the answer is right: ask it so in "
             "--judge-template, or take another model"
         )
+
+
+def rule_columns(rules: Sequence[str]) -> dict[str, Column]:
+    """The columns besides `score` and `label`: of each rule, if there are several."""
+    if len(rules) == 1:
+        return {}
+    return {label_column_name(rule): label_column() for rule in rules}
 
 
 def label_column_name(rule: str) -> str:

@@ -1,0 +1,185 @@
+"""Several hosts: two agents of torchrun on two addresses of this machine, and one run directory."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from kills import killed_at
+
+from store import StoreWriter, TraceStore
+from train.commands.main import main
+from train.config import Config
+from train.errors import ConfigError
+from train.fit.device import build_fabric
+from train.run.agreement import find_disagreement
+
+ROOT = Path(__file__).parents[3]
+FLAGS = ["--lstm-hidden", "8", "--force-cpu", "--threads", "1", "--batch-size", "12"]
+FLAGS += ["--epochs", "1", "--models", "lstm_solo"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+
+
+def free_port():
+    with closing(socket.socket()) as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
+def start(command):
+    return subprocess.Popen(
+        [str(part) for part in command],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def on_hosts(*commands, n_processes=1):
+    """Run a command on each of as many hosts; give (status, output, errors) of each."""
+    port = free_port()
+    agents = []
+    for rank, command in enumerate(commands):
+        places = ["--nnodes", len(commands), "--node-rank", rank, "--nproc-per-node", n_processes]
+        meeting = ["--rdzv-backend", "c10d", "--rdzv-id", "test"]
+        meeting += ["--rdzv-endpoint", f"127.0.0.1:{port}", "--local-addr", f"127.0.0.{rank + 1}"]
+        agents.append(start([*TORCHRUN, *places, *meeting, "-m", "train", *command]))
+    found = []
+    for agent in agents:
+        out, errors = agent.communicate(timeout=200)
+        found.append((agent.returncode, out, errors))
+    return found
+
+
+def on_one_host(*command):
+    agent = start([*TORCHRUN, "--standalone", "--nproc-per-node", 2, "-m", "train", *command])
+    _, errors = agent.communicate(timeout=200)
+    assert agent.returncode == 0, errors
+
+
+def weights(path):
+    return torch.load(path / "lstm_solo-seed0.pt", weights_only=True)["weights"]
+
+
+@pytest.mark.slow
+def test_two_hosts_train_what_one_does(make_store, tmp_path):
+    """With as many processes: equal bits. One process writes, and one reports."""
+    store = make_store(np.random.default_rng(1).integers(0, 2, 200))
+    command = ["--store", store, *FLAGS]
+    on_one_host(*command, "--output-dir", tmp_path / "one")
+    both = [*command, "--output-dir", tmp_path / "two"]
+    found = on_hosts(both, both)
+    assert [status for status, _, _ in found] == [0, 0], found
+    for name, weight in weights(tmp_path / "one").items():
+        assert torch.equal(weight, weights(tmp_path / "two")[name]), name
+    results = json.loads((tmp_path / "two" / "results.json").read_text())
+    assert results["machine"]["processes"] == 2
+    assert sum(out.count("test split:") for _, out, _ in found) == 1
+    logs = list((tmp_path / "two" / "tensorboard").rglob("events*"))
+    assert len(logs) == 1
+    assert {path.name for path in (tmp_path / "one").iterdir()} == {
+        path.name for path in (tmp_path / "two").iterdir()
+    }
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_where_only_one_host_sees_its_files(make_store, tmp_path):
+    """The first process reads for all; the directory of the others is empty."""
+    store = make_store(np.random.default_rng(1).integers(0, 2, 200))
+    command = ["--store", str(store), *FLAGS, "--save-every", "2", "--resume"]
+    run = str(tmp_path / "run")
+    assert killed_at(9, [*command, "--output-dir", run])
+    # either host may be the first: both directories have the run, in one of them its state is gone
+    shutil.copytree(run, tmp_path / "stale")
+    first = start_order(command, run, str(tmp_path / "stale"))
+    assert main([*command, "--output-dir", str(tmp_path / "alone")]) == 0
+    for name, weight in weights(tmp_path / "alone").items():
+        torch.testing.assert_close(weight, weights(first)[name], rtol=1e-4, atol=1e-5)
+
+
+def start_order(command, run, stale):
+    """Go on with a run on two hosts, of which the second one does not see its state."""
+    for state in Path(stale).glob("*.state.pt"):
+        state.unlink()
+    found = on_hosts([*command, "--output-dir", run], [*command, "--output-dir", stale])
+    assert [status for status, _, _ in found] == [0, 0], found
+    done = [path for path in map(Path, (run, stale)) if (path / "results.json").exists()]
+    assert len(done) == 1
+    return done[0]
+
+
+@pytest.mark.slow
+def test_an_error_on_one_host_ends_the_others(make_store, tmp_path):
+    """The one says what is wrong, the other in one line that a process has ended."""
+
+    def poison(number, row):
+        if number in (30, 31):
+            row["hs_last"][:] = np.nan
+
+    store = make_store(np.arange(120) // 2 % 2, change=poison)
+    command = ["--store", store, *FLAGS, "--output-dir", tmp_path / "out"]
+    found = on_hosts(command, command)
+    assert all(status for status, _, _ in found)
+    errors = "".join(errors for _, _, errors in found)
+    assert "expected a finite number, found nan" in errors
+    assert not (tmp_path / "out" / "results.json").exists()
+
+
+@pytest.mark.slow
+def test_hosts_that_see_different_states_of_a_store(make_store, tmp_path):
+    """Each host says so before anything is written."""
+    store = make_store(np.random.default_rng(1).integers(0, 2, 60))
+    later = shutil.copytree(store, tmp_path / "later.zarr")
+    with StoreWriter.open(later) as writer:
+        trace = TraceStore.open(store)[0]
+        writer.append("one more", {name: trace[name] for name in trace})
+    found = on_hosts(
+        *(["--store", place, *FLAGS, "--output-dir", tmp_path / "out"] for place in (store, later))
+    )
+    for status, _, errors in found:
+        assert status
+        assert "store: generation" in errors
+        assert "wait until all of them see it" in errors
+    assert not (tmp_path / "out" / "run.json").exists()
+
+
+def process(**changes):
+    record = {
+        "host": "a",
+        "store": {"uuid": "u", "generation": 3, "rows": 10},
+        "splits": "s",
+        "settings": {"lr": 0.1, "seed": 0},
+        "outside": None,
+    }
+    return record | changes
+
+
+def test_what_differs_between_processes_is_named():
+    """The first one that differs, its host, and both values."""
+    assert find_disagreement([process(), process(host="b")]) is None
+    other = process(host="b", settings={"lr": 0.2, "seed": 0})
+    message = find_disagreement([process(), process(), other])
+    assert message.startswith(
+        "torchrun: process 2 on b: expected --lr 0.1 as in process 0 on a, found 0.2; give all"
+    )
+    older = process(host="b", store={"uuid": "u", "generation": 2, "rows": 9})
+    message = find_disagreement([process(), older])
+    assert "store: generation 3 as in process 0 on a, found 2" in message
+    assert "store: rows 10" in message
+
+
+def test_hosts_with_unequal_numbers_of_processes(monkeypatch):
+    """Are refused before they wait for one another."""
+    for name, value in (("WORLD_SIZE", 3), ("LOCAL_WORLD_SIZE", 2), ("GROUP_WORLD_SIZE", 2)):
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(ConfigError, match="the same --nproc-per-node on all 2 hosts, found 2"):
+        build_fabric(Config(batch_size=12, force_cpu=True))
