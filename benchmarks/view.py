@@ -7,13 +7,15 @@ lines are left out; those called "answer" are of the server alone.
 
 "first" is of something that was not asked for before, "again" the same once more; the files are in
 the page cache. Memory is private memory of the server at its highest, over that of a server of a
-store of one row. "share" is of the goal: at most 1 where it is met.
+store of one row. "share" is of the goal: at most 1 where it is met. "server_cpu_ms" is what the
+server had of a core meanwhile: what does not grow when other programs use the machine.
 """
 
 import json
 import statistics
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import distribution, requires
 from pathlib import Path
 from typing import NamedTuple
@@ -58,9 +60,8 @@ def main(args: Namespace) -> None:
             measure_map(stores, figures, page)
         if browser:
             urls = browser.requested
-            foreign = [
-                url for url in urls if not url.startswith(("http://127.", "about:", "data:"))
-            ]
+            own = ("http://127.0.0.1:", "about:", "data:")
+            foreign = [url for url in urls if not url.startswith(own)]
             figures.add("requests to others", "n", 0, len(foreign))
             figures.add("complaints of the console", "n", 0, len(browser.complaints))
     figures.add("scripts", "kB", SCRIPTS_KB, folder_bytes(SCRIPTS, "*.js") / 1e3)
@@ -109,46 +110,46 @@ def measure_page(stores: Stores, figures: "Figures", page: Page, server: Server)
     """What a user waits for, in the order in which he asks for it."""
     table = TraceStore.open(stores.table)
     score, confidence, n_words = map(table.column_array, ("score", "confidence", "n_words"))
-    figures.add("command to table painted", "ms", PAINTED_MS, page.open(server))
     highest = int(score.argmax())
-    figures.add("first sort, float32", "ms", FIRST_MS, page.sort("score", highest))
-    most = int(confidence.argmax())
-    figures.add("first sort, float64", "ms", FIRST_MS, page.sort("confidence", most))
-    longest = int(n_words.argmax())
-    figures.add("first sort, int32", "ms", FIRST_MS, page.sort("n_words", longest))
-    figures.add("sort again", "ms", AGAIN_MS, page.sort("score", highest))
     n_low, n_high = int((score < np.float32(0.5)).sum()), int((score > np.float32(0.9)).sum())
-    figures.add("first filter, numbers", "ms", FIRST_MS, page.filter("score < .5", n_low))
-    page.filter("score > .9", n_high)
-    figures.add("filter again", "ms", AGAIN_MS, page.filter("score < .5", n_low))
     texts = 'question ~ "capital of"'
-    figures.add("first filter, texts", "ms", FIRST_MS, page.filter(texts))
+    time = partial(figures.time, server)
+    figures.add("command to table painted", "ms", PAINTED_MS, page.open(server))
+    time("first sort, float32", FIRST_MS, lambda: page.sort("score", highest))
+    most = int(confidence.argmax())
+    time("first sort, float64", FIRST_MS, lambda: page.sort("confidence", most))
+    longest = int(n_words.argmax())
+    time("first sort, int32", FIRST_MS, lambda: page.sort("n_words", longest))
+    time("sort again", AGAIN_MS, lambda: page.sort("score", highest))
+    time("first filter, numbers", FIRST_MS, lambda: page.filter("score < .5", n_low))
     page.filter("score > .9", n_high)
-    figures.add("filter of texts again", "ms", AGAIN_MS, page.filter(texts))
+    time("filter again", AGAIN_MS, lambda: page.filter("score < .5", n_low))
+    time("first filter, texts", FIRST_MS, lambda: page.filter(texts))
+    page.filter("score > .9", n_high)
+    time("filter of texts again", AGAIN_MS, lambda: page.filter(texts))
 
 
 def measure_answers(figures: "Figures", server: Server, columns: Sequence[str]) -> None:
-    """The server alone: a table in a new order, a column, a histogram."""
+    """The server alone: a table in a new order, a column, a histogram, and what is of scores."""
     base = base_of(described(server))
     for column in columns:
-        ms = server.ms(f"{base}/table", sort=column, columns="trace_id,question,score")
-        figures.add(f"answer: table by {column}", "ms", FIRST_MS, ms)
-    figures.add("answer: column", "ms", None, server.ms(f"{base}/column/entropy"))
-    figures.add("answer: histogram", "ms", None, server.ms(f"{base}/histogram", column="entropy"))
-    ms = server.ms(f"{base}/density", x="score", y="entropy")
-    figures.add("answer: density", "ms", None, ms)
-    figures.add("answer: mistakes", "ms", None, server.ms(f"{base}/mistakes", column="score"))
+        query = {"sort": column, "columns": "trace_id,question,score"}
+        figures.ask(server, f"table by {column}", FIRST_MS, f"{base}/table", query)
+    figures.ask(server, "column", None, f"{base}/column/entropy", {})
+    figures.ask(server, "histogram", None, f"{base}/histogram", {"column": "entropy"})
+    figures.ask(server, "mistakes", None, f"{base}/mistakes", {"column": "score"})
+    figures.ask(server, "density", None, f"{base}/density", {"x": "score", "y": "entropy"})
 
 
 def measure_long_trace(stores: Stores, figures: "Figures", page: Page | None) -> None:
     """Tokens by layers of the long trace."""
     with serving(stores.long_trace) as server:
+        layers = f"{base_of(described(server))}/trace/0/layers"
         for what in ("norm", "cosine"):
-            ms = server.ms(f"{base_of(described(server))}/trace/0/layers/{what}")
-            figures.add(f"answer: layers, {what}", "ms", LAYERS_MS, ms)
+            figures.ask(server, f"layers, {what}", LAYERS_MS, f"{layers}/{what}", {})
         if page:
             page.open(server, row=0)
-            figures.add("layers of the long trace", "ms", LAYERS_MS, page.tab("layers"))
+            figures.time(server, "layers of the long trace", LAYERS_MS, lambda: page.tab("layers"))
 
 
 def measure_map(stores: Stores, figures: "Figures", page: Page | None) -> None:
@@ -157,11 +158,10 @@ def measure_map(stores: Stores, figures: "Figures", page: Page | None) -> None:
         found = described(server)
         if not found.get("maps"):
             return
-        ms = server.ms(f"{base_of(found)}/map/map_pca")
-        figures.add("answer: map", "ms", MAP_MS, ms)
+        figures.ask(server, "map", MAP_MS, f"{base_of(found)}/map/map_pca", {})
         if page:
             page.open(server)
-            figures.add("map of the points", "ms", MAP_MS, page.tab("map"))
+            figures.time(server, "map of the points", MAP_MS, lambda: page.tab("map"))
             figures.add("map, a step of a drag", "ms", PAN_MS, page.drag("#panel canvas"))
 
 
@@ -197,28 +197,44 @@ class Figures:
 
     def __init__(self) -> None:
         self.values: dict[Goal, list[float]] = {}
+        self.busy_ms: dict[Goal, list[float]] = {}
 
-    def add(self, what: str, unit: str, most: float | None, value: float) -> None:
+    def add(self, what: str, unit: str, most: float | None, value: float) -> Goal:
         """Note a value of a goal."""
-        self.values.setdefault(Goal(what, unit, most), []).append(value)
+        goal = Goal(what, unit, most)
+        self.values.setdefault(goal, []).append(value)
+        return goal
+
+    def time(self, server: Server, what: str, most: float | None, act: Callable[[], float]) -> None:
+        """Note the milliseconds that an act returns, and those of a core that the server took."""
+        before_ms = server.busy_ms()
+        goal = self.add(what, "ms", most, act())
+        self.busy_ms.setdefault(goal, []).append(server.busy_ms() - before_ms)
+
+    def ask(
+        self, server: Server, what: str, most: float | None, path: str, query: dict[str, str]
+    ) -> None:
+        """Note how long an answer of the server takes."""
+        self.time(server, f"answer: {what}", most, lambda: server.ms(path, **query))
 
     def rows(self) -> list[dict]:
         """A result for each goal."""
-        return [describe(goal, values) for goal, values in self.values.items()]
+        return [self.describe(goal) for goal in self.values]
 
-
-def describe(goal: Goal, values: list[float]) -> dict:
-    """Median and best of a goal, and which share of it the median is."""
-    median = statistics.median(values)
-    most = goal.most
-    return {
-        "what": goal.what,
-        "unit": goal.unit,
-        "median": round(median, 1),
-        "best": round(min(values), 1),
-        "goal": "" if most is None else most,
-        "share": round(median / most, 3) if most else float(median > 0 and most == 0),
-    }
+    def describe(self, goal: Goal) -> dict:
+        """Median and best of a goal, and which share of it the median is."""
+        median = statistics.median(self.values[goal])
+        most = goal.most
+        busy = self.busy_ms.get(goal)
+        return {
+            "what": goal.what,
+            "unit": goal.unit,
+            "median": float(round(median, 1)),
+            "best": round(min(self.values[goal]), 1),
+            "server_cpu_ms": round(statistics.median(busy), 1) if busy else "",
+            "goal": "" if most is None else most,
+            "share": round(median / most, 3) if most else float(median > 0 and most == 0),
+        }
 
 
 def folder_bytes(folder: Path, pattern: str) -> int:

@@ -73,6 +73,11 @@ class Server:
         _, ms = self.ask(path, **query)
         return ms
 
+    def busy_ms(self) -> float:
+        """Time of a core that the thread that answers has had since its start."""
+        nanoseconds, *_ = Path(f"/proc/{self.pid}/schedstat").read_text().split()
+        return int(nanoseconds) / 1e6
+
     def private_mb(self) -> float:
         """Memory that no file backs and no process shares."""
         text = Path(f"/proc/{self.pid}/status").read_text()

@@ -40,7 +40,7 @@ ALLOWED = {  # library -> where in store/ it may be imported
     "zarr": {"store.format.zarr_json"},
     "pandas": {"store.read.data_frames"},
     "umap": {"store.sources.project"},
-    "starlette": {"store.view.answers", "store.view.server"},
+    "starlette": {"store.view.answers", "store.view.guard", "store.view.server"},
     "uvicorn": {"store.view.serve"},
 }
 FILES = [

@@ -6,7 +6,6 @@ as bytes, block by block, so that a store of millions of rows never becomes a li
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ __all__ = ["Table", "equal_rows", "find_rows", "histogram", "json_number"]
 KEPT_BYTES = 128 * 1024 * 1024  # columns of numbers, and masks of searches
 BLOCK_ROWS = 1 << 16  # rows whose texts are searched at once
 N_BINS = 60
+LAST_OF_ASCII = 127
 CASE_BIT = np.uint8(0x20)  # which lower letters of ASCII have and upper ones have not
 
 
@@ -246,11 +246,15 @@ def find_rows(data: bytes, offsets: np.ndarray, needle: str) -> np.ndarray:
 
 def _find_folded(data: bytes, offsets: np.ndarray, needle: str) -> np.ndarray:
     """Which texts contain another one, text by text: bool `(n,)`."""
-    found = []
-    for start, stop in pairwise(offsets.tolist()):
-        text = data[start:stop].decode()
-        found.append(needle in text.casefold())
-    return np.array(found, bool)
+    rows = np.arange(len(offsets) - 1)
+    if not needle.isascii():  # then texts of ASCII alone do not: "ß" is "ss", which they may have
+        others = np.flatnonzero(np.frombuffer(data, np.uint8) > LAST_OF_ASCII)
+        rows = np.unique(np.searchsorted(offsets, others, side="right") - 1)
+    found = np.zeros(len(offsets) - 1, bool)
+    for row in rows.tolist():
+        text = data[offsets[row] : offsets[row + 1]].decode()
+        found[row] = needle in text.casefold()
+    return found
 
 
 def _places(text: np.ndarray, needle: bytes) -> np.ndarray:

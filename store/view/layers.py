@@ -2,6 +2,9 @@
 
 States are read a block of tokens at a time: of a trace of hundreds of megabytes a few are in
 memory, and its picture is some kilobytes.
+
+512 tokens of 32 layers of width 4096 are 134 MB. To read them takes 5 ms at the speed of memory, to
+copy them here, widen them to float32 and reduce them 45 ms of one core: most of it is the widening.
 """
 
 from collections.abc import Callable

@@ -8,14 +8,13 @@ Handlers run one after the other: reads are short, and a store is then used by o
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import parse_qs
 
 import numpy as np
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from store.errors import NotFoundError, StoreError
 from store.format.schema import TRACE_ID
@@ -25,10 +24,10 @@ from store.view.calibration import calibrate
 from store.view.columns import Table, histogram, json_number
 from store.view.describe import describe
 from store.view.filters import complete
+from store.view.guard import Guard
 from store.view.heads import head_summary, head_values
 from store.view.layers import layer_picture
 from store.view.maps import levels_of
-from store.view.safety import HEADERS, check_request, cookie_header
 from store.view.scores import mistakes, rank_density, rank_limits
 from store.view.snapshots import Snapshots, Wanted
 from store.view.traces import Texts, candidates, token_values, trace_values
@@ -101,43 +100,6 @@ def build_app(
     }
     app = Starlette(routes=[Route(path, _answered(handler)) for path, handler in routes.items()])
     return Guard(app, token, cookie)
-
-
-class Guard:
-    """Refuses what `safety` refuses, and adds its headers to every answer."""
-
-    def __init__(self, app: ASGIApp, token: str, cookie: str) -> None:
-        self.app = app
-        self.token = token
-        self.cookie = cookie
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self.app(scope, receive, send)
-            return
-        if scope["type"] != "http":  # a web socket
-            await send({"type": "websocket.close", "code": 1008})
-            return
-        headers = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
-        }
-        query = scope["query_string"].decode("latin-1")
-        given = parse_qs(query[:200]).get("token", [None])[0]
-        length = len(query) + len(scope["path"])
-        method = scope["method"]
-        refusal = check_request(method, headers, given, self.token, self.cookie, length)
-        extra = dict(HEADERS)
-        if refusal is None and given is not None:
-            extra["Set-Cookie"] = cookie_header(self.cookie, self.token)
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                added = [(name.lower().encode(), text.encode()) for name, text in extra.items()]
-                message["headers"] = [*message.get("headers", []), *added]
-            await send(message)
-
-        app = self.app if refusal is None else PlainTextResponse(refusal.text, refusal.status)
-        await app(scope, receive, send_with_headers)
 
 
 def _answered(
