@@ -97,7 +97,7 @@ def publish(store: Path, record: Record) -> bool:
             if not _is_stored(store, record):
                 return False
             # of a store that was here before, and was removed without its record
-            os.replace(temporary, path)
+            temporary.replace(path)
         DISK.sync_dir(path.parent)
     return True
 
