@@ -44,6 +44,7 @@ SIZES = {
     "long_prompts": ["--traces", "120", "--tokens", "30", "--seeds", "1"],
     "training": ["--size-mb", "1", "--threads", "1"],
     "images": ["--size-mb", "1", "--threads", "1", "--image-tokens", "8"],
+    "launch": ["--parts", "2", "--sleep-s", "0.1"],
 }
 SCRIPTS = [
     path

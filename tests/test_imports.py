@@ -39,6 +39,8 @@ ALLOWED = {  # library -> where in store/ it may be imported
     "torch": {"store.format.values", "store.read", "store.feed", "store.sources", "store.cli"},
     "zarr": {"store.format.zarr_json"},
     "pandas": {"store.read.data_frames"},
+    "ray": {"store.launch.on_ray"},
+    "distributed": {"store.launch.on_dask"},
     "umap": {"store.sources.project"},
     "starlette": {"store.view.answers", "store.view.guard", "store.view.server"},
     "uvicorn": {"store.view.serve"},
@@ -121,7 +123,7 @@ def test_importing_store_stays_light():
     """Nothing of the training stack comes with it."""
     heavy = (
         "torch_geometric, transformers, lightning, lightning_fabric, sklearn, matplotlib, pandas, "
-        "starlette, uvicorn"
+        "starlette, uvicorn, ray, dask, distributed"
     )
     imported = "from store import *; import store.sources.pickles, sys"
     code = f"{imported}; print([m for m in '{heavy}'.split(', ') if m in sys.modules])"

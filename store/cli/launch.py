@@ -2,12 +2,13 @@
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from store.cli.arguments import path
+from store.cli.arguments import as_called, path
 from store.cli.progress import Progress
 from store.errors import SchemaError
 from store.launch.driver import find_whole, held, run_parts
@@ -150,11 +151,13 @@ def _report_failures(job: Job, parts: Sequence[Part], failed: Sequence[int]) -> 
         log = job.log_path(part)
         print(f"part {part}/{job.n_parts} failed: {log}")
         print(*(f"  {line}" for line in last_lines(log, LAST_LINES)), sep="\n")
-    print(
+    partial = shlex.join([*_merge_arguments(job), "--partial"])
+    line = (
         f"{count(len(failed), 'part')} failed ({numbers_text(sorted(failed))}), {len(parts)} of "
         f"{job.n_parts} are whole; the same command tries the others again, and python -m store "
-        f"merge {job.out} --parts {parts_folder(job.out)} --partial goes on without them"
+        f"{partial} goes on without them"
     )
+    print(as_called(line))
 
 
 def _merge_arguments(job: Job) -> list[str]:

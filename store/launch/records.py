@@ -10,12 +10,13 @@ import os
 import re
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from store.errors import CorruptError, NotFoundError, SchemaError
+from store.errors import CorruptError, FormatError, NotFoundError, SchemaError
+from store.format.manifest import read_manifest
 from store.write.files import DISK
 
 __all__ = ["SUFFIX", "Record", "publish", "read_record", "record_path", "store_path"]
@@ -77,32 +78,44 @@ def publish(store: Path, record: Record) -> bool:
     Returns
     -------
     bool
-        Whether it is this attempt's: False if another one was first, whose record stands.
+        Whether the record that is there now is of this store: False if another attempt was first.
 
     Raises
     ------
     SchemaError
-        The record that is there is of another part, or of another command.
+        This store has a record as another part, or of another command.
     """
     path = record_path(store)
     with _temporary(path, json.dumps(asdict(record), indent=1)) as temporary:
         try:
             os.link(temporary, path)
         except FileExistsError:
-            return _is_ours(path, record)
+            found = read_record(path)
+            if found.uuid == record.uuid:
+                _check_same(path, found, record)
+                return True
+            if not _is_stored(store, record):
+                return False
+            # of a store that was here before, and was removed without its record
+            temporary.replace(path)
         DISK.sync_dir(path.parent)
     return True
 
 
-def _is_ours(path: Path, record: Record) -> bool:
-    found = read_record(path)
+def _is_stored(store: Path, record: Record) -> bool:
+    """Whether the store of a record is the one that is there."""
+    with suppress(NotFoundError, FormatError):
+        return read_manifest(store).uuid == record.uuid
+    return False
+
+
+def _check_same(path: Path, found: Record, record: Record) -> None:
     if (found.job, found.part, found.n_parts) != (record.job, record.part, record.n_parts):
         raise SchemaError(
             f"{path}: expected the record of part {record.part}/{record.n_parts} of this command, "
             f"found part {found.part}/{found.n_parts} of {_other(found, record)}; "
             "remove it, or choose another OUT"
         )
-    return found.uuid == record.uuid
 
 
 def _other(found: Record, record: Record) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 __all__ = ["Schedule", "Standing", "share_done"]
 
 LONGEST_PAUSE_S = 60.0
+ALMOST = 0.99
 
 
 class Schedule:
@@ -101,10 +102,10 @@ def share_done(standing: Standing) -> float:
     """Estimate which share of a job is done, 0 to 1.
 
     Parts are about equally large. One at work counts by its traces over those of a whole part, once
-    there is one; before that, nothing says how large it will be.
+    there is one, and never as done; before that, nothing says how large it will be.
     """
     done = float(standing.n_whole)
     if standing.rows_whole:
         rows_a_part = standing.rows_whole / standing.n_whole
-        done += sum(min(rows / rows_a_part, 1.0) for rows in standing.rows_running)
-    return min(done / standing.n_parts, 1.0)
+        done += sum(min(rows / rows_a_part, ALMOST) for rows in standing.rows_running)
+    return done / standing.n_parts

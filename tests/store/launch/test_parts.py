@@ -103,6 +103,14 @@ def test_a_store_that_replaced_a_part_is_not_believed(parts, capsys):
     assert "expected the store another of its record (part 2/3)" in capsys.readouterr().err
 
 
+def test_a_part_that_was_made_anew_has_a_new_record(parts, make_part):
+    """Its old store was removed, and the record of it forgotten."""
+    shutil.rmtree(parts / "2.zarr")
+    assert make_part(parts / "2.zarr", "2/3") == 0
+    assert merge(parts) == 0
+    assert [path.name for path in parts.glob(".*")] == []
+
+
 def test_a_store_inside_a_part_is_refused(parts, capsys):
     assert merge(parts, out="parts/1.zarr/m.zarr") == 2
     assert f"{parts}/1.zarr is one; choose another" in capsys.readouterr().err

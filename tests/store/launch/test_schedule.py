@@ -31,7 +31,7 @@ def test_a_part_that_fails_comes_again_behind_the_others():
 
 @pytest.mark.parametrize(
     ("whole", "rows", "running", "share"),
-    [(0, 0, (5,), 0.0), (1, 10, (), 0.25), (2, 20, (5, 30), 0.875), (4, 0, (), 1.0)],
+    [(0, 0, (5,), 0.0), (1, 10, (), 0.25), (2, 20, (5, 30), (2 + 0.5 + 0.99) / 4), (4, 0, (), 1.0)],
 )
 def test_parts_at_work_count_by_their_traces(whole, rows, running, share):
     standing = Standing(4, whole, len(running), 0, rows, running)
