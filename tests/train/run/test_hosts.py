@@ -33,10 +33,10 @@ def free_port():
         return listening.getsockname()[1]
 
 
-def start(command):
+def start(command, folder=ROOT):
     return subprocess.Popen(
         [str(part) for part in command],
-        cwd=ROOT,
+        cwd=folder,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -44,15 +44,16 @@ def start(command):
     )
 
 
-def on_hosts(*commands, n_processes=1):
-    """Run a command on each of as many hosts; give (status, output, errors) of each."""
+def on_hosts(*commands, folders=(ROOT, ROOT)):
+    """Run a command in a folder on each of two hosts; give (status, output, errors) of each."""
     port = free_port()
     agents = []
-    for rank, command in enumerate(commands):
-        places = ["--nnodes", len(commands), "--node-rank", rank, "--nproc-per-node", n_processes]
-        meeting = ["--rdzv-backend", "c10d", "--rdzv-id", "test"]
+    for rank, (command, folder) in enumerate(zip(commands, folders, strict=True)):
+        places = ["--nnodes", 2, "--node-rank", rank, "--nproc-per-node", 1]
+        meeting = ["--rdzv-backend", "static"]  # the first host has the first process
         meeting += ["--rdzv-endpoint", f"127.0.0.1:{port}", "--local-addr", f"127.0.0.{rank + 1}"]
-        agents.append(start([*TORCHRUN, *places, *meeting, "-m", "train", *command]))
+        call = [*TORCHRUN, *places, *meeting, "-m", "train", *command]
+        agents.append(start(call, folder))
     found = []
     for agent in agents:
         out, errors = agent.communicate(timeout=200)
@@ -95,43 +96,33 @@ def test_two_hosts_train_what_one_does(make_store, tmp_path):
 def test_a_run_goes_on_where_only_one_host_sees_its_files(make_store, tmp_path):
     """The first process reads for all; the directory of the others is empty."""
     store = make_store(np.random.default_rng(1).integers(0, 2, 200))
-    command = ["--store", str(store), *FLAGS, "--save-every", "2", "--resume"]
-    run = str(tmp_path / "run")
-    assert killed_at(9, [*command, "--output-dir", run])
-    # either host may be the first: both directories have the run, in one of them its state is gone
-    shutil.copytree(run, tmp_path / "stale")
-    first = start_order(command, run, str(tmp_path / "stale"))
+    command = ["--store", str(store), *FLAGS, "--dropout", "0", "--save-every", "2", "--resume"]
+    hosts = [tmp_path / "first", tmp_path / "second"]
+    for host in hosts:
+        host.mkdir()
+    assert killed_at(9, [*command, "--output-dir", str(hosts[0] / "run")])
+    assert list(hosts[0].glob("run/*.state.pt"))
+    command += ["--output-dir", "run"]  # of another folder on each host
+    found = on_hosts(command, command, folders=hosts)
+    assert [status for status, _, _ in found] == [0, 0], found
     assert main([*command, "--output-dir", str(tmp_path / "alone")]) == 0
     for name, weight in weights(tmp_path / "alone").items():
-        torch.testing.assert_close(weight, weights(first)[name], rtol=1e-4, atol=1e-5)
-
-
-def start_order(command, run, stale):
-    """Go on with a run on two hosts, of which the second one does not see its state."""
-    for state in Path(stale).glob("*.state.pt"):
-        state.unlink()
-    found = on_hosts([*command, "--output-dir", run], [*command, "--output-dir", stale])
-    assert [status for status, _, _ in found] == [0, 0], found
-    done = [path for path in map(Path, (run, stale)) if (path / "results.json").exists()]
-    assert len(done) == 1
-    return done[0]
+        torch.testing.assert_close(weight, weights(hosts[0] / "run")[name], rtol=1e-4, atol=1e-5)
+    assert not list(hosts[1].rglob("*.pt"))
 
 
 @pytest.mark.slow
-def test_an_error_on_one_host_ends_the_others(make_store, tmp_path):
-    """The one says what is wrong, the other in one line that a process has ended."""
-
-    def poison(number, row):
-        if number in (30, 31):
-            row["hs_last"][:] = np.nan
-
-    store = make_store(np.arange(120) // 2 % 2, change=poison)
-    command = ["--store", store, *FLAGS, "--output-dir", tmp_path / "out"]
-    found = on_hosts(command, command)
+def test_a_process_that_ends_ends_the_others(make_store, tmp_path):
+    """One says why, a host without the store here; the other that a process has ended."""
+    store = make_store(np.random.default_rng(1).integers(0, 2, 60))
+    flags = [*FLAGS, "--output-dir", tmp_path / "out"]
+    found = on_hosts(["--store", store, *flags], ["--store", tmp_path / "none.zarr", *flags])
     assert all(status for status, _, _ in found)
-    errors = "".join(errors for _, _, errors in found)
-    assert "expected a finite number, found nan" in errors
-    assert not (tmp_path / "out" / "results.json").exists()
+    (_, _, first), (_, _, second) = found
+    assert "none.zarr: expected a trace store" in second
+    assert "another process has ended, on this host or another" in first
+    assert "RuntimeError" not in first
+    assert not (tmp_path / "out" / "run.json").exists()
 
 
 @pytest.mark.slow
