@@ -147,7 +147,7 @@ def test_reading_needs_no_zarr():
 
 def test_names_take_no_torch():
     """What a command needs to refuse an argument comes at once."""
-    named = "models, store.cli.parser, store.cli.view, store.read.store, train.config"
+    named = "models, store.cli.inspect, store.cli.parser, store.cli.view, train.config"
     code = f"import {named}, sys; print('torch' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT

@@ -9,7 +9,6 @@ from pathlib import Path
 from textwrap import indent
 
 import numpy as np
-import torch
 
 from store.read.store import TraceStore
 from store.read.trace import Trace
@@ -126,7 +125,7 @@ def _value_text(trace: Trace, name: str) -> str:
         return f"{name}: {value}"
     if not value.ndim:
         return f"{name}: {value.item()}"
-    array = value.float().numpy() if isinstance(value, torch.Tensor) else value
+    array = value if isinstance(value, np.ndarray) else value.float().numpy()
     dtype = trace.store.schema.columns[name].dtype
     shape = " x ".join(map(str, array.shape))
     text = np.array2string(array, threshold=24, edgeitems=2, precision=4, separator=", ")
