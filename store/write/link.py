@@ -10,6 +10,7 @@ What is linked is not read: its checksums come along, so `verify` still finds wh
 
 import errno
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -266,8 +267,7 @@ class _Building:
                 self._link(store, shard, done)
             n_rows += len(store)
             progress(n_rows)
-        for folder in sorted(self.root.glob("**/")):
-            self.files.sync_dir(folder)
+        self.files.sync_dirs(Path(folder) for folder, _, _ in os.walk(self.root))
         return done
 
     def _rewritten_for_layout(self) -> tuple[str, ...]:

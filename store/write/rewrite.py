@@ -20,7 +20,7 @@ from store.format.contents import (
     offsets_array,
     run_name,
 )
-from store.format.ids import hash_ids
+from store.format.ids import Run, hash_ids
 from store.format.layout import offsets_layout
 from store.format.manifest import Manifest
 from store.format.schema import TRACE_ID
@@ -169,6 +169,24 @@ class _Rewriting:
 
     def _rewrite_ids(self, renamed: NewIds) -> dict[str, list[int]]:
         """Write trace ids, their offsets and the id table; return the checksums of last chunks."""
+        n_rows = self.manifest.n_rows
+        rows = np.arange(n_rows)
+        if renamed:
+            hashes, tails = self._write_ids(renamed)
+        else:
+            runs = [_read_run(store, run) for store in self.stores for run in store.manifest.runs]
+            hashes = np.concatenate(runs)
+            tails = {
+                self.manifest.schema.layout(TRACE_ID).path: self._rewrite_column(TRACE_ID),
+                offsets_layout(TRACE_ID).path: self._rewrite_offsets(TRACE_ID),
+            }
+        run = (0, n_rows)
+        checksum = write_run(self.root, self.files, run, hashes, rows)
+        self.manifest = replace(self.manifest, run_sums={run_name(run): checksum})
+        return tails
+
+    def _write_ids(self, renamed: NewIds) -> tuple[np.ndarray, dict[str, list[int]]]:
+        """Write ids some of which are new; return their hashes, and checksums of last chunks."""
         values = column_array(self.manifest, TRACE_ID)
         offsets = offsets_array(TRACE_ID, self.manifest.n_rows)
         value_writer = self._writer(values)
@@ -178,8 +196,7 @@ class _Rewriting:
         end = 0
         for part, store in enumerate(self.stores):
             for start in range(0, len(store), ROWS_AT_ONCE):
-                stop = min(len(store), start + ROWS_AT_ONCE)
-                old = store.ids[start:stop]
+                old = store.ids[start : start + ROWS_AT_ONCE]
                 ids = [renamed.get((part, start + i), name) for i, name in enumerate(old)]
                 texts = [trace_id.encode() for trace_id in ids]
                 value_writer.append(np.frombuffer(b"".join(texts), np.uint8))
@@ -187,18 +204,28 @@ class _Rewriting:
                 offset_writer.append(ends)
                 end = int(ends[-1])
                 hashes.append(hash_ids(ids))
-        run = self.manifest.runs[0]
-        rows = np.arange(self.manifest.n_rows)
-        checksum = write_run(self.root, self.files, run, np.concatenate(hashes), rows)
-        self.manifest = replace(
-            self.manifest,
-            n_items=self.manifest.n_items | {TRACE_ID: end},
-            run_sums={run_name(run): checksum},
-        )
-        return {
+        n_items = self.manifest.n_items | {TRACE_ID: end}
+        self.manifest = replace(self.manifest, n_items=n_items)
+        tails = {
             values.layout.path: _finish(value_writer),
             offsets.layout.path: _finish(offset_writer),
         }
+        return np.concatenate(hashes), tails
+
+
+def _read_run(store: TraceStore, run: Run) -> np.ndarray:
+    """The hashes of the ids of a run, uint64, in the order of the rows; raises CorruptError."""
+    try:
+        hashes, rows = store.id_table.run(run)
+    except CorruptError as error:
+        raise store.explain(error) from error
+    order = np.argsort(rows)
+    if not np.array_equal(rows[order], np.arange(*run)):
+        raise CorruptError(
+            f"{store.path}, id table, rows {run_name(run)}: expected each row once, found "
+            f"otherwise; {RESTORE}"
+        )
+    return hashes[order]
 
 
 def _read_offsets(store: TraceStore, axis: str) -> np.ndarray:
