@@ -91,6 +91,5 @@ def copy_files(store: TraceStore, root: Path, files: Files, progress: Progress) 
             ) from error
     if not manifest.generation == store.generation == read_manifest(store.path).generation:
         raise LockedError(f"{store.path}: a commit changed it while it was copied; copy it again")
-    for folder, _, _ in os.walk(root):
-        files.sync_dir(Path(folder))
+    files.sync_dirs(Path(folder) for folder, _, _ in os.walk(root))
     return manifest

@@ -10,50 +10,33 @@ What is linked is not read: its checksums come along, so `verify` still finds wh
 
 import errno
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from store.errors import CorruptError, LockedError
-from store.format.array_info import ArrayInfo
-from store.format.contents import (
-    GROUPS,
-    WORKING_DIR,
-    StoredArray,
-    column_array,
-    infos_of,
-    offsets_array,
-    run_name,
-)
-from store.format.ids import hash_ids
+from store.format.contents import WORKING_DIR, column_array
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.format.schema import TRACE_ID, Schema
 from store.format.segments import count_shards, joined_firsts
-from store.format.zarr_json import array_json, group_json
-from store.read.offsets import Offsets
-from store.read.open_array import open_array
+from store.format.zarr_json import group_json
 from store.read.shard import RESTORE
 from store.read.store import TraceStore
-from store.write.array_writer import ArrayWriter, write_metadata
 from store.write.copy import Progress
 from store.write.files import Files
-from store.write.id_table import write_run
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, is_uninitialised
+from store.write.rewrite import NewIds, rewrite_small
 
 __all__ = ["Linked", "link_stores", "linked_columns"]
 
 SMALL_ITEM_BYTES = 64  # of a fixed column that is rewritten
 SMALL_SHARE = 1 / 2048  # of the bytes of all columns: the smallest columns are rewritten up to it
-BLOCK_BYTES = 8 * 1024 * 1024
-ROWS_AT_ONCE = 65_536
 RECORD = "merge.json"  # in the working directory: which parts the linked files are of
 # what the kernel answers where two names for a file are not possible, or not allowed
 CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
-NewIds = Mapping[tuple[int, int], str]  # (part, row of its store) -> its id in the new store
 
 
 @dataclass
@@ -165,8 +148,8 @@ def link_stores(
         building = _Building(root, stores, provenance, files)
         building.clear()
         linked = building.link_all(progress)
-        building.rewrite_all(renamed)
-        building.publish()
+        manifest = rewrite_small(root, stores, building.manifest, building.linked, renamed, files)
+        building.publish(manifest)
     return linked
 
 
@@ -175,8 +158,10 @@ class _Building:
 
     Attributes
     ----------
+    linked
+        The columns whose files are linked; the others are rewritten.
     manifest
-        What will be committed; complete at the end.
+        What will be committed, but for checksums.
     """
 
     def __init__(
@@ -191,7 +176,6 @@ class _Building:
         self.files = files
         self.linked = linked_columns(stores)
         self.manifest = self._plan(provenance)
-        self.infos = infos_of(self.manifest)
 
     def _plan(self, provenance: Mapping[str, Any]) -> Manifest:
         """The manifest but for checksums, which are not known yet."""
@@ -283,8 +267,7 @@ class _Building:
                 self._link(store, shard, done)
             n_rows += len(store)
             progress(n_rows)
-        for folder in sorted(self.root.glob("**/")):
-            self.files.sync_dir(folder)
+        self.files.sync_dirs(Path(folder) for folder, _, _ in os.walk(self.root))
         return done
 
     def _rewritten_for_layout(self) -> tuple[str, ...]:
@@ -331,161 +314,14 @@ class _Building:
         self.files.copy_file(source, working)
         self.files.rename(working, target)
 
-    def rewrite_all(self, renamed: NewIds) -> None:
-        """Write the arrays that are no links, and the checksums and metadata of all."""
-        for group in GROUPS:
-            write_metadata(self.root, self.files, group, group_json())
-        schema = self.manifest.schema
-        tails: dict[str, list[int]] = {}
-        for name in schema.stored:
-            array = column_array(self.manifest, name)
-            if name in self.linked:
-                sums = self._adopt_sums(array)
-            elif name == TRACE_ID:
-                continue
-            else:
-                sums = self._rewrite_column(array)
-            tails[array.layout.path] = sums
-        for axis in schema.axes:
-            if axis != TRACE_ID:
-                array = offsets_array(axis, self.manifest.n_rows)
-                tails[array.layout.path] = self._rewrite_offsets(array)
-        tails |= self._rewrite_ids(renamed)
-        self.manifest = replace(
-            self.manifest, tails={path: sums for path, sums in tails.items() if sums}
-        )
-
-    def _writer(self, array: StoredArray) -> ArrayWriter:
-        """The writer of an array that is made anew."""
-        empty = StoredArray(array.layout, 0)
-        info = self.infos[array.layout.path]
-        return ArrayWriter(self.root, self.files, empty, info, Manifest(self.manifest.schema))
-
-    def _rewrite_column(self, array: StoredArray) -> list[int]:
-        """Write the items of all parts; return the checksums of the last chunk."""
-        assert array.column is not None
-        writer = self._writer(array)
-        step = max(1, BLOCK_BYTES // array.layout.item_bytes)
-        for store in self.stores:
-            own = column_array(store.manifest, array.column)
-            reader = open_array(store.directory, own, check=store.manifest)
-            for start in range(0, own.n_items, step):
-                try:
-                    items = reader.read(start, min(own.n_items, start + step))
-                except CorruptError as error:
-                    raise store.explain(error, array.axis) from error
-                writer.append(items)
-        return _finish(writer)
-
-    def _rewrite_offsets(self, array: StoredArray) -> list[int]:
-        """Write the offsets of an axis; return the checksums of the last chunk."""
-        assert array.axis is not None
-        writer = self._writer(array)
-        writer.append(np.zeros(1, np.int64))
-        base = 0
-        for store in self.stores:
-            if len(store):
-                writer.append(_read_offsets(store, array.axis)[1:] + base)
-                base += store.manifest.n_items[array.axis]
-        return _finish(writer)
-
-    def _adopt_sums(self, array: StoredArray) -> list[int]:
-        """Write the checksums of the linked chunks, and the metadata of their array.
-
-        The padded last chunk of a segment never changes again: its sum becomes one like the others.
-        Returns that of the last segment, which may grow.
-        """
-        assert array.column is not None
-        checksums = array.checksums
-        sums = ArrayWriter(self.root, self.files, checksums._replace(n_items=0), ArrayInfo())
-        last: list[int] = []
-        for store in self.stores:
-            own = column_array(store.manifest, array.column)
-            if not own.n_items:
-                continue
-            sums.append(_as_sums(last, checksums))
-            reader = open_array(store.directory, own.checksums)
-            sums.append(reader.read(0, own.checksums.n_items))
-            last = store.manifest.tails.get(own.layout.path, [])
-            has_tail = own.n_places % own.layout.chunk_items > 0
-            if len(last) != own.layout.n_planes * has_tail:
-                raise CorruptError(
-                    f"{store.path}, column {array.column!r}: expected "
-                    f"{own.layout.n_planes * has_tail} checksums of its last chunk, found "
-                    f"{len(last)}; {RESTORE}"
-                )
-        _finish(sums)
-        text = array_json(array.layout, array.n_places, self.infos[array.layout.path])
-        write_metadata(self.root, self.files, array.layout.path, text)
-        return last
-
-    def _rewrite_ids(self, renamed: NewIds) -> dict[str, list[int]]:
-        """Write trace ids, their offsets and the id table; return the checksums of last chunks."""
-        values = column_array(self.manifest, TRACE_ID)
-        offsets = offsets_array(TRACE_ID, self.manifest.n_rows)
-        value_writer = self._writer(values)
-        offset_writer = self._writer(offsets)
-        offset_writer.append(np.zeros(1, np.int64))
-        hashes = []
-        end = 0
-        for part, store in enumerate(self.stores):
-            for start in range(0, len(store), ROWS_AT_ONCE):
-                stop = min(len(store), start + ROWS_AT_ONCE)
-                old = store.ids[start:stop]
-                ids = [renamed.get((part, start + i), name) for i, name in enumerate(old)]
-                texts = [trace_id.encode() for trace_id in ids]
-                value_writer.append(np.frombuffer(b"".join(texts), np.uint8))
-                ends = end + np.cumsum(list(map(len, texts)))
-                offset_writer.append(ends)
-                end = int(ends[-1])
-                hashes.append(hash_ids(ids))
-        run = self.manifest.runs[0]
-        rows = np.arange(self.manifest.n_rows)
-        checksum = write_run(self.root, self.files, run, np.concatenate(hashes), rows)
-        self.manifest = replace(
-            self.manifest,
-            n_items=self.manifest.n_items | {TRACE_ID: end},
-            run_sums={run_name(run): checksum},
-        )
-        return {
-            values.layout.path: _finish(value_writer),
-            offsets.layout.path: _finish(offset_writer),
-        }
-
-    def publish(self) -> None:
+    def publish(self, manifest: Manifest) -> None:
         """The moment of the commit."""
         for store in self.stores:
             store.directory.check()
-        text = group_json(self.manifest.to_attributes())
+        text = group_json(manifest.to_attributes())
         self.files.replace_text(self.root / GROUP_FILE, text)
         self.files.remove_tree(self.root / WORKING_DIR)
 
 
-def _read_offsets(store: TraceStore, axis: str) -> np.ndarray:
-    """The offsets of an axis, int64 `(n_rows + 1,)`; raises CorruptError."""
-    n_items = store.manifest.n_items[axis]
-    array = open_array(store.directory, offsets_array(axis, len(store)), check=store.manifest)
-    offsets = Offsets(axis, array, n_items).read_checked()
-    ends = offsets[[0, -1]].tolist()
-    if ends != [0, n_items]:
-        raise CorruptError(
-            f"{store.path}, axis {axis!r}: expected offsets from 0 to {n_items}, found "
-            f"{ends[0]} to {ends[1]}; {RESTORE}"
-        )
-    return offsets
-
-
 def _path(store: TraceStore, name: str) -> str:
     return store.schema.layout(name).path
-
-
-def _as_sums(last: list[int], checksums: StoredArray) -> np.ndarray:
-    """Checksums of a chunk, if there are any, as items of their array."""
-    return np.array(last, np.uint32).reshape(-1, *checksums.layout.item_shape)
-
-
-def _finish(writer: ArrayWriter) -> list[int]:
-    """Commit an array; return the checksums of its padded last chunk."""
-    sums = writer.commit()
-    writer.close()
-    return sums

@@ -35,6 +35,10 @@ class Quick(Files):
     def sync_dir(self, path):
         pass
 
+    def sync_dirs(self, paths):
+        for path in paths:  # in turn: what is counted or written down is the same each time
+            self.sync_dir(path)
+
 
 class Faulty(Quick):
     """Calls `fault` before its operation number `at`, counted from 1, and all later ones if it is
