@@ -24,6 +24,7 @@ Rows are joined by trace id; those that are in the test split of every run count
 same detector or baseline in two runs, and the best detector of two runs, chosen on validation.
 Scores that rank the rows in the same way are not tested against each other, nor is such a pair
 tested twice. Where a run trained a detector several times, its scores are the mean over the seeds.
+Of a run with --splits the first split is compared; DIR/split-SEED is the run of another one.
 """
 SUFFIXES = (".md", ".csv")
 

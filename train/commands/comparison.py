@@ -57,7 +57,17 @@ def notes_on(comparison: Comparison) -> list[str]:
             "p boot: of the paired bootstrap over questions; DeLong: p of DeLong's test",
             "Holm: DeLong's p, corrected for the number of tests in the table",
         ]
-    return notes
+    return [*notes, *notes_on_splits(comparison)]
+
+
+def notes_on_splits(comparison: Comparison) -> list[str]:
+    """That only the first of several splits of a run is compared, and where the others are."""
+    return [
+        f"{clean_text(name)}: the first of its {run.n_splits} splits; compare the split-SEED "
+        "directories of runs for the others"
+        for name, run in comparison.runs.items()
+        if run.n_splits > 1
+    ]
 
 
 def build_areas(comparison: Comparison) -> Table:

@@ -26,7 +26,8 @@ EXAMPLES = """examples:
       AUROC of each run (rows) on each store (columns), as a table and a heat map
 
 Nothing is trained: weights, layers and thresholds are those of the run, the thresholds chosen on
-its validation split. Scores are the mean over its seeds. Labels are the store's column `label`, or
+its validation split. Scores are the mean over its seeds; of a run with --splits those of the first
+split (DIR/split-SEED is the run of another one). Labels are the store's column `label`, or
 made of `score` where the run was made with --score-threshold; traces without a label are not
 judged. Intervals are 95%, of a bootstrap over questions.
 

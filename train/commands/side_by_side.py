@@ -81,12 +81,15 @@ class ComparedRun:
         Detector or baseline -> `Area`.
     same_as : dict
         Detector or baseline -> the earlier run in which it ranks the rows in the same way.
+    n_splits : int
+        Splits of the run, of which the first is compared.
     """
 
     directory: str
     best: str
     auroc: dict[str, Area]
     same_as: dict[str, str]
+    n_splits: int = 1
 
 
 @dataclass(frozen=True)
@@ -179,7 +182,7 @@ def compare_run(name: str, run: FinishedRun, common: Common, seed: int) -> Compa
         )
         if first != name:
             copies[model] = first
-    return ComparedRun(str(run.directory), run.best, areas, copies)
+    return ComparedRun(str(run.directory), run.best, areas, copies, run.n_splits)
 
 
 def compare_models(runs: Runs, common: Common, seed: int) -> list[Json]:

@@ -230,6 +230,11 @@ def open_pair(run_name: str, store_name: str, run: TestedRun, path: Path, rules:
     is_own = run.models.store.get("uuid") == store.uuid
     trace_ids = np.array(list(store.ids), dtype=object)
     chosen = choose_rows(run.record, trace_ids, question_ids, labels, is_own, rules)
+    if run.record.n_splits > 1:
+        remarks.append(
+            f"the run has {run.record.n_splits} splits: weights, thresholds and own are of the "
+            "first; its split-SEED directories are the runs of the others"
+        )
     splits = as_test_split(chosen.rows, labels, question_ids, config.seed)
     return Pair(run_name, store_name, run, replace(data, splits=splits), chosen, names, remarks)
 

@@ -23,6 +23,7 @@ from train.files import Json
 from train.outside.records import describe_outside
 from train.report.evidence import Evidence, Mistake
 from train.report.explained import explained_in_words
+from train.report.imputed import imputed_in_words
 from train.report.methods import find_kinds, ranks
 from train.report.numbers import (
     bootstrap_p,
@@ -50,6 +51,7 @@ __all__ = [
     "changes_labels",
     "columns_in_words",
     "describe_test",
+    "intervals_in_words",
     "print_table",
     "print_terminal",
     "tokens_in_words",
@@ -374,7 +376,12 @@ def print_table(results: Json, console: Console) -> None:
     """Print test metrics, a line per detector and baseline, and the verdict, in 100 columns."""
     shown = over_all_splits(results)
     print_terminal(build_metrics(results), console, describe_test(results))
-    notes = [tuned_in_words(results), columns_in_words(results), explained_in_words(shown)]
+    notes = [
+        tuned_in_words(results),
+        columns_in_words(results),
+        imputed_in_words(results),
+        explained_in_words(shown),
+    ]
     for note in filter(None, notes):
         console.print(note, highlight=False, markup=False)
     of_tokens = build_tokens(results)
@@ -392,12 +399,23 @@ def describe_test(results: Json) -> str:
     test = results["split"]["test"]
     splits = results.get("splits")
     if splits:
-        rows = [run["split"]["test"]["rows"] for run in splits["runs"]]
-        return f"means over {len(rows)} splits, with {min(rows)} to {max(rows)} traces in test"
+        tests = [run["split"]["test"] for run in splits["runs"]]
+        rows, questions = ([one[key] for one in tests] for key in ("rows", "questions"))
+        return (
+            f"means over {len(tests)} splits, with {min(rows)} to {max(rows)} traces of "
+            f"{min(questions)} to {max(questions)} questions in test"
+        )
     return (
         f"test split: {test['rows']} traces of {test['questions']} questions, "
         f"{test['hallucinations']} hallucinations"
     )
+
+
+def intervals_in_words(results: Json) -> str:
+    """What the intervals of the table are."""
+    if results.get("splits"):
+        return "95% intervals of the means by the corrected t-test over the splits."
+    return "95% intervals by a bootstrap over questions."
 
 
 def columns_in_words(results: Json) -> str:

@@ -98,6 +98,8 @@ class FinishedRun:
     origins : list of dict
         What the store recorded of the model, layers and prompts of its traces; [] for runs of older
         versions.
+    n_splits : int
+        How many splits were trained on; everything here is of the first.
     """
 
     directory: Path
@@ -109,6 +111,7 @@ class FinishedRun:
     labels: Labels
     scores: dict[str, Scores]
     origins: list[Json] = field(default_factory=list)
+    n_splits: int = 1
 
     @property
     def best(self) -> str:
@@ -154,6 +157,7 @@ def read_run(directory: Path) -> FinishedRun:
     """
     results = read_results(directory / "results.json")
     path = directory / "scores.csv"
+    n_splits = count_splits(directory / "results.json", results)
     val_auroc = validation_aurocs(results)
     names = [name for group in val_auroc.values() for name in group]
     columns = read_columns(path, [*KEYS, *names])
@@ -169,6 +173,7 @@ def read_run(directory: Path) -> FinishedRun:
         labels=labels.astype(np.int64),
         scores={name: parse_scores(path, name, columns[name], row_splits) for name in names},
         origins=lookup(results, "store", "origins") or [],
+        n_splits=n_splits,
     )
     check_agreement(path, run, results)
     return run
@@ -210,6 +215,16 @@ def check_record(path: Path, results: Json) -> None:
     is_whole = is_whole and (origins is None or is_list_of(origins, dict))
     if not is_whole or not all(is_list_of(numbers, int) for numbers in layers.values()):
         raise DataError(f"{path}: the record of the store or the layers is damaged; train again")
+
+
+def count_splits(path: Path, results: Json) -> int:
+    """How many splits the results are of; raises DataError where that is not recorded as it is."""
+    if not results.get("splits"):
+        return 1
+    seeds = lookup(results, "splits", "seeds")
+    if not is_list_of(seeds, int) or len(seeds) < 2:
+        _fail(path, "splits.seeds: the seeds of at least two splits", seeds)
+    return len(seeds)
 
 
 def lookup(content: Any, *keys: str) -> Any:
