@@ -95,6 +95,8 @@ COLUMNS = (  # that detectors, probes and baselines read
     "topk_id",
     "eos_logprob",
     "lens_entropy",
+    "lens_entropy_attention",
+    "lens_entropy_mlp",
     "eigenscore",
     "lexical_similarity",
     "semantic_entropy",

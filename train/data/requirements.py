@@ -65,6 +65,8 @@ KINDS = {  # of the columns that detectors, probes and the split read
     "topk_id": "ragged with 1 item axes",
     "eos_logprob": "fixed with 0 item axes",
     "lens_entropy": "ragged with 1 item axes",
+    "lens_entropy_attention": "ragged with 1 item axes",
+    "lens_entropy_mlp": "ragged with 1 item axes",
     "eigenscore": "fixed with 0 item axes",
     "lexical_similarity": "fixed with 0 item axes",
     "semantic_entropy": "fixed with 0 item axes",
@@ -87,6 +89,8 @@ OF_LAYERS = (  # columns with an item for each layer
     "attentions",
     "attn_edges",
     "lens_entropy",
+    "lens_entropy_attention",
+    "lens_entropy_mlp",
 )
 # settings of labels of traces, which a method that learns from those of tokens cannot have
 WITHOUT_TOKENS = ("mixup", "on_top_of")
