@@ -111,10 +111,10 @@ def main(argv: Sequence[str]) -> int:
     if options.only_new and options.unrelated_ids:
         raise ConfigError("--only-new: not allowed with --unrelated-ids, which trusts no id")
     check_file(options.output)
+    from train.commands.evaluate_rows import Rules
+    from train.commands.evaluate_runs import evaluate_runs, open_run
+    from train.commands.evaluate_tables import print_evaluation, write_evaluation
     from train.commands.side_by_side import name_runs
-    from train.commands.transfer import evaluate_runs, open_run
-    from train.commands.transfer_rows import Rules
-    from train.commands.transfer_tables import print_evaluation, write_evaluation
     from train.outside.methods import load_methods
     from train.report.console import OutputConsole
 

@@ -19,12 +19,13 @@ from store.sources.question_split import SPLITS
 from store.sources.samples.names import NEEDS, NLI
 from store.sources.states import DERIVED
 from store.write.build import unfinished
-from train.config import ALL, Config, check_names, flag_of, off_flag, own_options
+from train.config import Config, check_names, flag_of, off_flag, own_options
 from train.data.batches import TrainingData
 from train.data.own_split import read_values
 from train.data.splits import Splits, all_as_test, check_batch, label_column, read_splits
 from train.data.token_labels import check_token_labels, find_unusable, has_labelled_tokens
 from train.errors import ConfigError, DataError
+from train.outside.methods import ALL
 
 __all__ = [
     "check_layers",

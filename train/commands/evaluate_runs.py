@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from models import DETECTORS, PROBES, REFERENCES
 from store.reports import count
 from store.sources.labels.rule import label_scores
+from train.commands.evaluate_rows import Rows, Rules, choose_rows, describe_choice
 from train.commands.scoring import (
     TrainedModels,
     check_comparable,
@@ -23,7 +24,6 @@ from train.commands.scoring import (
     open_models,
     score_store,
 )
-from train.commands.transfer_rows import Rows, Rules, choose_rows, describe_choice
 from train.config import Config
 from train.data.batches import TrainingData
 from train.data.requirements import (
