@@ -54,6 +54,7 @@ __all__ = [
     "intervals_in_words",
     "print_table",
     "print_terminal",
+    "split_cells",
     "tokens_in_words",
 ]
 
@@ -294,15 +295,17 @@ def build_comparisons(comparisons: list[Json]) -> Table:
 
 def build_split_comparisons(comparisons: list[Json]) -> Table:
     """Tests over several splits, a line per pair."""
-    rows = []
-    for test in comparisons:
-        least, largest = min(test["differences"]), max(test["differences"])
-        mean = with_interval(test["difference"], test["ci"])
-        p_values = [short_p(test[key]) for key in ("p", "p_holm")]
-        differences = f"{short(least)} to {short(largest)}"
-        rows.append((test["a"], name_rival(test), mean, differences, *p_values))
+    rows = [(test["a"], name_rival(test), *split_cells(test)) for test in comparisons]
     header = "detector", "against", "mean difference of AUROC [95%]", "in the splits", "p", "p Holm"
     return Table(header, rows, n_left=2)
+
+
+def split_cells(test: Json) -> list[str]:
+    """A mean difference of AUROCs with its interval, the least and the largest, and p values."""
+    least, largest = min(test["differences"]), max(test["differences"])
+    mean = with_interval(test["difference"], test["ci"])
+    p_values = [short_p(test[key]) for key in ("p", "p_holm")]
+    return [mean, f"{short(least)} to {short(largest)}", *p_values]
 
 
 def name_rival(test: Json) -> str:

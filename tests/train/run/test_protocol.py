@@ -9,7 +9,9 @@ import pytest
 from runs import SMALL
 
 from store import Column, Schema, StoreWriter
+from train.commands.across_splits import read_splits_of
 from train.commands.main import main
+from train.run.results import read_run
 
 KINDS = ("who", "what", "when", "where")
 N_LAYERS, WIDTH = 2, 8
@@ -142,8 +144,10 @@ def test_what_is_of_the_first_split_says_so(three, store_path, capsys):
     counts = r"Means over 3 splits, with \d+ to \d+ traces of \d+ to \d+ questions in test\."
     assert re.search(counts, caption)
     assert r"95\% intervals of the means by the corrected t-test over the splits." in caption
-    assert main(["compare", str(three), str(three)]) == 0
-    assert "the first of its 3 splits" in " ".join(capsys.readouterr().out.split())
+    assert main(["compare", str(three), str(three / "split-5")]) == 0
+    assert "out: the first of its 3 splits" in " ".join(capsys.readouterr().out.split())
+    splits = read_splits_of({"a": read_run(three), "b": read_run(three)})
+    assert [runs["b"].seed for runs in splits] == [4, 5, 6]
     command = ["evaluate", "--store", str(store_path), "--models", "majority", "--run"]
     assert main([*command, str(three)]) == 0
     assert "the run has 3 splits" in " ".join(capsys.readouterr().out.split())
