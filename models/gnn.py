@@ -31,7 +31,7 @@ from models.gine import BlockGINEConv
 from models.graphs import build_graphs
 from models.lstm import LayerLstm
 from models.readout import check_readout, mean_by_trace_of, readout_tokens, signed_log
-from models.standardise import SAMPLE_SIZE, Standardise
+from models.standardise import LIMIT, SAMPLE_SIZE, Standardise
 from models.subgraph import Subgraph, complete_graph, k_hop_subgraph
 
 if TYPE_CHECKING:
@@ -116,7 +116,9 @@ class AttentionEncoder(nn.Module):
         return x
 
     def scale_and_project(self, states: Tensor) -> Tensor:
-        return self.project(self.standardise(signed_log(states)))
+        # a dimension that hardly varies in the sample is not to be magnified without bound
+        scaled = self.standardise(signed_log(states)).clamp(-LIMIT, LIMIT)  # NaN passes
+        return self.project(scaled)
 
 
 class GraphDetector(Detector):
