@@ -163,8 +163,6 @@ class Probe:
     of_tokens: Callable[[Batch], Tensor] | None = None
     targets: ClassVar[tuple[str, ...]] = ()  # a probe learns from labels of traces alone
 
-    load = staticmethod(FittedProbe.from_dict)
-
     def fit(
         self,
         train: Tensor,
@@ -193,6 +191,10 @@ class Probe:
         best = int(np.argmax(areas))
         fill, weight, bias = maps[best]
         return FittedProbe(best, fill, weight, bias, tuple(areas), strengths[best])
+
+    def load(self, saved: Mapping[str, Any]) -> FittedProbe:
+        """What `fit` returned, from its `to_dict`; raises as `FittedProbe.from_dict` does."""
+        return FittedProbe.from_dict(saved)
 
     def refit(self, fitted: FittedProbe, train: Tensor, labels: NDArray[np.int64]) -> FittedProbe:
         """Fit on other rows (n, A, k), with the alternative and the penalty of a fitted probe."""

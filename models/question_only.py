@@ -202,8 +202,6 @@ class TextProbe:
     otherwise: None = None
     targets: ClassVar[tuple[str, ...]] = ()  # it learns from labels of traces alone
 
-    load = staticmethod(FittedTextProbe.from_dict)
-
     def fit(
         self, train: Texts, train_labels: Labels, val: Texts, val_labels: Labels
     ) -> FittedTextProbe:
@@ -219,6 +217,10 @@ class TextProbe:
         fitted = regress(replace(unfitted, strength=strength), features, train_labels)
         area = float(roc_auc_score(val_labels, fitted.predict(val)))
         return replace(fitted, val_auroc=(area,))
+
+    def load(self, saved: Mapping[str, Any]) -> FittedTextProbe:
+        """What `fit` returned, from its `to_dict`; raises as `FittedTextProbe.from_dict` does."""
+        return FittedTextProbe.from_dict(saved)
 
     def refit(self, fitted: FittedTextProbe, train: Texts, labels: Labels) -> FittedTextProbe:
         """Fit on other texts (n,), with the penalty of a fitted control."""

@@ -2,8 +2,8 @@
 
 arXiv:2606.01033. The logit lens reads a layer's state as if it were the last one; the entropies of
 what the layers would predict, one number each, are the features. The authors read three states in
-every layer: what attention adds, what the feed-forward part adds, and the residual stream. A store
-has the last of them, `lens_entropy`, so these are a third of their features.
+every layer: the residual stream, what attention adds to it, and what the feed-forward part adds. A
+store that has the first alone, `lens_entropy`, gives a third of their features.
 
 As in their code, entry t belongs to the state of the answer's token t, which predicts token t + 1,
 and the tokens are reduced in one of three ways: the first alone, the mean of the first three, the
@@ -24,20 +24,40 @@ from models.tokens import mean_over_answer
 if TYPE_CHECKING:
     from store import Batch
 
-__all__ = ["TRILENS", "entropies_by_layer"]
+__all__ = ["TRILENS", "entropies_by_layer", "entropies_of_parts"]
 
+STREAM = ("lens_entropy",)
+PARTS = (*STREAM, "lens_entropy_attention", "lens_entropy_mlp")
+ANSWER = ("prompt_len", "answer_len")
 REDUCTIONS = {"first token": 1, "first three tokens": 3, "all tokens": None}  # name -> how many
 
 
 def entropies_by_layer(batch: Batch) -> Tensor:
-    """Logit-lens entropies of the answer, (B, 3, L) float32 in nats; NaN for an empty answer."""
-    column = batch.ragged("lens_entropy")  # (n_tokens, L), (B + 1,)
-    reduced = [mean_over_answer(batch, column, n_tokens) for n_tokens in REDUCTIONS.values()]
-    return torch.stack(reduced, dim=1)
+    """Entropies of the residual stream in the answer, (B, 3, L) float32 in nats.
+
+    NaN for an empty answer.
+    """
+    return reduced(batch, "lens_entropy")
+
+
+def entropies_of_parts(batch: Batch) -> Tensor:
+    """Entropies of the residual stream, of attention and of the feed-forward part, (B, 3, 3 L).
+
+    float32, in nats. NaN for an empty answer, and for what is added at the embedding.
+    """
+    return torch.cat([reduced(batch, name) for name in PARTS], dim=2)
+
+
+def reduced(batch: Batch, name: str) -> Tensor:
+    """A column (n_tokens, L) in each of the three ways, (B, 3, L)."""
+    column = batch.ragged(name)
+    means = [mean_over_answer(batch, column, n_tokens) for n_tokens in REDUCTIONS.values()]
+    return torch.stack(means, dim=1)
 
 
 TRILENS = Probe(
-    ("lens_entropy", "prompt_len", "answer_len"),
-    entropies_by_layer,
+    (*PARTS, *ANSWER),
+    entropies_of_parts,
+    otherwise=Probe((*STREAM, *ANSWER), entropies_by_layer, alternatives=tuple(REDUCTIONS)),
     alternatives=tuple(REDUCTIONS),
 )

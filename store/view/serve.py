@@ -4,7 +4,7 @@ import secrets
 import socket
 import sys
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -116,8 +116,23 @@ def serve(
         port = listener.getsockname()[1]
         app = build_app(stores, token, f"trace_view_{port}", tokenizer)
         url = f"http://{HOST}:{port}/?token={token}{fragment}"
-        print(f"{url}\nonly this machine can open it; Ctrl-C ends it", flush=True)
-        if browser and sys.stdout.isatty():
-            webbrowser.open(url)
+
+        def announce() -> None:
+            print(f"{url}\nonly this machine can open it; Ctrl-C ends it", flush=True)
+            if browser and sys.stdout.isatty():
+                webbrowser.open(url)
+
         config = uvicorn.Config(app, log_level="error", access_log=False, server_header=False)
-        uvicorn.Server(config).run(sockets=[listener])
+        _Server(config, announce).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Says where it is once Ctrl-C ends it cleanly; before, it would cut the loop's beginning."""
+
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._announce()

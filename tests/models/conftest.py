@@ -17,6 +17,7 @@ SHAPES = {  # L = 3, d = 8, K = 4
     "attn_edges": (3, 2),
 }
 N_HEADS = 2  # H
+LENS = ("lens_entropy", "lens_entropy_attention", "lens_entropy_mlp")
 RAGGED = (
     "hidden_states",
     "attn_mean",
@@ -33,7 +34,7 @@ RAGGED = (
     "topk_logprob",
     "token_label",
     "topk_id",
-    "lens_entropy",
+    *LENS,
 )
 SCORES = (
     "eigenscore",
@@ -129,7 +130,7 @@ def random_trace(rng, n_tokens):
         "topk_id": torch.from_numpy(candidates).int(),
         "tokens": torch.from_numpy(rng.integers(0, 8, size=n_tokens)).int(),
         "eos_logprob": torch.tensor(-float(rng.random())),
-        "lens_entropy": torch.from_numpy(rng.random((n_tokens, n_layers))).float(),
+        **{name: torch.from_numpy(rng.random((n_tokens, n_layers))).float() for name in LENS},
         **{name: torch.tensor(rng.random(), dtype=torch.float32) for name in SCORES},
         "prompt_len": torch.tensor(prompt_len, dtype=torch.int32),
         "answer_len": torch.tensor(n_tokens - prompt_len, dtype=torch.int32),

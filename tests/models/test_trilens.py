@@ -5,21 +5,25 @@ import pytest
 import torch
 
 from models import PROBES
-from models.trilens import entropies_by_layer
+from models.trilens import entropies_by_layer, entropies_of_parts
+
+NAMES = ("lens_entropy", "lens_entropy_attention", "lens_entropy_mlp")
 
 
 def test_means_equal_a_loop_over_layers(pack, traces, set_answer):
-    """The first token, the mean of the first three and the mean of all, of each layer; NaN for an
-    answer of no tokens."""
+    """The first token, the mean of the first three and the mean of all, of each layer and of each
+    of its three states; NaN for an answer of no tokens."""
     answers = [(1, 4), (1, 0), (2, 5), (1, 1), (6, 1)]
     for trace, (start, n) in zip(traces, answers, strict=True):
         set_answer(trace, start, n)
-    found = entropies_by_layer(pack(traces))
-    assert found.shape == (5, 3, 3)
+    found = entropies_of_parts(pack(traces))
+    assert found.shape == (5, 3, 9)
+    torch.testing.assert_close(entropies_by_layer(pack(traces)), found[..., :3], equal_nan=True)
     for trace, (start, n), features in zip(traces, answers, found, strict=True):
-        for layer in range(3):
-            entropies = [float(trace["lens_entropy"][start + i, layer]) for i in range(n)]
-            for kept, number in zip((1, 3, n), features[:, layer], strict=True):
+        for place in range(9):
+            name, layer = NAMES[place // 3], place % 3
+            entropies = [float(trace[name][start + i, layer]) for i in range(n)]
+            for kept, number in zip((1, 3, n), features[:, place], strict=True):
                 expected = np.mean(entropies[:kept]) if n else np.nan
                 np.testing.assert_allclose(number, expected, rtol=1e-6)
 

@@ -6,7 +6,7 @@ Only --output is written.
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from store.cli.arguments import path, program
 from train.config import Parser
@@ -24,6 +24,8 @@ Rows are joined by trace id; those that are in the test split of every run count
 same detector or baseline in two runs, and the best detector of two runs, chosen on validation.
 Scores that rank the rows in the same way are not tested against each other, nor is such a pair
 tested twice. Where a run trained a detector several times, its scores are the mean over the seeds.
+Of runs with --splits the first split is compared; where all have the same splits, their mean
+differences over all of them as well. DIR/split-SEED is the run of another split.
 """
 SUFFIXES = (".md", ".csv")
 
@@ -66,14 +68,19 @@ def main(argv: Sequence[str]) -> None:
                 f"found {str(options.output)!r}"
             )
         check_output(options.output)
+    from train.commands.across_splits import compare_across_splits, read_splits_of
     from train.commands.comparison import print_comparison, write_comparison
     from train.commands.side_by_side import compare_runs, name_runs
     from train.report.console import OutputConsole
     from train.run.results import read_run
 
     names = name_runs(options.runs)
-    runs = [read_run(directory) for directory in options.runs]
-    comparison = compare_runs(dict(zip(names, runs, strict=True)))
+    read = [read_run(directory) for directory in options.runs]
+    runs = dict(zip(names, read, strict=True))
+    comparison = compare_runs(runs)
+    splits = read_splits_of(runs)
+    if splits:
+        comparison = replace(comparison, over_splits=compare_across_splits(splits))
     if options.output is not None:
         write_comparison(options.output, comparison)
     if options.json:

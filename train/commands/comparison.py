@@ -7,10 +7,11 @@ from pathlib import Path
 from rich.console import Console
 
 from train.commands.side_by_side import ComparedRun, Comparison
-from train.files import replace_file
+from train.files import Json, replace_file
+from train.report.differences import P_VALUES, comparison_cells, split_cells
 from train.report.markdown import escape, format_table
 from train.report.numbers import clean_text, short, with_interval
-from train.report.table import P_VALUES, Table, comparison_cells, print_terminal
+from train.report.table import Table, print_terminal
 
 __all__ = ["build_areas", "describe_rows", "notes_on", "print_comparison", "write_comparison"]
 
@@ -25,6 +26,9 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     if comparison.comparisons:
         tests = build_tests(comparison)
         print_terminal(tests, console, "paired tests of AUROC")
+    if comparison.over_splits:
+        means = build_means(comparison)
+        print_terminal(means, console, title_of_means(comparison))
     for note in notes_on(comparison):
         console.print(note, highlight=False, markup=False)
 
@@ -57,7 +61,22 @@ def notes_on(comparison: Comparison) -> list[str]:
             "p boot: of the paired bootstrap over questions; DeLong: p of DeLong's test",
             "Holm: DeLong's p, corrected for the number of tests in the table",
         ]
-    return notes
+    return [*notes, *notes_on_splits(comparison)]
+
+
+def notes_on_splits(comparison: Comparison) -> list[str]:
+    """Which of several splits of the runs are compared, and where the others are."""
+    if comparison.over_splits:
+        return [
+            "mean differences: over all splits, by the corrected resampled t-test; all other "
+            "numbers are of the first split"
+        ]
+    return [
+        f"{clean_text(name)}: the first of its {run.n_splits} splits; compare the split-SEED "
+        "directories of runs for the others"
+        for name, run in comparison.runs.items()
+        if run.n_splits > 1
+    ]
 
 
 def build_areas(comparison: Comparison) -> Table:
@@ -94,19 +113,29 @@ def area_lines(run: ComparedRun) -> list[tuple[str, str, str]]:
 
 def build_tests(comparison: Comparison) -> Table:
     """Both paired tests, a line per pair."""
-    rows = []
-    for test in comparison.comparisons:
-        a_run, a = test["a"]
-        b_run, b = test["b"]
-        names = a if a == b else f"{a} - {b}"
-        star = " *" if test["what"] == "best" else ""
-        row = (
-            clean_text(f"{a_run} - {b_run}"),
-            clean_text(names + star),
-            *comparison_cells(test),
-        )
-        rows.append(row)
+    rows = [(*name_pair(test), *comparison_cells(test)) for test in comparison.comparisons]
     return Table(("runs", "of", "difference [95%]", "p boot", "DeLong", "Holm"), rows, n_left=2)
+
+
+def build_means(comparison: Comparison) -> Table:
+    """Tests over the splits, a line per pair."""
+    rows = [(*name_pair(test), *split_cells(test)) for test in comparison.over_splits]
+    header = "runs", "of", "mean difference [95%]", "in the splits", "p", "Holm"
+    return Table(header, rows, n_left=2)
+
+
+def title_of_means(comparison: Comparison) -> str:
+    n_splits = len(comparison.over_splits[0]["differences"])
+    return f"mean differences of AUROC over {n_splits} splits"
+
+
+def name_pair(test: Json) -> tuple[str, str]:
+    """The two runs, and what of them was compared; a star marks the best of each."""
+    a_run, a = test["a"]
+    b_run, b = test["b"]
+    names = a if a == b else f"{a} - {b}"
+    star = " *" if test["what"] == "best" else ""
+    return clean_text(f"{a_run} - {b_run}"), clean_text(names + star)
 
 
 def write_comparison(path: Path, comparison: Comparison) -> None:
@@ -121,6 +150,9 @@ def format_markdown(comparison: Comparison) -> str:
     parts = ["# Runs side by side", f"{summary}.", format_table(build_areas(comparison))]
     if comparison.comparisons:
         parts += ["## Paired tests of AUROC", format_table(build_tests(comparison))]
+    if comparison.over_splits:
+        title = title_of_means(comparison)
+        parts += [f"## {title[0].upper()}{title[1:]}", format_table(build_means(comparison))]
     parts += [f"{escape(note)}." for note in notes_on(comparison)]
     return "\n\n".join(parts) + "\n"
 
@@ -136,4 +168,7 @@ def format_csv(comparison: Comparison) -> str:
     for test in comparison.comparisons:
         numbers = [test["difference"], *test["ci"], *(test[key] for key in P_VALUES)]
         writer.writerow([f"difference of {test['what']}", *test["a"], *test["b"], *numbers])
+    for test in comparison.over_splits:
+        numbers = [test["difference"], *test["ci"], "", "", test["p_holm"]]
+        writer.writerow([f"mean difference of {test['what']}", *test["a"], *test["b"], *numbers])
     return text.getvalue()

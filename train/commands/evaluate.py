@@ -26,7 +26,8 @@ EXAMPLES = """examples:
       AUROC of each run (rows) on each store (columns), as a table and a heat map
 
 Nothing is trained: weights, layers and thresholds are those of the run, the thresholds chosen on
-its validation split. Scores are the mean over its seeds. Labels are the store's column `label`, or
+its validation split. Scores are the mean over its seeds; of a run with --splits those of the first
+split (DIR/split-SEED is the run of another one). Labels are the store's column `label`, or
 made of `score` where the run was made with --score-threshold; traces without a label are not
 judged. Intervals are 95%, of a bootstrap over questions.
 
@@ -110,10 +111,10 @@ def main(argv: Sequence[str]) -> int:
     if options.only_new and options.unrelated_ids:
         raise ConfigError("--only-new: not allowed with --unrelated-ids, which trusts no id")
     check_file(options.output)
+    from train.commands.evaluate_rows import Rules
+    from train.commands.evaluate_runs import evaluate_runs, open_run
+    from train.commands.evaluate_tables import print_evaluation, write_evaluation
     from train.commands.side_by_side import name_runs
-    from train.commands.transfer import evaluate_runs, open_run
-    from train.commands.transfer_rows import Rules
-    from train.commands.transfer_tables import print_evaluation, write_evaluation
     from train.outside.methods import load_methods
     from train.report.console import OutputConsole
 

@@ -22,9 +22,10 @@ EXAMPLES = """examples:
   python -m train predict --run runs/traces --store new.zarr --tokens --to-store
       and the scores of each token as score_token_lstm_solo, ..., to colour texts with
 
-A score is a probability of hallucination, the mean over the run's seeds. The column `split` says
-in which split of the run the question of a trace is or would be: scores of `train` say nothing
-about new questions. A score of a token (--tokens) is larger where a hallucination is likelier; its
+A score is a probability of hallucination, the mean over the run's seeds; of a run with --splits it
+is that of the first split (DIR/split-SEED is the run of another one). The column `split` says in
+which split of the run the question of a trace is or would be: scores of `train` say nothing about
+new questions. A score of a token (--tokens) is larger where a hallucination is likelier; its
 scale is the method's own, such as log-odds. Without --to-store each line is then a JSON object.
 """
 

@@ -5,7 +5,7 @@ is trained.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
@@ -21,7 +21,16 @@ from train.files import Json
 from train.report.numbers import clean_text
 from train.run.results import FinishedRun, Texts
 
-__all__ = ["Comparison", "compare_runs", "find_common", "name_runs"]
+__all__ = [
+    "Common",
+    "Comparison",
+    "Key",
+    "Runs",
+    "choose_pairs",
+    "compare_runs",
+    "find_common",
+    "name_runs",
+]
 
 Runs = dict[str, FinishedRun]  # by name
 Key = tuple[str, str]  # run, and a detector or baseline of it
@@ -81,12 +90,15 @@ class ComparedRun:
         Detector or baseline -> `Area`.
     same_as : dict
         Detector or baseline -> the earlier run in which it ranks the rows in the same way.
+    n_splits : int
+        Splits of the run, of which the first is compared.
     """
 
     directory: str
     best: str
     auroc: dict[str, Area]
     same_as: dict[str, str]
+    n_splits: int = 1
 
 
 @dataclass(frozen=True)
@@ -105,6 +117,9 @@ class Comparison:
         By name.
     comparisons : list of dict
         Paired tests, as `compare_models` returns them.
+    over_splits : list of dict
+        Tests over several splits that all runs have, as `compare_across_splits` returns them;
+        everything else is of the first split.
     """
 
     rows: int
@@ -115,6 +130,7 @@ class Comparison:
     left_out_trained: int
     runs: dict[str, ComparedRun]
     comparisons: list[Json]
+    over_splits: list[Json] = field(default_factory=list)
 
 
 def name_runs(directories: list[Path]) -> list[str]:
@@ -179,7 +195,7 @@ def compare_run(name: str, run: FinishedRun, common: Common, seed: int) -> Compa
         )
         if first != name:
             copies[model] = first
-    return ComparedRun(str(run.directory), run.best, areas, copies)
+    return ComparedRun(str(run.directory), run.best, areas, copies, run.n_splits)
 
 
 def compare_models(runs: Runs, common: Common, seed: int) -> list[Json]:

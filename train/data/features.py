@@ -8,15 +8,13 @@ Threads of a loader may use it at the same time, as long as no two of them have 
 an epoch.
 """
 
-from collections.abc import Callable
 from threading import Lock
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from models.detector import REDUCED
+from models.detector import REDUCED, Detector
 from store import Batch
 from store.read.array import ReadOptions
 
@@ -30,18 +28,17 @@ class FeatureCache:
 
     Parameters
     ----------
-    reduce : Callable
-        `Detector.reduce`: batch -> features (B, ...) on the CPU; or None, then nothing is kept.
+    detector : Detector
+        Its `reduce` gives the features (B, ...) of a batch on the CPU; or None, then nothing is
+        kept.
     n_rows : int
         Rows of the store.
     max_bytes : int
         Bound of the features that are kept; it is taken as they come.
     """
 
-    def __init__(
-        self, reduce: Callable[[Batch], Tensor | None], n_rows: int, max_bytes: int
-    ) -> None:
-        self._reduce = reduce
+    def __init__(self, detector: Detector, n_rows: int, max_bytes: int) -> None:
+        self._detector = detector
         self._max_bytes = max_bytes
         self._slots = np.full(n_rows, -1)  # of each row of the store; -1: not kept
         self._kept = np.zeros(0)  # (n_slots, ...)
@@ -75,7 +72,7 @@ class FeatureCache:
         slots = self._slots[rows]
         if read is None:
             return as_batch(rows, self._take(slots, options))
-        reduced = self._reduce(read)
+        reduced = self._detector.reduce(read)
         if reduced is None:
             return read
         new = reduced.numpy()

@@ -19,12 +19,13 @@ from store.sources.question_split import SPLITS
 from store.sources.samples.names import NEEDS, NLI
 from store.sources.states import DERIVED
 from store.write.build import unfinished
-from train.config import ALL, Config, check_names, flag_of, off_flag, own_options
+from train.config import Config, check_names, flag_of, off_flag, own_options
 from train.data.batches import TrainingData
 from train.data.own_split import read_values
 from train.data.splits import Splits, all_as_test, check_batch, label_column, read_splits
 from train.data.token_labels import check_token_labels, find_unusable, has_labelled_tokens
 from train.errors import ConfigError, DataError
+from train.outside.methods import ALL
 
 __all__ = [
     "check_layers",
@@ -65,6 +66,8 @@ KINDS = {  # of the columns that detectors, probes and the split read
     "topk_id": "ragged with 1 item axes",
     "eos_logprob": "fixed with 0 item axes",
     "lens_entropy": "ragged with 1 item axes",
+    "lens_entropy_attention": "ragged with 1 item axes",
+    "lens_entropy_mlp": "ragged with 1 item axes",
     "eigenscore": "fixed with 0 item axes",
     "lexical_similarity": "fixed with 0 item axes",
     "semantic_entropy": "fixed with 0 item axes",
@@ -87,6 +90,8 @@ OF_LAYERS = (  # columns with an item for each layer
     "attentions",
     "attn_edges",
     "lens_entropy",
+    "lens_entropy_attention",
+    "lens_entropy_mlp",
 )
 # settings of labels of traces, which a method that learns from those of tokens cannot have
 WITHOUT_TOKENS = ("mixup", "on_top_of")

@@ -160,7 +160,7 @@ class Training:
 
         # of this process; the processes share the bytes
         n_bytes = config.image_cache // fabric.world_size
-        self.kept = FeatureCache(detector.reduce, len(data.store), n_bytes) if n_bytes else None
+        self.kept = FeatureCache(detector, len(data.store), n_bytes) if n_bytes else None
         self.columns = (*detector.columns, *detector.targets)
         self.batches = data.loader(
             "train", self.columns, config, fabric, shuffle=True, kept=self.kept

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["check_method", "methods_of", "name_of"]
 
-# methods of a detector; the first is made of the others
-STEPS = ("forward", "encode", "classify")
 WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
@@ -52,10 +50,11 @@ def check_detector(kind: type[Detector], where: str) -> None:
         raise ConfigError(
             f"{where}: expected `options`, a tuple of names and Options, found {kind.options!r:.80}"
         )
-    is_own = {name: getattr(kind, name) is not getattr(Detector, name) for name in STEPS}
-    if not (is_own["forward"] or (is_own["encode"] and is_own["classify"])):
+    below = kind.__mro__[: kind.__mro__.index(Detector)]
+    own = {name for one in below for name in vars(one)}
+    if "forward" not in own and not {"encode", "classify"} <= own:
         raise ConfigError(f"{where}: expected the methods encode and classify, found not both")
-    if kind.build.__func__ is not Detector.build.__func__:  # type: ignore[attr-defined]
+    if "build" in own:
         return  # it knows what its constructor takes
     try:
         inspect.signature(kind).bind(1, **dict.fromkeys(kind.options))

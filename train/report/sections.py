@@ -9,9 +9,11 @@ from matplotlib.figure import Figure
 from store.reports import count
 from train.data.splits import BY_QUESTION
 from train.files import Json
+from train.report.differences import build_comparisons
 from train.report.evidence import Evidence, find_mistakes
 from train.report.explained import explained_in_words
 from train.report.forest import draw_forest
+from train.report.imputed import imputed_in_words
 from train.report.numbers import clean_text, short
 from train.report.plots import (
     draw_calibration,
@@ -27,7 +29,6 @@ from train.report.plots import (
 from train.report.table import (
     MORE_METRICS,
     Table,
-    build_comparisons,
     build_facts,
     build_metrics,
     build_mistakes,
@@ -38,6 +39,7 @@ from train.report.table import (
     changes_labels,
     columns_in_words,
     describe_test,
+    intervals_in_words,
     tokens_in_words,
 )
 from train.report.tuned import tuned_in_words
@@ -165,8 +167,8 @@ def build_tables(evidence: Evidence) -> Iterator[Section]:
     base_rate = short(evidence.test_labels.mean())
     yield Section(
         "Metrics on test",
-        "95% intervals by a bootstrap over questions. F1, MCC and accuracy (acc) are at the "
-        f"threshold. {tuned_in_words(results)} {columns_in_words(results)}"
+        f"{intervals_in_words(results)} F1, MCC and accuracy (acc) are at the threshold. "
+        f"{under_the_table(results)}"
         + several_splits(results)
         + several_seeds(
             evidence, "Means over the seeds; sd is the standard deviation of the AUROC."
@@ -189,9 +191,15 @@ def build_tables(evidence: Evidence) -> Iterator[Section]:
         is_news = changes_labels(results)
         yield Section(
             "Other thresholds of the labels",
-            SENSITIVITY if is_news else same_labels(cuts),
+            (SENSITIVITY if is_news else same_labels(cuts)) + first_split(results),
             [build_sensitivity(cuts)] if is_news else [],
         )
+
+
+def under_the_table(results: Json) -> str:
+    """What was tuned, what the columns mean, and what was imputed."""
+    notes = [tuned_in_words(results), columns_in_words(results), imputed_in_words(results)]
+    return " ".join(filter(None, notes))
 
 
 def build_how(evidence: Evidence) -> Iterator[Section]:
@@ -205,6 +213,8 @@ def build_how(evidence: Evidence) -> Iterator[Section]:
         sentences.append(f"{traces} left out.")
     remarks = evidence.shown_results["remarks"]
     sentences += [f"{remark[0].upper()}{remark[1:]}." for remark in remarks]
+    if results.get("splits"):
+        sentences.append("Counts of train, val and test are those of the first split.")
     if evidence.traces:
         yield Section("The traces", "As the store records them.", [build_traces(evidence.traces)])
     yield Section("The run", " ".join(sentences), [build_facts(results), build_split(results)])
@@ -220,23 +230,23 @@ def same_labels(cuts: list[Json]) -> str:
 
 
 def build_curves(evidence: Evidence) -> Iterator[Section]:
-    seeds = several_seeds(evidence, "Curves are of the first seed, numbers means over the seeds.")
+    which = which_curves(evidence)
     yield Section(
         "ROC",
         "Detectors are thick lines, baselines thin and dashed. The diagonal is of random scores."
         + some_shown(evidence)
-        + seeds,
+        + which,
         picture=Picture("roc", draw_roc(evidence), "true positive rate over false positive rate"),
     )
     yield Section(
         "Precision and recall",
-        "The level line is the base rate, the precision of random scores." + seeds,
+        "The level line is the base rate, the precision of random scores." + which,
         picture=Picture("precision_recall", draw_pr(evidence), "precision over recall"),
     )
     yield Section(
         "Calibration",
         "Share of hallucinations in 15 bins of the score, and how many traces each bin holds: "
-        "bins of few traces are uncertain. On the diagonal a score is the share." + seeds,
+        "bins of few traces are uncertain. On the diagonal a score is the share." + which,
         picture=Picture(
             "calibration",
             draw_calibration(evidence),
@@ -247,14 +257,14 @@ def build_curves(evidence: Evidence) -> Iterator[Section]:
         "Risk and coverage",
         "Errors among the traces that remain if the least certain ones are left out; certainty is "
         "the distance from the threshold that was chosen on validation, in odds. AURC is the area "
-        "below the curve; less is better." + seeds,
+        "below the curve; less is better." + which,
         picture=Picture(
             "risk_coverage", draw_risk_coverage(evidence), "share of errors over coverage"
         ),
     )
     yield Section(
         "Scores by class",
-        "The dashed line is the threshold." + several_seeds(evidence, "Of the first seed."),
+        "The dashed line is the threshold." + which_scores(evidence),
         picture=Picture(
             "histograms",
             draw_histograms(evidence),
@@ -268,7 +278,8 @@ def build_histories(evidence: Evidence) -> Iterator[Section]:
         yield Section(
             "Learning curves",
             "A dot is the epoch whose weights were kept."
-            + several_seeds(evidence, "One thin line per seed."),
+            + several_seeds(evidence, "One thin line per seed.")
+            + first_split(evidence.results),
             picture=Picture(
                 "learning_curves",
                 draw_learning_curves(evidence),
@@ -278,7 +289,8 @@ def build_histories(evidence: Evidence) -> Iterator[Section]:
     if find_layers(evidence):
         yield Section(
             "Where in the layers the signal lies",
-            "AUROC on validation, which chooses the layer, not on test.",
+            "AUROC on validation, which chooses the layer, not on test."
+            + first_split(evidence.results),
             picture=Picture("layers", draw_layers(evidence), "validation AUROC by layer"),
         )
 
@@ -287,7 +299,8 @@ def build_worst(evidence: Evidence) -> Section:
     best = evidence.best
     mistakes = find_mistakes(evidence, best)
     threshold = short(evidence.entries[best]["test"]["threshold"])
-    text = f"Of {best}, best on validation, with its threshold of {threshold}: "
+    where = ", in test of the first split" if evidence.results.get("splits") else ""
+    text = f"Of {best}, best on validation, with its threshold of {threshold}{where}: "
     if not mistakes:
         return Section("Most confident mistakes", text + "there are none.")
     tables = [build_mistakes(evidence, mistakes)]
@@ -309,15 +322,43 @@ def several_splits(results: Json) -> str:
     if not results.get("splits"):
         return ""
     return (
-        f" Of {describe_test(results)}; the intervals are of the mean, by the corrected t-test over"
-        " the splits. Everything but the tables of metrics and tests is of the first split."
+        f" Shown are {describe_test(results)}. Everything but the tables of metrics and tests is of"
+        " the first split."
     )
 
 
 def several_seeds(evidence: Evidence, text: str) -> str:
     """The text, after a space, if anything was trained more than once."""
-    has_several = any(len(scored.test) > 1 for scored in evidence.scored.values())
-    return f" {text}" if has_several else ""
+    return f" {text}" if has_seeds(evidence) else ""
+
+
+def has_seeds(evidence: Evidence) -> bool:
+    """Whether a detector was trained more than once on a split."""
+    return any(len(scored.test) > 1 for scored in evidence.scored.values())
+
+
+def first_split(results: Json) -> str:
+    """Said of what shows one of several splits."""
+    return " Of the first split." if results.get("splits") else ""
+
+
+def which_curves(evidence: Evidence) -> str:
+    """Which of several splits and seeds curves are of, and the numbers beside their names."""
+    if not evidence.results.get("splits"):
+        return several_seeds(
+            evidence, "Curves are of the first seed, numbers means over the seeds."
+        )
+    if not has_seeds(evidence):
+        return " Curves and numbers are of the first split."
+    return " Curves are of the first split's first seed, numbers means over that split's seeds."
+
+
+def which_scores(evidence: Evidence) -> str:
+    """Which of several splits and seeds scores are of."""
+    if not has_seeds(evidence):
+        return first_split(evidence.results)
+    is_split = bool(evidence.results.get("splits"))
+    return " Of the first split's first seed." if is_split else " Of the first seed."
 
 
 def some_shown(evidence: Evidence) -> str:

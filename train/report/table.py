@@ -23,15 +23,14 @@ from train.files import Json
 from train.outside.records import describe_outside
 from train.report.evidence import Evidence, Mistake
 from train.report.explained import explained_in_words
+from train.report.imputed import imputed_in_words
 from train.report.looking import view_command
 from train.report.methods import find_kinds, ranks
 from train.report.numbers import (
-    bootstrap_p,
     clean_text,
     short,
     short_count,
     short_ms,
-    short_p,
     with_interval,
 )
 from train.report.tuned import tuned_in_words
@@ -40,7 +39,6 @@ from train.report.verdict import on_top_in_words, verdict_in_words
 __all__ = [
     "MORE_METRICS",
     "Table",
-    "build_comparisons",
     "build_facts",
     "build_metrics",
     "build_mistakes",
@@ -51,6 +49,7 @@ __all__ = [
     "changes_labels",
     "columns_in_words",
     "describe_test",
+    "intervals_in_words",
     "print_table",
     "print_terminal",
     "tokens_in_words",
@@ -82,7 +81,6 @@ TOKEN_METRICS = {  # header -> key
 }
 GROUPS = ("models", "baselines")
 PACKAGES = ("trace-store", "torch", "torch-geometric", "numpy", "scipy", "scikit-learn")
-P_VALUES = ("p_bootstrap", "p_delong", "p_holm")
 LABELS = ("right", "hallucination")
 
 
@@ -285,39 +283,6 @@ def token_cells(metrics: Json) -> list[str]:
     return areas + [short(metrics.get(key)) for key in TOKEN_METRICS.values()]
 
 
-def build_comparisons(comparisons: list[Json]) -> Table:
-    """Paired tests, a line per pair."""
-    if comparisons and "differences" in comparisons[0]:
-        return build_split_comparisons(comparisons)
-    rows = [(test["a"], name_rival(test), *comparison_cells(test)) for test in comparisons]
-    header = "detector", "against", "difference of AUROC [95%]", "p bootstrap", "p DeLong", "p Holm"
-    return Table(header, rows, n_left=2)
-
-
-def build_split_comparisons(comparisons: list[Json]) -> Table:
-    """Tests over several splits, a line per pair."""
-    rows = []
-    for test in comparisons:
-        least, largest = min(test["differences"]), max(test["differences"])
-        mean = with_interval(test["difference"], test["ci"])
-        p_values = [short_p(test[key]) for key in ("p", "p_holm")]
-        differences = f"{short(least)} to {short(largest)}"
-        rows.append((test["a"], name_rival(test), mean, differences, *p_values))
-    header = "detector", "against", "mean difference of AUROC [95%]", "in the splits", "p", "p Holm"
-    return Table(header, rows, n_left=2)
-
-
-def name_rival(test: Json) -> str:
-    """What a detector was compared with; a control is marked."""
-    return f"{test['b']} (control)" if test.get("control") else str(test["b"])
-
-
-def comparison_cells(test: Json) -> list[str]:
-    """A difference of AUROCs with its interval, and its p values."""
-    _, *p_values = [short_p(test[key]) for key in P_VALUES]
-    return [with_interval(test["difference"], test["ci"]), bootstrap_p(test), *p_values]
-
-
 def build_sensitivity(cuts: list[Json]) -> Table:
     """Test AUROCs for labels of other thresholds of the score.
 
@@ -390,7 +355,12 @@ def print_table(results: Json, console: Console) -> None:
     """Print test metrics, a line per detector and baseline, and the verdict, in 100 columns."""
     shown = over_all_splits(results)
     print_terminal(build_metrics(results), console, describe_test(results))
-    notes = [tuned_in_words(results), columns_in_words(results), explained_in_words(shown)]
+    notes = [
+        tuned_in_words(results),
+        columns_in_words(results),
+        imputed_in_words(results),
+        explained_in_words(shown),
+    ]
     for note in filter(None, notes):
         console.print(note, highlight=False, markup=False)
     of_tokens = build_tokens(results)
@@ -408,12 +378,23 @@ def describe_test(results: Json) -> str:
     test = results["split"]["test"]
     splits = results.get("splits")
     if splits:
-        rows = [run["split"]["test"]["rows"] for run in splits["runs"]]
-        return f"means over {len(rows)} splits, with {min(rows)} to {max(rows)} traces in test"
+        tests = [run["split"]["test"] for run in splits["runs"]]
+        rows, questions = ([one[key] for one in tests] for key in ("rows", "questions"))
+        return (
+            f"means over {len(tests)} splits, with {min(rows)} to {max(rows)} traces of "
+            f"{min(questions)} to {max(questions)} questions in test"
+        )
     return (
         f"test split: {test['rows']} traces of {test['questions']} questions, "
         f"{test['hallucinations']} hallucinations"
     )
+
+
+def intervals_in_words(results: Json) -> str:
+    """What the intervals of the table are."""
+    if results.get("splits"):
+        return "95% intervals of the means by the corrected t-test over the splits."
+    return "95% intervals by a bootstrap over questions."
 
 
 def columns_in_words(results: Json) -> str:

@@ -44,8 +44,8 @@ def build_detector(name: str, data: TrainingData, config: Config) -> Detector:
     if unknown:
         raise ConfigError(
             f"{name}: there is no setting {unknown[0]!r:.80} for its option of that name; add a "
-            "field to Config in train/config.py, or declare it in `options` as a models.Option, "
-            "with a default"
+            "field to Config in train/config/settings.py, or declare it in `options` as a "
+            "models.Option, with a default"
         )
     settings |= layer_positions(name, data, config)
     columns = columns_of(name, config, data)

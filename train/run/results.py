@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 MAX_SCORES_BYTES = 4 << 30
+MAX_SPLITS = 100  # of --splits
 GROUPS = ("models", "baselines")
 RECORDED = ("store", "layers")  # of results.json: what the run was trained on
 # the columns of scores.csv before those of scores
@@ -98,6 +99,8 @@ class FinishedRun:
     origins : list of dict
         What the store recorded of the model, layers and prompts of its traces; [] for runs of older
         versions.
+    split_seeds : list of int
+        The seeds of the splits, if there are several; everything here is of the first.
     """
 
     directory: Path
@@ -109,6 +112,11 @@ class FinishedRun:
     labels: Labels
     scores: dict[str, Scores]
     origins: list[Json] = field(default_factory=list)
+    split_seeds: list[int] = field(default_factory=list)
+
+    @property
+    def n_splits(self) -> int:
+        return max(1, len(self.split_seeds))
 
     @property
     def best(self) -> str:
@@ -154,6 +162,7 @@ def read_run(directory: Path) -> FinishedRun:
     """
     results = read_results(directory / "results.json")
     path = directory / "scores.csv"
+    split_seeds = find_split_seeds(directory / "results.json", results)
     val_auroc = validation_aurocs(results)
     names = [name for group in val_auroc.values() for name in group]
     columns = read_columns(path, [*KEYS, *names])
@@ -169,6 +178,7 @@ def read_run(directory: Path) -> FinishedRun:
         labels=labels.astype(np.int64),
         scores={name: parse_scores(path, name, columns[name], row_splits) for name in names},
         origins=lookup(results, "store", "origins") or [],
+        split_seeds=split_seeds,
     )
     check_agreement(path, run, results)
     return run
@@ -210,6 +220,16 @@ def check_record(path: Path, results: Json) -> None:
     is_whole = is_whole and (origins is None or is_list_of(origins, dict))
     if not is_whole or not all(is_list_of(numbers, int) for numbers in layers.values()):
         raise DataError(f"{path}: the record of the store or the layers is damaged; train again")
+
+
+def find_split_seeds(path: Path, results: Json) -> list[int]:
+    """The seeds of several splits, [] of one; raises DataError for what no run records."""
+    if not results.get("splits"):
+        return []
+    seeds = lookup(results, "splits", "seeds")
+    if not is_list_of(seeds, int) or not 2 <= len(seeds) <= MAX_SPLITS:
+        _fail(path, f"splits.seeds: the seeds of 2 to {MAX_SPLITS} splits", seeds)
+    return list(seeds)
 
 
 def lookup(content: Any, *keys: str) -> Any:

@@ -54,6 +54,8 @@ columns (T tokens of prompt and answer, L layers, H heads, d = hidden size, k = 
   eos_logprob                     of an end of the answer after the last token
 and only if they are named:
   lens_entropy (T x L)            entropy of what each layer's state predicts (logit lens)
+  lens_entropy_attention, lens_entropy_mlp (T x L)
+                                  of what the layer's attention and its feed-forward part add to it
   attn_edges (E x L x H)          attention from .05 on of the answer's tokens and the one before
                                   them to earlier tokens; 0 for heads with less
   attn_edge_ends (E x 2)          positions of the two tokens, the attending one first
@@ -263,7 +265,7 @@ def _add_kept(group: Group) -> None:
         help="layers to keep, as the model numbers them from 1: 8,16,24 or 8-16; -1 is the last, 0 "
         "the embedding (default: all from 1)",
     )
-    add_columns(group, "all but lens_entropy, attn_edges, attn_edge_ends and attentions")
+    add_columns(group, "all but the lens_ columns, attn_edges, attn_edge_ends and attentions")
     group.add_argument(
         "--keep-attention",
         action="store_true",

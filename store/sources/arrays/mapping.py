@@ -41,6 +41,8 @@ KNOWN: dict[str, Axes] = {  # column -> ragged axis (None: fixed), names of the 
     "attn_amass": BY_HEAD,
     "attn_prev": BY_HEAD,
     "lens_entropy": ("tokens", ("layers",)),
+    "lens_entropy_attention": ("tokens", ("layers",)),
+    "lens_entropy_mlp": ("tokens", ("layers",)),
     "logprob": ("tokens", ()),
     "entropy": ("tokens", ()),
     "topk_logprob": CANDIDATES,

@@ -10,7 +10,8 @@ from store.sources.huggingface.attention_columns import ATTENTION, EDGES
 __all__ = ["DEFAULT", "NOT_BY_DEFAULT", "build_schema", "choose_columns", "needs_maps"]
 
 DEFAULT = "default"  # a name for all columns that are kept unless others are named
-NOT_BY_DEFAULT = ("lens_entropy", *EDGES, "attentions")  # slow to compute; large
+LENS = ("lens_entropy", "lens_entropy_attention", "lens_entropy_mlp")
+NOT_BY_DEFAULT = (*LENS, *EDGES, "attentions")  # slow to compute; large
 
 
 def build_schema(
@@ -74,7 +75,7 @@ def build_schema(
             "topk_logprob": candidates,
             "topk_id": replace(candidates, dtype="int32"),
             "eos_logprob": Column("float32"),
-            "lens_entropy": replace(pairs, dtype="float32", axis="tokens"),
+            **dict.fromkeys(LENS, replace(pairs, dtype="float32", axis="tokens")),
             # nearly all of an edge's heads are 0
             "attn_edges": replace(per_head, axis="edges", codec="zstd:1"),
             "attn_edge_ends": Column("int32", (2,), axis="edges", axis_names=("ends",)),

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from store.sources.huggingface.additions import find_additions
 from store.sources.huggingface.attention_columns import ATTENTION, AttentionColumns
 from store.sources.huggingface.generation import end_ids
 from store.sources.huggingface.layout import Layout
@@ -30,6 +31,8 @@ Row = dict[str, Any]
 Collector = StateColumns | AttentionColumns | LensColumns
 
 EMBEDDING = 0  # the number of the embedding among the layers
+# column -> which of the two parts of a layer
+ADDED = {"lens_entropy_attention": "attention", "lens_entropy_mlp": "mlp"}
 
 
 def run_forward(
@@ -102,10 +105,17 @@ def _collectors(
         for number, layer in enumerate(layers):
             takes.states[layer].append(partial(states.take, number))
     if "lens_entropy" in columns:
-        lens = LensColumns(find_lens(model), layout, len(layers))
+        lens = LensColumns(find_lens(model), layout, len(layers), "lens_entropy")
         collectors.append(lens)
         for number, layer in enumerate(layers):
             takes.states[layer].append(partial(lens.take, number, layer))
+    for name in [name for name in ADDED if name in columns]:
+        added = LensColumns(find_lens(model), layout, len(layers), name)
+        collectors.append(added)
+        for number, layer in enumerate(layers):
+            if layer != EMBEDDING:
+                place = getattr(find_additions(model)[layer - 1], ADDED[name])
+                takes.others[place] = partial(added.take_added, number)
     if not set(ATTENTION).isdisjoint(columns):
         config = model.config.get_text_config()
         maps = AttentionColumns(layout, len(layers), config.num_attention_heads, columns)

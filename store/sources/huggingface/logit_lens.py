@@ -24,6 +24,8 @@ from store.sources.huggingface.prediction_columns import entropies, rows_at_once
 
 __all__ = ["LensColumns", "LogitLens", "find_lens"]
 
+BEFORE_NORM = 0  # a layer whose states come before the final norm, as what layers add does
+
 
 class LogitLens:
     """A model's final norm and output embedding.
@@ -106,12 +108,13 @@ def find_lens(model: PreTrainedModel) -> LogitLens:
 
 
 class LensColumns:
-    """Collects the entropies of a batch, (B, T, L)."""
+    """Collects the entropies of a batch, (B, T, L), for a column; NaN where nothing is taken."""
 
-    def __init__(self, lens: LogitLens, layout: Layout, n_layers: int) -> None:
+    def __init__(self, lens: LogitLens, layout: Layout, n_layers: int, name: str) -> None:
         self._lens = lens
         self._layout = layout
-        self._entropies = torch.empty(len(layout.lengths), layout.width, n_layers)
+        self._name = name
+        self._entropies = torch.full((len(layout.lengths), layout.width, n_layers), torch.nan)
 
     def take(self, number: int, layer: int, states: Tensor) -> None:
         """Keep what the states (B, T, d) of a layer predict, number `number` of those kept."""
@@ -119,7 +122,12 @@ class LensColumns:
         found = self._lens.entropies(layer, states[is_token])  # (tokens of all traces,)
         self._entropies[:, :, number].masked_scatter_(is_token.cpu(), found.cpu())
 
+    def take_added(self, number: int, added: Tensor) -> None:
+        """Keep what a part's output, (B, T, d) or (B * T, d), predicts as if it were a state."""
+        states = added.reshape(len(self._layout.lengths), self._layout.width, -1)
+        self.take(number, BEFORE_NORM, states)
+
     def rows(self) -> list[dict[str, NDArray[Any]]]:
-        """`lens_entropy` (T, L) of each trace: entry t is about the token after token t."""
+        """The column (T, L) of each trace: entry t is about the token after token t."""
         found = self._entropies.numpy()
-        return [{"lens_entropy": found[i, :n]} for i, n in enumerate(self._layout.lengths)]
+        return [{self._name: found[i, :n]} for i, n in enumerate(self._layout.lengths)]

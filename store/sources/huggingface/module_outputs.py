@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from store.errors import SchemaError
 
-__all__ = ["PROBE", "Places", "Takes", "find_places", "run_watched"]
+__all__ = ["PROBE", "Place", "Places", "Takes", "find_places", "run_watched", "tensors_of"]
 
 Take = Callable[[Tensor], None]
 PROBE = ((0, 1, 2),)  # token ids of the short pass
@@ -71,10 +71,13 @@ class Takes:
         Called with the states (B, T, d) of an entry, which they leave as they are.
     maps
         Called with the maps (B, H, T, T) of an entry, which are theirs.
+    others
+        Called with what comes from a place, which they leave as it is.
     """
 
     states: defaultdict[int, list[Take]] = field(default_factory=lambda: defaultdict(list))
     maps: dict[int, Take] = field(default_factory=dict)
+    others: dict[Place, Take] = field(default_factory=dict)
 
 
 _found: WeakKeyDictionary[PreTrainedModel, dict[bool, Places]] = WeakKeyDictionary()
@@ -99,7 +102,7 @@ def _look_for_places(model: PreTrainedModel, maps: bool) -> Places:
     calls: Counter[nn.Module] = Counter()
 
     def note(module: nn.Module, _: object, output: object) -> None:
-        for position, tensor in _tensors(output):
+        for position, tensor in tensors_of(output):
             returned.append((Place(module, calls[module], position), tensor))
         calls[module] += 1
 
@@ -143,7 +146,7 @@ def _memory(tensor: Tensor) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
 
 
-def _tensors(output: object) -> list[tuple[int | None, Tensor]]:
+def tensors_of(output: object) -> list[tuple[int | None, Tensor]]:
     """The tensors that a module returns, with their positions."""
     if isinstance(output, Tensor):
         return [(None, output)]
@@ -178,7 +181,7 @@ def run_watched(model: PreTrainedModel, takes: Takes, **inputs: Any) -> Any:
     model : PreTrainedModel
         Causal model.
     takes : Takes
-        What is called with the states and the maps.
+        What is called with the states, the maps and others.
     **inputs
         Arguments of the model.
 
@@ -192,10 +195,10 @@ def run_watched(model: PreTrainedModel, takes: Takes, **inputs: Any) -> Any:
     SchemaError
         A layer has no attention map, or the model does not run as it ran before.
     """
-    if not takes.states and not takes.maps:
+    if not takes.states and not takes.maps and not takes.others:
         return model(**inputs)
     places = find_places(model, bool(takes.maps))
-    watched: dict[Place, Callable[[Tensor], Tensor | None]] = {}
+    watched: dict[Place, Callable[[Tensor], Tensor | None]] = {**takes.others}
     for entry, place in places.states.items():
         if entry in takes.states:
             watched[place] = partial(_take_states, takes.states[entry])
@@ -243,7 +246,7 @@ def _watch(takes: Mapping[Place, Callable[[Tensor], Tensor | None]]) -> Iterator
     def hand_over(module: nn.Module, _: object, output: Any) -> Any:
         call = calls[module]
         calls[module] += 1
-        for position, tensor in _tensors(output):
+        for position, tensor in tensors_of(output):
             place = Place(module, call, position)
             if place in missed:
                 missed.remove(place)

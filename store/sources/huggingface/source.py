@@ -28,8 +28,8 @@ Conventions, which `provenance` repeats:
   The rows of the others are as they would be without it.
 - **Predictions**: `logprob[t]`, `entropy[t]`, `topk_*[t]` describe the distribution that predicted
   token t from the tokens before it. Nothing predicted token 0: NaN there, and -1 in `topk_id`.
-  `lens_entropy[t]` belongs to the state of token t, which predicts token t + 1, and `eos_logprob`
-  is of an end-of-sequence token after the last token.
+  `lens_entropy[t]` belongs to the state of token t, which predicts token t + 1, as do the other
+  columns of the lens, and `eos_logprob` is of an end-of-sequence token after the last token.
 """
 
 import time
@@ -134,8 +134,8 @@ class HuggingFaceSource:
         Layers to keep, from 1 to L, or from 0, the embedding; ascending, or a text as in
         `store.format.layers`, where 0 has to be named. 1 to L by default.
     columns : sequence of str, optional
-        Columns to keep besides `question_id`; 'default' stands for all but `lens_entropy`,
-        `attn_edges`, `attn_edge_ends` and `attentions`, and is the default.
+        Columns to keep besides `question_id`; 'default' stands for all but `NOT_BY_DEFAULT` of
+        `store.sources.huggingface.columns`, and is the default.
     top_k : int
         Candidates kept for each predicted token.
     labels : str or sequence of str

@@ -30,7 +30,7 @@ def prefix(letter):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("transfer")
+    return tmp_path_factory.mktemp("evaluate")
 
 
 @pytest.fixture(scope="module")

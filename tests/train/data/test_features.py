@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from models.detector import REDUCED
+from models.lstm import LstmSolo
 from store import TraceStore
 from train.config import Config
 from train.data.batches import TrainingData
@@ -20,7 +21,7 @@ class Counter:
     def __init__(self):
         self.rows = []
 
-    def __call__(self, batch):
+    def reduce(self, batch):
         self.rows += batch.rows.tolist()
         return 2 * batch["hs_last"]
 
@@ -59,12 +60,12 @@ def test_batches_are_the_same_for_any_bound(data, n_fit, num_workers):
 @pytest.mark.parametrize("n_fit", [0, 40, 10_000])
 def test_rows_that_fit_are_read_once(data, n_fit):
     """Others are read in each epoch, and no row twice in one."""
-    reduce = Counter()
+    counter = Counter()
     n_train = len(data.splits.train)
-    epochs_of(data, FeatureCache(reduce, len(data.store), n_fit * ROW_BYTES), 3)
+    epochs_of(data, FeatureCache(counter, len(data.store), n_fit * ROW_BYTES), 3)
     n_others = max(0, n_train - n_fit)
-    assert len(reduce.rows) == n_train + 2 * n_others
-    counts = np.bincount(reduce.rows)
+    assert len(counter.rows) == n_train + 2 * n_others
+    counts = np.bincount(counter.rows)
     assert set(counts[counts > 0]) <= {1, 3}
 
 
@@ -90,7 +91,7 @@ def test_splits_share_the_cache(data):
 
 def test_without_features_the_columns_stay(data):
     """Of a detector with nothing to keep every epoch is read."""
-    cache = FeatureCache(lambda batch: None, len(data.store), 2**20)
+    cache = FeatureCache(LstmSolo(8), len(data.store), 2**20)
     loader = data.loader("train", ["hs_last"], Config(), kept=cache)
     for _ in range(2):
         assert all(batch.keys() == ["hs_last"] for batch in loader)

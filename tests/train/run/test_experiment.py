@@ -327,6 +327,9 @@ def test_a_value_that_is_not_finite_is_found_before_training(make_store, labels,
     assert "mean_logprob" not in results["baselines"]
     assert "baseline mean_logprob is left out" in capsys.readouterr().err
     assert results["baselines"]["logreg_best"]["traces_with_missing_numbers"] == 1
+    for name in ("report.md", "table.tex"):
+        text = (tmp_path / "out" / name).read_text().replace("\\_", "_")
+        assert "with the mean over train: in 1 of 180 traces for logreg_first, logreg_best" in text
 
 
 @pytest.mark.parametrize("layer", [1, 2])

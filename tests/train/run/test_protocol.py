@@ -2,13 +2,16 @@
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
 from runs import SMALL
 
 from store import Column, Schema, StoreWriter
+from train.commands.across_splits import read_splits_of
 from train.commands.main import main
+from train.run.results import read_run
 
 KINDS = ("who", "what", "when", "where")
 N_LAYERS, WIDTH = 2, 8
@@ -129,6 +132,27 @@ def test_several_splits_are_means_and_one_test_a_pair(three):
     report = (three / "report.md").read_text()
     assert "## Tests over the splits" in report
     assert "## Paired tests" not in report
+
+
+def test_what_is_of_the_first_split_says_so(three, store_path, capsys):
+    """Tables of one split, and what compares or tests the run again."""
+    text = (three / "report.md").read_text()
+    sections = {part.partition("\n")[0]: part for part in text.split("\n## ")}
+    for title in ("Most confident mistakes", "The run"):
+        assert "the first split" in sections[title]
+    caption = (three / "table.tex").read_text()
+    counts = r"Means over 3 splits, with \d+ to \d+ traces of \d+ to \d+ questions in test\."
+    assert re.search(counts, caption)
+    assert r"95\% intervals of the means by the corrected t-test over the splits." in caption
+    assert main(["compare", str(three), str(three / "split-5")]) == 0
+    assert "out: the first of its 3 splits" in " ".join(capsys.readouterr().out.split())
+    splits = read_splits_of({"a": read_run(three), "b": read_run(three)})
+    assert [runs["b"].seed for runs in splits] == [4, 5, 6]
+    command = ["evaluate", "--store", str(store_path), "--models", "majority", "--run"]
+    assert main([*command, str(three)]) == 0
+    assert "the run has 3 splits" in " ".join(capsys.readouterr().out.split())
+    assert main([*command, str(three / "split-5")]) == 0
+    assert "the run has" not in capsys.readouterr().out
 
 
 def test_a_split_is_read_as_a_run_is(three, store_path, capsys):

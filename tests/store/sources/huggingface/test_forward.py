@@ -1,6 +1,7 @@
 """Columns made layer by layer, against states and maps that transformers collects and stacks."""
 
 import math
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from store import SchemaError
 from store.sources import reductions
 from store.sources.huggingface import module_outputs
+from store.sources.huggingface.additions import find_additions
 from store.sources.huggingface.attention_columns import ATTENTION, AttentionColumns
 from store.sources.huggingface.columns import build_schema
 from store.sources.huggingface.forward import run_forward
@@ -147,6 +149,63 @@ def test_entropy_of_the_lens_at_the_last_layer_is_that_of_the_next_token(model):
         with torch.no_grad():
             first = torch.distributions.Categorical(logits=lens.logits(1, states[:, 0])).entropy()
         np.testing.assert_allclose(row["lens_entropy"][:, 0], first, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stack", "norm", "attention"),
+    [
+        ("llama", "model.layers", "model.norm", "self_attn"),
+        ("gpt2", "transformer.h", "transformer.ln_f", "attn"),
+    ],
+)
+def test_entropies_of_what_attention_and_mlp_add(kind, stack, norm, attention):
+    """Those of the final norm and the head on the outputs of these modules, without padding; NaN
+    at the embedding, to which nothing is added."""
+    model = build(kind)
+    blocks = model.get_submodule(stack)
+    modules = {
+        "lens_entropy_attention": [block.get_submodule(attention) for block in blocks],
+        "lens_entropy_mlp": [block.mlp for block in blocks],
+    }
+    found = run_forward(model, TRACES, PROMPT_LENS, [0, 2, 3], 5, [*modules, "lens_entropy"])
+    outputs = {}
+    for module in chain(*modules.values()):
+        module.register_forward_hook(
+            lambda module, _, out: outputs.update(
+                {module: out[0] if isinstance(out, tuple) else out}
+            )
+        )
+    for row, trace in zip(found, TRACES, strict=True):
+        with torch.no_grad():
+            model(torch.tensor([trace]))
+            for name, of_layers in modules.items():
+                assert np.isnan(row[name][:, 0]).all()
+                for number, layer in ((1, 2), (2, 3)):
+                    added = model.get_submodule(norm)(outputs[of_layers[layer - 1]][0])
+                    entropy = torch.distributions.Categorical(logits=model.lm_head(added)).entropy()
+                    np.testing.assert_allclose(row[name][:, number], entropy, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_layers_add_is_found_by_its_sum(dtype):
+    """In every architecture here, of layers that run their parts in turn and at once; attention is
+    the one with a word for it in its name, and both are in their layer."""
+    for kind in ARCHITECTURES:
+        model = build(kind, dtype)
+        names = {module: name for name, module in model.named_modules()}
+        for number, (attention, mlp) in enumerate(find_additions(model)):
+            prefix = f".{number}."
+            assert "att" in names[attention.module].partition(prefix)[2], kind
+            other = names[mlp.module].partition(prefix)[2]
+            assert other, kind
+            assert "att" not in other, kind
+
+
+def test_parts_that_are_scaled_before_they_are_added_are_not_found():
+    """One line that says what to leave out."""
+    model = build("granite", residual_multiplier=0.5)
+    with pytest.raises(SchemaError, match=r"_mlp: expected layers .*: layer 1: 0 pairs"):
+        run_forward(model, TRACES, PROMPT_LENS, [1], 5, ["lens_entropy_mlp"])
 
 
 def test_every_map_is_taken_from_the_module_that_returns_it(model):

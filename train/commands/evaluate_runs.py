@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from models import DETECTORS, PROBES, REFERENCES
 from store.reports import count
 from store.sources.labels.rule import label_scores
+from train.commands.evaluate_rows import Rows, Rules, choose_rows, describe_choice
 from train.commands.scoring import (
     TrainedModels,
     check_comparable,
@@ -23,7 +24,6 @@ from train.commands.scoring import (
     open_models,
     score_store,
 )
-from train.commands.transfer_rows import Rows, Rules, choose_rows, describe_choice
 from train.config import Config
 from train.data.batches import TrainingData
 from train.data.requirements import (
@@ -230,6 +230,11 @@ def open_pair(run_name: str, store_name: str, run: TestedRun, path: Path, rules:
     is_own = run.models.store.get("uuid") == store.uuid
     trace_ids = np.array(list(store.ids), dtype=object)
     chosen = choose_rows(run.record, trace_ids, question_ids, labels, is_own, rules)
+    if run.record.n_splits > 1:
+        remarks.append(
+            f"the run has {run.record.n_splits} splits: weights, thresholds and own are of the "
+            "first; its split-SEED directories are the runs of the others"
+        )
     splits = as_test_split(chosen.rows, labels, question_ids, config.seed)
     return Pair(run_name, store_name, run, replace(data, splits=splits), chosen, names, remarks)
 

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 from runs import make_run
 
-from train.commands.transfer import BEST, Evaluation, Tested, TestedRun, best_of
-from train.commands.transfer_tables import (
+from train.commands.evaluate_runs import BEST, Evaluation, Tested, TestedRun, best_of
+from train.commands.evaluate_tables import (
     build_matrix,
     names_of_matrices,
     print_evaluation,

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from rich.console import Console
 
 from store.reports import count
-from train.commands.transfer import BEST, Evaluation, Tested
+from train.commands.evaluate_runs import BEST, Evaluation, Tested
 from train.files import make_directory, replace_file
 from train.report.heat_map import Cell, draw_heat_maps
 from train.report.html import render_html

@@ -1,0 +1,82 @@
+"""Runs of several splits: the mean difference over them, tested as a run's own table is."""
+
+import csv
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+from runs import LABELS, SPLITS, make_run
+
+from train.commands.across_splits import compare_across_splits, read_splits_of
+from train.commands.comparison import print_comparison, write_comparison
+from train.commands.side_by_side import compare_runs
+from train.evaluate.metrics import auroc
+from train.evaluate.over_splits import corrected_t_test
+from train.evaluate.paired_tests import holm
+
+TESTED = [np.roll(SPLITS, shift) for shift in (0, 40, 80)]  # each row is tested once
+
+
+@pytest.fixture
+def splits():
+    """Two runs of three splits, with a detector and a baseline each; `y` is in two splits only."""
+    return [
+        {
+            "a": make_run({"x": i, "base": i + 10, "y": i}, "x", tested, baselines=["base"]),
+            "b": make_run({"z": i + 20, "base": i + 30} | ({"y": 3} if i else {}), "z", tested),
+        }
+        for i, tested in enumerate(TESTED)
+    ]
+
+
+def test_differences_are_those_of_each_split(splits):
+    """Of the best of each run, and of what has one name in all splits of both."""
+    found = compare_across_splits(splits)
+    assert [(one["what"], one["a"], one["b"]) for one in found] == [
+        ("best", ("a", "x"), ("b", "z")),
+        ("same", ("a", "base"), ("b", "base")),
+    ]
+    p_values = {}
+    for number, one in enumerate(found):
+        (_, a), (_, b) = one["a"], one["b"]
+        expected = []
+        for runs, tested in zip(splits, TESTED, strict=True):
+            is_test = tested == "test"
+            areas = [
+                auroc(LABELS[is_test], runs[run].scores[name][is_test])
+                for run, name in (("a", a), ("b", b))
+            ]
+            expected.append(areas[0] - areas[1])
+        assert one["differences"] == expected
+        test = corrected_t_test(expected, 1.0)  # as many rows in test as in train
+        assert (one["difference"], *one["ci"], one["p"]) == test
+        p_values[number] = test.p
+    assert [one["p_holm"] for one in found] == list(holm(p_values).values())
+
+
+def test_tables_show_them_beside_the_first_split(splits, tmp_path, capsys):
+    """On the terminal, in Markdown and in CSV, and say which numbers are of which."""
+    compared = replace(compare_runs(splits[0]), over_splits=compare_across_splits(splits))
+    print_comparison(compared, Console(width=100))
+    out = capsys.readouterr().out
+    assert "mean differences of AUROC over 3 splits" in out
+    assert "all other numbers are of the first split" in " ".join(out.split())
+    write_comparison(tmp_path / "runs.md", compared)
+    assert "## Mean differences of AUROC over 3 splits" in (tmp_path / "runs.md").read_text()
+    write_comparison(tmp_path / "runs.csv", compared)
+    with (tmp_path / "runs.csv").open(newline="") as file:
+        lines = {(line["what"], line["name"]): line for line in csv.DictReader(file)}
+    mean = lines["mean difference of best", "x"]
+    assert float(mean["value"]) == compared.over_splits[0]["difference"]
+
+
+def test_runs_of_other_splits_are_not_averaged(splits, tmp_path):
+    """Nor runs of one split, nor those whose other splits are not there."""
+    one = splits[0]["a"]
+    several = replace(one, split_seeds=[0, 1, 2], directory=tmp_path)
+    assert read_splits_of({"a": one, "b": one}) == []
+    assert read_splits_of({"a": several, "b": several}) == []
+    for seed in (1, 2):
+        (tmp_path / f"split-{seed}").mkdir()
+    assert read_splits_of({"a": several, "b": replace(several, split_seeds=[0, 1])}) == []

@@ -1,0 +1,33 @@
+"""What the sections of a report say of several splits and seeds."""
+
+import pytest
+
+from train.report.sections import which_curves, which_scores
+
+
+@pytest.mark.parametrize(
+    "n_splits, n_seeds, curves, scores",
+    [
+        (1, 1, "", ""),
+        (
+            1,
+            2,
+            "Curves are of the first seed, numbers means over the seeds.",
+            "Of the first seed.",
+        ),
+        (2, 1, "Curves and numbers are of the first split.", "Of the first split."),
+        (
+            2,
+            2,
+            "Curves are of the first split's first seed, numbers means over that split's seeds.",
+            "Of the first split's first seed.",
+        ),
+    ],
+)
+def test_a_figure_says_which_of_several_it_shows(make_evidence, n_splits, n_seeds, curves, scores):
+    """Where there is one split and one seed there is nothing to say."""
+    evidence = make_evidence(n_runs=n_seeds)
+    if n_splits > 1:
+        evidence.results["splits"] = {"runs": [evidence.results] * n_splits}
+    assert which_curves(evidence).strip() == curves
+    assert which_scores(evidence).strip() == scores

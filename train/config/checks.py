@@ -1,0 +1,100 @@
+"""Settings that cannot be used, or contradict each other, are refused before anything is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+
+from models import DETECTORS, PROBES, REFERENCES
+from store.cli.arguments import program
+from store.errors import SchemaError, closest
+from store.format.layers import parse_layers
+from train.config.flags import flag_of
+from train.config.option import violated_rule
+from train.config.settings import Config
+from train.errors import ConfigError
+from train.outside.methods import ALL, LOADED
+
+__all__ = [
+    "check_config",
+    "check_names",
+    "check_registered",
+    "check_split",
+]
+
+# columns of scores.csv; --models all; the tokens' scores of `probe` would be those of token_probe
+RESERVED = ("trace_id", "side", "split", "label", "question_id", "all", "probe")
+
+
+def check_config(config: Config) -> None:
+    """Raise ConfigError for a value out of range or form, or a run with nothing to train."""
+    for setting in fields(config):
+        value = getattr(config, setting.name)
+        expected = violated_rule(setting, value)
+        if expected is not None:
+            raise ConfigError(
+                f"{flag_of(setting.name)}: expected {expected}, found {value!r:.80}; "
+                f"see {program('train')} --help"
+            )
+    if config.layers is not None:
+        try:
+            parse_layers(config.layers)
+        except SchemaError as error:
+            raise ConfigError(f"--{error}") from error
+    if not config.amp and config.precision not in ("auto", "32"):
+        raise ConfigError(
+            f"--no-amp: expected --precision 32 or none with it, found {config.precision!r}"
+        )
+    check_split(config)
+    if not config.detectors:
+        raise ConfigError(
+            "expected a detector to train, found all of them switched off; name one with --models, "
+            "or leave out a --no-run- flag"
+        )
+
+
+def check_split(config: Config) -> None:
+    """Raise ConfigError for settings of the split that contradict each other."""
+    if config.hold_out is not None and config.split is None:
+        raise ConfigError("--hold-out: expected --split COLUMN with it, found none")
+    if config.hold_out is not None and (config.split or "").lower().endswith(".csv"):
+        raise ConfigError(f"--hold-out: expected a column as --split, found {config.split!r:.80}")
+    if config.split is not None and config.splits > 1:
+        raise ConfigError(
+            f"--splits: expected 1 with --split, which gives a single split, found {config.splits}"
+        )
+
+
+def check_names(config: Config) -> None:
+    """Raise ConfigError for an unknown detector, probe or baseline."""
+    methods = [*DETECTORS, *PROBES]
+    check_registered([*methods, *REFERENCES])
+    others = [name for name in config.detectors if name not in LOADED]
+    if others != [ALL]:
+        for name in config.detectors:
+            _check_name("--models: there is no", name, methods, ", or all")
+    if config.on_top_of is not None:
+        known = list(REFERENCES)
+        _check_name("--on-top-of: there is no baseline", config.on_top_of, known)
+
+
+def _check_name(problem: str, name: str, known: Iterable[str], more: str = "") -> None:
+    if name not in known:
+        raise ConfigError(
+            f"{problem} {name!r:.80}{closest(name, known)}; choose from {', '.join(known)}{more}"
+        )
+
+
+def check_registered(names: Sequence[str]) -> None:
+    """Raise ConfigError for ambiguous names of methods: of results, files and columns."""
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(
+                f"two methods are called {name!r:.80}: register yours under a name of its own"
+            )
+        if name in RESERVED or not re.fullmatch(r"[A-Za-z]\w{0,50}", name, re.ASCII):
+            raise ConfigError(
+                f"a method is called {name!r:.80}: register it under a name of letters, digits and "
+                f"'_' that is none of {', '.join(RESERVED)}"
+            )

@@ -1,0 +1,229 @@
+"""The command line of a training: a flag for each setting, and --config, a file of them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import Field, dataclass, fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+from store.cli import arguments
+from store.cli.arguments import Version, expand, program
+from store.format.layers import attach_layers
+from train.config.checks import check_config, check_names
+from train.config.flags import flag_of
+from train.config.option import OUTSIDE
+from train.config.own_options import own_options, own_setting
+from train.config.recorded import settings_of
+from train.config.settings import PATHS, Config
+from train.errors import ConfigError
+from train.files import Json, read_json
+from train.outside.methods import LOADED, load_methods
+from train.outside.records import recorded_options
+
+__all__ = [
+    "Arguments",
+    "Parser",
+    "build_parser",
+    "parse_arguments",
+]
+
+EXAMPLES = """examples:
+  python -m train
+      the embedded example: four detectors and the baselines
+  python -m train --store traces.zarr --seeds 3
+      three seeds on one split: mean and spread
+  python -m train --store traces.zarr --models all
+      every detector and probe whose columns the store has
+  python -m train --store traces.zarr --models lapeigvals,saplma,lstm_solo --layers 8-24
+      two detectors and a probe on some layers
+  python -m train --store traces.zarr --resume
+      continue after a crash, with the same results as without it
+  python -m train --config runs/traces/run.json --lr 3e-4 --output-dir runs/slower
+      the settings of an earlier run, except for two
+  torchrun --nproc-per-node 2 --no-python trace-train --store traces.zarr
+      two processes share each batch
+other commands, each with a --help:
+  python -m train compare DIR...
+      runs side by side, with paired tests
+  python -m train evaluate --run DIR --store STORE...
+      metrics on other stores, at the thresholds of the run
+  python -m train predict --run DIR --store STORE
+      scores of new traces
+"""
+SECTIONS = {  # first field -> heading in --help
+    "store": "data and methods",
+    "epochs": "training",
+    "precision": "hardware, reading, saving",
+    "run_lstm": "switches of single detectors",
+    "attn_threshold": "options of the detectors",
+}
+MAX_CONFIG_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """A command line.
+
+    Attributes
+    ----------
+    config : Config
+        The settings.
+    resume : bool
+        Continue the unfinished run in the output directory, if there is one.
+    overwrite : bool
+        Start over and replace the run in the output directory, finished or not.
+    """
+
+    config: Config
+    resume: bool = False
+    overwrite: bool = False
+
+
+class Parser(arguments.Parser):
+    """Arguments of a command, with examples as its epilog; a mistake is a ConfigError."""
+
+    def error(self, message: str) -> NoReturn:
+        """One line, as a ConfigError, instead of argparse's usage and message."""
+        raise ConfigError(f"{message}; see {self.prog} --help")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Build the command line: a flag per field of `Config`; booleans also take --no-FLAG.
+
+    Options of the methods from outside that are loaded have flags, too.
+    """
+    parser = Parser(
+        prog=program("train"),
+        description=(
+            "Train hallucination detectors on a trace store and compare them with simple baselines."
+        ),
+        epilog=EXAMPLES,
+        allow_abbrev=False,
+        # what is not given is taken from --config, else from `Config`
+        argument_default=argparse.SUPPRESS,
+    )
+    parser.add_argument(
+        "--version", action=Version, nargs=0, help="print the version, and that of the format"
+    )
+    parser.add_argument(
+        "--config",
+        type=expand,
+        metavar="FILE",
+        help="JSON file of settings, e.g. the run.json of a run; flags take precedence",
+    )
+    existing = parser.add_mutually_exclusive_group()
+    existing.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue the unfinished run in the output directory, if there is one",
+    )
+    existing.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="start over and replace the run in the output directory, finished or not",
+    )
+    group: argparse._ActionsContainer = parser
+    for setting in fields(Config):
+        if setting.name in SECTIONS:
+            group = parser.add_argument_group(SECTIONS[setting.name])
+        if setting.name != OUTSIDE:
+            _add_flag(group, setting)
+    for name, method in LOADED.items():
+        if method.options:
+            group = parser.add_argument_group(f"options of {name}")
+        for one in method.options:
+            _add_own_flag(group, own_setting(name, one))
+    return parser
+
+
+def _add_own_flag(group: argparse._ActionsContainer, setting: Field) -> None:
+    try:
+        _add_flag(group, setting)
+    except argparse.ArgumentError as error:
+        raise ConfigError(
+            f"{flag_of(setting.name)}: two options would have this flag; rename one of them"
+        ) from error
+
+
+def _add_flag(parser: argparse._ActionsContainer, setting: Field) -> None:
+    flag = flag_of(setting.name)
+    text = setting.metadata["help"]
+    kind = setting.type.removesuffix(" | None")
+    choices = setting.metadata["choices"]
+    if "(default" not in text:
+        switch = "on" if setting.default else "off"
+        text += f" (default: {switch if kind == 'bool' else setting.default})"
+    if kind == "bool":
+        parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
+    elif choices:
+        parser.add_argument(flag, choices=choices, help=text)
+    elif setting.name in PATHS:
+        parser.add_argument(flag, type=expand, metavar="PATH", help=text)
+    else:
+        convert = {"int": int, "float": float, "str": str}[kind]
+        parser.add_argument(flag, type=convert, metavar=kind.upper(), help=text)
+
+
+def parse_arguments(argv: Sequence[str]) -> Arguments:
+    """Read the command line; raises ConfigError, and SystemExit for --help."""
+    argv = attach_layers(argv)
+    in_file = _read_settings(argv)
+    models = _load_models(argv, in_file)
+    given = vars(build_parser().parse_args(argv))
+    given |= models
+    resume = given.pop("resume", False)
+    overwrite = given.pop("overwrite", False)
+    given.pop("config", None)
+    outside = _take_own_options(given, in_file.get(OUTSIDE))
+    config = Config(**(in_file | given | {OUTSIDE: outside}))
+    check_config(config)
+    check_names(config)
+    return Arguments(config, resume, overwrite)
+
+
+def _read_settings(argv: Sequence[str]) -> dict[str, Any]:
+    """The settings of --config; {} without it."""
+    file = _find_value(argv, "config")
+    if not file:
+        return {}
+    try:
+        content = read_json(Path(expand(file)), MAX_CONFIG_BYTES)
+    except ValueError as error:
+        raise ConfigError(f"--config: {error}") from error
+    return settings_of(content, f"--config: {expand(file)}")
+
+
+def _load_models(argv: Sequence[str], in_file: dict[str, Any]) -> dict[str, str]:
+    """Load what --models names from outside; the setting `models`, if the command line has it."""
+    text = _find_value(argv, "models")
+    if text is not None:
+        return {"models": load_methods(text)}
+    load_methods(in_file.get("models") or "", files=False)
+    return {}
+
+
+def _find_value(argv: Sequence[str], name: str) -> str | None:
+    """The value of a flag, before the flags of the methods that it loads are known."""
+    parser = Parser(prog=program("train"), add_help=False, allow_abbrev=False)
+    parser.add_argument(flag_of(name))
+    known, _ = parser.parse_known_args(argv)
+    return getattr(known, name)
+
+
+def _take_own_options(given: dict[str, Any], recorded: Any) -> Json | None:
+    """Remove the own options of methods from the flags; what a run records of these methods.
+
+    An option without a flag has its value in --config, else its default.
+    """
+    records = {}
+    for name, method in LOADED.items():
+        values = recorded_options(recorded, name)
+        for one in method.options:
+            flag = own_setting(name, one).name
+            if flag in given:
+                values[str(one)] = given.pop(flag)
+        chosen = {name: {"options": values}}
+        records[name] = method.record(own_options(name, method.options, chosen))
+    return records or None

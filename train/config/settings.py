@@ -1,0 +1,340 @@
+"""The settings of a run: one flat dataclass.
+
+Each field states its default, its help, its range or choices, and whether results depend on it, in
+one place.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from models import DETECTORS, PROBES, REFERENCES
+from train.config.flags import SWITCHES
+from train.config.option import option
+
+__all__ = [
+    "COLUMNS",
+    "PATHS",
+    "Config",
+]
+
+# cheap, and often above the three; command lines with switches mean these alone, as they always did
+DEFAULT_MODELS = (*SWITCHES, "saplma")
+COLUMNS = (  # that detectors, probes and baselines read
+    "hs_last",
+    "hs_prompt",
+    "hs_mean",
+    "hidden_states",
+    "attn_mean",
+    "attn_diag",
+    "attn_colsum",
+    "attn_pmass",
+    "attn_prev",
+    "attentions",
+    "attn_edges",
+    "attn_edge_ends",
+    "tokens",
+    "logprob",
+    "entropy",
+    "topk_logprob",
+    "topk_id",
+    "eos_logprob",
+    "lens_entropy",
+    "lens_entropy_attention",
+    "lens_entropy_mlp",
+    "eigenscore",
+    "lexical_similarity",
+    "semantic_entropy",
+    "semantic_entropy_discrete",
+    "selfcheck_nli",
+    "prompt_len",
+    "answer_len",
+    "question",
+    "token_label",
+)
+PATHS = ("store", "output_dir")
+MAX_INT32 = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a run, in the order of `--help`."""
+
+    store: str | None = option(
+        "trace store to train on (default: the embedded example, built once under data/)",
+        free=True,
+    )
+    output_dir: str | None = option(
+        "directory of the results (default: runs/NAME_OF_STORE)", free=True
+    )
+    models: str | None = option(
+        "detectors and probes to train, separated by commas, of "
+        f"{', '.join([*DETECTORS, *PROBES])}; or all: those whose columns the store has; or "
+        "FILE.py:CLASS, one of your own: the file is run (default: "
+        f"{', '.join(DEFAULT_MODELS)}; with a --run- or --no-run- flag without the last)",
+    )
+    on_top_of: str | None = option(
+        "baseline whose log-odds are the base margin of the detectors: they learn what to add to "
+        f"it; one of {', '.join(REFERENCES)} (default: none)",
+    )
+    seed: int = option("seed of the split, the weights and the order of rows", 0, 0, MAX_INT32)
+    seeds: int = option(
+        "number of trainings of each detector, with seeds from --seed on and one split", 1, 1, 100
+    )
+    splits: int = option(
+        "number of splits, drawn with the seeds from --seed on; detectors are trained on each, and "
+        "tables have means over the splits",
+        1,
+        1,
+        100,
+    )
+    split: str | None = option(
+        "column of text with train, val and test, or a CSV file with the columns trace_id or "
+        "question_id, and split; with --hold-out a column of text or integers (default: by "
+        "question and --seed)"
+    )
+    hold_out: str | None = option(
+        "value of the column of --split whose traces are test; the others are train and val by "
+        "question (default: none)"
+    )
+    strata: str | None = option(
+        "column of text or integers: AUROC among the test traces of one value (default: among "
+        "those of similar score of question_only)"
+    )
+    max_traces: int | None = option(
+        "number of labelled traces to use, drawn by --seed (default: all)", None, 1, MAX_INT32
+    )
+    score_threshold: float | None = option(
+        "label a trace 1 if its score is below this (default: use the labels as stored)"
+    )
+    columns: str | None = option(
+        f"columns that replace others, as hs_last=MY_STATES,...; methods read {', '.join(COLUMNS)} "
+        "(default: none)",
+    )
+    layers: str | None = option(
+        "layers to read, numbered as in the model: 8,16,24 or 8-16, -1 for the last (default: all)",
+    )
+
+    epochs: int = option("maximum number of passes over the training rows", 10, 1, 1_000_000)
+    patience: int = option(
+        "stop after this many epochs without a better validation AUROC", 10, 1, 1_000_000
+    )
+    batch_size: int = option("traces per batch, of all processes together", 32, 1, 1_000_000)
+    grad_accum: int = option(
+        "batches whose gradients are added up for one optimizer step", 1, 1, 1_000_000
+    )
+    lr: float = option("learning rate; with one-cycle, its maximum", 1e-3, 0, 10, low_open=True)
+    tune_lr: bool = option(
+        "train each detector with a third of --lr, with --lr and with three times it, and keep the "
+        "best on validation: three times the time",
+        False,
+    )
+    schedule: str = option(
+        "schedule of the learning rate", "one-cycle", choices=("one-cycle", "constant")
+    )
+    focal_loss: bool = option("weigh easy rows less in the loss (focal loss, gamma 2)", False)
+    label_smoothing: float = option(
+        "train towards s/2 and 1 - s/2 instead of 0 and 1, with this s", 0.0, 0, 0.99
+    )
+    class_weights: bool = option(
+        "weigh both classes equally in the loss, however many rows they have", False
+    )
+    mixup: float = option(
+        "A: train on mixtures of two traces, lambda drawn from Beta(A, A); 0: do not", 0.0, 0, 100
+    )
+
+    precision: str = option(
+        "floating-point precision of the training; auto: bf16-mixed on GPUs that have it, else 32",
+        "auto",
+        choices=("auto", "32", "bf16-mixed", "16-mixed"),
+    )
+    amp: bool = option("mixed precision as --precision says; --no-amp is --precision 32", True)
+    compile: bool = option(
+        "run detectors through torch.compile, which gains nothing on a CPU", False
+    )
+    use_gradient_checkpointing: bool = option(
+        "compute large activations again in the backward pass instead of keeping them: less "
+        "memory, more time",
+        False,
+    )
+    force_cpu: bool = option("use the CPU even if there is a GPU", False)
+    threads: int | None = option(
+        "CPU threads of arithmetic (default: 1, or all cores for a hidden size from 1024 on)",
+        None,
+        1,
+        1024,
+    )
+    num_workers: int = option("threads that read batches ahead", 0, 0, 1024, free=True)
+    cache_size: int | None = option(
+        "size in bytes of the cache of decoded chunks of compressed columns (default: 64 MiB)",
+        None,
+        0,
+        2**60,
+        free=True,
+    )
+    image_cache: int = option(
+        "size in bytes, of all processes together, of the cache in memory of the pooled images of "
+        "act_conv and act_vit, which later epochs read instead of the store; 0: none",
+        4 * 2**30,
+        0,
+        2**60,
+        free=True,
+    )
+    save_every: str = option(
+        "how often to save the state for --resume: after so many batches, minutes, or either, as "
+        "500, 10min or 500,10min",
+        "5min",
+        free=True,
+    )
+
+    figures: str | None = option(
+        "also write the figures of the report as files of this kind, for a paper (default: PNG "
+        "only)",
+        choices=("pdf", "svg"),
+        free=True,
+    )
+
+    run_lstm: bool | None = option("train lstm_solo, or do not (default: as --models says)")
+    run_gnn_det: bool | None = option("train gnn_det_lstm, or do not (default: as --models says)")
+    run_gvae: bool | None = option("train gvae_lstm, or do not (default: as --models says)")
+
+    attn_threshold: float = option(
+        "keep the edges of an attention graph whose attention is at least this", 0.0, 0, 1
+    )
+    top_k: int | None = option(
+        "strongest edges of each token to keep in an attention graph, 0 for all (default: 8 with "
+        "--aggregation attention, all with sum)",
+        None,
+        0,
+        MAX_INT32,
+    )
+    readout: str = option(
+        "tokens that gnn_det_lstm and gvae_lstm read from a graph: the last one, with its state as "
+        "it is or without, the mean of the answer's (of all, where the prompt's length is not "
+        "known), or the mean of all (older versions)",
+        "last+skip",
+        choices=("last+skip", "last", "answer", "mean"),
+        before="mean",
+    )
+    aggregation: str = option(
+        "how the graph encoder adds messages: means weighted by attention, of normalised states, "
+        "or sums, of states as stored (older versions)",
+        "attention",
+        choices=("attention", "sum"),
+        before="sum",
+    )
+    gnn_hidden: int = option(
+        "width of the graph encoder of gnn_det_lstm and gvae_lstm", 128, 1, 65_536
+    )
+    latent_dim: int = option("width of the latent of gvae_lstm", 128, 1, 65_536)
+    lstm_hidden: int = option("width of each direction of the LSTM", 128, 1, 65_536)
+    num_lstm_layers: int = option("number of layers of the LSTM", 2, 1, 64)
+    dropout: float = option("dropout probability (LSTM, classifier)", 0.3, 0, 0.99)
+    kl_weight: float = option("weight of the KL term of gvae_lstm", 0.01, 0)
+    saplma_layer: int | None = option(
+        "layer that saplma reads, numbered as in the model (default: that of the regression on one "
+        "layer that is best on validation)",
+        None,
+        -65_535,
+        65_535,
+        layer=True,
+    )
+    token_layer: int | None = option(
+        "layer that token_probe reads, numbered as in the model (default: that of the regression "
+        "on tokens of one layer that is best on validation)",
+        None,
+        -65_535,
+        65_535,
+        layer=True,
+    )
+    token_hidden: int = option(
+        "width of the hidden layer of token_probe; 0: a linear probe", 0, 0, 65_536
+    )
+    drift_tokens: str = option(
+        "tokens of the prompt whose states drift reads: the last one, or the mean over all",
+        "last",
+        choices=("last", "mean"),
+    )
+    halunet_layer: int | None = option(
+        "layer that halunet reads, numbered as in the model (default: the last)",
+        None,
+        -65_535,
+        65_535,
+        layer=True,
+    )
+    halunet_dropout: float = option("dropout probability of halunet", 0.5, 0, 0.99)
+    charm_threshold: float = option(
+        "keep the edges of charm and charm_edges where a head attends with at least this",
+        0.05,
+        0,
+        1,
+    )
+    charm_dropout: float = option("dropout probability of charm and charm_edges", 0.25, 0, 0.99)
+    image_layers: int = option(
+        "layers of the image that act_conv and act_vit pool a trace to", 8, 1, 1024
+    )
+    image_tokens: int = option("tokens of that image", 32, 1, 65_536)
+    image_width: int = option("channels of each of its cells after the projection", 64, 1, 65_536)
+    channels_last: str = option(
+        "memory format of the images: channels last or not; auto: on GPUs",
+        "auto",
+        choices=("auto", "on", "off"),
+    )
+    augment: str = option(
+        "change images at random in training: show a part of them (crop), leave out layers and "
+        "tokens (drop), add noise, or one of these for each trace (rand)",
+        "none",
+        choices=("none", "crop", "drop", "noise", "rand"),
+    )
+    augment_strength: float = option(
+        "of --augment: the share of each side that a crop may lack, the probability of a drop, the "
+        "standard deviation of the noise",
+        0.1,
+        0,
+        1,
+    )
+
+    # of each method from outside: where it came from, and the values of its own options
+    outside: dict | None = option("has no flag", free=True)  # noqa: RUF009 - as all fields
+
+    @property
+    def detectors(self) -> list[str]:
+        """Names of what to train: `models`, changed by the --run- flags; or ["all", ...]."""
+        names = [name for name in self._named if name]
+        for name, switch in SWITCHES.items():
+            if getattr(self, switch) and name not in names:
+                names.append(name)
+        return [name for name in names if name not in self.left_out]
+
+    @property
+    def _named(self) -> Sequence[str]:
+        """Names in `models`, or those that are trained without it."""
+        if self.models is not None:
+            return self.models.split(",")
+        is_switched = any(getattr(self, switch) is not None for switch in SWITCHES.values())
+        return tuple(SWITCHES) if is_switched else DEFAULT_MODELS
+
+    @property
+    def left_out(self) -> list[str]:
+        """Names that a --no-run- flag removes."""
+        return [name for name, switch in SWITCHES.items() if getattr(self, switch) is False]
+
+    @property
+    def replaced(self) -> dict[str, str]:
+        """Column that detectors read -> column of the store that replaces it."""
+        return dict(re.findall(r"(\w+)=(\w+)", self.columns or ""))
+
+    @property
+    def save_steps(self) -> float:
+        """Save after this many batches; infinity: never for their number."""
+        first = self.save_every.split(",")[0]
+        return math.inf if first.endswith("min") else float(first)
+
+    @property
+    def save_seconds(self) -> float:
+        """Save after this many seconds; infinity: never for the time."""
+        last = self.save_every.split(",")[-1]
+        return 60 * float(last.removesuffix("min")) if last.endswith("min") else math.inf
