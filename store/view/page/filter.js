@@ -1,4 +1,5 @@
-// The box of the filter: the words that may follow are the server's, Tab and arrows choose one.
+// The box of the filter: the words that may follow are the server's, arrows choose one, and Tab takes
+// it or ends the word that has begun. Where no word has begun, Tab leaves the box.
 
 import { getJson } from "/page/api.js";
 import { $, element } from "/page/dom.js";
@@ -6,6 +7,9 @@ import { $, element } from "/page/dom.js";
 let chosen = -1;
 let base = "";
 let wait = 0;
+let asked = 0;
+
+const WORD = /[A-Za-z_]\w*$/; // that is being typed
 
 export const setBase = (path) => {
   base = path;
@@ -30,7 +34,7 @@ export function start(onFilter) {
         onFilter(box.value.trim());
       }
       event.preventDefault();
-    } else if (event.key === "Tab" && isOpen && box.value.trim()) {
+    } else if (event.key === "Tab" && isOpen && (chosen >= 0 || begun() !== "")) {
       take(items[Math.max(0, chosen)].textContent);
       event.preventDefault();
     } else if (isOpen && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
@@ -45,23 +49,28 @@ export function start(onFilter) {
   });
 }
 
+const textBefore = () => $("#filter").value.slice(0, $("#filter").selectionStart);
+const begun = () => textBefore().match(WORD)?.[0] ?? "";
+
 const hide = () => {
+  clearTimeout(wait);
+  asked += 1; // what is under way comes too late
   $("#completions").hidden = true;
   chosen = -1;
 };
 
 function ask() {
   clearTimeout(wait);
+  const mine = (asked += 1);
   wait = setTimeout(async () => {
-    const box = $("#filter");
-    const text = box.value.slice(0, box.selectionStart);
+    const text = textBefore();
     let words = [];
     try {
       words = await getJson(`${base}/complete`, { text });
     } catch {
       /* no help is no error */
     }
-    if (document.activeElement !== box) return;
+    if (mine !== asked || document.activeElement !== $("#filter")) return;
     $("#completions").replaceChildren(
       ...words.map((word) =>
         element(
@@ -84,7 +93,7 @@ function ask() {
 
 function take(word) {
   const box = $("#filter");
-  const before = box.value.slice(0, box.selectionStart).replace(/[A-Za-z_]\w*$/, "");
+  const before = textBefore().replace(WORD, "");
   const after = box.value.slice(box.selectionStart);
   const gap = before && !/[\s(]$/.test(before) ? " " : "";
   box.value = `${before}${gap}${word} ${after}`;

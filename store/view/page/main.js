@@ -119,10 +119,28 @@ function showTabs() {
   }
 }
 
+// One state after the other, so that no late answer paints over a newer state; those in between
+// are left out.
+let isDrawing = false;
+let isStale = false;
+
 async function showSide() {
   showTabs();
-  showTip("");
+  isStale = true;
+  if (isDrawing) return;
   const panel = $("#panel");
+  isDrawing = true;
+  panel.setAttribute("aria-busy", "true");
+  while (isStale) {
+    isStale = false;
+    await drawSide(panel);
+  }
+  panel.setAttribute("aria-busy", "false");
+  isDrawing = false;
+}
+
+async function drawSide(panel) {
+  showTip("");
   const tab = TABS[state.tab] ?? showTrace;
   if (state.row === "" && !OF_MANY.includes(state.tab)) {
     panel.replaceChildren(

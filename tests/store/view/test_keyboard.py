@@ -26,7 +26,7 @@ TIP = "!document.querySelector('#tip').hidden && document.querySelector('#tip').
 
 def tab_to(browser, condition):
     """Press Tab until an expression is true of what has the focus."""
-    for _ in range(60):
+    for _ in range(200):
         if browser.evaluate(f"((at) => !!({condition}))(document.activeElement)"):
             return
         browser.press("Tab")
@@ -46,12 +46,13 @@ def test_a_walk_from_the_filter_through_all_tabs(page, traces):
     browser.wait_for(f"location.hash.includes('row={wanted[0]}')")
     browser.press("ArrowDown")
     browser.wait_for(f"location.hash.includes('row={wanted[1]}')")
+    browser.wait_for("document.querySelector('#panel').ariaBusy === 'false'")
     for tab in ("trace", "layers", "attention", "scores"):
         tab_to(browser, f"at.role === 'tab' && at.textContent === {tab!r}")
         browser.press("Enter")
         picture = ".walk" if tab == "trace" else "canvas"
         browser.wait_for(f"document.querySelector('#tabs .on').textContent === {tab!r}")
-        browser.wait_for(f"document.querySelector('#panel {picture}')")
+        browser.wait_for("document.querySelector('#panel').ariaBusy === 'false'")
         assert browser.evaluate("document.activeElement.textContent") == tab
         tab_to(browser, f"at.closest('#panel') && at.matches({picture!r})")
         browser.press("ArrowRight")
