@@ -177,6 +177,7 @@ class _Building:
         self.stores = stores
         self.files = files
         self.linked = linked_columns(stores)
+        self._folders = {root}  # that are there
         self.manifest = self._plan(provenance)
         group_text(root, self.manifest)  # refuses what no reader would accept, before anything is
 
@@ -301,8 +302,7 @@ class _Building:
             ) from error
 
     def _could_link(self, source: Path, target: Path, done: Linked) -> bool:
-        for folder in reversed(target.relative_to(self.root).parents[:-1]):
-            self.files.make_dir(self.root / folder)
+        self._make_dirs(target.parent)
         try:
             # a link to a symbolic link would be one, and end where it points to
             self.files.link(source.resolve() if source.is_symlink() else source, target)
@@ -312,6 +312,13 @@ class _Building:
             done.reason = done.reason or str(error.strerror)
             return False
         return True
+
+    def _make_dirs(self, folder: Path) -> None:
+        """Make the folder of a shard; all are synced in the end."""
+        if folder not in self._folders:
+            self._make_dirs(folder.parent)
+            self.files.make_dir(folder)
+            self._folders.add(folder)
 
     def _copy(self, source: Path, target: Path) -> None:
         working = self.root / WORKING_DIR / "copied"
