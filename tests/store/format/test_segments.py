@@ -26,7 +26,7 @@ def lay_out(layout: ArrayLayout, counts: list[int]) -> tuple[list[int], list[int
     return items, chunks
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(counts, sizes, st.data())
 def test_items_are_where_a_list_has_them(counts, sizes, data):
     """Ranges, single items, shards, chunks and checksums."""
