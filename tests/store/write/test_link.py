@@ -58,7 +58,7 @@ def test_a_kill_loses_nothing(tmp_path, parts, step):
         path = tmp_path / str(n) / "m.zarr"
         path.parent.mkdir()
         killed = is_killed(lambda files, path=path: merge(path, parts, files), 1 + n * step)
-        assert killed != path.exists()
+        assert killed or path.exists()
         merge(path, parts, Quick())
         assert not partial_path(path).exists()
         assert_holds(path, ROWS)
