@@ -65,6 +65,9 @@ def _info_text(info: dict) -> str:
     lines = [f"{info['path']}: {traces}, {size}, generation {info['generation']}"]
     if "unfinished" in info:
         lines.append(f"unfinished; go on with: {info['unfinished']}")
+    n_segments = max(column["segments"] for column in info["columns"].values())
+    if n_segments > 1:
+        lines.append(f"merged by reference: columns have up to {n_segments:,} segments")
     provenance = [f"{key}: {_one_line(value)}" for key, value in info["provenance"].items()]
     lines += ["", *_table(info["columns"]), "", "provenance", *(provenance or ["(none)"])]
     return "\n".join(lines)

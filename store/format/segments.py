@@ -8,6 +8,7 @@ earlier segments as well and which shards and chunks follow from.
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
@@ -15,6 +16,10 @@ import numpy as np
 from store.format.layout import ArrayLayout
 
 __all__ = ["Segments", "count_shards", "joined_firsts"]
+
+
+BUCKETS_PER_SEGMENT = 512
+MAX_BUCKETS = 65_536
 
 
 class Segments:
@@ -62,9 +67,25 @@ class Segments:
         """The segment of each item, int64, of the shape of `items`."""
         return self.firsts.searchsorted(items, "right") - 1
 
-    def split(
-        self, starts: np.ndarray, stops: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    @cached_property
+    def _buckets(self) -> tuple[int, np.ndarray, np.ndarray]:
+        """Items in buckets of equal size, a power of two, instead of a search among the segments.
+
+        Its steps cannot be predicted for shuffled items: of 256 it takes 8 us, the buckets 1 us.
+
+        Returns
+        -------
+        bits, stops, shifts
+            The logarithm of a bucket's size; for each bucket the end of the segment that its first
+            item is in, and what that item's place is more than the item.
+        """
+        wanted = min(MAX_BUCKETS, BUCKETS_PER_SEGMENT * len(self))
+        bits = max(0, (self.n_items // wanted).bit_length())
+        n_buckets = (self.n_items >> bits) + 1
+        segments = self.of_items(np.arange(n_buckets) << bits)
+        return bits, self.stops[segments], self.shifts[segments]
+
+    def split(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Item ranges as ranges of places; one that crosses a border becomes several.
 
         Parameters
@@ -74,33 +95,39 @@ class Segments:
 
         Returns
         -------
-        starts, stops, segments
-            int64 `(m,)`: the places, and the segment of each range. `m` is `n` unless a range
-            crosses a border; no row does.
+        starts, stops
+            int64 `(m,)`. `m` is `n` unless a range crosses a border; no row does.
         """
-        segments = self.of_items(starts)
         # `take` and `count_nonzero` are the fastest of their kind for few numbers
-        if np.count_nonzero(stops > self.stops.take(segments)):
-            starts, stops, segments = self._cut(starts, stops, segments)
-        shifts = self.shifts.take(segments)
-        return starts + shifts, stops + shifts, segments
+        bits, bucket_stops, bucket_shifts = self._buckets
+        buckets = starts >> bits
+        shifts = bucket_shifts.take(buckets)
+        is_beyond = stops > bucket_stops.take(buckets)
+        if np.count_nonzero(is_beyond):  # a border is in the bucket, or in the range
+            beyond = np.flatnonzero(is_beyond)
+            segments = self.of_items(starts[beyond])
+            if np.count_nonzero(stops[beyond] > self.stops[segments]):
+                return self._cut(starts, stops)
+            shifts[beyond] = self.shifts[segments]
+        return starts + shifts, stops + shifts
 
-    def _cut(
-        self, starts: np.ndarray, stops: np.ndarray, first: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Ranges of items, cut where a segment ends, and the segment of each."""
+    def _cut(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Item ranges as ranges of places, cut where a segment ends."""
+        first = self.of_items(starts)
         last = np.maximum(first, self.of_items(stops - 1))
         counts = last - first + 1
         owner = np.repeat(np.arange(len(starts)), counts)  # range of each piece
         before = np.cumsum(counts) - counts
         segments = first[owner] + np.arange(len(owner)) - before[owner]
+        shifts = self.shifts[segments]
         begin = np.maximum(starts[owner], self.firsts[segments])
         end = np.minimum(stops[owner], self.stops[segments])
-        return begin, end, segments
+        return begin + shifts, end + shifts
 
     def places_of(self, items: np.ndarray) -> np.ndarray:
         """The place of each item, int64 `(n,)`."""
-        return items + self.shifts[self.of_items(items)]
+        places, _ = self.split(items, items + 1)
+        return places
 
     def place_of_range(self, start: int, stop: int) -> int | None:
         """The place of the item `start`; None if a border lies between it and `stop`."""

@@ -121,8 +121,7 @@ class Array(Generic[ShardType]):
         """The items at `positions`, int64 `(n,)`."""
         if self.segments is not None:
             if options.next_use is not None:
-                segments = self.segments.of_items(positions)
-                options = self._options_of_places(positions, segments, options)
+                options = self._options_of_places(positions, len(positions), options)
             positions = self.segments.places_of(positions)
         return self._take_places(positions, select, options)
 
@@ -136,20 +135,21 @@ class Array(Generic[ShardType]):
         """The items of the ranges `starts:stops`, int64 `(n,)`, one after the other."""
         if self.segments is not None:
             items = starts
-            starts, stops, segments = self.segments.split(starts, stops)
+            starts, stops = self.segments.split(starts, stops)
             if options.next_use is not None:
-                options = self._options_of_places(items, segments, options)
+                options = self._options_of_places(items, len(starts), options)
         return self._read_places(starts, stops, select, options)
 
     def _options_of_places(
-        self, items: np.ndarray, segments: np.ndarray, options: ReadOptions
+        self, items: np.ndarray, n_ranges: int, options: ReadOptions
     ) -> ReadOptions:
-        """The options of a read of items, for a read of their places in these segments."""
+        """The options of a read of ranges that begin with `items`, for a read of their places."""
         next_item_use = options.next_use
         if next_item_use is None or self.segments is None:
             return options
-        if len(items) != len(segments):  # a range crosses a border, which no row does
+        if len(items) != n_ranges:  # a range crosses a border, which no row does
             return options._replace(next_use=None)
+        segments = self.segments.of_items(items)
         shifts = self.segments.shifts[segments]
         last_items = self.segments.stops[segments] - 1
 
@@ -281,7 +281,7 @@ class Array(Generic[ShardType]):
     def advise(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> None:
         """Announce to the kernel that these items will be read; returns before they are."""
         if self.segments is not None:
-            starts, stops, _ = self.segments.split(starts, stops)
+            starts, stops = self.segments.split(starts, stops)
         self._advise_places(starts, stops, select)
 
     def advise_chunks(self, start: int, stop: int) -> None:
@@ -302,7 +302,7 @@ class Array(Generic[ShardType]):
         """Whether the first bytes of an item are in the page cache."""
         place = item
         if self.segments is not None:
-            place = int(self.segments.places_of(np.array(item)))
+            place = int(self.segments.places_of(np.array([item]))[0])
         number, inside = divmod(place, self.layout.shard_items)
         shard = self.shard(number)
         first, _ = shard.byte_ranges(inside, inside + 1, np.array([0]))[0]

@@ -94,7 +94,9 @@ def merge_stores(
     source = CopySource(parts, _merged_provenance(stores), renamed)
     begun = open_begun(path)
     if begun is None:
-        _begin(path, source, command, copy, report, files, progress)
+        if _begin(path, source, command, copy, report, files, progress):
+            files.rename_durably(partial_path(path), path)
+            return TraceStore.open(path)
     elif copy and begun.manifest.segments:
         raise SchemaError(
             f"{begun.path}: expected a new path for a copy, found a store that is merged by "
@@ -111,8 +113,8 @@ def _begin(
     report: Callable[[Linked], None],
     files: Files,
     progress: Progress,
-) -> None:
-    """Make all of the merged store by reference, or the beginning of a copy."""
+) -> bool:
+    """Make all of the merged store by reference, or the beginning of a copy; whether it is all."""
     stores = [store for store, _ in source.parts]
     partial = partial_path(path)
     check_new(path)
@@ -122,8 +124,10 @@ def _begin(
     first = stores[0]
     if not copy and len(source) and linked_columns(stores):
         report(link_stores(partial, stores, provenance, source.renamed, files, progress))
-    elif all(part != 0 for part, _ in source.renamed) and not first.manifest.segments:
+        return True
+    if all(part != 0 for part, _ in source.renamed) and not first.manifest.segments:
         StoreWriter.copy(partial, first, provenance, files, progress).close()
+    return False
 
 
 def _check_paths(path: Path, stores: Sequence[TraceStore]) -> None:

@@ -21,7 +21,6 @@ from store.format.contents import WORKING_DIR, column_array
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.format.schema import TRACE_ID, Schema
 from store.format.segments import count_shards, joined_firsts
-from store.format.zarr_json import group_json
 from store.read.shard import RESTORE
 from store.read.store import TraceStore
 from store.write.copy import Progress
@@ -29,6 +28,7 @@ from store.write.files import Files
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, is_uninitialised
 from store.write.rewrite import NewIds, rewrite_small
+from store.write.writer import group_text
 
 __all__ = ["Linked", "link_stores", "linked_columns"]
 
@@ -138,14 +138,16 @@ def link_stores(
 
     Raises
     ------
+    SchemaError
+        They are too many for one store.
     CorruptError
         A file of a part is missing, or what is rewritten is damaged.
     LockedError
         Another process makes this store, or a part was changed so that its files are gone.
     """
+    building = _Building(root, stores, provenance, files)
     files.make_dirs(root)
     with WriterLock(root):
-        building = _Building(root, stores, provenance, files)
         building.clear()
         linked = building.link_all(progress)
         manifest = rewrite_small(root, stores, building.manifest, building.linked, renamed, files)
@@ -175,7 +177,9 @@ class _Building:
         self.stores = stores
         self.files = files
         self.linked = linked_columns(stores)
+        self._folders = {root}  # that are there
         self.manifest = self._plan(provenance)
+        group_text(root, self.manifest)  # refuses what no reader would accept, before anything is
 
     def _plan(self, provenance: Mapping[str, Any]) -> Manifest:
         """The manifest but for checksums, which are not known yet."""
@@ -249,6 +253,8 @@ class _Building:
             is_ours = False
         if not is_ours:
             clear_directory(self.root, self.files)
+            # else a power cut could bring a file of another merge back, beside the record of this
+            self.files.sync_dir(self.root)
         self.files.make_dirs(self.root / WORKING_DIR)
         for path in sorted([*self.root.iterdir(), *self._record.parent.iterdir()]):
             if path.is_file() and path != self._record:
@@ -296,8 +302,7 @@ class _Building:
             ) from error
 
     def _could_link(self, source: Path, target: Path, done: Linked) -> bool:
-        for folder in reversed(target.relative_to(self.root).parents[:-1]):
-            self.files.make_dir(self.root / folder)
+        self._make_dirs(target.parent)
         try:
             # a link to a symbolic link would be one, and end where it points to
             self.files.link(source.resolve() if source.is_symlink() else source, target)
@@ -307,6 +312,13 @@ class _Building:
             done.reason = done.reason or str(error.strerror)
             return False
         return True
+
+    def _make_dirs(self, folder: Path) -> None:
+        """Make the folder of a shard; all are synced in the end."""
+        if folder not in self._folders:
+            self._make_dirs(folder.parent)
+            self.files.make_dir(folder)
+            self._folders.add(folder)
 
     def _copy(self, source: Path, target: Path) -> None:
         working = self.root / WORKING_DIR / "copied"
@@ -318,8 +330,7 @@ class _Building:
         """The moment of the commit."""
         for store in self.stores:
             store.directory.check()
-        text = group_json(manifest.to_attributes())
-        self.files.replace_text(self.root / GROUP_FILE, text)
+        self.files.replace_text(self.root / GROUP_FILE, group_text(self.root, manifest))
         self.files.remove_tree(self.root / WORKING_DIR)
 
 

@@ -41,7 +41,7 @@ from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, clear_orphans, is_uninitialised
 from store.write.rows import Row, RowArrays, axis_lengths, encode_id, encode_row
 
-__all__ = ["StoreWriter"]
+__all__ = ["StoreWriter", "group_text"]
 
 CLOSED = "it was closed"
 # a writer commits by itself after so much: a killed job loses at most this
@@ -126,7 +126,7 @@ class StoreWriter:
         _check_new(root)
         manifest = Manifest(schema, provenance=dict(provenance or {}))
         # refuses provenance that is no JSON before anything exists
-        _group_text(root, manifest)
+        group_text(root, manifest)
         writer = cls(root, manifest, files)
         try:
             for group in GROUPS:
@@ -176,7 +176,7 @@ class StoreWriter:
                 uuid=str(uuid.uuid4()),
                 provenance=dict(provenance or store.provenance),
             )
-            files.replace_text(root / GROUP_FILE, _group_text(root, manifest))
+            files.replace_text(root / GROUP_FILE, group_text(root, manifest))
         return cls.open(root, files)
 
     @classmethod
@@ -192,7 +192,7 @@ class StoreWriter:
 
     def _publish(self, manifest: Manifest) -> None:
         """The moment of the commit."""
-        write_metadata(self.root, self.files, "", _group_text(self.root, manifest))
+        write_metadata(self.root, self.files, "", group_text(self.root, manifest))
         self._adopt(manifest)
 
     @property
@@ -456,7 +456,7 @@ def _discarded(n: int) -> str:
     return f"{count(n, f'row {since} is', f'rows {since} are')} discarded"
 
 
-def _group_text(root: Path, manifest: Manifest) -> bytes:
+def group_text(root: Path, manifest: Manifest) -> bytes:
     """The metadata of the store itself; raises SchemaError if no reader would accept it."""
     text = group_json(manifest.to_attributes())
     if len(text) > MAX_FILE_BYTES:

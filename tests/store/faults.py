@@ -178,9 +178,9 @@ class Recorder(Quick):
     def link(self, source, target):
         # a file of a store that a power cut does not touch: its bytes are durable
         inode = len(self.log)
-        self.note("create", target, inode)
         self.note("write", inode, 0, source.read_bytes())
         self.note("sync", inode)
+        self.note("create", target, inode)
         super().link(source, target)
 
     def remove(self, path):

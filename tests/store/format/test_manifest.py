@@ -137,3 +137,50 @@ def test_names_of_columns_cannot_hide_a_fault():
         parse(record | {"generation": -1})
     with pytest.raises(CorruptError, match="run_sums: expected checksums, found 'x'"):
         parse(record | {"tails": {"run_sums": "x"}})
+
+
+def with_segments(segments):
+    return parse(whole_record() | {"format_version": 2, "segments": segments})
+
+
+def test_segments_are_version_2_and_nothing_else_is():
+    """In version 1 a key of that name has no meaning."""
+    read = with_segments({"x": [0, 4], "label": [0, 1, 2, 3, 4]})
+    record = read.to_attributes()[KEY]
+    assert (record["format_version"], record["segments"]["x"]) == (2, [0, 4])
+    assert with_segments({}).to_attributes()[KEY]["format_version"] == 1
+    assert "segments" not in WHOLE.to_attributes()[KEY]
+    assert parse(whole_record() | {"segments": {"x": [5]}}) == WHOLE
+
+
+@pytest.mark.parametrize(
+    "segments, message",
+    [
+        (None, "segments: expected a dict, found None"),
+        ({"y": [0, 2]}, "segments: expected arrays of columns, found 'y'"),
+        ({"_offsets/t": [0, 2]}, "segments: expected arrays of columns, found '_offsets/t'"),
+        ({"x": 3}, "segments: x: expected first items that rise from 0 to less than 7, found 3"),
+        ({"x": []}, r"segments: x: .*, found \[\]"),
+        ({"x": [1, 2]}, r"segments: x: .*, found \[1, 2\]"),
+        ({"x": [0, 7]}, r"segments: x: .*, found \[0, 7\]"),
+        ({"x": [0, 3, 3]}, r"segments: x: .*, found \[0, 3, 3\]"),
+        ({"x": [False, 2]}, r"segments: x: .*, found \[False, 2\]"),
+        ({"x": [0, 2.0]}, r"segments: x: .*, found \[0, 2.0\]"),
+        ({"x": ["0"]}, r"segments: x: .*, found \['0'\]"),
+    ],
+)
+def test_segments_that_are_none_are_refused(segments, message):
+    with pytest.raises(CorruptError, match=message):
+        with_segments(segments)
+
+
+def test_segments_of_too_many_shards_are_refused():
+    """Each has a shard at least; numbers are added before they could wrap."""
+    columns = {"x": Column("int8", chunk_items=1, shard_items=2**39)}
+    n_rows = 2**17 + 1
+    items = {"trace_id": n_rows}
+    whole = Manifest(Schema(columns), n_rows=n_rows, n_items=items, runs=((0, n_rows),))
+    record = whole.to_attributes()[KEY] | {"format_version": 2}
+    parse(record | {"segments": {"x": list(range(2**17))}})
+    with pytest.raises(CorruptError, match=r"array 'x': expected at most 131072 shards"):
+        parse(record | {"segments": {"x": list(range(n_rows))}})

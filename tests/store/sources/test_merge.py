@@ -370,6 +370,8 @@ def test_the_command_says_what_it_shares(tmp_path, parts, capsys):
     assert (status, warnings) == (0, "")
     assert "nothing to do" in text
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    assert main(["info", str(out)]) == 0
+    assert "merged by reference: columns have up to 3 segments" in capsys.readouterr().out
     status, _, error = run_merge(capsys, "--copy", out, *paths)
     assert status == 2
     assert "found a store that is merged by reference" in error
