@@ -166,10 +166,10 @@ def _merge_arguments(job: Job) -> list[str]:
 
 
 def _merge(job: Job) -> int:
-    """Merge all parts, in a process that holds no memory of this one; return its exit status."""
+    """Merge all parts, in a process that says itself what is wrong; return 1 if something is."""
     process = start_command(_merge_arguments(job))
     try:
-        return process.wait()
+        return int(process.wait() != 0)
     finally:
         stop_processes([process])
 

@@ -71,6 +71,14 @@ def test_a_full_disk_in_one_part_stops_no_other(launch, tmp_path, monkeypatch, c
     assert log.with_name("part-0001-of-0003.log").read_text().count("--- attempt") == 1
 
 
+def test_a_part_that_cannot_be_started_stops_no_other(launch, tmp_path, capfd):
+    log = parts_folder(tmp_path / "o.zarr") / "part-0001-of-0002.log"
+    log.mkdir(parents=True)
+    assert launch("--retries", "0") == 1
+    assert "part 1/2: no worker has it: [Errno 21] Is a directory" in capfd.readouterr().err
+    assert log.with_name("part-0002-of-0002.zarr").is_dir()
+
+
 def test_a_launch_that_is_stopped_ends_its_parts(launch, tmp_path, monkeypatch, capfd):
     """They commit what is whole; it says how to go on."""
 
