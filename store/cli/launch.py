@@ -44,10 +44,10 @@ def run_launch(args: argparse.Namespace) -> int:
         return _launch_slurm(args, job, left)
     with held(parts_folder(job.out)):
         if left:
-            parts, failed = _run(args, job, left)
+            parts, failed = _run(args, job, left, len(whole.parts))
         else:
             parts, failed = whole.parts, []
-        if failed:
+        if len(parts) < job.n_parts:
             _report_failures(job, parts, failed)
             return 1
         status = _merge(job)
@@ -115,10 +115,12 @@ def _out_index(
     raise SchemaError(f"expected OUT as an argument of its own, found {' '.join(arguments)!r:.80}")
 
 
-def _run(args: argparse.Namespace, job: Job, left: Sequence[int]) -> tuple[list[Part], list[int]]:
+def _run(
+    args: argparse.Namespace, job: Job, left: Sequence[int], n_whole: int
+) -> tuple[list[Part], list[int]]:
     """Run the parts that are left; return the whole ones, and the numbers of those that failed."""
     workers = Workers(args.workers, len(left), args.gpus_per_part, args.address)
-    schedule = Schedule(left, args.retries)
+    schedule = Schedule(left, args.retries, n_whole)
     with closing(open_engine(args.engine, workers)) as engine:
         at_once = count(engine.n_workers, "worker")
         _say(f"{count(len(left), 'part')} of {job.n_parts} to make, {at_once}")
@@ -151,6 +153,9 @@ def _report_failures(job: Job, parts: Sequence[Part], failed: Sequence[int]) -> 
         log = job.log_path(part)
         print(f"part {part}/{job.n_parts} failed: {log}")
         print(*(f"  {line}" for line in last_lines(log, LAST_LINES)), sep="\n")
+    n_untried = job.n_parts - len(parts) - len(failed)
+    if n_untried:
+        print(f"{count(n_untried, 'part')} not tried any more: all others failed")
     partial = shlex.join([*_merge_arguments(job), "--partial"])
     line = (
         f"{count(len(failed), 'part')} failed ({numbers_text(sorted(failed))}), {len(parts)} of "
