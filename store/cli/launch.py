@@ -156,12 +156,13 @@ def _report_failures(job: Job, parts: Sequence[Part], failed: Sequence[int]) -> 
     n_untried = job.n_parts - len(parts) - len(failed)
     if n_untried:
         print(f"{count(n_untried, 'part')} not tried any more: all others failed")
-    partial = shlex.join([*_merge_arguments(job), "--partial"])
     line = (
         f"{count(len(failed), 'part')} failed ({numbers_text(sorted(failed))}), {len(parts)} of "
-        f"{job.n_parts} are whole; the same command tries the others again, and python -m store "
-        f"{partial} goes on without them"
+        f"{job.n_parts} are whole; the same command tries the others again"
     )
+    if parts:
+        partial = shlex.join([*_merge_arguments(job), "--partial"])
+        line += f", and python -m store {partial} goes on without them"
     print(as_called(line))
 
 
