@@ -44,10 +44,10 @@ def run_launch(args: argparse.Namespace) -> int:
         return _launch_slurm(args, job, left)
     with held(parts_folder(job.out)):
         if left:
-            parts, failed = _run(args, job, left)
+            parts, failed = _run(args, job, left, len(whole.parts))
         else:
             parts, failed = whole.parts, []
-        if failed:
+        if len(parts) < job.n_parts:
             _report_failures(job, parts, failed)
             return 1
         status = _merge(job)
@@ -115,10 +115,12 @@ def _out_index(
     raise SchemaError(f"expected OUT as an argument of its own, found {' '.join(arguments)!r:.80}")
 
 
-def _run(args: argparse.Namespace, job: Job, left: Sequence[int]) -> tuple[list[Part], list[int]]:
+def _run(
+    args: argparse.Namespace, job: Job, left: Sequence[int], n_whole: int
+) -> tuple[list[Part], list[int]]:
     """Run the parts that are left; return the whole ones, and the numbers of those that failed."""
     workers = Workers(args.workers, len(left), args.gpus_per_part, args.address)
-    schedule = Schedule(left, args.retries)
+    schedule = Schedule(left, args.retries, n_whole)
     with closing(open_engine(args.engine, workers)) as engine:
         at_once = count(engine.n_workers, "worker")
         _say(f"{count(len(left), 'part')} of {job.n_parts} to make, {at_once}")
@@ -151,12 +153,16 @@ def _report_failures(job: Job, parts: Sequence[Part], failed: Sequence[int]) -> 
         log = job.log_path(part)
         print(f"part {part}/{job.n_parts} failed: {log}")
         print(*(f"  {line}" for line in last_lines(log, LAST_LINES)), sep="\n")
-    partial = shlex.join([*_merge_arguments(job), "--partial"])
+    n_untried = job.n_parts - len(parts) - len(failed)
+    if n_untried:
+        print(f"{count(n_untried, 'part')} not tried any more: all others failed")
     line = (
         f"{count(len(failed), 'part')} failed ({numbers_text(sorted(failed))}), {len(parts)} of "
-        f"{job.n_parts} are whole; the same command tries the others again, and python -m store "
-        f"{partial} goes on without them"
+        f"{job.n_parts} are whole; the same command tries the others again"
     )
+    if parts:
+        partial = shlex.join([*_merge_arguments(job), "--partial"])
+        line += f", and python -m store {partial} goes on without them"
     print(as_called(line))
 
 
@@ -166,10 +172,10 @@ def _merge_arguments(job: Job) -> list[str]:
 
 
 def _merge(job: Job) -> int:
-    """Merge all parts, in a process that holds no memory of this one; return its exit status."""
+    """Merge all parts, in a process that says itself what is wrong; return 1 if something is."""
     process = start_command(_merge_arguments(job))
     try:
-        return process.wait()
+        return int(process.wait() != 0)
     finally:
         stop_processes([process])
 

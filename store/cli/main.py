@@ -86,14 +86,18 @@ def _complain(args: argparse.Namespace, text: str, error: BaseException) -> None
 
 def _check_finished(args: argparse.Namespace) -> None:
     """Raise IncompleteError if a store to read is one that a build has not finished."""
-    # imports torch, which takes seconds: not before the arguments are known to be good
-    from store.write.build import unfinished
-
     places = [getattr(args, "source", None), *getattr(args, "sources", ())]
     if args.command not in MAKING:
         places.append(getattr(args, "store", None))
-    for place in places:
-        # the sources of an import are texts: files and patterns
-        message = unfinished(place) if isinstance(place, Path) else None
+    # the sources of an import are texts: files and patterns
+    stores = [place for place in places if isinstance(place, Path)]
+    if not stores:
+        return
+    # imports torch, which takes seconds: not where it is not needed, nor before the arguments are
+    # known to be good
+    from store.write.build import unfinished
+
+    for store in stores:
+        message = unfinished(store)
         if message is not None:
             raise IncompleteError(message)

@@ -99,8 +99,8 @@ def run_parts(job: Job, engine: Engine, schedule: Schedule, report: Report, say:
     look_s = float("-inf")
     whole = {part.record.part: part for part in find_whole(job).parts}
     while schedule.is_open:
-        _start_free(job, engine, schedule)
-        for ended in engine.wait(POLL_S):
+        not_started = _start_free(job, engine, schedule)
+        for ended in [*not_started, *engine.wait(POLL_S)]:
             part = _whole_part(job, ended.part)
             is_again = schedule.end(ended.part, time.monotonic(), is_whole=part is not None)
             if part is None:
@@ -115,18 +115,23 @@ def run_parts(job: Job, engine: Engine, schedule: Schedule, report: Report, say:
     return find_whole(job).parts
 
 
-def _start_free(job: Job, engine: Engine, schedule: Schedule) -> None:
-    """Give each free worker a part."""
+def _start_free(job: Job, engine: Engine, schedule: Schedule) -> list[Ended]:
+    """Give each free worker a part; return those that could not even be started."""
     now_s = time.monotonic()
+    failed: list[Ended] = []
     while len(schedule.running) < engine.n_workers:
         part = schedule.next(now_s)
         if part is None:
-            return
+            break
         if _is_written(job.part_path(part)):
             # by what an earlier launch left behind on a cluster; its record comes when it is whole
             schedule.postpone(part, now_s + LOOK_S)
             continue
-        engine.start(job.task(part, schedule.start(part)))
+        try:
+            engine.start(job.task(part, schedule.start(part)))
+        except OSError as error:  # its log cannot be written
+            failed.append(Ended(part, None, str(error)))
+    return failed
 
 
 def _is_written(path: Path) -> bool:

@@ -45,7 +45,7 @@ class Ended:
     Attributes
     ----------
     status
-        Its exit status, -n if signal n ended it; None if its worker is gone.
+        Its exit status, -n if signal n ended it; None if its worker is gone, or it has not begun.
     message
         What the engine says about it, if it does.
     """
@@ -57,7 +57,7 @@ class Ended:
     def text(self) -> str:
         """Say how it ended, in a few words."""
         if self.status is None:
-            return f"its worker is gone: {self.message}"
+            return f"no worker has it: {self.message}"
         if self.status < 0:
             return f"ended by signal {-self.status}"
         return f"exit status {self.status}"

@@ -8,6 +8,7 @@ __all__ = ["Schedule", "Standing", "share_done"]
 
 LONGEST_PAUSE_S = 60.0
 ALMOST = 0.99
+DOUBTS = 3
 
 
 class Schedule:
@@ -16,16 +17,22 @@ class Schedule:
     A part that failed comes again behind all that were not tried yet, and not before a pause: 1 s,
     then twice as long each time, a minute at most. What made it fail may have gone by then.
 
+    Where three are given up before one is whole, the command itself is likely to be wrong: no other
+    is started, unless one of those at work becomes whole.
+
     Parameters
     ----------
     parts
         Numbers of the parts to make.
     retries
         How often a part that failed is tried again.
+    n_whole
+        Parts that are whole already.
     """
 
-    def __init__(self, parts: Iterable[int], retries: int) -> None:
+    def __init__(self, parts: Iterable[int], retries: int, n_whole: int = 0) -> None:
         self.retries = retries
+        self.n_whole = n_whole
         self.attempts: Counter[int] = Counter()
         self.failed: list[int] = []
         self.running: set[int] = set()
@@ -34,10 +41,17 @@ class Schedule:
     @property
     def is_open(self) -> bool:
         """Whether a part is at work, or has to be."""
-        return bool(self._not_before_s or self.running)
+        waits = self._not_before_s and not self._is_in_doubt
+        return bool(waits or self.running)
+
+    @property
+    def _is_in_doubt(self) -> bool:
+        return not self.n_whole and len(self.failed) >= DOUBTS
 
     def next(self, now_s: float) -> int | None:
         """Take the part to start; None if there is none, or none yet."""
+        if self._is_in_doubt:
+            return None
         for part, not_before_s in self._not_before_s.items():
             if not_before_s <= now_s:
                 del self._not_before_s[part]
@@ -58,6 +72,7 @@ class Schedule:
         """Note the end of an attempt; return whether the part is tried again."""
         self.running.remove(part)
         if is_whole:
+            self.n_whole += 1
             return False
         n_failed = self.attempts[part]
         if n_failed > self.retries:

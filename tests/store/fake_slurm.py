@@ -42,6 +42,8 @@ def run_job(job, *arguments):
     for text in arguments:
         if text.startswith("--dependency=afterany:"):
             while not (job.parent / text.rpartition(":")[2] / "ended").exists():
+                if not job.is_dir():  # the test was stopped
+                    return
                 time.sleep(POLL_S)
     options = dict(re.findall(r"^#SBATCH --([\w-]+)=(.*)$", (job / "script").read_text(), re.M))
     numbers, _, at_once = options.get("array", "0").partition("%")

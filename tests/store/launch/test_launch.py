@@ -71,6 +71,14 @@ def test_a_full_disk_in_one_part_stops_no_other(launch, tmp_path, monkeypatch, c
     assert log.with_name("part-0001-of-0003.log").read_text().count("--- attempt") == 1
 
 
+def test_a_part_that_cannot_be_started_stops_no_other(launch, tmp_path, capfd):
+    log = parts_folder(tmp_path / "o.zarr") / "part-0001-of-0002.log"
+    log.mkdir(parents=True)
+    assert launch("--retries", "0") == 1
+    assert "part 1/2: no worker has it: [Errno 21] Is a directory" in capfd.readouterr().err
+    assert log.with_name("part-0002-of-0002.zarr").is_dir()
+
+
 def test_a_launch_that_is_stopped_ends_its_parts(launch, tmp_path, monkeypatch, capfd):
     """They commit what is whole; it says how to go on."""
 
@@ -187,3 +195,17 @@ def test_each_part_has_gpus_and_cores_of_its_own(monkeypatch):
         {"OMP_NUM_THREADS": "4", "CUDA_VISIBLE_DEVICES": "3,5"},
         {"OMP_NUM_THREADS": "4", "CUDA_VISIBLE_DEVICES": "GPU-a,7"},
     ]
+
+
+def test_a_launch_takes_no_torch(tmp_path):
+    """It starts at once, and leaves the memory to its parts."""
+    code = (
+        "import sys; from store.cli.main import main; import store.launch.on_processes\n"
+        "main(['launch', '--engine', 'processes', '--parts', '2', '--', 'import', 'no/o', 'x',"
+        " '--scores', 'none']); sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "'none'" in done.stderr

@@ -29,6 +29,26 @@ def test_a_part_that_fails_comes_again_behind_the_others():
     assert not schedule.is_open
 
 
+def test_a_command_that_fails_in_each_part_is_not_tried_in_all():
+    """Three parts are given up before one is whole; one that becomes whole then changes it."""
+    schedule = Schedule(range(1, 10), retries=0)
+    for part in (1, 2, 3, 4):
+        assert schedule.next(0.0) == part
+        schedule.start(part)
+    for part in (1, 2, 3):
+        schedule.end(part, 0.0, is_whole=False)
+    assert schedule.next(0.0) is None
+    assert schedule.is_open
+    schedule.end(4, 0.0, is_whole=True)
+    assert schedule.next(0.0) == 5
+    hopeless = Schedule([1, 2, 3, 4], retries=0)
+    for part in (1, 2, 3):
+        assert hopeless.next(0.0) == part
+        hopeless.start(part)
+        hopeless.end(part, 0.0, is_whole=False)
+    assert not hopeless.is_open
+
+
 @pytest.mark.parametrize(
     ("whole", "rows", "running", "share"),
     [(0, 0, (5,), 0.0), (1, 10, (), 0.25), (2, 20, (5, 30), (2 + 0.5 + 0.99) / 4), (4, 0, (), 1.0)],

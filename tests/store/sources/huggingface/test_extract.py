@@ -43,6 +43,7 @@ from transformers import (
 from store import NotFoundError, SchemaError, StoreError, StoreWriter, TraceStore
 from store.cli.main import main
 from store.format.origin import find_difference, origins_of
+from store.launch.found import find_parts
 from store.sources.huggingface import answers, batch_halving
 from store.sources.huggingface import load as extracting
 from store.sources.huggingface import source as huggingface
@@ -569,7 +570,7 @@ def test_other_arguments_on_a_stopped_extraction_are_refused(
 
 
 def test_parts_make_the_whole(extract):
-    """Every question is in one part, with the same tokens; samples too."""
+    """Every question is in one part, with the same tokens; samples too. Each part says so."""
     assert extract("whole.zarr", "--num-samples", "2", "--limit", "7") == 0
     parts = {}
     for k in (1, 2, 3):
@@ -581,6 +582,7 @@ def test_parts_make_the_whole(extract):
     assert parts.keys() == whole.keys()
     for trace_id, row in whole.items():
         assert_close(parts[trace_id], row)
+    assert [part.record.n_rows for part in find_parts(Path()).parts] == [6, 4, 4]
 
 
 def test_a_prompt_that_is_too_long_is_left_out(extract, capsys):
