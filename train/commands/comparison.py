@@ -8,9 +8,10 @@ from rich.console import Console
 
 from train.commands.side_by_side import ComparedRun, Comparison
 from train.files import Json, replace_file
+from train.report.differences import P_VALUES, comparison_cells, split_cells
 from train.report.markdown import escape, format_table
 from train.report.numbers import clean_text, short, with_interval
-from train.report.table import P_VALUES, Table, comparison_cells, print_terminal, split_cells
+from train.report.table import Table, print_terminal
 
 __all__ = ["build_areas", "describe_rows", "notes_on", "print_comparison", "write_comparison"]
 

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from store.reports import count
 from train.data.splits import BY_QUESTION
 from train.files import Json
+from train.report.differences import build_comparisons
 from train.report.evidence import Evidence, find_mistakes
 from train.report.explained import explained_in_words
 from train.report.forest import draw_forest
@@ -28,7 +29,6 @@ from train.report.plots import (
 from train.report.table import (
     MORE_METRICS,
     Table,
-    build_comparisons,
     build_facts,
     build_metrics,
     build_mistakes,
@@ -294,7 +294,7 @@ def build_worst(evidence: Evidence) -> Section:
     best = evidence.best
     mistakes = find_mistakes(evidence, best)
     threshold = short(evidence.entries[best]["test"]["threshold"])
-    where = " in test of the first split" if evidence.results.get("splits") else ""
+    where = ", in test of the first split" if evidence.results.get("splits") else ""
     text = f"Of {best}, best on validation, with its threshold of {threshold}{where}: "
     if not mistakes:
         return Section("Most confident mistakes", text + "there are none.")

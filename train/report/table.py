@@ -26,12 +26,10 @@ from train.report.explained import explained_in_words
 from train.report.imputed import imputed_in_words
 from train.report.methods import find_kinds, ranks
 from train.report.numbers import (
-    bootstrap_p,
     clean_text,
     short,
     short_count,
     short_ms,
-    short_p,
     with_interval,
 )
 from train.report.tuned import tuned_in_words
@@ -40,7 +38,6 @@ from train.report.verdict import on_top_in_words, verdict_in_words
 __all__ = [
     "MORE_METRICS",
     "Table",
-    "build_comparisons",
     "build_facts",
     "build_metrics",
     "build_mistakes",
@@ -54,7 +51,6 @@ __all__ = [
     "intervals_in_words",
     "print_table",
     "print_terminal",
-    "split_cells",
     "tokens_in_words",
 ]
 
@@ -84,7 +80,6 @@ TOKEN_METRICS = {  # header -> key
 }
 GROUPS = ("models", "baselines")
 PACKAGES = ("trace-store", "torch", "torch-geometric", "numpy", "scipy", "scikit-learn")
-P_VALUES = ("p_bootstrap", "p_delong", "p_holm")
 LABELS = ("right", "hallucination")
 
 
@@ -282,41 +277,6 @@ def build_tokens(results: Json) -> Table | None:
 def token_cells(metrics: Json) -> list[str]:
     areas = [with_interval(metrics[key], metrics[f"{key}_ci"]) for key in TOKEN_AREAS]
     return areas + [short(metrics.get(key)) for key in TOKEN_METRICS.values()]
-
-
-def build_comparisons(comparisons: list[Json]) -> Table:
-    """Paired tests, a line per pair."""
-    if comparisons and "differences" in comparisons[0]:
-        return build_split_comparisons(comparisons)
-    rows = [(test["a"], name_rival(test), *comparison_cells(test)) for test in comparisons]
-    header = "detector", "against", "difference of AUROC [95%]", "p bootstrap", "p DeLong", "p Holm"
-    return Table(header, rows, n_left=2)
-
-
-def build_split_comparisons(comparisons: list[Json]) -> Table:
-    """Tests over several splits, a line per pair."""
-    rows = [(test["a"], name_rival(test), *split_cells(test)) for test in comparisons]
-    header = "detector", "against", "mean difference of AUROC [95%]", "in the splits", "p", "p Holm"
-    return Table(header, rows, n_left=2)
-
-
-def split_cells(test: Json) -> list[str]:
-    """A mean difference of AUROCs with its interval, the least and the largest, and p values."""
-    least, largest = min(test["differences"]), max(test["differences"])
-    mean = with_interval(test["difference"], test["ci"])
-    p_values = [short_p(test[key]) for key in ("p", "p_holm")]
-    return [mean, f"{short(least)} to {short(largest)}", *p_values]
-
-
-def name_rival(test: Json) -> str:
-    """What a detector was compared with; a control is marked."""
-    return f"{test['b']} (control)" if test.get("control") else str(test["b"])
-
-
-def comparison_cells(test: Json) -> list[str]:
-    """A difference of AUROCs with its interval, and its p values."""
-    _, *p_values = [short_p(test[key]) for key in P_VALUES]
-    return [with_interval(test["difference"], test["ci"]), bootstrap_p(test), *p_values]
 
 
 def build_sensitivity(cuts: list[Json]) -> Table:

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from train.report.differences import build_comparisons
 from train.report.evidence import find_mistakes
 from train.report.numbers import clean_text, short, short_p
 from train.report.table import (
     Table,
-    build_comparisons,
     build_facts,
     build_metrics,
     build_mistakes,
