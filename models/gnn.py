@@ -3,14 +3,17 @@
 `GraphDetector` is shared with the variational detector. It has two encoders, both of two GINE
 convolutions (Hu et al., arXiv:1905.12265):
 
-- `AttentionEncoder`, the default. Differences from the paper: the states are put on one scale and
-  projected to the width of the graph before the convolutions, messages are averaged with the
-  attention as weights where GINE sums them (a sum grows with the number of tokens), and a
-  convolution is added to its input and normalised.
+- `AttentionEncoder`, the default. Differences from the paper: the states are put on one scale,
+  standardised and projected to the width of the graph before the convolutions, messages are
+  averaged with the attention as weights where GINE sums them (a sum grows with the number of
+  tokens), and a convolution is added to its input and normalised.
 - `GraphEncoder`, that of older versions: states as they are stored, and sums.
 
 A trace is read at its last token by default: the mean over all tokens is that of the prompt where
 the prompt is long (`python -m benchmarks.long_prompts` has the numbers).
+
+States of one layer are alike in all traces: on one scale, but not standardised, they differ by .15
+to .5 in each dimension where their mean is some 1, and the detectors learn slowly.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from models.gine import BlockGINEConv
 from models.graphs import build_graphs
 from models.lstm import LayerLstm
 from models.readout import check_readout, mean_by_trace_of, readout_tokens, signed_log
+from models.standardise import LIMIT, SAMPLE_SIZE, Standardise
 from models.subgraph import Subgraph, complete_graph, k_hop_subgraph
 
 if TYPE_CHECKING:
@@ -82,6 +86,8 @@ def two_linear(n_in: int, n_out: int) -> nn.Sequential:
 class AttentionEncoder(nn.Module):
     """Linear(d -> g) of scaled states, then twice: x + dropout(GINEConv(g -> g)), LayerNorm.
 
+    States are standardised by those of all tokens and layers in the graphs of a sample.
+
     Shapes
     ------
     Subgraph with x (N, d) -> (n, g) float32, of the first n = `n_nodes[0]` nodes
@@ -90,6 +96,8 @@ class AttentionEncoder(nn.Module):
     def __init__(self, hidden_size: int, gnn_hidden: int) -> None:
         super().__init__()
         widths = [gnn_hidden] * N_CONVOLUTIONS
+        # what is not finite passes, and is reported with the trace's score
+        self.standardise = Standardise(hidden_size, fills=False)
         self.project = nn.Linear(hidden_size, gnn_hidden)
         self.convolutions = nn.ModuleList(BlockGINEConv(two_linear(g, g)) for g in widths)
         self.norms = nn.ModuleList(nn.LayerNorm(g) for g in widths)
@@ -108,7 +116,9 @@ class AttentionEncoder(nn.Module):
         return x
 
     def scale_and_project(self, states: Tensor) -> Tensor:
-        return self.project(signed_log(states))
+        # a dimension that hardly varies in the sample is not to be magnified without bound
+        scaled = self.standardise(signed_log(states)).clamp(-LIMIT, LIMIT)  # NaN passes
+        return self.project(scaled)
 
 
 class GraphDetector(Detector):
@@ -120,6 +130,8 @@ class GraphDetector(Detector):
         All layers of all traces of a batch go through it in one pass.
     skip : nn.Linear or None
         Of the last token's own state, for the readout "last+skip".
+    standardise : Standardise
+        Of that state by those of its layer in a sample; not used with sums.
     readout : str
         Which tokens of a trace are read, see `models.readout`.
     attn_threshold, top_k
@@ -129,6 +141,7 @@ class GraphDetector(Detector):
     """
 
     columns: tuple[str, ...] = ("hidden_states", "attn_mean")
+    sample_size = SAMPLE_SIZE
 
     def __init__(
         self,
@@ -138,6 +151,7 @@ class GraphDetector(Detector):
         top_k: int | None,
         readout: str,
         aggregation: str,
+        n_layers: int,
     ) -> None:
         super().__init__()
         check_readout(readout)
@@ -152,11 +166,22 @@ class GraphDetector(Detector):
             self.encoder = GraphEncoder(hidden_size, gnn_hidden)
         has_skip = readout == "last+skip"
         self.skip = nn.Linear(hidden_size, gnn_hidden) if has_skip else None
+        if has_skip and aggregation == "attention":
+            self.standardise = Standardise(n_layers, hidden_size)
         self.readout = readout
         self.columns = self.columns_for({"readout": readout})
         self.attn_threshold = attn_threshold
         self.top_k = top_k or None
         self.feature_size = 2 * gnn_hidden if has_skip else gnn_hidden
+
+    @classmethod
+    def build(
+        cls, item_shapes: Mapping[str, tuple[int, ...]], settings: Mapping[str, Any]
+    ) -> GraphDetector:
+        n_layers, hidden_size = item_shapes["hidden_states"]
+        construct: Callable[..., GraphDetector] = cls
+        options = {name: settings[name] for name in cls.options}
+        return construct(hidden_size, n_layers=n_layers, **options)
 
     @classmethod
     def columns_for(cls, settings: Mapping[str, Any]) -> tuple[str, ...]:
@@ -196,7 +221,8 @@ class GraphDetector(Detector):
         nodes = encoder(graph, self.run)[graph.readout]  # (R, L, g)
         vectors = nodes
         if self.skip is not None:
-            vectors = self._with_skip(nodes, signed_log(graph.x[graph.readout]))
+            states = self.standardise(signed_log(graph.x[graph.readout]))
+            vectors = self._with_skip(nodes, states)
         return mean_by_trace_of(vectors, tokens, offsets)
 
     def _with_skip(self, vectors: Tensor, states: Tensor) -> Tensor:
@@ -208,6 +234,9 @@ class GraphDetector(Detector):
 
 class GnnDetLstm(GraphDetector):
     """Graph vectors of the layers, in order, through `LayerLstm`.
+
+    With `n_layers` the states that are read beside the graph's vectors are standardised by layer;
+    with 1 all layers have one statistic.
 
     Shapes
     ------
@@ -236,8 +265,10 @@ class GnnDetLstm(GraphDetector):
         top_k: int | None = None,
         readout: str = "last+skip",
         aggregation: str = "attention",
+        n_layers: int = 1,
     ) -> None:
-        super().__init__(hidden_size, gnn_hidden, attn_threshold, top_k, readout, aggregation)
+        graphs = hidden_size, gnn_hidden, attn_threshold, top_k, readout, aggregation
+        super().__init__(*graphs, n_layers)
         self.layers = LayerLstm(self.feature_size, lstm_hidden, num_lstm_layers, dropout)
 
     def classify(self, features: Tensor) -> Outputs:

@@ -66,8 +66,10 @@ class GvaeLstm(GraphDetector):
         top_k: int | None = None,
         readout: str = "last+skip",
         aggregation: str = "attention",
+        n_layers: int = 1,
     ) -> None:
-        super().__init__(hidden_size, gnn_hidden, attn_threshold, top_k, readout, aggregation)
+        graphs = hidden_size, gnn_hidden, attn_threshold, top_k, readout, aggregation
+        super().__init__(*graphs, n_layers)
         n_features = self.feature_size
         self.kl_weight = kl_weight
         self.to_mu = nn.Linear(n_features, latent_dim)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-__all__ = ["SAMPLE_SIZE", "Standardise", "observing"]
+__all__ = ["LIMIT", "SAMPLE_SIZE", "Standardise", "observing"]
 
 SAMPLE_SIZE = 256  # traces: a spread is then known to some percent
 # larger values are cut: one broken trace must not decide what a step of the optimizer does

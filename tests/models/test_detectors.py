@@ -8,7 +8,8 @@ from torch_geometric.nn import global_mean_pool
 from models import DETECTORS
 from models.graphs import build_graphs
 from models.gvae import GvaeOutputs, kl_divergence
-from models.readout import READOUTS
+from models.readout import READOUTS, signed_log
+from models.standardise import Standardise
 
 LABELS = torch.tensor([1, 0, 1, 0, 0])
 
@@ -269,6 +270,23 @@ def test_the_encoder_is_its_formula(build, pack, traces):
     torch.testing.assert_close(
         detector.encode(pack([trace]))[0], torch.stack(expected), rtol=1e-5, atol=1e-5
     )
+
+
+@graph_detectors
+def test_graphs_are_standardised_by_what_is_read_of_them(name, build, pack, traces):
+    """The state beside the graph by the last tokens' of its layer, those in the graph by all of a
+    sample; not with the sums of older versions."""
+    detector = build(name, top_k=0)
+    detector.prepare([pack(traces[:2]), pack(traces[2:])])
+    states = [signed_log(trace["hidden_states"].float()) for trace in traces]  # (T, L, d)
+    last = torch.stack([one[-1] for one in states])
+    torch.testing.assert_close(detector.standardise.mean, last.mean(0))
+    torch.testing.assert_close(detector.standardise.var, last.var(0, correction=0))
+    nodes = torch.cat(states).flatten(0, 1)
+    torch.testing.assert_close(detector.encoder.standardise.mean, nodes.mean(0))
+    torch.testing.assert_close(detector.encoder.standardise.var, nodes.var(0, correction=0))
+    older = build(name, readout="mean", aggregation="sum")
+    assert not any(isinstance(part, Standardise) for part in older.modules())
 
 
 @graph_detectors

@@ -9,6 +9,8 @@ from models import standardise as module
 from models.standardise import EPSILON, LIMIT, SAMPLE_SIZE, Standardise, observing
 
 STANDARDISING = [
+    "gnn_det_lstm",
+    "gvae_lstm",
     "token_probe",
     "drift",
     "halunet",

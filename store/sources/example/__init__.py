@@ -32,7 +32,7 @@ PROMPT_TEMPLATE = "{question}="
 BATCH_SIZE = 128
 # the longest right answer and its end take three; a model that does not end stops here
 MAX_NEW_TOKENS = 8
-COLUMNS = (DEFAULT, "lens_entropy")  # all that methods read
+COLUMNS = (DEFAULT, "lens_entropy")  # all that methods need; trilens can read more
 
 
 class ExampleSource(HuggingFaceSource):
