@@ -26,7 +26,7 @@ from store.read.store import TraceStore
 from store.write.copy import Progress
 from store.write.files import Files
 from store.write.lock import WriterLock
-from store.write.orphans import clear_directory, is_uninitialised
+from store.write.orphans import clear_directory, is_uninitialised, paths_in
 from store.write.rewrite import NewIds, rewrite_small
 from store.write.writer import group_text
 
@@ -252,9 +252,7 @@ class _Building:
         except OSError:
             is_ours = False
         if not is_ours:
-            clear_directory(self.root, self.files)
-            # else a power cut could bring a file of another merge back, beside the record of this
-            self.files.sync_dir(self.root)
+            self._clear_durably()
         self.files.make_dirs(self.root / WORKING_DIR)
         for path in sorted([*self.root.iterdir(), *self._record.parent.iterdir()]):
             if path.is_file() and path != self._record:
@@ -263,6 +261,13 @@ class _Building:
                 self.files.remove_tree(path)
         if not is_ours:
             self.files.replace_text(self._record, self._identity)
+
+    def _clear_durably(self) -> None:
+        """Remove everything, so that no power cut brings a file of another merge back."""
+        for path in paths_in(self.root):
+            self.files.remove(self.root / path)
+        self.files.sync_dirs(Path(folder) for folder, _, _ in os.walk(self.root))
+        clear_directory(self.root, self.files)
 
     def link_all(self, progress: Progress) -> Linked:
         """Give every large file a name in the new store."""
