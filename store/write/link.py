@@ -80,9 +80,10 @@ class _Shard(NamedTuple):
 
 
 def linked_columns(stores: Sequence[TraceStore]) -> list[str]:
-    """The columns whose files a merge can share, and that are large enough to be worth it."""
+    """The columns of all stores whose files a merge can share, and that are large enough."""
     first = stores[0].schema
-    sizes = {name: _column_bytes(stores, name) for name in first.stored}
+    common = [name for name in first.stored if all(name in s.schema.stored for s in stores)]
+    sizes = {name: _column_bytes(stores, name) for name in common}
     allowance = sum(sizes.values()) * SMALL_SHARE
     linked = []
     for name in sorted(sizes, key=sizes.__getitem__):
@@ -95,7 +96,7 @@ def linked_columns(stores: Sequence[TraceStore]) -> list[str]:
         allowance -= sizes[name]
         if allowance < 0:
             linked.append(name)
-    return [name for name in first.stored if name in linked]
+    return [name for name in common if name in linked]
 
 
 def _column_bytes(stores: Sequence[TraceStore], name: str) -> int:
