@@ -309,9 +309,11 @@ class _Building:
 
     def _could_link(self, source: Path, target: Path, done: Linked) -> bool:
         self._make_dirs(target.parent)
+        if source.is_symlink():  # no writer of a store made it, and none keeps what it points to
+            done.reason = done.reason or "symbolic links"
+            return False
         try:
-            # a link to a symbolic link would be one, and end where it points to
-            self.files.link(source.resolve() if source.is_symlink() else source, target)
+            self.files.link(source, target)
         except OSError as error:
             if error.errno not in CANNOT_LINK:
                 raise

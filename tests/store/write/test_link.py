@@ -166,3 +166,16 @@ def test_stores_that_share_files_go_separate_ways(tmp_path, parts):
         Quick().remove_tree(part.path)
     assert_holds(path, [*ROWS, *more])
     assert [trace.id for trace in merged] == [trace_id for trace_id, _ in ROWS]
+
+
+def test_what_a_symbolic_link_points_to_is_copied(tmp_path, parts):
+    """It is no file of a store, and may change."""
+    shard = parts[0].path / "tokens/c/0"
+    shard.rename(tmp_path / "elsewhere")
+    shard.symlink_to(tmp_path / "elsewhere")
+    reports = []
+    path = tmp_path / "m.zarr"
+    merge(path, parts, Quick(), report=reports.append)
+    assert (reports[0].n_copied, reports[0].reason) == (1, "symbolic links")
+    assert os.stat(tmp_path / "elsewhere").st_nlink == 1
+    assert_holds(path, ROWS)
