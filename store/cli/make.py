@@ -3,7 +3,8 @@
 import argparse
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from store.cli.arguments import as_called
 from store.cli.arrays import array_source, check_array_options, find_arrays, run_inspect
@@ -29,7 +30,7 @@ from store.sources.subset import (
 )
 from store.write.build import build_store, open_begun, partial_path
 from store.write.copy import CopySource
-from store.write.link import Linked
+from store.write.link import Linked, linked_columns
 from store.write.space import SpaceCheck, bytes_of_rows, bytes_under, check_space, same_disk
 
 __all__ = ["run_import", "run_merge", "run_subset"]
@@ -99,8 +100,8 @@ def run_merge(args: argparse.Namespace) -> int:
     # a copy would hide what is damaged
     stores = [TraceStore.open(path, check=True) for path in sources]
     n_rows = sum(map(len, stores))
-    copied = [store for store in stores if args.copy or not same_disk(store.path, args.store)]
-    _check_space(args, sum(bytes_under(store.path) for store in copied))
+    linked = [] if args.copy else linked_columns(stores)
+    _check_space(args, sum(_copied_bytes(store, args.store, linked) for store in stores))
     lines: list[str] = []
     with Progress(lambda done: done / max(1, n_rows)) as progress:
         store = merge_stores(
@@ -116,6 +117,15 @@ def run_merge(args: argparse.Namespace) -> int:
     for line in lines:
         print(as_called(line), file=sys.stderr if line.startswith("warning: ") else sys.stdout)
     return 0
+
+
+def _copied_bytes(store: TraceStore, out: Path, linked: Sequence[str]) -> int:
+    """About the bytes of a store that a merge writes again, if it links these columns."""
+    n_bytes = bytes_under(store.path)
+    if same_disk(store.path, out):
+        arrays = [store.schema.layout(name).path for name in linked]
+        n_bytes -= sum(bytes_under(store.path / array) for array in arrays)
+    return n_bytes
 
 
 def _linked_lines(linked: Linked) -> Iterator[str]:

@@ -26,7 +26,7 @@ from store.read.store import TraceStore
 from store.write.copy import Progress
 from store.write.files import Files
 from store.write.lock import WriterLock
-from store.write.orphans import clear_directory, is_uninitialised
+from store.write.orphans import clear_directory, is_uninitialised, paths_in
 from store.write.rewrite import NewIds, rewrite_small
 from store.write.writer import group_text
 
@@ -80,9 +80,10 @@ class _Shard(NamedTuple):
 
 
 def linked_columns(stores: Sequence[TraceStore]) -> list[str]:
-    """The columns whose files a merge can share, and that are large enough to be worth it."""
+    """The columns of all stores whose files a merge can share, and that are large enough."""
     first = stores[0].schema
-    sizes = {name: _column_bytes(stores, name) for name in first.stored}
+    common = [name for name in first.stored if all(name in s.schema.stored for s in stores)]
+    sizes = {name: _column_bytes(stores, name) for name in common}
     allowance = sum(sizes.values()) * SMALL_SHARE
     linked = []
     for name in sorted(sizes, key=sizes.__getitem__):
@@ -95,7 +96,7 @@ def linked_columns(stores: Sequence[TraceStore]) -> list[str]:
         allowance -= sizes[name]
         if allowance < 0:
             linked.append(name)
-    return [name for name in first.stored if name in linked]
+    return [name for name in common if name in linked]
 
 
 def _column_bytes(stores: Sequence[TraceStore], name: str) -> int:
@@ -252,9 +253,7 @@ class _Building:
         except OSError:
             is_ours = False
         if not is_ours:
-            clear_directory(self.root, self.files)
-            # else a power cut could bring a file of another merge back, beside the record of this
-            self.files.sync_dir(self.root)
+            self._clear_durably()
         self.files.make_dirs(self.root / WORKING_DIR)
         for path in sorted([*self.root.iterdir(), *self._record.parent.iterdir()]):
             if path.is_file() and path != self._record:
@@ -263,6 +262,13 @@ class _Building:
                 self.files.remove_tree(path)
         if not is_ours:
             self.files.replace_text(self._record, self._identity)
+
+    def _clear_durably(self) -> None:
+        """Remove everything, so that no power cut brings a file of another merge back."""
+        for path in paths_in(self.root):
+            self.files.remove(self.root / path)
+        self.files.sync_dirs(Path(folder) for folder, _, _ in os.walk(self.root))
+        clear_directory(self.root, self.files)
 
     def link_all(self, progress: Progress) -> Linked:
         """Give every large file a name in the new store."""
@@ -303,9 +309,11 @@ class _Building:
 
     def _could_link(self, source: Path, target: Path, done: Linked) -> bool:
         self._make_dirs(target.parent)
+        if source.is_symlink():  # no writer of a store made it, and none keeps what it points to
+            done.reason = done.reason or "symbolic links"
+            return False
         try:
-            # a link to a symbolic link would be one, and end where it points to
-            self.files.link(source.resolve() if source.is_symlink() else source, target)
+            self.files.link(source, target)
         except OSError as error:
             if error.errno not in CANNOT_LINK:
                 raise

@@ -25,6 +25,7 @@ __all__ = [
     "foreign_arrays",
     "has_only_our_files",
     "is_uninitialised",
+    "paths_in",
 ]
 
 
@@ -39,7 +40,7 @@ def clear_orphans(root: Path, manifest: Manifest, files: Files) -> None:
     files.remove_tree(root / WORKING_DIR)
     belonging = files_of(manifest)
     foreign = foreign_arrays(root, belonging)
-    for path in _paths_in(root):
+    for path in paths_in(root):
         top, _, _ = path.partition("/")
         if path not in belonging and top not in foreign and could_be_ours(path):
             files.remove(root / path)
@@ -91,7 +92,7 @@ def has_only_our_files(root: Path) -> bool:
         is_empty = folder.is_dir() and not any(folder.iterdir())
         if is_empty and not could_be_ours(f"{folder.name}/{GROUP_FILE}"):
             return False
-    return all(path == GROUP_FILE or could_be_ours(path) for path in _paths_in(root))
+    return all(path == GROUP_FILE or could_be_ours(path) for path in paths_in(root))
 
 
 def clear_directory(root: Path, files: Files) -> None:
@@ -103,7 +104,7 @@ def clear_directory(root: Path, files: Files) -> None:
             files.remove(path)
 
 
-def _paths_in(root: Path) -> Iterator[str]:
+def paths_in(root: Path) -> Iterator[str]:
     """Every file below a directory, relative to it."""
     for folder, _, names in os.walk(root):
         for name in names:

@@ -181,9 +181,9 @@ def test_the_checkout_is_found(monkeypatch, tmp_path):
 
 def test_the_version(installed, capsys):
     """That of the distribution and of the format; a checkout that is not installed has none."""
-    assert version_text() == f"trace-store {version('trace-store')} (format 1)"
+    assert version_text() == f"trace-store {version('trace-store')} (format 2)"
     with pytest.raises(SystemExit, match="0"):
         cli.main(["--version"])
     assert capsys.readouterr().out == f"{version_text()}\n"
     installed()
-    assert version_text() == "trace-store unknown (a checkout, format 1)"
+    assert version_text() == "trace-store unknown (a checkout, format 2)"

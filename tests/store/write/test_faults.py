@@ -278,11 +278,12 @@ def parts(tmp_path_factory):
 
 @pytest.mark.parametrize("step", STEPS)
 def test_kill_while_merging(tmp_path, step, parts, monkeypatch):
-    """Nothing is at the path or all of it; the same call again ends with the right store."""
+    """As a copy, row by row: nothing is at the path or all of it; the same call again ends with the
+    right store."""
     monkeypatch.setattr("store.write.writer.COMMIT_ROWS", 2)
 
     def work(path, files):
-        merge_stores(path, parts, lambda done: None, files=files)
+        merge_stores(path, parts, lambda done: None, files=files, copy=True)
 
     def check(path):
         state_of(path, [None, rows(6)])

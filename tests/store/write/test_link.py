@@ -88,6 +88,26 @@ def test_a_power_cut_loses_nothing(tmp_path, parts, step):
         assert_holds(path, ROWS)
 
 
+@pytest.mark.parametrize("n_cuts", [8, pytest.param(300, marks=SLOW)])
+def test_a_power_cut_brings_no_file_of_another_merge_back(tmp_path, parts, n_cuts):
+    """One was stopped where this one works now; what it linked is not taken for a file of this."""
+    base = tmp_path / "base"
+    base.mkdir()
+    recorder = Recorder(100)
+    with suppress(Stop):
+        merge(base / "m.zarr", parts[::-1], recorder)
+    recorder.stop = None
+    merge(base / "m.zarr", parts, recorder)
+    for seed in range(n_cuts):
+        rng = random.Random(seed)  # noqa: S311 - to be repeated
+        cut = recorder.log[: rng.randrange(100, len(recorder.log) - 1)]
+        target = tmp_path / f"cut{seed}"
+        share = rng.random()
+        lay_out(cut, base, target, lambda rng=rng, share=share: rng.random() < share)
+        merge(target / "m.zarr", parts, Quick())
+        assert_holds(target / "m.zarr", ROWS)
+
+
 def n_links(path, parts, stop=None):
     """How many files a merge links, before it is stopped at its operation number `stop`."""
     recorder = Recorder(stop)
@@ -146,3 +166,16 @@ def test_stores_that_share_files_go_separate_ways(tmp_path, parts):
         Quick().remove_tree(part.path)
     assert_holds(path, [*ROWS, *more])
     assert [trace.id for trace in merged] == [trace_id for trace_id, _ in ROWS]
+
+
+def test_what_a_symbolic_link_points_to_is_copied(tmp_path, parts):
+    """It is no file of a store, and may change."""
+    shard = parts[0].path / "tokens/c/0"
+    shard.rename(tmp_path / "elsewhere")
+    shard.symlink_to(tmp_path / "elsewhere")
+    reports = []
+    path = tmp_path / "m.zarr"
+    merge(path, parts, Quick(), report=reports.append)
+    assert (reports[0].n_copied, reports[0].reason) == (1, "symbolic links")
+    assert os.stat(tmp_path / "elsewhere").st_nlink == 1
+    assert_holds(path, ROWS)

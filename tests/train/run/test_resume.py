@@ -56,11 +56,14 @@ def run_of(path):
     return json.loads((path / "run.json").read_text())["run"]
 
 
-@pytest.fixture(scope="module")
-def whole(store_path, tmp_path_factory):
+MERGED = ["store_path", pytest.param("merged_path", marks=pytest.mark.slow)]
+
+
+@pytest.fixture(scope="module", params=MERGED)
+def whole(request, tmp_path_factory):
     """Directory of a run that never stopped, and its command without the directory."""
     path = tmp_path_factory.mktemp("whole") / "out"
-    arguments = ["--store", str(store_path), *FLAGS]
+    arguments = ["--store", str(request.getfixturevalue(request.param)), *FLAGS]
     assert main([*arguments, "--output-dir", str(path)]) == 0
     return path, arguments
 
@@ -82,6 +85,17 @@ def test_killed_again_and_again(whole, tmp_path, n_steps, least_kills):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_a_merged_store_trains_to_the_same_bits(store_path, merged_path, tmp_path):
+    """Rows are rows, wherever they lie."""
+    scores = []
+    for path in (store_path, merged_path):
+        out = tmp_path / path.name
+        assert main(["--store", str(path), *FLAGS, "--output-dir", str(out)]) == 0
+        scores.append((out / "scores.csv").read_bytes())
+    assert scores[0] == scores[1]
+
+
 def test_killed_in_a_further_split(store_path, tmp_path):
     """The splits that were finished are not trained again, and each file of each split is that of a
     run that never stopped."""
