@@ -101,7 +101,8 @@ def launched(folder: Path, args: Namespace, engine: str) -> Callable[[int], None
 def call(folder: Path, arguments: list[str]) -> None:
     """Run a command of the store to its end."""
     paths = os.pathsep.join([str(folder.absolute()), package_root()])
-    environment = os.environ | {"PYTHONPATH": paths}
+    # engines give a part one thread where there are more parts than cores: so to the others as well
+    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-P", "-m", "store", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:

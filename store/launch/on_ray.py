@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import time
 from contextlib import suppress
 from typing import Any
@@ -68,6 +69,7 @@ def _ended(part: int, reference: Any) -> Ended:
 
 def open_engine(workers: Workers) -> RayTasks:
     """Start Ray on this machine, or connect to a cluster; raises StoreError if it has no room."""
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if workers.address is None:
         n_cpus = workers.n and min(workers.n, workers.most)
@@ -75,6 +77,8 @@ def open_engine(workers: Workers) -> RayTasks:
         ray.init(address="local", num_cpus=n_cpus, include_dashboard=False, **settings)
     else:
         _connect(workers.address, settings)
+    # Ray's own handler would end this process where it stands
+    signal.signal(signal.SIGTERM, on_sigterm)
     try:
         n_free = _check_room(workers.gpus_per_part)
         check_answers(_probe_nodes())
