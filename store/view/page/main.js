@@ -121,22 +121,25 @@ function showTabs() {
 
 // One state after the other, so that no late answer paints over a newer state; those in between
 // are left out.
-let isDrawing = false;
+let drawing = null; // what is under way
 let isStale = false;
 
-async function showSide() {
+function showSide() {
   showTabs();
   isStale = true;
-  if (isDrawing) return;
+  drawing ??= drawSides();
+  return drawing;
+}
+
+async function drawSides() {
   const panel = $("#panel");
-  isDrawing = true;
   panel.setAttribute("aria-busy", "true");
   while (isStale) {
     isStale = false;
     await drawSide(panel);
   }
   panel.setAttribute("aria-busy", "false");
-  isDrawing = false;
+  drawing = null;
 }
 
 async function drawSide(panel) {

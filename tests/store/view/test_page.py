@@ -295,6 +295,7 @@ def test_a_long_trace_is_shown_in_parts(page):
     """Of 100,000 tokens some thousands are in the document; without texts they are ids."""
     browser = page(store=2)
     browser.wait_for("document.querySelectorAll('.tokens span').length > 100")
+    browser.wait_for("document.querySelector('#panel').ariaBusy === 'false'")
     assert browser.evaluate("document.querySelectorAll('.tokens span').length") <= 4000
     code = "[...document.querySelectorAll('#panel button')].find((b) => b.textContent === 'later')"
     browser.evaluate(f"{code}.click()")
