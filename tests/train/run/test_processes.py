@@ -133,6 +133,7 @@ def test_resumed_with_other_processes(store_path, tmp_path):
     assert_close(weights(tmp_path / "one"), weights(tmp_path / "several"))
 
 
+@pytest.mark.slow
 def test_an_error_in_one_process_ends_all(make_store, tmp_path):
     """The one that meets NaN says which traces; the job ends with its status."""
 

@@ -69,7 +69,7 @@ def whole(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "n_steps, least_kills", [(8, 4), pytest.param(3, 10, marks=pytest.mark.slow)]
+    "n_steps, least_kills", [(16, 2), pytest.param(3, 10, marks=pytest.mark.slow)]
 )
 def test_killed_again_and_again(whole, tmp_path, n_steps, least_kills):
     """Killed by SIGKILL a few steps after each start, until it comes to its end."""
@@ -84,7 +84,6 @@ def test_killed_again_and_again(whole, tmp_path, n_steps, least_kills):
     assert content(out, run_of(out)) == content(path, run_of(path))
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_a_merged_store_trains_to_the_same_bits(store_path, merged_path, tmp_path):
     """Rows are rows, wherever they lie."""
