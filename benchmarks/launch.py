@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import alternate, fail, finish, parser, run
+from benchmarks.harness import Parser, alternate, fail, finish, parser, run
 from store.launch.task import package_root
 
 NEEDS = {"ray": "ray", "dask": "distributed"}
@@ -114,15 +114,17 @@ def clear(out: Path) -> None:
     shutil.rmtree(out.with_name(f"{out.name}.parts"))
 
 
-if __name__ == "__main__":
-    options = parser(__doc__, size_mb=0, epochs=3)
-    options.add_argument(
+def options() -> Parser:
+    made = parser(__doc__, size_mb=0, epochs=3)
+    made.add_argument(
         "--parts", type=int, default=8, help="parts of each launch (default %(default)s)"
     )
-    options.add_argument(
-        "--workers", type=int, default=2, help="parts at once (default %(default)s)"
-    )
-    options.add_argument(
+    made.add_argument("--workers", type=int, default=2, help="parts at once (default %(default)s)")
+    made.add_argument(
         "--sleep-s", type=float, default=30, help="seconds that a part sleeps (default %(default)s)"
     )
-    run(main, options)
+    return made
+
+
+if __name__ == "__main__":
+    run(main, options())
