@@ -127,7 +127,6 @@ def test_copies_that_do_not_fit_are_refused_before_they_begin(tmp_path, capsys, 
     ids.write_text("\n".join(TraceStore.open(tmp_path / "s.zarr").ids))
     disk(100)
     arguments = [command, f"{tmp_path}/o.zarr", f"{tmp_path}/s.zarr"]
-    arguments += ["--copy"] if command == "merge" else []
     arguments += ["--ids", str(ids)] if command == "subset" else []
     assert main(arguments) == 2
     error = capsys.readouterr().err
