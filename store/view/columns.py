@@ -4,6 +4,7 @@ Columns of numbers are read once and kept; texts are read for the rows that are 
 as bytes, block by block, so that a store of millions of rows never becomes a list of strings.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -20,6 +21,7 @@ __all__ = ["Table", "equal_rows", "find_rows", "histogram", "json_number"]
 KEPT_BYTES = 128 * 1024 * 1024  # columns of numbers, and masks of searches
 BLOCK_ROWS = 1 << 16  # rows whose texts are searched at once
 N_BINS = 60
+LARGEST_EXACT = 2**53  # whole numbers beyond it are rounded where numbers are floats of 64 bits
 LAST_OF_ASCII = 127
 CASE_BIT = np.uint8(0x20)  # which lower letters of ASCII have and upper ones have not
 
@@ -337,7 +339,8 @@ def _bin_edges(low: float, high: float, n_bins: int, is_whole: bool) -> np.ndarr
 
 
 def json_number(value: float) -> float | str | None:
-    """A number as JSON has it: None for NaN, a text for infinity."""
+    """A number as JSON has it: None for NaN; a text for infinity, and where JavaScript rounds."""
     if value != value:
         return None
-    return str(value) if value in (float("inf"), float("-inf")) else value
+    is_rounded = isinstance(value, int) and abs(value) > LARGEST_EXACT
+    return str(value) if is_rounded or value in (math.inf, -math.inf) else value
