@@ -1,9 +1,9 @@
 """Which rows a filter means: `label == 1 and score_gvae > .9 and question ~ "capital"`.
 
 The language is small and its parser its own; nothing of a filter is ever executed. It has columns
-with one value a row, numbers, quoted texts, `nan`, `inf`, `true`, `false`; `== != < <= > >=`, `~` (contains, any case) and
-`!~`; `and`, `or`, `not` and brackets; `inside(map, "0,0 1,0 1,1")`, a polygon on a map. A filter is
-at most 1000 characters long.
+with one value a row, numbers, quoted texts, `nan`, `inf`, `true`, `false`; `== != < <= > >=`, `~`
+(contains, any case) and `!~`; `and`, `or`, `not` and brackets; `inside(map, "0,0 1,0 1,1")`, a
+polygon on a map. A filter is at most 1000 characters long.
 """
 
 import math
@@ -224,7 +224,9 @@ class _Parser:
 
     def is_compared(self) -> bool:
         """Whether the name here is a column, also if it is one of the words."""
-        return self.text in self.kinds and self.tokens[self.at + 1][1] in SIGNS[self.kinds[self.text]]
+        return (
+            self.text in self.kinds and self.tokens[self.at + 1][1] in SIGNS[self.kinds[self.text]]
+        )
 
     def comparison(self) -> Expression:
         column = self.column()

@@ -21,11 +21,12 @@ from store.format.schema import TRACE_ID
 from store.view.answers import integer, json_response, kept_response, number, raw_response
 from store.view.attention import attention_edges
 from store.view.calibration import calibrate
-from store.view.columns import Table, histogram, json_number
+from store.view.columns import Table, json_number
 from store.view.describe import describe
 from store.view.filters import complete
 from store.view.guard import Guard
 from store.view.heads import head_summary, head_values
+from store.view.histograms import histogram
 from store.view.layers import layer_picture
 from store.view.maps import levels_of
 from store.view.scores import mistakes, rank_density, rank_limits
@@ -205,9 +206,8 @@ class Handlers:
             groups = {"0": labels == 0, "1": labels == 1, "none": (labels != 0) & (labels != 1)}
         found = histogram(values, list(groups.values()))
         counts = dict(zip(groups, found.counts.tolist(), strict=True))
-        return json_response(
-            {"edges": found.edges.tolist(), "counts": counts, "missing": found.n_missing}
-        )
+        edges = [json_number(edge) for edge in found.edges.tolist()]
+        return json_response({"edges": edges, "counts": counts, "missing": found.n_missing})
 
     async def column(self, request: Request) -> Response:
         """A column of numbers of all rows, as raw bytes."""
@@ -306,7 +306,9 @@ class Handlers:
         found = calibrate(scores, table.numbers("label")[rows])
         if found is None:
             return json_response(None)
-        lists = {name: getattr(found, name).tolist() for name in ("scores", "shares", "counts")}
+        lists = {
+            name: getattr(found, name).tolist() for name in ("scores", "shares", "counts", "edges")
+        }
         return json_response(lists | {"error": found.error})
 
     async def mistakes(self, request: Request) -> Response:

@@ -1,0 +1,110 @@
+"""How often a column has which values, in bins that a filter can name. Pure.
+
+An edge is a number of the column's own precision, and a row is counted by the comparison that a
+filter makes: the filter `x >= edge and x < next edge` finds as many rows as a bar counts.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["Histogram", "bin_places", "histogram"]
+
+N_BINS = 60
+EXACT_HALVES = 2**52  # up to here, halves of whole numbers are floats of 64 bits
+
+
+class Histogram(NamedTuple):
+    """How often a column has which values.
+
+    Attributes
+    ----------
+    edges
+        `(n_bins + 1,)`, rising: float64, or Python's whole numbers; empty if there is no finite
+        value. A bin has its lower edge and not its upper one, but the last one has both.
+    counts
+        int64 `(n_groups, n_bins)`: a line for each group of rows.
+    n_missing
+        Values that are NaN or infinite.
+    """
+
+    edges: np.ndarray
+    counts: np.ndarray
+    n_missing: int
+
+
+def histogram(values: np.ndarray, groups: Sequence[np.ndarray], n_bins: int = N_BINS) -> Histogram:
+    """Count values in bins of one width between the lowest and the highest.
+
+    Parameters
+    ----------
+    values
+        Numbers `(n,)`.
+    groups
+        Masks, bool `(n,)`, each of the rows that are counted in one line.
+    n_bins
+        Bins; fewer for whole numbers that lie close together, so that no bin is empty by itself.
+    """
+    is_finite = np.isfinite(values)
+    finite = values[is_finite]
+    n_missing = len(values) - len(finite)
+    if not len(finite):
+        nothing = np.zeros((len(groups), 0), np.int64)
+        return Histogram(np.zeros(0), nothing, n_missing)
+    if values.dtype.kind == "f":
+        edges = _float_edges(finite, n_bins)
+        places = bin_places(finite, edges)
+    else:
+        edges, places = _whole_bins(finite, n_bins)
+    chosen = [places[group[is_finite]] for group in groups]
+    counts = [np.bincount(part, minlength=len(edges) - 1) for part in chosen]
+    return Histogram(edges, np.array(counts, np.int64).reshape(len(groups), -1), n_missing)
+
+
+def bin_places(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """The bin of each value: int64 `(n,)`; the first and the last bin have what lies outside.
+
+    Parameters
+    ----------
+    values
+        Floating numbers `(n,)`, none of them NaN.
+    edges
+        float64 `(n_bins + 1,)`, numbers of the values' precision.
+    """
+    kind = np.float64 if values.dtype == np.float64 else np.float32  # NumPy is slow with 16 bits
+    return np.searchsorted(edges[1:-1].astype(kind), values.astype(kind, copy=False), side="right")
+
+
+def _float_edges(finite: np.ndarray, n_bins: int) -> np.ndarray:
+    """Edges in the precision of the values, the first at most the lowest one: float64."""
+    limits = np.finfo(finite.dtype)
+    largest = float(limits.max)
+    low, high = float(finite.min()), float(finite.max())
+    # bins must be wider than the distance between two numbers
+    needed = n_bins * float(limits.eps) * max(abs(low), abs(high), 1e-300)
+    margin = 0.0 if high / 2 - low / 2 > needed else max(needed, 0.5)
+    first, last = max(low - margin, -largest), min(high + margin, largest)
+    # halves: the distance of the largest numbers is no number
+    halves = np.linspace(first / 2, last / 2, n_bins + 1)
+    edges = (2 * halves).astype(finite.dtype).astype(np.float64)
+    edges[[0, -1]] = first, last
+    return np.unique(edges)
+
+
+def _whole_bins(values: np.ndarray, n_bins: int) -> tuple[np.ndarray, np.ndarray]:
+    """Edges, and the bin of each value, of bins that are as many whole numbers wide."""
+    whole = values.view(np.uint8) if values.dtype == bool else values
+    low, high = int(whole.min()), int(whole.max())
+    span = high - low + 1
+    width = -(-span // n_bins)
+    n_needed = -(-span // width)
+    # distances fit in 64 bits without a sign, where differences of the numbers wrap
+    lowest = np.array([low % 2**64], np.uint64)
+    kind = np.uint64 if whole.dtype.kind == "u" else np.int64
+    distances = whole.astype(kind).view(np.uint64) - lowest
+    places = (distances // np.uint64(width)).astype(np.int64)
+    if width == 1 and max(abs(low), abs(high)) < EXACT_HALVES:
+        return np.arange(n_needed + 1) + (low - 0.5), places  # a bar has its number in the middle
+    edges = [low + width * i for i in range(n_needed + 1)]
+    return np.array(edges, object), places
