@@ -7,6 +7,7 @@ as bytes, block by block, so that a store of millions of rows never becomes a li
 import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from store.view.searches import equal_rows, find_rows, row_blocks
 
 __all__ = ["Table", "json_number"]
 
+UTF8_BYTES = 4  # of a character, at most
 KEPT_BYTES = 128 * 1024 * 1024  # columns of numbers, and masks of searches
 LARGEST_EXACT = 2**53  # whole numbers beyond it are rounded where numbers are floats of 64 bits
 
@@ -128,10 +130,13 @@ class Table:
         """The texts of some rows."""
         return self.store.read_arrays(rows, [name]).texts(name)
 
-    def values(self, name: str, rows: np.ndarray) -> list:
-        """A column in some rows, as JSON has it: texts, numbers, None for NaN."""
+    def cells(self, name: str, rows: np.ndarray, n_characters: int) -> list:
+        """A column in some rows, as JSON has it: beginnings of texts, numbers, None for NaN."""
         if self.kind(name) == "text":
-            return self.texts(name, rows)
+            data, offsets = self.store.text_starts(name, rows, UTF8_BYTES * n_characters)
+            parts = [data[start:stop] for start, stop in pairwise(offsets.tolist())]
+            # the last character may be cut
+            return [part.decode("utf-8", "ignore")[:n_characters] for part in parts]
         return [json_number(value) for value in self.numbers(name)[rows].tolist()]
 
     def rows_with(self, name: str, needle: str, whole: bool = False) -> np.ndarray:
