@@ -98,7 +98,6 @@ def build_app(
         f"{of_state}/ids": handlers.ids,
         f"{of_state}/complete": handlers.complete,
         f"{of_state}/histogram": handlers.histogram,
-        f"{of_state}/column/{{name}}": handlers.column,
         f"{of_state}/map/{{name}}": handlers.map,
         f"{of_state}/levels/{{name}}": handlers.levels,
         f"{of_state}/mask": handlers.mask,
@@ -223,12 +222,6 @@ class Handlers:
         counts = dict(zip(groups, found.counts.tolist(), strict=True))
         edges = [json_number(edge) for edge in found.edges.tolist()]
         return json_response({"edges": edges, "counts": counts, "missing": found.n_missing})
-
-    async def column(self, request: Request) -> Response:
-        """A column of numbers of all rows, as raw bytes."""
-        _, table = self._table(request)
-        name = request.path_params["name"]
-        return kept_response(request, table, name, lambda: (table.numbers(name), {}))
 
     async def map(self, request: Request) -> Response:
         """Two coordinates of all rows, as raw bytes."""
