@@ -7,6 +7,7 @@ from view_traces import write_traces
 from store import Column, Schema, TraceStore
 from store.view.columns import Table, json_number
 from store.view.filters import filter_rows
+from store.view.histograms import histogram
 
 STAMP = 1_763_000_000_000_000_001  # nanoseconds: 19 digits
 NUMBERS = {
@@ -14,6 +15,8 @@ NUMBERS = {
     "hash": np.array([0, 2**53 + 1, 2**64 - 2, 2**64 - 1, 1], np.uint64),
     "ok": np.array([True, False, True, False, True]),
     "and": np.array([1, 2, 3, 4, 5], np.int8),
+    "half": np.array([1, 2, 1, 1.5, 2], np.float16),
+    "huge": np.array([1.7e308, -1.7e308, 0, 1, np.inf]),
     "not": np.array([np.inf, -np.inf, np.nan, 1, 2], np.float32),
 }
 
@@ -54,6 +57,19 @@ def test_a_filter_compares_exactly(table, text, rows):
     """To the last of 20 digits; columns may be called as the words are."""
     found = filter_rows(table, text)
     assert np.flatnonzero(found).tolist() == rows
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_bar_is_a_filter_of_its_count(table, name):
+    """As the page writes it, of edges as JSON has them."""
+    values = table.numbers(name)
+    found = histogram(values, [np.ones(len(values), bool)])
+    edges = [json_number(edge) for edge in found.edges.tolist()]
+    signs = ["<"] * (len(edges) - 2) + ["<="]
+    for low, high, sign, count in zip(edges, edges[1:], signs, found.counts[0], strict=False):
+        rows = filter_rows(table, f"{name} >= {low} and {name} {sign} {high}")
+        assert rows.sum() == count
+    assert found.counts.sum() == np.isfinite(values).sum()
 
 
 def test_whole_numbers_are_sent_unrounded():
