@@ -54,6 +54,7 @@ def histogram(values: np.ndarray, groups: Sequence[np.ndarray], n_bins: int = N_
     if not len(finite):
         nothing = np.zeros((len(groups), 0), np.int64)
         return Histogram(np.zeros(0), nothing, n_missing)
+    place: Callable[[np.ndarray], np.ndarray]
     if values.dtype.kind == "f":
         edges = _float_edges(finite, n_bins)
         place = partial(bin_places, edges=edges)
