@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from store.view.histograms import bin_places
+from store.view.histograms import bin_places, short_numbers
 
 __all__ = ["Calibration", "calibrate"]
 
@@ -55,7 +55,7 @@ def calibrate(scores: np.ndarray, labels: np.ndarray) -> Calibration | None:
     if not len(chosen) or chosen.min() < 0 or chosen.max() > 1:
         return None
     kind = chosen.dtype if chosen.dtype.kind == "f" else np.float64
-    edges = np.linspace(0, 1, N_BINS + 1).astype(kind).astype(np.float64)  # as a filter compares
+    edges = short_numbers(np.linspace(0, 1, N_BINS + 1).astype(kind))  # as a filter compares
     used = chosen.astype(np.float64)
     bins = bin_places(chosen.astype(kind), edges)
     counts = np.bincount(bins, minlength=N_BINS)

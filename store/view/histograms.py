@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Histogram", "bin_places", "histogram"]
+__all__ = ["Histogram", "bin_places", "histogram", "short_numbers"]
 
 N_BINS = 60
 BLOCK = 1 << 16  # values counted at once, in the processor's cache
@@ -78,10 +78,19 @@ def bin_places(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
     values
         Floating numbers `(n,)`, none of them NaN.
     edges
-        float64 `(n_bins + 1,)`, numbers of the values' precision.
+        float64 `(n_bins + 1,)`; a filter and this take them in the values' precision.
     """
     kind = np.float64 if values.dtype == np.float64 else np.float32  # NumPy is slow with 16 bits
-    return np.searchsorted(edges[1:-1].astype(kind), values.astype(kind, copy=False), side="right")
+    inner = edges[1:-1].astype(values.dtype).astype(kind)
+    return np.searchsorted(inner, values.astype(kind, copy=False), side="right")
+
+
+def short_numbers(numbers: np.ndarray) -> np.ndarray:
+    """The numbers with the fewest digits that are these in their precision: float64, a copy.
+
+    A filter has 0.06666667, which as float32 is the same as 0.06666667014360428.
+    """
+    return np.array([float(str(number)) for number in numbers])
 
 
 def _float_edges(finite: np.ndarray, n_bins: int) -> np.ndarray:
@@ -95,9 +104,9 @@ def _float_edges(finite: np.ndarray, n_bins: int) -> np.ndarray:
     first, last = max(low - margin, -largest), min(high + margin, largest)
     # halves: the distance of the largest numbers is no number
     halves = np.linspace(first / 2, last / 2, n_bins + 1)
-    edges = (2 * halves).astype(finite.dtype).astype(np.float64)
+    edges = 2 * halves
     edges[[0, -1]] = first, last
-    return np.unique(edges)
+    return short_numbers(np.unique(edges.astype(finite.dtype)))
 
 
 def _whole_bins(
