@@ -130,12 +130,11 @@ def measure_page(stores: Stores, figures: "Figures", page: Page, server: Server)
 
 
 def measure_answers(figures: "Figures", server: Server, columns: Sequence[str]) -> None:
-    """The server alone: a table in a new order, a column, a histogram, and what is of scores."""
+    """The server alone: a table in a new order, a histogram, and what is of scores."""
     base = base_of(described(server))
     for column in columns:
         query = {"sort": column, "columns": "trace_id,question,score"}
         figures.ask(server, f"table by {column}", FIRST_MS, f"{base}/table", query)
-    figures.ask(server, "column", None, f"{base}/column/entropy", {})
     figures.ask(server, "histogram", None, f"{base}/histogram", {"column": "entropy"})
     figures.ask(server, "mistakes", None, f"{base}/mistakes", {"column": "score"})
     figures.ask(server, "density", None, f"{base}/density", {"x": "score", "y": "entropy"})

@@ -362,6 +362,31 @@ class TraceStore:
             raise self.explain(error, name) from error
         return items.tobytes(), offsets - first
 
+    def text_starts(self, name: str, rows: Rows, n_bytes: int) -> tuple[bytes, np.ndarray]:
+        """The first bytes of a utf8 column in some rows; what follows is not read.
+
+        Returns
+        -------
+        data : bytes
+            At most `n_bytes` of each text, not decoded: the last character may be cut.
+        offsets : np.ndarray
+            int64 `(n_rows + 1,)`: that of row i is `data[offsets[i] : offsets[i + 1]]`.
+
+        Raises
+        ------
+        NotFoundError, SchemaError, IndexError
+            As `text_bytes`.
+        """
+        if not self.schema.column(name, self.path).is_text:
+            raise SchemaError(f"{self.path}, column {name!r}: expected texts, found numbers")
+        starts, stops = self._offsets(name).item_ranges(self.check_rows(rows))
+        stops = np.minimum(stops, starts + n_bytes)
+        try:
+            items = self._column(name).read_ranges(starts, stops)
+        except CorruptError as error:
+            raise self.explain(error, name) from error
+        return items.tobytes(), packed_offsets(starts, stops)
+
     def to_pandas(self, columns: Sequence[str] | None = None) -> "pandas.DataFrame":
         """The columns with one number or one text a row as a DataFrame, indexed by `trace_id`.
 

@@ -15,9 +15,10 @@ __all__ = ["read_ids", "rows_of_ids", "rows_of_questions", "rows_of_split", "sub
 
 
 def read_ids(path: Path) -> list[str]:
-    """Read ids from a text file, one a line."""
+    """Read ids from a text file, one a line; lines end in LF or CR LF, and in nothing else."""
     with name_file(path, "a file of ids, one a line"):
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        text = path.read_bytes().decode("utf-8-sig")
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
     return [line for line in lines if line]
 
 

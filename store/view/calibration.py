@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from store.view.histograms import bin_places, short_numbers
+
 __all__ = ["Calibration", "calibrate"]
 
 N_BINS = 15  # as in the reports of runs
@@ -20,6 +22,9 @@ class Calibration(NamedTuple):
         Share of its rows with label 1: float64 `(n,)`.
     counts
         Its rows: int64 `(n,)`.
+    edges
+        Where it begins and ends, in the precision of the scores: float64 `(n, 2)`. It has its lower
+        edge and not its upper one, but the last of the 15 has both.
     error
         The expected calibration error, the mean over rows of the distance of a bin's share from
         its mean score; 0 is perfect.
@@ -28,6 +33,7 @@ class Calibration(NamedTuple):
     scores: np.ndarray
     shares: np.ndarray
     counts: np.ndarray
+    edges: np.ndarray
     error: float
 
 
@@ -45,14 +51,18 @@ def calibrate(scores: np.ndarray, labels: np.ndarray) -> Calibration | None:
         None if no row is left, or a score is no probability.
     """
     is_used = np.isfinite(scores) & ((labels == 0) | (labels == 1))
-    used = scores[is_used].astype(np.float64)
-    if not len(used) or used.min() < 0 or used.max() > 1:
+    chosen = scores[is_used]
+    if not len(chosen) or chosen.min() < 0 or chosen.max() > 1:
         return None
-    bins = np.minimum((used * N_BINS).astype(np.int64), N_BINS - 1)  # 1 is of the last one
+    kind = chosen.dtype if chosen.dtype.kind == "f" else np.float64
+    edges = short_numbers(np.linspace(0, 1, N_BINS + 1).astype(kind))  # as a filter compares
+    used = chosen.astype(np.float64)
+    bins = bin_places(chosen.astype(kind), edges)
     counts = np.bincount(bins, minlength=N_BINS)
     has_rows = counts > 0
     counts = counts[has_rows]
     means = np.bincount(bins, used, N_BINS)[has_rows] / counts
     shares = np.bincount(bins, labels[is_used], N_BINS)[has_rows] / counts
     error = float(np.abs(shares - means) @ counts / len(used))
-    return Calibration(means, shares, counts, error)
+    limits = np.column_stack([edges[:-1], edges[1:]])[has_rows]
+    return Calibration(means, shares, counts, limits, error)

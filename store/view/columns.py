@@ -4,9 +4,10 @@ Columns of numbers are read once and kept; texts are read for the rows that are 
 as bytes, block by block, so that a store of millions of rows never becomes a list of strings.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from itertools import pairwise
 
 import numpy as np
 
@@ -14,32 +15,13 @@ from store.errors import NotFoundError, SchemaError, closest
 from store.format.schema import TRACE_ID
 from store.read.store import TraceStore
 from store.view.maps import find_maps
+from store.view.searches import equal_rows, find_rows, row_blocks
 
-__all__ = ["Table", "equal_rows", "find_rows", "histogram", "json_number"]
+__all__ = ["Table", "json_number"]
 
+UTF8_BYTES = 4  # of a character, at most
 KEPT_BYTES = 128 * 1024 * 1024  # columns of numbers, and masks of searches
-BLOCK_ROWS = 1 << 16  # rows whose texts are searched at once
-N_BINS = 60
-LAST_OF_ASCII = 127
-CASE_BIT = np.uint8(0x20)  # which lower letters of ASCII have and upper ones have not
-
-
-class Histogram(NamedTuple):
-    """How often a column has which values.
-
-    Attributes
-    ----------
-    edges
-        float64 `(n_bins + 1,)`; empty if there is no finite value.
-    counts
-        int64 `(n_groups, n_bins)`: a line for each group of rows.
-    n_missing
-        Values that are NaN or infinite.
-    """
-
-    edges: np.ndarray
-    counts: np.ndarray
-    n_missing: int
+LARGEST_EXACT = 2**53  # whole numbers beyond it are rounded where numbers are floats of 64 bits
 
 
 class Table:
@@ -148,10 +130,13 @@ class Table:
         """The texts of some rows."""
         return self.store.read_arrays(rows, [name]).texts(name)
 
-    def values(self, name: str, rows: np.ndarray) -> list:
-        """A column in some rows, as JSON has it: texts, numbers, None for NaN."""
+    def cells(self, name: str, rows: np.ndarray, n_characters: int) -> list:
+        """A column in some rows, as JSON has it: beginnings of texts, numbers, None for NaN."""
         if self.kind(name) == "text":
-            return self.texts(name, rows)
+            data, offsets = self.store.text_starts(name, rows, UTF8_BYTES * n_characters)
+            parts = [data[start:stop] for start, stop in pairwise(offsets.tolist())]
+            # the last character may be cut
+            return [part.decode("utf-8", "ignore")[:n_characters] for part in parts]
         return [json_number(value) for value in self.numbers(name)[rows].tolist()]
 
     def rows_with(self, name: str, needle: str, whole: bool = False) -> np.ndarray:
@@ -179,10 +164,9 @@ class Table:
 
     def _search(self, name: str, needle: str, whole: bool) -> np.ndarray:
         found = np.zeros(len(self), bool)
-        for start in range(0, len(self), BLOCK_ROWS):
-            stop = min(start + BLOCK_ROWS, len(self))
+        look = equal_rows if whole else find_rows
+        for start, stop in row_blocks(self.store.offsets(name)):
             data, offsets = self.store.text_bytes(name, start, stop)
-            look = equal_rows if whole else find_rows
             found[start:stop] = look(data, offsets, needle)
         return found
 
@@ -215,129 +199,9 @@ class Table:
         return found
 
 
-def find_rows(data: bytes, offsets: np.ndarray, needle: str) -> np.ndarray:
-    """Which of several texts contain another, upper and lower case being the same.
-
-    Parameters
-    ----------
-    data
-        The texts in UTF-8, one after the other.
-    offsets
-        int64 `(n + 1,)`: text i is `data[offsets[i] : offsets[i + 1]]`.
-    needle
-        What is looked for; every text contains the empty one.
-
-    Returns
-    -------
-    bool `(n,)`
-    """
-    if not needle:
-        return np.ones(len(offsets) - 1, bool)
-    if not needle.isascii():  # case is then more than a bit of a byte
-        return _find_folded(data, offsets, needle.casefold())
-    text = np.frombuffer(data, np.uint8)
-    places = _places(text, needle.lower().encode())
-    rows = np.searchsorted(offsets, places, side="right") - 1
-    is_inside = places + len(needle) <= offsets[rows + 1]  # and not partly in the next text
-    found = np.zeros(len(offsets) - 1, bool)
-    found[rows[is_inside]] = True
-    return found
-
-
-def _find_folded(data: bytes, offsets: np.ndarray, needle: str) -> np.ndarray:
-    """Which texts contain another one, text by text: bool `(n,)`."""
-    rows = np.arange(len(offsets) - 1)
-    if not needle.isascii():  # then texts of ASCII alone do not: "ß" is "ss", which they may have
-        others = np.flatnonzero(np.frombuffer(data, np.uint8) > LAST_OF_ASCII)
-        rows = np.unique(np.searchsorted(offsets, others, side="right") - 1)
-    found = np.zeros(len(offsets) - 1, bool)
-    for row in rows.tolist():
-        text = data[offsets[row] : offsets[row + 1]].decode()
-        found[row] = needle in text.casefold()
-    return found
-
-
-def _places(text: np.ndarray, needle: bytes) -> np.ndarray:
-    """Where bytes are in others, upper and lower case being the same: int64 `(n,)`, ascending.
-
-    Parameters
-    ----------
-    text
-        uint8 `(n_bytes,)`.
-    needle
-        In lower case.
-    """
-    last = len(needle) - 1
-    # two bytes are looked for everywhere, with vector instructions, the others where these are
-    is_place = _is_letter(text[: max(0, len(text) - last)], needle[0])
-    is_place &= _is_letter(text[last:], needle[last])
-    places = np.flatnonzero(is_place)
-    for i in range(1, last):
-        places = places[_is_letter(text[places + i], needle[i])]
-    return places
-
-
-def _is_letter(text: np.ndarray, letter: int) -> np.ndarray:
-    """Which bytes are a character of ASCII, in upper or in lower case: bool `(n,)`."""
-    if chr(letter).isalpha():
-        return (text | CASE_BIT) == letter
-    return text == letter
-
-
-def equal_rows(data: bytes, offsets: np.ndarray, text: str) -> np.ndarray:
-    """Which of several texts are the given one: bool `(n,)`."""
-    wanted = text.encode()
-    rows = np.flatnonzero(np.diff(offsets) == len(wanted))
-    characters = np.frombuffer(data, np.uint8)
-    for i, character in enumerate(wanted):
-        rows = rows[characters[offsets[rows] + i] == character]
-    equal = np.zeros(len(offsets) - 1, bool)
-    equal[rows] = True
-    return equal
-
-
-def histogram(values: np.ndarray, groups: Sequence[np.ndarray], n_bins: int = N_BINS) -> Histogram:
-    """Count values in bins of one width between the lowest and the highest.
-
-    Parameters
-    ----------
-    values
-        Numbers `(n,)`.
-    groups
-        Masks, bool `(n,)`, each of the rows that are counted in one line.
-    n_bins
-        Bins; fewer for whole numbers that lie close together, so that no bin is empty by itself.
-    """
-    is_finite = np.isfinite(values)
-    finite = values[is_finite]
-    n_missing = len(values) - len(finite)
-    if not len(finite):
-        nothing = np.zeros((len(groups), 0), np.int64)
-        return Histogram(np.zeros(0), nothing, n_missing)
-    low = float(finite.min())
-    high = float(finite.max())
-    is_whole = values.dtype.kind in "iub"
-    edges = _bin_edges(low, high, n_bins, is_whole)
-    # in the precision of 16 bits, or of truth values, differences are not exact
-    wide = finite.astype(np.float32) if values.dtype.itemsize < 4 else finite
-    chosen = [wide[group[is_finite]] for group in groups]
-    counts = [np.histogram(part, len(edges) - 1, (edges[0], edges[-1]))[0] for part in chosen]
-    return Histogram(edges, np.array(counts, np.int64).reshape(len(groups), -1), n_missing)
-
-
-def _bin_edges(low: float, high: float, n_bins: int, is_whole: bool) -> np.ndarray:
-    """Edges of bins of one width, the first at most `low` and the last at least `high`."""
-    if is_whole and high - low < n_bins:
-        return np.arange(low - 0.5, high + 1)
-    # bins must be wider than the distance between two numbers
-    largest = max(abs(low), abs(high), 1e-300)
-    needed = n_bins * float(np.spacing(largest))
-    margin = 0.0 if high - low > 2 * needed else max(needed, 0.5)
-    return np.linspace(low - margin, high + margin, n_bins + 1)
-
-
 def json_number(value: float) -> float | str | None:
-    """A number as JSON has it: None for NaN, a text for infinity."""
+    """A number as JSON has it: None for NaN; a text for infinity, and where JavaScript rounds."""
     if value != value:
         return None
-    return str(value) if value in (float("inf"), float("-inf")) else value
+    is_rounded = isinstance(value, int) and abs(value) > LARGEST_EXACT
+    return str(value) if is_rounded or value in (math.inf, -math.inf) else value

@@ -1,11 +1,12 @@
 """Which rows a filter means: `label == 1 and score_gvae > .9 and question ~ "capital"`.
 
 The language is small and its parser its own; nothing of a filter is ever executed. It has columns
-with one value a row, numbers, quoted texts, `nan`; `== != < <= > >=`, `~` (contains, any case) and
-`!~`; `and`, `or`, `not` and brackets; `inside(map, "0,0 1,0 1,1")`, a polygon on a map. A filter is
-at most 1000 characters long.
+with one value a row, numbers, quoted texts, `nan`, `inf`, `true`, `false`; `== != < <= > >=`, `~`
+(contains, any case) and `!~`; `and`, `or`, `not` and brackets; `inside(map, "0,0 1,0 1,1")`, a
+polygon on a map. A filter is at most 1000 characters long.
 """
 
+import math
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -24,7 +25,7 @@ MAX_LENGTH = 1000
 MAX_DEPTH = 30
 TOKEN = re.compile(
     r"""\s*(?:
-    (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.]))
+    (?P<number>[-+]inf(?!\w)|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.]))
     | (?P<name>[A-Za-z_]\w*)
     | (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
     | (?P<sign>==|!=|<=|>=|!~|[<>~(),])
@@ -42,6 +43,8 @@ COMPARE: Mapping[str, Callable] = {
 SIGNS = {"number": (*COMPARE,), "text": ("==", "!=", "~", "!~")}
 WORDS = ("and", "or", "not")
 INSIDE = "inside"
+EXACT_DIGITS = 20  # of whole numbers; those of 64 bits have no more
+NAMED = {"nan": math.nan, "inf": math.inf, "true": 1, "false": 0}  # numbers that have a name
 
 
 @dataclass(frozen=True)
@@ -187,7 +190,7 @@ class _Parser:
     def negated(self, depth: int) -> Expression:
         if depth > MAX_DEPTH:
             self.fail(f"at most {MAX_DEPTH} of 'not' and brackets in each other")
-        if self.kind == "name" and self.text == "not":
+        if self.kind == "name" and self.text == "not" and not self.is_compared():
             self.take()
             return Not(self.negated(depth + 1))
         if self.text == "(" and self.kind == "sign":
@@ -219,6 +222,12 @@ class _Parser:
         self.sign(")")
         return Inside(column, polygon)
 
+    def is_compared(self) -> bool:
+        """Whether the name here is a column, also if it is one of the words."""
+        return (
+            self.text in self.kinds and self.tokens[self.at + 1][1] in SIGNS[self.kinds[self.text]]
+        )
+
     def comparison(self) -> Expression:
         column = self.column()
         signs = SIGNS[self.kinds[column]]
@@ -228,7 +237,7 @@ class _Parser:
         return self.operand(column, sign)
 
     def column(self) -> str:
-        if self.kind != "name" or self.text in WORDS:
+        if self.kind != "name" or (self.text in WORDS and not self.is_compared()):
             self.fail("a column")
         if self.text not in self.kinds:
             like = closest(self.text, self.kinds)
@@ -243,18 +252,21 @@ class _Parser:
             return Comparison(column, sign, re.sub(r"\\(.)", r"\1", self.take()[1:-1]))
         if self.kind == "number":
             return Comparison(column, sign, _number(self.take()))
-        if self.kind == "name" and self.text == "nan" and sign in ("==", "!="):
-            self.take()
-            return Comparison(column, sign, float("nan"))
         if self.kind == "name" and self.kinds.get(self.text) == "number":
             return Comparison(column, sign, self.take(), is_column=True)
+        if self.kind == "name" and self.text in NAMED:
+            if self.text == "nan" and sign not in ("==", "!="):
+                self.fail("== nan or != nan")
+            return Comparison(column, sign, NAMED[self.take()])
         self.fail(f"a number or a column of numbers after {column!r} {sign}")
 
 
 def _number(text: str) -> float:
     """A number as it was written: whole ones keep all their digits."""
     digits = text.lstrip("+-")
-    return int(text) if digits.isdecimal() and len(digits) < 19 else float(text)
+    if digits.isdecimal() and len(digits) <= EXACT_DIGITS:
+        return int(text)
+    return float(text)
 
 
 def _evaluate(table: Table, expression: Expression) -> np.ndarray:
@@ -290,6 +302,8 @@ def _compare_numbers(table: Table, comparison: Comparison) -> np.ndarray:
     if number != number:
         is_nan = np.isnan(values)
         return is_nan if comparison.sign == "==" else ~is_nan
+    if values.dtype == bool:
+        values = values.view(np.uint8)  # truth values compare with numbers of 64 bits alone
     # a Python number takes the column's precision: .9 finds the float32 that was written as .9
     with np.errstate(over="ignore"):  # 1e300 is infinite as float32, and more than all of them
         return COMPARE[comparison.sign](values, number)

@@ -58,6 +58,7 @@ def read_run(directory: Path) -> tuple[list[str], dict[str, np.ndarray]]:
                 f"{path}: expected the columns trace_id and scores, found {header!r:.80}; "
                 "give the folder of a finished run"
             )
+        _check_names(path, header, names)
         ids: list[str] = []
         parts = {name: [np.zeros(0, np.float32)] for name in names}
         # blocks become numbers at once: a million lines as lists take ten times as long
@@ -67,6 +68,19 @@ def read_run(directory: Path) -> tuple[list[str], dict[str, np.ndarray]]:
             for name in names:
                 parts[name].append(_parse(path, name, cells[name]))
     return ids, {column_name(name): np.concatenate(part) for name, part in parts.items()}
+
+
+def _check_names(path: Path, header: Sequence[str], names: Sequence[str]) -> None:
+    """Raise FormatError where two columns are called the same, or would be."""
+    seen: dict[str, str] = {}
+    for name in (*(name for name in header if name in KEYS), *names):
+        column = name if name in KEYS else column_name(name)
+        if column in seen:
+            raise FormatError(
+                f"{path}: expected columns of different names, found {seen[column]!r:.80} and "
+                f"{name!r:.80}, both shown as {column:.80}; rename one"
+            )
+        seen[column] = name
 
 
 def _read_lines(path: Path, file: Iterable[str]) -> Iterator[list[str]]:

@@ -11,21 +11,23 @@ from typing import NamedTuple
 
 import numpy as np
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from store.errors import NotFoundError, StoreError
+from store.errors import NotFoundError, SchemaError, StoreError
 from store.format.schema import TRACE_ID
 from store.view.answers import integer, json_response, kept_response, number, raw_response
 from store.view.attention import attention_edges
 from store.view.calibration import calibrate
-from store.view.columns import Table, histogram, json_number
+from store.view.columns import Table, json_number
 from store.view.describe import describe
 from store.view.filters import complete
 from store.view.guard import Guard
 from store.view.heads import head_summary, head_values
+from store.view.histograms import histogram
 from store.view.layers import layer_picture
 from store.view.maps import levels_of
 from store.view.scores import mistakes, rank_density, rank_limits
@@ -47,6 +49,18 @@ IDS_BLOCK = 8192  # ids of a download that are read at once
 SEARCHED = ("question", "answer", "references")
 SHOWN = ("trace_id", "question", "answer")  # of a trace that a score gets wrong
 N_MISTAKES = 25
+
+
+class Number(Convertor[int]):
+    """A whole number in a path; a longer one is no address of anything."""
+
+    regex = "[0-9]{1,15}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
 
 
 class Shown(NamedTuple):
@@ -73,7 +87,8 @@ def build_app(
         For the texts of tokens that a store does not hold.
     """
     handlers = Handlers([Shown(snapshots, tokenizer) for snapshots in stores])
-    of_state = "/api/{store:int}/{generation:int}"
+    register_url_convertor("number", Number())
+    of_state = "/api/{store:number}/{generation:number}"
     routes = {
         "/": page_file,
         "/page/{name}": page_file,
@@ -83,16 +98,15 @@ def build_app(
         f"{of_state}/ids": handlers.ids,
         f"{of_state}/complete": handlers.complete,
         f"{of_state}/histogram": handlers.histogram,
-        f"{of_state}/column/{{name}}": handlers.column,
         f"{of_state}/map/{{name}}": handlers.map,
         f"{of_state}/levels/{{name}}": handlers.levels,
         f"{of_state}/mask": handlers.mask,
-        f"{of_state}/trace/{{row:int}}": handlers.trace,
-        f"{of_state}/trace/{{row:int}}/tokens/{{name}}": handlers.tokens,
-        f"{of_state}/trace/{{row:int}}/candidates/{{token:int}}": handlers.candidates,
-        f"{of_state}/trace/{{row:int}}/layers/{{what}}": handlers.layers,
-        f"{of_state}/trace/{{row:int}}/attention/{{layer:int}}": handlers.attention,
-        f"{of_state}/trace/{{row:int}}/heads/{{name}}": handlers.heads,
+        f"{of_state}/trace/{{row:number}}": handlers.trace,
+        f"{of_state}/trace/{{row:number}}/tokens/{{name}}": handlers.tokens,
+        f"{of_state}/trace/{{row:number}}/candidates/{{token:number}}": handlers.candidates,
+        f"{of_state}/trace/{{row:number}}/layers/{{what}}": handlers.layers,
+        f"{of_state}/trace/{{row:number}}/attention/{{layer:number}}": handlers.attention,
+        f"{of_state}/trace/{{row:number}}/heads/{{name}}": handlers.heads,
         f"{of_state}/mistakes": handlers.mistakes,
         f"{of_state}/calibration": handlers.calibration,
         f"{of_state}/density": handlers.density,
@@ -140,13 +154,13 @@ class Handlers:
         """Every store: its columns, and the generations that are open and committed."""
         described = []
         for shown in self.shown:
-            newest = shown.snapshots.newest()
+            newest, problem = newest_state(shown.snapshots)
             asked = request.query_params.get("newest")
             table = shown.snapshots.table(newest) if asked else shown.snapshots.first
             shows = newest if asked else table.store.generation
             of_runs = {"thresholds": shown.snapshots.thresholds(table)}
             known = describe(table, shown.snapshots.path)
-            states = {"generation": shows, "newest": newest}
+            states = {"generation": shows, "newest": newest, "problem": problem}
             described.append(known | of_runs | states)
         return json_response({"stores": described})
 
@@ -158,7 +172,7 @@ class Handlers:
         count = min(MAX_ROWS, max(0, integer(request, "count", 60)))
         names = [name for name in request.query_params.get("columns", "").split(",") if name]
         shown = rows[start : start + count].astype(np.int64)
-        columns = {name: table_cells(table, name, shown) for name in names}
+        columns = {name: table_cells(table, name, shown) for name in dict.fromkeys(names)}
         return json_response(
             {"total": len(rows), "start": start, "rows": shown.tolist(), "columns": columns}
         )
@@ -184,6 +198,7 @@ class Handlers:
         """The ids of the rows wanted, one a line, for `python -m store subset --ids`."""
         _, table = self._table(request)
         rows = self._rows(request)
+        check_ids(table, rows)
         headers = {"Content-Disposition": 'attachment; filename="ids.txt"'}
         return StreamingResponse(id_lines(table, rows), media_type="text/plain", headers=headers)
 
@@ -205,15 +220,8 @@ class Handlers:
             groups = {"0": labels == 0, "1": labels == 1, "none": (labels != 0) & (labels != 1)}
         found = histogram(values, list(groups.values()))
         counts = dict(zip(groups, found.counts.tolist(), strict=True))
-        return json_response(
-            {"edges": found.edges.tolist(), "counts": counts, "missing": found.n_missing}
-        )
-
-    async def column(self, request: Request) -> Response:
-        """A column of numbers of all rows, as raw bytes."""
-        _, table = self._table(request)
-        name = request.path_params["name"]
-        return kept_response(request, table, name, lambda: (table.numbers(name), {}))
+        edges = [json_number(edge) for edge in found.edges.tolist()]
+        return json_response({"edges": edges, "counts": counts, "missing": found.n_missing})
 
     async def map(self, request: Request) -> Response:
         """Two coordinates of all rows, as raw bytes."""
@@ -306,7 +314,9 @@ class Handlers:
         found = calibrate(scores, table.numbers("label")[rows])
         if found is None:
             return json_response(None)
-        lists = {name: getattr(found, name).tolist() for name in ("scores", "shares", "counts")}
+        lists = {
+            name: getattr(found, name).tolist() for name in ("scores", "shares", "counts", "edges")
+        }
         return json_response(lists | {"error": found.error})
 
     async def mistakes(self, request: Request) -> Response:
@@ -354,12 +364,34 @@ class Handlers:
         return snapshots.rows(request.path_params["generation"], wanted)
 
 
+def newest_state(snapshots: Snapshots) -> tuple[int, str | None]:
+    """The number of the newest state, and why no newer one can be seen, if so.
+
+    A store that was moved or removed is still read, as far as its files are open, and does not
+    keep the others from being shown.
+    """
+    try:
+        return snapshots.newest(), None
+    except (StoreError, OSError) as error:
+        return snapshots.last_seen(), str(error)
+
+
 def table_cells(table: Table, name: str, rows: np.ndarray) -> list:
     """A column in some rows; long texts are cut, the whole text is in the trace."""
-    values = table.values(name, rows)
-    if table.kind(name) == "number":
-        return values
-    return [text[:CELL_CHARACTERS] for text in values]
+    return table.cells(name, rows, CELL_CHARACTERS)
+
+
+def check_ids(table: Table, rows: np.ndarray) -> None:
+    """Raise SchemaError for an id that is more than a line."""
+    for end in "\n\r":
+        has_end = table.rows_with(TRACE_ID, end)[rows]
+        if has_end.any():
+            row = rows[[has_end.argmax()]].astype(np.int64)
+            (trace_id,) = table.texts(TRACE_ID, row)
+            raise SchemaError(
+                f"row {row[0]}: expected ids of one line, found {trace_id!r:.80}; "
+                "filter it out, and choose its rows in Python"
+            )
 
 
 async def id_lines(table: Table, rows: np.ndarray) -> AsyncIterator[str]:

@@ -80,6 +80,10 @@ class Snapshots:
         states have numbers from 10^9, so that none is mistaken for one of the first store.
         """
         self._newest = self._newest.refresh()
+        return self.last_seen()
+
+    def last_seen(self) -> int:
+        """The number of the state that was newest when it was last looked for."""
         state = (self._newest.uuid, self._newest.generation)
         if self._newest.uuid == self.first.store.uuid:
             return self._newest.generation

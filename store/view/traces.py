@@ -77,9 +77,14 @@ def trace_values(table: Table, row: int, tokenizer: Texts | None = None) -> dict
         "numbers": numbers,
         "tokens": ids,
         "token_texts": token_texts(texts.pop("token_texts", None), ids, tokenizer),
-        "prompt_len": max(0, int(numbers.get("prompt_len") or 0)),
+        "prompt_len": _length(numbers.get("prompt_len")),
         "references": _references(texts.get("references")),
     }
+
+
+def _length(value: float | str | None) -> int:
+    """A number of tokens; 0 where it is none, as NaN, infinity and negative ones are."""
+    return max(0, int(value)) if isinstance(value, int | float) else 0
 
 
 def check_row(store: TraceStore, row: int) -> int:
@@ -204,17 +209,18 @@ def candidates(
         There is no such row or token.
     """
     columns = store.schema.columns
-    if "topk_id" not in columns or "topk_logprob" not in columns:
+    names = ["topk_id", "topk_logprob"]
+    if any(name not in columns or columns[name].axis is None for name in names):
         return []
     check_row(store, row)
     n_tokens = count_items(store, "topk_id", row)
     if not 0 <= token < n_tokens:
         raise IndexError(f"token: expected 0 to {n_tokens - 1}, found {token}")
-    names = ["topk_id", "topk_logprob"]
     select = {name: {columns[name].axis or "": slice(token, token + 1)} for name in names}
     packed = store.read_arrays([row], names, select)
-    ids = packed.packed("topk_id").values[0].tolist()
-    logprobs = packed.packed("topk_logprob").float32()[0].tolist()
+    # a column may have one candidate a token, without an axis
+    ids = packed.packed("topk_id").values[0].ravel().tolist()
+    logprobs = packed.packed("topk_logprob").float32()[0].ravel().tolist()
     return [
         {
             "id": token_id,

@@ -2,11 +2,12 @@
 
 import { canvasOf, color, countText, element, numberText } from "/page/dom.js";
 import { explore } from "/page/explore.js";
-import { between, show } from "/page/narrow.js";
+import { between, conditions, show } from "/page/narrow.js";
+import { state } from "/page/state.js";
 
 const SIZE = 220;
 const EDGE = 38;
-const N_BINS = 15;
+const LABELLED = "(label == 0 or label == 1)"; // only rows with a label are counted
 
 export function calibrationParts(found, score) {
   if (!found)
@@ -47,7 +48,6 @@ export function calibrationParts(found, score) {
     context.textAlign = "right";
     context.fillText(`${100 * tick}%`, EDGE - 3, up(tick) + 4);
   }
-  const binOf = (i) => Math.min(N_BINS - 1, Math.floor(found.scores[i] * N_BINS));
   const nearest = (x) => {
     const far = found.scores.map((score) => Math.abs(place(score) - x));
     return far.indexOf(Math.min(...far));
@@ -61,8 +61,9 @@ export function calibrationParts(found, score) {
     textOf: (i) =>
       `${countText(found.counts[i])} traces, mean score ${numberText(found.scores[i])}\n${(100 * found.shares[i]).toFixed(1)}% are hallucinations\nclick: these rows in the table`,
     choose: (i) => {
-      const bin = binOf(i);
-      show(between(score, bin / N_BINS, (bin + 1) / N_BINS, bin === N_BINS - 1), [score]);
+      const [low, high] = found.edges[i];
+      const isThere = conditions(state.filter).includes(LABELLED);
+      show(between(score, low, high, high === 1) + (isThere ? "" : ` and ${LABELLED}`), [score]);
     },
   });
   return [

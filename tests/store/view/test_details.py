@@ -84,13 +84,24 @@ def test_calibration_is_that_of_a_report():
     assert found.error == pytest.approx(expected_calibration_error(labels[used], scores[used]))
 
 
+def test_a_bin_of_a_calibration_is_a_filter(client):
+    """Its edges and the labels find as many rows as it counts."""
+    found = client.get("/api/0/1/calibration?column=score_gvae").json()
+    assert len(found["counts"]) > 3
+    for (low, high), count in zip(found["edges"], found["counts"], strict=True):
+        sign = "<=" if high == 1 else "<"
+        text = f"score_gvae >= {low} and score_gvae {sign} {high} and (label == 0 or label == 1)"
+        table = client.get("/api/0/1/table", params={"filter": text, "count": 0}).json()
+        assert table["total"] == count
+
+
 def test_what_is_no_probability_has_no_calibration(client):
     """Scores beyond 1, and no scores at all."""
     assert calibrate(np.array([0.5, 1.5]), np.array([0, 1])) is None
     assert calibrate(np.array([np.nan]), np.array([1])) is None
     assert client.get("/api/0/1/calibration?column=score_my_model").json() is None
     assert set(client.get("/api/0/1/calibration?column=score_gvae").json()) == {
-        "scores", "shares", "counts", "error",
+        "scores", "shares", "counts", "edges", "error",
     }  # fmt: skip
 
 

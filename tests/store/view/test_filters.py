@@ -6,9 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store import NotFoundError, SchemaError, TraceStore
-from store.view.columns import Table, equal_rows, find_rows, histogram
+from store.view.columns import Table
 from store.view.filters import MAX_LENGTH, complete, filter_rows, parse_filter
+from store.view.histograms import histogram
 from store.view.orders import sorted_rows
+from store.view.searches import equal_rows, find_rows, row_blocks
 
 KINDS = {"label": "number", "score": "number", "exact": "number", "question": "text"}
 
@@ -169,17 +171,34 @@ def test_a_text_equals_itself_alone(text):
     assert found.tolist() == [other == text for other in texts]
 
 
-TEXTS = st.lists(st.text("abcABéß\n", max_size=6), max_size=30)
+TEXTS = st.lists(st.text("asAéÉßẞﬁıİ東рР\n", max_size=6), max_size=30)
 
 
-@given(TEXTS, st.text("abAéß", min_size=0, max_size=3))
+@given(TEXTS, st.text("asAéßiİ東Р", min_size=0, max_size=3))
 def test_a_search_finds_what_python_finds(texts, needle):
     """Also across the borders of texts that lie one after the other."""
     encoded = [text.encode() for text in texts]
     offsets = np.cumsum([0, *map(len, encoded)])
     found = find_rows(b"".join(encoded), offsets, needle)
-    fold = str.lower if needle.isascii() else str.casefold
+    # a needle of ASCII has no case but that of ASCII
+    fold = (lambda text: text.encode().lower()) if needle.isascii() else str.casefold
     assert found.tolist() == [fold(needle) in fold(text) for text in texts]
+
+
+def test_blocks_of_rows_are_of_bytes():
+    """A long text is a block of its own; texts without a byte are in one as well."""
+    offsets = np.cumsum([0, 3, 3, 50, 0, 1, 1, 1, 0])
+    assert list(row_blocks(offsets, 8, 3)) == [(0, 2), (2, 3), (3, 6), (6, 8)]
+    assert list(row_blocks(np.zeros(1, np.int64))) == []
+
+
+def test_a_letter_of_another_length_is_found():
+    """The sign of kelvin is a k, in texts and in needles that are not of ASCII alone."""
+    texts = ["2 K é", "2 k É", "2 \u212a é", "straße É", "STRASSE é"]
+    offsets = np.cumsum([0, *(len(text.encode()) for text in texts)])
+    data = "".join(texts).encode()
+    assert find_rows(data, offsets, "K é").tolist() == [True, True, True, False, False]
+    assert find_rows(data, offsets, "straße").tolist() == [False, False, False, True, True]
 
 
 def test_unknown_columns_are_named(table):
@@ -248,14 +267,32 @@ def test_whole_numbers_have_a_bin_each():
         np.array([True, False]),
         np.array([0.0, 5e-324]),
         np.array([2**62, -(2**62)]),
+        np.array([2**53 + 1, 2**53 + 2, 2**53 + 1]),
+        np.array([2**63 - 1, -(2**63)]),
+        np.array([2**64 - 1, 2**64 - 2], np.uint64),
+        np.array([0, 2**64 - 1, 2**63], np.uint64),
+        np.array([1_763_000_000_000_000_001, 1_763_000_000_000_000_090]),
+        np.array([1.7e308, -1.7e308, 0.0]),
+        np.full(2, np.finfo(np.float64).max),
+        np.full(2, np.finfo(np.float16).max, np.float16),
+        np.array([1, 2, 1, 2, 2], np.float16),
+        np.linspace(0, 1, 2000, dtype=np.float32),
+        np.arange(-50, 50, dtype=np.int8),
     ],
     ids=lambda values: f"{values.dtype}{len(values)}",
 )
 def test_every_value_is_in_a_bin(values):
-    """Also of numbers that lie next to each other, or far apart."""
+    """The one that a filter of its edges means; also of numbers close together, or far apart."""
     found = histogram(values, [np.ones(len(values), bool)])
     assert found.counts.sum() == len(values)
     assert (np.diff(found.edges) > 0).all()
+    edges = found.edges.tolist()
+    uppers = [*edges[1:-1], np.inf]
+    filtered = [
+        int(((values >= low) & (values < high)).sum())
+        for low, high in zip(edges, uppers, strict=False)
+    ]
+    assert found.counts[0].tolist() == filtered
 
 
 def test_histograms_of_nothing_are_empty():

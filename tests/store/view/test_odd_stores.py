@@ -1,0 +1,122 @@
+"""Stores and runs with unusual columns and ids, and stores that are gone."""
+
+import shutil
+
+import numpy as np
+import pytest
+from view_traces import write_traces
+
+from store import Column, FormatError, Schema, TraceStore
+from store.sources.subset import read_ids
+from store.view.scores import read_run
+
+pytest.importorskip("starlette", reason="the extra view is not installed: pip install '.[view]'")
+pytest.importorskip("httpx2", reason="the test client needs the extra test")
+
+from starlette.testclient import TestClient
+
+from store.view.serve import open_stores
+from store.view.server import CELL_CHARACTERS, build_app
+
+IDS = ["a\u2028b", "c\x85d", "e\x0bf", "g h", "i\nj", "k\rl"]
+TEXTS = ["long " * 1000, "é" * 1000, "🦊" * 1000, "", "x" * CELL_CHARACTERS, "a\x00é"]
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory):
+    """One candidate a token, a prompt that never ends, ids and texts of every kind."""
+    schema = Schema(
+        {
+            "text": Column("utf8"),
+            "tokens": Column("int32", axis="tokens"),
+            "prompt_len": Column("float32"),
+            "topk_id": Column("int32", axis="tokens"),
+            "topk_logprob": Column("float32", axis="tokens"),
+        }
+    )
+    row = {
+        "tokens": np.arange(3, dtype=np.int32),
+        "prompt_len": np.float32(np.inf),
+        "topk_id": np.array([5, 6, 7], np.int32),
+        "topk_logprob": np.array([-0.5, -1, -2], np.float32),
+    }
+    rows = [(name, row | {"text": text}) for name, text in zip(IDS, TEXTS, strict=True)]
+    return write_traces(tmp_path_factory.mktemp("odd") / "odd.zarr", schema, rows)
+
+
+def client_of(paths):
+    client = TestClient(
+        build_app(open_stores(paths, ()), "t"), "http://127.0.0.1:8000", cookies={"view": "t"}
+    )
+    client.raise_server_exceptions = True
+    return client
+
+
+@pytest.fixture(scope="module")
+def client(odd):
+    return client_of([odd])
+
+
+def test_one_candidate_a_token(client):
+    """A column without an axis of candidates."""
+    found = client.get("/api/0/1/trace/0/candidates/1").json()
+    assert found == [{"id": 6, "text": None, "logprob": -1.0}]
+
+
+def test_a_prompt_of_infinite_length(client):
+    """Its length is not known; the number is shown as it is."""
+    found = client.get("/api/0/1/trace/0").json()
+    assert found["prompt_len"] == 0
+    assert found["numbers"]["prompt_len"] == "inf"
+
+
+@pytest.mark.parametrize("path", ["/api/0/1/trace/{}", "/api/{}/1/table", "/api/0/{}/table"])
+def test_addresses_of_5000_digits(client, path):
+    """They are no addresses."""
+    answer = client.get(path.format("1" * 5000))
+    assert answer.status_code == 404
+    assert "\n" not in answer.text
+
+
+def test_saved_ids_are_read_again(client, tmp_path):
+    """Only a line feed ends a line; an id that has one is refused by name."""
+    answer = client.get("/api/0/1/ids", params={"filter": "not (trace_id ~ 'j' or trace_id ~ 'l')"})
+    path = tmp_path / "ids.txt"
+    path.write_bytes(answer.content)
+    assert read_ids(path) == IDS[:4]
+    path.write_bytes(b"\xef\xbb\xbfone\r\n\r\ntwo\n")  # as editors save it
+    assert read_ids(path) == ["one", "two"]
+    refused = client.get("/api/0/1/ids")
+    assert refused.status_code == 400
+    assert "row 4: expected ids of one line, found 'i\\nj'" in refused.json()["error"]
+
+
+def test_cells_are_beginnings_of_texts(client, odd):
+    """Cut by characters; the rest of a long text is not read."""
+    found = client.get("/api/0/1/table", params={"columns": ",".join(["text", "trace_id"] * 400)})
+    columns = found.json()["columns"]
+    assert columns == {"text": [text[:CELL_CHARACTERS] for text in TEXTS], "trace_id": IDS}
+    (data, offsets) = TraceStore.open(odd).text_starts("text", np.array([2, 0]), 8)
+    assert (data, offsets.tolist()) == ("🦊🦊long lon".encode(), [0, 8, 16])
+
+
+def test_a_store_that_is_gone_keeps_no_other_from_being_shown(odd, tmp_path):
+    """It says what happened; the numbers of the others stay."""
+    gone = tmp_path / "gone.zarr"
+    shutil.copytree(odd, gone)
+    client = client_of([gone, odd])
+    shutil.rmtree(gone)
+    for query in ({}, {"newest": "1"}):
+        first, second = client.get("/api/stores", params=query).json()["stores"]
+        assert "gone.zarr" in first["problem"]
+        assert first["generation"] == first["newest"] == 1
+        assert second["problem"] is None
+    assert client.get("/api/1/1/table").json()["total"] == len(IDS)
+
+
+@pytest.mark.parametrize("header", ["gvae,gvae", "my-model,my.model"])
+def test_scores_of_one_name(tmp_path, header):
+    """None of them is taken for the other."""
+    (tmp_path / "scores.csv").write_text(f"trace_id,{header}\na,1,2\n")
+    with pytest.raises(FormatError, match=r"scores\.csv: expected columns of different names"):
+        read_run(tmp_path)
