@@ -1,10 +1,14 @@
 """Starts the server of the page on a port of this machine, and prints its address."""
 
+import os
 import secrets
 import socket
 import sys
+import tempfile
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -114,16 +118,38 @@ def serve(
             ) from error
         listener.listen()  # a browser that is faster than the server waits
         port = listener.getsockname()[1]
-        app = build_app(stores, token, f"trace_view_{port}", tokenizer)
+        # no other server's: a cookie belongs to a host, and ports forwarded from two may be equal
+        cookie = f"trace_view_{secrets.token_hex(8)}"
+        app = build_app(stores, token, cookie, tokenizer)
         url = f"http://{HOST}:{port}/?token={token}{fragment}"
 
-        def announce() -> None:
-            print(f"{url}\nonly this machine can open it; Ctrl-C ends it", flush=True)
-            if browser and sys.stdout.isatty():
-                webbrowser.open(url)
+        with redirect_file(url) as redirect:
 
-        config = uvicorn.Config(app, log_level="error", access_log=False, server_header=False)
-        _Server(config, announce).run(sockets=[listener])
+            def announce() -> None:
+                print(f"{url}\nonly this machine can open it; Ctrl-C ends it", flush=True)
+                if browser and sys.stdout.isatty():
+                    webbrowser.open(redirect.as_uri())
+
+            config = uvicorn.Config(app, log_level="error", access_log=False, server_header=False)
+            _Server(config, announce).run(sockets=[listener])
+
+
+@contextmanager
+def redirect_file(url: str) -> Iterator[Path]:
+    """A file that leads a browser to a URL, and that only its owner can read; removed at the end.
+
+    Every user of a machine sees the arguments of its programs, and so a token in the URL that a
+    browser is started with; the path of this file says nothing.
+    """
+    target = escape(f"0; url={url}")
+    page = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="{target}">'
+    descriptor, name = tempfile.mkstemp(prefix="trace-view-", suffix=".html")  # of mode 600
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(page)
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
 class _Server(uvicorn.Server):

@@ -21,6 +21,9 @@ export function numberText(value) {
   return size >= 1e5 || size < 1e-3 ? value.toExponential(2) : value.toPrecision(4);
 }
 
+// The colour of a label: of 0 and 1 alone, since a store's labels may be texts.
+export const labelClass = (value) => (value === 0 || value === 1 ? `label-${value}` : "");
+
 export const countText = (n) => n.toLocaleString("en-US");
 
 export function color(name) {

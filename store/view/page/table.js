@@ -1,7 +1,7 @@
 // The table: of any number of rows only those in sight are in the document.
 
 import { getJson } from "/page/api.js";
-import { $, countText, element, numberText, showError } from "/page/dom.js";
+import { $, countText, element, labelClass, numberText, showError } from "/page/dom.js";
 import { keepFocus } from "/page/focus.js";
 import { change, state } from "/page/state.js";
 
@@ -131,12 +131,12 @@ function line(position) {
 function cell(column, value) {
   const isText = column.kind === "text";
   const text = value === undefined ? "…" : isText ? value : numberText(value);
+  const color = column.name === "label" ? labelClass(value) : "";
   const made = element(
     "div",
-    { className: `cell ${column.kind}`, dir: "auto", role: "gridcell" },
+    { className: `cell ${column.kind} ${color}`, dir: "auto", role: "gridcell" },
     text,
   );
-  if (column.name === "label") made.classList.add(`label-${value}`);
   if (isText) made.title = text;
   else if (column.is_score && value === null)
     made.title = "no score: a run scores its validation and test rows";

@@ -1,7 +1,7 @@
 // One trace: its texts, its scores, and its tokens; or two traces beside each other.
 
 import { getArray, getJson } from "/page/api.js";
-import { element, numberText } from "/page/dom.js";
+import { element, labelClass, numberText } from "/page/dom.js";
 import { change, state } from "/page/state.js";
 import { SURPRISING_WHEN_LOW, tokens } from "/page/tokens.js";
 
@@ -135,7 +135,7 @@ function labelLine({ label }) {
     "p",
     { className: "soft line" },
     "label  ",
-    element("b", { className: `label-${label}` }, LABELS[label] ?? `none (${numberText(label)})`),
+    element("b", { className: labelClass(label) }, LABELS[label] ?? `none (${numberText(label)})`),
   );
 }
 
@@ -169,7 +169,7 @@ function scores(found, store) {
           "div",
           {},
           element("dt", { title: name }, name),
-          element("dd", { className: `label-${says}` }, text),
+          element("dd", { className: labelClass(says) }, text),
         ),
       ),
     ),
