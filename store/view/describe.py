@@ -27,7 +27,7 @@ def describe(table: Table, path: Path) -> dict[str, Any]:
     store = table.store
     columns = store.schema.columns
     return {
-        "name": path.name,
+        "name": path.name if path.name not in ("", "..") else path.resolve().name,
         "path": shlex.quote(str(path)),  # for commands that are copied
         "uuid": store.uuid,
         "generation": store.generation,
