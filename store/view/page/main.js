@@ -158,6 +158,7 @@ async function drawSides() {
 async function drawSide(panel) {
   showTip("");
   sideError = null;
+  showError(tableError); // what was said of the trace before is over
   const { draw, reads } = TABS.get(tabName());
   const isOfRows = reads.includes("filter"); // not of one trace
   if (state.row === "" && !isOfRows) {
@@ -175,8 +176,8 @@ async function drawSide(panel) {
   } catch (error) {
     panel.replaceChildren();
     sideError = error;
+    showError(tableError ?? sideError);
   }
-  showError(tableError ?? sideError); // what was said of the trace before is over
 }
 
 let histogram = null; // that is open: its column, and the rest of the filter
