@@ -36,7 +36,11 @@ def open_stores(paths: Sequence[Path], run_paths: Sequence[Path]) -> list[Snapsh
     StoreError
         A store or a run cannot be read, or no trace of a run is in the stores.
     """
-    runs = [(path.resolve().name, read_run(path)) for path in run_paths]
+    given: dict[Path, Path] = {}
+    for path in run_paths:
+        given.setdefault(path.resolve(), path)  # a run that is given twice is one
+    run_paths = [*given.values()]
+    runs = [*zip(short_names([*given]), map(read_run, run_paths), strict=True)]
 
     def scores(store: TraceStore) -> dict[str, np.ndarray]:
         return join_scores(store, runs)
@@ -59,6 +63,24 @@ def open_stores(paths: Sequence[Path], run_paths: Sequence[Path]) -> list[Snapsh
     for path, (_, (ids, _)) in zip(run_paths, runs, strict=True):
         check_run(path, ids, [snapshots.first.store for snapshots in opened])
     return opened
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """What tells different absolute paths apart: their last parts, as few as that takes.
+
+    >>> short_names([Path("/a/run"), Path("/b/run"), Path("/b/last")])
+    ['a/run', 'b/run', 'last']
+    """
+
+    def tail(path: Path, n: int) -> tuple[str, ...]:
+        return path.parts[-n:]
+
+    names = []
+    for path in paths:
+        lengths = range(1, len(path.parts))
+        alone = (n for n in lengths if [tail(each, n) for each in paths].count(tail(path, n)) == 1)
+        names.append("/".join(tail(path, next(alone, len(path.parts)))))
+    return names
 
 
 def find_trace(stores: Sequence[Snapshots], trace_id: str) -> str:

@@ -91,9 +91,17 @@ def growing(tmp_path_factory, traces):
 
 
 @pytest.fixture(scope="session")
-def address(traces_path, run_path, others, bare_run, growing):
+def many(tmp_path_factory):
+    """A store of more rows than the table asks for at once."""
+    rows = [(f"many-{i:03}", {"x": np.float32(i)}) for i in range(300)]
+    schema = Schema({"x": Column("float32")})
+    return write_traces(tmp_path_factory.mktemp("many") / "many.zarr", schema, rows)
+
+
+@pytest.fixture(scope="session")
+def address(traces_path, run_path, others, bare_run, growing, many):
     """The command's address; at the end it is stopped as a user stops it."""
-    stores = map(str, [traces_path, *others, growing])
+    stores = map(str, [traces_path, *others, growing, many])
     command = [sys.executable, "-m", "store", "view", *stores]
     command += ["--run", str(run_path), "--run", str(bare_run), "--no-browser"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
