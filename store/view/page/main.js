@@ -1,6 +1,6 @@
 // Wires the parts together: the state in the URL decides what is shown, keys and clicks change it.
 
-import { getJson } from "/page/api.js";
+import { get, getJson } from "/page/api.js";
 import { reads as attentionReads, showAttention } from "/page/attention.js";
 import { $, element, showError, showTip } from "/page/dom.js";
 import * as filter from "/page/filter.js";
@@ -280,12 +280,21 @@ async function find(text) {
   }
 }
 
+// A browser says nothing of a download that the server refuses: ask first, and read nothing.
+async function saveIds(href) {
+  const answer = await get(href);
+  await answer.body.cancel();
+  location.assign(href);
+}
+
 async function poll() {
   try {
     const found = (await getJson("/api/stores")).stores[Number(state.store)];
     const isNewer = found && found.newest !== store().generation;
-    $("#newer").hidden = !isNewer;
-    if (isNewer)
+    $("#newer").hidden = !isNewer && !found?.problem;
+    $("#newer button").hidden = !isNewer;
+    if (found?.problem) $("#newer span").textContent = `No newer state can be seen: ${found.problem}`;
+    else if (isNewer)
       $("#newer span").textContent =
         found.newest >= REPLACED
           ? "Another store, as a repair makes one, has taken the place of the one shown here."
@@ -330,6 +339,10 @@ async function start() {
     else if (event.key === "Escape") event.target.blur();
   });
   $("#choose").addEventListener("click", chooseColumns);
+  $("#ids").addEventListener("click", (event) => {
+    event.preventDefault();
+    saveIds(event.currentTarget.href).catch(showError);
+  });
   $("#chooser").addEventListener("keydown", (event) => {
     if (event.key === "Escape") closeChooser();
   });
