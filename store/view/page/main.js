@@ -60,23 +60,30 @@ function shownColumns() {
   return chosen.slice(0, 14);
 }
 
-function nameOf({ name, path }) {
-  const isOnly = stores.filter((each) => each.name === name).length === 1;
-  return isOnly ? name : path;
+// The last parts of a store's path, as few as tell it from the others.
+function nameOf(place, places) {
+  const tail = (each, n) => each.split("/").slice(-n).join("/");
+  const longest = place.split("/").length;
+  for (let n = 1; n < longest; n += 1)
+    if (places.filter((each) => tail(each, n) === tail(place, n)).length === 1) return tail(place, n);
+  return place;
 }
 
 async function showTable() {
   const found = store();
+  const places = stores.map(({ place }) => place);
+  const names = places.map((place) => nameOf(place, places));
   $("#store").replaceChildren(
     ...stores.map((each, i) =>
-      element("option", { value: i, selected: each === found }, nameOf(each)),
+      element("option", { value: i, selected: each === found }, names[i]),
     ),
   );
+  $("#store").title = found.place;
   filter.setBase(base());
   if (document.activeElement !== $("#filter")) $("#filter").value = state.filter;
   $("#clear").hidden = state.filter === "";
   $("#ids").href = `${base()}/ids?${new URLSearchParams(query())}`;
-  document.title = `${nameOf(found)} – traces`;
+  document.title = `${names[stores.indexOf(found)]} – traces`;
   try {
     await table.show({
       base: base(),

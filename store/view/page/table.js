@@ -159,7 +159,7 @@ function cell(column, value) {
     { className: `cell ${column.kind} ${color}`, dir: "auto", role: "gridcell" },
     text,
   );
-  if (isText) made.title = text;
+  if (typeof value === "string") made.title = text;
   else if (column.is_score && value === null)
     made.title = "no score: a run scores its validation and test rows";
   made.style.width = `${width(column)}px`;

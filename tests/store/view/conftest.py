@@ -92,10 +92,10 @@ def growing(tmp_path_factory, traces):
 
 @pytest.fixture(scope="session")
 def many(tmp_path_factory):
-    """A store of more rows than the table asks for at once."""
+    """A store of more rows than the table asks for at once, of the name of another."""
     rows = [(f"many-{i:03}", {"x": np.float32(i)}) for i in range(300)]
     schema = Schema({"x": Column("float32")})
-    return write_traces(tmp_path_factory.mktemp("many") / "many.zarr", schema, rows)
+    return write_traces(tmp_path_factory.mktemp("many") / "grows.zarr", schema, rows)
 
 
 @pytest.fixture(scope="session")

@@ -81,7 +81,8 @@ def test_a_store_that_is_the_folder_here_has_a_name(traces_path, monkeypatch):
     """That of the folder."""
     monkeypatch.chdir(traces_path)
     (opened,) = open_stores([Path()], [])
-    assert describe(opened.first, opened.path)["name"] == "traces.zarr"
+    found = describe(opened.first, opened.path)
+    assert (found["name"], found["place"]) == ("traces.zarr", str(traces_path))
 
 
 def test_results_that_are_no_json(tmp_path):

@@ -134,6 +134,15 @@ def test_another_store_begins_anew(page):
     assert browser.evaluate("history.length") == n
 
 
+def test_stores_of_one_name_show_their_folders(page, growing, many):
+    """As much of their paths as tells them apart, in the menu and in the title."""
+    browser = page(store=5)
+    names = browser.evaluate("[...document.querySelectorAll('#store option')].map((o) => o.text)")
+    expected = [f"{path.parent.name}/{path.name}" for path in (growing, many)]
+    assert [names[0], *names[4:]] == ["traces.zarr", *expected]
+    assert browser.evaluate("document.title") == f"{expected[1]} – traces"
+
+
 def test_a_histogram_follows_the_filter(page, traces):
     """As long as it is open."""
     browser = page(row=7)
