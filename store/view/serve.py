@@ -7,7 +7,7 @@ import sys
 import tempfile
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from html import escape
 from pathlib import Path
 
@@ -145,15 +145,16 @@ def serve(
         app = build_app(stores, token, cookie, tokenizer)
         url = f"http://{HOST}:{port}/?token={token}{fragment}"
 
-        with redirect_file(url) as redirect:
+        files = ExitStack()
 
-            def announce() -> None:
-                print(f"{url}\nonly this machine can open it; Ctrl-C ends it", flush=True)
-                if browser and sys.stdout.isatty():
-                    webbrowser.open(redirect.as_uri())
+        def announce() -> None:
+            print(f"{url}\nonly this machine can open it; Ctrl-C ends it", flush=True)
+            if browser and sys.stdout.isatty():
+                webbrowser.open(files.enter_context(redirect_file(url)).as_uri())
 
-            config = uvicorn.Config(app, log_level="error", access_log=False, server_header=False)
-            _Server(config, announce).run(sockets=[listener])
+        config = uvicorn.Config(app, log_level="error", access_log=False, server_header=False)
+        with files:
+            _Server(config, announce, files.close).run(sockets=[listener])
 
 
 @contextmanager
@@ -175,12 +176,22 @@ def redirect_file(url: str) -> Iterator[Path]:
 
 
 class _Server(uvicorn.Server):
-    """Says where it is once Ctrl-C ends it cleanly; before, it would cut the loop's beginning."""
+    """Says where it is once Ctrl-C ends it cleanly; before, it would cut the loop's beginning.
 
-    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
+    `finish` is called before a signal ends the process: nothing after `run` is reached then.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, announce: Callable[[], None], finish: Callable[[], None]
+    ) -> None:
         super().__init__(config)
         self._announce = announce
+        self._finish = finish
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._announce()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._finish()
+        await super().shutdown(sockets)
