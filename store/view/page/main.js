@@ -314,6 +314,7 @@ async function poll() {
 async function takeNewer() {
   stores = (await getJson("/api/stores", { newest: 1 })).stores;
   $("#newer").hidden = true;
+  hideChooser(); // it has the columns and the numbers of the last one
   await showTable();
   await showSide();
 }
