@@ -26,8 +26,10 @@ def describe(table: Table, path: Path) -> dict[str, Any]:
     """
     store = table.store
     columns = store.schema.columns
+    place = path.resolve()
     return {
-        "name": path.name,
+        "name": place.name,
+        "place": str(place),
         "path": shlex.quote(str(path)),  # for commands that are copied
         "uuid": store.uuid,
         "generation": store.generation,

@@ -1,10 +1,14 @@
 """Starts the server of the page on a port of this machine, and prints its address."""
 
+import os
 import secrets
 import socket
 import sys
+import tempfile
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +36,11 @@ def open_stores(paths: Sequence[Path], run_paths: Sequence[Path]) -> list[Snapsh
     StoreError
         A store or a run cannot be read, or no trace of a run is in the stores.
     """
-    runs = [(path.resolve().name, read_run(path)) for path in run_paths]
+    given: dict[Path, Path] = {}
+    for path in run_paths:
+        given.setdefault(path.resolve(), path)  # a run that is given twice is one
+    run_paths = [*given.values()]
+    runs = [*zip(short_names([*given]), map(read_run, run_paths), strict=True)]
 
     def scores(store: TraceStore) -> dict[str, np.ndarray]:
         return join_scores(store, runs)
@@ -55,6 +63,24 @@ def open_stores(paths: Sequence[Path], run_paths: Sequence[Path]) -> list[Snapsh
     for path, (_, (ids, _)) in zip(run_paths, runs, strict=True):
         check_run(path, ids, [snapshots.first.store for snapshots in opened])
     return opened
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """What tells different absolute paths apart: their last parts, as few as that takes.
+
+    >>> short_names([Path("/a/run"), Path("/b/run"), Path("/b/last")])
+    ['a/run', 'b/run', 'last']
+    """
+
+    def tail(path: Path, n: int) -> tuple[str, ...]:
+        return path.parts[-n:]
+
+    names = []
+    for path in paths:
+        lengths = range(1, len(path.parts))
+        alone = (n for n in lengths if [tail(each, n) for each in paths].count(tail(path, n)) == 1)
+        names.append("/".join(tail(path, next(alone, len(path.parts)))))
+    return names
 
 
 def find_trace(stores: Sequence[Snapshots], trace_id: str) -> str:
@@ -114,25 +140,58 @@ def serve(
             ) from error
         listener.listen()  # a browser that is faster than the server waits
         port = listener.getsockname()[1]
-        app = build_app(stores, token, f"trace_view_{port}", tokenizer)
+        # no other server's: a cookie belongs to a host, and ports forwarded from two may be equal
+        cookie = f"trace_view_{secrets.token_hex(8)}"
+        app = build_app(stores, token, cookie, tokenizer)
         url = f"http://{HOST}:{port}/?token={token}{fragment}"
+
+        files = ExitStack()
 
         def announce() -> None:
             print(f"{url}\nonly this machine can open it; Ctrl-C ends it", flush=True)
             if browser and sys.stdout.isatty():
-                webbrowser.open(url)
+                webbrowser.open(files.enter_context(redirect_file(url)).as_uri())
 
         config = uvicorn.Config(app, log_level="error", access_log=False, server_header=False)
-        _Server(config, announce).run(sockets=[listener])
+        with files:
+            _Server(config, announce, files.close).run(sockets=[listener])
+
+
+@contextmanager
+def redirect_file(url: str) -> Iterator[Path]:
+    """A file that leads a browser to a URL, and that only its owner can read; removed at the end.
+
+    Every user of a machine sees the arguments of its programs, and so a token in the URL that a
+    browser is started with; the path of this file says nothing.
+    """
+    target = escape(f"0; url={url}")
+    page = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="{target}">'
+    descriptor, name = tempfile.mkstemp(prefix="trace-view-", suffix=".html")  # of mode 600
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(page)
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
 class _Server(uvicorn.Server):
-    """Says where it is once Ctrl-C ends it cleanly; before, it would cut the loop's beginning."""
+    """Says where it is once Ctrl-C ends it cleanly; before, it would cut the loop's beginning.
 
-    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
+    `finish` is called before a signal ends the process: nothing after `run` is reached then.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, announce: Callable[[], None], finish: Callable[[], None]
+    ) -> None:
         super().__init__(config)
         self._announce = announce
+        self._finish = finish
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._announce()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._finish()
+        await super().shutdown(sockets)

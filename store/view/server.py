@@ -156,8 +156,8 @@ class Handlers:
         for shown in self.shown:
             newest, problem = newest_state(shown.snapshots)
             asked = request.query_params.get("newest")
-            table = shown.snapshots.table(newest) if asked else shown.snapshots.first
-            shows = newest if asked else table.store.generation
+            shows = newest if asked else shown.snapshots.opened
+            table = shown.snapshots.table(shows)
             of_runs = {"thresholds": shown.snapshots.thresholds(table)}
             known = describe(table, shown.snapshots.path)
             states = {"generation": shows, "newest": newest, "problem": problem}

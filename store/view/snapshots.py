@@ -56,6 +56,8 @@ class Snapshots:
     ----------
     first
         The rows as they were when it was opened; the page goes on with them.
+    opened
+        The number of the newest state whose rows were asked for; a page that is loaded shows it.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Snapshots:
         self._orders: OrderedDict[tuple[int, Wanted], np.ndarray] = OrderedDict()
         self._replaced: dict[tuple[str, int], int] = {}
         self.first = Table(self._newest, scores(self._newest))
+        self.opened = self._newest.generation
 
     def newest(self) -> int:
         """The number of the state that is committed now: its generation.
@@ -107,6 +110,7 @@ class Snapshots:
                     f"found {generation}; load the page again"
                 )
             self._tables[generation] = Table(self._newest, self._scores(self._newest))
+            self.opened = generation
         self._tables.move_to_end(generation)
         while len(self._tables) > KEPT_TABLES:
             self._tables.popitem(last=False)

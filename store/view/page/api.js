@@ -1,6 +1,6 @@
 // Requests to the server that the page came from; an error of the server is thrown with its text.
 
-async function get(path, query, signal) {
+export async function get(path, query, signal) {
   const text = new URLSearchParams(query ?? {}).toString();
   const response = await fetch(text ? `${path}?${text}` : path, { signal }).catch((error) => {
     if (error.name === "AbortError") throw error;

@@ -11,25 +11,29 @@ const DEFAULT_THRESHOLD = 0.1;
 const MIN_STEP = 11; // pixels a token
 const MAX_WIDTH = 30_000; // browsers cut wider pictures
 
+// Of the state; a change of it draws the tab again.
+export const reads = ["row", "layer", "edge", "first", "head"];
+
 export async function showAttention(panel, base, store, row) {
-  const ofHeads = Object.values(store.heads);
-  const layers = store.attention.length ? store.attention : (ofHeads[0] ?? []);
+  const layers = allLayers(store);
   if (!layers.length) {
     panel.replaceChildren(
       element("p", { className: "soft" }, "this store has no attn_mean, attn_diag or attn_colsum"),
     );
     return;
   }
-  const layer = Math.min(
-    layers.length - 1,
-    state.layer === "" ? layers.length >> 1 : Math.max(0, Number(state.layer) || 0),
-  );
+  const common = store.attention.length ? store.attention : layers;
+  const layer =
+    state.layer === ""
+      ? layers.indexOf(common[common.length >> 1])
+      : Math.min(layers.length - 1, Math.max(0, Number(state.layer) || 0));
+  const at = store.attention.indexOf(layers[layer]);
   const threshold = state.edge === "" ? DEFAULT_THRESHOLD : Number(state.edge) || 0;
   const skip = state.first !== "1";
   const of = { threshold, skip_first: skip ? 1 : 0 };
   const [trace, edges] = await Promise.all([
     getJson(`${base}/trace/${row}`),
-    store.attention.length ? getJson(`${base}/trace/${row}/attention/${layer}`, of) : null,
+    at < 0 ? null : getJson(`${base}/trace/${row}/attention/${at}`, of),
   ]);
   const width = panel.clientWidth - 30;
   const heads = await headParts(base, store, row, trace, layers[layer], width, (number) =>
@@ -82,8 +86,14 @@ export async function showAttention(panel, base, store, row) {
   );
   const body = [element("h2", { dir: "auto" }, trace.texts.trace_id), bar];
   if (edges) body.push(...arcs(trace, edges, width));
+  else if (store.attention.length)
+    body.push(element("p", { className: "soft" }, `attn_mean has no layer ${layers[layer]}`));
   panel.replaceChildren(...body, ...heads);
 }
+
+// As the model numbers them: heads may have been kept of more layers than their mean.
+export const allLayers = ({ attention, heads }) =>
+  [...new Set([...attention, ...Object.values(heads).flat()])].sort((a, b) => a - b);
 
 function arcs(trace, edges, width) {
   const n = edges.weights.length;

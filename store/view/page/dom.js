@@ -21,6 +21,12 @@ export function numberText(value) {
   return size >= 1e5 || size < 1e-3 ? value.toExponential(2) : value.toPrecision(4);
 }
 
+// What an object holds by a name of a store, which may be one that every object has.
+export const own = (object, name) => (Object.hasOwn(object, name) ? object[name] : undefined);
+
+// The colour of a label: of 0 and 1 alone, since a store's labels may be texts.
+export const labelClass = (value) => (value === 0 || value === 1 ? `label-${value}` : "");
+
 export const countText = (n) => n.toLocaleString("en-US");
 
 export function color(name) {

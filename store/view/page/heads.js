@@ -1,7 +1,7 @@
 // Heads of attention in a trace: of each layer one number a head, and of a layer one a token.
 
 import { getArray } from "/page/api.js";
-import { canvasOf, color, element, numberText } from "/page/dom.js";
+import { canvasOf, color, element, numberText, own } from "/page/dom.js";
 import { explore } from "/page/explore.js";
 import { legendOf, limits, picture } from "/page/picture.js";
 import { change, state } from "/page/state.js";
@@ -36,14 +36,14 @@ export async function headParts(base, store, row, trace, layer, width, onLayer) 
   const parts = [
     element("h3", {}, "heads"),
     element("div", { className: "bar" }, element("label", {}, "heads by ", select)),
-    ...grid(summary, layers, layer, SUMMARIES[name] ?? `${name}, mean over the tokens`, onLayer),
+    ...grid(summary, layers, layer, own(SUMMARIES, name) ?? `${name}, mean over the tokens`, onLayer),
   ];
   if (!inLayer) return parts;
   const [nTokens, nHeads] = inLayer.shape;
   const between = limits(inLayer.values);
   return [
     ...parts,
-    element("h3", {}, `layer ${layer}, heads upwards: ${MEANINGS[name] ?? name}  `, legendOf(between)),
+    element("h3", {}, `layer ${layer}, heads upwards: ${own(MEANINGS, name) ?? name}  `, legendOf(between)),
     picture(trace, {
       values: inLayer.values,
       nTokens,

@@ -66,13 +66,14 @@ export function drawBars(found, width, height, threshold = NaN, name = "") {
 
 export async function showHistogram(base, query, name, place) {
   const found = await getJson(`${base}/histogram`, { ...query, column: name });
+  const all = Object.values(found.counts).flat().reduce((a, b) => a + b, found.missing);
   const box = element(
     "div",
     {},
     element(
       "h3",
       {},
-      `${name} of the rows in the table`,
+      `${name} of ${countText(all)} rows`,
       found.missing ? `; ${countText(found.missing)} have no finite value` : "",
     ),
     drawBars(found, 340, 120, NaN, name),

@@ -20,6 +20,9 @@ const MEANINGS = {
 };
 const SCORES = /^score_token_/;
 
+// Of the state; a change of it draws the tab again.
+export const reads = ["row", "what", "map"];
+
 export async function showLayers(panel, base, store, row) {
   const probes = store.tokens.filter((name) => SCORES.test(name));
   if (!store.pictures.length && !probes.length) {

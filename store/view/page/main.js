@@ -1,17 +1,18 @@
 // Wires the parts together: the state in the URL decides what is shown, keys and clicks change it.
 
-import { getJson } from "/page/api.js";
-import { showAttention } from "/page/attention.js";
+import { get, getJson } from "/page/api.js";
+import { reads as attentionReads, showAttention } from "/page/attention.js";
 import { $, element, showError, showTip } from "/page/dom.js";
 import * as filter from "/page/filter.js";
 import { keepFocus } from "/page/focus.js";
 import { showHistogram } from "/page/histogram.js";
-import { showLayers } from "/page/layers.js";
-import { showMap } from "/page/map.js";
-import { showScores } from "/page/scores.js";
-import { change, onChange, state } from "/page/state.js";
+import { reads as layersReads, showLayers } from "/page/layers.js";
+import { reads as mapReads, showMap } from "/page/map.js";
+import { reads as scoresReads, showScores } from "/page/scores.js";
+import { without } from "/page/narrow.js";
+import { change, changeStore, onChange, state } from "/page/state.js";
 import * as table from "/page/table.js";
-import { showTrace } from "/page/trace.js";
+import { reads as traceReads, showTrace } from "/page/trace.js";
 
 const LEFT_OUT = new Set([
   "token_texts",
@@ -22,23 +23,26 @@ const LEFT_OUT = new Set([
   "context_len",
   "prompt_len",
 ]);
-const TABS = {
-  trace: showTrace,
-  layers: showLayers,
-  attention: showAttention,
-  map: showMap,
-  scores: showScores,
-};
-const OF_MANY = ["map", "scores"]; // tabs that show the rows of the filter, not one trace
+const TABS = new Map([
+  ["trace", { draw: showTrace, reads: traceReads }],
+  ["layers", { draw: showLayers, reads: layersReads }],
+  ["attention", { draw: showAttention, reads: attentionReads }],
+  ["map", { draw: showMap, reads: mapReads }],
+  ["scores", { draw: showScores, reads: scoresReads }],
+]);
+const FIRST_TAB = "trace";
 const LEAD = ["trace_id", "label", "question", "answer"];
 const POLL_MS = 15_000;
 const REPLACED = 1e9; // states of a store that took the place of the first are numbered from here
 
 let stores = [];
 let position = -1; // of the trace in the table
+let tableError = null; // why the table shows no rows
+let sideError = null; // why the panel beside it is empty
 
 const store = () => stores[Number(state.store)] ?? stores[0];
 const base = () => `/api/${stores.indexOf(store())}/${store().generation}`;
+const tabName = () => (TABS.has(state.tab) ? state.tab : FIRST_TAB);
 const query = () => ({ filter: state.filter, sort: state.sort, descending: state.descending });
 
 function shownColumns() {
@@ -56,18 +60,30 @@ function shownColumns() {
   return chosen.slice(0, 14);
 }
 
+// The last parts of a store's path, as few as tell it from the others.
+function nameOf(place, places) {
+  const tail = (each, n) => each.split("/").slice(-n).join("/");
+  const longest = place.split("/").length;
+  for (let n = 1; n < longest; n += 1)
+    if (places.filter((each) => tail(each, n) === tail(place, n)).length === 1) return tail(place, n);
+  return place;
+}
+
 async function showTable() {
   const found = store();
+  const places = stores.map(({ place }) => place);
+  const names = places.map((place) => nameOf(place, places));
   $("#store").replaceChildren(
     ...stores.map((each, i) =>
-      element("option", { value: i, selected: each === found }, each.name),
+      element("option", { value: i, selected: each === found }, names[i]),
     ),
   );
+  $("#store").title = found.place;
   filter.setBase(base());
   if (document.activeElement !== $("#filter")) $("#filter").value = state.filter;
   $("#clear").hidden = state.filter === "";
   $("#ids").href = `${base()}/ids?${new URLSearchParams(query())}`;
-  document.title = `${found.name} – traces`;
+  document.title = `${names[stores.indexOf(found)]} – traces`;
   try {
     await table.show({
       base: base(),
@@ -77,22 +93,27 @@ async function showTable() {
       onRow: choose,
       onHistogram: histogramOf,
     });
-    showError(null);
-    $("#filter").classList.remove("bad");
+    setTableError(null);
     if (state.row === "" && table.count()) choose(table.rowAt(0), 0);
     else await findPosition();
   } catch (error) {
-    if (error.name === "AbortError") return;
-    $("#filter").classList.add("bad");
-    showError(error);
+    if (error.name !== "AbortError") setTableError(error);
   }
+}
+
+function setTableError(error) {
+  tableError = error;
+  showError(tableError ?? sideError);
+  $("#filter").classList.toggle("bad", Boolean(error?.message.startsWith("filter")));
+  $("#ids").hidden = Boolean(error);
 }
 
 async function findPosition() {
   position = -1;
-  if (state.row === "") return;
-  const found = await getJson(`${base()}/find`, { ...query(), row: state.row });
-  if (found.position === null) return;
+  const { row } = state;
+  if (row === "") return;
+  const found = await getJson(`${base()}/find`, { ...query(), row });
+  if (found.position === null || state.row !== row) return;
   position = found.position;
   await table.reveal(position);
 }
@@ -105,15 +126,14 @@ function choose(row, at) {
 
 function showTabs() {
   const tabs = $("#tabs");
-  const chosen = state.tab in TABS ? state.tab : "trace";
   if (!tabs.children.length)
     tabs.replaceChildren(
-      ...Object.keys(TABS).map((name) =>
+      ...[...TABS.keys()].map((name) =>
         element("button", { role: "tab", onclick: () => change({ tab: name }, true) }, name),
       ),
     );
   for (const tab of tabs.children) {
-    const isOn = tab.textContent === chosen;
+    const isOn = tab.textContent === tabName();
     tab.classList.toggle("on", isOn);
     tab.setAttribute("aria-selected", isOn);
   }
@@ -144,8 +164,11 @@ async function drawSides() {
 
 async function drawSide(panel) {
   showTip("");
-  const tab = TABS[state.tab] ?? showTrace;
-  if (state.row === "" && !OF_MANY.includes(state.tab)) {
+  sideError = null;
+  showError(tableError); // what was said of the trace before is over
+  const { draw, reads } = TABS.get(tabName());
+  const isOfRows = reads.includes("filter"); // not of one trace
+  if (state.row === "" && !isOfRows) {
     panel.replaceChildren(
       element(
         "p",
@@ -156,18 +179,40 @@ async function drawSide(panel) {
     return;
   }
   try {
-    await keepFocus(panel, () => tab(panel, base(), store(), state.row, query()));
+    await keepFocus(panel, () => draw(panel, base(), store(), state.row, query()));
   } catch (error) {
-    showError(error);
+    panel.replaceChildren();
+    sideError = error;
+    showError(tableError ?? sideError);
   }
 }
+
+let histogram = null; // that is open: its column, and the rest of the filter
 
 async function histogramOf(name, event) {
   const from = event?.currentTarget;
   try {
     await showHistogram(base(), query(), name, (box) => openChooser([box], from));
+    histogram = { name, rest: filterBeside(name) };
   } catch (error) {
     showError(error);
+  }
+}
+
+const filterBeside = (name) => without(state.filter, [name]).join(" and ");
+
+// After a filter; one that a bar of the histogram wrote leaves the other bars to choose from.
+async function updateHistogram() {
+  if (!histogram || histogram.rest === filterBeside(histogram.name)) return;
+  const shown = histogram;
+  shown.rest = filterBeside(shown.name);
+  try {
+    await showHistogram(base(), query(), shown.name, (box) => {
+      if (histogram !== shown) return;
+      keepFocus($("#chooser"), () => $("#chooser").firstChild.replaceWith(box));
+    });
+  } catch {
+    closeChooser(); // the table says why
   }
 }
 
@@ -175,15 +220,21 @@ let opener = null; // the name of what has the focus again when the chooser is c
 
 function openChooser(parts, from) {
   const chooser = $("#chooser");
+  histogram = null;
   opener = from?.getAttribute("aria-label") ?? null;
   chooser.replaceChildren(...parts, element("button", { onclick: closeChooser }, "close"));
   chooser.hidden = false;
   chooser.querySelector("input, canvas, button").focus();
 }
 
-function closeChooser() {
+function hideChooser() {
   $("#chooser").hidden = true;
+  histogram = null;
   showTip("");
+}
+
+function closeChooser() {
+  hideChooser();
   const buttons = [...document.querySelectorAll("#head button, #choose")];
   buttons.find((each) => each.getAttribute("aria-label") === opener)?.focus();
 }
@@ -193,29 +244,19 @@ function chooseColumns() {
     closeChooser();
     return;
   }
-  const shown = new Set(shownColumns().map((column) => column.name));
-  const boxes = store().columns.map((column) =>
-    element(
-      "label",
-      {},
-      element("input", {
-        type: "checkbox",
-        checked: shown.has(column.name),
-        onchange: (event) => {
-          if (event.target.checked) shown.add(column.name);
-          else shown.delete(column.name);
-          change({
-            columns: store()
-              .columns.map((each) => each.name)
-              .filter((each) => shown.has(each))
-              .join(","),
-          });
-        },
-      }),
-      ` ${column.name}`,
-    ),
-  );
-  openChooser(boxes, $("#choose"));
+  const names = store().columns.map((column) => column.name);
+  const onchange = () => {
+    change({ columns: names.filter((_, i) => boxes[i].checked).join(",") });
+    tick(); // without any, the table shows those of the start
+  };
+  const boxes = names.map(() => element("input", { type: "checkbox", onchange }));
+  const tick = () => {
+    const shown = new Set(shownColumns().map((column) => column.name));
+    boxes.forEach((box, i) => (box.checked = shown.has(names[i])));
+  };
+  tick();
+  const labels = boxes.map((box, i) => element("label", {}, box, ` ${names[i]}`));
+  openChooser(labels, $("#choose"));
 }
 
 async function step(by) {
@@ -223,6 +264,7 @@ async function step(by) {
   if (!table.count()) return;
   position = next;
   await table.reveal(next);
+  if (position !== next) return; // a later step is under way
   choose(table.rowAt(next), next);
 }
 
@@ -231,8 +273,10 @@ async function find(text) {
   try {
     const found = await getJson(`${base()}/find`, { ...query(), text, after: position });
     if (found.position === null) {
-      showError(new Error(`find: no row of the table has ${JSON.stringify(text.slice(0, 80))}`));
-      return;
+      const { n } = state.filter ? await getJson(`${base()}/find`, { text }) : { n: 0 };
+      const quoted = JSON.stringify(text.slice(0, 80));
+      const hidden = `the filter hides ${n === 1 ? "the trace that has" : `${n} traces that have`}`;
+      throw new Error(`find: ${n ? hidden : "no row of the table has"} ${quoted}`);
     }
     showError(null);
     position = found.position;
@@ -243,12 +287,21 @@ async function find(text) {
   }
 }
 
+// A browser says nothing of a download that the server refuses: ask first, and read nothing.
+async function saveIds(href) {
+  const answer = await get(href);
+  await answer.body.cancel();
+  location.assign(href);
+}
+
 async function poll() {
   try {
     const found = (await getJson("/api/stores")).stores[Number(state.store)];
     const isNewer = found && found.newest !== store().generation;
-    $("#newer").hidden = !isNewer;
-    if (isNewer)
+    $("#newer").hidden = !isNewer && !found?.problem;
+    $("#newer button").hidden = !isNewer;
+    if (found?.problem) $("#newer span").textContent = `No newer state can be seen: ${found.problem}`;
+    else if (isNewer)
       $("#newer span").textContent =
         found.newest >= REPLACED
           ? "Another store, as a repair makes one, has taken the place of the one shown here."
@@ -261,6 +314,7 @@ async function poll() {
 async function takeNewer() {
   stores = (await getJson("/api/stores", { newest: 1 })).stores;
   $("#newer").hidden = true;
+  hideChooser(); // it has the columns and the numbers of the last one
   await showTable();
   await showSide();
 }
@@ -286,25 +340,17 @@ async function start() {
   table.start(step);
   filter.start((text) => change({ filter: text }, true));
   $("#store").addEventListener("change", (event) =>
-    change(
-      {
-        store: event.target.value,
-        row: "",
-        filter: "",
-        sort: "",
-        columns: "",
-        map: "",
-        paint: "",
-        view: "",
-      },
-      true,
-    ),
+    changeStore(event.target.value),
   );
   $("#find").addEventListener("keydown", (event) => {
     if (event.key === "Enter") find(event.target.value);
     else if (event.key === "Escape") event.target.blur();
   });
   $("#choose").addEventListener("click", chooseColumns);
+  $("#ids").addEventListener("click", (event) => {
+    event.preventDefault();
+    saveIds(event.currentTarget.href).catch(showError);
+  });
   $("#chooser").addEventListener("keydown", (event) => {
     if (event.key === "Escape") closeChooser();
   });
@@ -317,31 +363,12 @@ async function start() {
   keys();
   onChange((changed) => {
     const of = (...names) => names.some((name) => changed.has(name));
+    if (of("store")) hideChooser(); // it has the columns of the last one
+    if (of("filter")) updateHistogram();
     if (of("store", "filter", "sort", "descending", "columns")) showTable();
     else if (of("row") && String(table.rowAt(position)) === state.row) table.redraw();
     else if (of("row")) findPosition().catch(showError); // chosen outside of the table
-    if (
-      of(
-        "row",
-        "tab",
-        "color",
-        "store",
-        "layer",
-        "beside",
-        "what",
-        "score",
-        "other",
-        "edge",
-        "first",
-        "head",
-        "scale",
-        "map",
-        "paint",
-        "view",
-      ) ||
-      (OF_MANY.includes(state.tab) && of("filter"))
-    )
-      showSide();
+    if (of("store", "tab", ...TABS.get(tabName()).reads)) showSide();
   });
   await showTable();
   await showSide();

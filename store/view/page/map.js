@@ -25,6 +25,9 @@ const MAX_FILTER = 1000;
 
 let tab = null; // what is on the screen, and what it was made from
 
+// Of the state; a change of it draws the tab again.
+export const reads = ["filter", "row", "map", "paint", "view"];
+
 export async function showMap(panel, base, store, row, query) {
   if (!store.maps.length) {
     tab = null;

@@ -1,7 +1,7 @@
 // What the table says of a trace that is a point of the map: under the pointer, and below the map.
 
 import { getJson } from "/page/api.js";
-import { element, numberText, showError, showTip } from "/page/dom.js";
+import { element, labelClass, numberText, showError, showTip } from "/page/dom.js";
 import { change, state } from "/page/state.js";
 
 const SHOWN = ["trace_id", "question", "answer", "label"];
@@ -63,7 +63,7 @@ export async function showCard(mine, row) {
   const [x, y] = plot.points.subarray(2 * row, 2 * row + 2);
   const isPlaced = Number.isFinite(x + y);
   const named = Object.entries(numbers).map(([name, value]) => {
-    const className = name === "label" ? `label-${value}` : "soft";
+    const className = name === "label" ? labelClass(value) : "soft";
     return element("span", { className }, `${name} ${numberText(value)}`);
   });
   const open = () => change({ tab: "trace" }, true);

@@ -24,13 +24,14 @@ export function conditions(filter) {
   return parts.filter(Boolean);
 }
 
+const WITH_NUMBER = /^(\w+)\s*(?:[<>]=?|[=!]=)\s*[-+]?(?:[.\d]\S*|nan|inf|true|false)$/;
+
+// Those that compare none of these columns with a number.
+export const without = (filter, names) =>
+  conditions(filter).filter((each) => !names.includes(each.match(WITH_NUMBER)?.[1]));
+
 // Conditions on the columns that a picture shows give way, so that a second click chooses anew.
-export function narrowed(filter, part, names) {
-  const kept = conditions(filter).filter(
-    (each) => !names.some((name) => each.startsWith(`${name} `)),
-  );
-  return [...kept, part].join(" and ");
-}
+export const narrowed = (filter, part, names) => [...without(filter, names), part].join(" and ");
 
 export const show = (part, names, more = {}) =>
   change({ filter: narrowed(state.filter, part, names), ...more }, true);

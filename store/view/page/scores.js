@@ -3,11 +3,14 @@
 
 import { getArray, getJson } from "/page/api.js";
 import { calibrationParts } from "/page/calibration.js";
-import { canvasOf, color, countText, element, numberText, showError } from "/page/dom.js";
+import { canvasOf, color, countText, element, numberText, own, showError } from "/page/dom.js";
 import { explore } from "/page/explore.js";
 import { drawBars, legend } from "/page/histogram.js";
 import { show } from "/page/narrow.js";
 import { change, state } from "/page/state.js";
+
+// Of the state; a change of it draws the tab again.
+export const reads = ["filter", "score", "other"];
 
 export async function showScores(panel, base, store, row, query) {
   const numbers = store.columns
@@ -68,7 +71,7 @@ function bars(found, width, score, thresholds, hasLabels) {
   if (!edges.length)
     return [element("p", { className: "soft" }, "none of the rows in the table has this score")];
   const [low, high] = [edges[0], edges.at(-1)];
-  const ofRun = thresholds[score];
+  const ofRun = own(thresholds, score);
   const standard = ofRun ?? (low + high) / 2;
   const given = state.threshold === "" ? standard : Number(state.threshold);
   // it stays where it is when the rows of a filter lie all on one side of it
@@ -173,7 +176,7 @@ function ranks(density, base, query, x, y, thresholds) {
   });
   const half = n >> 1;
   const disagree = (high, low, from, to) => {
-    const [above, below] = [thresholds[high], thresholds[low]];
+    const [above, below] = [own(thresholds, high), own(thresholds, low)];
     if (above === undefined || below === undefined)
       return element(
         "button",

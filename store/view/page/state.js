@@ -48,11 +48,15 @@ export function change(values, keep = false) {
   const before = state;
   state = { ...state };
   for (const [key, value] of Object.entries(values)) state[key] = String(value ?? "");
+  const isNew = Object.keys(state).some((key) => state[key] !== before[key]);
   const differs = Object.entries(state).filter(([key, value]) => value !== DEFAULTS[key]);
   const url = `${location.pathname}#${new URLSearchParams(differs)}`;
-  history[keep ? "pushState" : "replaceState"](null, "", url);
+  history[keep && isNew ? "pushState" : "replaceState"](null, "", url);
   tell(before);
 }
+
+// Another store: nothing that was said of the last one is kept but the tab.
+export const changeStore = (store) => change({ ...DEFAULTS, tab: state.tab, store }, true);
 
 function follow() {
   const before = state;

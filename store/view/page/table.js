@@ -1,20 +1,27 @@
 // The table: of any number of rows only those in sight are in the document.
 
 import { getJson } from "/page/api.js";
-import { $, countText, element, numberText, showError } from "/page/dom.js";
+import { $, countText, element, labelClass, numberText, showError } from "/page/dom.js";
 import { keepFocus } from "/page/focus.js";
 import { change, state } from "/page/state.js";
 
 const ROW = 28;
 const SHOWN = 60;
 const MAX_HEIGHT = 8_000_000; // browsers cut an element at some 16 to 33 million pixels
-const WIDTHS = { trace_id: 122, label: 78, question: 190, answer: 110, references: 160 };
+const WIDTHS = new Map([
+  ["trace_id", 122],
+  ["label", 78],
+  ["question", 190],
+  ["answer", 110],
+  ["references", 160],
+]);
 
 let view = null; // { base, columns: [{name, kind}], query }
 let total = 0;
 let first = 0; // the row at the top
 let loaded = null; // the window that was fetched: { start, rows, columns }
 let request = null;
+let loading = Promise.resolve(); // the last window that was asked for
 let scrolling = false;
 
 export const rowAt = (position) => {
@@ -24,17 +31,24 @@ export const rowAt = (position) => {
 export const count = () => total;
 
 const width = (column) =>
-  WIDTHS[column.name] ??
+  WIDTHS.get(column.name) ??
   (column.kind === "text" ? 160 : Math.min(210, Math.max(80, column.name.length * 8 + 48)));
 
 export async function show(next) {
   view = next;
   loaded = null;
   drawHead();
-  await load(0);
-  $("#scroll").scrollTop = 0;
-  first = 0;
-  draw();
+  try {
+    await load(0);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    take({ total: 0, start: 0, rows: [], columns: {} });
+    throw error;
+  } finally {
+    $("#scroll").scrollTop = 0;
+    first = 0;
+    draw();
+  }
 }
 
 function drawHead() {
@@ -77,7 +91,12 @@ function sortBy(column) {
   else change({ sort: "", descending: "" });
 }
 
-async function load(start) {
+function load(start) {
+  loading = loadWindow(start);
+  return loading;
+}
+
+async function loadWindow(start) {
   request?.abort();
   request = new AbortController();
   const from = Math.max(0, Math.min(start, Math.max(0, total - SHOWN)));
@@ -87,7 +106,10 @@ async function load(start) {
     count: SHOWN,
     columns: view.columns.map((column) => column.name).join(","),
   };
-  const found = await getJson(`${view.base}/table`, query, request.signal);
+  take(await getJson(`${view.base}/table`, query, request.signal));
+}
+
+function take(found) {
   total = found.total;
   loaded = found;
   $("#total").textContent = `${countText(total)} of ${countText(view.size)}`;
@@ -131,13 +153,13 @@ function line(position) {
 function cell(column, value) {
   const isText = column.kind === "text";
   const text = value === undefined ? "…" : isText ? value : numberText(value);
+  const color = column.name === "label" ? labelClass(value) : "";
   const made = element(
     "div",
-    { className: `cell ${column.kind}`, dir: "auto", role: "gridcell" },
+    { className: `cell ${column.kind} ${color}`, dir: "auto", role: "gridcell" },
     text,
   );
-  if (column.name === "label") made.classList.add(`label-${value}`);
-  if (isText) made.title = text;
+  if (typeof value === "string") made.title = text;
   else if (column.is_score && value === null)
     made.title = "no score: a run scores its validation and test rows";
   made.style.width = `${width(column)}px`;
@@ -162,16 +184,20 @@ async function moveTo(top) {
 }
 
 // Bring a row into sight.
-export function reveal(position) {
+export async function reveal(position) {
   const scroll = $("#scroll");
   const n = Math.floor(scroll.clientHeight / ROW);
-  if (position >= first && position < first + n) {
-    draw();
-    return Promise.resolve();
+  if (position >= first && position < first + n) draw();
+  else {
+    const top = position < first ? position : position - n + 1;
+    const isNear = Math.abs(position - first) < 3 * n;
+    await scrollToRow(isNear ? top : position - Math.floor(n / 2));
   }
-  const top = position < first ? position : position - n + 1;
-  const isNear = Math.abs(position - first) < 3 * n;
-  return scrollToRow(isNear ? top : position - Math.floor(n / 2));
+  // its window may have given way to a later one
+  for (let last = null; last !== loading; ) {
+    last = loading;
+    await last.catch(() => {});
+  }
 }
 
 function scrollToRow(top) {

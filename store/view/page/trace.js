@@ -1,7 +1,7 @@
 // One trace: its texts, its scores, and its tokens; or two traces beside each other.
 
 import { getArray, getJson } from "/page/api.js";
-import { element, numberText } from "/page/dom.js";
+import { element, labelClass, numberText, own } from "/page/dom.js";
 import { change, state } from "/page/state.js";
 import { SURPRISING_WHEN_LOW, tokens } from "/page/tokens.js";
 
@@ -16,6 +16,9 @@ const MEANINGS = {
   lens_entropy: "entropy in nats of the next token, read from each layer; mean of the layers",
   token_label: "1: in a hallucinated span, 0: not, -1: not labelled",
 };
+
+// Of the state; a change of it draws the tab again.
+export const reads = ["row", "beside", "color", "scale"];
 
 export async function showTrace(panel, base, store, row) {
   const rows = state.beside === "" || state.beside === row ? [row] : [state.beside, row];
@@ -135,7 +138,7 @@ function labelLine({ label }) {
     "p",
     { className: "soft line" },
     "label  ",
-    element("b", { className: `label-${label}` }, LABELS[label] ?? `none (${numberText(label)})`),
+    element("b", { className: labelClass(label) }, LABELS[label] ?? `none (${numberText(label)})`),
   );
 }
 
@@ -143,7 +146,7 @@ function labelLine({ label }) {
 function scores(found, store) {
   const lines = [];
   for (const { name } of store.columns.filter((column) => column.is_score)) {
-    const threshold = store.thresholds[name];
+    const threshold = own(store.thresholds, name);
     const value = found[name];
     if (value === null) continue;
     const text = numberText(value);
@@ -169,7 +172,7 @@ function scores(found, store) {
           "div",
           {},
           element("dt", { title: name }, name),
-          element("dd", { className: `label-${says}` }, text),
+          element("dd", { className: labelClass(says) }, text),
         ),
       ),
     ),
@@ -213,7 +216,7 @@ function tokenBar(store, trace, color, [low, high]) {
         }),
         " colours by the answer alone",
       ),
-    element("span", { className: "soft small" }, MEANINGS[color] ?? ""),
+    element("span", { className: "soft small" }, own(MEANINGS, color) ?? ""),
   );
 }
 

@@ -58,16 +58,19 @@ def run_path(tmp_path_factory, traces):
 
 @pytest.fixture(scope="session")
 def others(tmp_path_factory):
-    """An empty store, one of a long trace without texts, and one with hostile names, without
-    labels, texts and attention."""
+    """An empty store, one of a long trace without texts, and one with hostile names and labels
+    that are texts, without texts and attention."""
     folder = tmp_path_factory.mktemp("others")
     schema = Schema({"tokens": Column("int32", axis="tokens"), "x": Column("float32")})
     long = {"tokens": np.arange(LONG, dtype=np.int32), "x": np.float32(np.nan)}
-    bare = [(text or "empty", {"x": np.float32(np.nan)}) for text in HOSTILE]
+    numbers = Schema({name: Column("float32") for name in ("x", "constructor", "toString")})
+    marks = Schema({"label": Column("utf8"), "valueOf": Column("int8", axis="tokens")})
+    odd = dict.fromkeys(numbers.columns, np.float32(np.nan)) | {"valueOf": np.zeros(2, np.int8)}
+    bare = [(text or "empty", {**odd, "label": text}) for text in HOSTILE]
     return [
         write_traces(folder / "empty.zarr", SCHEMA, []),
         write_traces(folder / "long.zarr", schema, [("long", long)]),
-        write_traces(folder / f"{BARE}.zarr", Schema({"x": Column("float32")}), bare),
+        write_traces(folder / f"{BARE}.zarr", Schema({**numbers.columns, **marks.columns}), bare),
     ]
 
 
@@ -88,9 +91,17 @@ def growing(tmp_path_factory, traces):
 
 
 @pytest.fixture(scope="session")
-def address(traces_path, run_path, others, bare_run, growing):
+def many(tmp_path_factory):
+    """A store of more rows than the table asks for at once, of the name of another."""
+    rows = [(f"many-{i:03}", {"x": np.float32(i)}) for i in range(300)]
+    schema = Schema({"x": Column("float32")})
+    return write_traces(tmp_path_factory.mktemp("many") / "grows.zarr", schema, rows)
+
+
+@pytest.fixture(scope="session")
+def address(traces_path, run_path, others, bare_run, growing, many):
     """The command's address; at the end it is stopped as a user stops it."""
-    stores = map(str, [traces_path, *others, growing])
+    stores = map(str, [traces_path, *others, growing, many])
     command = [sys.executable, "-m", "store", "view", *stores]
     command += ["--run", str(run_path), "--run", str(bare_run), "--no-browser"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)

@@ -1,6 +1,8 @@
 """Thresholds, calibration, heads, ranks and --trace: the API against NumPy."""
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ pytest.importorskip("httpx2", reason="the test client needs the extra test")
 from starlette.testclient import TestClient
 
 from store.view.calibration import calibrate
+from store.view.describe import describe
 from store.view.scores import rank_density, rank_limits
 from store.view.serve import find_trace, open_stores
 from store.view.server import build_app
@@ -61,6 +64,25 @@ def test_results_may_hold_anything(tmp_path, content, expected):
     if content is not None:
         (tmp_path / "results.json").write_text(json.dumps(content))
     assert read_thresholds(tmp_path) == expected
+
+
+def test_runs_of_one_name_are_told_apart(traces_path, run_path, tmp_path):
+    """By the folders above them; the same run given twice is one."""
+    for folder in ("a", "b"):
+        shutil.copytree(run_path, tmp_path / folder / "run")
+    runs = [tmp_path / "a/run", tmp_path / "b/run", tmp_path / "a/../a/run"]
+    (opened,) = open_stores([traces_path], runs)
+    names = [name for name in opened.first.scores if "gvae" in name]
+    assert names == ["score_gvae", "score_gvae_b_run"]
+    assert opened.thresholds(opened.first) == dict.fromkeys(names, 0.25)
+
+
+def test_a_store_that_is_the_folder_here_has_a_name(traces_path, monkeypatch):
+    """That of the folder."""
+    monkeypatch.chdir(traces_path)
+    (opened,) = open_stores([Path()], [])
+    found = describe(opened.first, opened.path)
+    assert (found["name"], found["place"]) == ("traces.zarr", str(traces_path))
 
 
 def test_results_that_are_no_json(tmp_path):

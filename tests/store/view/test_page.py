@@ -69,13 +69,107 @@ def test_keys_walk_and_filter(page, traces):
 
 
 def test_a_wrong_filter_is_explained(page):
-    """In the server's words; the browser's console notes the refused request."""
-    browser = page(filter="lable%20==%201")
+    """In the server's words; no rows are shown or saved that are not the filter's."""
+    browser = page(row=3)
+    browser.evaluate("location.hash = 'row=3&filter=lable%20==%201'")
     browser.wait_for("!document.querySelector('#error').hidden")
     assert "closest: 'label'" in text_of(browser, "#error")
-    refused = [entry for entry in browser.complaints if entry.get("source") == "network"]
-    assert len(refused) == len(browser.complaints)
+    assert text_of(browser, "#total") == f"0 of {N_ROWS}"
+    assert browser.evaluate("document.querySelector('#ids').hidden")
+    assert browser.evaluate("document.querySelector('#filter').className") == "bad"
+    browser.evaluate("location.hash = 'row=3'")
+    browser.wait_for(f"document.querySelector('#total').textContent === '{N_ROWS} of {N_ROWS}'")
+    assert not browser.evaluate("document.querySelector('#ids').hidden")
+    forget_refusals(browser)
+
+
+def forget_refusals(browser):
+    """The browser's console notes each request that is refused, and nothing else."""
+    assert all(entry.get("source") == "network" for entry in browser.complaints)
     browser.complaints.clear()
+
+
+def test_a_trace_that_cannot_be_read_leaves_no_other(page):
+    """Under its row; the error goes when another trace is chosen."""
+    browser = page(row=3)
+    browser.wait_for("document.querySelector('#panel h2')")
+    browser.evaluate("location.hash = 'row=999'")
+    browser.wait_for("!document.querySelector('#error').hidden")
+    assert text_of(browser, "#panel") == ""
+    browser.evaluate("location.hash = 'row=4'")
+    browser.wait_for("document.querySelector('#panel h2')?.textContent.includes('trace-04')")
+    assert browser.evaluate("document.querySelector('#error').hidden")
+    forget_refusals(browser)
+
+
+def test_quick_steps_end_at_the_right_row(page):
+    """Quicker than the answers come that they need."""
+    browser = page(store=5, row=0)
+    browser.wait_for("document.querySelector('#rows .on')")
+    browser.evaluate("""(async () => {
+        for (let i = 0; i < 150; i += 1) {
+            dispatchEvent(new KeyboardEvent("keydown", { key: "j" }));
+            if (i % 3 === 0) await new Promise((resolve) => setTimeout(resolve, 1));
+        }
+    })()""")
+    browser.wait_for("document.querySelector('#panel h2')?.textContent.includes('many-150')")
+    browser.wait_for("document.querySelector('#rows .on')?.innerText.includes('many-150')")
+    assert "row=150" in browser.evaluate("location.hash")
+
+
+def test_another_store_begins_anew(page):
+    """Nothing that was said of the last one is kept but the tab; the chooser goes as well."""
+    state = {"beside": 4, "sort": "label", "descending": 1, "layer": 2, "tab": "scores"}
+    browser = page(row=7, **state)
+    browser.evaluate("document.querySelector('#choose').click()")
+    browser.evaluate("""((select) => {
+        select.value = "1";
+        select.dispatchEvent(new Event("change"));
+    })(document.querySelector("#store"))""")
+    browser.wait_for("document.querySelector('#total').textContent === '0 of 0'")
+    assert browser.evaluate("location.hash") == "#store=1&tab=scores"
+    assert browser.evaluate("document.querySelector('#chooser').hidden")
+    n = browser.evaluate("history.length")
+    browser.evaluate("document.querySelector('#tabs .on').click()")
+    assert browser.evaluate("history.length") == n
+
+
+def test_stores_of_one_name_show_their_folders(page, growing, many):
+    """As much of their paths as tells them apart, in the menu and in the title."""
+    browser = page(store=5)
+    names = browser.evaluate("[...document.querySelectorAll('#store option')].map((o) => o.text)")
+    expected = [f"{path.parent.name}/{path.name}" for path in (growing, many)]
+    assert [names[0], *names[4:]] == ["traces.zarr", *expected]
+    assert browser.evaluate("document.title") == f"{expected[1]} – traces"
+
+
+def test_a_histogram_follows_the_filter(page, traces):
+    """As long as it is open."""
+    browser = page(row=7)
+    browser.evaluate("document.querySelector('[aria-label=\"histogram of score\"]').click()")
+    browser.wait_for("document.querySelector('#chooser h3')?.textContent.includes('of 40 rows')")
+    browser.evaluate("location.hash = 'row=7&filter=label == 1'")
+    n = sum(row["label"] == 1 for _, row in traces)
+    browser.wait_for(f"document.querySelector('#chooser h3').textContent.includes('of {n} rows')")
+
+
+def test_the_last_column_can_be_hidden(page):
+    """The table then shows those of the start, and the boxes say so."""
+    browser = page(row=7, columns="label")
+    browser.evaluate("document.querySelector('#choose').click()")
+    browser.evaluate("document.querySelector('#chooser :checked').click()")
+    browser.wait_for("document.querySelectorAll('#head .cell').length > 3")
+    shown = browser.evaluate("document.querySelectorAll('#head .cell').length")
+    assert browser.evaluate("document.querySelectorAll('#chooser :checked').length") == shown
+
+
+def test_find_says_what_the_filter_hides(page):
+    """An id or a text that other rows have."""
+    browser = page(row=7, filter="label%20==%201")
+    search = """((box) => { box.value = "trace-01"; box.dispatchEvent(
+        new KeyboardEvent("keydown", { key: "Enter" })); })(document.querySelector("#find"))"""
+    browser.evaluate(search)
+    browser.wait_for("document.querySelector('#error').textContent.includes('the filter hides')")
 
 
 def test_a_sorted_column(page, traces):
@@ -135,6 +229,7 @@ NARROWED = {
     "(a == 1 or x < 4) and x >= 2": "(a == 1 or x < 4) and x < 1",
     'q ~ "x and x < 3 or" and not x > 2': 'q ~ "x and x < 3 or" and not x > 2 and x < 1',
     "xy > 3": "xy > 3 and x < 1",
+    "x > y and x>=.5 and x == nan": "x > y and x < 1",
 }
 
 
@@ -143,6 +238,13 @@ def test_a_picture_narrows_the_filter(page):
     code = f"""import("/page/narrow.js").then((found) =>
         {json.dumps(list(NARROWED))}.map((text) => found.narrowed(text, "x < 1", ["x"])))"""
     assert page().evaluate(code) == list(NARROWED.values())
+
+
+def test_heads_of_layers_without_a_mean_can_be_chosen(page):
+    """Every layer that any column of attention has."""
+    layers = """import("/page/attention.js").then((found) =>
+        found.allLayers({ attention: [4, 8], heads: { attn_colsum: [2, 4, 10], x: [] } }))"""
+    assert page().evaluate(layers) == [2, 4, 8, 10]
 
 
 @pytest.mark.parametrize("tab", ["layers", "attention", "scores"])
@@ -279,8 +381,8 @@ TABS = ("trace", "layers", "attention", "map", "scores")
 
 @pytest.mark.parametrize("store", [1, 2, 3])
 def test_awkward_stores_are_shown(page, store):
-    """An empty one, one row of 100,000 tokens without texts, and one without labels, texts and
-    attention, whose names are hostile and whose scores are all NaN."""
+    """An empty one, one row of 100,000 tokens without texts, and one without texts and attention,
+    whose names are hostile, whose labels are texts and whose scores are all NaN."""
     browser = page(store=store)
     row = ["", 0, 1][store - 1]
     for tab in TABS:
@@ -288,6 +390,7 @@ def test_awkward_stores_are_shown(page, store):
         browser.wait_for(f"document.querySelector('#tabs .on')?.textContent === '{tab}'")
         browser.wait_for("document.querySelector('#panel').textContent.length > 5")
         assert browser.evaluate("document.querySelector('#error').hidden"), tab
+        assert len(lines(browser)) == [0, 1, len(HOSTILE)][store - 1]
     assert browser.evaluate("document.querySelectorAll('img, main script').length") == 0
 
 
@@ -322,6 +425,7 @@ def test_the_page_goes_on_while_the_store_changes(page, growing, traces):
     n_rows = len(TraceStore.open(growing))
     browser.wait_for(f"document.querySelector('#total').textContent.endsWith(' of {n_rows}')")
     assert browser.evaluate("document.querySelector('#newer').hidden")
+    assert text_of(page(store=4), "#total") == f"{n_rows} of {n_rows}"
 
 
 def newer(browser, words):
