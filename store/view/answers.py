@@ -1,4 +1,4 @@
-"""Numbers of a request's query, and answers: JSON, and numbers as raw bytes."""
+"""Numbers of a request's path and query, and answers: JSON, and numbers as raw bytes."""
 
 import json
 import math
@@ -6,12 +6,25 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from starlette.convertors import Convertor
 from starlette.requests import Request
 from starlette.responses import Response
 
 from store.view.columns import Table
 
-__all__ = ["integer", "json_response", "kept_response", "number", "raw_response"]
+__all__ = ["Number", "integer", "json_response", "kept_response", "number", "raw_response"]
+
+
+class Number(Convertor[int]):
+    """A whole number in a path; a longer one is no address of anything."""
+
+    regex = "[0-9]{1,15}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
 
 
 def integer(request: Request, name: str, default: int) -> int:

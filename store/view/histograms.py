@@ -66,7 +66,8 @@ def histogram(values: np.ndarray, groups: Sequence[np.ndarray], n_bins: int = N_
         chosen = is_finite[block]
         places = place(values[block][chosen])
         for line, group in zip(counts, groups, strict=True):
-            line += np.bincount(places[group[block][chosen]], minlength=len(line))
+            is_of_group = group[block][chosen]
+            line += np.bincount(places[is_of_group], minlength=len(line))
     return Histogram(edges, counts, n_missing)
 
 
@@ -99,10 +100,13 @@ def _float_edges(finite: np.ndarray, n_bins: int) -> np.ndarray:
     largest = float(limits.max)
     low, high = float(finite.min()), float(finite.max())
     # bins must be wider than the distance between two numbers
-    needed = n_bins * float(limits.eps) * max(abs(low), abs(high), 1e-300)
-    margin = 0.0 if high / 2 - low / 2 > needed else max(needed, 0.5)
-    first, last = max(low - margin, -largest), min(high + margin, largest)
+    size = max(abs(low), abs(high), 1e-300)
+    needed = n_bins * float(limits.eps) * size
     # halves: the distance of the largest numbers is no number
+    is_wide = high / 2 - low / 2 > needed
+    margin = 0.0 if is_wide else max(needed, 0.5)
+    first = max(low - margin, -largest)
+    last = min(high + margin, largest)
     halves = np.linspace(first / 2, last / 2, n_bins + 1)
     edges = 2 * halves
     edges[[0, -1]] = first, last
@@ -125,7 +129,8 @@ def _whole_bins(
         distances = some.astype(kind).view(np.uint64) - lowest
         return (distances // np.uint64(width)).astype(np.int64)
 
-    if width == 1 and max(abs(low), abs(high)) < EXACT_HALVES:
+    has_halves = low > -EXACT_HALVES and high < EXACT_HALVES
+    if width == 1 and has_halves:
         return np.arange(n_needed + 1) + (low - 0.5), place  # a bar has its number in the middle
     edges = [low + width * i for i in range(n_needed + 1)]
     return np.array(edges, object), place

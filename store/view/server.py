@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from starlette.applications import Starlette
-from starlette.convertors import Convertor, register_url_convertor
+from starlette.convertors import register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 
 from store.errors import NotFoundError, SchemaError, StoreError
 from store.format.schema import TRACE_ID
-from store.view.answers import integer, json_response, kept_response, number, raw_response
+from store.view.answers import Number, integer, json_response, kept_response, number, raw_response
 from store.view.attention import attention_edges
 from store.view.calibration import calibrate
 from store.view.columns import Table, json_number
@@ -49,18 +49,6 @@ IDS_BLOCK = 8192  # ids of a download that are read at once
 SEARCHED = ("question", "answer", "references")
 SHOWN = ("trace_id", "question", "answer")  # of a trace that a score gets wrong
 N_MISTAKES = 25
-
-
-class Number(Convertor[int]):
-    """A whole number in a path; a longer one is no address of anything."""
-
-    regex = "[0-9]{1,15}"
-
-    def convert(self, value: str) -> int:
-        return int(value)
-
-    def to_string(self, value: int) -> str:
-        return str(value)
 
 
 class Shown(NamedTuple):
