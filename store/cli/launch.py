@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from store.cli.arguments import as_called, path
+from store.cli.parts import digest_inputs
 from store.cli.progress import Progress
 from store.errors import SchemaError
 from store.launch.driver import find_whole, held, run_parts
@@ -62,6 +63,9 @@ def _check_options(args: argparse.Namespace) -> None:
     ):
         if value and args.engine not in engines:
             raise SchemaError(f"{option} is for --engine {' and '.join(engines)}; leave it out")
+    for option in args.sbatch or ():
+        if not option.isprintable():  # a new line would be a line of the script
+            raise SchemaError(f"--sbatch: expected one line, found {option!r:.80}")
 
 
 def parse_job(typed: Sequence[str], n_parts: int) -> Job:
@@ -92,12 +96,19 @@ def parse_job(typed: Sequence[str], n_parts: int) -> Job:
         raise SchemaError("--part: expected none behind --, the launch numbers the parts itself")
     if getattr(args, "inspect", False):
         raise SchemaError("--inspect makes no store; run it without launch")
+    arguments_sha256 = arguments_digest(args)
+    inputs_sha256, most_parts = digest_inputs(args)
+    if n_parts > most_parts:
+        raise SchemaError(
+            f"--parts: expected at most {most_parts}, as many as there are files, found {n_parts}"
+        )
     return Job(
         arguments=tuple(arguments),
         out_index=_out_index(parser, arguments, args),
         out=args.store.absolute(),
         n_parts=n_parts,
-        arguments_sha256=arguments_digest(args),
+        arguments_sha256=arguments_sha256,
+        inputs_sha256=inputs_sha256,
         folder=Path.cwd(),
     )
 

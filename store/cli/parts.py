@@ -1,16 +1,48 @@
 """Parts of a store on the command line: the records that they publish, and what is merged."""
 
 import argparse
+import math
 import sys
 from pathlib import Path
 
 from store.errors import NotFoundError, SchemaError
 from store.launch.found import check_outside, find_parts, numbers_text
-from store.launch.identity import arguments_digest, inputs_digest
+from store.launch.identity import arguments_digest, file_digest, inputs_digest
 from store.launch.records import Record, publish
 from store.read.store import TraceStore
 
-__all__ = ["parts_to_merge", "publish_part"]
+__all__ = ["digest_inputs", "parts_to_merge", "publish_part"]
+
+
+def digest_inputs(args: argparse.Namespace) -> tuple[str, float]:
+    """Digest what an import or an extraction would read now.
+
+    Returns
+    -------
+    digest
+        As `inputs_digest` has it of a part that was made.
+    most_parts
+        More parts than that would have nothing to read; infinity if that is not known.
+
+    Raises
+    ------
+    StoreError
+        A source names nothing.
+    """
+    if args.command == "extract":
+        return file_digest(args.questions), math.inf
+    from store.cli.arrays import find_arrays
+    from store.sources.arrays.files import digest_given
+    from store.sources.file_imports import digest_files
+    from store.sources.legacy.files import find_files, short_names
+
+    if not args.sources:
+        raise SchemaError("expected files to import after OUT, found none")
+    given = find_arrays(args)
+    if given is not None:
+        return digest_given(given), len(given)
+    files = find_files(args.sources)
+    return digest_files(zip(short_names(files), files, strict=True)), len(files)
 
 
 def publish_part(args: argparse.Namespace, store: TraceStore, n_left_out: int) -> None:
@@ -55,13 +87,13 @@ def parts_to_merge(args: argparse.Namespace) -> list[Path] | None:
     StoreError
         There are no parts, or not of one command; or OUT is inside a store.
     """
+    check_outside(args.store)
     if args.parts is None:
         if args.partial:
             raise SchemaError("--partial is for --parts DIR; leave it out")
         return args.sources
     if args.sources:
         raise SchemaError("--parts: expected no STORE beside it; give one of them")
-    check_outside(args.store)
     found = find_parts(args.parts)
     print(*found.left_out, sep="\n", end="\n" if found.left_out else "", file=sys.stderr)
     if not found.parts:

@@ -86,8 +86,17 @@ class Manifest:
         """The manifest of the next generation, with other values of some fields."""
         return replace(self, generation=self.generation + 1, **changes)
 
+    @property
+    def checksum(self) -> str:
+        """Of the record: copies of one store that grew on their own have one uuid, not this."""
+        return _checksum(self._record())
+
     def to_attributes(self) -> dict:
         """The group's attributes: the record with its checksum, and the columns' paths."""
+        record = self._record()
+        return {KEY: record | {"crc32c": _checksum(record)}, COLUMNS_KEY: column_paths(self.schema)}
+
+    def _record(self) -> dict[str, Any]:
         record: dict[str, Any] = {
             "format_version": 1,
             "uuid": self.uuid,
@@ -103,7 +112,7 @@ class Manifest:
         }
         if self.segments:  # an older reader would misread them, and refuses version 2
             record |= {"format_version": 2, "segments": self.segments}
-        return {KEY: record | {"crc32c": _checksum(record)}, COLUMNS_KEY: column_paths(self.schema)}
+        return record
 
     @classmethod
     def from_attributes(cls, attributes: dict, where: str) -> "Manifest":

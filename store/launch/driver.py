@@ -30,7 +30,7 @@ def find_whole(job: Job) -> FoundParts:
     Raises
     ------
     SchemaError
-        There are parts of another command, or of another number of parts.
+        There are parts of another command, of other inputs, or of another number of parts.
     """
     folder = parts_folder(job.out)
     if not folder.is_dir():
@@ -44,9 +44,11 @@ def find_whole(job: Job) -> FoundParts:
 def _check_of_job(job: Job, part: Part) -> None:
     record = part.record
     of_command = (record.command, record.arguments_sha256) == (job.command, job.arguments_sha256)
-    if of_command and record.n_parts == job.n_parts:
+    of_inputs = record.inputs_sha256 == job.inputs_sha256
+    if of_command and of_inputs and record.n_parts == job.n_parts:
         return
-    of = "" if of_command else " of another command"
+    of = "" if of_inputs else " of other inputs, or of inputs that were changed since"
+    of = of if of_command else " of another command"
     raise SchemaError(
         f"{part.path}: expected a part of this command, in {job.n_parts} parts, found part "
         f"{record.part}/{record.n_parts}{of}; repeat the launch that made it, move "

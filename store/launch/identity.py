@@ -48,7 +48,7 @@ def _stable(value: Any) -> Any:
     if isinstance(value, Path):
         return {"sha256": file_digest(value)}
     if isinstance(value, str) and Path(value).is_dir():
-        return os.path.normpath(value)
+        return os.path.realpath(value)
     return value
 
 

@@ -45,7 +45,7 @@ class Job:
         That path, absolute.
     n_parts
         Into how many parts it is cut.
-    arguments_sha256
+    arguments_sha256, inputs_sha256
         See `store.launch.identity`.
     folder
         Where the command was typed: relative paths in the arguments are of it.
@@ -56,6 +56,7 @@ class Job:
     out: Path
     n_parts: int
     arguments_sha256: str
+    inputs_sha256: str
     folder: Path
 
     @property
@@ -72,24 +73,11 @@ class Job:
     def log_path(self, part: int) -> Path:
         return self.part_path(part).with_suffix(".log")
 
-    def arguments_of(self, part: int | str, path: Path | str) -> tuple[str, ...]:
-        """Return the arguments that make a part.
-
-        Parameters
-        ----------
-        part
-            Its number, or what a shell replaces by it.
-        path
-            Its store, or what a shell replaces by it.
-        """
-        arguments = list(self.arguments)
-        arguments[self.out_index] = str(path)
-        command, *rest = arguments
-        return (command, "--part", f"{part}/{self.n_parts}", *rest)
-
     def task(self, part: int, attempt: int) -> Task:
         """Return an attempt at a part."""
-        arguments = self.arguments_of(part, self.part_path(part))
+        command, *rest = self.arguments
+        rest[self.out_index - 1] = str(self.part_path(part))
+        arguments = (command, "--part", f"{part}/{self.n_parts}", *rest)
         return Task(part, attempt, arguments, str(self.log_path(part)), str(self.folder))
 
 

@@ -100,10 +100,10 @@ def write_scripts(
     at_once = f"%{workers}" if workers else ""
     python = shlex.join([sys.executable, "-P", "-m", "store"])
     number = "$SLURM_ARRAY_TASK_ID"
-    placed = {"PART": '"$part"', f"{number}/{job.n_parts}": f'"{number}/{job.n_parts}"'}
-    arguments = [
-        placed.get(argument, shlex.quote(argument)) for argument in job.arguments_of(number, "PART")
-    ]
+    part_option = f'--part "{number}/{job.n_parts}"'
+    command, *rest = map(shlex.quote, job.arguments)
+    rest[job.out_index - 1] = '"$part"'
+    arguments = [command, part_option, *rest]
     both = {
         "start": f"cd {shlex.quote(str(job.folder))} || exit 2",
         "root": shlex.quote(package_root()),

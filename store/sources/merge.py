@@ -168,6 +168,7 @@ def _merged_provenance(stores: Sequence[TraceStore]) -> dict[str, Any]:
             {
                 "uuid": store.uuid,
                 "generation": store.generation,
+                "manifest_crc32c": store.manifest.checksum,
                 "rows": len(store),
                 **store.provenance,
             }

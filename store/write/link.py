@@ -218,8 +218,14 @@ class _Building:
 
     @property
     def _identity(self) -> bytes:
-        """Which files are linked: those of another merge must not stay."""
-        parts = [[store.uuid, store.generation] for store in self.stores]
+        """Which files are linked: those of another merge must not stay.
+
+        Copies of a store have its uuid, and each may have grown on its own to the same generation.
+        """
+        parts = [
+            [store.directory.device, store.directory.inode, store.uuid, store.manifest.checksum]
+            for store in self.stores
+        ]
         return json.dumps([parts, self.linked]).encode()
 
     def _shards(self, store: TraceStore, name: str, first: int) -> list[_Shard]:

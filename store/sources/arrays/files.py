@@ -141,7 +141,7 @@ class FileSource(Source):
             **provenance,
             **({} if layers is None else {"layers": list(layers)}),
             "files": len(given),
-            "files_sha256": digest_files(_named_files(named)),
+            "files_sha256": digest_given(given),
             **labels.provenance,
             "part": list(part),
         }
@@ -319,6 +319,12 @@ def _check_id(text: str, what: str) -> None:
 
 def _bytes_of(item: Given) -> int:
     return sum(file.stat().st_size for file in item.files)
+
+
+def digest_given(given: Sequence[Given]) -> str:
+    """Return a checksum of the files' names, sizes and times; that of an import's provenance."""
+    names = short_names([item.path for item in given])
+    return digest_files(_named_files(zip(given, names, strict=True)))
 
 
 def _named_files(named: Iterable[tuple[Given, str]]) -> Iterator[tuple[str, Path]]:

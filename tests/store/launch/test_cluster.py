@@ -4,6 +4,7 @@ import socket
 import sys
 
 import pytest
+from launching import MAP, write_arrays
 
 from store.cli.main import main
 from store.errors import NotFoundError, SchemaError
@@ -55,8 +56,10 @@ def test_a_missing_extra_is_named(engine, package, tmp_path, monkeypatch, capsys
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, f"store.launch.on_{engine}", raising=False)
-    command = ["launch", "--engine", engine, "--parts", "2", "--", "import", "o.zarr", "x"]
+    write_arrays(tmp_path / "x")
+    job = ["import", "o.zarr", "x", "--map", MAP]
+    command = ["launch", "--engine", engine, "--parts", "2", "--", *job]
     assert main(command) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert f"the extra {engine} is missing (pip install '.[{engine}]' in the checkout)" in line
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]

@@ -5,9 +5,10 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
-from launching import MAP
+from launching import MAP, write_arrays
 
 from store import TraceStore
 from store.cli.main import main
@@ -136,6 +137,20 @@ def test_another_command_does_not_go_on(launch, make_part, tmp_path, capfd):
     assert len(list(folder.iterdir())) == 2
 
 
+def test_changed_files_do_not_go_on(forked, tmp_path, monkeypatch, capfd):
+    """Neither with the parts of the old ones, nor as if the store held the new ones."""
+    monkeypatch.chdir(tmp_path)
+    files = write_arrays(tmp_path / "x")
+    command = ["launch", "--engine", "processes", "--parts", "2", "--", "import", "o.zarr", "x"]
+    command += ["--map", MAP]
+    assert main(command) == 0
+    (files / "1.npz").write_bytes((files / "0.npz").read_bytes())
+    for move in (lambda: None, lambda: Path("o.zarr").rename("old.zarr")):
+        move()
+        assert main(command) == 2
+        assert "found part 1/2 of other inputs, or of inputs that were" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "found"),
     [
@@ -145,12 +160,17 @@ def test_another_command_does_not_go_on(launch, make_part, tmp_path, capfd):
         ("-- merge o.zarr x", "expected import or extract behind --, found 'merge'"),
         ("-- import o.zarr x --part 1/2", "expected none behind --"),
         ("-- import --inspect x", "--inspect makes no store"),
-        ("-- import s.zarr/o.zarr x", "s.zarr is one; choose another"),
+        ("-- import s.zarr/o.zarr x --map y=y", "s.zarr is one; choose another"),
         ("--address a:1 -- import o.zarr x", "--address is for --engine ray and dask"),
         ("--print -- import o.zarr x", "--print is for --engine slurm"),
         ("--sbatch=-n1 -- import o.zarr x", "--sbatch is for --engine slurm"),
-        ("--gpus-per-part 1 --workers 9 -- import o.zarr x", "expected 2 GPUs for 2 parts"),
-        ("-- import there x", "found something there, and parts 1-2 of 2 are not made"),
+        (
+            "--gpus-per-part 1 --workers 9 -- import o.zarr x --map y=y",
+            "expected 2 GPUs for 2 parts",
+        ),
+        ("-- import there x --map y=y", "found something there, and parts 1-2 of 2 are not made"),
+        ("-- import o.zarr nowhere", "nowhere: expected files, a folder or a pattern, found none"),
+        ("--parts 9 -- import o.zarr x --map y=y", "--parts: expected at most 4, as many as there"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(tmp_path, monkeypatch, capsys, arguments, found):
@@ -160,6 +180,7 @@ def test_a_mistake_is_one_line_and_status_2(tmp_path, monkeypatch, capsys, argum
     (tmp_path / "s.zarr").mkdir()
     (tmp_path / "s.zarr/zarr.json").touch()
     (tmp_path / "there").mkdir()
+    write_arrays(tmp_path / "x")
     before = sorted(tmp_path.iterdir())
     engine = ["launch", "--engine", "processes", "--parts", "2"]
     assert main([*engine, *arguments.split()]) == 2

@@ -67,7 +67,7 @@ def without_identity(value):
         return [without_identity(part) for part in value]
     if not isinstance(value, dict):
         return value
-    kept = value.keys() - {"uuid", "generation", "command"}
+    kept = value.keys() - {"uuid", "generation", "command", "manifest_crc32c"}
     return {key: without_identity(value[key]) for key in sorted(kept)}
 
 

@@ -1,5 +1,6 @@
 """Merging stores, and the commands merge and subset, against the rows themselves."""
 
+import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,6 +17,7 @@ from store import (
     StoreWriter,
     TraceStore,
 )
+from store.check.verify import verify_store
 from store.cli.main import main
 from store.sources.merge import merge_stores
 from store.sources.question_split import SPLITS
@@ -377,13 +379,43 @@ def test_the_command_says_what_it_shares(tmp_path, parts, capsys):
     assert "found a store that is merged by reference" in error
 
 
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_copies_that_grew_apart_are_not_taken_for_each_other(
+    tmp_path, parts, is_whole, monkeypatch
+):
+    """They have one uuid and generation: neither a whole merge nor a begun one of the other goes
+    on."""
+    for name, number in (("a", 1), ("b", 2)):
+        shutil.copytree(parts[0].path, tmp_path / name)
+        rows = make_rows(SCHEMA, 3, seed=number)
+        with StoreWriter.open(tmp_path / name) as writer:
+            for i, (_, row) in enumerate(rows):
+                writer.append(f"new{i}", row)
+    a, b = (TraceStore.open(tmp_path / name) for name in "ab")
+    assert (a.uuid, a.generation) == (b.uuid, b.generation)
+    if is_whole:
+        merge_stores(tmp_path / "m", [a, parts[1]], lambda done: None)
+        with pytest.raises(SchemaError, match="expected"):
+            merge_stores(tmp_path / "m", [b, parts[1]], lambda done: None)
+        return
+    with monkeypatch.context() as patch:
+        patch.setattr("store.write.link.rewrite_small", None)
+        with pytest.raises(TypeError):
+            merge_stores(tmp_path / "m", [a, parts[1]], lambda done: None)
+    merged = merge_stores(tmp_path / "m", [b, parts[1]], lambda done: None)
+    assert verify_store(merged.path).problems == []
+    for trace_id in b.ids:
+        assert_same_row(merged[trace_id], b[trace_id])
+
+
 @pytest.mark.parametrize(
     ("out", "names", "message"),
     [
         ("m.zarr", ["0.zarr", "1.zarr", "0.zarr"], "expected each store once"),
         ("0.zarr", ["0.zarr", "1.zarr"], "found a store that is to be merged"),
-        ("1.zarr/m.zarr", ["0.zarr", "1.zarr"], "found it inside"),
-        ("0.zarr/../1.zarr/x/m.zarr", ["0.zarr", "1.zarr"], "found it inside"),
+        ("1.zarr/m.zarr", ["0.zarr", "1.zarr"], "expected a path outside of every store"),
+        ("0.zarr/../1.zarr/x/m.zarr", ["0.zarr", "1.zarr"], "expected a path outside of every"),
+        ("2.zarr/m.zarr", ["0.zarr", "1.zarr"], "expected a path outside of every store"),
     ],
 )
 def test_paths_that_cannot_be_meant_are_refused(tmp_path, parts, capsys, out, names, message):
