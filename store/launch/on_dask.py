@@ -21,6 +21,7 @@ from store.launch.task import run_task, stop_tasks
 
 with needs_extra("dask", "the extra dask is missing (pip install '.[dask]' in the checkout): "):
     import distributed
+    from dask.system import CPU_COUNT
 
 __all__ = ["DaskTasks", "open_engine"]
 
@@ -99,7 +100,7 @@ def _local_cluster(workers: Workers) -> distributed.LocalCluster:
             "--gpus-per-part: expected --address of a Dask cluster whose workers have GPUs, found "
             "none; on this machine choose --engine processes"
         )
-    n = workers.n or distributed.system.CPU_COUNT
+    n = workers.n or CPU_COUNT
     return distributed.LocalCluster(
         n_workers=min(n, workers.most),
         threads_per_worker=1,
