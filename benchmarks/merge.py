@@ -39,7 +39,10 @@ from store.write.files import Files
 from store.write.link import link_stores
 from store.write.space import bytes_under
 
-ITEMS, LAYERS, HIDDEN = 32, 32, 512  # of a sparse row: 1 MB of states
+# a sparse row: 1 MB of states
+ITEMS = 32
+LAYERS = 32
+HIDDEN = 512
 SPARSE = {
     "hidden_states": Column("float16", (LAYERS, HIDDEN), "tokens", ("layers", "hidden")),
     "tokens": Column("int32", axis="tokens"),

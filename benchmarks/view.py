@@ -29,8 +29,15 @@ from benchmarks.view_page import Page, Server, browsing, serving, watch
 from benchmarks.view_stores import write_long_trace, write_scores, write_table
 from store import TraceStore
 
-PAINTED_MS, FIRST_MS, AGAIN_MS, LAYERS_MS, MAP_MS, PAN_MS = 2000, 300, 50, 150, 500, 40
-MEMORY_MB, SCRIPTS_KB, EXTRA_MB = 300, 150, 6
+PAINTED_MS = 2000
+FIRST_MS = 300
+AGAIN_MS = 50
+LAYERS_MS = 150
+MAP_MS = 500
+PAN_MS = 40
+MEMORY_MB = 300
+SCRIPTS_KB = 150
+EXTRA_MB = 6
 SCRIPTS = Path(store.__file__).parent / "view" / "page"
 
 

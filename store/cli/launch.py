@@ -9,17 +9,18 @@ from contextlib import closing
 from pathlib import Path
 
 from store.cli.arguments import as_called, path
-from store.cli.parts import digest_inputs
+from store.cli.parts import present_inputs
 from store.cli.progress import Progress
 from store.errors import SchemaError
 from store.launch.driver import find_whole, held, run_parts
 from store.launch.engine import Workers, open_engine
-from store.launch.found import Part, check_outside, numbers_text
+from store.launch.found import Part, numbers_text
 from store.launch.identity import arguments_digest
 from store.launch.job import Job, parts_folder
 from store.launch.schedule import Schedule, Standing, share_done
 from store.launch.slurm import jobs_at_work, submit, write_scripts
 from store.launch.task import last_lines, start_command, stop_processes
+from store.read.directory import check_outside
 from store.reports import count
 
 __all__ = ["parse_job", "run_launch"]
@@ -97,7 +98,7 @@ def parse_job(typed: Sequence[str], n_parts: int) -> Job:
     if getattr(args, "inspect", False):
         raise SchemaError("--inspect makes no store; run it without launch")
     arguments_sha256 = arguments_digest(args)
-    inputs_sha256, most_parts = digest_inputs(args)
+    inputs_sha256, most_parts = present_inputs(args)
     if n_parts > most_parts:
         raise SchemaError(
             f"--parts: expected at most {most_parts}, as many as there are files, found {n_parts}"
@@ -153,7 +154,7 @@ def _text(n_rows: int, standing: Standing) -> str:
 
 
 def _say(line: str) -> None:
-    """Print a line in place of the progress, which is shown again below it."""
+    """Print a line over the progress, which is shown again below it."""
     clear = "\r\033[K" if sys.stderr.isatty() else ""
     print(f"{clear}{line}", file=sys.stderr, flush=True)
 

@@ -6,21 +6,21 @@ import sys
 from pathlib import Path
 
 from store.errors import NotFoundError, SchemaError
-from store.launch.found import check_outside, find_parts, numbers_text
-from store.launch.identity import arguments_digest, file_digest, inputs_digest
+from store.launch.found import find_parts, numbers_text
+from store.launch.identity import arguments_digest, file_digest, recorded_inputs
 from store.launch.records import Record, publish
 from store.read.store import TraceStore
 
-__all__ = ["digest_inputs", "parts_to_merge", "publish_part"]
+__all__ = ["parts_to_merge", "present_inputs", "publish_part"]
 
 
-def digest_inputs(args: argparse.Namespace) -> tuple[str, float]:
+def present_inputs(args: argparse.Namespace) -> tuple[str, float]:
     """Digest what an import or an extraction would read now.
 
     Returns
     -------
     digest
-        As `inputs_digest` has it of a part that was made.
+        As `recorded_inputs` has it of a part that was made.
     most_parts
         More parts than that would have nothing to read; infinity if that is not known.
 
@@ -63,7 +63,7 @@ def publish_part(args: argparse.Namespace, store: TraceStore, n_left_out: int) -
     record = Record(
         command=args.command,
         arguments_sha256=arguments_digest(args),
-        inputs_sha256=inputs_digest(args, store.provenance),
+        inputs_sha256=recorded_inputs(args, store.provenance),
         part=part,
         n_parts=n_parts,
         n_rows=len(store),
@@ -87,7 +87,6 @@ def parts_to_merge(args: argparse.Namespace) -> list[Path] | None:
     StoreError
         There are no parts, or not of one command; or OUT is inside a store.
     """
-    check_outside(args.store)
     if args.parts is None:
         if args.partial:
             raise SchemaError("--partial is for --parts DIR; leave it out")

@@ -211,7 +211,8 @@ def _assemble(
     )
     column_bytes = trace_bytes(schema, *longest, edges=lengths.edges)
     memory = plan_memory(shape, batch, list(schema.columns), column_bytes)
-    device = args.device or ("cuda" if read_machine().gpus else "cpu")
+    machine = read_machine()
+    device = args.device or ("cuda" if machine.gpus else "cpu")
     plan = ExtractionPlan(
         out=str(args.store_path),
         n_questions=len(prompted.questions),
@@ -227,7 +228,7 @@ def _assemble(
         speed=speed,
         remarks=remarks,
     )
-    return plan._replace(remarks=[*remarks, *memory_remarks(plan, read_machine())])
+    return plan._replace(remarks=[*remarks, *memory_remarks(plan, machine)])
 
 
 def _spread(lengths: "TraceLengths") -> list[str]:

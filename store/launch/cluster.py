@@ -12,6 +12,7 @@ __all__ = [
     "check_reachable",
     "launch_folder",
     "make_probe",
+    "one_line",
     "refuse_address",
     "refuse_busy",
 ]
@@ -58,7 +59,7 @@ def check_answers(answers: Mapping[str, object]) -> None:
                 "file system that all workers share"
             )
         raise NotFoundError(
-            f"worker {worker}: expected {expected}, found {_one_line(found)}; install the same "
+            f"worker {worker}: expected {expected}, found {one_line(found)}; install the same "
             "version there"
         )
 
@@ -97,7 +98,7 @@ def check_reachable(
 def refuse_address(address: str, found: object) -> NotFoundError:
     """Return the error of an address that does not answer as a cluster."""
     return NotFoundError(
-        f"--address {address}: expected a cluster, found no answer ({_one_line(found)}); check "
+        f"--address {address}: expected a cluster, found no answer ({one_line(found)}); check "
         "that it runs and can be reached"
     )
 
@@ -109,7 +110,8 @@ def refuse_busy(engine: str, found: str) -> SchemaError:
     )
 
 
-def _one_line(found: object) -> str:
+def one_line(found: object) -> str:
+    """What was found as one line, cut; the name of its type if it says nothing."""
     return " ".join(str(found).split())[:200] or type(found).__name__
 
 

@@ -1,11 +1,10 @@
 """Which parts of a store are whole, as their completion records say.
 
-What is no whole part is left out and named; parts of two commands are refused, because nobody says
-which was meant.
+What is no whole part is left out and named; parts of two commands are refused, because it
+is unknown which was meant.
 """
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from store.launch.records import SUFFIX, Record, read_record, record_path, store
 __all__ = [
     "FoundParts",
     "Part",
-    "check_outside",
     "choose_parts",
     "find_part",
     "find_parts",
@@ -147,17 +145,6 @@ def _check_same_job(first: Part, other: Part) -> None:
             f"{other.path}: expected one of {expected.n_parts} parts as {first.path}, found "
             f"{number}; move it away"
         )
-
-
-def check_outside(out: Path) -> None:
-    """Raise SchemaError if a store is to be made inside another one."""
-    for folder in out.absolute().parents:
-        with suppress(OSError):
-            if (folder / GROUP_FILE).is_file():
-                raise SchemaError(
-                    f"{out}: expected a path outside of every store, found that {folder} is one; "
-                    "choose another"
-                )
 
 
 def numbers_text(numbers: Iterable[int]) -> str:

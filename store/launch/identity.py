@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-__all__ = ["arguments_digest", "file_digest", "inputs_digest"]
+__all__ = ["arguments_digest", "file_digest", "recorded_inputs"]
 
 BLOCK_BYTES = 1 << 20
 INPUTS = ("sources", "questions")
@@ -52,7 +52,7 @@ def _stable(value: Any) -> Any:
     return value
 
 
-def inputs_digest(args: argparse.Namespace, provenance: dict[str, Any]) -> str:
+def recorded_inputs(args: argparse.Namespace, provenance: dict[str, Any]) -> str:
     """Return the SHA-256 of what is imported, or asked, as hexadecimal digits.
 
     Parameters

@@ -12,6 +12,7 @@ from store.launch.cluster import (
     check_reachable,
     launch_folder,
     make_probe,
+    one_line,
     refuse_address,
     refuse_busy,
 )
@@ -74,7 +75,7 @@ def _ended(part: int, future: distributed.Future) -> Ended:
     if future.status == "finished":
         return Ended(part, future.result())
     error = future.exception() if future.status == "error" else future.status
-    return Ended(part, None, " ".join(str(error).split())[:200])
+    return Ended(part, None, one_line(error))
 
 
 def open_engine(workers: Workers) -> DaskTasks:

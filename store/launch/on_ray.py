@@ -14,6 +14,7 @@ from store.launch.cluster import (
     check_reachable,
     launch_folder,
     make_probe,
+    one_line,
     refuse_address,
     refuse_busy,
 )
@@ -64,7 +65,7 @@ def _ended(part: int, reference: Any) -> Ended:
     try:
         return Ended(part, ray.get(reference))
     except ray.exceptions.RayError as error:  # also whatever the task raised
-        return Ended(part, None, " ".join(str(error).split())[:200])
+        return Ended(part, None, one_line(error))
 
 
 def open_engine(workers: Workers) -> RayTasks:

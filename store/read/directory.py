@@ -1,11 +1,13 @@
 """The directory that a store was opened from, told apart from another one at the same path."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from store.errors import CorruptError
+from store.errors import CorruptError, SchemaError
+from store.format.manifest import GROUP_FILE
 
-__all__ = ["StoreDirectory"]
+__all__ = ["StoreDirectory", "check_outside"]
 
 
 @dataclass(frozen=True)
@@ -42,3 +44,15 @@ class StoreDirectory:
                 f"{self.path}: another store has taken the place of the one that was opened; "
                 "open it again"
             )
+
+
+def check_outside(out: Path) -> None:
+    """Raise SchemaError if a store is to be made inside another one, whichever links lead there."""
+    absolute = out.absolute()
+    for folder in (*absolute.parents, *absolute.resolve().parents):
+        with suppress(OSError):
+            if (folder / GROUP_FILE).is_file():
+                raise SchemaError(
+                    f"{out}: expected a path outside of every store, found that {folder} is one; "
+                    "choose another"
+                )

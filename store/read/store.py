@@ -351,8 +351,7 @@ class TraceStore:
         IndexError
             A row is out of range.
         """
-        if not self.schema.column(name, self.path).is_text:
-            raise SchemaError(f"{self.path}, column {name!r}: expected texts, found numbers")
+        self._check_text(name)
         self.check_rows(np.arange(start, stop))
         offsets = self._offsets(name).cuts(start, stop)
         first, last = offsets[[0, -1]].tolist()
@@ -377,8 +376,7 @@ class TraceStore:
         NotFoundError, SchemaError, IndexError
             As `text_bytes`.
         """
-        if not self.schema.column(name, self.path).is_text:
-            raise SchemaError(f"{self.path}, column {name!r}: expected texts, found numbers")
+        self._check_text(name)
         starts, stops = self._offsets(name).item_ranges(self.check_rows(rows))
         stops = np.minimum(stops, starts + n_bytes)
         try:
@@ -386,6 +384,10 @@ class TraceStore:
         except CorruptError as error:
             raise self.explain(error, name) from error
         return items.tobytes(), packed_offsets(starts, stops)
+
+    def _check_text(self, name: str) -> None:
+        if not self.schema.column(name, self.path).is_text:
+            raise SchemaError(f"{self.path}, column {name!r}: expected texts, found numbers")
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> "pandas.DataFrame":
         """The columns with one number or one text a row as a DataFrame, indexed by `trace_id`.

@@ -9,6 +9,7 @@ import numpy as np
 from store.errors import SchemaError
 from store.format.origin import origins_of
 from store.format.schema import TRACE_ID, Column
+from store.read.directory import check_outside
 from store.read.store import TraceStore
 from store.sources.trace_ids import TraceNumbers
 from store.sources.whole_columns import QUESTION_ID, read_texts
@@ -132,6 +133,7 @@ def _begin(
 
 def _check_paths(path: Path, stores: Sequence[TraceStore]) -> None:
     """Raise SchemaError if a store is given twice, or is where the merged one is to be made."""
+    check_outside(path)
     seen = set()
     for store in filter(len, stores):
         key = (store.directory.device, store.directory.inode)
@@ -152,11 +154,6 @@ def _check_paths(path: Path, stores: Sequence[TraceStore]) -> None:
             raise SchemaError(
                 f"{places[key]}: expected a new path, found a store that is to be merged; choose "
                 "another path"
-            )
-        if store.path.resolve() in path.absolute().resolve().parents:
-            raise SchemaError(
-                f"{path}: expected a path outside of the stores, found it inside {store.path}; "
-                "choose another path"
             )
 
 

@@ -8,7 +8,7 @@ from store.errors import NotFoundError
 from store.format.layers import LAYERS_AXIS
 from store.format.schema import Schema
 from store.read.store import TraceStore
-from store.view.traces import check_row
+from store.view.traces import check_layer, check_row
 
 __all__ = ["Edges", "attention_edges", "has_attention", "strongest"]
 
@@ -95,9 +95,7 @@ def attention_edges(
     check_row(store, row)
     if not has_attention(store.schema):
         raise NotFoundError(f"{store.path}: expected the column {MAPS} with layers, found none")
-    n_layers = store.schema.columns[MAPS].item_shape[0]
-    if not 0 <= layer < n_layers:
-        raise IndexError(f"layer: expected a position from 0 to {n_layers - 1}, found {layer}")
+    check_layer(store.schema.columns[MAPS], layer)
     packed = store.read_arrays([row], [MAPS], {MAPS: {LAYERS_AXIS: layer}})
     triangle = packed.packed(MAPS).float32()[:, 0]
     return strongest(triangle, threshold, skip_first)

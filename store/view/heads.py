@@ -8,7 +8,7 @@ from store.errors import NotFoundError
 from store.format.layers import LAYERS_AXIS
 from store.format.schema import Schema
 from store.read.store import TraceStore
-from store.view.traces import check_row, received, token_columns
+from store.view.traces import check_layer, check_row, received, token_columns
 
 __all__ = ["head_columns", "head_summary", "head_values"]
 
@@ -39,9 +39,8 @@ def head_values(store: TraceStore, row: int, name: str, layer: int) -> np.ndarra
     IndexError
         There is no such row or layer.
     """
-    n_layers, _ = _check(store, row, name)
-    if not 0 <= layer < n_layers:
-        raise IndexError(f"layer: expected a position from 0 to {n_layers - 1}, found {layer}")
+    _check(store, row, name)
+    check_layer(store.schema.columns[name], layer)
     values = _read(store, row, name, {name: {LAYERS_AXIS: layer}})[:, 0]
     return received(values) if name == RECEIVED else values
 

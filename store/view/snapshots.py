@@ -79,8 +79,9 @@ class Snapshots:
     def newest(self) -> int:
         """The number of the state that is committed now: its generation.
 
-        A repair may have put another store in this one's place, whose generations begin anew: its
-        states have numbers from 10^9, so that none is mistaken for one of the first store.
+        A repair may have put another store in this one's place, whose generations start at 0
+        again: its states have numbers from 10^9, so that none is mistaken for one of the first
+        store.
         """
         self._newest = self._newest.refresh()
         return self.last_seen()

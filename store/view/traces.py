@@ -154,6 +154,13 @@ def token_columns(schema: Schema) -> list[str]:
     ]
 
 
+def check_layer(column: Column, layer: int) -> None:
+    """Raise IndexError unless a column with an axis of layers has one at this position."""
+    n_layers = column.item_shape[0]
+    if not 0 <= layer < n_layers:
+        raise IndexError(f"layer: expected a position from 0 to {n_layers - 1}, found {layer}")
+
+
 def token_values(store: TraceStore, row: int, name: str, layer: int | None = None) -> np.ndarray:
     """A number for each token of a trace: float32 `(T,)`.
 

@@ -1,4 +1,4 @@
-"""The small arrays of a store that is merged by reference, written anew from those of its parts.
+"""The small arrays of a store that is merged by reference, made from those of its parts.
 
 Offsets, ids, the id table and small columns; the checksums of what is linked; metadata. What is
 read is checked: a copy would hide that it was damaged.
@@ -112,7 +112,7 @@ class _Rewriting:
         return replace(self.manifest, tails=tails)
 
     def _writer(self, array: StoredArray) -> ArrayWriter:
-        """The writer of an array that is made anew."""
+        """The writer of a new array."""
         empty = StoredArray(array.layout, 0)
         info = self.infos[array.layout.path]
         return ArrayWriter(self.root, self.files, empty, info, Manifest(self.manifest.schema))

@@ -16,17 +16,12 @@ from train.report.html import render_html
 from train.report.markdown import render_markdown
 from train.report.numbers import clean_text, short, with_interval
 from train.report.sections import Picture, Section
-from train.report.table import Table, print_terminal
+from train.report.table import METRICS, Table, print_terminal
 
 __all__ = ["choose_notes", "print_evaluation", "write_evaluation"]
 
-METRICS = {  # header -> key, beside AUROC
-    "AUPRC": "auprc",
-    "F1": "f1",
-    "MCC": "mcc",
-    "acc": "accuracy",
-    "ECE": "ece",
-    "Brier": "brier",
+BESIDE_AUROC = {  # header -> key
+    header: key for header, key in METRICS.items() if not key.startswith("auroc")
 }
 WITH_INTERVAL = ("f1", "mcc", "accuracy")
 MAX_WIDTH = 100  # columns of a terminal that tables use
@@ -112,13 +107,13 @@ def build_metrics(tested: Tested, *, intervals: bool) -> Table:
             with_interval(metrics["auroc"], metrics["auroc_ci"]),
             short(metrics["own_test_auroc"]),
         ]
-        for key in METRICS.values():
+        for key in BESIDE_AUROC.values():
             has_interval = intervals and key in WITH_INTERVAL
             number = metrics[key]
             interval = metrics.get(f"{key}_ci", ())
             cells.append(with_interval(number, interval) if has_interval else short(number))
         rows.append((clean_text(name), *cells))
-    return Table(("", "AUROC [95%]", "own", *METRICS), rows)
+    return Table(("", "AUROC [95%]", "own", *BESIDE_AUROC), rows)
 
 
 def names_of_matrices(evaluation: Evaluation) -> list[str]:

@@ -37,6 +37,7 @@ from train.report.tuned import tuned_in_words
 from train.report.verdict import on_top_in_words, verdict_in_words
 
 __all__ = [
+    "METRICS",
     "MORE_METRICS",
     "Table",
     "build_facts",

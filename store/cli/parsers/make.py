@@ -142,7 +142,7 @@ def _add_arrays(parser: Parser) -> None:
 
 
 class _Instead(argparse.Action):
-    """An option in place of positional arguments, which are then not required.
+    """An option that stands for positional arguments, which are then not required.
 
     As arguments that may be absent (`*`) they would not be found behind an option: `OUT --mixed A`.
     """

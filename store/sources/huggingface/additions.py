@@ -7,17 +7,16 @@ those that run both on the same states, and for those that normalise what they a
 for layers that scale what they add, or have more than two parts.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from store.errors import SchemaError
-from store.sources.huggingface.module_outputs import PROBE, Place, find_places, tensors_of
+from store.sources.huggingface.module_outputs import PROBE, Place, find_places, run_noted
 
 __all__ = ["Additions", "find_additions"]
 
@@ -80,10 +79,8 @@ def _look_for_additions(model: PreTrainedModel) -> list[Additions]:
 def _run_short(model: PreTrainedModel) -> tuple[list[Returned], list[Tensor]]:
     """All outputs of modules that have the shape of states, as they come; and the states."""
     config = model.config.get_text_config()
-    ids = torch.tensor(PROBE, device=model.device) % config.vocab_size
-    shape = (ids.shape[1], config.hidden_size)
+    shape = (len(PROBE[0]), config.hidden_size)
     returned: list[Returned] = []
-    calls: Counter[nn.Module] = Counter()
 
     def as_states(value: object) -> Tensor | None:
         # some models flatten traces and tokens into one axis
@@ -91,26 +88,12 @@ def _run_short(model: PreTrainedModel) -> tuple[list[Returned], list[Tensor]]:
             return None
         return value.to("cpu", torch.float32, copy=True).reshape(shape)
 
-    def note(module: nn.Module, inputs: tuple[object, ...], output: object) -> None:
-        given = as_states(inputs[0]) if inputs else None
-        for position, tensor in tensors_of(output):
-            states = as_states(tensor)
-            if states is not None:
-                returned.append(Returned(Place(module, calls[module], position), states, given))
-        calls[module] += 1
+    def note(place: Place, tensor: Tensor, given: object) -> None:
+        states = as_states(tensor)
+        if states is not None:
+            returned.append(Returned(place, states, as_states(given)))
 
-    handles = [module.register_forward_hook(note) for module in model.modules()]
-    try:
-        with torch.inference_mode():
-            out = model(
-                input_ids=ids,
-                attention_mask=torch.ones_like(ids),
-                use_cache=False,
-                output_hidden_states=True,
-            )
-    finally:
-        for handle in handles:
-            handle.remove()
+    out = run_noted(model, note)
     return returned, [state[0].float().cpu() for state in out.hidden_states]
 
 

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from store.errors import SchemaError
 
-__all__ = ["PROBE", "Place", "Places", "Takes", "find_places", "run_watched", "tensors_of"]
+__all__ = ["PROBE", "Place", "Places", "Takes", "find_places", "run_noted", "run_watched"]
 
 Take = Callable[[Tensor], None]
 PROBE = ((0, 1, 2),)  # token ids of the short pass
@@ -43,6 +43,9 @@ class Place(NamedTuple):
     module: nn.Module
     call: int
     position: int | None
+
+
+Note = Callable[[Place, Tensor, object], None]
 
 
 @dataclass
@@ -97,29 +100,52 @@ def find_places(model: PreTrainedModel, maps: bool) -> Places:
     return known[maps]
 
 
-def _look_for_places(model: PreTrainedModel, maps: bool) -> Places:
-    returned: list[tuple[Place, Tensor]] = []
+def run_noted(model: PreTrainedModel, note: Note, **asked: bool) -> Any:
+    """Run the short pass, and hand over what each module is given and returns.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        Causal model.
+    note : callable
+        Called as each module returns, with the place of each tensor that it returns, with that
+        tensor, and with the first of the module's inputs; None if it has none.
+    **asked
+        What the model is asked to return beside its hidden states.
+
+    Returns
+    -------
+    ModelOutput
+        What the model returns.
+    """
     calls: Counter[nn.Module] = Counter()
 
-    def note(module: nn.Module, _: object, output: object) -> None:
-        for position, tensor in tensors_of(output):
-            returned.append((Place(module, calls[module], position), tensor))
+    def hand_over(module: nn.Module, inputs: tuple[object, ...], output: object) -> None:
+        given = inputs[0] if inputs else None
+        for position, tensor in _tensors(output):
+            note(Place(module, calls[module], position), tensor, given)
         calls[module] += 1
 
     ids = torch.tensor(PROBE, device=model.device) % model.config.get_text_config().vocab_size
-    handles = [module.register_forward_hook(note) for module in model.modules()]
+    handles = [module.register_forward_hook(hand_over) for module in model.modules()]
     try:
         with torch.inference_mode():
-            out = model(
+            return model(
                 input_ids=ids,
                 attention_mask=torch.ones_like(ids),
                 use_cache=False,
                 output_hidden_states=True,
-                output_attentions=maps,
+                **asked,
             )
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _look_for_places(model: PreTrainedModel, maps: bool) -> Places:
+    returned: list[tuple[Place, Tensor]] = []
+    note: Note = lambda place, tensor, _: returned.append((place, tensor))  # noqa: E731
+    out = run_noted(model, note, output_attentions=maps)
     places = Places()
     # of nested modules the outer one: what an inner one returned may be changed in place after it
     found = {_memory(tensor): place for place, tensor in returned}
@@ -146,7 +172,7 @@ def _memory(tensor: Tensor) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
 
 
-def tensors_of(output: object) -> list[tuple[int | None, Tensor]]:
+def _tensors(output: object) -> list[tuple[int | None, Tensor]]:
     """The tensors that a module returns, with their positions."""
     if isinstance(output, Tensor):
         return [(None, output)]
@@ -246,7 +272,7 @@ def _watch(takes: Mapping[Place, Callable[[Tensor], Tensor | None]]) -> Iterator
     def hand_over(module: nn.Module, _: object, output: Any) -> Any:
         call = calls[module]
         calls[module] += 1
-        for position, tensor in tensors_of(output):
+        for position, tensor in _tensors(output):
             place = Place(module, call, position)
             if place in missed:
                 missed.remove(place)

@@ -102,7 +102,7 @@ def read_cold(
     """Measure how fast blocks at random places come from the disk, for at most `max_s` seconds.
 
     Blocks that are in memory do not count. Where nearly all are, some are dropped from the page
-    cache first, at most 512 MB; whoever needs them reads them again.
+    cache first, at most 512 MB; the next reader reads them from the disk again.
 
     Parameters
     ----------

@@ -6,7 +6,8 @@ from typing import Any
 from store.reports import count
 from store.sources.plan.extraction import CERTAINTY, ExtractionPlan
 from store.sources.plan.machine import DiskSpeed, Machine
-from store.sources.plan.training import TrainingPlan
+from store.sources.plan.sizes import ColumnSize
+from store.sources.plan.training import Reading, TrainingPlan
 
 __all__ = [
     "bytes_text",
@@ -26,16 +27,7 @@ def extraction_report(plan: ExtractionPlan) -> str:
         f"{bytes_text(size.n_bytes)} in {files}",
         f"  {plan.mean_tokens:,.1f} tokens a trace; {CERTAINTY[plan.certainty]}",
     ]
-    rows = [
-        (
-            column.name,
-            bytes_text(column.n_bytes / max(1, size.n_rows)),
-            bytes_text(column.n_bytes),
-            f"{column.n_bytes / size.n_bytes:.1%}",
-        )
-        for column in sorted(size.columns, key=lambda column: -column.n_bytes)
-    ]
-    lines += ["", *_table(("column", "a trace", "total", "share"), rows), ""]
+    lines += ["", *_column_table(size.columns, size.n_rows, size.n_bytes), ""]
     lines += [_disk_line(plan), *_memory_lines(plan), *_time_lines(plan)]
     lines += [f"  {remark}" for remark in plan.remarks]
     return "\n".join(lines)
@@ -111,16 +103,7 @@ def training_report(
         f"{where}: {count(plan.n_rows, 'trace')}, {bytes_text(plan.epoch_bytes)} an epoch, "
         f"{bytes_text(plan.row_bytes)} a trace",
     ]
-    rows = [
-        (
-            column.name,
-            bytes_text(column.n_bytes / max(1, plan.n_rows)),
-            bytes_text(column.n_bytes),
-            f"{column.n_bytes / max(1, plan.epoch_bytes):.1%}",
-        )
-        for column in sorted(plan.columns, key=lambda column: -column.n_bytes)
-    ]
-    lines += ["", *_table(("column", "a trace", "total", "share"), rows), ""]
+    lines += ["", *_column_table(plan.columns, plan.n_rows, plan.epoch_bytes), ""]
     lines += _machine_lines(plan, machine)
     lines += _disk_lines(plan, disk)
     lines += _advice_lines(plan)
@@ -204,6 +187,20 @@ def _clock(seconds: float) -> str:
         return f"{seconds / 60:.1f} min"
     hours = seconds / 3600
     return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"
+
+
+def _column_table(columns: Sequence[ColumnSize | Reading], n_rows: int, n_bytes: int) -> list[str]:
+    """Lines of a table of columns, the largest first, with their shares of `n_bytes`."""
+    rows = [
+        (
+            column.name,
+            bytes_text(column.n_bytes / max(1, n_rows)),
+            bytes_text(column.n_bytes),
+            f"{column.n_bytes / max(1, n_bytes):.1%}",
+        )
+        for column in sorted(columns, key=lambda column: -column.n_bytes)
+    ]
+    return _table(("column", "a trace", "total", "share"), rows)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

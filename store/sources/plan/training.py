@@ -1,8 +1,8 @@
 """What a training reads of a store, and how to read it on a machine. Pure.
 
 An epoch reads every byte of its columns once, in a random order. What fits into the memory that is
-free stays in the page cache; of the rest the disk gives what it can. `docs/speed.md` has the
-measurements behind the advice.
+free stays in the page cache; of the rest the disk gives what it can. Only the limit of small rows
+is measured; the other shares and numbers are choices, and `docs/speed.md` says what can be tuned.
 """
 
 from collections.abc import Sequence

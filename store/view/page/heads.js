@@ -3,7 +3,7 @@
 import { getArray } from "/page/api.js";
 import { canvasOf, color, element, numberText, own } from "/page/dom.js";
 import { explore } from "/page/explore.js";
-import { legendOf, limits, picture } from "/page/picture.js";
+import { legendOf, limits, picture, shareOf } from "/page/picture.js";
 import { change, state } from "/page/state.js";
 
 const MEANINGS = {
@@ -60,7 +60,6 @@ function grid({ values, shape: [nLayers, nHeads] }, layers, chosen, title, onLay
   const [left, wide] = [34, Math.max(10, Math.min(26, Math.floor(300 / nHeads)))];
   const tall = Math.max(4, Math.min(20, Math.floor(360 / nLayers)));
   const between = limits(values);
-  const [low, high] = between;
   const [canvas, context] = canvasOf(left + wide * nHeads + 2, tall * nLayers + 18);
   const ink = color("--heat");
   context.font = "11px system-ui, sans-serif";
@@ -68,7 +67,7 @@ function grid({ values, shape: [nLayers, nHeads] }, layers, chosen, title, onLay
     const y = (nLayers - 1 - layer) * tall;
     for (let head = 0; head < nHeads; head += 1) {
       const value = values[layer * nHeads + head];
-      const level = high > low ? Math.min(1, Math.max(0, (value - low) / (high - low))) : 0.5;
+      const level = shareOf(value, between);
       context.fillStyle = Number.isFinite(value) ? `rgb(${ink} / ${level})` : "rgb(128 128 128 / 0.3)";
       context.fillRect(left + head * wide, y, wide, tall);
     }

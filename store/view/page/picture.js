@@ -18,6 +18,10 @@ export function limits(values) {
   ];
 }
 
+// Where a value lies between the limits, from 0 to 1.
+export const shareOf = (value, [low, high]) =>
+  high > low ? Math.min(1, Math.max(0, (value - low) / (high - low))) : 0.5;
+
 export const legendOf = ([low, high]) =>
   element(
     "span",
@@ -85,7 +89,7 @@ export function picture(trace, { values, nTokens, lines, between, what, label, w
 }
 
 // One pixel for each token and line, the first line below; of many tokens every n-th.
-function pixels(values, nTokens, nLines, each, [low, high]) {
+function pixels(values, nTokens, nLines, each, between) {
   const nColumns = Math.ceil(nTokens / each);
   const image = new ImageData(nColumns, nLines);
   const ink = color("--heat").split(/\s+/).map(Number);
@@ -93,7 +97,7 @@ function pixels(values, nTokens, nLines, each, [low, high]) {
     for (let line = 0; line < nLines; line += 1) {
       const value = values[column * each * nLines + line];
       const at = 4 * ((nLines - 1 - line) * nColumns + column);
-      const share = high > low ? Math.min(1, Math.max(0, (value - low) / (high - low))) : 0.5;
+      const share = shareOf(value, between);
       image.data.set(Number.isFinite(value) ? [...ink, 255 * share] : [128, 128, 128, 70], at);
     }
   }

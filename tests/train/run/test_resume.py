@@ -95,14 +95,19 @@ def test_a_merged_store_trains_to_the_same_bits(store_path, merged_path, tmp_pat
     assert scores[0] == scores[1]
 
 
+def make_whole(store_path, tmp_path, flags):
+    """Train without a stop; give the run, where another one is to be, and the command of that."""
+    arguments = ["--store", str(store_path), *flags.split()]
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    assert main([*arguments, "--output-dir", str(whole)]) == 0
+    return whole, stopped, [*arguments, "--output-dir", str(stopped), "--resume"]
+
+
 def test_killed_in_a_further_split(store_path, tmp_path):
     """The splits that were finished are not trained again, and each file of each split is that of a
     run that never stopped."""
-    flags = f"{SMALL} --epochs 2 --models lstm_solo --splits 2".split()
-    arguments = ["--store", str(store_path), *flags]
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    assert main([*arguments, "--output-dir", str(whole)]) == 0
-    command = [*arguments, "--output-dir", str(stopped), "--resume"]
+    flags = f"{SMALL} --epochs 2 --models lstm_solo --splits 2"
+    whole, stopped, command = make_whole(store_path, tmp_path, flags)
     # more steps than the first split has
     assert killed_at(20, command)
     assert (stopped / "lstm_solo-seed1.pt").exists()
@@ -119,11 +124,8 @@ def test_killed_in_a_further_split(store_path, tmp_path):
 
 def test_the_scales_of_a_sample_come_back(store_path, tmp_path):
     """A training that goes on takes those of its state, and no sample again."""
-    flags = f"{SMALL} --epochs 2 --save-every 2 --models drift".split()
-    arguments = ["--store", str(store_path), *flags]
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    assert main([*arguments, "--output-dir", str(whole)]) == 0
-    command = [*arguments, "--output-dir", str(stopped), "--resume"]
+    flags = f"{SMALL} --epochs 2 --save-every 2 --models drift"
+    whole, stopped, command = make_whole(store_path, tmp_path, flags)
     assert killed_at(5, command)
     assert main(command) == 0
     assert content(stopped, run_of(stopped)) == content(whole, run_of(whole))
