@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from store.feed.located_batches import LocatedBatches
 from store.feed.order import Batches, EpochOrder, n_batches, rank_positions
 from store.feed.prefetch import Readahead
 from store.feed.visit_times import VisitTimes
@@ -27,7 +28,7 @@ from store.format.values import is_integer
 from store.read.array import ReadOptions
 from store.read.batch import Batch
 from store.read.plan import Select
-from store.read.store import TraceStore
+from store.read.store import LocatedRows, TraceStore
 
 __all__ = ["TraceLoader"]
 
@@ -213,17 +214,18 @@ class TraceLoader:
     def unread(self, rows: np.ndarray) -> np.ndarray:
         """Those of some rows, int64 `(n,)`, that are read from files: all of them.
 
-        A subclass that keeps rows in memory leaves those out here and adds them in `read_rows`.
+        A subclass that keeps rows in memory leaves those out here and adds them in `read_located`.
         """
         return rows
 
-    def read_rows(self, rows: np.ndarray, options: ReadOptions) -> Batch:
-        """Read the batch of some rows, in any of the threads; a subclass may change it."""
-        return self.store.read_batch(self._plan, rows, options)
+    def read_located(self, located: LocatedRows, options: ReadOptions) -> Batch:
+        """Read a batch of the epoch, in any of the threads; a subclass may change it."""
+        return self.store.read_located(self._plan, located, options)
 
     def _read_ahead(self, batches: Batches, times: VisitTimes | None) -> Iterator[Batch]:
         """Yield the batches in order, a bounded number read ahead; stop cleanly when abandoned."""
         readahead = Readahead(self.store, self._plan, batches, self.prefetch_bytes, self.unread)
+        located = LocatedBatches(self.store, self._plan, batches)
         pool = ThreadPoolExecutor(self.num_workers or n_cores(), thread_name_prefix="store-loader")
         options = self._read_options(pool)
 
@@ -232,7 +234,7 @@ class TraceLoader:
             timed = options  # copying options costs as much as reading a small row
             if times is not None:
                 timed = options._replace(next_use=times.after(i * self.batch_size))
-            batch = self.read_rows(batches[i], timed)
+            batch = self.read_located(located[i], timed)
             # copies offsets alone: the values are in page-locked memory already
             return batch.pin_memory() if self.pin_memory else batch
 

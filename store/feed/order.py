@@ -149,8 +149,11 @@ class Batches:
     def __getitem__(self, i: int) -> np.ndarray:
         if not 0 <= i < self._n:
             raise IndexError(f"expected a batch from 0 to {self._n - 1}, found {i}")
-        start = i * self.batch_size
-        return self.visits(start, start + self.batch_size)
+        return self.rows_of(i, i + 1)
+
+    def rows_of(self, first: int, stop: int) -> np.ndarray:
+        """Rows of the batches `first:stop`, one after the other: int64."""
+        return self.visits(first * self.batch_size, stop * self.batch_size)
 
     def visits(self, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Rows of the visits `start:stop`, across batches: int64."""

@@ -78,8 +78,7 @@ class Readahead:
         stop = min(len(self.batches), batch + self._window)
         for first in range(len(self._groups) * self._group, stop, self._group):
             last = min(first + self._group, len(self.batches))
-            batch_size = self.batches.batch_size
-            rows = self.unread(self.batches.visits(first * batch_size, last * batch_size))
+            rows = self.unread(self.batches.rows_of(first, last))
             advice = None
             with suppress(CorruptError):  # damage is left to the read, which reports it
                 sample = rows[:: max(1, len(rows) // SAMPLE_ROWS)]

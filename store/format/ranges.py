@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Piece", "packed_offsets", "plan_pieces", "split_ranges"]
+__all__ = ["Piece", "cut_ranges", "packed_offsets", "plan_pieces"]
 
 
 class Piece(NamedTuple):
@@ -35,27 +35,52 @@ def plan_pieces(starts: np.ndarray, stops: np.ndarray, shard_items: int) -> list
     shard_items
         Items a shard.
     """
-    fields = split_ranges(starts, stops, shard_items)
+    starts, stops = _join(starts, stops)
+    _, starts, stops, shards = cut_ranges(starts, stops, shard_items)
+    bases = shards * shard_items
+    fields = (shards, starts - bases, stops - bases, packed_offsets(starts, stops)[:-1])
     return list(map(Piece, *(field.tolist() for field in fields)))
 
 
-def split_ranges(
-    starts: np.ndarray, stops: np.ndarray, shard_items: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The fields of the pieces of `plan_pieces`, each int64 `(n_pieces,)`."""
+def _join(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The ranges without empty ones, those that touch joined."""
     filled = stops > starts
     starts = starts[filled]
     stops = stops[filled]
     if not len(starts):
-        return starts, starts, starts, starts
+        return starts, stops
     gaps = np.flatnonzero(starts[1:] != stops[:-1]) + 1  # ranges that do not touch the one before
-    starts = starts[np.r_[0, gaps]]
-    stops = stops[np.r_[gaps - 1, len(stops) - 1]]
-    first = starts // shard_items
-    last = (stops - 1) // shard_items
-    owner = np.repeat(np.arange(len(starts)), last - first + 1)  # range of each piece
-    shard = first[owner] + np.arange(len(owner)) - np.searchsorted(owner, owner)
-    base = shard * shard_items
-    begin = np.maximum(starts[owner], base)
-    end = np.minimum(stops[owner], base + shard_items)
-    return shard, begin - base, end - base, packed_offsets(begin, end)[:-1]
+    return starts[np.r_[0, gaps]], stops[np.r_[gaps - 1, len(stops) - 1]]
+
+
+def cut_ranges(
+    starts: np.ndarray, stops: np.ndarray, n: int
+) -> tuple[np.ndarray | None, np.ndarray, np.ndarray, np.ndarray]:
+    """Ranges cut at multiples of `n`; empty ones may vanish.
+
+    Parameters
+    ----------
+    starts, stops
+        int64 `(n_ranges,)`, `starts <= stops`.
+    n
+        For example, the items of a shard.
+
+    Returns
+    -------
+    owners
+        Which range each piece is of: int64 `(n_pieces,)`; None if the ranges are the pieces.
+    starts, stops
+        Of the pieces: int64 `(n_pieces,)`.
+    cells
+        Before which multiple of `n` a piece ends, the first being 0: int64 `(n_pieces,)`.
+    """
+    first = starts // n
+    last = (stops - 1) // n
+    if np.count_nonzero(first == last) == len(first):
+        return None, starts, stops, first
+    counts = np.where(stops > starts, last - first + 1, 0)
+    owners = np.repeat(np.arange(len(starts)), counts)
+    before = np.cumsum(counts) - counts
+    cells = first[owners] + np.arange(len(owners)) - before[owners]
+    bases = cells * n
+    return owners, np.maximum(starts[owners], bases), np.minimum(stops[owners], bases + n), cells

@@ -85,6 +85,10 @@ class Segments:
         segments = self.of_items(np.arange(n_buckets) << bits)
         return bits, self.stops[segments], self.shifts[segments]
 
+    def of_places(self, places: np.ndarray) -> np.ndarray:
+        """The segment of each place, int64, of the shape of `places`."""
+        return self.first_shards.searchsorted(places // self.layout.shard_items, "right") - 1
+
     def split(self, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Item ranges as ranges of places; one that crosses a border becomes several.
 
@@ -138,7 +142,7 @@ class Segments:
 
     def items_of_places(self, start: int, stop: int) -> tuple[int, int]:
         """The items at the places `start:stop` of one shard, padding left out."""
-        segment = self._of_place(start)
+        segment = self.of_places(np.int64(start))
         shift = int(self.shifts[segment])
         return start - shift, min(stop - shift, int(self.stops[segment]))
 
@@ -148,14 +152,9 @@ class Segments:
         The array of the checksums has no gaps: it has the chunks of all segments, one after the
         other.
         """
-        segment = self._of_place(chunk * self.layout.chunk_items)
+        segment = self.of_places(np.int64(chunk * self.layout.chunk_items))
         first = int(self.first_shards[segment]) * self.layout.shard_chunks
         return int(self._first_chunks[segment]) + chunk - first
-
-    def _of_place(self, place: int) -> int:
-        """The segment that a place belongs to."""
-        shard = place // self.layout.shard_items
-        return int(self.first_shards.searchsorted(shard, "right")) - 1
 
 
 def count_shards(firsts: Sequence[int], n_items: int, shard_items: int) -> int:

@@ -9,6 +9,7 @@ item in the shards (`store.format.segments`). Without segments the two are one.
 
 import mmap
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -20,9 +21,25 @@ from store.format.ranges import plan_pieces
 from store.read.directory import StoreDirectory
 from store.read.shard import RESTORE, CompressedShard, RawShard
 
-__all__ = ["DEFAULT", "Array", "ChunkSums", "NextUse", "ReadOptions", "Select", "cells"]
+__all__ = ["DEFAULT", "Array", "ChunkSums", "Located", "NextUse", "ReadOptions", "Select", "cells", "pairs"]
 
 SHARED_BYTES = 4 * 1024 * 1024  # reads larger than this are worth sharing among threads
+
+class Located(NamedTuple):
+    """The ranges of places that one read copies.
+
+    Attributes
+    ----------
+    starts, stops
+        int64 `(n,)`.
+    shards
+        The shard of each, where every range lies in one: int64 `(n,)`; None: not known.
+    """
+
+    starts: np.ndarray
+    stops: np.ndarray
+    shards: np.ndarray | None = None
+
 
 Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]
 Work = Callable[[list], None]
@@ -119,11 +136,7 @@ class Array(Generic[ShardType]):
         self, positions: np.ndarray, select: Select = (), options: ReadOptions = DEFAULT
     ) -> np.ndarray:
         """The items at `positions`, int64 `(n,)`."""
-        if self.segments is not None:
-            if options.next_use is not None:
-                options = self._options_of_places(positions, len(positions), options)
-            positions = self.segments.places_of(positions)
-        return self._take_places(positions, select, options)
+        return self.read_ranges(positions, positions + 1, select, options)
 
     def read_ranges(
         self,
@@ -133,39 +146,36 @@ class Array(Generic[ShardType]):
         options: ReadOptions = DEFAULT,
     ) -> np.ndarray:
         """The items of the ranges `starts:stops`, int64 `(n,)`, one after the other."""
+        (located,) = self.locate(starts, stops, np.array([0, len(starts)]))
+        return self.read_located(located, select, options)
+
+    def locate(self, starts: np.ndarray, stops: np.ndarray, cuts: np.ndarray) -> list[Located]:
+        """Where the items of several reads are, found at once; touches no file.
+
+        Parameters
+        ----------
+        starts, stops
+            The ranges of all reads: int64 `(n,)`.
+        cuts
+            The i-th read has the ranges `cuts[i]` to `cuts[i + 1]`: int64 `(n_reads + 1,)`.
+        """
         if self.segments is not None:
-            items = starts
-            starts, stops = self.segments.split(starts, stops)
-            if options.next_use is not None:
-                options = self._options_of_places(items, len(starts), options)
-        return self._read_places(starts, stops, select, options)
+            places = self.segments.split(starts, stops)
+            if len(places[0]) != len(starts):  # a range crosses a border, which no row does
+                each = [self.segments.split(starts[a:b], stops[a:b]) for a, b in pairs(cuts)]
+                cuts = np.cumsum([0, *(len(firsts) for firsts, _ in each)])
+            starts, stops = places
+        return self._locate_places(starts, stops, cuts)
 
-    def _options_of_places(
-        self, items: np.ndarray, n_ranges: int, options: ReadOptions
-    ) -> ReadOptions:
-        """The options of a read of ranges that begin with `items`, for a read of their places."""
-        next_item_use = options.next_use
-        if next_item_use is None or self.segments is None:
-            return options
-        if len(items) != n_ranges:  # a range crosses a border, which no row does
-            return options._replace(next_use=None)
-        segments = self.segments.of_items(items)
-        shifts = self.segments.shifts[segments]
-        last_items = self.segments.stops[segments] - 1
+    def _locate_places(
+        self, starts: np.ndarray, stops: np.ndarray, cuts: np.ndarray
+    ) -> list[Located]:
+        return [Located(starts[a:b], stops[a:b]) for a, b in pairs(cuts)]
 
-        def next_use(i: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-            last_of_chunk = np.minimum(last - shifts[i], last_items[i])
-            return next_item_use(i, first - shifts[i], last_of_chunk)
-
-        return options._replace(next_use=next_use)
-
-    def _take_places(self, places: np.ndarray, select: Select, options: ReadOptions) -> np.ndarray:
-        return self._read_places(places, places + 1, select, options)
-
-    def _read_places(
-        self, starts: np.ndarray, stops: np.ndarray, select: Select, options: ReadOptions
+    def read_located(
+        self, located: Located, select: Select = (), options: ReadOptions = DEFAULT
     ) -> np.ndarray:
-        """The items at the ranges of places `starts:stops`, int64 `(n,)`."""
+        """The items of one read, one after the other."""
         raise NotImplementedError
 
     def shard(self, number: int) -> ShardType:
@@ -357,6 +367,10 @@ def cells(starts: np.ndarray, stops: np.ndarray, n: int) -> tuple[np.ndarray, np
     i = np.repeat(np.arange(len(starts)), counts)
     ends = np.cumsum(counts)
     return i, np.arange(len(i)) + np.repeat(first - (ends - counts), counts)
+
+
+def pairs(cuts: np.ndarray) -> Iterator[tuple[int, int]]:
+    return pairwise(cuts.tolist())
 
 
 def _runs(numbers: np.ndarray) -> list[tuple[int, int]]:

@@ -9,7 +9,16 @@ import numpy as np
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import StoredArray
 from store.format.ranges import packed_offsets
-from store.read.array import Array, ChunkSums, NextUse, ReadOptions, Select, cells
+from store.read.array import (
+    DEFAULT,
+    Array,
+    ChunkSums,
+    Located,
+    NextUse,
+    ReadOptions,
+    Select,
+    cells,
+)
 from store.read.buffers import BufferPool
 from store.read.chunk_cache import ChunkCache
 from store.read.directory import StoreDirectory
@@ -61,10 +70,12 @@ class CompressedArray(Array[CompressedShard]):
         self.cache = cache
         self._pool = BufferPool(IDLE_CHUNK_BYTES)
 
-    def _read_places(
-        self, starts: np.ndarray, stops: np.ndarray, select: Select, options: ReadOptions
+    def read_located(
+        self, located: Located, select: Select = (), options: ReadOptions = DEFAULT
     ) -> np.ndarray:
         """See `Array`."""
+        starts, stops, _ = located
+        options = self._options_of_places(starts, options)
         layout = self.layout
         offsets = packed_offsets(starts, stops)
         visits = list(self._visits(starts, stops, offsets, options.next_use))
@@ -78,6 +89,21 @@ class CompressedArray(Array[CompressedShard]):
             read = partial(self._read_plane, int(numbers[place]), plane, unsplit)
             options.run(read, visits, plane.nbytes)
         return out
+
+    def _options_of_places(self, starts: np.ndarray, options: ReadOptions) -> ReadOptions:
+        """The options of a read of items, for a read of the places that `starts` begins."""
+        next_item_use = options.next_use
+        if next_item_use is None or self.segments is None:
+            return options
+        segments = self.segments.of_places(starts)
+        shifts = self.segments.shifts[segments]
+        last_items = self.segments.stops[segments] - 1
+
+        def next_use(i: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+            last_of_chunk = np.minimum(last - shifts[i], last_items[i])
+            return next_item_use(i, first - shifts[i], last_of_chunk)
+
+        return options._replace(next_use=next_use)
 
     def _read_plane(self, plane: int, out: np.ndarray, select: Select, visits: list[Visit]) -> None:
         """Fill `out` `(n_items, *selected plane item)` with one plane of the ranges."""

@@ -48,6 +48,8 @@ class MappedFile:
     ----------
     n_bytes
         Size of the file when it was mapped.
+    address
+        Where its first byte is in this process; 0 if the file is empty.
     tail
         Its last bytes; fewer if it is shorter. Read, not mapped: the kernel would fetch megabytes
         around them.
@@ -59,7 +61,7 @@ class MappedFile:
     """
 
     def __init__(self, path: Path, tail_bytes: int = 0) -> None:
-        self._address = 0  # nothing is mapped
+        self.address = 0  # nothing is mapped
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             status = os.fstat(fd)
@@ -73,7 +75,7 @@ class MappedFile:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_NORMAL)
             self._may_ask = os.access(path, os.W_OK)
             if self.n_bytes:
-                self._address = self._map(fd, path)
+                self.address = self._map(fd, path)
         finally:
             os.close(fd)
 
@@ -90,19 +92,19 @@ class MappedFile:
         return {
             "shape": (self.n_bytes,),
             "typestr": "|u1",
-            "data": (self._address, True),
+            "data": (self.address, True),
             "version": 3,
         }
 
     @property
     def bytes(self) -> np.ndarray:
         """Read-only view of the file: uint8 `(n_bytes,)`."""
-        return np.asarray(self) if self._address else np.empty(0, np.uint8)
+        return np.asarray(self) if self.address else np.empty(0, np.uint8)
 
     def advise(self, start: int, stop: int, advice: int) -> None:
         """Advise the kernel on the bytes `start:stop`, e.g. `mmap.MADV_WILLNEED`."""
         first = start // PAGE * PAGE
-        _libc.madvise(self._address + first, stop - first, advice)
+        _libc.madvise(self.address + first, stop - first, advice)
 
     def is_cached(self, position: int) -> bool:
         """Whether the page with this byte is in the page cache.
@@ -110,9 +112,9 @@ class MappedFile:
         The kernel answers only users who may write the file, and says yes to others; they get no.
         """
         flag = ctypes.create_string_buffer(1)
-        _libc.mincore(self._address + position // PAGE * PAGE, 1, flag)
+        _libc.mincore(self.address + position // PAGE * PAGE, 1, flag)
         return self._may_ask and bool(flag.raw[0] & 1)
 
     def __del__(self, munmap: Callable[[int, int], int] = _libc.munmap) -> None:
-        if self._address:
-            munmap(self._address, self.n_bytes)
+        if self.address:
+            munmap(self.address, self.n_bytes)

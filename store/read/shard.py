@@ -117,8 +117,6 @@ class RawShard(_Shard):
     items
         Read-only view `(n_items, *item_shape)` of the map, strided if the column is split. A view
         of it keeps the map alive.
-    memory
-        The bytes of the items of the first plane, which is all of them unless the column is split.
     """
 
     def __init__(self, root: Path, layout: ArrayLayout, number: int, n_items: int) -> None:
@@ -129,8 +127,6 @@ class RawShard(_Shard):
             self.plane_stride = int(self.plane_offsets[1] - self.plane_offsets[0])
         self._check_planes()
         self.items = self._view()
-        start = int(self.plane_offsets[0])
-        self.memory = self.data[start : start + n_items * layout.plane_item_bytes]
 
     def _check_planes(self) -> None:
         """Raise unless chunks follow each other, planes at equal distances."""

@@ -8,7 +8,7 @@ same rows. torch is imported when the first tensor is asked for.
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.format.ranges import packed_offsets
 from store.format.schema import TRACE_ID, Column, Schema
 from store.format.values import decode_texts
-from store.read.array import Array, ReadOptions
+from store.read.array import Array, Located, ReadOptions, pairs
 from store.read.buffers import BufferPool
 from store.read.chunk_cache import ChunkCache
 from store.read.data_frames import TableSource, make_frame, make_table
@@ -41,10 +41,28 @@ if TYPE_CHECKING:
 
     from store.read.batch import Batch
 
-__all__ = ["Rows", "TraceStore"]
+__all__ = ["LocatedRows", "Rows", "TraceStore"]
 
 MAX_MAPS = 32_768  # of a store, shared by its arrays; the kernel allows a process 65,530
 CACHE_BYTES = 64 * 1024 * 1024
+
+
+class LocatedRows(NamedTuple):
+    """The rows of one batch, and where the items of its ragged columns are.
+
+    Attributes
+    ----------
+    rows
+        int64 `(n_rows,)`.
+    offsets
+        Of each ragged span in the packed batch: int64 `(n_rows + 1,)`.
+    places
+        Ragged column -> what its array reads.
+    """
+
+    rows: np.ndarray
+    offsets: dict[Span, np.ndarray]
+    places: dict[str, Located]
 
 
 class TraceStore:
@@ -277,7 +295,8 @@ class TraceStore:
     ) -> PackedRows:
         """As `read`, into NumPy arrays; takes no torch."""
         plan = self.plan(columns, select)
-        return self._read_packed(plan, self.check_rows(rows), self.recycled())
+        located = self._locate_one(plan, self.check_rows(rows))
+        return self._read_packed(plan, located, self.recycled())
 
     def column(self, name: str) -> "torch.Tensor | list[str]":
         """One fixed or utf8 column of all rows, read in one go.
@@ -461,45 +480,85 @@ class TraceStore:
             Where to, with which threads, and when rows are needed again after the i-th of `rows`.
             If None: into the store's own recycled memory.
         """
+        return self.read_located(plan, self._locate_one(plan, rows), options)
+
+    def read_located(
+        self, plan: ReadPlan, located: LocatedRows, options: ReadOptions | None = None
+    ) -> "Batch":
+        """As `read_batch`, of rows that `locate` has found."""
         from store.read.batch import as_batch
 
-        return as_batch(self._read_packed(plan, rows, options or self.recycled()))
+        return as_batch(self._read_packed(plan, located, options or self.recycled()))
 
-    def _read_packed(self, plan: ReadPlan, rows: np.ndarray, options: ReadOptions) -> PackedRows:
+    def locate(self, plan: ReadPlan, rows: np.ndarray, batch_size: int) -> list[LocatedRows]:
+        """Find where the rows of several batches are, at once: Python's part of a read, which for
+        a small batch takes as long as copying it, is then paid once for all of them.
+
+        Parameters
+        ----------
+        plan, rows
+            See `read_batch`.
+        batch_size
+            Rows a batch, but for the last one.
+
+        Raises
+        ------
+        CorruptError
+            The offsets of one of these rows are damaged.
+        """
+        n_batches = max(1, -(-len(rows) // batch_size))
+        cuts = np.minimum(np.arange(n_batches + 1) * batch_size, len(rows))
         ranges = {span: self._ranges(span, rows) for span in plan.spans}
-        offsets = {}  # columns of one span share theirs
-        for span, (starts, stops) in ranges.items():
-            if span.axis is not None:
-                offsets[span] = packed_offsets(starts, stops)
+        offsets = {
+            span: packed_offsets(*bounds) for span, bounds in ranges.items() if span.axis is not None
+        }
+        places = {
+            part.name: self._column(part.name).locate(*ranges[part.span], cuts)
+            for part in plan.parts
+            if part.span.axis is not None
+        }
+        return [
+            LocatedRows(
+                rows[a:b].copy(),  # the tensor over it is kept, and all rows with it
+                {span: all_of[a : b + 1] - all_of[a] for span, all_of in offsets.items()},
+                {name: located[i] for name, located in places.items()},
+            )
+            for i, (a, b) in enumerate(pairs(cuts))
+        ]
+
+    def _locate_one(self, plan: ReadPlan, rows: np.ndarray) -> LocatedRows:
+        (located,) = self.locate(plan, rows, max(1, len(rows)))
+        return located
+
+    def _read_packed(
+        self, plan: ReadPlan, located: LocatedRows, options: ReadOptions
+    ) -> PackedRows:
         values: dict[str, PackedColumn | list[str]] = {}
         for part in plan.parts:
-            items = self._read_part(part, rows, ranges[part.span], options)
+            items = self._read_part(part, located, options)
             if part.picked:
                 items = options.place(part.pick(items))
-            cuts = offsets.get(part.span)
+            cuts = located.offsets.get(part.span)
             if part.column.is_text and cuts is not None:
                 values[part.name] = decode_texts(items, cuts, f"column {part.name!r}")
             else:
                 values[part.name] = PackedColumn(items, cuts, part.column.dtype)
-        return PackedRows(rows, values)
+        return PackedRows(located.rows, values)
 
     def recycled(self) -> ReadOptions:
         """To read into the store's own memory, used again after the last tensor over it is gone."""
         return ReadOptions(self._pool.empty)
 
     def _read_part(
-        self,
-        part: ColumnPart,
-        rows: np.ndarray,
-        ranges: tuple[np.ndarray, np.ndarray],
-        options: ReadOptions,
+        self, part: ColumnPart, located: LocatedRows, options: ReadOptions
     ) -> np.ndarray:
         array = self._column(part.name)
         axis = part.span.axis
         try:
             if axis is None:
-                return array.take(rows, part.select, options)
-            return array.read_ranges(*ranges, part.select, self._item_options(axis, options))
+                return array.take(located.rows, part.select, options)
+            options = self._item_options(axis, options)
+            return array.read_located(located.places[part.name], part.select, options)
         except CorruptError as error:
             raise self.explain(error, axis) from error
 

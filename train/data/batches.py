@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from store import Batch, TraceLoader, TraceStore
 from store.format.layers import LAYERS_AXIS, choose_layers
 from store.read.array import ReadOptions
+from store.read.store import LocatedRows
 from train.config import Config
 from train.data.features import FeatureCache
 from train.data.splits import Splits
@@ -43,14 +44,14 @@ class RoleLoader(TraceLoader):
     def unread(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         return rows if self._kept is None else self._kept.missing(rows)
 
-    def read_rows(self, rows: NDArray[np.int64], options: ReadOptions) -> Batch:
+    def read_located(self, located: LocatedRows, options: ReadOptions) -> Batch:
         if self._kept is None:
-            return as_roles(super().read_rows(rows, options), self._names)
-        missing = self.unread(rows)
+            return as_roles(super().read_located(located, options), self._names)
+        missing = self.unread(located.rows)
         read = None
         if len(missing):
-            read = as_roles(super().read_rows(missing, options), self._names)
-        return self._kept.complete(rows, read, options)
+            read = as_roles(self.store.read_batch(self._plan, missing, options), self._names)
+        return self._kept.complete(located.rows, read, options)
 
 
 def as_roles(batch: Batch, names: Mapping[str, str]) -> Batch:
