@@ -7,8 +7,6 @@ as copying it. NumPy finds a thousand rows nearly as fast as thirty.
 import threading
 from contextlib import suppress
 
-import numpy as np
-
 from store.errors import CorruptError
 from store.feed.order import Batches
 from store.read.plan import ReadPlan

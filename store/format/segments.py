@@ -142,7 +142,7 @@ class Segments:
 
     def items_of_places(self, start: int, stop: int) -> tuple[int, int]:
         """The items at the places `start:stop` of one shard, padding left out."""
-        segment = self.of_places(np.int64(start))
+        segment = self._of_place(start)
         shift = int(self.shifts[segment])
         return start - shift, min(stop - shift, int(self.stops[segment]))
 
@@ -152,9 +152,12 @@ class Segments:
         The array of the checksums has no gaps: it has the chunks of all segments, one after the
         other.
         """
-        segment = self.of_places(np.int64(chunk * self.layout.chunk_items))
+        segment = self._of_place(chunk * self.layout.chunk_items)
         first = int(self.first_shards[segment]) * self.layout.shard_chunks
         return int(self._first_chunks[segment]) + chunk - first
+
+    def _of_place(self, place: int) -> int:
+        return int(self.of_places(np.array(place)))
 
 
 def count_shards(firsts: Sequence[int], n_items: int, shard_items: int) -> int:

@@ -18,12 +18,24 @@ from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import StoredArray
 from store.format.manifest import Manifest
 from store.format.ranges import plan_pieces
+from store.read.checked_chunks import CheckedChunks
 from store.read.directory import StoreDirectory
 from store.read.shard import RESTORE, CompressedShard, RawShard
 
-__all__ = ["DEFAULT", "Array", "ChunkSums", "Located", "NextUse", "ReadOptions", "Select", "cells", "pairs"]
+__all__ = [
+    "DEFAULT",
+    "Array",
+    "ChunkSums",
+    "Located",
+    "NextUse",
+    "ReadOptions",
+    "Select",
+    "cells",
+    "pairs",
+]
 
 SHARED_BYTES = 4 * 1024 * 1024  # reads larger than this are worth sharing among threads
+
 
 class Located(NamedTuple):
     """The ranges of places that one read copies.
@@ -105,7 +117,7 @@ class Array(Generic[ShardType]):
     max_maps
         Shards to keep mapped.
     sums
-        What to check chunks against before they are used; None: they are not checked.
+        What to check chunks against before they are first used; None: they are not checked.
     """
 
     shard_type: type[ShardType]
@@ -124,6 +136,8 @@ class Array(Generic[ShardType]):
         self.segments = array.segments
         self.max_maps = max_maps
         self.sums = sums
+        n_chunks = 0 if sums is None else self.layout.n_chunks(array.n_places)
+        self._checked = CheckedChunks(n_chunks, self.layout.n_planes)
         self._shards: dict[int, ShardType] = {}
 
     def read(self, start: int, stop: int) -> np.ndarray:
@@ -162,8 +176,9 @@ class Array(Generic[ShardType]):
         if self.segments is not None:
             places = self.segments.split(starts, stops)
             if len(places[0]) != len(starts):  # a range crosses a border, which no row does
-                each = [self.segments.split(starts[a:b], stops[a:b]) for a, b in pairs(cuts)]
-                cuts = np.cumsum([0, *(len(firsts) for firsts, _ in each)])
+                split = self.segments.split
+                counts = [len(split(starts[a:b], stops[a:b])[0]) for a, b in pairs(cuts)]
+                cuts = np.cumsum([0, *counts])
             starts, stops = places
         return self._locate_places(starts, stops, cuts)
 
@@ -252,27 +267,28 @@ class Array(Generic[ShardType]):
     ) -> None:
         """Check the chunks that hold the ranges of places `starts:stops`, int64 `(n,)`.
 
-        Nothing is checked without `sums`.
+        Each is checked once, by whichever read comes first. Nothing is checked without `sums`.
 
         Raises
         ------
         DamagedItemsError
             One has another checksum than it should.
         """
-        if self.sums is None:
+        if self._checked.has_all:
             return
-        pieces = plan_pieces(starts, stops, self.layout.shard_items)
-        self.open_shards(piece.shard for piece in pieces)
+        planes = self._planes(select).ravel()
         chunks = np.unique(cells(starts, stops, self.layout.chunk_items)[1])
-        planes = self._planes(select).ravel().tolist()
+        chunks = self._checked.missing(chunks, planes)
+        self.open_shards((chunks // self.layout.shard_chunks).tolist())
 
         def run(runs: list[tuple[int, int]]) -> None:
             for start, stop in runs:
-                for fault in self.faults(start, stop, planes):
+                for fault in self.faults(start, stop, planes.tolist()):
                     raise fault
 
         n_bytes = len(chunks) * len(planes) * self.layout.chunk_bytes
         options.run(run, _runs(chunks), n_bytes)
+        self._checked.add(chunks, planes)
 
     def selected_shape(self, select: Select) -> tuple[int, ...]:
         """Shape of an item of which only `select` is read."""

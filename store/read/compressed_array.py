@@ -147,10 +147,17 @@ class CompressedArray(Array[CompressedShard]):
     def _decode(self, chunk: int, plane: int, out: np.ndarray) -> None:
         number, inside = divmod(chunk, self.layout.shard_chunks)
         shard = self.shard(number)
-        if self.sums is not None:
-            for fault in self.faults(chunk, chunk + 1, [plane]):
-                raise fault
+        if not self._checked.has_all:
+            self._check_chunk(chunk, plane)
         try:
             shard.read_chunk(inside, plane, out.reshape(-1).view(np.uint8))
         except CorruptError as error:
             raise DamagedItemsError(str(error), self.array.items_of_chunk(chunk)) from error
+
+    def _check_chunk(self, chunk: int, plane: int) -> None:
+        chunks, planes = np.array([chunk]), np.array([plane])
+        if not len(self._checked.missing(chunks, planes)):
+            return
+        for fault in self.faults(chunk, chunk + 1, [plane]):
+            raise fault
+        self._checked.add(chunks, planes)

@@ -68,7 +68,9 @@ def scatter(
         fits &= sizes <= width
     n_fit = np.count_nonzero(fits)
     sources = firsts
-    if n_fit < len(firsts):  # the others are copied afterwards; until then another is in their place
+    if n_fit < len(
+        firsts
+    ):  # the others are copied afterwards; until then another is in their place
         sources = np.where(fits, firsts, firsts[np.argmax(fits)])
     if n_fit:
         read = _windows(memory, width)

@@ -1,5 +1,7 @@
 """An uncompressed array, read through the maps of its shards."""
 
+from typing import Any
+
 import numpy as np
 
 from store.format.contents import StoredArray
@@ -51,7 +53,7 @@ class RawArray(Array[RawShard]):
         number, inside = divmod(place, self.layout.shard_items)
         if inside + stop - start > self.layout.shard_items:
             return super().read(start, stop)
-        if self.sums is not None:
+        if not self._checked.has_all:
             self._check(np.array([place]), np.array([end]))
         return self.shard(number).items[inside : inside + stop - start]
 
@@ -63,7 +65,7 @@ class RawArray(Array[RawShard]):
         if layout.item_bytes >= SHORT_BYTES or layout.n_planes > 1 or not len(positions):
             return super().take(positions, select, options)
         places = positions if self.segments is None else self.segments.places_of(positions)
-        if self.sums is not None:
+        if not self._checked.has_all:
             self._check(places, places + 1, select, options)
         if self.array.n_shards == 1:
             index: tuple[np.ndarray | slice, ...] = (places, *select)
@@ -90,7 +92,7 @@ class RawArray(Array[RawShard]):
     ) -> np.ndarray:
         """See `Array`."""
         starts, stops, shards = located
-        if self.sums is not None:
+        if not self._checked.has_all:
             self._check(starts, stops, select, options)
         layout = self.layout
         if shards is None or layout.n_planes > 1 or select:
@@ -133,8 +135,8 @@ class RawArray(Array[RawShard]):
         stops = sizes.cumsum()
         n_bytes = int(stops[-1])
         out = options.empty((n_bytes // layout.item_bytes, *layout.item_shape), layout.dtype)
-        source: np.ndarray | memoryview = memory
-        target: np.ndarray | memoryview = out.reshape(-1).view(np.uint8)
+        source: Any = memory
+        target: Any = out.reshape(-1).view(np.uint8)
         if n_bytes < len(sizes) * UNLOCKED_BYTES:
             source, target = memory.data, target.data
 

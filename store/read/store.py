@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LocatedRows", "Rows", "TraceStore"]
 
-MAX_MAPS = 32_768  # of a store, shared by its arrays; the kernel allows a process 65,530
+MAX_MAPS = (
+    16_384  # of a store, shared by its arrays, which may hold as many that were closed lately
+)
 CACHE_BYTES = 64 * 1024 * 1024
 
 
@@ -81,7 +83,7 @@ class TraceStore:
     provenance
         Where its traces come from.
     check
-        Whether every chunk is checked against its checksum before it is used.
+        Whether every chunk is checked against its checksum before it is first used.
     cache
         Decoded chunks of compressed columns.
     id_table
@@ -136,9 +138,10 @@ class TraceStore:
             Decoded chunks of compressed columns to keep: 0, or at least one chunk; None chooses 64
             MiB. Raw columns need none, the kernel keeps their pages.
         check
-            Check every chunk against its checksum before it is used, at every read: what has rotted
-            on the disk is an error, never a value. None: not. (Compressed chunks and tables of
-            shards are always checked.)
+            Check every chunk against its checksum before this object uses it for the first time:
+            what has rotted on the disk is an error, never a value. What rots later, while the
+            object lives, is not seen. None: not. (Compressed chunks and tables of shards are
+            checked whenever they are read.)
 
         Raises
         ------
@@ -510,7 +513,9 @@ class TraceStore:
         cuts = np.minimum(np.arange(n_batches + 1) * batch_size, len(rows))
         ranges = {span: self._ranges(span, rows) for span in plan.spans}
         offsets = {
-            span: packed_offsets(*bounds) for span, bounds in ranges.items() if span.axis is not None
+            span: packed_offsets(*bounds)
+            for span, bounds in ranges.items()
+            if span.axis is not None
         }
         places = {
             part.name: self._column(part.name).locate(*ranges[part.span], cuts)

@@ -635,3 +635,23 @@ def test_many_short_rows_within_and_across_shards(tmp_path, lengths):
         assert_batch(
             store.read(rows), [{"x": np.full((lengths[row], 2), row, np.int32)} for row in rows]
         )
+
+
+def test_a_chunk_is_checked_before_its_first_use_only(broken_path):
+    """What rots under an open store is seen by the next one, and in chunks not used before."""
+    store = TraceStore.open(broken_path, check=True)
+    expected = store.read([0], ["label"])["label"].tolist()
+    layout = store.schema.layout("label")
+    path = broken_path / layout.shard_path(0)
+    data = bytearray(path.read_bytes())
+    later = min(layout.shard_items, len(store)) - 1
+    chunk = later // layout.chunk_items
+    assert chunk
+    for damaged in (0, chunk * layout.chunk_bytes):
+        data[damaged] ^= 1
+    path.write_bytes(data)
+    assert store.read([0], ["label"])["label"].tolist() != expected
+    with pytest.raises(CorruptError, match=f"array 'label', shard 0, chunk {chunk}"):
+        store.read([later], ["label"])
+    with pytest.raises(CorruptError, match="array 'label', shard 0, chunk 0"):
+        TraceStore.open(broken_path, check=True).read([0], ["label"])

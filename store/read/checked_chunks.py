@@ -1,0 +1,40 @@
+"""Which chunks of an array have been checked against their checksums. Knows no file."""
+
+import threading
+
+import numpy as np
+
+__all__ = ["CheckedChunks"]
+
+
+class CheckedChunks:
+    """The chunks that were found right; safe for threads.
+
+    Parameters
+    ----------
+    n_chunks, n_planes
+        Of the array.
+
+    Attributes
+    ----------
+    has_all
+        Whether no chunk is missing.
+    """
+
+    def __init__(self, n_chunks: int, n_planes: int) -> None:
+        self._is_right = np.zeros((n_chunks, n_planes), bool)
+        self._n_missing = self._is_right.size
+        self._lock = threading.Lock()
+        self.has_all = not self._n_missing
+
+    def missing(self, chunks: np.ndarray, planes: np.ndarray) -> np.ndarray:
+        """Those of some chunks, int64 `(n,)`, that lack one of these planes."""
+        return chunks[~self._is_right[chunks[:, None], planes].all(axis=1)]
+
+    def add(self, chunks: np.ndarray, planes: np.ndarray) -> None:
+        """Note that these chunks are right in these planes; int64 `(n,)`, each once."""
+        with self._lock:  # another thread may have checked some of them meanwhile
+            found = self._is_right[chunks[:, None], planes]
+            self._is_right[chunks[:, None], planes] = True
+            self._n_missing -= found.size - np.count_nonzero(found)
+            self.has_all = not self._n_missing
