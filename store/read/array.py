@@ -177,7 +177,7 @@ class Array(Generic[ShardType]):
             places = self.segments.split(starts, stops)
             if len(places[0]) != len(starts):  # a range crosses a border, which no row does
                 split = self.segments.split
-                counts = [len(split(starts[a:b], stops[a:b])[0]) for a, b in pairs(cuts)]
+                counts: list[int] = [len(split(starts[a:b], stops[a:b])[0]) for a, b in pairs(cuts)]
                 cuts = np.cumsum([0, *counts])
             starts, stops = places
         return self._locate_places(starts, stops, cuts)

@@ -19,6 +19,7 @@ __all__ = ["RawArray"]
 SHORT_BYTES = 6 * 1024
 # Of longer ranges the interpreter's lock is released for each, which at 64 KB costs 3% of the copy.
 UNLOCKED_BYTES = 128 * 1024
+LONG_BYTES = 2 * 1024 * 1024
 
 Copy = tuple[int, int, int]
 """Bytes of the memory of maps, first and after the last, and where they go."""
@@ -146,6 +147,8 @@ class RawArray(Array[RawShard]):
 
         ends = (firsts + sizes).tolist()
         copies = list(zip(firsts.tolist(), ends, (stops - sizes).tolist(), strict=True))
+        if np.maximum.reduce(sizes) > LONG_BYTES:
+            copies = _cut(copies)
         options.run(copy, copies, n_bytes)
         return out
 
@@ -167,3 +170,12 @@ class RawArray(Array[RawShard]):
 
         options.run(copy, pieces, out.nbytes)
         return out
+
+
+def _cut(copies: list[Copy]) -> list[Copy]:
+    """Copies of at most `LONG_BYTES`, so that threads get equal shares of them."""
+    return [
+        (begin, min(begin + LONG_BYTES, stop), at + begin - first)
+        for first, stop, at in copies
+        for begin in range(first, stop, LONG_BYTES)
+    ]
