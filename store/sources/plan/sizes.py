@@ -18,7 +18,15 @@ from store.format.manifest import Manifest
 from store.format.schema import Schema
 from store.format.shard_table import table_bytes
 
-__all__ = ["BLOCK_BYTES", "OVERHEAD", "ColumnSize", "StoreSize", "array_bytes", "plan_parts", "plan_store"]
+__all__ = [
+    "BLOCK_BYTES",
+    "OVERHEAD",
+    "ColumnSize",
+    "StoreSize",
+    "array_bytes",
+    "plan_parts",
+    "plan_store",
+]
 
 OVERHEAD = "offsets, checksums, ids"  # what no column owns
 ROOT_BYTES = 12_000  # the manifest with the provenance of an extraction, measured on the example
