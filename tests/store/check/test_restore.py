@@ -1,12 +1,15 @@
 """Files of a damaged store are taken from stores that have them, as their checksums tell."""
 
 import shutil
+from itertools import count
 
 import pytest
 from damage import content, flip
+from faults import Quick, is_killed
 from oracle import ROWS, SCHEMA, assert_same_row, write_store
 
 from store import TraceStore
+from store.check.restore import restore_files
 from store.check.verify import verify_store
 from store.cli.main import main
 from store.format.contents import column_array
@@ -89,3 +92,23 @@ def test_a_named_store_that_is_none_is_a_mistake(merged, tmp_path, capsys):
     """Also where nothing is damaged."""
     assert main(["repair", str(merged.path), "--from", str(tmp_path / "nowhere")]) == 2
     assert "expected a trace store" in capsys.readouterr().err
+
+
+def test_a_kill_leaves_the_old_file_or_the_new_one(merged, tmp_path):
+    """Nothing else changes, and the same call goes on."""
+    lost = shards(merged)[0]
+    file = str(lost.relative_to(merged.path))
+    source = tmp_path / "m.zarr.parts/0.zarr" / file
+    data = source.read_bytes()
+    for n in count(1):
+        lost.unlink()  # the part has it, too
+        lost.write_bytes(b"damaged")
+        killed = is_killed(lambda files: restore_files(merged.path, {file: source}, files), n)
+        assert lost.read_bytes() in (b"damaged", data)
+        assert source.read_bytes() == data
+        if not killed:
+            break
+        restore_files(merged.path, {file: source}, Quick())
+        assert lost.read_bytes() == data
+    assert n > 3
+    assert lost.read_bytes() == data
