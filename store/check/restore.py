@@ -190,19 +190,22 @@ def describe_parts(store: TraceStore, problems: Iterable[Problem]) -> list[str]:
         for problem in problems
         if problem.kind == "damaged" and problem.file.partition("/c/")[0] in segments
     ]
-    if not rows:
+    owners = _parts_with(store, rows)
+    if not owners:
         return []
     return [
-        f"{_parts_with(store, rows)}, and may have the same files still: "
-        f"python -m store repair {store.path} --from PATH, with its path, takes them from there"
+        f"damaged files came from {owners}; where that still is, "
+        f"python -m store repair {store.path} --from PATH takes them from there"
     ]
 
 
 def _parts_with(store: TraceStore, ranges: Sequence[tuple[int, int] | None]) -> str:
-    """Which merged stores these rows came from, as far as that is recorded."""
+    """Which merged stores these rows came from, as far as that is recorded; empty: from none."""
     parts = store.provenance.get(PARTS)
+    if not ranges:
+        return ""
     if not isinstance(parts, list) or not all(map(_has_rows, parts)) or None in ranges:
-        return "this was in a store that was merged into this one"
+        return "a store that was merged into this one"
     stops = list(accumulate(part["rows"] for part in parts))
     touched = [first_and_last for first_and_last in ranges if first_and_last is not None]
     owners = []
@@ -213,7 +216,9 @@ def _parts_with(store: TraceStore, ranges: Sequence[tuple[int, int] | None]) -> 
     shown = ", ".join(owners[:SHOWN_PARTS])
     if len(owners) > SHOWN_PARTS:
         shown += ", ..."
-    return f"this was in {shown} of the {count(len(parts), 'store')} that were merged"
+    if not owners:  # they were appended later
+        return ""
+    return f"{shown} of the {count(len(parts), 'store')} that were merged"
 
 
 def _has_rows(part: Any) -> bool:

@@ -56,7 +56,7 @@ def test_a_lost_shard_of_a_merged_store_is_linked_again(merged, tmp_path, capsys
         part = merged.provenance["stores"][1]
         assert main(["verify", str(merged.path)]) == 1
         said = capsys.readouterr().out
-        assert f"this was in store 2 (uuid {part['uuid']}) of the 3 stores" in said
+        assert f"came from store 2 (uuid {part['uuid']}) of the 3 stores" in said
         assert f"store repair {merged.path} --from PATH" in said
         assert main(["repair", str(merged.path), *options]) == 1
         assert "1 damaged file to take from other stores" in capsys.readouterr().out
