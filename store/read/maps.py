@@ -23,7 +23,7 @@ class Maps:
     ----------
     shards
         By number.
-    layout, n_shards
+    layout
         The array's.
 
     Attributes
@@ -34,13 +34,13 @@ class Maps:
         shards, and what follows them up to `ends`, may be read.
     bases
         Position in `memory` that the first item of the array would have, if all shards were where
-        the map of this one is: int64 `(n_shards,)`. The item at place p of the array is at
+        the map of this one is: int64, by shard. The item at place p of the array is at
         `bases[shard] + p * item_bytes`.
     ends
         Position after the last byte of each shard's map; `UNMAPPED` of one that is not among them.
     """
 
-    def __init__(self, shards: Mapping[int, RawShard], layout: ArrayLayout, n_shards: int) -> None:
+    def __init__(self, shards: Mapping[int, RawShard], layout: ArrayLayout) -> None:
         self.held = dict(shards)
         files = [shard.file for shard in self.held.values()]
         numbers = np.array(list(self.held), np.int64)
@@ -50,16 +50,18 @@ class Maps:
         lowest = int(addresses.min()) if files else 0
         highest = int((addresses + sizes).max()) if files else 0
         self.memory = _bytes_at(lowest, highest - lowest)
-        self.bases = np.zeros(n_shards, np.int64)
-        self.ends = np.full(n_shards, UNMAPPED)
+        # as many as are needed: how many shards the array has is for the manifest to claim
+        n_shards = int(numbers.max(initial=-1)) + 1
         shard_bytes = layout.shard_items * layout.item_bytes
+        self.bases = np.zeros(n_shards, np.int64)
         self.bases[numbers] = addresses - lowest + inside - numbers * shard_bytes
+        self.ends = np.full(n_shards + 1, UNMAPPED)  # one for all that follow
         self.ends[numbers] = addresses - lowest + sizes
 
     def has(self, shards: np.ndarray) -> bool:
         """Whether all of these shards, int64 `(n,)`, are among them."""
-        # counting is the fastest of its kind for few numbers
-        return np.count_nonzero(self.ends[shards] == UNMAPPED) == 0
+        ends = self.ends.take(shards, mode="clip")
+        return np.count_nonzero(ends == UNMAPPED) == 0  # the fastest of its kind for few numbers
 
 
 def _bytes_at(address: int, n_bytes: int) -> np.ndarray:

@@ -41,7 +41,7 @@ class RawArray(Array[RawShard]):
         sums: ChunkSums | None,
     ) -> None:
         super().__init__(directory, array, max_maps, sums)
-        self._maps = Maps({}, self.layout, array.n_shards)
+        self._maps = Maps({}, self.layout)
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Items `start:stop`: a read-only view if one shard holds them all, else a copy."""
@@ -125,7 +125,7 @@ class RawArray(Array[RawShard]):
         maps = self._maps
         if not maps.has(shards):
             needed = {number: self.shard(number) for number in np.unique(shards).tolist()}
-            self._maps = maps = Maps(self._shards | needed, self.layout, self.array.n_shards)
+            self._maps = maps = Maps(self._shards | needed, self.layout)
         return maps
 
     def _copy(
