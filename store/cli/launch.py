@@ -22,6 +22,7 @@ from store.launch.slurm import jobs_at_work, submit, write_scripts
 from store.launch.task import last_lines, start_command, stop_processes
 from store.read.directory import check_outside
 from store.reports import count
+from store.sources.file_imports import check_apart
 
 __all__ = ["parse_job", "run_launch"]
 
@@ -98,10 +99,13 @@ def parse_job(typed: Sequence[str], n_parts: int) -> Job:
     if getattr(args, "inspect", False):
         raise SchemaError("--inspect makes no store; run it without launch")
     arguments_sha256 = arguments_digest(args)
-    inputs_sha256, most_parts = present_inputs(args)
-    if n_parts > most_parts:
+    if args.command == "import":
+        check_apart(args.store, args.sources)
+    inputs = present_inputs(args)
+    if n_parts > inputs.n:
         raise SchemaError(
-            f"--parts: expected at most {most_parts}, as many as there are files, found {n_parts}"
+            f"--parts: expected at most {inputs.n:,}, as many as there are {inputs.noun}, found "
+            f"{n_parts:,}"
         )
     return Job(
         arguments=tuple(arguments),
@@ -109,7 +113,7 @@ def parse_job(typed: Sequence[str], n_parts: int) -> Job:
         out=args.store.absolute(),
         n_parts=n_parts,
         arguments_sha256=arguments_sha256,
-        inputs_sha256=inputs_sha256,
+        inputs_sha256=inputs.digest,
         folder=Path.cwd(),
     )
 

@@ -42,8 +42,8 @@ for attempt in {attempts}; do
     status=$?
     # whole, perhaps without some records
     if [ -e "$part{suffix}" ]; then exit 0; fi
-    # asked to end
-    if [ $status = 130 ] || [ $status = 143 ]; then exit $status; fi
+    # a mistake, which no attempt mends, or asked to end
+    case $status in {mistake} | 130 | 143) exit $status ;; esac
 done
 exit $status
 """
