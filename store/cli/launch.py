@@ -18,7 +18,7 @@ from store.launch.found import Part, numbers_text
 from store.launch.identity import arguments_digest
 from store.launch.job import Job, parts_folder
 from store.launch.schedule import Schedule, Standing, share_done
-from store.launch.slurm import jobs_at_work, submit, write_scripts
+from store.launch.slurm import Queued, find_queued, submit, submit_merge, write_scripts
 from store.launch.task import last_lines, start_command, stop_processes
 from store.read.directory import check_outside
 from store.reports import count
@@ -65,9 +65,6 @@ def _check_options(args: argparse.Namespace) -> None:
     ):
         if value and args.engine not in engines:
             raise SchemaError(f"{option} is for --engine {' and '.join(engines)}; leave it out")
-    for option in args.sbatch or ():
-        if not option.isprintable():  # a new line would be a line of the script
-            raise SchemaError(f"--sbatch: expected one line, found {option!r:.80}")
 
 
 def parse_job(typed: Sequence[str], n_parts: int) -> Job:
@@ -214,16 +211,27 @@ def _launch_slurm(args: argparse.Namespace, job: Job, left: Sequence[int]) -> in
     with held(folder):
         if not left:
             return _merge(job)
-        at_work = jobs_at_work(job.out)
-        if at_work:
+        queued = find_queued(job.out)
+        if queued.merge:
+            added = "nothing was submitted"
+        elif queued.parts:
+            merge = submit_merge(job, scripts, queued.parts)
+            added = f"the merge was submitted behind them as job {merge}"
+        else:
+            parts, merge = submit(job, scripts)
             print(
-                f"{job.n_parts - len(left)} of {job.n_parts} parts are whole; jobs "
-                f"{', '.join(at_work)} are in the queue: nothing was submitted"
+                f"{count(len(left), 'part')} submitted as job {parts}, the merge behind them as "
+                f"job {merge}; logs in {folder}; squeue --jobs={parts},{merge} shows how far they "
+                "are"
             )
             return 0
-        parts, merge = submit(job, scripts)
-    print(
-        f"{count(len(left), 'part')} submitted as job {parts}, the merge behind them as job "
-        f"{merge}; logs in {folder}; squeue --jobs={parts},{merge} shows how far they are"
-    )
+    whole = f"{job.n_parts - len(left)} of {job.n_parts} parts are whole"
+    print(f"{whole}; in the queue: {_jobs_text(queued)}; {added}")
     return 0
+
+
+def _jobs_text(queued: Queued) -> str:
+    """Name the jobs in the queue."""
+    jobs = [f"job {number} (parts)" for number in queued.parts]
+    jobs += [f"job {number} (the merge)" for number in queued.merge]
+    return ", ".join(jobs)
