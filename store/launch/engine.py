@@ -13,7 +13,7 @@ from store.launch.job import Task
 __all__ = ["CONNECT_S", "ENGINES", "MISTAKE", "Ended", "Engine", "Workers", "open_engine"]
 
 ENGINES = ("processes", "ray", "dask", "slurm")
-CONNECT_S = 7.0  # in which a cluster has to answer; the packages are loaded before that
+CONNECT_S = 6.0  # in which a cluster has to answer; the packages are loaded before that
 MISTAKE = 2  # exit status of a command that no other attempt mends
 
 
