@@ -22,6 +22,13 @@ echo "says $5"
 touch "$7.part.json"
 exit 1
 """
+# which refuses each part, once the test lets it
+WAITING_STUB = """\
+#!/bin/sh
+while [ ! -e {go} ]; do sleep 0.02; done
+echo "$@" >> {calls}
+exit 2
+"""
 
 
 @pytest.fixture
@@ -80,7 +87,7 @@ def test_an_answer_of_sbatch_that_was_lost_submits_nothing_twice(
 ):
     """Nor a launch that was killed before it: the queue knows, and only the merge is missing."""
     stub = tmp_path / "python"
-    stub.write_text(f"#!/bin/sh\nwhile [ ! -e {tmp_path}/go ]; do sleep 0.02; done\nexit 2\n")
+    stub.write_text(WAITING_STUB.format(calls=tmp_path / "calls", go=tmp_path / "go"))
     stub.chmod(0o755)
     sbatch = tmp_path / "bin" / "sbatch"
     works = sbatch.read_text()
@@ -102,6 +109,13 @@ def test_an_answer_of_sbatch_that_was_lost_submits_nothing_twice(
     (tmp_path / "go").touch()
     wait_for(slurm / "101" / "ended")
     assert len(list(slurm.iterdir())) == 2
+    made = (tmp_path / "calls").read_text().splitlines()
+    assert [line.split()[3] for line in made] == [
+        "import",
+        "import",
+        "import",
+        "merge",
+    ]  # 1 attempt
 
 
 def test_a_merge_that_is_not_submitted_is_missed(launch, slurm, tmp_path, capsys):
