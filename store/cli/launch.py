@@ -18,7 +18,14 @@ from store.launch.found import Part, numbers_text
 from store.launch.identity import arguments_digest
 from store.launch.job import Job, parts_folder
 from store.launch.schedule import Schedule, Standing, share_done
-from store.launch.slurm import Queued, find_queued, submit, submit_merge, write_scripts
+from store.launch.slurm import (
+    Queued,
+    Scripts,
+    find_queued,
+    submit,
+    submit_merge,
+    write_scripts,
+)
 from store.launch.task import last_lines, start_command, stop_processes
 from store.read.directory import check_outside
 from store.reports import count
@@ -212,22 +219,25 @@ def _launch_slurm(args: argparse.Namespace, job: Job, left: Sequence[int]) -> in
         if not left:
             return _merge(job)
         queued = find_queued(job.out)
-        if queued.merge:
-            added = "nothing was submitted"
-        elif queued.parts:
-            merge = submit_merge(job, scripts, queued.parts)
-            added = f"the merge was submitted behind them as job {merge}"
-        else:
-            parts, merge = submit(job, scripts)
-            print(
-                f"{count(len(left), 'part')} submitted as job {parts}, the merge behind them as "
-                f"job {merge}; logs in {folder}; squeue --jobs={parts},{merge} shows how far they "
-                "are"
-            )
+        if queued.parts or queued.merge:
+            added = _go_on(job, scripts, queued)
+            whole = f"{job.n_parts - len(left)} of {job.n_parts} parts are whole"
+            print(f"{whole}; in the queue: {_jobs_text(queued)}; {added}")
             return 0
-    whole = f"{job.n_parts - len(left)} of {job.n_parts} parts are whole"
-    print(f"{whole}; in the queue: {_jobs_text(queued)}; {added}")
+        parts, merge = submit(job, scripts)
+    print(
+        f"{count(len(left), 'part')} submitted as job {parts}, the merge behind them as job "
+        f"{merge}; logs in {folder}; squeue --jobs={parts},{merge} shows how far they are"
+    )
     return 0
+
+
+def _go_on(job: Job, scripts: Scripts, queued: Queued) -> str:
+    """Submit what is missing in the queue beside some jobs of a launch; say what that is."""
+    if queued.merge:
+        return "nothing was submitted"
+    merge = submit_merge(job, scripts, queued.parts)
+    return f"the merge was submitted behind them as job {merge}"
 
 
 def _jobs_text(queued: Queued) -> str:

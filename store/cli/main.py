@@ -8,7 +8,7 @@ import io
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -40,6 +40,9 @@ MODULES = {  # command -> module of this package; there it is called run_COMMAND
 # commands whose argument `store` is a store to make
 MAKING = ("extract", "import", "merge", "subset")
 TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
+# errors of torch and huggingface_hub, which are not imported for that: the memory may be another
+# process's, and the Hub not be reached for a while
+PASSING = {"OutOfMemoryError", "LocalEntryNotFoundError"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -78,10 +81,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _failed_status(args: argparse.Namespace, error: StoreError | OSError) -> int:
     """2; of a part that may well succeed if it is tried again, `TRY_AGAIN`."""
     is_part = getattr(args, "part", (1, 1)) != (1, 1)
-    # torch's error, which is not imported for that: the memory may be another process's
-    is_out_of_memory = type(error.__cause__).__name__ == "OutOfMemoryError"
-    may_pass = isinstance(error, OSError | LockedError) or is_out_of_memory
+    causes = {type(cause).__name__ for cause in _causes(error)}
+    may_pass = isinstance(error, OSError | LockedError) or not PASSING.isdisjoint(causes)
     return TRY_AGAIN if is_part and may_pass else 2
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """What an error was raised from, and that from."""
+    cause = error.__cause__
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
 
 
 class Terminated(KeyboardInterrupt):

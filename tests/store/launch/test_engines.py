@@ -22,7 +22,7 @@ MOST_S = 30.0  # 9 on a quiet machine; Ray alone would ask for minutes
 def run_launch(*arguments, timeout=None):
     return subprocess.run(
         [sys.executable, "-m", "store", "launch", *arguments],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
