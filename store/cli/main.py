@@ -40,9 +40,15 @@ MODULES = {  # command -> module of this package; there it is called run_COMMAND
 # commands whose argument `store` is a store to make
 MAKING = ("extract", "import", "merge", "subset")
 TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
-# errors of torch and huggingface_hub, which are not imported for that: the memory may be another
-# process's, and the Hub not be reached for a while
-PASSING = {"OutOfMemoryError", "LocalEntryNotFoundError"}
+# errors of torch, huggingface_hub and the HTTP library, none of which is imported for that: the
+# memory may be another process's, and the Hub not be reached for a while
+PASSING = {
+    "OutOfMemoryError",
+    "LocalEntryNotFoundError",
+    "ConnectError",
+    "ConnectTimeout",
+    "ReadTimeout",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
