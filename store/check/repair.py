@@ -1,5 +1,6 @@
 """Make a damaged store whole: remove orphans, write metadata again, drop damaged rows or columns.
 
+Files that other stores have are taken from there, so that nothing is dropped because of them.
 Nothing is ever lost silently. Rows are dropped by making a new store of the others beside the old
 one; when it is whole, the two are swapped in one step, and the old one stays, under another name,
 until the user removes it.
@@ -8,13 +9,14 @@ until the user removes it.
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from store.check.report import Report
+from store.check.restore import find_copies, restore_files
 from store.check.verify import BytesProgress, verify_store
 from store.errors import LockedError, NotFoundError, SchemaError, StoreError
 from store.format.contents import WORKING_DIR, metadata_of, run_name, with_schema
@@ -68,6 +70,8 @@ class Plan:
         Damaged column -> how many rows that concerns.
     hopeless
         Why nothing can be done, if so.
+    restored
+        Damaged file, as a path inside the store -> the file of another store that takes its place.
     """
 
     report: Report
@@ -76,6 +80,7 @@ class Plan:
     columns: Sequence[str]
     by_column: dict[str, int]
     hopeless: str | None
+    restored: Mapping[str, Path]
 
     @property
     def has_work(self) -> bool:
@@ -96,7 +101,12 @@ class Plan:
         """What will be done, a line each."""
         if self.hopeless:
             yield f"  nothing can be done: {self.hopeless}"
+            yield from (f"  {hint}" for hint in self.report.hints)
             return
+        if self.restored:
+            first = next(iter(self.restored.values()))
+            damaged = count(len(self.restored), "damaged file")
+            yield f"  {damaged} to take from other stores, the first is {first}"
         for kind, (noun, remedy) in REMEDIES.items():
             files = self.files(kind)
             if files:
@@ -113,6 +123,8 @@ class Plan:
             yield f"    {n_rows:,} of them because of column {name!r} ({option})"
         for name in self.columns:
             yield f"  column {name!r} to drop"
+        if self.rows:
+            yield from (f"  {hint}" for hint in self.report.hints)
 
     def files(self, kind: str) -> set[str]:
         """Files that have problems, or are orphans, of one kind."""
@@ -124,6 +136,7 @@ def plan_repair(
     path: str | Path,
     progress: BytesProgress = lambda done, total: None,
     drop_columns: Sequence[str] = (),
+    others: Iterable[TraceStore] = (),
 ) -> Plan:
     """Verify a store and say what a repair would do; changes nothing.
 
@@ -136,6 +149,8 @@ def plan_repair(
     drop_columns
         Columns to drop, damaged or not. One flipped byte condemns all rows of its chunk: tens of
         thousands in a column of small numbers, which can often be made again.
+    others
+        Stores that may have whole copies of damaged files: parts of a merge, or a backup.
 
     Raises
     ------
@@ -147,11 +162,14 @@ def plan_repair(
         if name not in store.schema.columns:
             raise NotFoundError(f"{store.path}: expected a column to drop, found {name!r:.200}")
     report = verify_store(path, progress=progress)
+    kept = [problem for problem in report.problems if problem.column not in drop_columns]
+    restored = find_copies(store, kept, others)
+    mended = {*restored, *(file.partition("/c/")[0] for file in restored)}
     hopeless = None
     damaged: dict[str, set[int]] = defaultdict(set)  # column, or "" of offsets -> rows
     for problem in report.problems:
         column = problem.column or ""
-        if problem.kind != "damaged" or column in drop_columns:
+        if problem.kind != "damaged" or column in drop_columns or problem.file in mended:
             continue
         if problem.rows:
             first, last = problem.rows
@@ -165,7 +183,7 @@ def plan_repair(
         hopeless = f"{store.path}: every row is damaged; restore it from a copy"
     ids = [_readable_id(store, row) for row in rows]
     by_column = {name: len(damaged[name]) for name in damaged if name in store.schema.columns}
-    return Plan(report, rows, ids, drop_columns, by_column, hopeless)
+    return Plan(report, rows, ids, drop_columns, by_column, hopeless, restored)
 
 
 def _readable_id(store: TraceStore, row: int) -> str:
@@ -232,6 +250,7 @@ def repair_store(
         if manifest.generation != plan.report.generation:
             raise LockedError(f"{root}: a commit changed it since it was verified; repair it again")
         clear_orphans(root, manifest, files)
+        restore_files(root, plan.restored, files)
         if plan.columns:
             manifest = _drop_columns(root, manifest, plan.columns, files)
         if plan.copies:

@@ -71,6 +71,8 @@ class Report:
         How many of chunks were checked.
     writer
         Whether a writer was at work: what it has not committed was not judged.
+    hints
+        What else is known of the problems, e.g. where copies of damaged files may be.
     """
 
     generation: int
@@ -79,6 +81,7 @@ class Report:
     leftovers: list[Problem] = field(default_factory=list)
     bytes: int = 0
     writer: bool = False
+    hints: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"whole": not self.problems}
@@ -99,16 +102,19 @@ class Report:
         return text
 
     def lines(self) -> list[str]:
-        """The problems, a line each; those that differ in numbers only share one, with a count."""
+        """The problems, a line each, and hints.
+
+        Problems that differ in numbers only share one, with a count.
+        """
         alike: dict[tuple[str, ...], list[Problem]] = {}
         for problem in self.problems:
             group = alike.setdefault(_without_numbers(problem), [])
             group.append(problem)
-        return [_line_of(problems) for problems in alike.values()]
+        return [*(_line_of(problems) for problems in alike.values()), *self.hints]
 
     def all_lines(self) -> list[str]:
-        """Every problem, then every file of an interrupted write, a line each."""
-        return [str(problem) for problem in (*self.problems, *self.leftovers)]
+        """Every problem, then every file of an interrupted write, then the hints, a line each."""
+        return [*map(str, (*self.problems, *self.leftovers)), *self.hints]
 
 
 def _without_numbers(problem: Problem) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from store.check.metadata import metadata_problems
 from store.check.report import KINDS, Problem, Report
+from store.check.restore import describe_parts
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import (
     StoredArray,
@@ -136,6 +137,7 @@ class _Verifier:
         self.report.leftovers = [problem for problem in found if problem.kind == "interrupted"]
         for kind in KINDS:
             self.report.problems += [problem for problem in found if problem.kind == kind]
+        self.report.hints = describe_parts(self.store, self.report.problems)
         return self.report
 
     def _has_writer(self) -> bool:

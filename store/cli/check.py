@@ -2,12 +2,19 @@
 
 import argparse
 import json
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
 
 from store.check.repair import plan_repair, repair_store
 from store.check.verify import verify_store
 from store.cli.arguments import as_called
 from store.cli.inspect import size_text
 from store.cli.progress import Progress
+from store.errors import StoreError
+from store.launch.job import parts_folder
+from store.read.store import TraceStore
 
 __all__ = ["run_repair", "run_verify"]
 
@@ -35,8 +42,9 @@ def run_verify(args: argparse.Namespace) -> int:
 
 def run_repair(args: argparse.Namespace) -> int:
     """Repair a store, or print the plan and return 1 if there is something to do."""
+    others = chain([TraceStore.open(path) for path in args.copies], _parts_beside(args.store))
     with Progress(_share, _gigabytes, "MB", 1e6) as progress:
-        plan = plan_repair(args.store, progress, args.drop_columns)
+        plan = plan_repair(args.store, progress, args.drop_columns, others)
     lines = [f"{args.store}: {plan.headline()}", *plan.lines(args.store)]
     print(as_called("\n".join(lines)))
     if not args.yes:
@@ -45,6 +53,13 @@ def run_repair(args: argparse.Namespace) -> int:
         store = repair_store(args.store, plan, progress)
     print(f"{args.store}: repaired, {len(store):,} traces")
     return 0
+
+
+def _parts_beside(path: Path) -> Iterator[TraceStore]:
+    """The parts that a launch made a store of, if they are still where it makes them."""
+    for part in sorted(parts_folder(path).glob("*.zarr")):
+        with suppress(StoreError):  # nobody named it, and it may be made just now
+            yield TraceStore.open(part)
 
 
 def _share(n_done: int, n_bytes: int) -> float:

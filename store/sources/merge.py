@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from store.errors import SchemaError
-from store.format.origin import origins_of
+from store.format.origin import COMMON, PARTS, origins_of, share_equal
 from store.format.schema import TRACE_ID, Column
 from store.read.directory import check_outside
 from store.read.store import TraceStore
@@ -92,8 +92,9 @@ def merge_stores(
     else:
         _check_ids(stores)
     parts = [(store, range(len(store))) for store in stores]
-    source = CopySource(parts, _merged_provenance(stores), renamed)
     begun = open_begun(path)
+    is_shared = begun is None or COMMON in begun.provenance
+    source = CopySource(parts, _merged_provenance(stores, is_shared), renamed)
     if begun is None:
         if _begin(path, source, command, copy, report, files, progress):
             files.rename_durably(partial_path(path), path)
@@ -157,21 +158,24 @@ def _check_paths(path: Path, stores: Sequence[TraceStore]) -> None:
             )
 
 
-def _merged_provenance(stores: Sequence[TraceStore]) -> dict[str, Any]:
-    """The provenance of all stores, and the highest of their attention thresholds."""
-    merged: dict[str, Any] = {
-        "source": "merge",
-        "stores": [
-            {
-                "uuid": store.uuid,
-                "generation": store.generation,
-                "manifest_crc32c": store.manifest.checksum,
-                "rows": len(store),
-                **store.provenance,
-            }
-            for store in stores
-        ],
-    }
+def _merged_provenance(stores: Sequence[TraceStore], is_shared: bool) -> dict[str, Any]:
+    """The provenance of all stores, and the highest of their attention thresholds.
+
+    What they have in common is there once, but for merges that an earlier version began.
+    """
+    identities = [
+        {
+            "uuid": store.uuid,
+            "generation": store.generation,
+            "manifest_crc32c": store.manifest.checksum,
+            "rows": len(store),
+        }
+        for store in stores
+    ]
+    records = [{**own, **store.provenance} for own, store in zip(identities, stores, strict=True)]
+    merged: dict[str, Any] = {"source": "merge", PARTS: records}
+    if is_shared:
+        merged[COMMON], merged[PARTS] = share_equal(records, identities[0])
     thresholds = [store.provenance.get("attn_threshold") or 0.0 for store in stores]
     if any(thresholds):
         merged["attn_threshold"] = max(thresholds)

@@ -1,6 +1,6 @@
 """Arguments of `python -m store verify` and `repair`."""
 
-from store.cli.arguments import Commands, add_store, names
+from store.cli.arguments import Commands, add_store, names, path
 
 __all__ = ["add_repair", "add_verify"]
 
@@ -21,8 +21,10 @@ examples:
 REPAIR_EXAMPLES = """\
 Without --yes, nothing is written: the plan is printed.
 
-Removes what a crash left, and rewrites damaged metadata and a damaged id table. Traces with damaged
-bytes are dropped: the others are copied into a new store (which needs the space), which replaces
+Removes what a crash left, and rewrites damaged metadata and a damaged id table. Damaged files that
+another store has whole are taken from there, by --from: a part that STORE was merged from, or a
+backup. Parts of a launch are looked for where it made them. Other traces with damaged bytes are
+dropped: the others are copied into a new store (which needs the space), which replaces
 STORE. STORE.dropped.txt lists the rows and ids of the dropped traces; the damaged store stays as
 STORE.damaged until you remove it.
 
@@ -32,6 +34,7 @@ examples:
   python -m store repair traces.zarr          # print what would be done
   python -m store repair traces.zarr --yes
   python -m store repair traces.zarr --drop-columns label,score --yes
+  python -m store repair traces.zarr --from part-7.zarr backup.zarr --yes
 """
 
 
@@ -71,6 +74,16 @@ def add_repair(commands: Commands) -> None:
         default=[],
         help="damaged columns to drop, separated by commas, instead of the traces they are "
         "damaged in (default: none)",
+    )
+    parser.add_argument(
+        "--from",
+        dest="copies",
+        metavar="STORE",
+        type=path,
+        nargs="+",
+        default=[],
+        help="stores that may have whole copies of damaged files; they are only read, and checked "
+        "(default: the parts in the folder STORE.parts, if it is there)",
     )
     parser.add_argument(
         "--yes", action="store_true", help="do it (default: print what would be done)"

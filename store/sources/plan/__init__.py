@@ -1,1 +1,4 @@
-"""What a job will need, before it runs: bytes, files, memory and time. `machine` alone reads."""
+"""What a job will need, before it runs: bytes, files, memory and time.
+
+Two modules read: `machine` and `memory_limits`.
+"""

@@ -90,7 +90,7 @@ class ExtractionPlan(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        return self.size.n_bytes <= self.free_bytes
+        return self.size.disk_bytes <= self.free_bytes
 
     @property
     def time(self) -> TimeNeed | None:
@@ -121,6 +121,8 @@ class ExtractionPlan(NamedTuple):
             "overhead_bytes": columns.pop(OVERHEAD)["bytes"],
             "columns": columns,
             "files": size.n_files,
+            "folders": size.n_folders,
+            "disk_bytes": size.disk_bytes,
             "free_bytes": self.free_bytes,
             "fits": self.fits,
             "workers": self.n_workers,

@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from store.sources.plan.memory_limits import read_memory
 from store.write.files import opened
 
 __all__ = ["DiskSpeed", "Gpu", "Machine", "read_cold", "read_machine"]
 
-CGROUPS = Path("/sys/fs/cgroup")
-MEMORY_FILE = Path("/proc/meminfo")
 N_THREADS = 8  # of reads at once: a disk is fast only where many are
 N_FILES = 256  # that may be read: each takes a descriptor
 N_BLOCKS = 16_384  # that may be read
@@ -43,7 +42,7 @@ class Machine(NamedTuple):
     memory_bytes
         Memory of the machine, or of the job if that is less.
     available_bytes
-        What of it is free, or would be if it were needed: the page cache counts as free.
+        What of it is free, or would be if it were needed; see `memory_limits`.
     gpus
         The GPUs that torch sees.
     """
@@ -82,18 +81,12 @@ def read_machine() -> Machine:
     """Ask the kernel and torch."""
     import torch
 
-    memory = _memory_info()
-    total = memory["MemTotal"]
-    available = memory["MemAvailable"]
-    limit = _cgroup_limit()
-    if limit is not None and limit < total:
-        total = limit
-        available = min(available, limit)
     gpus = []
     for i in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(i)
         gpus.append(Gpu(properties.name, properties.total_memory))
-    return Machine(len(os.sched_getaffinity(0)), total, available, gpus)
+    memory = read_memory()
+    return Machine(len(os.sched_getaffinity(0)), memory.total, memory.available, gpus)
 
 
 def read_cold(
@@ -193,27 +186,3 @@ def _read_all(blocks: Sequence[_Block], max_s: float) -> tuple[int, float]:
     for thread in threads:
         thread.join()
     return sum(counts), max(time.monotonic() - began, 1e-9)
-
-
-def _memory_info() -> dict[str, int]:
-    """Bytes by the kernel's names."""
-    lines = MEMORY_FILE.read_text().splitlines()
-    fields = (line.split() for line in lines)
-    return {name.removesuffix(":"): 1024 * int(number) for name, number, *_ in fields}
-
-
-def _cgroup_limit() -> int | None:
-    """The memory that the job may have (cgroup v2); None without a limit."""
-    own = ""
-    with suppress(OSError):
-        own = Path("/proc/self/cgroup").read_text().strip().rpartition(":")[2]
-    folder = CGROUPS / own.lstrip("/")
-    limits = []
-    for place in (folder, *folder.parents):
-        with suppress(OSError):
-            text = (place / "memory.max").read_text().strip()
-            if text.isdecimal():
-                limits.append(int(text))
-        if place == CGROUPS:
-            break
-    return min(limits, default=None)

@@ -55,8 +55,11 @@ def memory_remarks(plan: ExtractionPlan, machine: Machine) -> list[str]:
 
 def _disk_line(plan: ExtractionPlan) -> str:
     verdict = "it fits" if plan.fits else "IT DOES NOT FIT: keep fewer --columns or --layers"
-    needed = bytes_text(plan.size.n_bytes)
-    return f"disk: {needed} of the {bytes_text(plan.free_bytes)} that are free; {verdict}"
+    size = plan.size
+    return (
+        f"disk: {bytes_text(size.disk_bytes)} of the {bytes_text(plan.free_bytes)} that are free, "
+        f"with the blocks of {count(size.n_folders, 'folder')}; {verdict}"
+    )
 
 
 def _memory_lines(plan: ExtractionPlan) -> list[str]:

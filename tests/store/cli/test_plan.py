@@ -62,6 +62,13 @@ def bytes_of(path):
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
+def disk_bytes_of(path):
+    """Blocks of 4 KiB: those of the files, and one of each folder."""
+    places = [path, *path.rglob("*")]
+    sizes = [place.stat().st_size if place.is_file() else 1 for place in places]
+    return sum(-(-size // 4096) * 4096 for size in sizes)
+
+
 def test_bytes_with_given_answers_are_those_of_the_store(folder, capsys):
     """Every raw column but that of the tokens' texts to the byte; all files within 2%."""
     store = TraceStore.open(folder / "made.zarr")
@@ -75,6 +82,7 @@ def test_bytes_with_given_answers_are_those_of_the_store(folder, capsys):
             assert found["columns"][name]["bytes"] == sizes[name], name
     assert found["columns"].keys() == sizes.keys()
     assert found["files"] == sum(file.is_file() for file in store.path.rglob("*"))
+    assert found["disk_bytes"] == pytest.approx(disk_bytes_of(store.path), rel=0.02)
     assert found["seconds"] is None
     assert not (folder / "x.zarr").exists()
 

@@ -1,6 +1,12 @@
 """What provenance says of where traces come from, and whether two such records agree."""
 
-from store.format.origin import Difference, find_difference, origins_of
+from store.format.origin import (
+    Difference,
+    find_difference,
+    origins_of,
+    records_of,
+    share_equal,
+)
 
 FULL = {
     "source": "huggingface",
@@ -49,3 +55,19 @@ def test_what_one_side_does_not_record_is_not_compared():
     assert find_difference([ORIGIN], {}) is None
     assert find_difference([{}], ORIGIN) is None
     assert find_difference([], ORIGIN) is None
+
+
+def test_what_all_parts_have_is_kept_once():
+    """Each part is given back as it was: keys that one lacks, and 1 for True, are no equals."""
+    parts = [
+        {"uuid": "u", "rows": 1, "model": "m", "layers": [1], "is_chat": True, "note": None},
+        {"uuid": "u", "rows": 1, "model": "m", "layers": [1], "is_chat": 1, "part": [2, 2]},
+    ]
+    common, rests = share_equal(parts, ("uuid", "rows"))
+    assert common == {"model": "m", "layers": [1]}
+    assert rests[1] == {"uuid": "u", "rows": 1, "is_chat": 1, "part": [2, 2]}
+    merged = {"source": "merge", "stores": rests, "common": common}
+    assert list(records_of(merged)) == parts
+    assert list(records_of(merged | {"common": "mine"})) == rests
+    nested = {"source": "merge", "stores": [{"stores": rests}], "common": merged | {"stores": 1}}
+    assert list(records_of(nested)) == parts

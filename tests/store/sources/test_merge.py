@@ -19,6 +19,7 @@ from store import (
 )
 from store.check.verify import verify_store
 from store.cli.main import main
+from store.format.origin import records_of
 from store.sources.merge import merge_stores
 from store.sources.question_split import SPLITS
 from store.write.build import build_store, open_begun, partial_path
@@ -54,6 +55,26 @@ def test_a_merged_store_holds_all_rows_in_order(tmp_path, parts):
         writer.append("one more", ROWS[0][1])
     assert_holds(TraceStore.open(tmp_path / "m.zarr"), [*ROWS, ("one more", ROWS[0][1])])
     assert_holds(TraceStore.open(parts[0].path), PARTS[0])
+
+
+def test_what_the_parts_have_in_common_is_kept_once(tmp_path, parts):
+    """A merge that an earlier version made, which repeated it, is found made all the same."""
+    path = tmp_path / "m.zarr"
+    for i, part in enumerate(parts):
+        with StoreWriter.open(part.path) as writer:
+            writer.provenance |= {"model": "m", "part": [i + 1, 3]}
+    parts = [TraceStore.open(part.path) for part in parts]
+    merged = merge_stores(path, parts, lambda done: None)
+    assert merged.provenance["common"]["model"] == "m"
+    assert [part["part"] for part in merged.provenance["stores"]] == [[1, 3], [2, 3], [3, 3]]
+    assert "model" not in merged.provenance["stores"][1]
+    records = list(records_of(merged.provenance))
+    for record, part in zip(records, parts, strict=True):
+        assert record.items() >= part.provenance.items()
+    with StoreWriter.open(path) as writer:
+        writer.provenance["stores"] = records
+        del writer.provenance["common"]
+    assert merge_stores(path, parts, lambda done: None).uuid == merged.uuid
 
 
 # every third in each run, the others with the slow tests

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from store import Column, Schema, StoreWriter
-from store.sources.plan.sizes import OVERHEAD, ROOT_BYTES, plan_parts, plan_store
+from store.sources.plan.sizes import BLOCK_BYTES, OVERHEAD, ROOT_BYTES, plan_parts, plan_store
 
 SCHEMA = Schema(
     {
@@ -21,16 +21,17 @@ SCHEMA = Schema(
 )
 
 
-def write(path, n_rows):
+def write(path, n_rows, schema=SCHEMA):
     """A store of rows of 0 to 6 tokens; the number of tokens and of bytes of text."""
     rng = np.random.default_rng(n_rows)
     items = {"tokens": 0, "question": 0, "trace_id": 0}
-    with StoreWriter.create(path, SCHEMA) as writer:
+    with StoreWriter.create(path, schema) as writer:
         for i in range(n_rows):
             n = int(rng.integers(0, 7))
             states = np.ones((n, 4, 8), np.float16)
             row = {"label": 1, "question": "é" * n, "states": states, "planes": states}
-            writer.append(f"t{i}", row | {"packed": rng.integers(0, 99, (n, 3), np.int32)})
+            row["packed"] = rng.integers(0, 99, (n, 3), np.int32)
+            writer.append(f"t{i}", {name: row[name] for name in schema.columns})
             items["tokens"] += n
             items["question"] += 2 * n
             items["trace_id"] += len(f"t{i}")
@@ -39,6 +40,13 @@ def write(path, n_rows):
 
 def bytes_of(path):
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def disk_bytes_of(path):
+    """Whole blocks of the files, and a block of each folder, as `du` counts on ext4."""
+    places = [path, *path.rglob("*")]
+    sizes = [place.stat().st_size if place.is_file() else 1 for place in places]
+    return sum(-(-size // BLOCK_BYTES) * BLOCK_BYTES for size in sizes)
 
 
 @pytest.mark.parametrize("n_rows", [1, 7, 200, 1100])
@@ -54,6 +62,18 @@ def test_raw_bytes_and_files_are_exact(n_rows, tmp_path):
     internal = sum(map(bytes_of, (path / "_offsets", path / "_checksums", path / "_index")))
     assert sizes[OVERHEAD] == internal + ROOT_BYTES
     assert planned.n_files == sum(file.is_file() for file in path.rglob("*"))
+    assert planned.n_folders == sum(place.is_dir() for place in (path, *path.rglob("*")))
+
+
+def test_the_disk_loses_whole_blocks(tmp_path):
+    """Of files and of folders, as `du` counts them; of a small store a multiple of its bytes."""
+    columns = {name: column for name, column in SCHEMA.columns.items() if name != "packed"}
+    items = write(tmp_path / "s.zarr", 200, Schema(columns))
+    planned = plan_store(Schema(columns), 200, items)
+    root = BLOCK_BYTES * -(-ROOT_BYTES // BLOCK_BYTES) - BLOCK_BYTES  # it is smaller here
+    assert planned.disk_bytes == disk_bytes_of(tmp_path / "s.zarr") + root
+    assert planned.disk_bytes > planned.n_bytes
+    assert plan_parts(Schema(columns), 200, items, n_parts=1).disk_bytes == planned.disk_bytes
 
 
 def test_a_compressed_column_shrinks_as_it_is_told(tmp_path):

@@ -1,0 +1,114 @@
+"""Files of a damaged store are taken from stores that have them, as their checksums tell."""
+
+import shutil
+from itertools import count
+
+import pytest
+from damage import content, flip
+from faults import Quick, is_killed
+from oracle import ROWS, SCHEMA, assert_same_row, write_store
+
+from store import TraceStore
+from store.check.restore import restore_files
+from store.check.verify import verify_store
+from store.cli.main import main
+from store.format.contents import column_array
+from store.sources.merge import merge_stores
+
+PARTS = (ROWS[:4], ROWS[4:9], ROWS[9:])
+
+
+@pytest.fixture
+def merged(tmp_path):
+    """A store of three that are where a launch puts its parts."""
+    folder = tmp_path / "m.zarr.parts"
+    folder.mkdir()
+    for i, rows in enumerate(PARTS):
+        write_store(folder / f"{i}.zarr", SCHEMA, rows)
+    parts = [TraceStore.open(path) for path in sorted(folder.iterdir())]
+    return merge_stores(tmp_path / "m.zarr", parts, lambda done: None)
+
+
+def shards(store):
+    """Of a column of three segments, the first shard of each: the store shares it with a part."""
+    arrays = [column_array(store.manifest, name) for name in store.schema.columns]
+    array = next(array for array in arrays if array.segments and len(array.segments) == 3)
+    numbers = array.segments.first_shards.tolist()
+    shared = [store.path / array.layout.shard_path(number) for number in numbers]
+    assert all(file.stat().st_nlink == 2 for file in shared)
+    return shared
+
+
+def assert_whole(path):
+    store = TraceStore.open(path, check=True)
+    assert list(store.ids) == [trace_id for trace_id, _ in ROWS]
+    for row, (_, values) in enumerate(ROWS):
+        assert_same_row(store[row], values)
+    report = verify_store(path)
+    assert report.problems == report.leftovers == report.hints == []
+
+
+def test_a_lost_shard_of_a_merged_store_is_linked_again(merged, tmp_path, capsys):
+    """From the part that has it, which is found where a launch makes parts, or is named."""
+    lost = shards(merged)[1]
+    for options in ([], ["--from", str(tmp_path / "moved/1.zarr"), str(tmp_path / "moved/0.zarr")]):
+        lost.unlink()
+        part = merged.provenance["stores"][1]
+        assert main(["verify", str(merged.path)]) == 1
+        said = capsys.readouterr().out
+        assert f"came from store 2 (uuid {part['uuid']}) of the 3 stores" in said
+        assert f"store repair {merged.path} --from PATH" in said
+        assert main(["repair", str(merged.path), *options]) == 1
+        assert "1 damaged file to take from other stores" in capsys.readouterr().out
+        assert not lost.exists()
+        assert main(["repair", str(merged.path), *options, "--yes"]) == 0
+        assert_whole(merged.path)
+        assert lost.stat().st_nlink == 2
+        if not options:
+            (tmp_path / "m.zarr.parts").rename(tmp_path / "moved")
+    assert not (tmp_path / "m.zarr.damaged").exists()
+
+
+def test_a_copy_that_is_damaged_is_not_taken(merged, tmp_path, capsys):
+    """Both names are of one file, so that the part has its damage: only a backup helps."""
+    shutil.copytree(merged.path, tmp_path / "backup.zarr")
+    flip(shards(merged)[2], 3)
+    flip(next(merged.path.glob("_offsets/*/c/0")), 3)
+    before = content(tmp_path)
+    assert main(["repair", str(merged.path)]) == 1
+    assert "nothing can be done" in capsys.readouterr().out
+    arguments = ["repair", str(merged.path), "--from", str(tmp_path / "backup.zarr")]
+    assert main(arguments) == 1
+    said = capsys.readouterr().out
+    assert "2 damaged files to take from other stores" in said
+    assert "to drop" not in said
+    assert "nothing" not in said
+    assert content(tmp_path) == before
+    assert main([*arguments, "--yes"]) == 0
+    assert_whole(merged.path)
+
+
+def test_a_named_store_that_is_none_is_a_mistake(merged, tmp_path, capsys):
+    """Also where nothing is damaged."""
+    assert main(["repair", str(merged.path), "--from", str(tmp_path / "nowhere")]) == 2
+    assert "expected a trace store" in capsys.readouterr().err
+
+
+def test_a_kill_leaves_the_old_file_or_the_new_one(merged, tmp_path):
+    """Nothing else changes, and the same call goes on."""
+    lost = shards(merged)[0]
+    file = str(lost.relative_to(merged.path))
+    source = tmp_path / "m.zarr.parts/0.zarr" / file
+    data = source.read_bytes()
+    for n in count(1):
+        lost.unlink()  # the part has it, too
+        lost.write_bytes(b"damaged")
+        killed = is_killed(lambda files: restore_files(merged.path, {file: source}, files), n)
+        assert lost.read_bytes() in (b"damaged", data)
+        assert source.read_bytes() == data
+        if not killed:
+            break
+        restore_files(merged.path, {file: source}, Quick())
+        assert lost.read_bytes() == data
+    assert n > 3
+    assert lost.read_bytes() == data
