@@ -11,6 +11,7 @@ from store.cli.arguments import as_called
 from store.cli.extract_defaults import asks_briefly, settle_labels, settle_stop
 from store.cli.judge import check_judge_options, load_judge
 from store.cli.progress import Progress
+from store.cli.questions import read_all_asked
 from store.errors import SchemaError
 from store.extras import needs_extra
 from store.reports import count
@@ -93,24 +94,12 @@ class _Cuts(NamedTuple):
 
 def read_asked(args: argparse.Namespace, begun: "TraceStore | None") -> Asked:
     """Read what is asked; raise SchemaError for a malformed template, or a part without any."""
-    from store.sources.prompt_templates import (
-        check_prompt_template,
-        default_template,
-        further_fields,
-    )
-    from store.sources.questions import read_question_file, without_responses
+    from store.sources.prompt_templates import default_template
+    from store.sources.questions import read_question_file
 
-    template = args.prompt_template and args.prompt_template.replace(r"\n", "\n")
-    try:
-        if template is not None:
-            check_prompt_template(template)
-        fields = further_fields(template or "")
-    except ValueError as error:
-        raise SchemaError(str(error)) from error
-    file = read_question_file(args.questions, fields)
-    found = without_responses(file.questions) if args.generate else file.questions
+    file, found, questions, template, fields = read_all_asked(args)
     k, n = args.part
-    questions = found[: args.limit][k - 1 :: n]
+    questions = questions[k - 1 :: n]
     if not questions:
         raise SchemaError(f"{args.questions}: part {k}/{n} has no question; choose fewer parts")
     is_given = any("response" in question for question in found)

@@ -18,10 +18,18 @@ from store.launch.found import Part, numbers_text
 from store.launch.identity import arguments_digest
 from store.launch.job import Job, parts_folder
 from store.launch.schedule import Schedule, Standing, share_done
-from store.launch.slurm import jobs_at_work, submit, write_scripts
+from store.launch.slurm import (
+    Queued,
+    Scripts,
+    find_queued,
+    submit,
+    submit_merge,
+    write_scripts,
+)
 from store.launch.task import last_lines, start_command, stop_processes
 from store.read.directory import check_outside
 from store.reports import count
+from store.sources.file_imports import check_apart
 
 __all__ = ["parse_job", "run_launch"]
 
@@ -64,9 +72,6 @@ def _check_options(args: argparse.Namespace) -> None:
     ):
         if value and args.engine not in engines:
             raise SchemaError(f"{option} is for --engine {' and '.join(engines)}; leave it out")
-    for option in args.sbatch or ():
-        if not option.isprintable():  # a new line would be a line of the script
-            raise SchemaError(f"--sbatch: expected one line, found {option!r:.80}")
 
 
 def parse_job(typed: Sequence[str], n_parts: int) -> Job:
@@ -98,10 +103,13 @@ def parse_job(typed: Sequence[str], n_parts: int) -> Job:
     if getattr(args, "inspect", False):
         raise SchemaError("--inspect makes no store; run it without launch")
     arguments_sha256 = arguments_digest(args)
-    inputs_sha256, most_parts = present_inputs(args)
-    if n_parts > most_parts:
+    if args.command == "import":
+        check_apart(args.store, args.sources)
+    inputs = present_inputs(args)
+    if n_parts > inputs.n:
         raise SchemaError(
-            f"--parts: expected at most {most_parts}, as many as there are files, found {n_parts}"
+            f"--parts: expected at most {inputs.n:,}, as many as there are {inputs.noun}, found "
+            f"{n_parts:,}"
         )
     return Job(
         arguments=tuple(arguments),
@@ -109,7 +117,7 @@ def parse_job(typed: Sequence[str], n_parts: int) -> Job:
         out=args.store.absolute(),
         n_parts=n_parts,
         arguments_sha256=arguments_sha256,
-        inputs_sha256=inputs_sha256,
+        inputs_sha256=inputs.digest,
         folder=Path.cwd(),
     )
 
@@ -210,12 +218,11 @@ def _launch_slurm(args: argparse.Namespace, job: Job, left: Sequence[int]) -> in
     with held(folder):
         if not left:
             return _merge(job)
-        at_work = jobs_at_work(job.out)
-        if at_work:
-            print(
-                f"{job.n_parts - len(left)} of {job.n_parts} parts are whole; jobs "
-                f"{', '.join(at_work)} are in the queue: nothing was submitted"
-            )
+        queued = find_queued(job.out)
+        if queued.parts or queued.merge:
+            added = _go_on(job, scripts, queued)
+            whole = f"{job.n_parts - len(left)} of {job.n_parts} parts are whole"
+            print(f"{whole}; in the queue: {_jobs_text(queued)}; {added}")
             return 0
         parts, merge = submit(job, scripts)
     print(
@@ -223,3 +230,18 @@ def _launch_slurm(args: argparse.Namespace, job: Job, left: Sequence[int]) -> in
         f"{merge}; logs in {folder}; squeue --jobs={parts},{merge} shows how far they are"
     )
     return 0
+
+
+def _go_on(job: Job, scripts: Scripts, queued: Queued) -> str:
+    """Submit what is missing in the queue beside some jobs of a launch; say what that is."""
+    if queued.merge:
+        return "nothing was submitted"
+    merge = submit_merge(job, scripts, queued.parts)
+    return f"the merge was submitted behind them as job {merge}"
+
+
+def _jobs_text(queued: Queued) -> str:
+    """Name the jobs in the queue."""
+    jobs = [f"job {number} (parts)" for number in queued.parts]
+    jobs += [f"job {number} (the merge)" for number in queued.merge]
+    return ", ".join(jobs)

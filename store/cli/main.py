@@ -8,13 +8,13 @@ import io
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
 from store.cli.arguments import as_called, program
 from store.cli.parser import build_parser
-from store.errors import IncompleteError, StoreError
+from store.errors import IncompleteError, LockedError, StoreError
 from store.format.layers import attach_layers
 from store.reports import NOTHING_TO_DO, discard_output
 
@@ -39,6 +39,16 @@ MODULES = {  # command -> module of this package; there it is called run_COMMAND
 }
 # commands whose argument `store` is a store to make
 MAKING = ("extract", "import", "merge", "subset")
+TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
+# errors of torch, huggingface_hub and the HTTP library, none of which is imported for that: the
+# memory may be another process's, and the Hub not be reached for a while
+PASSING = {
+    "OutOfMemoryError",
+    "LocalEntryNotFoundError",
+    "ConnectError",
+    "ConnectTimeout",
+    "ReadTimeout",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,18 +70,34 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except StoreError as error:
         _complain(args, str(error), error)
-        return 2
+        return _failed_status(args, error)
     except OSError as error:
         discard_output()
         if isinstance(error, BrokenPipeError):  # the reader of our output has left, e.g. `| head`
             return 0
         where = f"{error.filename}: " if error.filename else ""
         _complain(args, f"{where}expected to read and write, found: {error}", error)
-        return 2
+        return _failed_status(args, error)
     except KeyboardInterrupt as error:
         _complain(args, "stopped", error)
         return 128 + (error.args[0] if isinstance(error, Terminated) else signal.SIGINT)
     return status
+
+
+def _failed_status(args: argparse.Namespace, error: StoreError | OSError) -> int:
+    """2; of a part that may well succeed if it is tried again, `TRY_AGAIN`."""
+    is_part = getattr(args, "part", (1, 1)) != (1, 1)
+    causes = {type(cause).__name__ for cause in _causes(error)}
+    may_pass = isinstance(error, OSError | LockedError) or not PASSING.isdisjoint(causes)
+    return TRY_AGAIN if is_part and may_pass else 2
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """What an error was raised from, and that from."""
+    cause = error.__cause__
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
 
 
 class Terminated(KeyboardInterrupt):

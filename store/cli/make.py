@@ -16,6 +16,7 @@ from store.errors import SchemaError
 from store.read.store import TraceStore
 from store.reports import count
 from store.sources.arrays.files import FileSource
+from store.sources.file_imports import check_apart
 from store.sources.labels.score_table import ScoreTable
 from store.sources.labels.stored import label_lines
 from store.sources.legacy.files import find_files
@@ -47,6 +48,7 @@ def run_import(args: argparse.Namespace) -> int:
         raise SchemaError("expected files to import after OUT, found none")
     arrays = find_arrays(args)
     if arrays is not None:
+        check_apart(args.store, args.sources)
         check_array_options(args)
         return _build(args, array_source(args, arrays, _read_scores(args)))
     files = find_files(args.sources)

@@ -1,9 +1,9 @@
 """Parts of a store on the command line: the records that they publish, and what is merged."""
 
 import argparse
-import math
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from store.errors import NotFoundError, SchemaError
 from store.launch.found import find_parts, numbers_text
@@ -11,26 +11,40 @@ from store.launch.identity import arguments_digest, file_digest, recorded_inputs
 from store.launch.records import Record, publish
 from store.read.store import TraceStore
 
-__all__ = ["parts_to_merge", "present_inputs", "publish_part"]
+__all__ = ["PresentInputs", "parts_to_merge", "present_inputs", "publish_part"]
 
 
-def present_inputs(args: argparse.Namespace) -> tuple[str, float]:
-    """Digest what an import or an extraction would read now.
+class PresentInputs(NamedTuple):
+    """What an import or an extraction would read now.
 
-    Returns
-    -------
+    Attributes
+    ----------
     digest
         As `recorded_inputs` has it of a part that was made.
-    most_parts
-        More parts than that would have nothing to read; infinity if that is not known.
+    n
+        How many files or questions; of more parts, some would have nothing to read.
+    noun
+        "files" or "questions".
+    """
+
+    digest: str
+    n: int
+    noun: str
+
+
+def present_inputs(args: argparse.Namespace) -> PresentInputs:
+    """Digest and count what an import or an extraction would read now.
 
     Raises
     ------
     StoreError
-        A source names nothing.
+        A source names nothing, or the file of questions is none.
     """
     if args.command == "extract":
-        return file_digest(args.questions), math.inf
+        from store.cli.questions import read_all_asked
+
+        n_questions = len(read_all_asked(args).questions)
+        return PresentInputs(file_digest(args.questions), n_questions, "questions")
     from store.cli.arrays import find_arrays
     from store.sources.arrays.files import digest_given
     from store.sources.file_imports import digest_files
@@ -40,9 +54,10 @@ def present_inputs(args: argparse.Namespace) -> tuple[str, float]:
         raise SchemaError("expected files to import after OUT, found none")
     given = find_arrays(args)
     if given is not None:
-        return digest_given(given), len(given)
+        return PresentInputs(digest_given(given), len(given), "files")
     files = find_files(args.sources)
-    return digest_files(zip(short_names(files), files, strict=True)), len(files)
+    digest = digest_files(zip(short_names(files), files, strict=True))
+    return PresentInputs(digest, len(files), "files")
 
 
 def publish_part(args: argparse.Namespace, store: TraceStore, n_left_out: int) -> None:

@@ -1,6 +1,7 @@
 """What has to be true of the workers of a cluster before parts are given to them."""
 
 import socket
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -17,6 +18,7 @@ __all__ = [
     "refuse_busy",
 ]
 
+SHORTEST_S = 0.01  # to wait; 0 would not wait at all
 FIRST_BYTES = 9  # of an answer: the header of a frame of HTTP/2
 
 
@@ -74,12 +76,13 @@ def check_reachable(
     address
         HOST:PORT.
     timeout_s
-        How long to wait for each.
+        How long to wait for both together.
     greeting
         What is sent; nothing is sent, and no answer expected, where it is empty.
     answer
         What has to be in the first bytes that come back.
     """
+    end_s = time.monotonic() + timeout_s
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise SchemaError(f"--address: expected HOST:PORT, found {address!r:.100}")
@@ -87,6 +90,7 @@ def check_reachable(
         with socket.create_connection((host.strip("[]"), int(port)), timeout_s) as connection:
             if not greeting:
                 return
+            connection.settimeout(max(SHORTEST_S, end_s - time.monotonic()))
             connection.sendall(greeting)
             found = connection.recv(FIRST_BYTES)
     except OSError as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from store.errors import CorruptError, LockedError, NotFoundError, SchemaError, StoreError
 from store.format.manifest import read_manifest
-from store.launch.engine import Ended, Engine
+from store.launch.engine import MISTAKE, Ended, Engine
 from store.launch.found import FoundParts, Part, find_part, find_parts
 from store.launch.job import Job, parts_folder
 from store.launch.schedule import Schedule, Standing
@@ -104,7 +104,12 @@ def run_parts(job: Job, engine: Engine, schedule: Schedule, report: Report, say:
         not_started = _start_free(job, engine, schedule)
         for ended in [*not_started, *engine.wait(POLL_S)]:
             part = _whole_part(job, ended.part)
-            is_again = schedule.end(ended.part, time.monotonic(), is_whole=part is not None)
+            is_again = schedule.end(
+                ended.part,
+                time.monotonic(),
+                is_whole=part is not None,
+                is_final=ended.status == MISTAKE,
+            )
             if part is None:
                 say(_failure_text(job, ended, schedule, is_again=is_again))
             else:

@@ -10,10 +10,11 @@ from typing import Protocol
 
 from store.launch.job import Task
 
-__all__ = ["CONNECT_S", "ENGINES", "Ended", "Engine", "Workers", "open_engine"]
+__all__ = ["CONNECT_S", "ENGINES", "MISTAKE", "Ended", "Engine", "Workers", "open_engine"]
 
 ENGINES = ("processes", "ray", "dask", "slurm")
-CONNECT_S = 10.0  # in which a cluster has to answer
+CONNECT_S = 6.0  # in which a cluster has to answer; the packages are loaded before that
+MISTAKE = 2  # exit status of a command that no other attempt mends
 
 
 @dataclass(frozen=True)

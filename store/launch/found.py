@@ -11,6 +11,7 @@ from pathlib import Path
 from store.errors import CorruptError, FormatError, NotFoundError, SchemaError
 from store.format.manifest import GROUP_FILE, read_manifest
 from store.launch.records import SUFFIX, Record, read_record, record_path, store_path
+from store.reports import count
 
 __all__ = [
     "FoundParts",
@@ -63,7 +64,7 @@ def find_parts(folder: Path) -> FoundParts:
     NotFoundError
         There is no such folder.
     SchemaError
-        There are parts of two commands, or of another number of parts.
+        There are parts of two commands, or of another number of parts, or one that was changed.
     """
     if not folder.is_dir():
         raise NotFoundError(f"{folder}: expected a folder with parts, found none; check the path")
@@ -81,7 +82,15 @@ def find_parts(folder: Path) -> FoundParts:
 
 
 def find_part(store: Path) -> Part:
-    """Return the whole part at a path; raises NotFoundError or CorruptError if there is none."""
+    """Return the whole part at a path.
+
+    Raises
+    ------
+    NotFoundError, CorruptError
+        There is none.
+    SchemaError
+        It is no longer what it was when it was whole.
+    """
     path = record_path(store)
     record = read_record(path)
     number = f"part {record.part}/{record.n_parts}"
@@ -93,6 +102,12 @@ def find_part(store: Path) -> Part:
         raise CorruptError(
             f"{store}: expected the store {record.uuid} of its record ({number}), found "
             f"{found.uuid}; remove {path.name} and run its command again"
+        )
+    if found.n_rows != record.n_rows:
+        raise SchemaError(
+            f"{store}: expected the {count(record.n_rows, 'trace')} of its record ({number}), "
+            f"found {found.n_rows:,}: the part was changed since; remove it and {path.name}, and "
+            "run its command again"
         )
     return Part(store, record)
 

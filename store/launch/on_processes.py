@@ -9,6 +9,7 @@ from store.errors import SchemaError
 from store.launch.engine import Ended, Workers
 from store.launch.job import Task
 from store.launch.task import start_task, stop_processes
+from store.reports import count
 
 __all__ = ["Processes", "open_engine"]
 
@@ -64,9 +65,10 @@ def open_engine(workers: Workers) -> Processes:
     n_most = len(gpus) // per_part if per_part else n_cores
     n = min(workers.n or max(1, n_most), workers.most)
     if n * per_part > len(gpus):
+        advice = "fewer --workers" if per_part <= len(gpus) else "a machine that has them"
         raise SchemaError(
-            f"--gpus-per-part: expected {n * per_part} GPUs for {n} parts at once, found "
-            f"{len(gpus)}; choose fewer --workers"
+            f"--gpus-per-part: expected {count(n * per_part, 'GPU')} for {count(n, 'part')} at "
+            f"once, found {len(gpus)}; choose {advice}"
         )
     threads = {} if THREADS in os.environ else {THREADS: str(max(1, n_cores // n))}
     slots = [gpus[slot * per_part : (slot + 1) * per_part] for slot in range(n)]

@@ -1,10 +1,13 @@
 """The engine `ray`: each part is a task of a Ray cluster, which runs its command as a process."""
 
 import logging
+import multiprocessing
 import os
 import signal
 import time
 from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from store.errors import SchemaError, StoreError
@@ -90,7 +93,8 @@ def open_engine(workers: Workers) -> RayTasks:
 
 
 def _connect(address: str, settings: dict[str, Any]) -> None:
-    """Connect to a cluster; raises NotFoundError where Ray would wait a minute, then exit."""
+    """Connect to a cluster; raises NotFoundError where Ray would wait for minutes, then exit."""
+    end_s = time.monotonic() + CONNECT_S
     if "://" in address:
         raise SchemaError(
             f"--address: expected HOST:PORT of the cluster's head, or auto, found {address!r:.100}"
@@ -98,10 +102,55 @@ def _connect(address: str, settings: dict[str, Any]) -> None:
     if address != "auto":
         greeting = b"" if os.environ.get("RAY_USE_TLS", "0") == "1" else HTTP2
         check_reachable(address, CONNECT_S, greeting, SETTINGS)
+        _check_is_ray(address, end_s - time.monotonic())
     try:
         ray.init(address=address, **settings)
     except (ConnectionError, RuntimeError, ValueError, SystemExit) as error:
         raise refuse_address(address, f"{error}; does it need RAY_AUTH_MODE=token?") from error
+
+
+def _check_is_ray(address: str, timeout_s: float) -> None:
+    """Raise NotFoundError unless a server of gRPC is the head of a cluster.
+
+    Ray's client asks it, as that knows about tokens and TLS; but it asks for minutes, and nothing
+    interrupts it. So it asks in a process that can be killed: a forked one, as a new one would take
+    seconds to import Ray, 9 of them on a busy machine. The answer itself takes less than 0.2 s
+    there.
+    """
+    forking = multiprocessing.get_context("fork")
+    answers, sender = forking.Pipe(duplex=False)
+    process = forking.Process(target=_ask, args=(address, sender), daemon=True)
+    process.start()
+    sender.close()
+    try:
+        if not answers.poll(max(0.0, timeout_s)):
+            raise refuse_address(address, f"nothing of Ray's in {CONNECT_S:.0f} s")
+        problem = answers.recv()
+    except EOFError as error:
+        raise refuse_address(address, "an answer that ended Ray's client") from error
+    finally:
+        process.kill()
+        process.join()
+        answers.close()
+    if problem:
+        raise refuse_address(address, problem)
+
+
+def _ask(address: str, sender: Connection) -> None:
+    """Send what is wrong with a cluster; nothing if it answers."""
+    with Path(os.devnull).open("w") as nowhere:  # what Ray's client prints is no line of ours
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        from ray._raylet import GcsClient
+    except ImportError:  # another version of Ray, which has to find out for itself
+        sender.send("")
+        return
+    try:
+        GcsClient(address=address)
+    except ray.exceptions.RayError as error:
+        sender.send(one_line(error))
+    else:
+        sender.send("")
 
 
 def _check_room(gpus_per_part: int) -> int:

@@ -68,14 +68,26 @@ class Schedule:
         """Put back a part that was taken: it cannot be started now, which is no failure."""
         self._not_before_s[part] = until_s
 
-    def end(self, part: int, now_s: float, *, is_whole: bool) -> bool:
-        """Note the end of an attempt; return whether the part is tried again."""
+    def end(self, part: int, now_s: float, *, is_whole: bool, is_final: bool = False) -> bool:
+        """Note the end of an attempt; return whether the part is tried again.
+
+        Parameters
+        ----------
+        part
+            Its number.
+        now_s
+            The time, by any clock that only rises.
+        is_whole
+            Whether it is made.
+        is_final
+            Whether another attempt would fail in the same way.
+        """
         self.running.remove(part)
         if is_whole:
             self.n_whole += 1
             return False
         n_failed = self.attempts[part]
-        if n_failed > self.retries:
+        if is_final or n_failed > self.retries:
             self.failed.append(part)
             return False
         pause_s = min(2.0 ** (n_failed - 1), LONGEST_PAUSE_S)

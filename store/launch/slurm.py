@@ -1,10 +1,11 @@
 """SLURM: a script whose array of tasks makes the parts, and one that merges them behind it.
 
-The scripts are in the folder of the parts, and so are the numbers of the jobs, so that a second
-launch does not submit what is in the queue.
+The scripts are in the folder of the parts. A second launch finds the jobs of the first one in the
+queue by their names, which have a checksum of OUT's path, and submits only what is missing.
 """
 
-import json
+import hashlib
+import os
 import re
 import shlex
 import subprocess
@@ -14,19 +15,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from store.errors import NotFoundError, SchemaError, StoreError
+from store.launch.engine import MISTAKE
 from store.launch.found import numbers_text
 from store.launch.job import Job, parts_folder
 from store.launch.records import SUFFIX
 from store.launch.task import package_root
 from store.write.files import DISK
 
-__all__ = ["Scripts", "jobs_at_work", "submit", "write_scripts"]
+__all__ = ["Queued", "Scripts", "find_queued", "submit", "submit_merge", "write_scripts"]
 
-JOBS = "slurm.json"
-MAX_BYTES = 1 << 12
 NUMBER = re.compile(r"[0-9]{1,20}")
+NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
+LONGEST_NAME = 40
+DIGITS = 16  # of a checksum
+# an option with its value behind = or spaces, which the shell that typed it has split off already
+OPTION = re.compile(r"(--?[A-Za-z][\w-]*(?:=| +))(.+)")
+JOB_NAME = re.compile(r"-J|--job-name")
 MOST_SECONDS = 60.0  # for an answer of sbatch or squeue
-ENDED = "Invalid job id"  # what squeue says of a job that it has forgotten
 PARTS = """\
 #!/bin/bash
 #SBATCH --job-name={name}
@@ -42,8 +47,8 @@ for attempt in {attempts}; do
     status=$?
     # whole, perhaps without some records
     if [ -e "$part{suffix}" ]; then exit 0; fi
-    # asked to end
-    if [ $status = 130 ] || [ $status = 143 ]; then exit $status; fi
+    # a mistake, which no attempt mends, or asked to end
+    case $status in {mistake} | 130 | 143) exit $status ;; esac
 done
 exit $status
 """
@@ -65,6 +70,14 @@ class Scripts:
 
     parts: str
     merge: str
+
+
+@dataclass(frozen=True)
+class Queued:
+    """Numbers of the jobs in the queue: those that make parts, and those that merge them."""
+
+    parts: tuple[str, ...]
+    merge: tuple[str, ...]
 
 
 def write_scripts(
@@ -93,9 +106,15 @@ def write_scripts(
         See the command.
     options
         Further options of sbatch, for both.
+
+    Raises
+    ------
+    SchemaError
+        A path or an option fits on no line of a script, or names the jobs.
     """
+    parts_name, merge_name = _job_names(job.out)
     folder = parts_folder(job.out)
-    further = [f"#SBATCH {option}" for option in options]
+    further = [f"#SBATCH {_quoted_option(option)}" for option in options]
     gpus = [f"#SBATCH --gres=gpu:{gpus_per_part}"] if gpus_per_part else []
     at_once = f"%{workers}" if workers else ""
     python = shlex.join([sys.executable, "-P", "-m", "store"])
@@ -110,7 +129,7 @@ def write_scripts(
     }
     padded = f'{shlex.quote(str(folder))}/"$(printf {job.part_name("%04d")}.zarr {number})"'
     parts = PARTS.format(
-        name=shlex.quote(job.out.name),
+        name=parts_name,
         array=numbers_text(left) + at_once,
         log=_log_option(folder, f"{job.part_name('%4a')}.log"),
         options="\n".join([*gpus, *further]),
@@ -118,16 +137,32 @@ def write_scripts(
         attempts=" ".join(map(str, range(1, retries + 2))),
         command=" ".join([python, *arguments]),
         suffix=SUFFIX,
+        mistake=MISTAKE,
         **both,
     )
     merged = MERGE.format(
-        name=shlex.quote(f"merge-{job.out.name}"),
+        name=merge_name,
         log=_log_option(folder, "merge.log"),
         options="\n".join(further),
         command=" ".join([python, shlex.join(merge)]),
         **both,
     )
     return Scripts(parts, merged)
+
+
+def _quoted_option(option: str) -> str:
+    """An option as `#SBATCH` takes it, whose value may have spaces."""
+    if JOB_NAME.match(option):
+        raise SchemaError(
+            f"--sbatch: the launch finds its jobs by their names; drop {option!r:.80}"
+        )
+    if not option.isprintable():  # a new line would be a line of the script
+        raise SchemaError(f"--sbatch: expected one line, found {option!r:.80}")
+    with_value = OPTION.fullmatch(option)
+    if with_value is None:
+        return shlex.quote(option)
+    name, value = with_value.groups()
+    return name + shlex.quote(value)
 
 
 def _log_option(folder: Path, pattern: str) -> str:
@@ -145,50 +180,66 @@ def submit(job: Job, scripts: Scripts) -> tuple[str, str]:
     StoreError
         sbatch is not there, or refuses them.
     """
-    folder = parts_folder(job.out)
-    DISK.replace_text(folder / "parts.sbatch", scripts.parts.encode())
-    DISK.replace_text(folder / "merge.sbatch", scripts.merge.encode())
-    parts = _submit([str(folder / "parts.sbatch")])
-    _remember(folder, [parts])
+    parts_name, _ = _job_names(job.out)
+    parts = _submit(job, "parts.sbatch", scripts.parts, f"--job-name={parts_name}")
+    try:
+        return parts, submit_merge(job, scripts, [parts])
+    except (StoreError, KeyboardInterrupt) as error:
+        error.add_note(f"the parts are in the queue as job {parts}; the same command goes on")
+        raise
+
+
+def submit_merge(job: Job, scripts: Scripts, parts: Sequence[str]) -> str:
+    """Submit the merge behind jobs that make parts; return its number.
+
+    Raises
+    ------
+    StoreError
+        sbatch is not there, or refuses it.
+    """
+    _, merge_name = _job_names(job.out)
     # also behind parts that failed: the merge then says which are missing
-    merge = _submit([f"--dependency=afterany:{parts}", str(folder / "merge.sbatch")])
-    _remember(folder, [parts, merge])
-    return parts, merge
+    behind = f"--dependency=afterany:{':'.join(parts)}"
+    return _submit(job, "merge.sbatch", scripts.merge, f"--job-name={merge_name}", behind)
 
 
-def _submit(arguments: list[str]) -> str:
-    answer = _run(["sbatch", "--parsable", *arguments])
+def _submit(job: Job, name: str, script: str, *options: str) -> str:
+    path = parts_folder(job.out) / name
+    DISK.replace_text(path, script.encode())
+    answer = _run(["sbatch", "--parsable", *options, str(path)])
     number = answer.strip().partition(";")[0]  # with the cluster's name behind it
     if not NUMBER.fullmatch(number):
         raise StoreError(f"sbatch: expected the number of a job, found {answer!r:.100}")
     return number
 
 
-def _remember(folder: Path, jobs: list[str]) -> None:
-    DISK.replace_text(folder / JOBS, json.dumps(jobs).encode())
+def _job_names(out: Path) -> tuple[str, str]:
+    """The names of the jobs that make the parts and merge them, which no other OUT has.
+
+    squeue takes them between commas.
+    """
+    digest = hashlib.sha256(os.fsencode(out.resolve())).hexdigest()[:DIGITS]
+    shown = NOT_IN_NAMES.sub("_", out.name)[:LONGEST_NAME]
+    return f"{shown}-{digest}", f"merge-{shown}-{digest}"
 
 
-def jobs_at_work(out: Path) -> list[str]:
-    """Return the jobs of an earlier launch that are in the queue; [] if there are none."""
-    try:
-        with (parts_folder(out) / JOBS).open("rb") as file:
-            jobs = json.loads(file.read(MAX_BYTES))
-    except (FileNotFoundError, ValueError):
-        return []
-    if not isinstance(jobs, list):
-        return []
-    numbers = [job for job in jobs if isinstance(job, str) and NUMBER.fullmatch(job)]
-    return [number for number in numbers if _is_queued(number)]
+def find_queued(out: Path) -> Queued:
+    """Ask squeue for the jobs of an earlier launch; raises StoreError if it does not answer.
 
-
-def _is_queued(number: str) -> bool:
-    """Whether squeue lists a job; it fails for one that ended a while ago."""
-    try:
-        return bool(_run(["squeue", "--noheader", "--format=%i", f"--jobs={number}"]).strip())
-    except StoreError as error:
-        if ENDED in str(error):
-            return False
-        raise
+    They are known by their names: no file has to be written at the moment of a submission, which
+    a launch that is killed then would not have done.
+    """
+    names = _job_names(out)
+    # %F: the number that all tasks of an array share
+    options = ["--me", "--noheader", "--format=%F %j", f"--name={','.join(names)}"]
+    found: dict[str, dict[str, None]] = {name: {} for name in names}
+    for line in _run(["squeue", *options]).splitlines():
+        number, _, name = line.strip().partition(" ")
+        if not NUMBER.fullmatch(number) or name.strip() not in names:
+            raise StoreError(f"squeue: expected number and name of a job, found {line!r:.100}")
+        found[name.strip()][number] = None
+    parts, merge = (tuple(found[name]) for name in names)
+    return Queued(parts, merge)
 
 
 def _run(command: list[str]) -> str:

@@ -15,6 +15,7 @@ from store.write.source import REMARKS
 
 __all__ = [
     "Committed",
+    "check_apart",
     "check_scores_of_part",
     "digest_files",
     "is_finite",
@@ -35,6 +36,29 @@ def match_pattern(pattern: str) -> list[Path]:
         return sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
     except ValueError as error:
         raise NotFoundError(f"{pattern}: expected a pattern of files, found: {error}") from error
+
+
+def check_apart(out: Path, sources: Sequence[str]) -> None:
+    """Raise SchemaError for a store to be made among what is imported.
+
+    It would be one of the things to import itself when the import goes on, or is repeated.
+
+    Parameters
+    ----------
+    out
+        Where the store is made.
+    sources
+        Files, folders and patterns.
+    """
+    place = out.resolve()
+    for source in sources:
+        folders = [path for path in (Path(source), *match_pattern(source)) if path.is_dir()]
+        is_within = any(place.is_relative_to(folder.resolve()) for folder in folders)
+        if is_within or out.absolute().match(str(Path(source).absolute())):
+            raise SchemaError(
+                f"{out}: expected a path outside of what is imported, found it within {source}; "
+                "choose another OUT, or a pattern of the files"
+            )
 
 
 def digest_files(named: Iterable[tuple[str, Path]]) -> str:

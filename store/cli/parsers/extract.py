@@ -76,7 +76,8 @@ Without references an answer is -1 under all of them, but for a judge that is no
 Stopped, the same command continues where it stopped, also with another --batch-size, which may
 change rounding. Out of memory, batches are halved. A trace with a hidden state beyond float16 is
 left out and named; --dtype bf16 keeps it. Exit status 0: all is done; 1: some questions or traces
-were left out.
+were left out; 75: a part (--part) failed that may succeed if it is tried again, e.g. on a full
+disk.
 
 examples:
   python -m store extract traces.zarr --model meta-llama/Llama-2-7b-chat-hf \\

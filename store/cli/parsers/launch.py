@@ -19,10 +19,10 @@ merged. Cut finer than there are workers, 4 to 16 parts for each: the last ones 
   slurm       an array of tasks, and a job behind it that merges; the command ends once both are
               in the queue, and repeated it submits what is missing then
 
-A part that fails is tried again, the others go on. Stopped or killed, the same command goes on with
-the parts that are not whole. Workers need the same version of this package, and a file system that
-they share. Exit status 0: OUT is whole, or in SLURM's queue; 1: a part failed, or left out files or
-records; 2: nothing was started.
+A part that fails is tried again, the others go on; one that ends with exit status 2, a mistake, is
+not. Stopped or killed, the same command goes on with the parts that are not whole. Workers need the
+same version of this package, and a file system that they share. Exit status 0: OUT is whole, or in
+SLURM's queue; 1: a part failed, or left out files or records; 2: nothing was started.
 
 examples:
   python -m store launch --engine processes --parts 16 -- import traces.zarr traces/
@@ -85,7 +85,8 @@ def add_launch(commands: Commands) -> None:
         metavar="OPTION",
         action="append",
         default=[],
-        help="option for sbatch, e.g. --sbatch=--time=8:00:00 (repeatable)",
+        help="one option for sbatch, e.g. --sbatch=--time=8:00:00; not a job's name, by which the "
+        "launch finds it in the queue (repeatable)",
     )
     parser.add_argument(
         "--print",

@@ -34,7 +34,8 @@ without question ids are numbered: the position over all files, sorted by name. 
 makes a store of its own; of a folder with several, the commands for the others are printed.
 
 Stopped, the same command continues where it stopped. Exit status 0: all read; 1: some files or
-records were left out.
+records were left out; 75: a part (--part) failed that may succeed if it is tried again, e.g. on a
+full disk.
 
 examples:
   python -m store import traces.zarr traces/ --scores ground_truth_scores.csv

@@ -350,6 +350,15 @@ def test_a_stopped_import_of_other_files_is_refused(run, tmp_path):
     assert "found a store with other files" in err
 
 
+@pytest.mark.parametrize("source", [".", "*"])
+def test_a_store_among_the_files_is_refused(run, features, tmp_path, source):
+    """It would be one of them when the import goes on, or is repeated."""
+    status, _, err = run("o.zarr", source, "--map", "hs_last=layers")
+    assert status == 2
+    assert f"o.zarr: expected a path outside of what is imported, found it within {source};" in err
+    assert not (tmp_path / "o.zarr").exists()
+
+
 def test_inspect_shows_what_files_hold_and_writes_nothing(run, features, tmp_path):
     """The command that it proposes works as it stands."""
     vllm_folder(tmp_path)

@@ -1,8 +1,11 @@
 """Clusters for real: a few parts on two workers of Ray and of Dask, where these are installed."""
 
 import os
+import socket
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from importlib.util import find_spec
 
 import numpy as np
@@ -12,6 +15,50 @@ from launching import MAP, N_FILES, N_TRACES, ROOT, write_arrays
 from store import TraceStore
 
 PACKAGES = {"ray": "ray", "dask": "distributed"}
+SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # a frame of HTTP/2
+MOST_S = 120.0  # 9 on a quiet machine; Ray alone would ask for minutes
+
+
+def run_launch(*arguments, timeout=None):
+    return subprocess.run(
+        [sys.executable, "-m", "store", "launch", *arguments],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout,
+    )
+
+
+@pytest.fixture
+def http2():
+    """A server that speaks HTTP/2, and says nothing more."""
+    connections = []
+
+    def serve(listening):
+        with suppress(OSError):  # closed
+            while True:
+                connections.append(listening.accept()[0])
+                connections[-1].sendall(SETTINGS)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=serve, args=[listening], daemon=True).start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+    for connection in connections:
+        connection.close()
+
+
+def test_what_only_looks_like_ray_is_refused(http2, tmp_path):
+    """In one line and in time."""
+    if find_spec("ray") is None:
+        pytest.skip("the extra is not installed: pip install '.[ray]'")
+    job = ["import", str(tmp_path / "o.zarr"), str(write_arrays(tmp_path / "x")), "--map", MAP]
+    options = ["--engine", "ray", "--address", http2, "--parts", "2"]
+    done = run_launch(*options, "--", *job, timeout=MOST_S)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert f"--address {http2}: expected a cluster, found no answer (nothing of Ray's in" in line
 
 
 @pytest.mark.parametrize("engine", PACKAGES)
@@ -23,13 +70,7 @@ def test_parts_on_two_workers(engine, tmp_path):
     out = tmp_path / "o.zarr"
     options = ["--engine", engine, "--parts", str(N_FILES), "--workers", "2"]
     job = ["import", str(out), str(files), "--map", MAP]
-    done = subprocess.run(
-        [sys.executable, "-m", "store", "launch", *options, "--", *job],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_launch(*options, "--", *job)
     assert done.returncode == 0, done.stderr + done.stdout
     store = TraceStore.open(out, check=True)
     found = {trace["question_id"]: trace["hs_last"] for trace in store}

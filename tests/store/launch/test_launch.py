@@ -12,6 +12,7 @@ from launching import MAP, write_arrays
 
 from store import TraceStore
 from store.cli.main import main
+from store.errors import SchemaError
 from store.launch.driver import held
 from store.launch.job import parts_folder
 from store.launch.task import last_lines
@@ -59,8 +60,8 @@ def test_a_full_disk_in_one_part_stops_no_other(launch, tmp_path, monkeypatch, c
         patched.setattr(make, "build_store", fill)
         assert launch("--retries", "1", n_parts=3) == 1
     captured = capfd.readouterr()
-    assert "part 2/3: exit status 2; attempt 2 of 2 follows; " in captured.err
-    assert "part 2/3: exit status 2; given up; " in captured.err
+    assert "part 2/3: exit status 75; attempt 2 of 2 follows; " in captured.err
+    assert "part 2/3: exit status 75; given up; " in captured.err
     log = parts_folder(tmp_path / "o.zarr") / "part-0002-of-0003.log"
     assert f"part 2/3 failed: {log}\n" in captured.out
     assert "No space left on device" in captured.out
@@ -70,6 +71,19 @@ def test_a_full_disk_in_one_part_stops_no_other(launch, tmp_path, monkeypatch, c
     assert len(TraceStore.open(tmp_path / "o.zarr")) == 12
     assert log.read_text().count("--- attempt") == 3
     assert log.with_name("part-0001-of-0003.log").read_text().count("--- attempt") == 1
+
+
+def test_a_mistake_is_not_tried_again(launch, monkeypatch, capfd):
+    """The next attempt would make it too."""
+
+    def refuse(path, *arguments, **options):
+        raise SchemaError(f"{path}: wrong")
+
+    monkeypatch.setattr("store.cli.make.build_store", refuse)
+    assert launch("--retries", "5") == 1
+    captured = capfd.readouterr()
+    assert captured.err.count("exit status 2; given up; ") == 2
+    assert "follows" not in captured.err
 
 
 def test_a_part_that_cannot_be_started_stops_no_other(launch, tmp_path, capfd):
@@ -166,11 +180,25 @@ def test_changed_files_do_not_go_on(forked, tmp_path, monkeypatch, capfd):
         ("--sbatch=-n1 -- import o.zarr x", "--sbatch is for --engine slurm"),
         (
             "--gpus-per-part 1 --workers 9 -- import o.zarr x --map y=y",
-            "expected 2 GPUs for 2 parts",
+            "expected 2 GPUs for 2 parts at once, found 1; choose fewer --workers",
+        ),
+        (
+            "--gpus-per-part 2 --workers 1 -- import o.zarr x --map y=y",
+            "expected 2 GPUs for 1 part at once, found 1; choose a machine that has them",
         ),
         ("-- import there x --map y=y", "found something there, and parts 1-2 of 2 are not made"),
         ("-- import o.zarr nowhere", "nowhere: expected files, a folder or a pattern, found none"),
-        ("--parts 9 -- import o.zarr x --map y=y", "--parts: expected at most 4, as many as there"),
+        ("--parts 9 -- import o.zarr x --map y=y", "at most 4, as many as there are files, found"),
+        (
+            "--parts 9 -- extract o.zarr --model m --questions q",
+            "at most 3, as many as there are",
+        ),
+        (
+            "-- extract o.zarr --model m --questions q --limit 1",
+            "at most 1, as many as there are",
+        ),
+        ("-- import x/o.zarr x --map y=y", "a path outside of what is imported, found it within x"),
+        ("-- import x/o.zarr x/* --map y=y", "outside of what is imported, found it within x/*"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(tmp_path, monkeypatch, capsys, arguments, found):
@@ -181,6 +209,10 @@ def test_a_mistake_is_one_line_and_status_2(tmp_path, monkeypatch, capsys, argum
     (tmp_path / "s.zarr/zarr.json").touch()
     (tmp_path / "there").mkdir()
     write_arrays(tmp_path / "x")
+    questions = "".join(
+        f'{{"question_id": "{k}", "question": "?", "answers": []}}\n' for k in "abc"
+    )
+    (tmp_path / "q").write_text(questions)
     before = sorted(tmp_path.iterdir())
     engine = ["launch", "--engine", "processes", "--parts", "2"]
     assert main([*engine, *arguments.split()]) == 2

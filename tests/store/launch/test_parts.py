@@ -6,7 +6,7 @@ import shutil
 import pytest
 from launching import MAP
 
-from store import TraceStore
+from store import StoreWriter, TraceStore
 from store.cli.main import main
 from store.launch.found import numbers_text
 from store.launch.records import read_record, record_path
@@ -101,6 +101,19 @@ def test_a_store_that_replaced_a_part_is_not_believed(parts, capsys):
     (parts / "2.zarr.part.json").write_text(json.dumps(record | {"uuid": "another"}))
     assert merge(parts) == 1
     assert "expected the store another of its record (part 2/3)" in capsys.readouterr().err
+
+
+def test_a_part_that_grew_is_refused(parts, capsys):
+    """Its record is not of what is there now."""
+    row = TraceStore.open(parts / "1.zarr")[0]
+    with StoreWriter.open(parts / "2.zarr") as writer:
+        writer.append("new", {name: row[name] for name in row})
+    assert merge(parts, "--partial") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (
+        f"{parts}/2.zarr: expected the 3 traces of its record (part 2/3), found 4: the part was "
+        "changed since; remove it and 2.zarr.part.json, and run its command again"
+    ) in line
 
 
 def test_a_part_that_was_made_anew_has_a_new_record(parts, make_part):

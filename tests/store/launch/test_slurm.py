@@ -1,5 +1,6 @@
 """`python -m store launch --engine slurm`: the scripts, run by a cluster that is a script too."""
 
+import json
 import subprocess
 import sys
 import time
@@ -20,6 +21,13 @@ echo "says $5"
 [ "$6" = 2/3 ] && [ ! -e {calls}.tried ] && touch {calls}.tried && exit 9
 touch "$7.part.json"
 exit 1
+"""
+# which refuses each part, once the test lets it
+WAITING_STUB = """\
+#!/bin/sh
+while [ ! -e {go} ]; do sleep 0.02; done
+echo "$@" >> {calls}
+exit 2
 """
 
 
@@ -69,18 +77,67 @@ def test_parts_are_an_array_and_the_merge_is_behind_it(
     for record in folder.glob("*.part.json"):
         record.unlink()
     assert launch() == 0
-    assert "0 of 3 parts are whole; jobs 101 are in the queue" in capsys.readouterr().out
+    found = "0 of 3 parts are whole; in the queue: job 101 (the merge); nothing was submitted\n"
+    assert capsys.readouterr().out == found
     assert len(list(slurm.iterdir())) == 2
+
+
+def test_an_answer_of_sbatch_that_was_lost_submits_nothing_twice(
+    launch, slurm, tmp_path, monkeypatch, capsys
+):
+    """Nor a launch that was killed before it: the queue knows, and only the merge is missing."""
+    stub = tmp_path / "python"
+    stub.write_text(WAITING_STUB.format(calls=tmp_path / "calls", go=tmp_path / "go"))
+    stub.chmod(0o755)
+    sbatch = tmp_path / "bin" / "sbatch"
+    works = sbatch.read_text()
+    is_lost = "for last; do :; done; case $last in *{}*) echo timed out >&2; exit 1;; esac\n"
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "executable", str(stub))
+        sbatch.write_text(works + is_lost.format("parts.sbatch"))  # it is in the queue all the same
+        assert launch() == 2
+        assert "found 1: timed out\n" in capsys.readouterr().err
+        sbatch.write_text(works)
+        assert launch() == 0
+        assert capsys.readouterr().out == (
+            "0 of 3 parts are whole; in the queue: job 100 (parts); the merge was submitted behind "
+            "them as job 101\n"
+        )
+        assert launch() == 0
+        assert "job 100 (parts), job 101 (the merge); nothing was" in capsys.readouterr().out
+    assert json.loads((slurm / "101" / "options").read_text())["dependency"] == "afterany:100"
+    (tmp_path / "go").touch()
+    wait_for(slurm / "101" / "ended")
+    assert len(list(slurm.iterdir())) == 2
+    made = (tmp_path / "calls").read_text().splitlines()
+    assert [line.split()[3] for line in made] == [
+        "import",
+        "import",
+        "import",
+        "merge",
+    ]  # 1 attempt
+
+
+def test_a_merge_that_is_not_submitted_is_missed(launch, slurm, tmp_path, capsys):
+    """The line says which job the parts are, and that the same command goes on."""
+    sbatch = tmp_path / "bin" / "sbatch"
+    refuses = "#!/bin/sh\ncase $* in *merge.sbatch*) echo full >&2; exit 1;; esac\n"
+    sbatch.write_text(refuses + sbatch.read_text())
+    assert launch() == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "found 1: full; the parts are in the queue as job 100; the same command goes" in line
 
 
 def test_the_scripts_are_printed(launch, capsys):
     """With what was asked for, and nothing is submitted; bash can read them."""
     options = ("--gpus-per-part", "2", "--sbatch=--time=8:00:00", "--workers", "5")
+    options += ("--sbatch=--comment=two words", "--sbatch=-p gpu", "--sbatch=--exclusive")
     assert launch("--print", *options) == 0
     printed = capsys.readouterr().out
     assert "#SBATCH --array=1-3%5\n" in printed
     assert "#SBATCH --gres=gpu:2\n" in printed
-    assert printed.count("#SBATCH --time=8:00:00\n") == 2
+    for line in ("--time=8:00:00", "--comment='two words'", "-p gpu", "--exclusive"):
+        assert printed.count(f"#SBATCH {line}\n") == 2
     assert '--part "$SLURM_ARRAY_TASK_ID/3" "$part" ' in printed
     subprocess.run(["bash", "-n"], input=printed, text=True, check=True)
 
@@ -88,7 +145,13 @@ def test_the_scripts_are_printed(launch, capsys):
 def test_without_slurm_it_says_so(launch, monkeypatch, capsys):
     monkeypatch.setenv("PATH", "/nowhere")
     assert launch() == 2
-    assert "sbatch: expected SLURM's command, found none; run this where" in capsys.readouterr().err
+    assert "squeue: expected SLURM's command, found none; run this where" in capsys.readouterr().err
+
+
+def test_a_name_for_the_jobs_is_refused(launch, capsys):
+    """Another launch would not find them."""
+    assert launch("--print", "--sbatch=-Jmine") == 2
+    assert "the launch finds its jobs by their names; drop '-Jmine'" in capsys.readouterr().err
 
 
 def test_what_sbatch_says_is_shown(launch, slurm, tmp_path, capsys):

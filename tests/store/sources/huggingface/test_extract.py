@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from character_tokenizer import build_tokenizer
+from huggingface_hub.errors import LocalEntryNotFoundError
 from killed import kill_at_random
 from transformers import (
     AutoConfig,
@@ -1045,6 +1046,8 @@ def test_too_little_memory_names_the_batch_size(extract, monkeypatch, capsys):
     error = capsys.readouterr().err
     assert len(error.splitlines()) == 1
     assert "out of memory: one trace does not fit on cpu; what is done is kept" in error
+    # a launch tries a part again: the memory may have been another process's
+    assert extract("u.zarr", "--part", "1/2") == 75
 
 
 @pytest.mark.parametrize("largest", [1, 2, 3])
@@ -1454,6 +1457,17 @@ def test_a_device_and_a_device_map_contradict(extract, capsys):
         extract("t.zarr", "--device", "cpu", "--device-map", "auto")
     error = capsys.readouterr().err
     assert "argument --device-map: not allowed with argument --device" in error
+
+
+def test_a_part_is_tried_again_where_the_hub_is_not_reached(extract, monkeypatch):
+    """transformers wraps what happened."""
+
+    def unreachable(*_, **__):
+        raise OSError("We couldn't connect") from LocalEntryNotFoundError("no connection")
+
+    monkeypatch.setattr(extracting.AutoConfig, "from_pretrained", unreachable)
+    assert extract("t.zarr") == 2
+    assert extract("t.zarr", "--part", "1/2") == 75
 
 
 def test_a_model_that_does_not_fit_is_one_line(extract, monkeypatch, capsys):

@@ -1,0 +1,53 @@
+"""Which questions an extraction asks, in all its parts together; no model library is imported."""
+
+import argparse
+from typing import NamedTuple
+
+from store.errors import SchemaError
+from store.sources.prompt_templates import check_prompt_template, further_fields
+from store.sources.questions import (
+    Question,
+    QuestionFile,
+    read_question_file,
+    without_responses,
+)
+
+__all__ = ["AllAsked", "read_all_asked"]
+
+
+class AllAsked(NamedTuple):
+    """The questions of a file, and what was said about them.
+
+    Attributes
+    ----------
+    file
+        All that is in the file.
+    found
+        Its questions, without the answers that are there where new ones are asked for.
+    questions
+        Those of `found` that `--limit` leaves.
+    template
+        The prompt template that was given, if one was.
+    fields
+        Which further fields of the records it names.
+    """
+
+    file: QuestionFile
+    found: list[Question]
+    questions: list[Question]
+    template: str | None
+    fields: list[str]
+
+
+def read_all_asked(args: argparse.Namespace) -> AllAsked:
+    """Read what all parts ask; raises SchemaError for a malformed template."""
+    template = args.prompt_template and args.prompt_template.replace(r"\n", "\n")
+    try:
+        if template is not None:
+            check_prompt_template(template)
+        fields = list(further_fields(template or ""))
+    except ValueError as error:
+        raise SchemaError(str(error)) from error
+    file = read_question_file(args.questions, fields)
+    found = without_responses(file.questions) if args.generate else file.questions
+    return AllAsked(file, found, found[: args.limit], template, fields)
