@@ -182,7 +182,8 @@ class TraceLoader:
     def _visit_times(self, batches: Batches) -> VisitTimes | None:
         """The schedule of the cache; None if it has no use or would cost too much memory."""
         has_compressed = any(part.column.codec for part in self._plan.parts)
-        if not has_compressed or len(self.store) > MAX_TIMED_ROWS:
+        has_use = has_compressed and self.store.cache_bytes > 0
+        if not has_use or len(self.store) > MAX_TIMED_ROWS:
             return None
         rows = batches.visits()
         next_rows = self._batches(self.epoch + 1, 0).visits()

@@ -1,13 +1,14 @@
 """A compressed array, read through decoded chunks."""
 
-from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import StoredArray
+from store.format.layout import ArrayLayout
 from store.format.ranges import packed_offsets
 from store.read.array import Array, ChunkSums, NextUse, ReadOptions, Select, cells
 from store.read.buffers import BufferPool
@@ -20,17 +21,51 @@ __all__ = ["CompressedArray"]
 IDLE_CHUNK_BYTES = 8 * 1024 * 1024
 
 
-class Visit(NamedTuple):
-    """Items `start:stop` of a chunk, which go to items `at:` of the packed batch.
-
-    `next_use` is when the chunk is needed again; None: not known.
-    """
+class Whole(NamedTuple):
+    """A chunk that is read whole, and goes to the items `at:` of the packed batch."""
 
     chunk: int
+    at: int
+
+
+class Part(NamedTuple):
+    """Items `start:stop` of a chunk, which go to the items `at:` of the packed batch."""
+
     start: int
     stop: int
     at: int
+
+
+class Shared(NamedTuple):
+    """A chunk that is not read whole, and all that a read takes of it.
+
+    `next_use` is when the chunk is needed after this read; None: not known.
+    """
+
+    chunk: int
+    parts: list[Part]
     next_use: float | None
+
+
+Visit = Shared | Whole
+
+
+class Pieces(NamedTuple):
+    """Ranges cut where chunks end: int64 `(n,)` each.
+
+    Items `start:stop` of chunk `chunk` belong to the i-th range, and go to the items `at:` of the
+    packed batch.
+    """
+
+    i: np.ndarray
+    chunk: np.ndarray
+    start: np.ndarray
+    stop: np.ndarray
+    at: np.ndarray
+
+    def take(self, index: np.ndarray) -> "Pieces":
+        """Some of them, in the order of `index`."""
+        return Pieces(*(field[index] for field in self))
 
 
 class CompressedArray(Array[CompressedShard]):
@@ -66,57 +101,76 @@ class CompressedArray(Array[CompressedShard]):
     ) -> np.ndarray:
         """See `Array`."""
         layout = self.layout
-        offsets = packed_offsets(starts, stops)
-        visits = list(self._visits(starts, stops, offsets, options.next_use))
-        self.open_shards(visit.chunk // layout.shard_chunks for visit in visits)
-        out = options.empty((int(offsets[-1]), *self.selected_shape(select)), layout.dtype)
+        pieces = _pieces(starts, stops, layout.chunk_items)
+        self.open_shards(np.unique(pieces.chunk // layout.shard_chunks).tolist())
+        n_items = int((stops - starts).sum())
+        out = options.empty((n_items, *self.selected_shape(select)), layout.dtype)
         planes = layout.items_as_planes(out)
         numbers = self._planes(select)
         unsplit = tuple(part for axis, part in enumerate(select) if axis not in layout.split_axes)
+        in_place = not select and _chunks_are_contiguous(planes, layout)
+        visits = self._visits(pieces, in_place, options.next_use)
         for place in np.ndindex(numbers.shape):
             plane = planes[place]
             read = partial(self._read_plane, int(numbers[place]), plane, unsplit)
             options.run(read, visits, plane.nbytes)
         return out
 
+    def _visits(self, pieces: Pieces, in_place: bool, next_use: NextUse | None) -> list[Visit]:
+        """What to do with each chunk; `in_place`: one that is read whole is decoded there."""
+        chunk_items = self.layout.chunk_items
+        is_whole = (pieces.stop - pieces.start == chunk_items) & in_place
+        whole = pieces.take(np.flatnonzero(is_whole))
+        shared = pieces.take(np.flatnonzero(~is_whole))
+        # a chunk that several ranges need is decoded once, and they follow each other
+        shared = shared.take(np.argsort(shared.chunk, kind="stable"))
+        ends = np.flatnonzero(np.diff(shared.chunk, append=-1)) + 1
+        last = shared.take(ends - 1)
+        uses: list[float | None] = [None] * len(ends)
+        if next_use is not None:
+            first_item = last.chunk * chunk_items
+            last_item = np.minimum(self.array.n_places, first_item + chunk_items) - 1
+            uses = next_use(last.i, first_item, last_item).tolist()
+        parts = list(map(Part, shared.start.tolist(), shared.stop.tolist(), shared.at.tolist()))
+        cuts = pairwise([0, *ends.tolist()])
+        return [
+            *map(Shared, last.chunk.tolist(), (parts[a:b] for a, b in cuts), uses),
+            *map(Whole, whole.chunk.tolist(), whole.at.tolist()),
+        ]
+
     def _read_plane(self, plane: int, out: np.ndarray, select: Select, visits: list[Visit]) -> None:
         """Fill `out` `(n_items, *selected plane item)` with one plane of the ranges."""
         chunk_items = self.layout.chunk_items
         selected = (slice(None), *select)
-        for chunk, start, stop, at, next_use in visits:
-            target = out[at : at + stop - start]
-            if stop - start == chunk_items and not select and target.flags.c_contiguous:
-                self._decode(chunk, plane, target)
-            else:
-                items = self._cached(chunk, plane, next_use)[start:stop]
-                np.copyto(target, items[selected] if select else items)
+        spare = None
+        for visit in visits:
+            if isinstance(visit, Whole):
+                self._decode(visit.chunk, plane, out[visit.at : visit.at + chunk_items])
+                continue
+            items, spare = self._cached(visit, plane, spare)
+            if select:
+                items = items[selected]
+            for start, stop, at in visit.parts:
+                out[at : at + stop - start] = items[start:stop]
 
-    def _visits(
-        self, starts: np.ndarray, stops: np.ndarray, offsets: np.ndarray, next_use: NextUse | None
-    ) -> Iterator[Visit]:
-        chunk_items = self.layout.chunk_items
-        i, chunk = cells(starts, stops, chunk_items)
-        base = chunk * chunk_items
-        start = np.maximum(starts[i] - base, 0)
-        stop = np.minimum(stops[i] - base, chunk_items)
-        at = offsets[i] + base + start - starts[i]
-        uses: list[float | None] = [None] * len(i)
-        if next_use is not None:
-            last = np.minimum(self.array.n_places, base + chunk_items) - 1
-            uses = next_use(i, base, last).tolist()
-        return map(Visit, chunk.tolist(), start.tolist(), stop.tolist(), at.tolist(), uses)
+    def _cached(
+        self, visit: Shared, plane: int, spare: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """A decoded chunk `(chunk_items, *plane_item_shape)`, from the cache or into it.
 
-    def _cached(self, chunk: int, plane: int, next_use: float | None) -> np.ndarray:
-        """A decoded chunk `(chunk_items, *plane_item_shape)`, from the cache or into it."""
+        `spare` is memory for one that the cache does not take; returned with the chunk is what may
+        be written after the chunk was used.
+        """
         layout = self.layout
-        key = (layout.path, chunk, plane)
-        items = self.cache.get(key, next_use)
-        if items is None:
-            shape = (layout.chunk_items, *layout.plane_item_shape)
-            items = self._pool.empty(shape, layout.dtype)
-            self._decode(chunk, plane, items)
-            self.cache.put(key, items, next_use)
-        return items
+        key = (layout.path, visit.chunk, plane)
+        items = self.cache.get(key, visit.next_use, len(visit.parts))
+        if items is not None:
+            return items, spare
+        if spare is None:
+            spare = self._pool.empty((layout.chunk_items, *layout.plane_item_shape), layout.dtype)
+        self._decode(visit.chunk, plane, spare)
+        is_kept = self.cache.put(key, spare, visit.next_use)
+        return spare, None if is_kept else spare
 
     def _decode(self, chunk: int, plane: int, out: np.ndarray) -> None:
         number, inside = divmod(chunk, self.layout.shard_chunks)
@@ -128,3 +182,19 @@ class CompressedArray(Array[CompressedShard]):
             shard.read_chunk(inside, plane, out.reshape(-1).view(np.uint8))
         except CorruptError as error:
             raise DamagedItemsError(str(error), self.array.items_of_chunk(chunk)) from error
+
+
+def _pieces(starts: np.ndarray, stops: np.ndarray, chunk_items: int) -> Pieces:
+    """The ranges `starts:stops` of an array, cut where its chunks end."""
+    i, chunk = cells(starts, stops, chunk_items)
+    base = chunk * chunk_items
+    start = np.maximum(starts[i] - base, 0)
+    stop = np.minimum(stops[i] - base, chunk_items)
+    at = packed_offsets(starts, stops)[i] + base + start - starts[i]
+    return Pieces(i, chunk, start, stop, at)
+
+
+def _chunks_are_contiguous(planes: np.ndarray, layout: ArrayLayout) -> bool:
+    """Whether a chunk's items lie one after the other in each plane of a packed batch."""
+    plane = planes[(0,) * len(layout.plane_grid)]
+    return bool(plane[: layout.chunk_items].flags.c_contiguous)
