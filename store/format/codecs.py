@@ -72,7 +72,7 @@ class Codec(NamedTuple):
         data
             What `encode` gave.
         out
-            uint8, C-contiguous, of the chunk's size.
+            C-contiguous, of the chunk's bytes; of any dtype and shape.
         where
             Gives what error messages begin with; called for an error alone.
 

@@ -219,7 +219,7 @@ class CompressedShard(_Shard):
         return True
 
     def read_chunk(self, chunk: int, plane: int, out: np.ndarray) -> None:
-        """Decode one chunk into `out`, uint8 `(chunk_bytes,)`.
+        """Decode one chunk into `out`, C-contiguous, of `chunk_bytes` bytes.
 
         Raises
         ------
