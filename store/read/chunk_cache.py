@@ -9,7 +9,7 @@ least recently used chunk counts as the one needed last, and later than any whos
 import heapq
 import math
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -91,6 +91,11 @@ class ChunkCache:
             chunk, _ = self._chunks[key]
             self._hold(key, chunk, next_use)
             return chunk
+
+    def n_missing(self, keys: Sequence[Hashable]) -> int:
+        """How many of some chunks would have to be decoded; counts as no use of them."""
+        with self._lock:
+            return sum(key not in self._chunks for key in keys)
 
     def put(self, key: Hashable, chunk: np.ndarray, next_use: float | None = None) -> bool:
         """Take a chunk in, unless those that would have to go are needed sooner.

@@ -108,7 +108,9 @@ class CompressedArray(Array[CompressedShard]):
         for place in np.ndindex(numbers.shape):
             plane = planes[place]
             number = int(numbers[place])
-            options.run(partial(self._read_shared, number, plane, unsplit), shared, plane.nbytes)
+            keys = [self._key(visit.chunk, number) for visit in shared]
+            n_bytes = self.cache.n_missing(keys) * layout.chunk_bytes
+            options.run(partial(self._read_shared, number, plane, unsplit), shared, n_bytes)
             options.run(partial(self._read_wholes, number, plane), wholes, plane.nbytes)
         return out
 
@@ -153,7 +155,7 @@ class CompressedArray(Array[CompressedShard]):
         selected = (slice(None), *select)
         spare = None
         for visit in shared:
-            key = (self.layout.path, visit.chunk, plane)
+            key = self._key(visit.chunk, plane)
             items = self.cache.get(key, visit.next_use, len(visit.parts))
             if items is None:
                 items = self._empty_chunk() if spare is None else spare
@@ -164,6 +166,10 @@ class CompressedArray(Array[CompressedShard]):
                 items = items[selected]
             for start, stop, at in visit.parts:
                 out[at : at + stop - start] = items[start:stop]
+
+    def _key(self, chunk: int, plane: int) -> tuple[str, int, int]:
+        """What the cache of the whole store calls a chunk."""
+        return self.layout.path, chunk, plane
 
     def _empty_chunk(self) -> np.ndarray:
         """Memory for a decoded chunk `(chunk_items, *plane_item_shape)`."""
