@@ -1,8 +1,9 @@
 """How large should the chunk cache be, and what does knowing the order bring?
 
 Compressed rows whose chunks are shared by several rows, under a global shuffle: hit rate and rows/s
-for caches from nothing to the whole decoded set, evicting by least recent use and by next use
-(Belady).
+for caches from nothing to the whole decoded set. Batches are read one by one, evicting by least
+recent use or by next use (Belady), or in windows of as many as the cache's size again allows, which
+is what the loader does. `rows_per_cpu_s` counts the processor's seconds of all threads.
 """
 
 import time
@@ -20,11 +21,21 @@ SHARES = (0, 1 / 64, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
 CODECS = ("zstd:1", "blosc:lz4:1:shuffle")
 
 
-class LeastRecent(TraceLoader):
-    """The loader without its knowledge of the order."""
+class NextUse(TraceLoader):
+    """The loader, each batch read by itself."""
+
+    def _batches_together(self) -> int:
+        return 1
+
+
+class LeastRecent(NextUse):
+    """The same without its knowledge of the order."""
 
     def _visit_times(self, start: int) -> None:
         return None
+
+
+POLICIES = {"least recent": LeastRecent, "next use": NextUse, "windows": TraceLoader}
 
 
 def main(args: Namespace) -> None:
@@ -36,7 +47,7 @@ def main(args: Namespace) -> None:
         store = make_store(path, {"x": column}, lambda: rows(args.size_mb))
         whole = store.n_items("x") * column.item_bytes + column.chunk_items * column.item_bytes
         for share in SHARES:
-            for policy, loader_type in (("least recent", LeastRecent), ("next use", TraceLoader)):
+            for policy, loader_type in POLICIES.items():
                 cache_bytes = (
                     max(int(whole * share), CHUNK_ITEMS * column.item_bytes) if share else 0
                 )
@@ -60,16 +71,22 @@ def measure(loader_type: type[TraceLoader], path: Path, cache_bytes: int, epochs
     loader = loader_type(
         path, ["x"], BATCH_SIZE, shuffle=True, cache_bytes=cache_bytes, num_workers=2
     )
-    stats, best, hits, misses = loader.store.cache.stats, 0.0, 0, 0
+    stats, best, best_cpu, hits, misses = loader.store.cache.stats, 0.0, 0.0, 0, 0
     for number in range(epochs + 1):
         if number == 1:
             hits, misses = stats.hits, stats.misses
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         for _ in loader:
             pass
         best = max(best, len(loader.store) / (time.perf_counter() - start))
+        best_cpu = max(best_cpu, len(loader.store) / (time.process_time() - cpu_start))
     hits, misses = stats.hits - hits, stats.misses - misses
-    return {"hits": hits, "hit_rate": round(hits / (hits + misses), 4), "rows_per_s": round(best)}
+    return {
+        "hits": hits,
+        "hit_rate": round(hits / (hits + misses), 4),
+        "rows_per_s": round(best),
+        "rows_per_cpu_s": round(best_cpu),
+    }
 
 
 def plot(results: list[dict], path: Path) -> None:
@@ -79,7 +96,7 @@ def plot(results: list[dict], path: Path) -> None:
         ("hit_rate", "rows_per_s"), axes, ("hit rate", "rows/s"), strict=True
     ):
         for codec in CODECS:
-            for policy, style in (("least recent", "--"), ("next use", "-")):
+            for policy, style in zip(POLICIES, (":", "--", "-"), strict=True):
                 line = [r for r in results if r["codec"] == codec and r["policy"] == policy]
                 axis.plot(
                     [r["share"] for r in line],

@@ -69,7 +69,9 @@ def measure(data: np.ndarray, name: str, chunk_bytes: int, itemsize: int, epochs
     n_bytes, out = len(chunks) * chunk_bytes, np.empty(chunk_bytes, np.uint8)
     packed = [np.frombuffer(codec.encode(chunk, itemsize), np.uint8) for chunk in chunks]
     encode_s = median_s(lambda: [codec.encode(chunk, itemsize) for chunk in chunks], epochs)
-    decode_s = median_s(lambda: [codec.decode(chunk, out, name) for chunk in packed], epochs)
+    decode_s = median_s(
+        lambda: [codec.decode(chunk, out, lambda: name) for chunk in packed], epochs
+    )
     return {
         "ratio": round(n_bytes / sum(map(len, packed)), 3),
         "encode_GB_per_s": round(n_bytes / encode_s / GB, 3),

@@ -4,8 +4,13 @@ Rows are about 1 MB of real hidden states. The anchors decode the same chunks in
 numcodecs, one after the other into a batch that is reused, on as many threads: bare, and with the
 CRC32C after each chunk checked. The loader checks it as well, copies the parts of chunks that rows
 share, and keeps no chunk.
+
+`cpu_x_bare_numcodecs` is the median ratio of the processor's seconds of the process in each turn:
+what other programs do at the same time disturbs it less than the clock.
 """
 
+import statistics
+import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -35,10 +40,12 @@ CODECS = {"zstd": "zstd:1", "blosc": "blosc:lz4:1:shuffle"}
 def main(args: Namespace) -> None:
     """Each codec on one thread and on two."""
     results = []
+    example = example_store(args.dir)
+    states = example.schema.columns["hidden_states"]
     for kind, codec in CODECS.items():
-        column = Column("float16", (4, 128), "t", codec=codec)
+        column = Column(states.dtype, states.item_shape, "t", codec=codec)
         path = args.dir / f"decode-{args.size_mb}-{kind}.zarr"
-        store = make_store(path, {"x": column}, lambda: rows(example_store(args.dir), args.size_mb))
+        store = make_store(path, {"x": column}, lambda: rows(example, args.size_mb))
         n_bytes = store.n_items("x") * column.item_bytes
         for n in (1, 2):
             contenders = {
@@ -46,12 +53,32 @@ def main(args: Namespace) -> None:
                 "numcodecs, crc32c": bare(store, kind, n, check=True),
                 "ours": ours(store, n),
             }
-            seconds = alternate(contenders, args.epochs)
+            timed = {name: CpuSeconds(contender) for name, contender in contenders.items()}
+            seconds = alternate(timed, args.epochs)
             label = {"codec": codec, "threads": n}
+            anchor = timed["bare numcodecs"]
             results += [
-                label | row for row in ratios(seconds, len(store), n_bytes, "bare numcodecs")
+                label | row | {"cpu_x_bare_numcodecs": timed[row["contender"]].speed_over(anchor)}
+                for row in ratios(seconds, len(store), n_bytes, "bare numcodecs")
             ]
     finish("decode", args.results, results, "GB_per_s")
+
+
+class CpuSeconds:
+    """An epoch that notes the seconds of all threads, of every second call: that which is timed."""
+
+    def __init__(self, epoch: Callable[[int], None]) -> None:
+        self.epoch, self.seconds = epoch, []
+
+    def __call__(self, number: int) -> None:
+        start = time.process_time()
+        self.epoch(number)
+        self.seconds.append(time.process_time() - start)
+
+    def speed_over(self, anchor: "CpuSeconds") -> float:
+        """The median of the ratios of each turn."""
+        turns = zip(anchor.seconds[1::2], self.seconds[1::2], strict=True)
+        return round(statistics.median(theirs / own for theirs, own in turns), 3)
 
 
 def rows(example: TraceStore, size_mb: int) -> Iterator[tuple[str, dict]]:

@@ -20,10 +20,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from store.errors import CorruptError
 from store.feed.located_batches import LocatedBatches
 from store.feed.order import Batches, EpochOrder, n_batches, rank_positions
 from store.feed.prefetch import Readahead
 from store.feed.visit_times import VisitTimes
+from store.feed.windows import batches_together, cut_batches, plan_windows
 from store.format.values import is_integer
 from store.read.array import ReadOptions
 from store.read.batch import Batch
@@ -183,7 +185,8 @@ class TraceLoader:
     def _visit_times(self, batches: Batches) -> VisitTimes | None:
         """The schedule of the cache; None if it has no use or would cost too much memory."""
         has_compressed = any(part.column.codec for part in self._plan.parts)
-        if not has_compressed or len(self.store) > MAX_TIMED_ROWS:
+        has_use = has_compressed and self.store.cache_bytes > 0
+        if not has_use or len(self.store) > MAX_TIMED_ROWS:
             return None
         rows = batches.visits()
         next_rows = self._batches(self.epoch + 1, 0).visits()
@@ -199,7 +202,11 @@ class TraceLoader:
         n_steps = self._n_batches(start, rank=0)  # no rank has more
         rows_per_step = self.batch_size * self.world_size
         times = self._visit_times(batches)
-        for done, batch in enumerate(self._read_ahead(batches, times), start=1):
+        n_together = self._batches_together()
+        read = self._read_ahead(batches, times)
+        if n_together > 1:
+            read = self._read_windows(batches, times, n_together)
+        for done, batch in enumerate(read, start=1):
             if done < n_steps:
                 self._delivered = (epoch, start + done * rows_per_step)
             else:
@@ -255,6 +262,73 @@ class TraceLoader:
                 yield ahead.popleft().result() if ahead else read(i)
         finally:
             stop_pool()
+            stop_readahead()
+
+    def _locate(self, rows: np.ndarray) -> LocatedRows:
+        """Where some rows, at least one, are."""
+        (located,) = self.store.locate(self._plan, rows, len(rows))
+        return located
+
+    def _batches_together(self) -> int:
+        """Batches a window; the windows in memory hold no more than the cache may."""
+        if not self.shuffle:  # neighbours follow each other: the cache has their chunks
+            return 1
+        cache_bytes = self.store.cache_bytes
+        max_bytes = min(cache_bytes, self.prefetch_bytes)
+        if self.num_workers:  # one is delivered, one is read
+            max_bytes //= 2
+        return batches_together(self.store, self._plan, self.batch_size, max_bytes, cache_bytes)
+
+    def _read_windows(
+        self, batches: Batches, times: VisitTimes | None, n_together: int
+    ) -> Iterator[Batch]:
+        """Yield the batches in order, each cut from a window that all threads read at once.
+
+        With workers, the next window is read while one is delivered.
+        """
+        readahead = Readahead(self.store, self._plan, batches, self.prefetch_bytes, self.unread)
+        n_threads = self.num_workers or n_cores()
+        pool = ThreadPoolExecutor(n_threads, thread_name_prefix="store-loader")
+        reader = ThreadPoolExecutor(1, thread_name_prefix="store-window")
+        apart = self._read_options(pool)
+        together = self.store.recycled()._replace(share=partial(_share, pool, n_threads))
+
+        def read(window: range) -> Iterator[Batch]:
+            for i in window:
+                readahead.wait(i)
+            first = window.start * self.batch_size
+            options = together
+            if times is not None:
+                options = options._replace(next_use=times.after(first))
+            rows = batches.rows_of(window.start, window.stop)
+            cut: Iterator[Batch]
+            try:
+                whole = self.read_located(self._locate(rows), options)
+            except CorruptError:  # raised again in its turn, after the batches before the damage
+                cut = (self.read_located(self._locate(batches[i]), apart) for i in window)
+            else:
+                cut = cut_batches(whole, self.batch_size, apart.empty)
+            return (batch.pin_memory() for batch in cut) if self.pin_memory else cut
+
+        ahead: deque[Future[Iterator[Batch]]] = deque()
+        stop_pool = weakref.finalize(ahead, pool.shutdown, cancel_futures=True)
+        stop_reader = weakref.finalize(ahead, reader.shutdown, cancel_futures=True)
+        stop_readahead = weakref.finalize(ahead, readahead.close)
+        try:
+            for window in plan_windows(len(batches), n_together):
+                for i in window:
+                    readahead.advance(i)
+                if not self.num_workers:
+                    yield from read(window)
+                    continue
+                ahead.append(reader.submit(read, window))
+                if len(ahead) == 2:
+                    yield from ahead.popleft().result()
+            for last in ahead:
+                yield from last.result()
+        finally:
+            stop_pool()
+            stop_reader()
             stop_readahead()
 
     def _read_options(self, pool: ThreadPoolExecutor) -> ReadOptions:

@@ -10,12 +10,13 @@ A codec is written as a short text, `name[:options]`, the text that the schema s
 
 import struct
 import zlib
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from crc32c import crc32c
-from numcodecs import blosc, get_codec
+from numcodecs import blosc, get_codec, zstd
 
 from store.errors import CorruptError, SchemaError
 
@@ -30,6 +31,8 @@ _SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE, "bitshuffle
 _CNAMES = ("lz4", "lz4hc", "blosclz", "zlib", "zstd")
 _LEVELS = {"zstd": range(-131072, 23), "gzip": range(10), "blosc": range(10)}
 _DECODING_ERRORS = (RuntimeError, ValueError, OSError, EOFError, struct.error, zlib.error)
+# what the `decode` of these codecs calls, after 2 us of conversions that a buffer of ours needs not
+_DECOMPRESS = {"zstd": zstd.decompress, "blosc": blosc.decompress}
 _DEFAULTS: dict[str, dict[str, int | str]] = {
     "zstd": {"level": "3"},
     "gzip": {"level": "5"},
@@ -46,11 +49,14 @@ class Codec(NamedTuple):
         As Zarr's metadata have them.
     numcodec
         What compresses: a codec of the package numcodecs.
+    decompress
+        (compressed bytes, out): its decoder, which never writes beyond `out`.
     """
 
     name: str
     configuration: dict[str, int | str]
     numcodec: Any
+    decompress: Callable[[bytes | memoryview, np.ndarray], object]
 
     def encode(self, chunk: np.ndarray, itemsize: int) -> bytes:
         """Compress a chunk's bytes, uint8 `(n,)`, and append their CRC32C."""
@@ -58,7 +64,7 @@ class Codec(NamedTuple):
         packed = self.numcodec.encode(chunk.view(f"V{itemsize}"))
         return packed + crc32c(packed).to_bytes(CRC_BYTES, "little")
 
-    def decode(self, data: memoryview, out: np.ndarray, where: str) -> None:
+    def decode(self, data: memoryview, out: np.ndarray, where: Callable[[], str]) -> None:
         """Check a compressed chunk and decompress it.
 
         Parameters
@@ -66,9 +72,9 @@ class Codec(NamedTuple):
         data
             What `encode` gave.
         out
-            uint8, C-contiguous, of the chunk's size.
+            C-contiguous, of the chunk's bytes; of any dtype and shape.
         where
-            What error messages begin with.
+            Gives what error messages begin with; called for an error alone.
 
         Raises
         ------
@@ -79,17 +85,17 @@ class Codec(NamedTuple):
         found = crc32c(packed)
         if found != expected:
             raise CorruptError(
-                f"{where}: expected checksum {expected:08x}, found {found:08x}; "
+                f"{where()}: expected checksum {expected:08x}, found {found:08x}; "
                 "restore it from a copy"
             )
         try:
             n_bytes = _stated_bytes(self.name, packed)  # of fewer, the rest of `out` is unwritten
             if n_bytes not in (None, out.nbytes):
                 raise ValueError(f"{n_bytes} bytes")
-            self.numcodec.decode(packed, out)  # never writes beyond `out`
+            self.decompress(packed, out)
         except _DECODING_ERRORS as error:
             raise CorruptError(
-                f"{where}: expected {out.nbytes} bytes of {self.name}, found: {error}; "
+                f"{where()}: expected {out.nbytes} bytes of {self.name}, found: {error}; "
                 "restore it from a copy"
             ) from error
 
@@ -111,6 +117,8 @@ def _stated_bytes(name: str, packed: bytes | memoryview) -> int | None:
             raise ValueError(
                 f"{n_packed} compressed bytes by the header, {len(packed)} in the file"
             )
+        if n_packed > blosc.MAX_BUFFERSIZE:  # the decoder counts in 31 bits
+            raise ValueError(f"{n_packed} compressed bytes, more than Blosc has")
         return n_bytes
     if name == "gzip":
         return int.from_bytes(packed[-4:], "little")
@@ -142,7 +150,8 @@ def parse_codec(text: str | None) -> Codec:
             expected = f"blosc with one of {_CNAMES} and one of {[*_SHUFFLES]}"
             raise SchemaError(f"codec: expected {expected}, found {text!r}")
         arguments["shuffle"] = _SHUFFLES[str(options["shuffle"])]
-    return Codec(name, options, get_codec(arguments))
+    numcodec = get_codec(arguments)
+    return Codec(name, options, numcodec, _DECOMPRESS.get(name, numcodec.decode))
 
 
 def _parse_level(name: str, text: str) -> int:

@@ -276,10 +276,10 @@ class Array(Generic[ShardType]):
         """
         if self._checked.has_all:
             return
-        planes = self._planes(select).ravel()
         chunks = np.unique(cells(starts, stops, self.layout.chunk_items)[1])
-        chunks = self._checked.missing(chunks, planes)
         self.open_shards((chunks // self.layout.shard_chunks).tolist())
+        planes = self._planes(select).ravel()
+        chunks = self._checked.missing(chunks, planes)
 
         def run(runs: list[tuple[int, int]]) -> None:
             for start, stop in runs:

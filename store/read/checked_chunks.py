@@ -1,6 +1,7 @@
 """Which chunks of an array have been checked against their checksums. Knows no file."""
 
 import threading
+from functools import cached_property
 
 import numpy as np
 
@@ -22,10 +23,15 @@ class CheckedChunks:
     """
 
     def __init__(self, n_chunks: int, n_planes: int) -> None:
-        self._is_right = np.zeros((n_chunks, n_planes), bool)
-        self._n_missing = self._is_right.size
+        self._shape = (n_chunks, n_planes)
+        self._n_missing = n_chunks * n_planes
         self._lock = threading.Lock()
         self.has_all = not self._n_missing
+
+    @cached_property
+    def _is_right(self) -> np.ndarray:
+        # not before a shard was opened: what a manifest claims may be more than fits into memory
+        return np.zeros(self._shape, bool)
 
     def missing(self, chunks: np.ndarray, planes: np.ndarray) -> np.ndarray:
         """Those of some chunks, int64 `(n,)`, that lack one of these planes."""

@@ -9,7 +9,7 @@ least recently used chunk counts as the one needed last, and later than any whos
 import heapq
 import math
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -28,7 +28,8 @@ class CacheStats:
     Attributes
     ----------
     hits, misses
-        Chunks found, and chunks that had to be decoded.
+        Uses of chunks that were there, and chunks that had to be decoded. Of several uses in one
+        read, all but the first are hits.
     evictions, bypasses
         Chunks that had to go, and chunks never taken in because others are needed sooner.
     bytes
@@ -67,31 +68,56 @@ class ChunkCache:
         self._clock = count()
         self._lock = threading.Lock()
 
-    def get(self, key: Hashable, next_use: float | None = None) -> np.ndarray | None:
-        """The chunk, or None; `next_use` is when it will be needed after this (None: not known)."""
+    def get(
+        self, key: Hashable, next_use: float | None = None, n_uses: int = 1
+    ) -> np.ndarray | None:
+        """The chunk, or None.
+
+        Parameters
+        ----------
+        key
+            Its name.
+        next_use
+            When it will be needed after this; None: not known.
+        n_uses
+            What it is used for at once, to be counted.
+        """
         with self._lock:
             if key not in self._chunks:
                 self.stats.misses += 1
+                self.stats.hits += n_uses - 1
                 return None
-            self.stats.hits += 1
+            self.stats.hits += n_uses
             chunk, _ = self._chunks[key]
             self._hold(key, chunk, next_use)
             return chunk
 
-    def put(self, key: Hashable, chunk: np.ndarray, next_use: float | None = None) -> None:
-        """Take a chunk in, unless those that would have to go are needed sooner."""
+    def n_missing(self, keys: Sequence[Hashable]) -> int:
+        """How many of some chunks would have to be decoded; counts as no use of them."""
+        with self._lock:
+            return sum(key not in self._chunks for key in keys)
+
+    def put(self, key: Hashable, chunk: np.ndarray, next_use: float | None = None) -> bool:
+        """Take a chunk in, unless those that would have to go are needed sooner.
+
+        Returns
+        -------
+        Whether it was taken in: its memory is then the cache's.
+        """
         with self._lock:
             if key in self._chunks:  # another thread decoded it as well
-                return
+                return False
             surplus = self.stats.bytes + chunk.nbytes - self.capacity_bytes
             if next_use is not None and surplus > 0 and self._last_needed() <= next_use:
                 self.stats.bypasses += 1
-                return
+                return False
             while self._chunks and self.stats.bytes + chunk.nbytes > self.capacity_bytes:
                 self._evict()
-            if chunk.nbytes <= self.capacity_bytes:
-                self.stats.bytes += chunk.nbytes
-                self._hold(key, chunk, next_use)
+            if chunk.nbytes > self.capacity_bytes:
+                return False
+            self.stats.bytes += chunk.nbytes
+            self._hold(key, chunk, next_use)
+            return True
 
     def clear(self) -> None:
         """Forget all chunks; the counts stay."""

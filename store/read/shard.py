@@ -5,6 +5,7 @@ chunks. Neither knows rows or columns.
 """
 
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -214,7 +215,7 @@ class CompressedShard(_Shard):
         return True
 
     def read_chunk(self, chunk: int, plane: int, out: np.ndarray) -> None:
-        """Decode one chunk into `out`, uint8 `(chunk_bytes,)`.
+        """Decode one chunk into `out`, C-contiguous, of `chunk_bytes` bytes.
 
         Raises
         ------
@@ -222,7 +223,7 @@ class CompressedShard(_Shard):
             Its bytes are damaged.
         """
         codec = parse_codec(self.layout.codec)
-        codec.decode(self._compressed(chunk, plane), out, self.where_of(chunk, plane))
+        codec.decode(self._compressed(chunk, plane), out, partial(self.where_of, chunk, plane))
 
     def _compressed(self, chunk: int, plane: int) -> memoryview:
         """The bytes of a chunk, its own checksum included."""

@@ -22,12 +22,17 @@ TEXTS = [
 ]
 
 
+def here() -> str:
+    """What the messages of errors begin with."""
+    return "here"
+
+
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
 def test_round_trip(text, itemsize):
     chunk = np.random.default_rng(0).integers(0, 20, 4096, np.uint8)
     codec, out = parse_codec(text), np.empty(4096, np.uint8)
-    codec.decode(np.frombuffer(codec.encode(chunk, itemsize), np.uint8), out, "here")
+    codec.decode(np.frombuffer(codec.encode(chunk, itemsize), np.uint8), out, here)
     assert np.array_equal(out, chunk)
 
 
@@ -39,7 +44,7 @@ def test_every_flipped_byte_is_found(text):
         damaged = data.copy()
         damaged[position] ^= 0x10
         with pytest.raises(CorruptError, match="here: expected checksum"):
-            codec.decode(damaged, out, "here")
+            codec.decode(damaged, out, here)
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -51,9 +56,9 @@ def test_a_sound_chunk_of_another_size_is_refused(text, n_bytes, itemsize):
     other = np.arange(n_bytes * itemsize).astype(np.uint8)
     data = memoryview(codec.encode(other, itemsize))
     with pytest.raises(CorruptError, match=r"here: expected 4096 bytes of \w+, found: "):
-        codec.decode(data, np.empty(4096, np.uint8), "here")
+        codec.decode(data, np.empty(4096, np.uint8), here)
     out = np.empty(len(other), np.uint8)
-    codec.decode(data, out, "here")
+    codec.decode(data, out, here)
     assert np.array_equal(out, other)
 
 
@@ -112,7 +117,7 @@ def test_a_hostile_chunk_with_its_right_checksum_is_refused(name, packed, found)
     data = memoryview(packed + crc32c(packed).to_bytes(4, "little"))
     message = f"^here: expected 4096 bytes of {name}, found: .*{found}.*; restore it from a copy$"
     with pytest.raises(CorruptError, match=message):
-        parse_codec(name).decode(data, np.empty(4096, np.uint8), "here")
+        parse_codec(name).decode(data, np.empty(4096, np.uint8), here)
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -128,7 +133,7 @@ def test_a_damaged_body_with_its_right_checksum_is_read_or_refused(text):
         damaged = damaged[: random.choice([len(packed), random.integers(len(packed))])].tobytes()
         data = memoryview(damaged + crc32c(damaged).to_bytes(4, "little"))
         with contextlib.suppress(CorruptError):
-            codec.decode(data, out, "here")
+            codec.decode(data, out, here)
 
 
 @pytest.mark.parametrize(

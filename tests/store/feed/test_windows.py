@@ -1,0 +1,140 @@
+"""Batches that are read together: the same batches, with fewer chunks decoded."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from store import Column, CorruptError, Ragged, Schema, StoreWriter, TraceLoader, TraceStore
+from store.feed.windows import batches_together, cut_batches, plan_windows
+
+N_ROWS, CHUNK_ITEMS = 240, 32
+SCHEMA = Schema(
+    {
+        "x": Column("float32", (3,), "t", codec="zstd:1", chunk_items=CHUNK_ITEMS, shard_items=256),
+        "half": Column("bfloat16", (), "t"),
+        "y": Column("int32", (4,), codec="blosc:lz4", chunk_items=16, shard_items=64),
+        "flag": Column("bool"),
+        "text": Column("utf8"),
+    }
+)
+CACHE_BYTES = 3 * 1024
+
+
+class Apart(TraceLoader):
+    """A loader that reads each batch by itself."""
+
+    def _batches_together(self):
+        return 1
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """Rows of 0 to 3 items: each chunk holds many."""
+    path = tmp_path_factory.mktemp("windows") / "s.zarr"
+    random = np.random.default_rng(0)
+    with StoreWriter.create(path, SCHEMA) as writer:
+        for i in range(N_ROWS):
+            x = random.normal(size=(i % 4, 3)).astype(np.float32)
+            half = torch.full((i % 4,), i, dtype=torch.bfloat16)
+            row = {"x": x, "half": half, "y": [i] * 4, "flag": i % 3 == 0, "text": f"é{i}"}
+            writer.append(str(i), row)
+    return path
+
+
+def parts(batch):
+    """All that a batch holds, as lists of bytes and texts."""
+    held = [batch.rows.numpy().tobytes()]
+    for values in batch.columns.values():
+        tensors = values if isinstance(values, Ragged) else [values]
+        held += [v if isinstance(v, list) else v.contiguous().view(-1).tolist() for v in tensors]
+    return held
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_batches_are_the_same_and_chunks_are_decoded_less_often(path, num_workers, drop_last):
+    loaders = []
+    for loader_type in (Apart, TraceLoader):
+        options = {"cache_bytes": CACHE_BYTES, "num_workers": num_workers, "drop_last": drop_last}
+        loaders.append(loader_type(path, batch_size=7, shuffle=True, **options))
+    for loader in loaders:
+        loader.load_state_dict(loader.state_dict() | {"position": 5})
+    for _ in range(2):
+        apart, together = ([parts(batch) for batch in loader] for loader in loaders)
+        assert together == apart
+    apart, together = (loader.store.cache.stats.misses for loader in loaders)
+    assert 1.3 * together < apart
+
+
+def test_a_state_between_batches_of_a_window_resumes_there(path):
+    loader = TraceLoader(path, ["y"], 7, shuffle=True, cache_bytes=CACHE_BYTES)
+    batches = iter(loader)
+    seen = [next(batches).rows.tolist() for _ in range(6)]
+    state = loader.state_dict()
+    rest = [batch.rows.tolist() for batch in batches]
+    other = TraceLoader(path, ["y"], 7, shuffle=True, cache_bytes=CACHE_BYTES)
+    other.load_state_dict(state)
+    assert [batch.rows.tolist() for batch in other] == rest
+    assert sorted(row for rows in seen + rest for row in rows) == list(range(N_ROWS))
+
+
+class Damaged(TraceLoader):
+    """A loader of a store that has one row in a damaged chunk."""
+
+    bad_row = -1
+
+    def read_located(self, located, options):
+        if self.bad_row in located.rows:
+            raise CorruptError("damaged")
+        return super().read_located(located, options)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_batches_before_the_damage_arrive(path, num_workers):
+    """A damaged chunk of a window is an error in its turn, and leaves no thread."""
+    options = {"cache_bytes": CACHE_BYTES, "num_workers": num_workers}
+    order = [batch.rows.tolist() for batch in TraceLoader(path, ["y"], 7, True, **options)]
+    loader = Damaged(path, ["y"], 7, True, **options)
+    loader.bad_row = order[12][3]
+    before = threading.active_count()
+    delivered = []
+    with pytest.raises(CorruptError, match="damaged"):
+        delivered.extend(batch.rows.tolist() for batch in loader)
+    assert delivered == order[:12]
+    assert threading.active_count() == before
+
+
+def test_windows_grow_and_cover_every_batch():
+    for n_batches in range(40):
+        windows = list(plan_windows(n_batches, 6))
+        assert [i for window in windows for i in window] == list(range(n_batches))
+    assert [len(window) for window in windows] == [1, 2, 4, *[6] * 5, 2]
+
+
+def test_batches_are_read_together_only_where_it_gains(path):
+    store = TraceStore.open(path)
+    plan = store.plan(["x", "y"])
+    assert batches_together(store, plan, 7, CACHE_BYTES, CACHE_BYTES) > 4
+    assert batches_together(store, plan, 7, CACHE_BYTES, 10**6) == 1  # the cache has all chunks
+    assert batches_together(store, plan, 200, CACHE_BYTES, CACHE_BYTES) == 1  # no memory for two
+    assert batches_together(store, plan, 7, 0, 0) == 1
+    assert batches_together(store, store.plan(["flag"]), 7, CACHE_BYTES, 0) == 1  # not compressed
+
+
+def test_rows_as_large_as_chunks_share_none(tmp_path):
+    with StoreWriter.create(tmp_path / "s.zarr", Schema({"y": SCHEMA.columns["x"]})) as writer:
+        for i in range(9):
+            writer.append(str(i), {"y": np.zeros((2 * CHUNK_ITEMS + i, 3), np.float32)})
+    store = TraceStore.open(tmp_path / "s.zarr")
+    assert batches_together(store, store.plan(), 2, 10**5, 500) == 1
+
+
+def test_cut_batches_own_their_memory(path):
+    """So that one that is kept does not keep the window."""
+    whole = TraceStore.open(path).read(range(20))
+    for batch in cut_batches(whole, 8, np.empty):
+        for tensor in (*batch.columns["x"], batch["half"].values, batch["y"], batch.rows):
+            assert tensor.untyped_storage().nbytes() == tensor.nbytes
+        assert batch["x"].offsets is batch["half"].offsets
