@@ -20,18 +20,21 @@ from typing import Any
 import numpy as np
 import torch
 
+from store.feed.cache_room import available_bytes, is_kept, kept_fraction
 from store.feed.order import Batches, EpochOrder, n_batches, rank_positions
-from store.feed.prefetch import Readahead
+from store.feed.prefetch import Readahead, row_bytes
 from store.feed.visit_times import VisitTimes
 from store.format.values import is_integer
 from store.read.array import ReadOptions
 from store.read.batch import Batch
+from store.read.file_reads import FileReads
 from store.read.plan import Select
 from store.read.store import TraceStore
 
 __all__ = ["TraceLoader"]
 
 PREFETCH_FACTOR = 2  # batches read ahead for each thread
+MAX_COLD_BATCHES = 8  # read at once from files
 # with more rows the cache evicts the least recently used: 16 bytes a row would be too much
 MAX_TIMED_ROWS = 10_000_000
 MAX_EPOCH = 2**29  # visits are counted over all epochs, exactly in float64
@@ -112,6 +115,7 @@ class TraceLoader:
         self.num_workers = num_workers
         self.rank = rank
         self.world_size = world_size
+        self._kept: float | None = None
         self._rows = None if rows is None else self.store.check_rows(rows)
         self._n = len(self.store if self._rows is None else self._rows)
         self._move_to(0, 0)
@@ -225,13 +229,20 @@ class TraceLoader:
         """Yield the batches in order, a bounded number read ahead; stop cleanly when abandoned."""
         readahead = Readahead(self.store, self._plan, batches, self.prefetch_bytes, self.unread)
         pool = ThreadPoolExecutor(self.num_workers or n_cores(), thread_name_prefix="store-loader")
+        # two for each thread, or fewer large ones, but one for each
+        n_ahead = min(PREFETCH_FACTOR * self.num_workers, readahead.n_in_budget)
+        n_ahead = max(self.num_workers, n_ahead)
+        n_cold = min(max(1, readahead.n_in_budget), MAX_COLD_BATCHES)
+        cold_pool = ThreadPoolExecutor(n_cold, thread_name_prefix="store-cold")
+        files = FileReads(partial(is_kept, fraction=self._kept_fraction()))
         options = self._read_options(pool)
+        cold_options = options._replace(files=files)
 
         def read(i: int) -> Batch:
             readahead.wait(i)
-            timed = options  # copying options costs as much as reading a small row
+            timed = cold_options if readahead.is_cold(i) else options
             if times is not None:
-                timed = options._replace(next_use=times.after(i * self.batch_size))
+                timed = timed._replace(next_use=times.after(i * self.batch_size))
             batch = self.read_rows(batches[i], timed)
             # copies offsets alone: the values are in page-locked memory already
             return batch.pin_memory() if self.pin_memory else batch
@@ -241,19 +252,32 @@ class TraceLoader:
         # late to stop threads.
         stop_pool = weakref.finalize(ahead, pool.shutdown, cancel_futures=True)
         stop_readahead = weakref.finalize(ahead, readahead.close)
-        # two for each thread, or fewer large ones, but one for each
-        n_ahead = min(PREFETCH_FACTOR * self.num_workers, readahead.n_in_budget)
-        n_ahead = max(self.num_workers, n_ahead)
+        stop_cold = weakref.finalize(ahead, cold_pool.shutdown, cancel_futures=True)
+        stop_files = weakref.finalize(ahead, files.close)
         try:
             for i in range(len(batches)):
-                for later in range(i + len(ahead), min(i + n_ahead, len(batches))):
+                for later in range(i + len(ahead), min(i + max(n_ahead, n_cold), len(batches))):
                     readahead.advance(later)
-                    ahead.append(pool.submit(read, later))
+                    if readahead.is_cold(later):
+                        ahead.append(cold_pool.submit(read, later))
+                    elif later < i + n_ahead:
+                        ahead.append(pool.submit(read, later))
+                    else:
+                        break
                 readahead.advance(i)
                 yield ahead.popleft().result() if ahead else read(i)
         finally:
             stop_pool()
             stop_readahead()
+            stop_cold()
+            stop_files()
+
+    def _kept_fraction(self) -> float:
+        """Of what an epoch reads, what stays in the page cache: the same in each epoch."""
+        if self._kept is None:
+            n_bytes = row_bytes(self.store, self._plan) * len(self.store)
+            self._kept = kept_fraction(n_bytes, available_bytes())
+        return self._kept
 
     def _read_options(self, pool: ThreadPoolExecutor) -> ReadOptions:
         """Where to read: into recycled or page-locked memory.

@@ -4,12 +4,15 @@ import numpy as np
 
 from store.format.ranges import Piece, plan_pieces, split_ranges
 from store.read.array import Array, ReadOptions, Select
+from store.read.file_reads import FileRange, FileReads
 from store.read.shard import RawShard
 
 __all__ = ["RawArray"]
 
 # ranges shorter than this are gathered by one call, without a Python step each
 JOINED_BYTES = 8 * 1024
+# cold ranges of this mean length are worth a read of the file each
+FILE_BYTES = 64 * 1024
 
 
 class RawArray(Array[RawShard]):
@@ -40,6 +43,8 @@ class RawArray(Array[RawShard]):
         self, starts: np.ndarray, stops: np.ndarray, select: Select, options: ReadOptions
     ) -> np.ndarray:
         """See `Array`."""
+        if options.files is not None and self.reads_files(starts, stops, select):
+            return self._read_files(starts, stops, options, options.files)
         self._check(starts, stops, select, options)
         n_bytes = int((stops - starts).sum()) * self.layout.item_bytes
         is_bare = self.layout.n_planes == 1 and not select
@@ -49,6 +54,8 @@ class RawArray(Array[RawShard]):
 
     def _take_places(self, places: np.ndarray, select: Select, options: ReadOptions) -> np.ndarray:
         """See `Array`."""
+        if options.files is not None and self.reads_files(places, places + 1, select):
+            return self._read_files(places, places + 1, options, options.files)
         self._check(places, places + 1, select, options)
         layout = self.layout
         if layout.item_bytes >= JOINED_BYTES or not len(places):
@@ -62,6 +69,33 @@ class RawArray(Array[RawShard]):
             here = np.flatnonzero(shards == number)
             index = (places[here] - number * layout.shard_items, *select)
             out[here] = self.shard(number).items[index]
+        return out
+
+    def reads_files(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> bool:
+        """See `Array`: long whole items that lie together, and are not checked."""
+        if self.layout.n_planes > 1 or select or self.sums is not None:
+            return False
+        n_items = int((stops - starts).sum())
+        return n_items > 0 and n_items * self.layout.item_bytes >= len(starts) * FILE_BYTES
+
+    def _read_files(
+        self, starts: np.ndarray, stops: np.ndarray, options: ReadOptions, files: FileReads
+    ) -> np.ndarray:
+        """Long ranges that are not in memory: a read of the file for each piece of a shard."""
+        layout = self.layout
+        pieces = plan_pieces(starts, stops, layout.shard_items)
+        self.open_shards(piece.shard for piece in pieces)
+        n_items = int((stops - starts).sum())
+        out = options.empty((n_items, *layout.item_shape), layout.dtype)
+        target = out.reshape(-1).view(np.uint8)
+        plane = np.array([0])
+        ranges = []
+        for number, start, stop, at in pieces:
+            shard = self.shard(number)
+            ((first, last),) = shard.byte_ranges(start, stop, plane)
+            place = at * layout.item_bytes
+            ranges.append(FileRange(shard.file, first, target[place : place + last - first]))
+        files.read(ranges)
         return out
 
     def _copy_pieces(

@@ -1,0 +1,185 @@
+"""Ranges of files that are in no cache, read into memory by several threads.
+
+A map is the fastest way to bytes that are in memory, and a slow one to those that are not: the
+thread waits at each fault. Here as many reads wait together as there are threads, and each puts
+its bytes where they belong. A file is read through the page cache if it will stay there, and past
+it (`O_DIRECT`) if not: then no page is allocated, filled and thrown out for a row that comes once.
+
+A file that is no longer the one that was mapped is read through the map, which keeps the old one.
+"""
+
+import mmap
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from store.errors import CorruptError
+from store.read.mapped_file import MappedFile
+
+__all__ = ["N_THREADS", "FileRange", "FileReads", "cut_ranges"]
+
+N_THREADS = 32
+# what one thread reads at a time; ranges are cut at its multiples
+PIECE_BYTES = 1024 * 1024
+# of offsets and addresses of reads past the cache: the block of any disk
+ALIGNMENT = 4096
+MAX_OPEN = 64
+
+
+class FileRange(NamedTuple):
+    """The bytes of a file from `first` on, and the memory, uint8, that they fill."""
+
+    file: MappedFile
+    first: int
+    out: np.ndarray
+
+
+class _Descriptor:
+    """An open file, closed after its last user: threads may still read what is forgotten here."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self.fd)
+
+
+class FileReads:
+    """Reads ranges of files by threads of its own; many calls may be under way at once.
+
+    Parameters
+    ----------
+    is_kept
+        file -> whether it is read through the page cache, to stay there.
+    n_threads
+        Reads that wait for the disk at once.
+    """
+
+    def __init__(self, is_kept: Callable[[MappedFile], bool], n_threads: int = N_THREADS) -> None:
+        self.is_kept = is_kept
+        self._pool = ThreadPoolExecutor(n_threads, thread_name_prefix="store-file-reads")
+        self._own = threading.local()
+        self._lock = threading.Lock()
+        self._open: dict[tuple[MappedFile, bool], _Descriptor | None] = {}
+
+    def read(self, ranges: Sequence[FileRange]) -> None:
+        """Fill the memory of some ranges.
+
+        Raises
+        ------
+        CorruptError
+            A file ends early, or the disk fails.
+        """
+        for _ in self._pool.map(self._read_all, _tasks(cut_ranges(ranges))):
+            pass
+
+    def close(self) -> None:
+        """Stop reading, and close the files."""
+        self._pool.shutdown(cancel_futures=True)
+        self._open.clear()
+
+    def _read_all(self, pieces: list[FileRange]) -> None:
+        for piece in pieces:
+            self._read(piece)
+
+    def _read(self, piece: FileRange) -> None:
+        file, first, out = piece
+        is_kept = self.is_kept(file)
+        if not is_kept and file.is_cached(first):
+            np.copyto(out, file.bytes[first : first + len(out)])
+            return
+        opened = self._descriptor(file, past_cache=not is_kept)
+        is_past_cache = opened is not None and not is_kept
+        if opened is None:
+            opened = self._descriptor(file, past_cache=False)
+        if opened is None:
+            np.copyto(out, file.bytes[first : first + len(out)])
+        elif is_past_cache:
+            self._read_past_cache(opened.fd, piece)
+        else:
+            _fill(opened.fd, piece, first, out)
+
+    def _read_past_cache(self, fd: int, piece: FileRange) -> None:
+        """Whole blocks of the disk: into their place where they fit, else copied from beside."""
+        _, first, out = piece
+        start = first // ALIGNMENT * ALIGNMENT
+        n_bytes = -(-(first + len(out)) // ALIGNMENT) * ALIGNMENT - start
+        if n_bytes == len(out) and out.ctypes.data % ALIGNMENT == 0:
+            _fill(fd, piece, start, out)
+            return
+        if not hasattr(self._own, "block"):
+            self._own.block = _huge_block()
+        block = self._own.block[:n_bytes]
+        needed = first + len(out) - start
+        _fill(fd, piece, start, block, needed)
+        np.copyto(out, block[first - start : needed])
+
+    def _descriptor(self, file: MappedFile, past_cache: bool) -> _Descriptor | None:
+        """The file, open; None if another one has its name or it cannot be opened in this way."""
+        key = (file, past_cache)
+        with self._lock:
+            if key not in self._open:
+                fd = file.open_again(os.O_DIRECT if past_cache else 0)
+                self._open[key] = None if fd is None else _Descriptor(fd)
+                for oldest in list(self._open)[:-MAX_OPEN]:
+                    del self._open[oldest]
+            return self._open[key]
+
+
+def cut_ranges(ranges: Iterable[FileRange], n_bytes: int = PIECE_BYTES) -> Iterator[FileRange]:
+    """Cut ranges at multiples of so many bytes of their files."""
+    for file, first, out in ranges:
+        at = 0
+        while at < len(out):
+            stop = min(len(out), at + n_bytes - (first + at) % n_bytes)
+            yield FileRange(file, first + at, out[at:stop])
+            at = stop
+
+
+def _tasks(pieces: Iterable[FileRange]) -> Iterator[list[FileRange]]:
+    """Pieces that one thread reads one after the other: small ones share the cost of a task."""
+    task: list[FileRange] = []
+    n_bytes = 0
+    for piece in pieces:
+        if task and n_bytes + len(piece.out) > PIECE_BYTES // 2:
+            yield task
+            task = []
+            n_bytes = 0
+        task.append(piece)
+        n_bytes += len(piece.out)
+    if task:
+        yield task
+
+
+def _fill(
+    fd: int, piece: FileRange, start: int, memory: np.ndarray, needed: int | None = None
+) -> None:
+    """Read from `start` on until the first `needed` bytes of the memory, or all, are there."""
+    needed = len(memory) if needed is None else needed
+    view = memory.data
+    done = 0
+    while done < needed:
+        try:
+            n_read = os.preadv(fd, [view[done:]], start + done)
+        except OSError as error:
+            raise CorruptError(
+                f"{piece.file.path}: expected {needed} bytes from byte {start} on, "
+                f"found: {error.strerror}; restore it from a copy"
+            ) from error
+        if not n_read:
+            raise CorruptError(
+                f"{piece.file.path}: expected {needed} bytes from byte {start} on, "
+                f"found {done}; restore it from a copy"
+            )
+        done += n_read
+
+
+def _huge_block() -> np.ndarray:
+    """Memory for a piece, aligned: uint8. In one huge page the disk sees one range of addresses."""
+    block = mmap.mmap(-1, 2 * PIECE_BYTES, flags=mmap.MAP_PRIVATE)
+    block.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(block, np.uint8)
