@@ -20,21 +20,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from store.feed.cache_room import available_bytes, is_kept, kept_fraction
+from store.feed.cache_room import available_bytes, kept_fraction
+from store.feed.cold_batches import ColdBatches
 from store.feed.order import Batches, EpochOrder, n_batches, rank_positions
 from store.feed.prefetch import Readahead, row_bytes
 from store.feed.visit_times import VisitTimes
 from store.format.values import is_integer
 from store.read.array import ReadOptions
 from store.read.batch import Batch
-from store.read.file_reads import FileReads
 from store.read.plan import Select
 from store.read.store import TraceStore
 
 __all__ = ["TraceLoader"]
 
 PREFETCH_FACTOR = 2  # batches read ahead for each thread
-MAX_COLD_BATCHES = 8  # read at once from files
 # with more rows the cache evicts the least recently used: 16 bytes a row would be too much
 MAX_TIMED_ROWS = 10_000_000
 MAX_EPOCH = 2**29  # visits are counted over all epochs, exactly in float64
@@ -232,11 +231,9 @@ class TraceLoader:
         # two for each thread, or fewer large ones, but one for each
         n_ahead = min(PREFETCH_FACTOR * self.num_workers, readahead.n_in_budget)
         n_ahead = max(self.num_workers, n_ahead)
-        n_cold = min(max(1, readahead.n_in_budget), MAX_COLD_BATCHES)
-        cold_pool = ThreadPoolExecutor(n_cold, thread_name_prefix="store-cold")
-        files = FileReads(partial(is_kept, fraction=self._kept_fraction()))
+        cold = ColdBatches(readahead.n_in_budget, self._kept_fraction())
         options = self._read_options(pool)
-        cold_options = options._replace(files=files)
+        cold_options = options._replace(files=cold.files)
 
         def read(i: int) -> Batch:
             readahead.wait(i)
@@ -252,14 +249,14 @@ class TraceLoader:
         # late to stop threads.
         stop_pool = weakref.finalize(ahead, pool.shutdown, cancel_futures=True)
         stop_readahead = weakref.finalize(ahead, readahead.close)
-        stop_cold = weakref.finalize(ahead, cold_pool.shutdown, cancel_futures=True)
-        stop_files = weakref.finalize(ahead, files.close)
+        stop_cold = weakref.finalize(ahead, cold.close)
         try:
             for i in range(len(batches)):
-                for later in range(i + len(ahead), min(i + max(n_ahead, n_cold), len(batches))):
+                stop = min(i + max(n_ahead, cold.n_ahead), len(batches))
+                for later in range(i + len(ahead), stop):
                     readahead.advance(later)
                     if readahead.is_cold(later):
-                        ahead.append(cold_pool.submit(read, later))
+                        ahead.append(cold.submit(read, later))
                     elif later < i + n_ahead:
                         ahead.append(pool.submit(read, later))
                     else:
@@ -270,13 +267,12 @@ class TraceLoader:
             stop_pool()
             stop_readahead()
             stop_cold()
-            stop_files()
 
     def _kept_fraction(self) -> float:
         """Of what an epoch reads, what stays in the page cache: the same in each epoch."""
         if self._kept is None:
-            n_bytes = row_bytes(self.store, self._plan) * len(self.store)
-            self._kept = kept_fraction(n_bytes, available_bytes())
+            epoch_bytes = row_bytes(self.store, self._plan) * len(self.store)
+            self._kept = kept_fraction(epoch_bytes, available_bytes())
         return self._kept
 
     def _read_options(self, pool: ThreadPoolExecutor) -> ReadOptions:

@@ -283,10 +283,14 @@ class Array(Generic[ShardType]):
         return np.asarray(numbers)
 
     def advise(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> None:
-        """Announce to the kernel that these items will be read; returns before they are."""
+        """Announce to the kernel that these items will be read; returns before they are.
+
+        Not those that `ReadOptions.files` reads: it asks for them itself.
+        """
         if self.segments is not None:
             starts, stops = self.segments.split(starts, stops)
-        self._advise_places(starts, stops, select)
+        if not self.reads_files(starts, stops, select):
+            self._advise_places(starts, stops, select)
 
     def reads_files(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> bool:
         """Whether the ranges `starts:stops` are read by `ReadOptions.files`, if it is given."""

@@ -8,6 +8,7 @@ it (`O_DIRECT`) if not: then no page is allocated, filled and thrown out for a r
 A file that is no longer the one that was mapped is read through the map, which keeps the old one.
 """
 
+import errno
 import mmap
 import os
 import threading
@@ -18,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from store.errors import CorruptError
+from store.read.buffers import HUGE_PAGE
 from store.read.mapped_file import MappedFile
 
 __all__ = ["N_THREADS", "FileRange", "FileReads", "cut_ranges"]
@@ -89,34 +91,51 @@ class FileReads:
     def _read(self, piece: FileRange) -> None:
         file, first, out = piece
         is_kept = self.is_kept(file)
-        if not is_kept and file.is_cached(first):
-            np.copyto(out, file.bytes[first : first + len(out)])
+        if not is_kept and not file.is_cached(first) and self._read_past_cache(piece):
             return
-        opened = self._descriptor(file, past_cache=not is_kept)
-        is_past_cache = opened is not None and not is_kept
-        if opened is None:
-            opened = self._descriptor(file, past_cache=False)
+        opened = self._descriptor(file, past_cache=False) if is_kept else None
         if opened is None:
             np.copyto(out, file.bytes[first : first + len(out)])
-        elif is_past_cache:
-            self._read_past_cache(opened.fd, piece)
         else:
             _fill(opened.fd, piece, first, out)
 
-    def _read_past_cache(self, fd: int, piece: FileRange) -> None:
-        """Whole blocks of the disk: into their place where they fit, else copied from beside."""
-        _, first, out = piece
+    def _read_past_cache(self, piece: FileRange) -> bool:
+        """Read whole blocks of the disk: into their place if they fit, else copied from beside.
+
+        False where the file system cannot.
+        """
+        file, first, out = piece
+        opened = self._descriptor(file, past_cache=True)
+        if opened is None:
+            return False
         start = first // ALIGNMENT * ALIGNMENT
-        n_bytes = -(-(first + len(out)) // ALIGNMENT) * ALIGNMENT - start
-        if n_bytes == len(out) and out.ctypes.data % ALIGNMENT == 0:
-            _fill(fd, piece, start, out)
-            return
-        if not hasattr(self._own, "block"):
-            self._own.block = _huge_block()
-        block = self._own.block[:n_bytes]
         needed = first + len(out) - start
-        _fill(fd, piece, start, block, needed)
-        np.copyto(out, block[first - start : needed])
+        n_bytes = -(-needed // ALIGNMENT) * ALIGNMENT
+        is_in_place = n_bytes == len(out) and out.ctypes.data % ALIGNMENT == 0
+        memory = out if is_in_place else self._block()[:n_bytes]
+        try:
+            _fill(opened.fd, piece, start, memory, needed)
+        except CorruptError as error:
+            cause = error.__cause__
+            if not isinstance(cause, OSError) or cause.errno != errno.EINVAL:
+                raise
+            with self._lock:
+                self._open[file, True] = None
+            return False
+        if not is_in_place:
+            np.copyto(out, memory[first - start : needed])
+        return True
+
+    def _block(self) -> np.ndarray:
+        """Aligned memory of this thread for one piece and what is beside it: uint8.
+
+        In one huge page the disk sees one range of addresses, where pages apart are one each.
+        """
+        if not hasattr(self._own, "block"):
+            block = mmap.mmap(-1, HUGE_PAGE, flags=mmap.MAP_PRIVATE)
+            block.madvise(mmap.MADV_HUGEPAGE)
+            self._own.block = np.frombuffer(block, np.uint8)
+        return self._own.block
 
     def _descriptor(self, file: MappedFile, past_cache: bool) -> _Descriptor | None:
         """The file, open; None if another one has its name or it cannot be opened in this way."""
@@ -134,10 +153,11 @@ def cut_ranges(ranges: Iterable[FileRange], n_bytes: int = PIECE_BYTES) -> Itera
     """Cut ranges at multiples of so many bytes of their files."""
     for file, first, out in ranges:
         at = 0
-        while at < len(out):
-            stop = min(len(out), at + n_bytes - (first + at) % n_bytes)
+        while len(out) - at > n_bytes + n_bytes // 2:
+            stop = at + n_bytes - (first + at) % n_bytes
             yield FileRange(file, first + at, out[at:stop])
             at = stop
+        yield FileRange(file, first + at, out[at:])
 
 
 def _tasks(pieces: Iterable[FileRange]) -> Iterator[list[FileRange]]:
@@ -145,7 +165,7 @@ def _tasks(pieces: Iterable[FileRange]) -> Iterator[list[FileRange]]:
     task: list[FileRange] = []
     n_bytes = 0
     for piece in pieces:
-        if task and n_bytes + len(piece.out) > PIECE_BYTES // 2:
+        if task and n_bytes + len(piece.out) > PIECE_BYTES:
             yield task
             task = []
             n_bytes = 0
@@ -176,10 +196,3 @@ def _fill(
                 f"found {done}; restore it from a copy"
             )
         done += n_read
-
-
-def _huge_block() -> np.ndarray:
-    """Memory for a piece, aligned: uint8. In one huge page the disk sees one range of addresses."""
-    block = mmap.mmap(-1, 2 * PIECE_BYTES, flags=mmap.MAP_PRIVATE)
-    block.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(block, np.uint8)

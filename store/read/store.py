@@ -548,16 +548,11 @@ class TraceStore:
         return "; it was changed meanwhile: open the store again" if is_changed else ""
 
     def advise(self, plan: ReadPlan, rows: np.ndarray) -> None:
-        """Announce to the kernel that these rows will be read from maps; returns before they are.
-
-        Not what `ReadOptions.files` reads.
-        """
+        """Announce to the kernel that these rows will be read; returns before they are."""
         ranges = {span: self._ranges(span, rows) for span in plan.spans}
         for part in plan.parts:
-            array = self._column(part.name)
             starts, stops = ranges[part.span]
-            if not array.reads_files(starts, stops, part.select):
-                array.advise(starts, stops, part.select)
+            self._column(part.name).advise(starts, stops, part.select)
 
     def is_cached(self, plan: ReadPlan, rows: np.ndarray) -> bool:
         """Whether the kernel seems to hold these rows: a page a row of the largest column."""
