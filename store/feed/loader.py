@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -70,8 +70,9 @@ class TraceLoader:
         Decoded chunks of compressed columns to keep, see `TraceStore.open`;
         `loader.store.cache.stats` counts hits and misses.
     prefetch_bytes
-        How far ahead of the batches the kernel is asked for data that is not in memory, and how
-        much the threads read ahead; 0 asks for nothing.
+        How far ahead of the batches data that is not in memory is asked for, and how much the
+        threads read ahead; 0 asks for nothing. Long rows of raw columns are read ahead from their
+        files, past the page cache if it cannot hold what an epoch reads.
     pin_memory
         Read into page-locked memory, for asynchronous copies to a GPU; no effect without CUDA.
     rank, world_size
@@ -114,7 +115,6 @@ class TraceLoader:
         self.num_workers = num_workers
         self.rank = rank
         self.world_size = world_size
-        self._kept: float | None = None
         self._rows = None if rows is None else self.store.check_rows(rows)
         self._n = len(self.store if self._rows is None else self._rows)
         self._move_to(0, 0)
@@ -231,7 +231,7 @@ class TraceLoader:
         # two for each thread, or fewer large ones, but one for each
         n_ahead = min(PREFETCH_FACTOR * self.num_workers, readahead.n_in_budget)
         n_ahead = max(self.num_workers, n_ahead)
-        cold = ColdBatches(readahead.n_in_budget, self._kept_fraction())
+        cold = ColdBatches(readahead.n_in_budget, self._kept_fraction)
         options = self._read_options(pool)
         cold_options = options._replace(files=cold.files)
 
@@ -268,12 +268,10 @@ class TraceLoader:
             stop_readahead()
             stop_cold()
 
+    @cached_property
     def _kept_fraction(self) -> float:
-        """Of what an epoch reads, what stays in the page cache: the same in each epoch."""
-        if self._kept is None:
-            epoch_bytes = row_bytes(self.store, self._plan) * len(self.store)
-            self._kept = kept_fraction(epoch_bytes, available_bytes())
-        return self._kept
+        """Of what the epochs read, what stays in the page cache: the same part in each."""
+        return kept_fraction(row_bytes(self.store, self._plan) * self._n, available_bytes())
 
     def _read_options(self, pool: ThreadPoolExecutor) -> ReadOptions:
         """Where to read: into recycled or page-locked memory.

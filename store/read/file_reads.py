@@ -22,11 +22,12 @@ from store.errors import CorruptError
 from store.read.buffers import HUGE_PAGE
 from store.read.mapped_file import MappedFile
 
-__all__ = ["N_THREADS", "FileRange", "FileReads", "cut_ranges"]
+__all__ = ["FileRange", "FileReads", "cut_ranges"]
 
+# reads that wait for the disk at once
 N_THREADS = 32
-# what one thread reads at a time; ranges are cut at its multiples
-PIECE_BYTES = 1024 * 1024
+# what one thread reads at a time; longer ranges are cut at multiples of it
+PIECE_BYTES = 512 * 1024
 # of offsets and addresses of reads past the cache: the block of any disk
 ALIGNMENT = 4096
 MAX_OPEN = 64
@@ -57,14 +58,13 @@ class FileReads:
     ----------
     is_kept
         file -> whether it is read through the page cache, to stay there.
-    n_threads
-        Reads that wait for the disk at once.
     """
 
-    def __init__(self, is_kept: Callable[[MappedFile], bool], n_threads: int = N_THREADS) -> None:
+    def __init__(self, is_kept: Callable[[MappedFile], bool]) -> None:
         self.is_kept = is_kept
-        self._pool = ThreadPoolExecutor(n_threads, thread_name_prefix="store-file-reads")
+        self._pool = ThreadPoolExecutor(N_THREADS, thread_name_prefix="store-file-reads")
         self._own = threading.local()
+        self._spare = np.empty(0, np.uint8)  # of a huge page: blocks that no thread has yet
         self._lock = threading.Lock()
         self._open: dict[tuple[MappedFile, bool], _Descriptor | None] = {}
 
@@ -132,9 +132,10 @@ class FileReads:
         In one huge page the disk sees one range of addresses, where pages apart are one each.
         """
         if not hasattr(self._own, "block"):
-            block = mmap.mmap(-1, HUGE_PAGE, flags=mmap.MAP_PRIVATE)
-            block.madvise(mmap.MADV_HUGEPAGE)
-            self._own.block = np.frombuffer(block, np.uint8)
+            with self._lock:
+                if not len(self._spare):
+                    self._spare = _huge_page()
+                self._own.block, self._spare = np.split(self._spare, [2 * PIECE_BYTES])
         return self._own.block
 
     def _descriptor(self, file: MappedFile, past_cache: bool) -> _Descriptor | None:
@@ -196,3 +197,10 @@ def _fill(
                 f"found {done}; restore it from a copy"
             )
         done += n_read
+
+
+def _huge_page() -> np.ndarray:
+    """Memory that the kernel may put on one huge page: uint8."""
+    page = mmap.mmap(-1, HUGE_PAGE, flags=mmap.MAP_PRIVATE)
+    page.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(page, np.uint8)
