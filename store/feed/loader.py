@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,11 @@ import numpy as np
 import torch
 
 from store.errors import CorruptError
+from store.feed.cache_room import available_bytes, kept_fraction
+from store.feed.cold_batches import ColdBatches
 from store.feed.located_batches import LocatedBatches
 from store.feed.order import Batches, EpochOrder, n_batches, rank_positions
-from store.feed.prefetch import Readahead
+from store.feed.prefetch import Readahead, row_bytes
 from store.feed.visit_times import VisitTimes
 from store.feed.windows import batches_together, cut_batches, plan_windows
 from store.format.values import is_integer
@@ -71,8 +73,9 @@ class TraceLoader:
         Decoded chunks of compressed columns to keep, see `TraceStore.open`;
         `loader.store.cache.stats` counts hits and misses.
     prefetch_bytes
-        How far ahead of the batches the kernel is asked for data that is not in memory, and how
-        much the threads read ahead; 0 asks for nothing.
+        How far ahead of the batches data that is not in memory is asked for, and how much the
+        threads read ahead; 0 asks for nothing. Long rows of raw columns are read ahead from their
+        files, past the page cache if it cannot hold what an epoch reads.
     pin_memory
         Read into page-locked memory, for asynchronous copies to a GPU; no effect without CUDA.
     rank, world_size
@@ -234,13 +237,18 @@ class TraceLoader:
         readahead = Readahead(self.store, self._plan, batches, self.prefetch_bytes, self.unread)
         located = LocatedBatches(self.store, self._plan, batches)
         pool = ThreadPoolExecutor(self.num_workers or n_cores(), thread_name_prefix="store-loader")
+        # two for each thread, or fewer large ones, but one for each
+        n_ahead = min(PREFETCH_FACTOR * self.num_workers, readahead.n_in_budget)
+        n_ahead = max(self.num_workers, n_ahead)
+        cold = ColdBatches(readahead.n_in_budget, self._kept_fraction)
         options = self._read_options(pool)
+        cold_options = options._replace(files=cold.files)
 
         def read(i: int) -> Batch:
             readahead.wait(i)
-            timed = options  # copying options costs as much as reading a small row
+            timed = cold_options if readahead.is_cold(i) else options
             if times is not None:
-                timed = options._replace(next_use=times.after(i * self.batch_size))
+                timed = timed._replace(next_use=times.after(i * self.batch_size))
             batch = self.read_located(located[i], timed)
             # copies offsets alone: the values are in page-locked memory already
             return batch.pin_memory() if self.pin_memory else batch
@@ -250,19 +258,29 @@ class TraceLoader:
         # late to stop threads.
         stop_pool = weakref.finalize(ahead, pool.shutdown, cancel_futures=True)
         stop_readahead = weakref.finalize(ahead, readahead.close)
-        # two for each thread, or fewer large ones, but one for each
-        n_ahead = min(PREFETCH_FACTOR * self.num_workers, readahead.n_in_budget)
-        n_ahead = max(self.num_workers, n_ahead)
+        stop_cold = weakref.finalize(ahead, cold.close)
         try:
             for i in range(len(batches)):
-                for later in range(i + len(ahead), min(i + n_ahead, len(batches))):
+                stop = min(i + max(n_ahead, cold.n_ahead), len(batches))
+                for later in range(i + len(ahead), stop):
                     readahead.advance(later)
-                    ahead.append(pool.submit(read, later))
+                    if readahead.is_cold(later):
+                        ahead.append(cold.submit(read, later))
+                    elif later < i + n_ahead:
+                        ahead.append(pool.submit(read, later))
+                    else:
+                        break
                 readahead.advance(i)
                 yield ahead.popleft().result() if ahead else read(i)
         finally:
             stop_pool()
             stop_readahead()
+            stop_cold()
+
+    @cached_property
+    def _kept_fraction(self) -> float:
+        """Of what the epochs read, what stays in the page cache: the same part in each."""
+        return kept_fraction(row_bytes(self.store, self._plan) * self._n, available_bytes())
 
     def _locate(self, rows: np.ndarray) -> LocatedRows:
         """Where some rows, at least one, are."""

@@ -86,6 +86,10 @@ class Readahead:
                     advice = self._thread.submit(self.store.advise, self.plan, rows)
             self._groups.append(advice)
 
+    def is_cold(self, batch: int) -> bool:
+        """Whether some of a batch seemed not to be in memory when it came into reach."""
+        return bool(self._window) and self._groups[batch // self._group] is not None
+
     def wait(self, batch: int) -> None:
         """Return when the kernel has been asked for a batch.
 

@@ -20,6 +20,7 @@ from store.format.manifest import Manifest
 from store.format.ranges import plan_pieces
 from store.read.checked_chunks import CheckedChunks
 from store.read.directory import StoreDirectory
+from store.read.file_reads import FileReads
 from store.read.shard import RESTORE, CompressedShard, RawShard
 
 __all__ = [
@@ -77,12 +78,15 @@ class ReadOptions(NamedTuple):
         in threads.
     next_use
         When items are needed again, for the cache of decoded chunks; None: not known.
+    files
+        Reads long ranges that are not in memory from their files; None: they are copied from maps.
     """
 
     empty: Empty = np.empty
     required: bool = False
     share: Callable[[Work, list], None] = lambda work, items: work(items)
     next_use: NextUse | None = None
+    files: FileReads | None = None
 
     def place(self, array: np.ndarray) -> np.ndarray:
         """An array that was made elsewhere, copied if it must lie in this memory."""
@@ -305,10 +309,18 @@ class Array(Generic[ShardType]):
         return np.asarray(numbers)
 
     def advise(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> None:
-        """Announce to the kernel that these items will be read; returns before they are."""
+        """Announce to the kernel that these items will be read; returns before they are.
+
+        Not those that `ReadOptions.files` reads: it asks for them itself.
+        """
         if self.segments is not None:
             starts, stops = self.segments.split(starts, stops)
-        self._advise_places(starts, stops, select)
+        if not self.reads_files(starts, stops, select):
+            self._advise_places(starts, stops, select)
+
+    def reads_files(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> bool:
+        """Whether the ranges `starts:stops` are read by `ReadOptions.files`, if it is given."""
+        return False
 
     def advise_chunks(self, start: int, stop: int) -> None:
         """Announce that all planes of the chunks `start:stop` of one shard will be read."""

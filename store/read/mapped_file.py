@@ -46,6 +46,8 @@ class MappedFile:
 
     Attributes
     ----------
+    path
+        Its name when it was mapped.
     n_bytes
         Size of the file when it was mapped.
     address
@@ -62,12 +64,14 @@ class MappedFile:
 
     def __init__(self, path: Path, tail_bytes: int = 0) -> None:
         self.address = 0  # nothing is mapped
+        self.path = path
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise OSError(errno.EINVAL, "not a regular file", str(path))
             self.n_bytes = status.st_size
+            self._identity = (status.st_dev, status.st_ino)
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
             tail_start = max(0, self.n_bytes - tail_bytes)
             self.tail = os.pread(fd, self.n_bytes - tail_start, tail_start)
@@ -114,6 +118,22 @@ class MappedFile:
         flag = ctypes.create_string_buffer(1)
         _libc.mincore(self.address + position // PAGE * PAGE, 1, flag)
         return self._may_ask and bool(flag.raw[0] & 1)
+
+    def open_again(self, flags: int) -> int | None:
+        """A descriptor of this very file, to be closed by the caller.
+
+        None if another one has its name now, or it cannot be opened in this way.
+        """
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
+        except OSError:
+            return None
+        status = os.fstat(fd)
+        if (status.st_dev, status.st_ino) == self._identity:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+            return fd
+        os.close(fd)
+        return None
 
     def __del__(self, munmap: Callable[[int, int], int] = _libc.munmap) -> None:
         if self.address:

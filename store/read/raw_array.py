@@ -8,6 +8,7 @@ from store.format.contents import StoredArray
 from store.format.ranges import Piece, cut_ranges, plan_pieces
 from store.read.array import DEFAULT, Array, ChunkSums, Located, ReadOptions, Select, pairs
 from store.read.directory import StoreDirectory
+from store.read.file_reads import FileRange, FileReads
 from store.read.maps import Maps
 from store.read.pack import gather, scatter, window_width
 from store.read.shard import RawShard
@@ -20,6 +21,8 @@ SHORT_BYTES = 6 * 1024
 # Of longer ranges the interpreter's lock is released for each, which at 64 KB costs 3% of the copy.
 UNLOCKED_BYTES = 128 * 1024
 LONG_BYTES = 2 * 1024 * 1024
+# cold ranges of this mean length are worth a read of the file each
+FILE_BYTES = 64 * 1024
 
 Copy = tuple[int, int, int]
 """Bytes of the memory of maps, first and after the last, and where they go."""
@@ -104,6 +107,8 @@ class RawArray(Array[RawShard]):
             return options.empty((0, *layout.item_shape), layout.dtype)
         maps = self._maps_with(shards)
         firsts = maps.bases[shards] + starts * layout.item_bytes
+        if options.files is not None and self.reads_files(starts, stops, select):
+            return self._read_files(maps, shards, firsts, sizes, options, options.files)
         if n_bytes >= len(sizes) * SHORT_BYTES:
             return self._copy(maps.memory, firsts, sizes, options)
         width = window_width(sizes, n_bytes // len(sizes))
@@ -150,6 +155,38 @@ class RawArray(Array[RawShard]):
         if np.maximum.reduce(sizes) > LONG_BYTES:
             copies = _cut(copies)
         options.run(copy, copies, n_bytes)
+        return out
+
+    def reads_files(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> bool:
+        """See `Array`: long whole items that lie together, and are not checked."""
+        if self.layout.n_planes > 1 or select or self.sums is not None:
+            return False
+        n_items = int((stops - starts).sum())
+        return n_items > 0 and n_items * self.layout.item_bytes >= len(starts) * FILE_BYTES
+
+    def _read_files(
+        self,
+        maps: Maps,
+        shards: np.ndarray,
+        firsts: np.ndarray,
+        sizes: np.ndarray,
+        options: ReadOptions,
+        files: FileReads,
+    ) -> np.ndarray:
+        """Long ranges that are not in memory: a read of the file for each."""
+        layout = self.layout
+        stops = sizes.cumsum()
+        n_items = int(stops[-1]) // layout.item_bytes
+        out = options.empty((n_items, *layout.item_shape), layout.dtype)
+        target = out.reshape(-1).view(np.uint8)
+        ranges = []
+        for number, first, size, stop in zip(
+            shards.tolist(), firsts.tolist(), sizes.tolist(), stops.tolist(), strict=True
+        ):
+            file = maps.held[number].file
+            file_start = int(maps.ends[number]) - file.n_bytes
+            ranges.append(FileRange(file, first - file_start, target[stop - size : stop]))
+        files.read(ranges)
         return out
 
     def _copy_selected(

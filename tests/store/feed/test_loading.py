@@ -11,14 +11,18 @@ from torch.utils.data import ConcatDataset, DataLoader
 
 from store import (
     Batch,
+    Column,
     CorruptError,
     GlobalShuffleSampler,
     NotFoundError,
+    Schema,
+    StoreWriter,
     TraceDataset,
     TraceLoader,
     TraceStore,
     permutation,
 )
+from store.read.mapped_file import MappedFile
 
 
 def delivered(loader):
@@ -203,3 +207,32 @@ def test_no_columns_are_rows_alone(store_path):
     assert delivered(TraceLoader(store_path, [])) == list(range(40))
     with pytest.raises(TypeError, match="columns: expected a sequence of names"):
         TraceLoader(store_path, "label")
+
+
+@pytest.mark.parametrize("kept_fraction", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_cold_rows_are_the_same_read_from_files(tmp_path, monkeypatch, num_workers, kept_fraction):
+    """Long rows beside short ones, over the ends of shards; some columns are advised instead."""
+    rng = np.random.default_rng(0)
+    columns = {
+        "states": Column("float16", (1024,), axis="t", shard_items=128, chunk_items=32),
+        "packed": Column("float16", (1024,), axis="t", codec="zstd:1"),
+        "last": Column("uint8", (70_000,), shard_items=4, chunk_items=1),
+        "label": Column("int8"),
+    }
+    rows = []
+    with StoreWriter.create(tmp_path / "cold.zarr", Schema(columns)) as writer:
+        for i in range(20):
+            states = rng.normal(size=(rng.integers(0, 90), 1024)).astype(np.float16)
+            last = rng.integers(0, 256, 70_000, np.uint8)
+            rows.append({"states": states, "packed": states, "last": last, "label": np.int8(i)})
+            writer.append(str(i), rows[-1])
+    monkeypatch.setattr(TraceStore, "is_cached", lambda *_: False)
+    monkeypatch.setattr(MappedFile, "is_cached", lambda *_: False)
+    monkeypatch.setattr("store.feed.loader.kept_fraction", lambda *_: kept_fraction)
+    loader = TraceLoader(tmp_path / "cold.zarr", None, 3, True, num_workers=num_workers)
+    n_rows = 0
+    for batch in loader:
+        assert_batch(batch, [rows[row] for row in batch.rows.tolist()])
+        n_rows += len(batch)
+    assert n_rows == 20
