@@ -343,8 +343,7 @@ class Array(Generic[ShardType]):
             place = int(self.segments.places_of(np.array([item]))[0])
         number, inside = divmod(place, self.layout.shard_items)
         shard = self.shard(number)
-        first, _ = shard.byte_ranges(inside, inside + 1, np.array([0]))[0]
-        return shard.file.is_cached(first)
+        return shard.file.is_cached(shard.first_byte(inside))
 
 
 class ChunkSums:
