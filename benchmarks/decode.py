@@ -51,7 +51,14 @@ def main(args: Namespace) -> None:
             results += [
                 label | row for row in ratios(seconds, len(store), n_bytes, "bare numcodecs")
             ]
-    finish("decode", args.results, results, "GB_per_s")
+    finish(
+        "decode",
+        args.results,
+        results,
+        "median_GB_per_s",
+        main="x_bare_numcodecs",
+        named_by=("codec", "threads", "contender"),
+    )
 
 
 def rows(example: TraceStore, size_mb: int) -> Iterator[tuple[str, dict]]:

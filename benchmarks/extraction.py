@@ -61,7 +61,8 @@ def main(args: Namespace) -> None:
     for what, source in ((name, llama_source(args, llama)), ("embedded example", example)):
         timed = alternate(extractions(source, args.dir), args.epochs)
         results += time_rows(f"extract: {what}", timed)
-    finish("extraction", args.results, results, "ratio")
+    named_by = ("what", "contender")
+    finish("extraction", args.results, results, "ratio", main="ratio", named_by=named_by)
 
 
 def memory_rows(args: Namespace) -> list[dict]:

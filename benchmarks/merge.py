@@ -66,6 +66,8 @@ def main(args: Namespace) -> None:
         args.results,
         [sparse, *results],
         lambda picture: plot_bars(results, "x_baseline", picture),
+        main=("written_share", "x_baseline"),
+        named_by=("what", "contender"),
     )
 
 
