@@ -51,7 +51,7 @@ def main(args: Namespace) -> None:
         args.results,
         results,
         lambda picture: plot_bars(of_one_size, "ratio", picture),
-        main=("ratio", "decode_GB_per_s"),
+        main="ratio",
         named_by=("column", "chunk_KB", "codec"),
     )
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from store import TraceStore, permutation
 
-__all__ = ["FlatCopy"]
+__all__ = ["FlatCopy", "copy_rows", "copy_share"]
 
 
 class FlatCopy:
@@ -56,37 +56,25 @@ class FlatCopy:
         buffer[:] = 0
         items, offsets = np.asarray(self.items), self.offsets.tolist()
 
-        def copy(rows: list[int]) -> None:
-            at = 0
-            for row in rows:
-                start, stop = offsets[row], offsets[row + 1]
-                buffer[at : at + stop - start] = items[start:stop]
-                at += stop - start
-
-        def copy_share(rows: list[int], first: int, last: int) -> None:
-            """Items `first` to `last` of the packed batch."""
-            at = 0
-            for row in rows:
-                start, n = offsets[row], offsets[row + 1] - offsets[row]
-                a, b = max(first - at, 0), min(last - at, n)
-                if a < b:
-                    buffer[at + a : at + b] = items[start + a : start + b]
-                at += n
-
         def copy_shared(rows: list[int]) -> None:
             n = sum(offsets[row + 1] - offsets[row] for row in rows)
             cuts = [n * i // n_threads for i in range(n_threads + 1)]
-            others = [pool.submit(copy_share, rows, *cuts[i : i + 2]) for i in range(1, n_threads)]
-            copy_share(rows, *cuts[:2])
+            others = [
+                pool.submit(copy_share, buffer, items, offsets, rows, cuts[i], cuts[i + 1])
+                for i in range(1, n_threads)
+            ]
+            copy_share(buffer, items, offsets, rows, 0, cuts[1])
             for other in others:
                 other.result()
 
         pool = ThreadPoolExecutor(n_threads)  # its threads start when they are needed
-        copy_batch = copy if n_threads == 1 else copy_shared
 
         def epoch(number: int) -> None:
             for rows in self.batches(number, batch_size):
-                copy_batch(rows)
+                if n_threads == 1:
+                    copy_rows(buffer, items, offsets, rows)
+                else:
+                    copy_shared(rows)
 
         return epoch
 
@@ -104,3 +92,32 @@ class FlatCopy:
         return np.concatenate(
             [self.items[self.offsets[row] : self.offsets[row + 1]] for row in rows]
         )
+
+
+def copy_rows(
+    buffer: np.ndarray, items: np.ndarray, offsets: Sequence[int], rows: Sequence[int]
+) -> None:
+    """Copy rows into a buffer, one after the other."""
+    at = 0
+    for row in rows:
+        start, stop = offsets[row], offsets[row + 1]
+        buffer[at : at + stop - start] = items[start:stop]
+        at += stop - start
+
+
+def copy_share(
+    buffer: np.ndarray,
+    items: np.ndarray,
+    offsets: Sequence[int],
+    rows: Sequence[int],
+    first: int,
+    last: int,
+) -> None:
+    """The same, but only items `first` to `last` of what the buffer then holds."""
+    at = 0
+    for row in rows:
+        start, n = offsets[row], offsets[row + 1] - offsets[row]
+        a, b = max(first - at, 0), min(last - at, n)
+        if a < b:
+            buffer[at + a : at + b] = items[start + a : start + b]
+        at += n

@@ -67,12 +67,12 @@ def command() -> str:
     return shlex.join(["python", "-m", f"benchmarks.{module_name()}", *settings])
 
 
-def commit() -> str:
+def commit(checkout: Path | None = None) -> str:
     """The short hash of the checkout's commit, with a "+" where files differ from it.
 
     Results, the README and documents are not looked at: writing them changes no figure.
     """
-    checkout = find_checkout()
+    checkout = checkout or find_checkout()
     found = None if checkout is None else git(checkout, "rev-parse", "--short", "HEAD")
     if checkout is None or found is None:
         return "unknown"

@@ -1,8 +1,8 @@
 """How near to memory's speed are rows of each size, from 4 KB to 10 MB?
 
 Ragged float16 rows under a global shuffle, packed in batches, warm page cache. The ceilings are a
-memcpy of the same bytes from a flat map into one buffer, by one core and by two. A copy is a call of
-NumPy for each row, and a row of 4 KB costs more to name than to copy: its ceiling is that of the
+memcpy of the same bytes from a flat map into one buffer, by one core and by two. A copy is a call
+of NumPy for each row, and a row of 4 KB costs more to name than to copy: its ceiling is that of the
 interpreter, whose lock a second core would only wait for.
 """
 

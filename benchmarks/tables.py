@@ -37,12 +37,15 @@ class Table:
         Columns whose cells name a row.
     took_s
         Seconds that the benchmark ran; None where the file does not say.
+    machine
+        As `program.machine` describes it; empty where the file does not say.
     """
 
     rows: list[dict[str, str]]
     main: list[str] = field(default_factory=list)
     named_by: list[str] = field(default_factory=list)
     took_s: float | None = None
+    machine: str = ""
 
 
 def ratios(seconds: dict[str, list[float]], n_rows: int, n_bytes: int, *anchors: str) -> list[dict]:
@@ -171,6 +174,7 @@ def read_table(path: Path) -> Table:
         said_columns(said, MAIN),
         said_columns(said, NAMED_BY),
         None if took is None else float(took.removesuffix(" s")),
+        next((line for line in said if " cores, " in line), ""),
     )
 
 

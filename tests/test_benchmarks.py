@@ -49,11 +49,7 @@ SIZES = {
 }
 SHARED = ("__init__", "all", "changes", "figures", "flat_copy", "harness", "program", "readme")
 SHARED += ("tables", "view_page", "view_stores")  # what no benchmark is
-SCRIPTS = [
-    path
-    for path in sorted((ROOT / "benchmarks").glob("*.py"))
-    if path.stem not in SHARED
-]
+SCRIPTS = [path for path in sorted((ROOT / "benchmarks").glob("*.py")) if path.stem not in SHARED]
 COMMITTED = ROOT / "benchmarks" / "results"
 ROWS = [{"contender": "ours", "GB_per_s": 2.5}, {"contender": "theirs", "GB_per_s": 1.5}]
 
