@@ -187,6 +187,7 @@ def save(folder: Path, name: str) -> None:
         partial = target.with_suffix(".partial")
         shutil.copyfile(folder / target.name, partial)
         partial.replace(target)
+    say(f"saved: {harness.RESULTS / name}.csv and .png")
 
 
 def report(committed: Mapping[str, Table | None], found: Mapping[str, Table]) -> None:

@@ -37,6 +37,7 @@ __all__ = [
     "Parser",
     "alternate",
     "alternate_cold",
+    "alternate_long",
     "drop_caches",
     "epoch_of",
     "example_store",
@@ -259,6 +260,17 @@ def alternate(
             show(f"turn {number + 1} of {epochs}: {name} {seconds[name][-1]:.2f} s")
     show("")
     return seconds
+
+
+def alternate_long(
+    contenders: dict[str, Callable[[int], None]], epochs: int
+) -> dict[str, list[float]]:
+    """The same where a turn takes seconds of arithmetic: one before all turns is enough to load
+    what it needs, and what the others left in caches is gone at once."""
+    for name, contender in contenders.items():
+        show(f"first, untimed: {name}")
+        contender(epochs)
+    return alternate(contenders, epochs, warm=False)
 
 
 def alternate_cold(
