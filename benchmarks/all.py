@@ -21,7 +21,7 @@ import tempfile
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from benchmarks import harness
 from benchmarks.changes import NOTABLE, changes
 from benchmarks.figures import FigureError
 from benchmarks.harness import Parser
-from benchmarks.program import elapsed_s, fail, machine, program
+from benchmarks.program import elapsed_s, fail, program
 from benchmarks.readme import write_figures
 from benchmarks.tables import Table, print_table, read_table
 from store import StoreError
@@ -39,8 +39,17 @@ ROOT = Path(__file__).parent.parent
 LIMIT_S = 900
 GRACE_S = 60  # to remove test data after a SIGTERM
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-PEERS = ("zarrs", "tensorstore", "h5py", "tensordict", "litdata", "streaming", "array_record")
-PEERS += ("datasets", "lance")
+PEERS = (
+    "zarrs",
+    "tensorstore",
+    "h5py",
+    "tensordict",
+    "litdata",
+    "streaming",
+    "array_record",
+    "datasets",
+    "lance",
+)
 
 
 @dataclass(frozen=True)
@@ -92,37 +101,48 @@ FOUND: Mapping[str, Callable[[], bool]] = {
 }
 
 
+@dataclass
+class Outcome:
+    """What became of each benchmark, by the name of its table: the committed table and the one of
+    now, and why there is none."""
+
+    committed: dict[str, Table | None]
+    found: dict[str, Table] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
 def main(args: Namespace, jobs: Sequence[Job] = JOBS) -> int:
     """Run the benchmarks that were asked for; the exit status."""
-    jobs = [job for job in jobs if not args.only or job.name in args.only]
-    committed = {job.name: read_committed(job.name) for job in jobs}
-    failed: dict[str, str] = {}
-    skipped: dict[str, str] = {}
-    found: dict[str, Table] = {}
+    chosen = [job for job in jobs if not args.only or job.name in args.only]
+    outcome = Outcome({job.name: read_committed(job.name) for job in chosen})
     with tempfile.TemporaryDirectory() as folder:
-        for number, job in enumerate(jobs, 1):
-            missing = next((need for need in job.needs if not is_there(need)), None)
-            say(f"[{number} of {len(jobs)}] {job.name}: {outlook(committed[job.name], missing)}")
-            if missing:
-                skipped[job.name] = missing
-                continue
-            reason = run_job(job, args, Path(folder))
-            if reason:
-                say(f"{job.name}: {reason}")
-                failed[job.name] = reason
-                continue
-            found[job.name] = read_table(Path(folder) / f"{job.name}.csv")
-            if args.save:
-                save(Path(folder), job.name)
-    report(committed, found)
+        for number, job in enumerate(chosen, 1):
+            say(f"[{number} of {len(chosen)}] {job.name}: {outlook(outcome.committed[job.name])}")
+            measure(job, args, Path(folder), outcome)
+    report_changes(outcome)
+    report_missing(outcome)
+    say(f"{len(outcome.found)} of {len(chosen)} benchmarks in {minutes(elapsed_s())}")
     if args.save:
         write_figures(say)
-    for name, missing in skipped.items():
-        say(f"{name}: skipped, without {missing}")
-    for name, reason in failed.items():
-        say(f"{name}: failed: {reason}")
-    say(f"{len(found)} of {len(jobs)} benchmarks in {minutes(elapsed_s())}")
-    return 1 if failed else 0
+    return 1 if outcome.failed else 0
+
+
+def measure(job: Job, args: Namespace, folder: Path, outcome: Outcome) -> None:
+    """Run a benchmark that finds what it needs, and note what became of it."""
+    missing = next((need for need in job.needs if not is_there(need)), None)
+    if missing:
+        say(f"skipped: {missing}")
+        outcome.skipped[job.name] = missing
+        return
+    reason = run_job(job, args, folder)
+    if reason:
+        say(f"failed: {reason}")
+        outcome.failed[job.name] = reason
+        return
+    outcome.found[job.name] = read_table(folder / f"{job.name}.csv")
+    if args.save:
+        save(folder, job.name)
 
 
 def read_committed(name: str) -> Table | None:
@@ -136,10 +156,8 @@ def is_there(need: str) -> bool:
     return FOUND[need]() if need in FOUND else find_spec(need) is not None
 
 
-def outlook(last: Table | None, missing: str | None) -> str:
+def outlook(last: Table | None) -> str:
     """What is said as a benchmark begins."""
-    if missing:
-        return f"skipped, without {missing}"
     took = "" if last is None or last.took_s is None else f", took {minutes(last.took_s)} last time"
     return f"{minutes(elapsed_s())} so far{took}"
 
@@ -190,22 +208,30 @@ def save(folder: Path, name: str) -> None:
     say(f"saved: {harness.RESULTS / name}.csv and .png")
 
 
-def report(committed: Mapping[str, Table | None], found: Mapping[str, Table]) -> None:
-    """Print what changed."""
-    rows, others = [], set()
-    for name, now in found.items():
-        before = committed[name]
-        rows += changes(name, before or Table([]), now)
-        if before is not None and before.machine != machine():
-            others.add(before.machine)
+def report_changes(outcome: Outcome) -> None:
+    """Print which main figures differ from the committed ones."""
+    rows: list[dict] = []
+    others: set[str] = set()
+    for name, now in outcome.found.items():
+        before = outcome.committed[name] or Table([])
+        rows += changes(name, before, now)
+        others |= {before.machine} - {now.machine, ""}
     print()
     for other in sorted(others):
         print(f"some committed results are of another machine: {other}")
     if rows:
         print(f"main figures that changed by more than {NOTABLE:.0%}:\n")
         print_table(rows)
-    elif found:
+    elif outcome.found:
         print(f"no main figure changed by more than {NOTABLE:.0%}")
+
+
+def report_missing(outcome: Outcome) -> None:
+    """Say what was skipped, and what failed."""
+    for name, missing in outcome.skipped.items():
+        say(f"{name}: skipped: {missing}")
+    for name, reason in outcome.failed.items():
+        say(f"{name}: failed: {reason}")
 
 
 def say(text: str) -> None:

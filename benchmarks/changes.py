@@ -28,15 +28,18 @@ def changes(name: str, before: Table, now: Table, notable: float = NOTABLE) -> l
         A row for each figure that changed by more, that is new, or that is gone: `benchmark`,
         `row`, `figure`, `before`, `now`, `change`.
     """
-    old, new = named(before, now.named_by), named(now, now.named_by)
+    old = named(before, now.named_by)
+    new = named(now, now.named_by)
     found = []
     for key in dict.fromkeys([*old, *new]):
+        was = old.get(key, {})
+        is_now = new.get(key, {})
+        row = {"benchmark": name, "row": ", ".join(filter(None, key))}
         for figure in now.main:
-            cells = old.get(key, {}).get(figure, ""), new.get(key, {}).get(figure, "")
-            change = describe(*cells, notable)
+            cells = {"before": was.get(figure, ""), "now": is_now.get(figure, "")}
+            change = describe(cells["before"], cells["now"], notable)
             if change:
-                said = {"benchmark": name, "row": ", ".join(filter(None, key)), "figure": figure}
-                found.append(said | {"before": cells[0], "now": cells[1], "change": change})
+                found.append({**row, "figure": figure, **cells, "change": change})
     return found
 
 
@@ -52,7 +55,7 @@ def describe(before: str, now: str, notable: float) -> str:
         return ""
     if not before or not now:
         return "gone" if before else "new"
-    old, new = float(before), float(now)
-    if old == 0:
+    if float(before) == 0:
         return "from 0"
-    return f"{new / old - 1:+.1%}" if abs(new / old - 1) > notable else ""
+    change = float(now) / float(before) - 1
+    return f"{change:+.1%}" if abs(change) > notable else ""

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from argparse import SUPPRESS, ArgumentParser, Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
@@ -241,7 +241,7 @@ def ragged_rows(
 
 
 def alternate(
-    contenders: dict[str, Callable[[int], None]], epochs: int, warm: bool = True
+    contenders: Mapping[str, Callable[[int], None]], epochs: int, warm: bool = True
 ) -> dict[str, list[float]]:
     """Seconds of every epoch of every contender, taking turns.
 
