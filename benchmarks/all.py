@@ -38,6 +38,7 @@ from store.cli.arguments import path as path_argument
 ROOT = Path(__file__).parent.parent
 LIMIT_S = 900
 GRACE_S = 60  # to remove test data after a SIGTERM
+INTERRUPTED_S = 15  # the same after Ctrl-C
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PEERS = (
     "zarrs",
@@ -172,12 +173,10 @@ def run_job(job: Job, args: Namespace, results: Path) -> str:
     places = ["--dir", str(args.dir.absolute()), "--output", str(results)]
     command = [sys.executable, "-m", f"benchmarks.{job.module}", *job.options, *places]
     with started(command) as process:
-        try:
-            status = process.wait(args.limit_s)
-        except subprocess.TimeoutExpired:
+        if not has_ended(process, args.limit_s):
             return f"stopped after {minutes(args.limit_s)}, its limit"
-    if status:
-        return f"exit status {status}"
+    if process.returncode:
+        return f"exit status {process.returncode}"
     table = results / f"{job.name}.csv"
     return "" if table.exists() else f"wrote no table {table.name}"
 
@@ -188,14 +187,23 @@ def started(command: Sequence[str]) -> Iterator[subprocess.Popen]:
     process = subprocess.Popen(command, cwd=ROOT)
     try:
         yield process
+    except KeyboardInterrupt:  # the terminal has told it as well: it is about to end by itself
+        has_ended(process, INTERRUPTED_S)
+        raise
     finally:
-        if process.poll() is None:
-            process.terminate()
-        try:
-            process.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        for stop in (process.terminate, process.kill):
+            if process.poll() is None:
+                stop()
+                has_ended(process, GRACE_S)
+
+
+def has_ended(process: subprocess.Popen, within_s: float) -> bool:
+    """Whether a process ends in this time; waits for it."""
+    try:
+        process.wait(within_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def save(folder: Path, name: str) -> None:

@@ -35,10 +35,12 @@ CODECS = {"zstd": "zstd:1", "blosc": "blosc:lz4:1:shuffle"}
 def main(args: Namespace) -> None:
     """Each codec on one thread and on two."""
     results = []
+    example = example_store(args.dir)
+    item_shape = example.schema.columns["hidden_states"].item_shape
     for kind, codec in CODECS.items():
-        column = Column("float16", (4, 128), "t", codec=codec)
+        column = Column("float16", item_shape, "t", codec=codec)
         path = args.dir / f"decode-{args.size_mb}-{kind}.zarr"
-        store = make_store(path, {"x": column}, lambda: rows(example_store(args.dir), args.size_mb))
+        store = make_store(path, {"x": column}, lambda: rows(example, args.size_mb))
         n_bytes = store.n_items("x") * column.item_bytes
         for n in (1, 2):
             contenders = {

@@ -245,7 +245,7 @@ def _rows(
 
 def options() -> Parser:
     """The options of the command line."""
-    made = parser(__doc__, size_mb=1000, epochs=9)
+    made = parser(__doc__, size_mb=500, epochs=9)
     made.add_argument("--parts", type=int, default=100, help="parts (default %(default)s)")
     made.add_argument(
         "--part-mb",
