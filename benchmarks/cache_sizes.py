@@ -106,4 +106,4 @@ def plot(results: list[dict], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    run(main, parser(__doc__, size_mb=100, epochs=3))
+    run(main, parser(__doc__, size_mb=60, epochs=3))

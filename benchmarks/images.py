@@ -34,7 +34,7 @@ with needs_extra("train"):
 
 N_LAYERS, STATE_SIZE = 32, 4096
 MIN_TOKENS, MAX_TOKENS = 64, 128
-MIN_ROWS = 60
+MIN_ROWS = 40
 COLUMNS = {
     "hidden_states": Column("float16", (N_LAYERS, STATE_SIZE), axis="tokens"),
     "question_id": Column("utf8"),
@@ -162,7 +162,7 @@ def random_rows(size_mb: int) -> Iterator[tuple[str, dict]]:
 
 def options() -> Parser:
     """The command line."""
-    made = parser(__doc__, size_mb=1500, epochs=3)
+    made = parser(__doc__, size_mb=1000, epochs=3)
     made.add_argument(
         "--detectors", default="act_conv", help="separated by commas (default %(default)s)"
     )

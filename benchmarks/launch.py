@@ -125,7 +125,7 @@ def options() -> Parser:
     )
     made.add_argument("--workers", type=int, default=2, help="parts at once (default %(default)s)")
     made.add_argument(
-        "--sleep-s", type=float, default=5, help="seconds that a part sleeps (default %(default)s)"
+        "--sleep-s", type=float, default=3, help="seconds that a part sleeps (default %(default)s)"
     )
     return made
 

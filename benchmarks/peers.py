@@ -287,4 +287,4 @@ PEERS: dict[str, tuple[str, Callable[[FlatCopy, Path], Fetch]]] = {
 }
 
 if __name__ == "__main__":
-    run(main, parser(__doc__, size_mb=1000, epochs=3))
+    run(main, parser(__doc__, size_mb=600, epochs=3))
