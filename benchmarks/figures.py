@@ -81,16 +81,18 @@ def cell(tables: Tables, name: str, row: str, column: str) -> str:
 
 
 def rows_named(table: Table, row: str) -> list[dict[str, str]]:
-    """The rows that have all these cells."""
+    """The rows that have all these cells, of those that name a row where the table says which."""
     wanted = set(row.split(" / "))
-    exact = [cells for cells in table.rows if wanted <= set(cells.values())]
+    names = [(cells, naming(table, cells)) for cells in table.rows]
+    exact = [cells for cells, texts in names if wanted <= texts]
     if exact:
         return exact
-    return [
-        cells
-        for cells in table.rows
-        if wanted <= {VERSION.sub("", text) for text in cells.values()}
-    ]
+    return [cells for cells, texts in names if wanted <= {VERSION.sub("", text) for text in texts}]
+
+
+def naming(table: Table, cells: dict[str, str]) -> set[str]:
+    """The cells that name a row; all of it in a table of an earlier version."""
+    return {cells[key] for key in table.named_by or cells}
 
 
 def rounded(value: float) -> str:

@@ -19,12 +19,15 @@ ROWS = [
     {"rows": "1 MB", "contender": "peer 3.1.6", "x_peer": "0.5", "share": ""},
     {"rows": "1 KB", "contender": "ours", "x_peer": "0.9", "share": "1234.5"},
 ]
-TABLES = {"speed": Table(ROWS, ["x_peer"]), "older": Table(ROWS)}
+TABLES = {"speed": Table(ROWS, ["x_peer"], ["rows", "contender"]), "older": Table(ROWS)}
 
 
 def test_a_row_is_named_by_some_of_its_cells():
     """The version at the end of a cell may be left out."""
     assert cell(TABLES, "speed", "1 KB", "share") == "1234.5"
+    assert cell(TABLES, "older", "0.9", "share") == "1234.5"
+    with pytest.raises(FigureError, match="found 0 rows"):  # a figure names no row
+        cell(TABLES, "speed", "0.9", "share")
     assert cell(TABLES, "speed", "peer", "x_peer") == "0.5"
     assert Figure("speed", "1 MB / ours", "x_peer", over="peer").value(TABLES) == 2.472
 
