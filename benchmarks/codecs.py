@@ -47,7 +47,12 @@ def main(args: Namespace) -> None:
                 )
     of_one_size = [row for row in results if row["chunk_KB"] == 256]
     finish(
-        "codecs", args.results, results, lambda picture: plot_bars(of_one_size, "ratio", picture)
+        "codecs",
+        args.results,
+        results,
+        lambda picture: plot_bars(of_one_size, "ratio", picture),
+        main="ratio",
+        named_by=("column", "chunk_KB", "codec"),
     )
 
 

@@ -43,12 +43,8 @@ def main(args: Namespace) -> None:
         "ours, 2 threads": ours(path, 2),
     }
     seconds = alternate_cold(contenders, args.epochs, [path, flat.path])
-    finish(
-        "cold",
-        args.results,
-        ratios(seconds, len(flat), flat.n_bytes, "pread, 32 threads"),
-        "GB_per_s",
-    )
+    rows = ratios(seconds, len(flat), flat.n_bytes, "pread, 32 threads")
+    finish("cold", args.results, rows, "median_GB_per_s", main="x_pread,_32_threads")
 
 
 def pread(flat: FlatCopy) -> Callable[[int], None]:
@@ -95,4 +91,4 @@ def ours(path: object, num_workers: int) -> Callable[[int], None]:
 
 
 if __name__ == "__main__":
-    run(main, parser(__doc__, size_mb=2000, epochs=3))
+    run(main, parser(__doc__, size_mb=2000, epochs=5))

@@ -61,7 +61,14 @@ def main(args: Namespace) -> None:
                 label | row | {"cpu_x_bare_numcodecs": timed[row["contender"]].speed_over(anchor)}
                 for row in ratios(seconds, len(store), n_bytes, "bare numcodecs")
             ]
-    finish("decode", args.results, results, "GB_per_s")
+    finish(
+        "decode",
+        args.results,
+        results,
+        "median_GB_per_s",
+        main="x_bare_numcodecs",
+        named_by=("codec", "threads", "contender"),
+    )
 
 
 class CpuSeconds:

@@ -38,7 +38,7 @@ from torch_geometric.data import Batch as PygBatch
 from torch_geometric.data import Data
 from torch_geometric.nn import GINEConv
 
-from benchmarks.harness import Parser, alternate, finish, parser, run
+from benchmarks.harness import Parser, alternate, alternate_long, finish, parser, run
 from models.gnn import GnnDetLstm, two_linear
 from models.graphs import build_graphs
 from store import Batch, Ragged
@@ -56,11 +56,19 @@ def main(args: Namespace) -> None:
         with cpu_arithmetic(n_threads):
             batch, steps = make_steps(args)
             check_equal({name: steps[name] for name in STEPS[:3]})
-            timed = alternate({name: step.train for name, step in steps.items()}, args.epochs)
+            contenders = {name: step.train for name, step in steps.items()}
+            timed = alternate_long(contenders, args.epochs)
             results += rows("training step", n_threads, timed, "x_layer_by_layer", peak_mb)
             timed = alternate(builders(batch), 10 * args.epochs)
             results += rows("graph batch", n_threads, timed, "x_from_data_list", {})
-    finish("graphs", args.results, results, "median_ms")
+    finish(
+        "graphs",
+        args.results,
+        results,
+        "median_ms",
+        main=("x_layer_by_layer", "x_from_data_list"),
+        named_by=("what", "contender", "threads"),
+    )
 
 
 def rows(
@@ -241,7 +249,7 @@ def builders(batch: Batch) -> dict[str, Callable[[int], object]]:
 
 def options() -> Parser:
     """The command line."""
-    made = parser(__doc__, size_mb=0, epochs=7, makes_data=False)
+    made = parser(__doc__, size_mb=0, epochs=5, makes_data=False)
     made.add_argument("--traces", type=int, default=16, help="batch size (default %(default)s)")
     made.add_argument(
         "--tokens", type=int, default=50, help="of a trace, 20%% more or less (default %(default)s)"

@@ -1,59 +1,64 @@
-"""What the benchmarks share: command line, data, alternating timing, results as table and CSV.
+"""What the benchmarks share: command line, data, alternating timing.
 
-Contenders take turns within one run, so that a noisy neighbour hurts all alike; ratios are of the
-best epoch of each, medians stand beside them. Every byte that is counted is copied by the
-contender, and what it delivers is compared once with the rows that were written.
+Contenders take turns within one run, so that a noisy neighbour hurts all alike; figures are medians
+of the turns. Every byte that is counted is copied by the contender, and what it delivers is
+compared once with the rows that were written.
 
 A run leaves no file unless it is asked to: its test data is removed in the end, and the
 table is only printed.
 """
 
 import argparse
-import csv
 import gc
 import os
-import platform
-import shlex
 import shutil
 import signal
-import statistics
 import sys
 import tempfile
 import time
 from argparse import SUPPRESS, ArgumentParser, Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from importlib.metadata import PackageNotFoundError, version
-from itertools import takewhile
 from pathlib import Path
-from types import ModuleType
 from typing import NoReturn
 
 import numpy as np
 
-from store import Column, Schema, StoreError, StoreWriter, TraceStore, permutation
+from benchmarks.flat_copy import FlatCopy
+from benchmarks.program import fail, installed, module_name, needs_extra, program
+from benchmarks.tables import GB, finish, plot_bars, pyplot, ratio_to, ratios
+from store import Column, Schema, StoreError, StoreWriter, TraceStore
 from store.cli.arguments import path as path_argument
-from store.extras import find_checkout, missing_package
+from store.extras import find_checkout
 
 __all__ = [
+    "GB",
     "FlatCopy",
+    "Parser",
     "alternate",
     "alternate_cold",
+    "alternate_long",
     "drop_caches",
     "epoch_of",
     "example_store",
+    "fail",
     "finish",
+    "installed",
     "make_store",
     "needs_extra",
     "parser",
+    "plot_bars",
     "private_bytes",
+    "pyplot",
+    "ragged_rows",
+    "ratio_to",
     "ratios",
     "run",
     "sequential",
+    "show",
 ]
 
 RESULTS = Path(__file__).parent / "results"
-GB = 1e9
 TERMINATED = 128 + signal.SIGTERM  # exit status of a terminated command, as shells count
 
 
@@ -196,34 +201,6 @@ def data_directory(args: Namespace) -> Iterator[Path]:
                 folder.rmdir()
 
 
-@contextmanager
-def needs_extra(extra: str) -> Iterator[None]:
-    """End the benchmark with one line where a package of an extra is not installed."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        message = missing_package(error, extra)
-        if message is None:
-            raise
-        fail(message)
-
-
-def fail(message: str) -> NoReturn:
-    """End the benchmark with one line and exit status 2."""
-    print(f"{program()}: {message}", file=sys.stderr)
-    sys.exit(2)
-
-
-def module_name() -> str:
-    """The benchmark's name, as in `python -m benchmarks.NAME`."""
-    return Path(sys.argv[0]).stem
-
-
-def program() -> str:
-    """How the benchmark was called, without its options."""
-    return f"python -m benchmarks.{module_name()}"
-
-
 def make_store(
     path: Path, columns: dict[str, Column], rows: Callable[[], Iterator[tuple[str, dict]]]
 ) -> TraceStore:
@@ -263,76 +240,8 @@ def ragged_rows(
         )
 
 
-class FlatCopy:
-    """The same rows in one flat file, mapped: what the ceiling and the plain contenders read.
-
-    Attributes
-    ----------
-    items
-        np.memmap `(n_items, *item_shape)`.
-    offsets
-        int64 `(n_rows + 1,)`.
-    """
-
-    def __init__(self, store: TraceStore, column: str = "x") -> None:
-        self.path = store.path.with_suffix(f".{column}.flat")
-        described = store.schema.columns[column]
-        if not self.path.exists():
-            partial = self.path.with_suffix(".partial")
-            with partial.open("wb") as file:
-                file.writelines(np.ascontiguousarray(trace[column]).data for trace in store)
-            partial.rename(self.path)
-        lengths = [len(trace[column]) if described.axis else 1 for trace in store]
-        self.offsets = np.r_[0, np.cumsum(lengths)]
-        self.items = np.memmap(self.path, described.storage_dtype, "r").reshape(
-            -1, *described.item_shape
-        )
-        self.n_bytes = self.path.stat().st_size
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def batches(self, epoch: int, batch_size: int) -> list[list[int]]:
-        """The global shuffle that every contender reads, cut into batches."""
-        order = permutation(len(self), 0, epoch).tolist()
-        return [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
-
-    def ceiling(self, batch_size: int) -> Callable[[int], None]:
-        """Memcpy of each batch's rows from the map into one buffer that is used again: as fast as
-        it gets."""
-        most = int(np.sort(np.diff(self.offsets))[-batch_size:].sum())
-        buffer = np.empty((most, *self.items.shape[1:]), self.items.dtype)
-        buffer[:] = 0
-        items, offsets = np.asarray(self.items), self.offsets.tolist()
-
-        def epoch(number: int) -> None:
-            for rows in self.batches(number, batch_size):
-                at = 0
-                for row in rows:
-                    start, stop = offsets[row], offsets[row + 1]
-                    buffer[at : at + stop - start] = items[start:stop]
-                    at += stop - start
-
-        return epoch
-
-    def concatenate(self, batch_size: int) -> Callable[[int], None]:
-        """What one writes by hand: np.memmap and np.concatenate."""
-
-        def epoch(number: int) -> None:
-            for rows in self.batches(number, batch_size):
-                batch = self.expected(rows)  # noqa: F841 - held until the next one has come, as a training loop does
-
-        return epoch
-
-    def expected(self, rows: Sequence[int]) -> np.ndarray:
-        """The packed batch of these rows."""
-        return np.concatenate(
-            [self.items[self.offsets[row] : self.offsets[row + 1]] for row in rows]
-        )
-
-
 def alternate(
-    contenders: dict[str, Callable[[int], None]], epochs: int, warm: bool = True
+    contenders: Mapping[str, Callable[[int], None]], epochs: int, warm: bool = True
 ) -> dict[str, list[float]]:
     """Seconds of every epoch of every contender, taking turns.
 
@@ -351,6 +260,17 @@ def alternate(
             show(f"turn {number + 1} of {epochs}: {name} {seconds[name][-1]:.2f} s")
     show("")
     return seconds
+
+
+def alternate_long(
+    contenders: dict[str, Callable[[int], None]], epochs: int
+) -> dict[str, list[float]]:
+    """The same where a turn takes seconds of arithmetic: one before all turns is enough to load
+    what it needs, and what the others left in caches is gone at once."""
+    for name, contender in contenders.items():
+        show(f"first, untimed: {name}")
+        contender(epochs)
+    return alternate(contenders, epochs, warm=False)
 
 
 def alternate_cold(
@@ -406,143 +326,6 @@ def show(text: str) -> None:
     """Progress, on a terminal only."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
-
-
-def ratios(seconds: dict[str, list[float]], n_rows: int, n_bytes: int, anchor: str) -> list[dict]:
-    """A result row for each contender: best and median speed, and the best's ratio to the
-    anchor's."""
-    best = min(seconds[anchor])
-    return [
-        {
-            "contender": name,
-            "GB_per_s": round(n_bytes / min(times) / GB, 3),
-            "median_GB_per_s": round(n_bytes / statistics.median(times) / GB, 3),
-            "rows_per_s": round(n_rows / min(times)),
-            f"x_{anchor.replace(' ', '_')}": round(best / min(times), 3),
-        }
-        for name, times in seconds.items()
-    ]
-
-
-def finish(
-    name: str, results: Path | None, rows: list[dict], plotted: str | Callable[[Path], None]
-) -> None:
-    """Print the rows as a table, and write `NAME.csv` and `NAME.png` where there is a place for
-    them.
-
-    Parameters
-    ----------
-    name
-        Of the files, without their suffixes.
-    results
-        Where they go; None: nowhere.
-    rows
-        A result each. The CSV has them under the command, the versions and the machine.
-    plotted
-        What the picture shows: a bar a row of this column, or what the function draws into the file
-        it is given.
-    """
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    table = [keys, *([str(row.get(key, "")) for key in keys] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for line in table:
-        print(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        )
-    print(f"\n{machine()}")
-    if results is None:
-        return
-    table_path, picture_path = results / f"{name}.csv", results / f"{name}.png"
-    write_table(table_path, keys, rows)
-    if callable(plotted):
-        plotted(picture_path)
-    else:
-        plot_bars(rows, plotted, picture_path)
-    print(f"written: {table_path}, {picture_path}")
-
-
-def write_table(path: Path, keys: list[str], rows: list[dict]) -> None:
-    """Write the rows as CSV, under the command, the versions and the machine."""
-    with path.open("w", newline="") as file:
-        file.write(f"# {command()}\n# {versions()}\n# {machine()}\n")
-        writer = csv.DictWriter(file, keys, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def plot_bars(rows: list[dict], key: str, path: Path) -> None:
-    """A bar for each row, named by the cells before its first measurement."""
-    plt = pyplot()
-    names = [
-        ", ".join(map(str, takewhile(lambda cell: not isinstance(cell, float), row.values())))
-        for row in rows
-    ]
-    names = [name or str(next(iter(row.values()))) for name, row in zip(names, rows, strict=True)]
-    values = [row[key] for row in rows]
-    figure, axis = plt.subplots(figsize=(8, 0.8 + 0.26 * len(rows)), constrained_layout=True)
-    colors = [
-        "tab:orange" if "ours" in name or "TraceLoader" in name else "tab:gray" for name in names
-    ]
-    bars = axis.barh(
-        range(len(rows)), values, color=colors if "tab:gray" in colors else "tab:orange"
-    )
-    axis.bar_label(bars, padding=3, fontsize=8)
-    axis.set(xlabel=key.replace("_per_", "/").replace("_", " "), yticks=range(len(rows)))
-    axis.set_yticklabels(names, fontsize=8)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.margins(x=0.12, y=0.01)
-    axis.invert_yaxis()
-    figure.savefig(path, dpi=110, metadata={"Software": None})
-    plt.close(figure)
-
-
-def pyplot() -> ModuleType:
-    """matplotlib's, drawing to files."""
-    with needs_extra("train"):
-        import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    return plt
-
-
-def command() -> str:
-    """The command that measures the same again: without the options that say where files are."""
-    places = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
-    for flag in ("--dir", "--output", "--results"):
-        places.add_argument(flag)
-    for flag in ("--keep", "--save"):
-        places.add_argument(flag, action="store_true")
-    settings = places.parse_known_args(sys.argv[1:])[1]
-    return shlex.join(["python", "-m", f"benchmarks.{module_name()}", *settings])
-
-
-def versions() -> str:
-    """The packages that matter, and Python."""
-    packages = (
-        f"{package} {version(package)}" for package in ("numpy", "torch", "zarr", "numcodecs")
-    )
-    return ", ".join([f"python {platform.python_version()}", *packages])
-
-
-def installed(package: str) -> str | None:
-    """Its version, None if it is not there."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def machine() -> str:
-    """Processor, cores, memory and kernel."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next(
-        (line.split(":")[1].strip() for line in lines if "model name" in line), platform.machine()
-    )
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-    kernel = platform.release().split("-")[0]
-    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, Linux {kernel}"
 
 
 def private_bytes() -> int:

@@ -6,6 +6,7 @@ file for nearly every row, so it is stopped after a few batches and its speed is
 """
 
 import random
+import statistics
 import time
 from argparse import Namespace
 from collections import OrderedDict
@@ -17,6 +18,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from benchmarks.harness import finish, make_store, parser, run
+from benchmarks.tables import median_ratio
 from store import Column, TraceLoader, TraceStore
 
 SHAPE, FILE_ROWS, BATCH_SIZE, BUFFER_ROWS = (32, 4096), 250, 32, 1000
@@ -24,7 +26,7 @@ ROW_BYTES = 2 * 32 * 4096
 
 
 def main(args: Namespace) -> None:
-    """Alternate the three, best of the epochs."""
+    """Alternate the three."""
     n_rows = args.size_mb * 10**6 // ROW_BYTES
     store = make_store(
         args.dir / f"legacy-{args.size_mb}.zarr",
@@ -44,26 +46,21 @@ def main(args: Namespace) -> None:
             None,
         ),
     }
-    best = dict.fromkeys(contenders, 0.0)
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(args.epochs):
         for name, (loader, n_batches) in contenders.items():
-            best[name] = max(best[name], rows_per_s(loader, n_batches))
-    finish(
-        "legacy",
-        args.results,
-        [result(name, speed, best) for name, speed in best.items()],
-        "rows_per_s",
-    )
-
-
-def result(name: str, speed: float, best: dict[str, float]) -> dict:
-    lru, buffer = list(best.values())[:2]
-    return {
-        "contender": name,
-        "rows_per_s": round(speed, 1),
-        "x_LRU": round(speed / lru, 1),
-        "x_iterable": round(speed / buffer, 1),
-    }
+            seconds[name].append(seconds_a_row(loader, n_batches))
+    lru, buffer = list(seconds.values())[:2]
+    found = [
+        {
+            "contender": name,
+            "rows_per_s": round(1 / statistics.median(times), 1),
+            "x_LRU": round(median_ratio(lru, times), 1),
+            "x_iterable": round(median_ratio(buffer, times), 1),
+        }
+        for name, times in seconds.items()
+    ]
+    finish("legacy", args.results, found, "rows_per_s", main=("x_LRU", "x_iterable"))
 
 
 def rows(n_rows: int) -> Iterator[tuple[str, dict]]:
@@ -125,14 +122,14 @@ class ShuffleBuffer(IterableDataset):
         yield from buffer
 
 
-def rows_per_s(loader: object, n_batches: int | None) -> float:
-    """Speed of an epoch, or of its first batches."""
+def seconds_a_row(loader: object, n_batches: int | None) -> float:
+    """Of an epoch, or of its first batches."""
     start, n = time.perf_counter(), 0
     for i, batch in enumerate(loader):
         n += len(batch)
         if i + 1 == n_batches:
             break
-    return n / (time.perf_counter() - start)
+    return (time.perf_counter() - start) / n
 
 
 if __name__ == "__main__":

@@ -114,7 +114,8 @@ def main(args: Namespace) -> None:
                 row["vs_lstm_solo"] = round(row["test_auroc"] - reference, 3)
                 show(f"{n_tokens} tokens: {row}\n")
                 rows.append({"tokens": n_tokens, **row})
-    finish("long_prompts", args.results, rows, "test_auroc")
+    named_by = ("tokens", "detector", "seed")
+    finish("long_prompts", args.results, rows, "test_auroc", "test_auroc", named_by)
 
 
 def contenders(only: str | None, older: bool) -> list[Contender]:

@@ -66,6 +66,8 @@ def main(args: Namespace) -> None:
         args.results,
         [sparse, *results],
         lambda picture: plot_bars(results, "x_baseline", picture),
+        main=("written_share", "x_baseline"),
+        named_by=("what", "contender"),
     )
 
 
@@ -243,7 +245,7 @@ def _rows(
 
 def options() -> Parser:
     """The options of the command line."""
-    made = parser(__doc__, size_mb=1000, epochs=9)
+    made = parser(__doc__, size_mb=500, epochs=9)
     made.add_argument("--parts", type=int, default=100, help="parts (default %(default)s)")
     made.add_argument(
         "--part-mb",

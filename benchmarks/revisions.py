@@ -28,7 +28,8 @@ SETTINGS = {  # large enough for a turn of some seconds
     "decode": ["--size-mb", "100", "--epochs", "3"],
     "graphs": ["--epochs", "2", "--threads", "1"],
 }
-SPEEDS = {"GB_per_s": 1, "ms": -1}  # a column of results and the power that makes it a speed
+SPEEDS = {"median_GB_per_s": 1, "median_ms": -1}  # a column, and the power that makes it a speed
+MEASURED = {*SPEEDS, "GB_per_s", "ms"}  # the last two come first in tables of earlier versions
 
 Speeds = dict[tuple[str, str], list[float]]  # of a benchmark's row, one for each turn
 
@@ -52,7 +53,8 @@ def main(args: Namespace) -> None:
         for key in speeds["this"]
         if key in speeds["earlier"]
     ]
-    finish("revisions", args.results, compared, "x_best")
+    named_by = ("benchmark", "contender")
+    finish("revisions", args.results, compared, "x_median", "x_median", named_by)
 
 
 @contextmanager
@@ -95,12 +97,12 @@ def measured(checkout: Path, name: str, folder: Path) -> dict[tuple[str, str], f
 def contender(row: dict[str, str]) -> str:
     """What a row of results is about: its cells before the first measurement."""
     keys = list(row)
-    first = next(i for i, key in enumerate(keys) if key in SPEEDS)
+    first = next(i for i, key in enumerate(keys) if key in MEASURED)
     return ", ".join(row[key] for key in keys[:first])
 
 
 def speed(row: dict[str, str]) -> float:
-    """The best speed of a row of results."""
+    """The median speed of a row of results."""
     key = next(key for key in row if key in SPEEDS)
     return float(row[key]) ** SPEEDS[key]
 

@@ -34,12 +34,8 @@ def main(args: Namespace) -> None:
     }
     seconds = alternate_cold(contenders, args.epochs, [path])
     n_bytes = sum(file.stat().st_size for file in files)
-    finish(
-        "verify",
-        args.results,
-        ratios(seconds, args.size_mb, n_bytes, "sequential read"),
-        "GB_per_s",
-    )
+    rows = ratios(seconds, args.size_mb, n_bytes, "sequential read")
+    finish("verify", args.results, rows, "median_GB_per_s", main="x_sequential_read")
 
 
 def verified(path: Path, **options: object) -> Callable[[int], None]:
@@ -52,4 +48,4 @@ def verified(path: Path, **options: object) -> Callable[[int], None]:
 
 
 if __name__ == "__main__":
-    run(main, parser(__doc__, size_mb=4000, epochs=3))
+    run(main, parser(__doc__, size_mb=2000, epochs=5))

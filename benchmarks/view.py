@@ -73,7 +73,7 @@ def main(args: Namespace) -> None:
             figures.add("complaints of the console", "n", 0, len(browser.complaints))
     figures.add("scripts", "kB", SCRIPTS_KB, folder_bytes(SCRIPTS, "*.js") / 1e3)
     figures.add("packages of the extra", "MB", EXTRA_MB, extra_bytes() / 1e6)
-    finish("view", args.results, figures.rows(), "share")
+    finish("view", args.results, figures.rows(), "share", main="median", named_by=["what"])
 
 
 def write_stores(args: Namespace) -> Stores:
@@ -273,7 +273,7 @@ def add_package(name: str, found: set[str]) -> None:
 
 def options() -> Parser:
     """The command line."""
-    made = parser(__doc__, size_mb=0, epochs=5)
+    made = parser(__doc__, size_mb=0, epochs=3)
     sizes = {
         "--rows": (5_000_000, "rows of the table"),
         "--points": (1_000_000, "points of the map"),

@@ -1,5 +1,5 @@
-"""The stores and the run that `benchmarks.view` looks at, written in blocks: row by row, five
-million rows take many minutes."""
+"""The stores and the run that `benchmarks.view` looks at, and how rows are written in blocks: row
+by row, five million take many minutes."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,15 @@ import numpy as np
 from store import Column, Schema, StoreWriter
 from store.format.schema import TRACE_ID
 
-__all__ = ["trace_id", "write_long_trace", "write_scores", "write_table"]
+__all__ = [
+    "BLOCK_ROWS",
+    "append_block",
+    "encode",
+    "trace_id",
+    "write_long_trace",
+    "write_scores",
+    "write_table",
+]
 
 BLOCK_ROWS = 1 << 18
 N_QUESTIONS = 4096  # different ones, in turns

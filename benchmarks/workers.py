@@ -1,11 +1,13 @@
 """What do workers bring?
 
-Threads of TraceLoader, and processes of torch's DataLoader over the same 1 MB rows. The anchor for
-processes is the same DataLoader over np.memmap rows packed with torch.cat.
+Threads of TraceLoader, and processes of torch's DataLoader over the same 1 MB rows. The anchors of
+processes are the same DataLoader over np.memmap rows packed with torch.cat; TraceLoader, which has
+no process between the file and the batch; and our dataset with batches of plain tensors, which
+torch copies through fresh shared memory, where ours are read into the worker's arena.
 """
 
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -19,13 +21,16 @@ from benchmarks.harness import (
     make_store,
     parser,
     ragged_rows,
+    ratio_to,
     ratios,
     run,
 )
-from store import Column, GlobalShuffleSampler, TraceDataset, TraceLoader
+from store import Batch, Column, GlobalShuffleSampler, TraceDataset, TraceLoader
 
 ROW_BYTES, ITEM_BYTES, BATCH_SIZE = 1_000_000, 4096, 32
-ANCHOR = "DataLoader, memmap + cat, 2 processes"
+MAPPED = "DataLoader, memmap + cat, 2 processes"
+PLAIN = "DataLoader, plain tensors, 2 processes"
+IN_PROCESS = "TraceLoader, 0 threads"
 
 
 def main(args: Namespace) -> None:
@@ -34,13 +39,18 @@ def main(args: Namespace) -> None:
     columns = {"x": Column("float16", (ITEM_BYTES // 2,), axis="t")}
     store = make_store(path, columns, lambda: ragged_rows(args.size_mb, ROW_BYTES, ITEM_BYTES))
     flat = FlatCopy(store)
-    contenders = {ANCHOR: processes(MappedRows(flat), 2, torch.cat)}
+    contenders = {
+        MAPPED: processes(MappedRows(flat), 2, torch.cat),
+        PLAIN: processes(PlainTensors(path, ["x"]), 2),
+    }
     for n in (0, 1, 2):
         contenders[f"DataLoader, ours, {n} processes"] = processes(TraceDataset(path, ["x"]), n)
     for n in (0, 1, 2, 4):
         contenders[f"TraceLoader, {n} threads"] = threads(path, n)
     seconds = alternate(contenders, args.epochs)
-    finish("workers", args.results, ratios(seconds, len(flat), flat.n_bytes, ANCHOR), "GB_per_s")
+    rows = ratios(seconds, len(flat), flat.n_bytes, MAPPED, PLAIN, IN_PROCESS)
+    main_figures = [ratio_to(anchor) for anchor in (MAPPED, PLAIN, IN_PROCESS)]
+    finish("workers", args.results, rows, "median_GB_per_s", main=main_figures)
 
 
 class MappedRows(Dataset):
@@ -57,6 +67,14 @@ class MappedRows(Dataset):
         if self.items is None:
             self.items = np.memmap(self.path, np.float16, "c").reshape(self.shape)
         return torch.from_numpy(self.items[self.offsets[row] : self.offsets[row + 1]])
+
+
+class PlainTensors(TraceDataset):
+    """Our dataset without the workers' arenas: batches are ordinary memory, sent as torch does."""
+
+    def __getitems__(self, rows: Sequence[int]) -> Batch:
+        """Rows as one packed batch, in the order given."""
+        return self.store.read_batch(self._plan, self.store.check_rows(rows))
 
 
 def processes(dataset: Dataset, n: int, collate: Callable | None = None) -> Callable[[int], None]:
@@ -78,4 +96,4 @@ def threads(path: object, n: int) -> Callable[[int], None]:
 
 
 if __name__ == "__main__":
-    run(main, parser(__doc__, size_mb=1000, epochs=3))
+    run(main, parser(__doc__, size_mb=1000, epochs=5))

@@ -1,0 +1,62 @@
+"""How near to memory's speed are rows of each size, from 4 KB to 10 MB?
+
+Ragged float16 rows under a global shuffle, packed in batches, warm page cache. The ceilings are a
+memcpy of the same bytes from a flat map into one buffer, by one core and by two. A copy is a call
+of NumPy for each row, and a row of 4 KB costs more to name than to copy: its ceiling is that of the
+interpreter, whose lock a second core would only wait for.
+"""
+
+from argparse import Namespace
+
+from benchmarks.harness import (
+    FlatCopy,
+    alternate,
+    epoch_of,
+    finish,
+    make_store,
+    parser,
+    ragged_rows,
+    ratio_to,
+    ratios,
+    run,
+)
+from store import Column, TraceLoader
+
+# bytes of a row, bytes of an item, rows of a batch
+SIZES = {
+    "4 KB": (4096, 128, 256),
+    "64 KB": (65_536, 2048, 64),
+    "1 MB": (1_000_000, 4096, 32),
+    "10 MB": (10_000_000, 4096, 8),
+}
+ONE_CORE, TWO_CORES = "memcpy, 1 core", "memcpy, 2 cores"
+LEAST_SHARED_BYTES = 10_000  # of a row, so that two cores copy faster than one
+
+
+def main(args: Namespace) -> None:
+    """The ceilings and ours, size by size."""
+    results = []
+    for size, (row_bytes, item_bytes, batch_size) in SIZES.items():
+        path = args.dir / f"rows-{row_bytes}-{args.size_mb}.zarr"
+        columns = {"x": Column("float16", (item_bytes // 2,), axis="t")}
+        store = make_store(
+            path, columns, lambda b=row_bytes, i=item_bytes: ragged_rows(args.size_mb, b, i)
+        )
+        flat = FlatCopy(store)
+        contenders = {ONE_CORE: flat.ceiling(batch_size)}
+        if row_bytes >= LEAST_SHARED_BYTES:
+            contenders[TWO_CORES] = flat.ceiling(batch_size, n_threads=2)
+        ceilings = list(contenders)
+        for name, num_workers in (("ours", 0), ("ours, 2 threads", 2)):
+            loader = TraceLoader(store, ["x"], batch_size, shuffle=True, num_workers=num_workers)
+            contenders[name] = epoch_of(loader)
+        seconds = alternate(contenders, args.epochs)
+        rows = ratios(seconds, len(flat), flat.n_bytes, *ceilings)
+        results += [{"rows": size} | row for row in rows]
+    main_figures = (ratio_to(ONE_CORE), ratio_to(TWO_CORES))
+    named_by = ("rows", "contender")
+    finish("row_sizes", args.results, results, "median_GB_per_s", main_figures, named_by)
+
+
+if __name__ == "__main__":
+    run(main, parser(__doc__, size_mb=1000, epochs=5))
