@@ -111,7 +111,8 @@ class CompressedArray(Array[CompressedShard]):
             keys = [self._key(visit.chunk, number) for visit in shared]
             n_bytes = self.cache.n_missing(keys) * layout.chunk_bytes
             options.run(partial(self._read_shared, number, plane, unsplit), shared, n_bytes)
-            options.run(partial(self._read_wholes, number, plane), wholes, plane.nbytes)
+            if wholes:
+                options.run(partial(self._read_wholes, number, plane), wholes, plane.nbytes)
         return out
 
     def _shared(self, pieces: Pieces, next_use: NextUse | None) -> list[Shared]:
