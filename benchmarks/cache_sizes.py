@@ -17,7 +17,8 @@ import numpy as np
 from benchmarks.harness import finish, make_store, parser, pyplot, run
 from store import Column, TraceLoader
 
-ROW_ITEMS, ITEM_SHAPE, CHUNK_ITEMS, BATCH_SIZE = 16, (256,), 256, 64
+# rows of 4 KB in chunks of 256 KB
+ROW_ITEMS, ITEM_SHAPE, CHUNK_ITEMS, BATCH_SIZE = 8, (256,), 512, 64
 SHARES = (0, 1 / 64, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
 CODECS = ("zstd:1", "blosc:lz4:1:shuffle")
 

@@ -27,7 +27,7 @@ from store.feed.located_batches import LocatedBatches
 from store.feed.order import Batches, EpochOrder, n_batches, rank_positions
 from store.feed.prefetch import Readahead, row_bytes
 from store.feed.visit_times import VisitTimes
-from store.feed.windows import batches_together, cut_batches, plan_windows
+from store.feed.windows import batches_together, cut_batches, is_held, plan_windows
 from store.format.values import is_integer
 from store.read.array import ReadOptions
 from store.read.batch import Batch
@@ -187,8 +187,8 @@ class TraceLoader:
 
     def _visit_times(self, batches: Batches) -> VisitTimes | None:
         """The schedule of the cache; None if it has no use or would cost too much memory."""
-        has_compressed = any(part.column.codec for part in self._plan.parts)
-        has_use = has_compressed and self.store.cache_bytes > 0
+        cache_bytes = self.store.cache_bytes
+        has_use = cache_bytes and not is_held(self.store, self._plan, cache_bytes)
         if not has_use or len(self.store) > MAX_TIMED_ROWS:
             return None
         rows = batches.visits()

@@ -23,7 +23,7 @@ from store.read.batch import Batch, ColumnValues, Ragged
 from store.read.plan import ReadPlan
 from store.read.store import TraceStore
 
-__all__ = ["batches_together", "cut_batches", "plan_windows"]
+__all__ = ["batches_together", "cut_batches", "is_held", "plan_windows"]
 
 MIN_GAIN = 1.3  # in decoded bytes; less is not worth the memory and the wait
 MAX_ROWS_A_CHUNK = 8  # with so many rows of a window in each chunk, more gain little
@@ -40,7 +40,7 @@ class Chunks(NamedTuple):
         Chunks that hold some of a row, at least 1, in the mean.
     """
 
-    n_chunks: float
+    n_chunks: int
     n_bytes: int
     touched: float
 
@@ -63,12 +63,11 @@ def batches_together(
     max_bytes
         The most that the rows of these batches may have.
     cache_bytes
-        Decoded chunks that are kept: if all of them are, nothing is decoded twice.
+        Decoded chunks that are kept.
     """
-    columns = _compressed_chunks(store, plan)
-    n_decoded = sum(chunks.n_chunks * chunks.n_bytes for chunks in columns)
-    if n_decoded <= cache_bytes:  # also without compressed columns
+    if is_held(store, plan, cache_bytes):
         return 1
+    columns = _compressed_chunks(store, plan)
     most_chunks = max(chunks.n_chunks for chunks in columns)
     batch_bytes = max(1.0, row_bytes(store, plan) * batch_size)
     n_rows = min(max_bytes / batch_bytes * batch_size, MAX_ROWS_A_CHUNK * most_chunks)
@@ -78,6 +77,15 @@ def batches_together(
     return n_together if apart > MIN_GAIN * together else 1
 
 
+def is_held(store: TraceStore, plan: ReadPlan, cache_bytes: int) -> bool:
+    """Whether a cache holds all that a plan decodes, so that nothing is decoded twice.
+
+    That of a plan without compressed columns is nothing.
+    """
+    columns = _compressed_chunks(store, plan)
+    return sum(chunks.n_chunks * chunks.n_bytes for chunks in columns) <= cache_bytes
+
+
 def _compressed_chunks(store: TraceStore, plan: ReadPlan) -> list[Chunks]:
     """The chunks of the compressed columns that have items."""
     columns = []
@@ -85,7 +93,7 @@ def _compressed_chunks(store: TraceStore, plan: ReadPlan) -> list[Chunks]:
         n_items = store.n_items(part.name)
         column = part.column
         if column.codec and n_items:
-            n_chunks = n_items / column.chunk_items
+            n_chunks = -(-n_items // column.chunk_items)
             touched = max(1.0, n_chunks / len(store))
             columns.append(Chunks(n_chunks, column.chunk_items * column.item_bytes, touched))
     return columns

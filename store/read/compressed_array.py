@@ -1,23 +1,21 @@
 """A compressed array, read through decoded chunks."""
 
 from functools import partial
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import StoredArray
-from store.format.ranges import packed_offsets
 from store.read.array import (
     DEFAULT,
+    SHARED_BYTES,
     Array,
     ChunkSums,
     Located,
     NextUse,
     ReadOptions,
     Select,
-    cells,
 )
 from store.read.buffers import BufferPool
 from store.read.chunk_cache import ChunkCache
@@ -33,6 +31,11 @@ IDLE_CHUNK_BYTES = 8 * 1024 * 1024
 HOT_BYTES = 512 * 1024
 
 
+Part = tuple[int, int, int, int]
+"""(i, start, stop, at): of the i-th range, items `start:stop` of a chunk, which go to the items
+`at:` of the packed batch."""
+
+
 class Whole(NamedTuple):
     """A chunk that one range holds whole, and where it goes in the packed batch."""
 
@@ -41,33 +44,14 @@ class Whole(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """A chunk, and the parts of it that a read needs: (start, stop, at) each.
+    """A chunk, and the parts of it that a read needs, in the order of the ranges.
 
-    Its items `start:stop` go to the items `at:` of the packed batch. `next_use` is when the chunk
-    is needed after this read; None: not known.
+    `next_use` is when the chunk is needed after this read; None: not known.
     """
 
     chunk: int
-    parts: list[tuple[int, int, int]]
+    parts: list[Part]
     next_use: float | None
-
-
-class Pieces(NamedTuple):
-    """Ranges cut where chunks end: int64 `(n,)` each.
-
-    Items `start:stop` of the array, in chunk `chunk`, belong to the i-th range, and go to the items
-    `at:` of the packed batch.
-    """
-
-    i: np.ndarray
-    chunk: np.ndarray
-    start: np.ndarray
-    stop: np.ndarray
-    at: np.ndarray
-
-    def take(self, index: np.ndarray) -> "Pieces":
-        """Some of them, in the order of `index`."""
-        return Pieces(*(field[index] for field in self))
 
 
 class CompressedArray(Array[CompressedShard]):
@@ -106,23 +90,19 @@ class CompressedArray(Array[CompressedShard]):
         starts, stops, _ = located
         options = self._options_of_places(starts, options)
         layout = self.layout
-        pieces = _pieces(starts, stops, layout.chunk_items)
-        self.open_shards((pieces.chunk // layout.shard_chunks).tolist())
-        n_items = int((stops - starts).sum())
+        first_items, end_items = starts.tolist(), stops.tolist()
+        wholes, parts = plan_visits(first_items, end_items, layout.chunk_items, bool(select))
+        chunks = [*parts, *(whole.chunk for whole in wholes)]
+        self.open_shards(chunk // layout.shard_chunks for chunk in chunks)
+        n_items = sum(end_items) - sum(first_items)
         out = options.empty((n_items, *self.selected_shape(select)), layout.dtype)
-        planes = layout.items_as_planes(out)
-        numbers = self._planes(select)
+        shared = self._shared(parts, options.next_use)
         unsplit = tuple(part for axis, part in enumerate(select) if axis not in layout.split_axes)
-        is_whole = (pieces.stop - pieces.start == layout.chunk_items) & (not select)
-        wholes = _wholes(pieces.take(is_whole))
-        shared = self._shared(pieces.take(~is_whole), options.next_use)
-        for place in np.ndindex(numbers.shape):
-            plane = planes[place]
-            number = int(numbers[place])
-            keys = [self._key(visit.chunk, number) for visit in shared]
-            n_bytes = self.cache.n_missing(keys) * layout.chunk_bytes
-            options.run(partial(self._read_shared, number, plane, unsplit), shared, n_bytes)
-            options.run(partial(self._read_wholes, number, plane), wholes, plane.nbytes)
+        for number, plane in self._views(out, select):
+            read_shared = partial(self._read_shared, number, plane, unsplit)
+            options.run(read_shared, shared, self._bytes_to_decode(shared, number))
+            if wholes:
+                options.run(partial(self._read_wholes, number, plane), wholes, plane.nbytes)
         return out
 
     def _options_of_places(self, starts: np.ndarray, options: ReadOptions) -> ReadOptions:
@@ -140,24 +120,30 @@ class CompressedArray(Array[CompressedShard]):
 
         return options._replace(next_use=next_use)
 
-    def _shared(self, pieces: Pieces, next_use: NextUse | None) -> list[Shared]:
-        """Each chunk once, and all that is read of it."""
-        chunk_items = self.layout.chunk_items
-        pieces = pieces.take(np.argsort(pieces.chunk, kind="stable"))
-        ends = np.flatnonzero(np.diff(pieces.chunk, append=-1)) + 1
-        last = ends - 1
-        chunks = pieces.chunk[last]
-        first_items = chunks * chunk_items
-        uses: list[float | None] = [None] * len(ends)
+    def _views(self, out: np.ndarray, select: Select) -> list[tuple[int, np.ndarray]]:
+        """The selected planes: number, and view `(n_items, *selected plane item)` of `out`."""
+        if not self.layout.split_axes:
+            return [(0, out)]
+        numbers = self._planes(select)
+        planes = self.layout.items_as_planes(out)
+        return [(int(numbers[place]), planes[place]) for place in np.ndindex(numbers.shape)]
+
+    def _shared(self, parts: dict[int, list[Part]], next_use: NextUse | None) -> list[Shared]:
+        """Each chunk with its parts, and when it is needed again."""
+        uses: list[float | None] = [None] * len(parts)
         if next_use is not None:
-            last_items = np.minimum(self.array.n_places, first_items + chunk_items) - 1
-            uses = next_use(pieces.i[last], first_items, last_items).tolist()
-        base = pieces.chunk * chunk_items
-        starts = (pieces.start - base).tolist()
-        stops = (pieces.stop - base).tolist()
-        parts = list(zip(starts, stops, pieces.at.tolist(), strict=True))
-        parts_of_chunk = [parts[a:b] for a, b in pairwise([0, *ends.tolist()])]
-        return list(map(Shared, chunks.tolist(), parts_of_chunk, uses))
+            last_ranges = np.array([of_chunk[-1][0] for of_chunk in parts.values()], np.int64)
+            first_items = np.array([*parts], np.int64) * self.layout.chunk_items
+            ends = np.minimum(self.array.n_places, first_items + self.layout.chunk_items)
+            uses = next_use(last_ranges, first_items, ends - 1).tolist()
+        return list(map(Shared, parts, parts.values(), uses))
+
+    def _bytes_to_decode(self, shared: list[Shared], plane: int) -> int:
+        """Bytes of the chunks that are not in the cache; if they are few, of all."""
+        n_chunks = len(shared)
+        if n_chunks * self.layout.chunk_bytes >= SHARED_BYTES:
+            n_chunks = self.cache.n_missing([self._key(visit.chunk, plane) for visit in shared])
+        return n_chunks * self.layout.chunk_bytes
 
     def _read_wholes(self, plane: int, out: np.ndarray, wholes: list[Whole]) -> None:
         """Fill the parts of `out` `(n_items, *plane item)` that whole chunks belong to."""
@@ -190,7 +176,7 @@ class CompressedArray(Array[CompressedShard]):
                 spare = None if self.cache.put(key, items, visit.next_use) else items
             if select:
                 items = items[selected]
-            for start, stop, at in visit.parts:
+            for _, start, stop, at in visit.parts:
                 out[at : at + stop - start] = items[start:stop]
 
     def _key(self, chunk: int, plane: int) -> tuple[str, int, int]:
@@ -222,15 +208,41 @@ class CompressedArray(Array[CompressedShard]):
         self._checked.add(chunks, planes)
 
 
-def _pieces(starts: np.ndarray, stops: np.ndarray, chunk_items: int) -> Pieces:
-    """The ranges `starts:stops` of an array, cut where its chunks end."""
-    i, chunk = cells(starts, stops, chunk_items)
-    shifts = packed_offsets(starts, stops)[:-1] - starts
-    base = chunk * chunk_items
-    start = np.maximum(starts[i], base)
-    stop = np.minimum(stops[i], base + chunk_items)
-    return Pieces(i, chunk, start, stop, start + shifts[i])
+def plan_visits(
+    starts: list[int], stops: list[int], chunk_items: int, is_selected: bool
+) -> tuple[list[Whole], dict[int, list[Part]]]:
+    """What ranges of items need of chunks.
 
+    It is a plain loop: for one row, which a page or a script waits for, NumPy's calls cost five
+    times as much, and for many the decoding costs more.
 
-def _wholes(pieces: Pieces) -> list[Whole]:
-    return list(map(Whole, pieces.chunk.tolist(), pieces.at.tolist()))
+    Parameters
+    ----------
+    starts, stops
+        The ranges, which follow each other in the packed batch.
+    chunk_items
+        Items a chunk.
+    is_selected
+        Whether less than whole items are read: no chunk goes into its place then.
+
+    Returns
+    -------
+    wholes
+        Chunks that one range holds whole.
+    parts
+        Chunk -> what is needed of it, for every other chunk.
+    """
+    wholes: list[Whole] = []
+    parts: dict[int, list[Part]] = {}
+    at = 0
+    for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+        while start < stop:
+            chunk, inside = divmod(start, chunk_items)
+            n_items = min(stop - start, chunk_items - inside)
+            if n_items == chunk_items and not is_selected:
+                wholes.append(Whole(chunk, at))
+            else:
+                parts.setdefault(chunk, []).append((i, inside, inside + n_items, at))
+            start += n_items
+            at += n_items
+    return wholes, parts

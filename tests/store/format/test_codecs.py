@@ -8,7 +8,9 @@ from crc32c import crc32c
 
 from store import Column, CorruptError, Schema, SchemaError, StoreWriter, TraceLoader, TraceStore
 from store.format.codecs import parse_codec
+from store.read.compressed_array import HOT_BYTES
 
+HOT_ITEMS = HOT_BYTES // 2048
 TEXTS = [
     "zstd",
     "zstd:-5",
@@ -236,3 +238,35 @@ def test_fixed_columns_know_the_order_too(tmp_path, monkeypatch):
     known = hits()
     monkeypatch.setattr(TraceLoader, "_visit_times", lambda self, start: None)
     assert known >= hits()
+
+
+@pytest.mark.parametrize(
+    "codec, split", [("zstd:1", ()), ("gzip:1", ()), ("blosc:lz4", ()), ("zstd:1", ("layers",))]
+)
+def test_whole_chunks_of_any_size_are_read_into_their_place(codec, split, tmp_path):
+    """Small ones by way of other memory, large ones where they go, planes by strides."""
+    random = np.random.default_rng(0)
+    items = random.integers(0, 4, (900, 2, 512)).astype(np.int16)
+    names = {"axis_names": ("layers", "hidden"), "split": split}
+    columns = {
+        "small": Column("int16", (2, 512), "t", **names, codec=codec, chunk_items=8),
+        "large": Column("int16", (2, 512), "t", **names, codec=codec, chunk_items=HOT_ITEMS + 1),
+    }
+    with StoreWriter.create(tmp_path / "s.zarr", Schema(columns)) as writer:
+        writer.append("a", {"small": items[:5], "large": items[:5]})
+        writer.append("b", {"small": items[5:], "large": items[5:]})
+    store = TraceStore.open(tmp_path / "s.zarr", 0)
+    expected = np.concatenate([items[5:], items[:5], items[5:]])
+    for name in columns:
+        assert np.array_equal(store.read([1, 0, 1])[name].values, expected)
+        batch = store.read([1, 0, 1], select={name: {"layers": 1}}, columns=[name])
+        assert np.array_equal(batch[name].values, expected[:, 1:])
+
+
+def test_a_chunk_is_decoded_once_for_a_read(compressed_path):
+    """Even if nothing of it may be kept."""
+    store = TraceStore.open(compressed_path, 0)
+    rows = np.random.default_rng(0).permutation(60)
+    batch = store.read(rows)
+    assert batch["x"].values[:, 0].tolist() == np.repeat(rows, rows % 6).tolist()
+    assert store.cache.stats.misses == -(-store.n_items("x") // 8)
