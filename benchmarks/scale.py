@@ -4,7 +4,8 @@ From 0.5 GB up, one epoch of 1 MB rows each. Each size runs in a process of its 
 median epoch, the most private memory (RssAnon) beyond what the process had before, and what the
 process has mapped, which is the kernel's page cache and no leak. With `--limit-mb`, only the
 largest size runs, cold, inside a memory control group of that size (needs root), against pread and
-a plain map of the same ranges in the same group.
+a plain map of the same ranges in a group like it; medians of alternating turns, and of the ratios
+within each turn.
 """
 
 import multiprocessing
@@ -50,9 +51,7 @@ def main(args: Namespace) -> None:
         )
         if args.limit_mb:
             in_new_process(copy_flat, path)
-            results += [
-                in_new_process(limited, path, contender, args.limit_mb) for contender in LIMITED
-            ]
+            results += alternate_limited(path, args.epochs, args.limit_mb)
         else:
             results.append(in_new_process(measure, path, args.epochs))
     if args.limit_mb:
@@ -94,8 +93,35 @@ def copy_flat(path: Path) -> None:
     FlatCopy(TraceStore.open(path))
 
 
-def limited(path: Path, contender: str, limit_mb: int) -> dict:
-    """One cold epoch inside a control group."""
+def alternate_limited(path: Path, n_turns: int, limit_mb: int) -> list[dict]:
+    """Turns of every contender, each in a control group of its own."""
+    turns: dict[str, list[dict]] = {name: [] for name in LIMITED}
+    for _ in range(n_turns):
+        for name, results in turns.items():
+            group, processes = make_group(limit_mb * 2**20)
+            try:
+                results.append(in_new_process(limited, path, name, processes))
+            finally:
+                group.rmdir()
+    anchor = [result["GB_per_s"] for result in turns[LIMITED[0]]]
+    rows = []
+    for name, results in turns.items():
+        speeds = [result["GB_per_s"] for result in results]
+        within = [speed / other for speed, other in zip(speeds, anchor, strict=True)]
+        rows.append(
+            {
+                "contender": name,
+                "limit_MB": limit_mb,
+                "GB_per_s": round(statistics.median(speeds), 3),
+                "x_pread,_32_threads": round(statistics.median(within), 3),
+                "private_MB": max(result["private_MB"] for result in results),
+            }
+        )
+    return rows
+
+
+def limited(path: Path, contender: str, processes: Path) -> dict:
+    """One cold epoch inside a control group, which has this file of its processes."""
     flat = FlatCopy(TraceStore.open(path))
     epoch = (
         ours(path)
@@ -103,7 +129,7 @@ def limited(path: Path, contender: str, limit_mb: int) -> dict:
         else {"pread, 32 threads": pread, "plain map": remapped}[contender](flat)
     )
     drop_caches([path, flat.path])
-    enter_group(limit_mb * 2**20)
+    processes.write_text("0")
     most = [0]
     done = threading.Event()
     watch = threading.Thread(target=watch_private, args=(done, most))
@@ -113,17 +139,11 @@ def limited(path: Path, contender: str, limit_mb: int) -> dict:
     seconds = time.perf_counter() - start
     done.set()
     watch.join()
-    speed = round(flat.n_bytes / seconds / 1e9, 3)
-    return {
-        "contender": contender,
-        "limit_MB": limit_mb,
-        "GB_per_s": speed,
-        "private_MB": round(most[0] / 1e6, 1),
-    }
+    return {"GB_per_s": flat.n_bytes / seconds / 1e9, "private_MB": round(most[0] / 1e6, 1)}
 
 
-def enter_group(n_bytes: int) -> None:
-    """Put this process into a memory control group of its own, version 2 or 1."""
+def make_group(n_bytes: int) -> tuple[Path, Path]:
+    """A new memory control group, version 2 or 1, and the file to enter it by."""
     root, limit = Path("/sys/fs/cgroup"), "memory.max"
     if not (root / "cgroup.controllers").exists():
         root, limit = root / "memory", "memory.limit_in_bytes"
@@ -134,7 +154,7 @@ def enter_group(n_bytes: int) -> None:
     group = root / f"trace-store-{os.getpid()}"
     group.mkdir()
     (group / limit).write_text(str(n_bytes))
-    (group / "cgroup.procs").write_text("0")
+    return group, group / "cgroup.procs"
 
 
 def watch_private(done: threading.Event, most: list[int]) -> None:

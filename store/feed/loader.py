@@ -246,7 +246,7 @@ class TraceLoader:
 
         def read(i: int) -> Batch:
             readahead.wait(i)
-            timed = cold_options if readahead.is_cold(i) else options
+            timed = cold_options if readahead.is_from_files(i) else options
             if times is not None:
                 timed = timed._replace(next_use=times.after(i * self.batch_size))
             batch = self.read_located(located[i], timed)
@@ -264,7 +264,7 @@ class TraceLoader:
                 stop = min(i + max(n_ahead, cold.n_ahead), len(batches))
                 for later in range(i + len(ahead), stop):
                     readahead.advance(later)
-                    if readahead.is_cold(later):
+                    if readahead.is_from_files(later):
                         ahead.append(cold.submit(read, later))
                     elif later < i + n_ahead:
                         ahead.append(pool.submit(read, later))

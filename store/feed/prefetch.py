@@ -69,6 +69,7 @@ class Readahead:
         self._window = max(2 * self._group, self.n_in_budget) if budget_bytes else 0
         # the advice on each group so far; None: all of it seems to be in memory
         self._groups: list[Future | None] = []
+        self._from_files: list[bool] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store-readahead")
 
     def advance(self, batch: int) -> None:
@@ -80,15 +81,21 @@ class Readahead:
             last = min(first + self._group, len(self.batches))
             rows = self.unread(self.batches.rows_of(first, last))
             advice = None
+            is_from_files = False
             with suppress(CorruptError):  # damage is left to the read, which reports it
                 sample = rows[:: max(1, len(rows) // SAMPLE_ROWS)]
                 if len(rows) and not self.store.is_cached(self.plan, sample):
+                    is_from_files = self.store.reads_files(self.plan, rows)
                     advice = self._thread.submit(self.store.advise, self.plan, rows)
             self._groups.append(advice)
+            self._from_files.append(is_from_files)
 
-    def is_cold(self, batch: int) -> bool:
-        """Whether some of a batch seemed not to be in memory when it came into reach."""
-        return bool(self._window) and self._groups[batch // self._group] is not None
+    def is_from_files(self, batch: int) -> bool:
+        """Whether a batch is best read with `ReadOptions.files`; ask after `advance`.
+
+        It seemed not to be in memory when it came into reach, and has long rows.
+        """
+        return bool(self._window) and self._from_files[batch // self._group]
 
     def wait(self, batch: int) -> None:
         """Return when the kernel has been asked for a batch.

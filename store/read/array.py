@@ -315,11 +315,17 @@ class Array(Generic[ShardType]):
         """
         if self.segments is not None:
             starts, stops = self.segments.split(starts, stops)
-        if not self.reads_files(starts, stops, select):
+        if not self._reads_files(starts, stops, select):
             self._advise_places(starts, stops, select)
 
     def reads_files(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> bool:
-        """Whether the ranges `starts:stops` are read by `ReadOptions.files`, if it is given."""
+        """Whether `ReadOptions.files`, if it is given, reads the items `starts:stops`."""
+        if self.segments is not None:
+            starts, stops = self.segments.split(starts, stops)
+        return self._reads_files(starts, stops, select)
+
+    def _reads_files(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> bool:
+        """The same of ranges of places."""
         return False
 
     def advise_chunks(self, start: int, stop: int) -> None:

@@ -52,6 +52,8 @@ class MappedFile:
         Size of the file when it was mapped.
     address
         Where its first byte is in this process; 0 if the file is empty.
+    tells_cached
+        Whether `is_cached` can tell: the kernel answers only users who may write the file.
     tail
         Its last bytes; fewer if it is shorter. Read, not mapped: the kernel would fetch megabytes
         around them.
@@ -77,7 +79,7 @@ class MappedFile:
             self.tail = os.pread(fd, self.n_bytes - tail_start, tail_start)
             # the map keeps this descriptor's settings
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_NORMAL)
-            self._may_ask = os.access(path, os.W_OK)
+            self.tells_cached = os.access(path, os.W_OK)
             if self.n_bytes:
                 self.address = self._map(fd, path)
         finally:
@@ -111,13 +113,10 @@ class MappedFile:
         _libc.madvise(self.address + first, stop - first, advice)
 
     def is_cached(self, position: int) -> bool:
-        """Whether the page with this byte is in the page cache.
-
-        The kernel answers only users who may write the file, and says yes to others; they get no.
-        """
+        """Whether the page with this byte is in the page cache; no where it cannot be told."""
         flag = ctypes.create_string_buffer(1)
         _libc.mincore(self.address + position // PAGE * PAGE, 1, flag)
-        return self._may_ask and bool(flag.raw[0] & 1)
+        return self.tells_cached and bool(flag.raw[0] & 1)
 
     def open_again(self, flags: int) -> int | None:
         """A descriptor of this very file, to be closed by the caller.

@@ -618,6 +618,14 @@ class TraceStore:
             starts, stops = ranges[part.span]
             self._column(part.name).advise(starts, stops, part.select)
 
+    def reads_files(self, plan: ReadPlan, rows: np.ndarray) -> bool:
+        """Whether `ReadOptions.files`, if it is given, reads a column of these rows."""
+        ranges = {span: self._ranges(span, rows) for span in plan.spans}
+        return any(
+            self._column(part.name).reads_files(*ranges[part.span], part.select)
+            for part in plan.parts
+        )
+
     def is_cached(self, plan: ReadPlan, rows: np.ndarray) -> bool:
         """Whether the kernel seems to hold these rows: a page a row of the largest column."""
 

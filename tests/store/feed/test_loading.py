@@ -22,6 +22,7 @@ from store import (
     TraceStore,
     permutation,
 )
+from store.read.file_reads import FileReads
 from store.read.mapped_file import MappedFile
 
 
@@ -230,9 +231,18 @@ def test_cold_rows_are_the_same_read_from_files(tmp_path, monkeypatch, num_worke
     monkeypatch.setattr(TraceStore, "is_cached", lambda *_: False)
     monkeypatch.setattr(MappedFile, "is_cached", lambda *_: False)
     monkeypatch.setattr("store.feed.loader.kept_fraction", lambda *_: kept_fraction)
+    found = []
+    fill = FileReads.read
+
+    def read(files, ranges):
+        found.append(ranges)
+        fill(files, ranges)
+
+    monkeypatch.setattr(FileReads, "read", read)
     loader = TraceLoader(tmp_path / "cold.zarr", None, 3, True, num_workers=num_workers)
     n_rows = 0
     for batch in loader:
         assert_batch(batch, [rows[row] for row in batch.rows.tolist()])
         n_rows += len(batch)
     assert n_rows == 20
+    assert len(found) > len(loader)  # of two columns
