@@ -129,7 +129,7 @@ class Client:
 
         return self._do(key, work)
 
-    def put(self, key: str, data: bytes, mode: Any) -> Head:
+    def put(self, key: str, data: bytes | memoryview, mode: Any) -> Head:
         """Write bytes under the condition `mode`: "create", or a version that must be there."""
 
         def work() -> Head:
