@@ -18,10 +18,17 @@ from store.remote.objects import Head, Objects
 from store.remote.upload import Upload, Uploader
 from store.write.lock import WriterLock
 
-__all__ = ["N_THREADS", "Pushed", "push_store"]
+__all__ = ["N_THREADS", "Pushed", "push_store", "upload_s"]
 
 N_THREADS = 8  # files at a time
+SLOW_RATE = 2e6  # bytes a second of the whole line
 BytesProgress = Callable[[int, int], None]  # bytes that are there, and those of all
+
+
+def upload_s(path: Path, n_threads: int) -> float:
+    """Seconds that the upload of the largest file may take on a slow line, with others beside."""
+    sizes = (file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return n_threads * max(sizes, default=0) / SLOW_RATE
 
 
 @dataclass
