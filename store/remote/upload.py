@@ -123,7 +123,8 @@ class Uploader:
                 raise self._foreign(upload) from None
             return
         if self._has_md5 and _md5_in(head) and not self._is_same(upload, head):
-            self.objects.client.delete(key)  # it is ours, and nothing calls for it yet
+            if upload.is_new:  # it is ours, and nothing calls for it yet
+                self.objects.client.delete(key)
             raise TransientFault("other bytes than were sent")
 
     def _is_same(self, upload: Upload, head: Head) -> bool:

@@ -1,5 +1,6 @@
 """An object store for tests: moto's server in a process of its own, and a proxy that has faults."""
 
+import contextlib
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -31,8 +32,8 @@ def server():
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed: pip install '.[{extra}]'")
     command = [sys.executable, "-W", "ignore", "-c", SERVER]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    with process:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, **pipes) as process:
         yield f"http://127.0.0.1:{int(process.stdout.readline())}"
         process.kill()
 
@@ -65,13 +66,24 @@ class Bucket:
 
 
 @pytest.fixture
-def bucket(server, monkeypatch):
-    """An empty bucket, and credentials in the environment."""
+def buckets(server, monkeypatch):
+    """Makes empty buckets, with credentials in the environment."""
     for name in ("AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIASECRET")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SECRET")
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    proxy = FaultProxy(server)
-    yield Bucket(server, proxy)
-    proxy.close()
+    with contextlib.ExitStack() as made:
+
+        def make():
+            proxy = FaultProxy(server)
+            made.callback(proxy.close)
+            return Bucket(server, proxy)
+
+        yield make
+
+
+@pytest.fixture
+def bucket(buckets):
+    """An empty bucket."""
+    return buckets()

@@ -128,7 +128,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return
         if fault == "slow":
             time.sleep(self.proxy.slow_s)
-        if fault == "flip" and not is_write and "/zarr.json" not in self.path:
+        if fault == "flip" and not is_write:
             data = self.proxy.flipped(data)
         self._send(fault, status, answered, data)
 

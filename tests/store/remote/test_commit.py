@@ -78,6 +78,19 @@ def test_a_commit_is_its_own_although_another_followed(bucket):
     assert read_remote(objects).manifest.generation == 2
 
 
+def test_a_commit_that_arrives_damaged_is_written_again(bucket):
+    """By whoever wrote it, before it says that it is done."""
+    objects = bucket.open()
+    base = None
+    for generation in range(2):
+        flips = iter(["flip", "flip"])
+        bucket.proxy.faults = lambda method, _, flips=flips: method == "PUT" and next(flips, None)
+        commit(objects, replace(EMPTY, generation=generation), base)
+        bucket.proxy.faults = lambda *_: None
+        base = read_remote(objects)
+        assert base.manifest.generation == generation
+
+
 def test_a_commit_without_any_answer_says_that_it_may_be_done(bucket):
     """And the same command finds out."""
     objects = bucket.open(limit_s=1.2, attempt_s=0.3)

@@ -5,16 +5,27 @@ import random
 import shutil
 import threading
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from queue import Queue
 
 import pytest
 from damage import content, shrink
 from faults import Faulty, error_of, failing
 from pushing import assert_rows, grow, pull, push, removed, write
 
-from store import CorruptError, NotFoundError, SchemaError, StoreError, UnreachableError
+from store import (
+    CorruptError,
+    NotFoundError,
+    SchemaError,
+    StoreError,
+    TraceStore,
+    UnreachableError,
+)
 from store.remote.commit import read_remote
 
 FAULTS = ("slow", "503", "reset", "stall", "short", "flip", "lost")
+N_AT_ONCE = 8  # mixes, most of which wait
 STATED_S = 60.0  # a push or a pull of so few requests, each within its own time
 
 
@@ -128,36 +139,57 @@ def attempt_of(work):
 @pytest.mark.parametrize(
     "n_mixes", [1, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])]
 )
-def test_mixes_of_faults_give_right_bytes_or_a_named_error(bucket, tmp_path, n_mixes):
+def test_mixes_of_faults_give_right_bytes_or_a_named_error(buckets, tmp_path, n_mixes):
     """In the stated time, and the same command later has it right: push, append and pull."""
     first, grown = write(tmp_path / "first.zarr", 4), tmp_path / "grown.zarr"
     shutil.copytree(first, grown)
     grow(grown, 7)
+    n_done = Counter()
+    idle = Queue()
+    for _ in range(min(n_mixes, N_AT_ONCE)):
+        idle.put(buckets())
+
+    def run(seed):
+        bucket = idle.get()
+        try:
+            n_done.update(run_mix(seed, bucket, (first, 4), (grown, 7), tmp_path / f"mix{seed}"))
+        finally:
+            idle.put(bucket)
+
+    with ThreadPoolExecutor(N_AT_ONCE) as pool:
+        list(pool.map(run, range(n_mixes)))
+    print(dict(n_done))
+
+
+def run_mix(seed, bucket, first, grown, folder):
+    """Push, append and pull with some of the faults; then the same without, until it is right."""
+    dice = random.Random(seed)  # noqa: S311
+    share = dice.choice([0.02, 0.1, 0.3])
+    kinds = dice.sample(FAULTS, dice.randrange(1, len(FAULTS) + 1))
     lock = threading.Lock()
-    for seed in range(n_mixes):
-        dice = random.Random(seed)  # noqa: S311
-        share = dice.choice([0.02, 0.1, 0.3])
-        kinds = dice.sample(FAULTS, dice.randrange(1, len(FAULTS) + 1))
 
-        def faults(*_, dice=dice, share=share, kinds=kinds):
-            with lock:
-                return dice.choice(kinds) if dice.random() < share else None
+    def faults(*_):
+        with lock:
+            return dice.choice(kinds) if dice.random() < share else None
 
-        objects = bucket.open(f"store{seed}", limit_s=2.0, attempt_s=0.6, stall_s=0.3)
-        for path, n_rows in ((first, 4), (grown, 7)):
-            bucket.proxy.faults = faults
-            is_pushed = attempt_of(lambda path=path, o=objects: push(path, o))
-            copy = removed(tmp_path / "copy.zarr")
-            removed(tmp_path / "copy.zarr.pull")
-            is_pulled = attempt_of(lambda copy=copy, o=objects: pull(o, copy))
-            bucket.proxy.faults = lambda *_: None
-            if not is_pushed:
-                push(path, objects, restart=True)
-            if is_pulled and is_pushed:
-                assert_rows(copy, n_rows)
-            if is_pulled and not is_pushed:
-                removed(copy)
-            pull(objects, copy)
-            assert_rows(copy, n_rows)
-            assert read_remote(objects).manifest.n_rows == n_rows
-        shutil.rmtree(copy)
+    objects = bucket.open(f"store{seed}", limit_s=2.0, attempt_s=0.6, stall_s=0.3)
+    calm = bucket.open(f"store{seed}", limit_s=60.0, attempt_s=20.0, stall_s=20.0)
+    for number, (store, n_rows) in enumerate((first, grown)):
+        path, copy = folder / f"{number}.zarr", folder / f"{number}.copy.zarr"
+        shutil.copytree(store, path)
+        bucket.proxy.faults = faults
+        is_pushed = attempt_of(lambda path=path: push(path, objects))
+        yield f"pushed {is_pushed}"
+        is_pulled = attempt_of(lambda copy=copy: pull(objects, copy))
+        yield f"pulled {is_pulled}"
+        bucket.proxy.faults = lambda *_: None
+        if is_pulled:  # of a push that failed at its very end, or of the state before
+            found = len(TraceStore.open(copy))
+            assert found == n_rows or (not is_pushed and found == first[1])
+            assert_rows(copy, found)
+            removed(copy)
+        push(path, calm, restart=not is_pushed)
+        pull(calm, copy)
+        assert_rows(copy, n_rows)
+        assert read_remote(calm).manifest.n_rows == n_rows
+    shutil.rmtree(folder)
