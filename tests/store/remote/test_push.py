@@ -208,6 +208,16 @@ def test_a_byte_that_is_flipped_on_its_way_is_written_again(bucket, objects, pat
     assert content(tmp_path / "copy.zarr") == content(path)
 
 
+def test_files_too_large_for_one_request_are_pushed_in_parts(
+    bucket, objects, path, tmp_path, monkeypatch
+):
+    """Those that are there are not written again."""
+    monkeypatch.setattr("store.remote.upload.ONE_REQUEST_BYTES", 100)
+    push(path, objects)
+    pull(objects, tmp_path / "copy.zarr")
+    assert content(tmp_path / "copy.zarr") == content(path)
+
+
 def test_a_local_writer_and_a_push_exclude_each_other(objects, path):
     """The files of a store that is pushed stay what they are."""
     with StoreWriter.open(path), pytest.raises(LockedError, match="at work"):
