@@ -28,7 +28,7 @@ _numbers = count()
 @pytest.fixture(scope="session")
 def server():
     """The address of a server that keeps objects in memory, and conditions of writes."""
-    for package, extra in (("obstore", "remote"), ("moto", "test")):
+    for package, extra in (("obstore", "remote"), ("moto", "test-remote")):
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed: pip install '.[{extra}]'")
     command = [sys.executable, "-W", "ignore", "-c", SERVER]
