@@ -14,7 +14,14 @@ _STATUS = re.compile(r"status code: (\d{3})")
 EXPIRED = ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired")
 SKEWED = ("RequestTimeTooSkewed", "RequestInTheFuture")
 NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "AllAccessDisabled")
-WORTH_RETRYING = ("RequestTimeout", "SlowDown", "Throttling", "BadDigest", "OperationAborted")
+WORTH_RETRYING = (
+    "BadDigest",
+    "OperationAborted",
+    "RequestTimeout",
+    "SlowDown",
+    "Throttling",
+    "XAmzContentSHA256Mismatch",  # of bytes that flipped on their way
+)
 CAUSES = (  # what the client's text has, and how it is said
     ("dns error", "the server's name is not known to the resolver"),
     ("connection refused", "the server refuses connections"),

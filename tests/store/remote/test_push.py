@@ -200,7 +200,7 @@ def test_a_byte_that_is_flipped_on_its_way_is_written_again(bucket, objects, pat
 
     def faults(method, path):
         is_shard = method == "PUT" and "/c/" in path
-        return "flip" if is_shard and next(wrong, None) is not None else None
+        return "flip-unseen" if is_shard and next(wrong, None) is not None else None
 
     bucket.proxy.faults = faults
     push(path, objects)
