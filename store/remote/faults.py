@@ -9,7 +9,7 @@ from store.errors import LockedError, NotFoundError, StoreError
 
 __all__ = ["ConflictError", "NoBucketError", "TransientFault", "fault_of"]
 
-_CODE = re.compile(r"<Code>([A-Za-z]{1,64})</Code>")
+_CODE = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
 _STATUS = re.compile(r"status code: (\d{3})")
 EXPIRED = ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired")
 SKEWED = ("RequestTimeTooSkewed", "RequestInTheFuture")
