@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from store.errors import CorruptError, SchemaError
@@ -125,6 +126,7 @@ class _Push:
         self.n_threads = n_threads
         self.progress = progress
         self._n_done = 0
+        self._lock = Lock()
 
     def run(self, dry_run: bool, restart: bool) -> Pushed:
         remote = read_remote(self.objects)
@@ -184,8 +186,9 @@ class _Push:
         self, uploads: Sequence[Upload], present: dict[str, Head], total: int, restart: bool
     ) -> int:
         def advance(n_bytes: int) -> None:
-            self._n_done += n_bytes
-            self.progress(self._n_done, total)
+            with self._lock:
+                self._n_done += n_bytes
+                self.progress(self._n_done, total)
 
         uploader = Uploader(self.objects, self.n_threads, advance, replaces=restart)
         return uploader.upload(uploads, present)
