@@ -14,6 +14,10 @@ from store.format.manifest import read_manifest
 from store.remote.commit import read_remote
 
 
+def slow(value):
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     shrink(monkeypatch)
@@ -60,7 +64,7 @@ def test_another_zarr_client_reads_the_bucket(bucket, objects, path):
     assert group["label"][segment] == ROWS[3][1]["label"]
 
 
-@pytest.mark.parametrize("steps", [(3, 4, 5, 7), (0, 1, 7), (3, 7)])
+@pytest.mark.parametrize("steps", [(3, 4, 7), slow((0, 1, 2, 3, 4, 5, 6, 7))])
 def test_a_store_that_grew_is_appended_to(objects, tmp_path, steps):
     """After each step the bucket has its rows; what a reader may hold of a column stays."""
     path = write(tmp_path / "s.zarr", steps[0])
@@ -159,10 +163,10 @@ def stopped_after(bucket, n_writes):
     bucket.proxy.faults = lambda *call: None if call[0] != "PUT" else faults(*call)
 
 
-@pytest.mark.parametrize("n_rows", [3, 5])
+@pytest.mark.parametrize("n_rows", [slow(3), 5])
 def test_a_push_that_was_stopped_goes_on(bucket, path, tmp_path, n_rows):
     """Where it stopped: readers see the state before until the end; the first or an append."""
-    objects, hasty = bucket.open(), bucket.open(limit_s=1.0, attempt_s=0.45)
+    objects, hasty = bucket.open(), bucket.open(limit_s=1.5, attempt_s=0.7)
     if n_rows > 3:
         push(path, objects)
         grow(path, n_rows)
@@ -181,7 +185,7 @@ def test_a_push_that_was_stopped_goes_on(bucket, path, tmp_path, n_rows):
 
 def test_what_a_stopped_push_left_of_another_state_needs_a_restart(bucket, path, tmp_path):
     """It may be at work still; --restart says that it is not."""
-    objects, hasty = bucket.open(), bucket.open(limit_s=1.0, attempt_s=0.45)
+    objects, hasty = bucket.open(), bucket.open(limit_s=1.5, attempt_s=0.7)
     stopped_after(bucket, 30)
     with pytest.raises(UnreachableError):
         push(path, hasty)
