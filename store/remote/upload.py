@@ -164,8 +164,8 @@ class Uploader:
 @contextmanager
 def _bytes_of(content: Content) -> Iterator[memoryview]:
     """The bytes of an object to be written; a file is mapped, not read into memory."""
-    if isinstance(content, bytes):
-        yield memoryview(content)
+    if isinstance(content, bytes) or not content.stat().st_size:  # nothing cannot be mapped
+        yield memoryview(content if isinstance(content, bytes) else b"")
         return
     with (
         content.open("rb") as file,

@@ -11,7 +11,7 @@ from pushing import as_files, assert_rows, grow, pull, push, relabelled, removed
 from store import LockedError, SchemaError, StoreWriter, UnreachableError
 from store.format.contents import could_be_ours
 from store.format.manifest import read_manifest
-from store.remote.commit import read_remote
+from store.remote.commit import check_conditions, read_remote
 
 
 def slow(value):
@@ -130,6 +130,17 @@ def test_copies_that_grew_on_their_own_are_refused(objects, path, tmp_path):
             push(copy, objects)
 
 
+def test_a_copy_that_another_program_made_is_not_appended_to(objects, path):
+    """Nothing there says what it is a state of; the same state is recognised."""
+    for file in path.rglob("*"):
+        if file.is_file():
+            objects.put_file(file.relative_to(path).as_posix(), file)
+    assert not push(path, objects).is_done
+    grow(path, 4)
+    with pytest.raises(SchemaError, match="a copy that another program made"):
+        push(path, objects)
+
+
 def test_another_store_and_strangers_objects_are_refused(bucket, objects, path, tmp_path):
     """Nothing there is touched."""
     push(path, objects)
@@ -194,6 +205,24 @@ def test_what_a_stopped_push_left_of_another_state_needs_a_restart(bucket, path,
     with pytest.raises(LockedError, match="push with --restart"):
         push(path, objects)
     push(path, objects, restart=True)
+    pull(objects, tmp_path / "copy.zarr")
+    assert_rows(tmp_path / "copy.zarr", 5)
+
+
+def test_a_push_that_another_overtook_touches_nothing(bucket, objects, path, tmp_path, monkeypatch):
+    """Also with --restart: what the other committed is not a stopped push."""
+    push(path, objects)
+    other = shutil.copytree(path, tmp_path / "other.zarr")
+    grow(path, 4)
+    grow(other, 5)
+
+    def overtaken(claims):
+        monkeypatch.setattr("store.remote.push.check_conditions", check_conditions)
+        push(other, bucket.open())
+
+    monkeypatch.setattr("store.remote.push.check_conditions", overtaken)
+    with pytest.raises(LockedError, match="another push committed meanwhile"):
+        push(path, objects, restart=True)
     pull(objects, tmp_path / "copy.zarr")
     assert_rows(tmp_path / "copy.zarr", 5)
 
