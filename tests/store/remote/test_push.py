@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import zarr
 from damage import ROWS, SMALL, content, shrink
+from oracle import write_merged
 from pushing import as_files, assert_rows, grow, pull, push, relabelled, removed, write
 
 from store import LockedError, SchemaError, StoreWriter, UnreachableError
@@ -84,6 +85,17 @@ def test_a_store_that_grew_is_appended_to(objects, tmp_path, steps):
         assert not push(path, objects).is_done
     assert all(map(could_be_ours, objects.list().keys() - {"zarr.json"}))
     assert not path.with_name("s.zarr.push").exists()
+
+
+def test_a_store_that_was_merged_by_reference_is_appended_to(objects, tmp_path):
+    """Its own segments come first."""
+    path = write_merged(tmp_path / "s.zarr", SMALL, ROWS[:4], 2)
+    push(path, objects)
+    for n_rows in (5, 7):
+        grow(path, n_rows)
+        assert push(path, objects).is_done
+        pull(objects, removed(tmp_path / "copy.zarr"))
+        assert_rows(tmp_path / "copy.zarr", n_rows)
 
 
 def test_what_was_pulled_and_has_grown_is_pushed_back(objects, path, tmp_path):
