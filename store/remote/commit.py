@@ -1,0 +1,259 @@
+"""The commit of a store in a bucket: its `zarr.json`, written last and under a condition.
+
+Of many writers that saw the same state one wins, and the others are told. An answer may be lost
+after the server did what it was asked: so each commit has an id of its own, the group's attributes
+hold the latest ones, and whoever is refused or gets no answer looks whether its own is among them.
+(A conditional write that is merely repeated would take its own first attempt for another writer.)
+"""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from crc32c import crc32c
+
+from store.errors import (
+    CorruptError,
+    FormatError,
+    LockedError,
+    NotFoundError,
+    SchemaError,
+    StoreError,
+    UnreachableError,
+)
+from store.format.contents import WORKING_DIR
+from store.format.manifest import GROUP_FILE, MAX_FILE_BYTES, Manifest, group_attributes
+from store.format.zarr_json import group_json
+from store.remote.faults import ConflictError, TransientFault
+from store.remote.objects import Head, Objects
+
+__all__ = ["Remote", "check_conditions", "commit", "read_remote"]
+
+PUSHED_KEY = "trace_store_push"  # of the group's attributes; no reader needs it
+COMMITS = "commits"
+READS = 3  # of a manifest that seems damaged
+MAX_COMMITS = 64  # so many others may commit before a writer looks for its own
+
+
+class Remote(NamedTuple):
+    """A store in a bucket, as it is committed.
+
+    Attributes
+    ----------
+    manifest
+        What every reader takes.
+    record
+        What pushes leave for the next one.
+    head
+        Names just this state, for conditions.
+    """
+
+    manifest: Manifest
+    record: dict[str, Any]
+    head: Head
+
+
+def read_remote(objects: Objects) -> Remote | None:
+    """The committed state; None where no store is.
+
+    Raises
+    ------
+    FormatError
+        What is there is no store, or of a newer format, or damaged; read more than once.
+    """
+    for n_left in reversed(range(READS)):
+        try:
+            return _read(*objects.get_with_head(GROUP_FILE, MAX_FILE_BYTES), objects)
+        except NotFoundError:
+            return None
+        except CorruptError:  # perhaps on its way
+            if not n_left:
+                raise
+    raise AssertionError
+
+
+def _read(text: bytes, head: Head, objects: Objects) -> Remote:
+    where = objects.where(GROUP_FILE)
+    attributes = group_attributes(text, where)
+    return Remote(Manifest.from_attributes(attributes, where), _record(attributes, where), head)
+
+
+def commit(
+    objects: Objects, manifest: Manifest, base: Remote | None, record: Mapping[str, Any] = {}
+) -> str:
+    """Make `manifest` what readers of the store see, if nobody else committed since `base`.
+
+    Parameters
+    ----------
+    objects
+        Those of the store, which hold everything that the manifest calls for.
+    manifest
+        The new one.
+    base
+        The state that it follows; None: there was no store.
+    record
+        For the next push, beside the ids of commits.
+
+    Returns
+    -------
+    str
+        The id of this commit.
+
+    Raises
+    ------
+    LockedError
+        Another writer was first, and nothing was changed.
+    UnreachableError
+        No certain answer came in time: it is done, or not.
+    """
+    commit_id = uuid4().hex
+    text = _text(objects, manifest, {**record, COMMITS: [commit_id, *_commits(base)]})
+    attempt = _Attempt(objects, commit_id, text, base.head if base else None)
+    # each is a write and a look
+    patience = replace(objects.patience, attempt_s=2 * objects.patience.attempt_s)
+    try:
+        patience(objects.where(GROUP_FILE), attempt)
+    except UnreachableError as error:
+        error.add_note("it may have been committed, or not: the same command finds out")
+        raise
+    return commit_id
+
+
+class _Attempt:
+    """A write of the group's `zarr.json`, and a look whether it is there; may be called again.
+
+    Parameters
+    ----------
+    objects, commit_id, text
+        What is written, and where.
+    expected
+        What has to be there before; None: nothing.
+    """
+
+    def __init__(
+        self, objects: Objects, commit_id: str, text: bytes, expected: Head | None
+    ) -> None:
+        self.objects = objects
+        self.commit_id = commit_id
+        self.text = text
+        self.expected = expected
+        self._written: set[str | None] = set()  # etags of what the server took from us
+
+    def __call__(self) -> None:
+        """Return if it is committed; raise LockedError if another is, or TransientFault."""
+        with suppress(ConflictError, TransientFault):
+            self._written.add(_write(self.objects, self.text, self.expected).etag)
+        found, head = _look(self.objects)
+        if found == self.text:
+            return
+        is_ours = head is not None and head.etag in self._written
+        commits = [] if is_ours else _commits_in(found, self.objects)
+        if self.commit_id in commits[1:]:  # others have followed
+            return
+        if is_ours or commits[:1] == [self.commit_id]:
+            self.expected = head
+            raise TransientFault("other bytes than were sent")
+        if (head and head.etag) == (self.expected and self.expected.etag):
+            raise TransientFault("no certain answer")
+        raise LockedError(
+            f"{self.objects.location}: another writer committed meanwhile; nothing of this one is "
+            "in the store: look at it, and run the command again"
+        )
+
+
+def _write(objects: Objects, text: bytes, expected: Head | None) -> Head:
+    if expected is None:
+        return objects.put_new(GROUP_FILE, text)
+    return objects.put_if(GROUP_FILE, text, expected)
+
+
+def _text(objects: Objects, manifest: Manifest, record: dict[str, Any]) -> bytes:
+    """The group's `zarr.json`."""
+    record[COMMITS] = record[COMMITS][:MAX_COMMITS]
+    pushed = {"record": record, "crc32c": _checksum(record)}
+    text = group_json(manifest.to_attributes() | {PUSHED_KEY: pushed})
+    if len(text) > MAX_FILE_BYTES:
+        raise SchemaError(
+            f"{objects.where(GROUP_FILE)}: expected at most {MAX_FILE_BYTES} bytes, as readers "
+            f"accept, found {len(text)}; push fewer segments, or less provenance"
+        )
+    return text
+
+
+def _look(objects: Objects) -> tuple[bytes, Head | None]:
+    """What is there now, in one attempt."""
+    try:
+        return objects.client.get(GROUP_FILE, MAX_FILE_BYTES)
+    except NotFoundError:
+        return b"", None
+
+
+def _commits_in(text: bytes, objects: Objects) -> list[str]:
+    """The ids of the latest commits; raises TransientFault if the answer is damaged."""
+    if not text:
+        return []
+    try:
+        return _commits(_read(text, Head(len(text), None), objects))
+    except FormatError:
+        raise TransientFault("a damaged answer") from None
+
+
+def _record(attributes: dict[str, Any], where: str) -> dict[str, Any]:
+    """What pushes left; nothing where another program put the store there."""
+    pushed = attributes.get(PUSHED_KEY)
+    if pushed is None:
+        return {}
+    record = pushed.get("record") if isinstance(pushed, dict) else None
+    if not isinstance(record, dict) or pushed.get("crc32c") != _checksum(record):
+        raise CorruptError(f"{where}: expected the record of a push, found a damaged one")
+    return record
+
+
+def _checksum(record: dict[str, Any]) -> int:
+    return crc32c(json.dumps(record, sort_keys=True).encode())
+
+
+def _commits(remote: Remote | None) -> list[str]:
+    found = remote.record.get(COMMITS) if remote else None
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+
+def check_conditions(objects: Objects) -> None:
+    """Raise SchemaError unless the server keeps the conditions of writes.
+
+    Some answer as if they did, and replace what is there. It takes six small requests.
+    """
+    where = f"{objects.location}/{WORKING_DIR}"
+    patience = replace(objects.patience, attempt_s=6 * objects.patience.attempt_s)
+    patience(where, lambda: _try_conditions(objects))
+
+
+def _try_conditions(objects: Objects) -> None:
+    key = f"{WORKING_DIR}/probe-{uuid4().hex}"
+    try:
+        head = objects.put_new(key, b"1")
+        is_kept = _is_refused(lambda: objects.put_new(key, b"2"))
+        objects.put_if(key, b"3", head)
+        is_kept = is_kept and _is_refused(lambda: objects.put_if(key, b"4", head))
+    except ConflictError:  # of the first, or of the third: they had to be done
+        is_kept = False
+    finally:
+        with suppress(StoreError):
+            objects.delete(key)
+    if not is_kept:
+        raise SchemaError(
+            f"{objects.location}: expected a server that keeps conditions of writes "
+            "(If-None-Match, If-Match), found one that ignores them: two writers would destroy "
+            "each other's stores; choose another"
+        )
+
+
+def _is_refused(write: Any) -> bool:
+    try:
+        write()
+    except ConflictError:
+        return True
+    return False

@@ -1,0 +1,275 @@
+"""A local store into a bucket: every file an object of the same name, `zarr.json` the last.
+
+What a reader may be reading is never replaced. An object is written only where none is, so that a
+push that was stopped goes on, and one that meets a stranger's objects stops. The local store is
+locked meanwhile: its files stay what they are.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from store.errors import CorruptError, LockedError, SchemaError
+from store.format.contents import WORKING_DIR, could_be_ours, files_of, metadata_of
+from store.format.manifest import GROUP_FILE, read_manifest
+from store.format.values import is_integer
+from store.read.shard import RESTORE
+from store.read.store import TraceStore
+from store.remote.append import Append
+from store.remote.claim import claimed
+from store.remote.commit import Remote, check_conditions, commit, read_remote
+from store.remote.lineage import Sums, check_lineage, sums_of
+from store.remote.objects import Head, Objects
+from store.remote.upload import Upload, Uploader
+from store.write.files import DISK
+from store.write.lock import WriterLock
+
+__all__ = ["N_THREADS", "Pushed", "push_store", "upload_s"]
+
+N_THREADS = 8  # files at a time
+SLOW_RATE = 2e6  # bytes a second of the whole line
+SCRATCH = ".push"
+# keys of what a push leaves in the group's attributes
+SOURCE = "source"  # checksum of the manifest that was pushed
+PUSHED = "pushed"  # path of an array -> its sums, as the pushed store lays it out
+IN_BUCKET = "in_bucket"  # and as it lies in the bucket
+BytesProgress = Callable[[int, int], None]  # bytes that are there, and those of all
+
+
+def upload_s(path: Path, n_threads: int) -> float:
+    """Seconds that the upload of the largest file may take on a slow line, with others beside."""
+    sizes = (file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return n_threads * max(sizes, default=0) / SLOW_RATE
+
+
+@dataclass
+class Pushed:
+    """What a push did, or would do.
+
+    Attributes
+    ----------
+    n_rows, n_new_rows
+        Traces in the store in the bucket, and how many of them are new there.
+    n_files, n_bytes
+        Objects that had to be there, and their bytes.
+    n_present
+        Those that were there, of an earlier push that was stopped.
+    is_done
+        False: there was nothing to do.
+    """
+
+    n_rows: int
+    n_new_rows: int
+    n_files: int = 0
+    n_bytes: int = 0
+    n_present: int = 0
+    is_done: bool = True
+
+    def add(self, uploads: Sequence[Upload]) -> None:
+        """Count what has to be there."""
+        self.n_files += len(uploads)
+        self.n_bytes += sum(upload.n_bytes for upload in uploads)
+
+
+def push_store(
+    path: Path,
+    objects: Objects,
+    *,
+    dry_run: bool = False,
+    restart: bool = False,
+    n_threads: int = N_THREADS,
+    progress: BytesProgress = lambda done, total: None,
+) -> Pushed:
+    """Make the store in a bucket what a local one is.
+
+    Parameters
+    ----------
+    path
+        The local store.
+    objects
+        Where to: nothing, an earlier state of this store, or what a stopped push left.
+    dry_run
+        Look only.
+    restart
+        Take over from a push that was stopped elsewhere. No other push may be at work.
+    n_threads
+        Files at a time.
+    progress
+        Called with the bytes that are there and those of all files.
+
+    Raises
+    ------
+    SchemaError
+        Something else is there, or the server does not keep conditions.
+    LockedError
+        Another writer is at work, here or there.
+    UnreachableError
+        The server did not answer in time; the same call goes on.
+    """
+    read_manifest(path)  # raises if there is no store, before a directory is locked
+    with WriterLock(path.absolute()):
+        store = TraceStore.open(path)
+        return _Push(store, objects, n_threads, progress).run(dry_run, restart)
+
+
+class _Push:
+    def __init__(
+        self, store: TraceStore, objects: Objects, n_threads: int, progress: BytesProgress
+    ) -> None:
+        self.store = store
+        self.path = store.path
+        self.manifest = store.manifest
+        self.objects = objects
+        self.n_threads = n_threads
+        self.progress = progress
+        self._n_done = 0
+        self._lock = Lock()
+
+    def run(self, dry_run: bool, restart: bool) -> Pushed:
+        remote = read_remote(self.objects)
+        if remote is None:
+            return self._push_whole(dry_run, restart)
+        self._check_same_store(remote)
+        if self.manifest.checksum in (remote.record.get(SOURCE), remote.manifest.checksum):
+            return Pushed(self.manifest.n_rows, self.manifest.n_rows, is_done=False)
+        return self._append(remote, dry_run, restart)
+
+    def _push_whole(self, dry_run: bool, restart: bool) -> Pushed:
+        """To where no store is."""
+        present = self.objects.list()
+        self._check_ours(present)
+        uploads = list(self._whole_store())
+        pushed = Pushed(self.manifest.n_rows, self.manifest.n_rows)
+        pushed.add(uploads)
+        if dry_run:
+            pushed.n_present = sum(_seems_there(upload, present) for upload in uploads)
+            return pushed
+        sums = sums_of(self.store)
+        check_conditions(self.objects)
+        with claimed(self.objects, self.store.directory, None, restart) as was_here:
+            self._check_unchanged(None)
+            present = self.objects.list()
+            if was_here:
+                self._remove(present.keys() - {upload.key for upload in uploads})
+            pushed.n_present = self._upload(uploads, present, pushed.n_bytes, was_here)
+            commit(self.objects, self.manifest, None, self._record(sums, sums))
+        return pushed
+
+    def _append(self, remote: Remote, dry_run: bool, restart: bool) -> Pushed:
+        """To an earlier state of the store."""
+        old = _sums_in(remote.record, IN_BUCKET)
+        if not old:
+            raise SchemaError(
+                f"{self.objects.location}: expected a store that was pushed, found a copy that "
+                "another program made: nothing says that this one begins with its rows; push it "
+                "to another address"
+            )
+        where = str(self.objects.location)
+        check_lineage(self.store, remote.manifest, _sums_in(remote.record, PUSHED), old, where)
+        pushed = Pushed(self.manifest.n_rows, self.manifest.n_rows - remote.manifest.n_rows)
+        if dry_run:
+            return pushed
+        check_conditions(self.objects)
+        with (
+            claimed(self.objects, self.store.directory, remote, restart) as was_here,
+            _scratch(self.path) as scratch,
+        ):
+            self._check_unchanged(remote)
+            append = Append(self.store, remote.manifest, old, self.objects, scratch)
+            pushed.add([*append.new, *append.grown])
+            present = self.objects.list()
+            pushed.n_present = self._upload(append.new, present, pushed.n_bytes, was_here)
+            self._upload(append.grown, present, pushed.n_bytes, was_here)
+            record = self._record(sums_of(self.store), append.sums)
+            commit(self.objects, append.manifest, remote, record)
+        return pushed
+
+    def _record(self, pushed: dict[str, Sums], in_bucket: dict[str, Sums]) -> dict[str, Any]:
+        """What the next push compares its store with."""
+        return {SOURCE: self.manifest.checksum, PUSHED: pushed, IN_BUCKET: in_bucket}
+
+    def _upload(
+        self, uploads: Sequence[Upload], present: dict[str, Head], total: int, replaces: bool
+    ) -> int:
+        def advance(n_bytes: int) -> None:
+            with self._lock:
+                self._n_done += n_bytes
+                self.progress(self._n_done, total)
+
+        uploader = Uploader(self.objects, self.n_threads, advance, replaces=replaces)
+        return uploader.upload(uploads, present)
+
+    def _check_unchanged(self, base: Remote | None) -> None:
+        """Raise LockedError if another push committed before this one had its claim."""
+        now = read_remote(self.objects)
+        if (now and now.head.etag) != (base and base.head.etag):
+            raise LockedError(
+                f"{self.objects.location}: another push committed meanwhile; run it again"
+            )
+
+    def _check_same_store(self, remote: Remote) -> None:
+        if remote.manifest.uuid != self.manifest.uuid:
+            raise SchemaError(
+                f"{self.objects.location}: expected an earlier state of {self.path}, found "
+                "another store; choose another address"
+            )
+
+    def _check_ours(self, present: dict[str, Head]) -> None:
+        foreign = next((key for key in present if not could_be_ours(key)), None)
+        if foreign is not None:
+            raise SchemaError(
+                f"{self.objects.location}: expected a store or nothing, found {foreign!r:.80}; "
+                "choose another address"
+            )
+
+    def _whole_store(self) -> Iterator[Upload]:
+        """Every file of the store but the one that commits it."""
+        texts = metadata_of(self.manifest)
+        metadata = {f"{path}/{GROUP_FILE}": text for path, text in texts.items()}
+        for key in sorted(files_of(self.manifest) - {GROUP_FILE} - metadata.keys()):
+            yield Upload(key, self._file(key))
+        for key, text in metadata.items():
+            yield Upload(key, text)
+
+    def _file(self, key: str) -> Path:
+        path = self.path / key
+        if not path.is_file():
+            raise CorruptError(f"{path}: expected a file of the store, found none; {RESTORE}")
+        return path
+
+    def _remove(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            if not key.startswith(f"{WORKING_DIR}/"):
+                self.objects.delete(key)
+
+
+def _sums_in(record: Mapping[str, Any], key: str) -> dict[str, Sums]:
+    """Path -> sums, from what a push left; anything else is left out, and fits no store."""
+    found = record.get(key)
+    entries = found.items() if isinstance(found, dict) else ()
+    return {path: Sums(*entry) for path, entry in entries if _is_sums(entry)}
+
+
+def _is_sums(entry: object) -> bool:
+    if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[1], list):
+        return False
+    return all(is_integer(number) and 0 <= number < 2**32 for number in (entry[0], *entry[1]))
+
+
+@contextmanager
+def _scratch(path: Path) -> Iterator[Path]:
+    """An empty folder beside the store, which is removed at the end."""
+    folder = path.with_name(path.name + SCRATCH)
+    DISK.remove_tree(folder)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        DISK.remove_tree(folder)
+
+
+def _seems_there(upload: Upload, present: dict[str, Head]) -> bool:
+    return upload.key in present and present[upload.key].size == upload.n_bytes
