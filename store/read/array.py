@@ -9,7 +9,7 @@ item in the shards (`store.format.segments`). Without segments the two are one.
 
 import mmap
 from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,17 @@ from store.format.ranges import plan_pieces
 from store.read.directory import StoreDirectory
 from store.read.shard import RESTORE, CompressedShard, RawShard
 
-__all__ = ["DEFAULT", "Array", "ChunkSums", "NextUse", "ReadOptions", "Select", "cells"]
+__all__ = [
+    "DEFAULT",
+    "Array",
+    "ChunkSums",
+    "Holder",
+    "NextUse",
+    "ReadOptions",
+    "Schedule",
+    "Select",
+    "cells",
+]
 
 SHARED_BYTES = 4 * 1024 * 1024  # reads larger than this are worth sharing among threads
 
@@ -73,6 +83,50 @@ class ReadOptions(NamedTuple):
 
 DEFAULT = ReadOptions()
 
+
+class Schedule(NamedTuple):
+    """When announced ranges will be read, counted in bytes that all readers read before.
+
+    Attributes
+    ----------
+    first, step
+        The time of the first range, and between one and the next.
+    next_use
+        When items are needed again, in steps from now; None: not known.
+    """
+
+    first: float = 0.0
+    step: float = 0.0
+    next_use: NextUse | None = None
+
+
+class Holder(Protocol):
+    """Has the chunks of an array brought here before they are read (`store.read.held_array`)."""
+
+    def read(
+        self,
+        array: "Array",
+        read: "Callable[[np.ndarray, np.ndarray, ReadOptions], np.ndarray]",
+        ranges: tuple[np.ndarray, np.ndarray],
+        select: Select,
+        options: ReadOptions,
+    ) -> np.ndarray: ...
+
+    def portions(
+        self, array: "Array", start: int, stop: int, planes: np.ndarray
+    ) -> Iterator[tuple[int, int]]: ...
+
+    def announce(
+        self,
+        array: "Array",
+        ranges: tuple[np.ndarray, np.ndarray],
+        planes: np.ndarray,
+        schedule: Schedule,
+    ) -> bool: ...
+
+    def is_there(self, place: int) -> bool: ...
+
+
 ShardType = TypeVar("ShardType", RawShard, CompressedShard)
 
 
@@ -107,6 +161,7 @@ class Array(Generic[ShardType]):
         self.segments = array.segments
         self.max_maps = max_maps
         self.sums = sums
+        self.holder: Holder | None = None  # None: the files are here, whole
         self._shards: dict[int, ShardType] = {}
 
     def read(self, start: int, stop: int) -> np.ndarray:
@@ -123,7 +178,13 @@ class Array(Generic[ShardType]):
             if options.next_use is not None:
                 options = self._options_of_places(positions, len(positions), options)
             positions = self.segments.places_of(positions)
-        return self._take_places(positions, select, options)
+        if self.holder is None:
+            return self._take_places(positions, select, options)
+
+        def take(starts: np.ndarray, _: np.ndarray, options: ReadOptions) -> np.ndarray:
+            return self._take_places(starts, select, options)
+
+        return self.holder.read(self, take, (positions, positions + 1), select, options)
 
     def read_ranges(
         self,
@@ -138,7 +199,13 @@ class Array(Generic[ShardType]):
             starts, stops = self.segments.split(starts, stops)
             if options.next_use is not None:
                 options = self._options_of_places(items, len(starts), options)
-        return self._read_places(starts, stops, select, options)
+        if self.holder is None:
+            return self._read_places(starts, stops, select, options)
+
+        def read(starts: np.ndarray, stops: np.ndarray, options: ReadOptions) -> np.ndarray:
+            return self._read_places(starts, stops, select, options)
+
+        return self.holder.read(self, read, (starts, stops), select, options)
 
     def _options_of_places(
         self, items: np.ndarray, n_ranges: int, options: ReadOptions
@@ -188,6 +255,10 @@ class Array(Generic[ShardType]):
             raise DamagedItemsError(str(error), items) from error
         return shard
 
+    def close_shards(self) -> None:
+        """Forget the shards that are mapped; views of them stay good."""
+        self._shards.clear()
+
     def open_shards(self, numbers: Iterable[int]) -> None:
         """Open shards before memory is taken for items: there must be files that hold them."""
         for number in dict.fromkeys(numbers):
@@ -210,6 +281,19 @@ class Array(Generic[ShardType]):
         CorruptError
             The expected checksums cannot be read.
         """
+        if self.holder is None:
+            yield from self._faults(start, stop, planes)
+            return
+        chunk_items = self.layout.chunk_items
+        wanted = np.arange(self.layout.n_planes) if planes is None else np.array(planes)
+        places = start * chunk_items, min(stop * chunk_items, self.array.n_places)
+        for first, last in self.holder.portions(self, *places, wanted):
+            yield from self._faults(first // chunk_items, -(-last // chunk_items), planes)
+
+    def _faults(
+        self, start: int, stop: int, planes: list[int] | None = None
+    ) -> Iterator[DamagedItemsError]:
+        """See `faults`; the chunks are here."""
         if self.sums is None:
             return
         shard_chunks = self.layout.shard_chunks
@@ -254,11 +338,11 @@ class Array(Generic[ShardType]):
         pieces = plan_pieces(starts, stops, self.layout.shard_items)
         self.open_shards(piece.shard for piece in pieces)
         chunks = np.unique(cells(starts, stops, self.layout.chunk_items)[1])
-        planes = self._planes(select).ravel().tolist()
+        planes = self.planes(select).ravel().tolist()
 
         def run(runs: list[tuple[int, int]]) -> None:
             for start, stop in runs:
-                for fault in self.faults(start, stop, planes):
+                for fault in self._faults(start, stop, planes):
                     raise fault
 
         n_bytes = len(chunks) * len(planes) * self.layout.chunk_bytes
@@ -271,18 +355,42 @@ class Array(Generic[ShardType]):
             return shape
         return tuple(len(range(n)[part]) for part, n in zip(select, shape, strict=True))
 
-    def _planes(self, select: Select) -> np.ndarray:
+    def planes(self, select: Select) -> np.ndarray:
         """The numbers of the selected planes, in the shape of the selected part of their grid."""
         numbers = np.arange(self.layout.n_planes).reshape(self.layout.plane_grid)
         if select:
             numbers = numbers[tuple(select[axis] for axis in self.layout.split_axes)]
         return np.asarray(numbers)
 
-    def advise(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> None:
-        """Announce to the kernel that these items will be read; returns before they are."""
+    def advise(
+        self,
+        starts: np.ndarray,
+        stops: np.ndarray,
+        select: Select,
+        schedule: Schedule | None = None,
+    ) -> None:
+        """Announce that these items will be read; returns before they are.
+
+        Announced to the kernel, or, with when they are read, to the mirror that lacks some.
+        """
+        items = starts
         if self.segments is not None:
             starts, stops = self.segments.split(starts, stops)
+        if self.holder is not None:
+            planned = self._schedule_of_places(items, len(starts), schedule or Schedule())
+            planes = self.planes(select).ravel()
+            if not self.holder.announce(self, (starts, stops), planes, planned):
+                return
         self._advise_places(starts, stops, select)
+
+    def _schedule_of_places(
+        self, items: np.ndarray, n_ranges: int, schedule: Schedule
+    ) -> Schedule:
+        if self.segments is None:
+            return schedule
+        options = ReadOptions(next_use=schedule.next_use)
+        next_use = self._options_of_places(items, n_ranges, options).next_use
+        return schedule._replace(next_use=next_use)
 
     def advise_chunks(self, start: int, stop: int) -> None:
         """Announce that all planes of the chunks `start:stop` of one shard will be read."""
@@ -292,7 +400,7 @@ class Array(Generic[ShardType]):
         self._advise_places(first, last, ())
 
     def _advise_places(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> None:
-        planes = self._planes(select).ravel()
+        planes = self.planes(select).ravel()
         for number, start, stop, _ in plan_pieces(starts, stops, self.layout.shard_items):
             shard = self.shard(number)
             for first, last in shard.byte_ranges(start, stop, planes):
@@ -303,6 +411,8 @@ class Array(Generic[ShardType]):
         place = item
         if self.segments is not None:
             place = int(self.segments.places_of(np.array([item]))[0])
+        if self.holder is not None and not self.holder.is_there(place):
+            return False
         number, inside = divmod(place, self.layout.shard_items)
         shard = self.shard(number)
         first, _ = shard.byte_ranges(inside, inside + 1, np.array([0]))[0]

@@ -71,7 +71,7 @@ class CompressedArray(Array[CompressedShard]):
         self.open_shards(visit.chunk // layout.shard_chunks for visit in visits)
         out = options.empty((int(offsets[-1]), *self.selected_shape(select)), layout.dtype)
         planes = layout.items_as_planes(out)
-        numbers = self._planes(select)
+        numbers = self.planes(select)
         unsplit = tuple(part for axis, part in enumerate(select) if axis not in layout.split_axes)
         for place in np.ndindex(numbers.shape):
             plane = planes[place]
@@ -122,7 +122,7 @@ class CompressedArray(Array[CompressedShard]):
         number, inside = divmod(chunk, self.layout.shard_chunks)
         shard = self.shard(number)
         if self.sums is not None:
-            for fault in self.faults(chunk, chunk + 1, [plane]):
+            for fault in self._faults(chunk, chunk + 1, [plane]):
                 raise fault
         try:
             shard.read_chunk(inside, plane, out.reshape(-1).view(np.uint8))

@@ -22,11 +22,14 @@ class RawArray(Array[RawShard]):
     shard_type = RawShard
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Items `start:stop`: a read-only view if one shard holds them all, else a copy."""
+        """Items `start:stop`: a read-only view if one shard holds them all, else a copy.
+
+        Of a mirror it is always a copy: under a view, a hole would be zeros.
+        """
         place: int | None = start
         if self.segments is not None:
             place = self.segments.place_of_range(start, stop)
-        if place is None or not start < stop:
+        if place is None or not start < stop or self.holder is not None:
             return super().read(start, stop)
         end = place + stop - start
         number, inside = divmod(place, self.layout.shard_items)

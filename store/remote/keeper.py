@@ -1,0 +1,527 @@
+"""The accounts of a cache directory: what is there, who waits for what, and what has to go.
+
+All of it is in one process, under one lock, and space is reserved before bytes are written: so the
+directory never takes more than its limit. A request is admitted whole, when there is room for all
+that it lacks: so readers that wait for each other cannot be. What is announced is fetched ahead,
+earliest first, but never in place of what is needed sooner.
+"""
+
+import heapq
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+from store.errors import SchemaError, StoreError, UnreachableError
+from store.remote.eviction import UNKNOWN, choose_victims, unknown_use
+from store.remote.mirrored import ABSENT, FETCHING, PRESENT, UNCHECKED, MirroredArray, MirroredStore
+from store.remote.sparse_file import BLOCK
+
+__all__ = ["Counts", "Keeper", "Ticket"]
+
+WAIT_S = 170.0  # of one request
+LEASE_S = 60.0  # after which what a reader holds may go: it looks at versions, and asks again
+N_NEED_THREADS = 24
+N_WANT_THREADS = 40
+EVICT_SHARE = 64  # at least so much of the limit is evicted in one go
+
+
+@dataclass
+class Counts:
+    """Since the process started.
+
+    Attributes
+    ----------
+    hits, misses
+        Chunks asked for that were there, and that were not.
+    fetched_bytes, fetched_twice_bytes, evicted_bytes
+        From the object store; those of them that had been here before; and what had to go.
+    waits
+        Requests that waited for room.
+    used_bytes
+        Of the disk, now.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    fetched_bytes: int = 0
+    fetched_twice_bytes: int = 0
+    evicted_bytes: int = 0
+    waits: int = 0
+    used_bytes: int = 0
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A request: cells of an array that a reader copies."""
+
+    array: MirroredArray
+    cells: np.ndarray
+    error: StoreError | None = None
+    since: float = 0.0
+
+
+@dataclass(eq=False)
+class Job:
+    """Cells of one shard, to be fetched with one request."""
+
+    array: MirroredArray
+    shard: int
+    cells: np.ndarray
+
+
+@dataclass(order=True)
+class Want:
+    """Announced cells of one shard, ordered by when they are needed."""
+
+    use: float
+    tie: int
+    array: MirroredArray = field(compare=False)
+    shard: int = field(compare=False)
+    cells: np.ndarray = field(compare=False)
+    is_wanted: Callable[[], bool] = field(compare=False)
+
+
+class Keeper:
+    """Brings chunks into a cache directory, and has others go.
+
+    Parameters
+    ----------
+    mirrors
+        Directory of the mirrors.
+    limit
+        Bytes that they may take.
+    base_bytes
+        What the cache directory takes beside them.
+    """
+
+    def __init__(self, mirrors: Path, limit: int, base_bytes: int = 0) -> None:
+        self.mirrors = mirrors
+        self.limit = limit
+        self.counts = Counts()
+        self._changed = threading.Condition()
+        self._used = base_bytes
+        self._clock = 1.0  # bytes that readers have read; 0 as a time: none
+        self._ticks = count(1)
+        self._arrays: list[MirroredArray] = []
+        self._closed: dict[Path, int] = {}  # files of stores that nobody has opened, oldest first
+        self._waiting: deque[Ticket] = deque()
+        self._admitted: list[Ticket] = []  # waiting for their cells
+        self._tickets: dict[int, Ticket] = {}  # being copied
+        self._jobs: deque[Job] = deque()
+        self._wants: list[Want] = []
+        self._gate = threading.Lock()  # one thread at a time looks for room for what is announced
+        self._is_over = False
+        for target, n in ((self._fetch_needs, N_NEED_THREADS), (self._fetch_wants, N_WANT_THREADS)):
+            for _ in range(n):
+                threading.Thread(target=target, daemon=True).start()
+
+    def close(self) -> None:
+        """Have the threads end."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    def adopt(self) -> None:
+        """Count the files that earlier processes have left."""
+        files = [path for path in self.mirrors.rglob("*") if path.is_file()]
+        stats = sorted((path.stat().st_mtime, path) for path in files)
+        with self._changed:
+            for _, path in stats:
+                self._closed[path] = _disk_bytes(path)
+            self._used += sum(self._closed.values())
+            self._set_limit(self.limit)
+
+    def set_limit(self, limit: int) -> None:
+        """Take another limit; what is too much goes at once."""
+        with self._changed:
+            self._set_limit(limit)
+
+    def _set_limit(self, limit: int) -> None:
+        self.limit = limit
+        if self._used > limit:
+            self._evict(self._used - limit)
+
+    def open_files(self, paths: list[Path], n_bytes: int) -> None:
+        """Files that are no longer closed ones will take so many bytes; raises SchemaError."""
+        with self._changed:
+            for path in paths:
+                self._used -= self._closed.pop(path, 0)
+            self._reserve(n_bytes)
+
+    def _reserve(self, n_bytes: int) -> None:
+        """Make room for what stays; raises SchemaError."""
+        surplus = self._used + n_bytes - self.limit
+        deadline = time.monotonic() + WAIT_S
+        while surplus > 0 and not self._evict(surplus):
+            self._wait(deadline, n_bytes)
+            surplus = self._used + n_bytes - self.limit
+        self._used += n_bytes
+
+    def add_array(self, array: MirroredArray) -> None:
+        """Keep the account of an array's chunks."""
+        with self._changed:
+            self._arrays.append(array)
+
+    def open_shards(self, array: MirroredArray, some: np.ndarray) -> np.ndarray:
+        """Open the shards of some cells; return those of the cells that have a chunk."""
+        for shard in array.shards_of(some):
+            self._open_shard(array, shard)
+        return array.existing(some)
+
+    def _open_shard(self, array: MirroredArray, shard: int) -> None:
+        if array.is_open(shard):
+            return
+        path = array.store.root / array.layout.shard_path(shard)
+        with self._changed:
+            self._reserve(array.table_bytes)
+        is_new = False
+        try:
+            is_new = array.open_shard(shard)
+        finally:
+            with self._changed:
+                if is_new:
+                    self._used -= self._closed.pop(path, 0)
+                    first = shard * array.shard_cells
+                    here = np.arange(first, first + array.shard_cells)
+                    left = here[array.on_disk[here] & (array.status[here] == ABSENT)]
+                    array.status[left] = UNCHECKED
+                    array.next_use[left] = UNKNOWN
+                    self._used += int(array.n_bytes[left].sum())
+                    if self._used > self.limit:
+                        self._evict(self._used - self.limit)
+                else:
+                    self._used -= array.table_bytes
+                self._changed.notify_all()
+
+    def need(self, array: MirroredArray, some: np.ndarray, is_announced: bool = False) -> Ticket:
+        """Wait until some cells, int64 rising, are there; they stay until `release`.
+
+        `is_announced`: what is read was announced, and counted in the times of that.
+
+        Raises
+        ------
+        StoreError
+            They cannot be fetched, or there is no room for them in time.
+        """
+        some = self.open_shards(array, some)
+        ticket = Ticket(array, some, since=time.monotonic())
+        deadline = ticket.since + WAIT_S
+        n_bytes = int(array.n_bytes[some].sum())
+        with self._changed:
+            self._clock += 0 if is_announced else n_bytes
+            there = array.status[some] == PRESENT
+            self.counts.hits += int(there.sum())
+            self.counts.misses += len(some) - int(there.sum())
+            while True:
+                self._wait_for_room(ticket, deadline, n_bytes)
+                try:
+                    self._wait_for_cells(ticket, deadline, n_bytes)
+                except StoreError:
+                    self._unpin(ticket)
+                    raise
+                if (array.status[some] == PRESENT).all():
+                    self._tickets[id(ticket)] = ticket
+                    return ticket
+                self._unpin(ticket)
+
+    def _wait_for_cells(self, ticket: Ticket, deadline: float, n_bytes: int) -> None:
+        """Return when none of the cells is being fetched; raises the error of one that was."""
+        self._admitted.append(ticket)
+        try:
+            while ticket.error is None and (ticket.array.status[ticket.cells] == FETCHING).any():
+                self._wait(deadline, n_bytes)
+        finally:
+            self._admitted.remove(ticket)
+        if ticket.error is not None:
+            raise ticket.error
+
+    def _wait_for_room(self, ticket: Ticket, deadline: float, n_bytes: int) -> None:
+        self._waiting.append(ticket)
+        has_waited = False
+        try:
+            while self._waiting[0] is not ticket or not self._admit(ticket):
+                self.counts.waits += not has_waited
+                has_waited = True
+                self._wait(deadline, n_bytes)
+        finally:
+            self._waiting.remove(ticket)
+            self._changed.notify_all()
+
+    def _admit(self, ticket: Ticket) -> bool:
+        """Pin the cells of a ticket and have those fetched that are not here, if there is room."""
+        array = ticket.array
+        some = ticket.cells
+        array.pins[some] += 1
+        absent = some[array.status[some] == ABSENT]
+        n_bytes = int(array.n_bytes[absent].sum())
+        surplus = self._used + n_bytes - self.limit
+        if surplus > 0 and not self._evict(surplus):
+            array.pins[some] -= 1
+            self._end_leases()
+            return False
+        self._used += n_bytes
+        unchecked = some[array.status[some] == UNCHECKED]
+        missing = np.concatenate([absent, unchecked])
+        array.status[missing] = FETCHING
+        for shard, cells in array.cut(missing):
+            self._jobs.append(Job(array, shard, cells))
+        ticket.since = time.monotonic()
+        self._changed.notify_all()
+        return True
+
+    def _end_leases(self) -> None:
+        """Let go of what readers hold that seem to have stopped."""
+        too_old = time.monotonic() - LEASE_S
+        for ticket in [one for one in self._tickets.values() if one.since < too_old]:
+            self._release(ticket)
+
+    def release(self, ticket: Ticket) -> None:
+        """A reader has copied its cells."""
+        with self._changed:
+            self._release(ticket)
+
+    def _release(self, ticket: Ticket) -> None:
+        if self._tickets.pop(id(ticket), None) is None:
+            return
+        array = ticket.array
+        some = ticket.cells
+        later = array.after[some]
+        last_used = unknown_use(next(self._ticks))
+        array.next_use[some] = np.where(later > 0, later, last_used)
+        array.after[some] = 0
+        self._unpin(ticket)
+
+    def _unpin(self, ticket: Ticket) -> None:
+        ticket.array.pins[ticket.cells] -= 1
+        self._changed.notify_all()
+
+    def start_clock(self, position: float) -> float:
+        """What a reader adds to its own times, whose now is `position`, to have those of here."""
+        with self._changed:
+            return self._clock - position
+
+    def want(
+        self, array: MirroredArray, uses: np.ndarray, now: float, is_wanted: Callable[[], bool]
+    ) -> None:
+        """Announce cells.
+
+        Parameters
+        ----------
+        uses
+            A cell, when it is needed, and when again after that (`UNKNOWN`: not known): float64
+            `(n, 3)`.
+        now
+            The time of the reader.
+        is_wanted
+            Whether it still reads.
+        """
+        order = np.argsort(uses[:, 1], kind="stable")
+        some = uses[order, 0].astype(np.int64)
+        use, after = uses[order, 1:].T
+        with self._changed:
+            self._clock = max(self._clock, now)
+            known = array.next_use[some]
+            is_sooner = (known >= self._clock) & (known < use)
+            after = np.where(after < UNKNOWN / 2, after, 0)
+            array.after[some] = np.where(is_sooner, use, after)
+            array.next_use[some] = np.where(is_sooner, known, use)
+            shards = some // array.shard_cells
+            for shard in dict.fromkeys(shards.tolist()):
+                here = shards == shard
+                first = float(use[here].min())
+                entry = Want(first, next(self._ticks), array, shard, some[here], is_wanted)
+                heapq.heappush(self._wants, entry)
+            self._changed.notify_all()
+
+    def stats(self) -> Counts:
+        """The counts now."""
+        with self._changed:
+            self.counts.used_bytes = self._used
+            return self.counts
+
+    def _wait(self, deadline: float, n_bytes: int) -> None:
+        """Wait for a change; raises StoreError in the end, which says for what."""
+        if time.monotonic() > deadline:
+            held = sum(int(t.array.n_bytes[t.cells].sum()) for t in self._tickets.values())
+            raise UnreachableError(
+                f"{self.mirrors.parent}: expected room for {n_bytes:,} bytes within {WAIT_S:g} s, "
+                f"found {self._used:,} of {self.limit:,} in use, {held:,} of them being copied; "
+                "give the cache more bytes"
+            )
+        self._changed.wait(1.0)
+
+    def _evict(self, surplus: int, needed_after: float = -1.0) -> bool:
+        """Free so many bytes, the lock held; False, and nothing is freed, if it cannot be."""
+        surplus -= self._remove_closed(surplus)
+        if surplus <= 0 or not self._arrays:
+            return surplus <= 0
+        found = [self._candidates(array, needed_after) for array in self._arrays]
+        some, next_use = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        owner = np.repeat(np.arange(len(found)), [len(cells) for cells, _ in found])
+        n_bytes = np.concatenate(
+            [array.n_bytes[cells] for array, (cells, _) in zip(self._arrays, found, strict=True)]
+        )
+        if n_bytes.sum() < surplus:
+            return False
+        wanted = max(surplus, self.limit // EVICT_SHARE)
+        victims = choose_victims(next_use, n_bytes, wanted)
+        for i in np.unique(owner[victims]).tolist():
+            self._drop(self._arrays[i], np.sort(some[victims[owner[victims] == i]]))
+        return True
+
+    def _candidates(
+        self, array: MirroredArray, needed_after: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The cells of an array that may go, and when they are needed."""
+        is_here = (array.status == PRESENT) | (array.status == UNCHECKED)
+        free = np.flatnonzero(is_here & (array.pins == 0))
+        next_use = array.next_use[free]
+        # a use that was announced, is long past, and never came
+        is_stale = next_use < self._clock - self.limit
+        next_use = np.where(is_stale, UNKNOWN, next_use)
+        chosen = next_use > needed_after
+        return free[chosen], next_use[chosen]
+
+    def _remove_closed(self, surplus: int) -> int:
+        """Remove files of stores that are not open, the oldest first; return the bytes freed."""
+        freed = 0
+        for path in list(self._closed):
+            if freed >= surplus:
+                break
+            path.unlink(missing_ok=True)
+            freed += self._closed.pop(path)
+        self._used -= freed
+        self.counts.evicted_bytes += freed
+        return freed
+
+    def _drop(self, array: MirroredArray, some: np.ndarray) -> None:
+        """Have cells go: readers are told before the bytes are gone."""
+        present = some[array.status[some] == PRESENT]
+        array.states.set_whole(False)
+        array.states.flip(present)
+        array.n_present -= len(present)
+        array.status[some] = ABSENT
+        array.on_disk[some] = False
+        array.empty(some)
+        n_bytes = int(array.n_bytes[some].sum())
+        self._used -= n_bytes
+        self.counts.evicted_bytes += n_bytes
+
+    def _fetch_needs(self) -> None:
+        """A thread's work: what readers wait for."""
+        while True:
+            with self._changed:
+                while not self._jobs:
+                    if self._is_over:
+                        return
+                    self._changed.wait()
+                job = self._jobs.popleft()
+            self._run(job)
+
+    def _fetch_wants(self) -> None:
+        """A thread's work: what is announced."""
+        while True:
+            with self._changed:
+                while not self._wants:
+                    if self._is_over:
+                        return
+                    self._changed.wait()
+                want = heapq.heappop(self._wants)
+            if want.is_wanted():
+                try:
+                    self._open_shard(want.array, want.shard)
+                except (StoreError, OSError):
+                    continue  # the reader that needs it gets the error
+                with self._gate:
+                    jobs = self._start_want(want)
+                for job in jobs:
+                    self._run(job)
+
+    def _start_want(self, want: Want) -> list[Job]:
+        """Reserve room for what is announced, once there is some; [] if it is not needed."""
+        array = want.array
+        with self._changed:
+            while want.is_wanted() and not self._is_over:
+                some = array.existing(want.cells)
+                missing = some[
+                    (array.status[some] == ABSENT) | (array.status[some] == UNCHECKED)
+                ]
+                if not len(missing):
+                    return []
+                absent = missing[array.status[missing] == ABSENT]
+                n_bytes = int(array.n_bytes[absent].sum())
+                surplus = self._used + n_bytes - self.limit
+                if not self._waiting and (surplus <= 0 or self._evict(surplus, want.use)):
+                    self._used += n_bytes
+                    array.status[missing] = FETCHING
+                    return [Job(array, shard, cells) for shard, cells in array.cut(missing)]
+                self._changed.wait(1.0)
+            return []
+
+    def _run(self, job: Job) -> None:
+        """Fetch the cells of a job, which are FETCHING, and have room."""
+        array = job.array
+        error: StoreError | None = None
+        fetched = again = 0
+        try:
+            fetched, again = array.fetch(job.shard, job.cells)
+        except StoreError as found:
+            error = found
+        except OSError as found:
+            error = StoreError(
+                f"{self.mirrors.parent}: expected to write chunks into the cache directory, found: "
+                f"{found.strerror}; free some space there, or give the cache fewer bytes"
+            )
+        with self._changed:
+            self.counts.fetched_bytes += fetched
+            self.counts.fetched_twice_bytes += again
+            if error is None:
+                array.status[job.cells] = PRESENT
+                array.states.flip(job.cells)
+                array.n_present += len(job.cells)
+                array.states.set_whole(array.n_present == array.n_chunks)
+            else:
+                self._fail(job, error)
+            self._changed.notify_all()
+
+    def _fail(self, job: Job, error: StoreError) -> None:
+        array = job.array
+        array.status[job.cells] = ABSENT
+        array.on_disk[job.cells] = False
+        array.empty(np.sort(job.cells))
+        self._used -= int(array.n_bytes[job.cells].sum())
+        for ticket in self._admitted:
+            if ticket.array is array and np.isin(ticket.cells, job.cells).any():
+                ticket.error = error
+
+    def close_store(self, store: MirroredStore) -> bool:
+        """Keep no account of a store's chunks; False if some are being fetched or copied."""
+        with self._changed:
+            arrays = [array for array in self._arrays if array.store is store]
+            busy = (array.pins.any() or (array.status == FETCHING).any() for array in arrays)
+            if any(busy):
+                return False
+            for array in arrays:
+                array.states.forget()
+                held = array.n_bytes[array.status != ABSENT].sum()
+                self._used -= int(held) + array.opened_bytes()
+                self._arrays.remove(array)
+            for path in store.folder.rglob("*"):
+                if path.is_file():
+                    self._closed[path] = _disk_bytes(path)
+                    self._used += self._closed[path]
+            return True
+
+
+def _disk_bytes(path: Path) -> int:
+    """What a file takes on the disk."""
+    try:
+        return path.stat().st_blocks * 512 + BLOCK
+    except FileNotFoundError:
+        return 0

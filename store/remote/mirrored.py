@@ -1,0 +1,479 @@
+"""The files of one mirrored store, and of one array in it, as the fetching process keeps them.
+
+A shard is a sparse file of its true size: its table is fetched when it is opened, its chunks when
+they are needed, and a chunk is compared with its checksum before anybody is told that it is there.
+The other arrays (offsets, checksums, the id table) are small files, fetched whole.
+"""
+
+import hashlib
+import os
+import threading
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from store.errors import CorruptError, FormatError, NotFoundError
+from store.format.contents import StoredArray, arrays_of
+from store.format.manifest import GROUP_FILE, Manifest, read_manifest
+from store.format.shard_table import table_bytes
+from store.read.array import Array
+from store.read.chunk_states import WritableStates, file_bytes, n_cells, shard_cells
+from store.read.directory import StoreDirectory
+from store.read.open_array import open_array
+from store.remote.requests import MAX_REQUEST_BYTES, plan_requests
+from store.remote.sparse_file import BLOCK, data_extents, opened, punch, write_at
+
+__all__ = [
+    "ABSENT",
+    "FETCHING",
+    "PRESENT",
+    "UNCHECKED",
+    "MirroredArray",
+    "MirroredStore",
+    "Source",
+    "cell_bytes",
+]
+
+ABSENT, FETCHING, PRESENT, UNCHECKED = range(4)
+EXTENT_BYTES = 64  # what the file system may take to note where a chunk is
+FETCHES = 3  # of a chunk that comes with wrong bytes
+SUMS_GROUP = "_checksums"
+
+
+class Size(Protocol):
+    """What is known of an object without its bytes."""
+
+    @property
+    def size(self) -> int: ...
+
+
+class Source(Protocol):
+    """Where the bytes are; `store.remote.objects.Objects` is one."""
+
+    def get(self, key: str) -> bytes: ...
+
+    def get_range(self, key: str, start: int, end: int) -> memoryview: ...
+
+    def list(self, prefix: str = "") -> "dict[str, Size]": ...
+
+
+def cell_bytes(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """What chunks take on the disk at most, each with the blocks that it shares: int64 `(n,)`."""
+    blocks = -(-(starts + sizes) // BLOCK) - starts // BLOCK
+    return blocks * BLOCK + EXTENT_BYTES
+
+
+class MirroredStore:
+    """A store at an address, and its directory in the cache.
+
+    Parameters
+    ----------
+    url
+        Its address.
+    source
+        Its objects.
+    mirrors
+        Directory of all mirrors; this one's is made there.
+
+    Attributes
+    ----------
+    root
+        Directory of the mirrored store, with the files that a local one has.
+    manifest
+        What is committed at the address.
+    """
+
+    def __init__(self, url: str, source: Source, mirrors: Path) -> None:
+        self.url = url
+        self.source = source
+        group = source.get(GROUP_FILE)
+        digest = hashlib.blake2b(url.encode() + b"\0" + group, digest_size=16)
+        self.folder = mirrors / digest.hexdigest()
+        self.root = self.folder / "store"
+        self.root.mkdir(parents=True, exist_ok=True)
+        write_whole(self.root / GROUP_FILE, group)
+        try:
+            self.manifest: Manifest = read_manifest(self.root)
+        except FormatError as error:
+            message = str(error).replace(str(self.root), url)
+            raise type(error)(message) from error
+        self.sizes = {key: head.size for key, head in source.list().items()}
+        self.arrays: dict[str, MirroredArray] = {}
+        self.lock = threading.RLock()
+        self._known = {array.layout.path: array for array in arrays_of(self.manifest)}
+
+    def stored(self, path: str) -> StoredArray:
+        """An array of the store; raises NotFoundError."""
+        if path not in self._known:
+            raise NotFoundError(f"{self.url}: expected one of its arrays, found {path!r:.200}")
+        return self._known[path]
+
+    def size_of(self, key: str) -> int:
+        """Bytes of an object; raises CorruptError if there is none."""
+        if key not in self.sizes:
+            raise CorruptError(
+                f"{self.url}/{key}: expected an object, found none; push the store again"
+            )
+        return self.sizes[key]
+
+    def whole_files(self, path: str) -> list[str]:
+        """The files of an array that is fetched whole."""
+        array = self.stored(path)
+        return [array.layout.shard_path(i) for i in range(array.n_shards)]
+
+    def fixed_bytes(self) -> int:
+        """What the mirror takes beside chunks, once everything has been read: bytes."""
+        total = 2 * BLOCK
+        for array in self._known.values():
+            if array.column is None:
+                sizes = (self.sizes.get(key, 0) for key in self.whole_files(array.layout.path))
+                total += sum(size + 2 * BLOCK for size in sizes)
+            else:
+                tables = array.n_shards * (table_bytes(array.layout) + 3 * BLOCK)
+                total += tables + file_bytes(n_cells(array)) + 2 * BLOCK
+        return total
+
+    def least_portion(self) -> int:
+        """Bytes of the largest chunk in all its planes, which one read needs together."""
+        layouts = [array.layout for array in self._known.values() if array.column is not None]
+        chunks = (lay.n_planes * (lay.chunk_bytes + 2 * BLOCK) for lay in layouts)
+        return max(chunks, default=BLOCK)
+
+    def fetch_whole(self, path: str) -> None:
+        """Fetch the files of a small array, and compare them with their checksums."""
+        array = self.stored(path)
+        for attempt in range(FETCHES):
+            for key in self.whole_files(path):
+                self._fetch_file(key)
+            try:
+                self._check_whole(array)
+                return
+            except CorruptError:
+                if attempt == FETCHES - 1:
+                    raise
+
+    def _fetch_file(self, key: str) -> None:
+        n_bytes = self.size_of(key)
+        parts = []
+        for start in range(0, n_bytes, MAX_REQUEST_BYTES):
+            stop = min(n_bytes, start + MAX_REQUEST_BYTES)
+            parts.append(self.source.get_range(key, start, stop))
+        write_whole(self.root / key, b"".join(parts))
+
+    def _check_whole(self, array: StoredArray) -> None:
+        """Raise CorruptError if a small array is not as the manifest says."""
+        is_checked = array.layout.path.startswith("_offsets/")
+        if is_checked:
+            self.fetch_whole(array.checksums.layout.path)
+        directory = StoreDirectory.at(self.root)
+        reader = open_array(directory, array, check=self.manifest if is_checked else None)
+        reader.open_shards(range(array.n_shards))
+        if is_checked:
+            for fault in reader.faults(0, array.layout.n_chunks(array.n_places)):
+                raise fault
+
+
+class MirroredArray:
+    """One column's array: which of its chunks are here, and what is known of their use.
+
+    Attributes
+    ----------
+    status
+        uint8 `(n_cells,)`: ABSENT, FETCHING, PRESENT, or UNCHECKED: in the file since an earlier
+        process.
+    n_bytes
+        int64: what a chunk takes on the disk; 0 until its shard is open, and where none is.
+    next_use, after
+        float64: when a chunk is needed, and when again after that; 0: not announced.
+    pins
+        int32: readers that are copying it.
+    was_here
+        bool: it had been fetched before.
+    states
+        What readers see.
+    """
+
+    def __init__(self, store: MirroredStore, array: StoredArray) -> None:
+        self.store = store
+        self.array = array
+        self.layout = array.layout
+        self.shard_cells = shard_cells(array)
+        n = n_cells(array)
+        self.status = np.zeros(n, np.uint8)
+        self.n_bytes = np.zeros(n, np.int64)
+        self.next_use = np.zeros(n)
+        self.after = np.zeros(n)
+        self.pins = np.zeros(n, np.int32)
+        self.was_here = np.zeros(n, bool)
+        self.on_disk = np.zeros(n, bool)  # by an earlier process: to be checked, not fetched
+        self.states_file = states_path(store.folder, array)
+        self.states_file.parent.mkdir(exist_ok=True)
+        self.states = WritableStates(self.states_file, n)
+        self.n_present = 0
+        self.n_chunks = self._count_chunks()
+        self._opened: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._locks = [threading.Lock() for _ in range(min(64, max(1, array.n_shards)))]
+        directory = StoreDirectory.at(store.root)
+        self.reader: Array = open_array(directory, array, check=store.manifest)
+
+    def _count_chunks(self) -> int:
+        """Chunks of the committed items, in all planes."""
+        layout = self.layout
+        shards = map(self.array.items_of_shard, range(self.array.n_shards))
+        return layout.n_planes * sum(layout.n_chunks(stop - first) for first, stop in shards)
+
+    def shards_of(self, some: np.ndarray) -> list[int]:
+        """The shards that hold some cells."""
+        return np.unique(some // self.shard_cells).tolist()
+
+    def existing(self, some: np.ndarray) -> np.ndarray:
+        """Those of some cells that have a chunk; their shards are open."""
+        return some[self.n_bytes[some] > 0]
+
+    def is_open(self, shard: int) -> bool:
+        return shard in self._opened
+
+    def opened_bytes(self) -> int:
+        """What the files of the array take on the disk without chunks."""
+        return len(self._opened) * self.table_bytes
+
+    @property
+    def table_bytes(self) -> int:
+        """What the file of a shard takes on the disk without chunks."""
+        return table_bytes(self.layout) + 3 * BLOCK
+
+    def open_shard(self, shard: int) -> bool:
+        """Make a shard's file, with its table; return whether it was not open.
+
+        Raises
+        ------
+        StoreError
+            The object is not there, or is not a shard of this array.
+        """
+        with self._locks[shard % len(self._locks)]:
+            if shard in self._opened:
+                return False
+            key = self.layout.shard_path(shard)
+            n_bytes = self.store.size_of(key)
+            path = self.store.root / key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            is_there = path.exists() and path.stat().st_size == n_bytes
+            if not (is_there and self._has_table(shard)):
+                self._make_file(path, key, n_bytes)
+            entries = self.reader.shard(shard).entries
+            places = self._places(entries)
+            if is_there:
+                self._find_data(path, shard, places)
+            self._note_cells(shard, places)
+            return True
+
+    def _has_table(self, shard: int) -> bool:
+        try:
+            self.reader.shard(shard)
+        except CorruptError:
+            return False
+        return True
+
+    def _make_file(self, path: Path, key: str, n_bytes: int) -> None:
+        n_table = min(n_bytes, table_bytes(self.layout))
+        for attempt in range(FETCHES):
+            table = self.store.source.get_range(key, n_bytes - n_table, n_bytes)
+            with opened(path, os.O_RDWR | os.O_CREAT) as fd:
+                os.ftruncate(fd, 0)
+                os.ftruncate(fd, n_bytes)
+                write_at(fd, table, n_bytes - n_table)
+            self.reader.close_shards()
+            try:
+                self.reader.shard(self._number_of(key))
+                return
+            except CorruptError:
+                if attempt == FETCHES - 1:
+                    raise
+
+    def _number_of(self, key: str) -> int:
+        return int(key.removeprefix(f"{self.layout.path}/c/").split("/")[0])
+
+    def _places(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the chunk of each cell is, of (offset, size), `(n_chunks, n_planes, 2)`."""
+        layout = self.layout
+        places = np.zeros((layout.n_planes, layout.shard_chunks, 2), np.int64)
+        places[:, : len(entries)] = np.moveaxis(entries, 1, 0)
+        starts, sizes = places.reshape(-1, 2).T
+        return np.ascontiguousarray(starts), np.ascontiguousarray(sizes)
+
+    def _note_cells(self, shard: int, places: tuple[np.ndarray, np.ndarray]) -> None:
+        starts, sizes = places
+        first = shard * self.shard_cells
+        taken = np.where(sizes > 0, cell_bytes(starts, sizes), 0)
+        self.n_bytes[first : first + self.shard_cells] = taken
+        self._opened[shard] = places
+
+    def _find_data(self, path: Path, shard: int, places: tuple[np.ndarray, np.ndarray]) -> None:
+        """Note the chunks that an earlier process has left whole, and give back other bytes."""
+        starts, sizes = places
+        stops = starts + sizes
+        first = shard * self.shard_cells
+        n_bytes = path.stat().st_size
+        n_data = n_bytes - table_bytes(self.layout)
+        with opened(path) as fd:
+            extents = np.array([(0, 0), *data_extents(fd, n_bytes)])
+            at = np.searchsorted(extents[:, 0], starts, "right") - 1
+            is_whole = (sizes > 0) & (stops <= extents[at, 1])
+            self.on_disk[first : first + self.shard_cells] = is_whole
+            kept = np.flatnonzero(is_whole)
+            kept = kept[np.argsort(starts[kept], kind="stable")]
+            holes = zip([0, *stops[kept].tolist()], [*starts[kept].tolist(), n_data], strict=True)
+            for start, stop in holes:
+                punch(fd, -(-start // BLOCK) * BLOCK, stop // BLOCK * BLOCK)
+
+    def place(self, shard: int, some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where cells of one shard are in its file: starts and sizes, int64 `(n,)`."""
+        starts, sizes = self._opened[shard]
+        inside = some - shard * self.shard_cells
+        return starts[inside], sizes[inside]
+
+    def cut(self, some: np.ndarray) -> list[tuple[int, np.ndarray]]:
+        """Cells as (shard, cells of one request), in the order of their places."""
+        jobs = []
+        shards = some // self.shard_cells
+        for shard in np.unique(shards).tolist():
+            here = some[shards == shard]
+            starts, sizes = self.place(shard, here)
+            order = np.argsort(starts, kind="stable")
+            here = here[order]
+            requests = plan_requests(starts[order], sizes[order])
+            jobs += [(shard, here[request.first : request.last]) for request in requests]
+        return jobs
+
+    def fetch(self, shard: int, some: np.ndarray) -> tuple[int, int]:
+        """Bring the chunks of some cells of a shard into its file, in the order of their places.
+
+        Returns
+        -------
+        fetched, again
+            Bytes that were asked for, and those of them that had been here before.
+
+        Raises
+        ------
+        CorruptError
+            They come with wrong bytes again and again.
+        """
+        n_fetched = 0
+        n_again = 0
+        old = some[self.on_disk[some]]
+        if len(old):
+            self.on_disk[old] = False
+            some = np.setdiff1d(some, old, assume_unique=True)
+            bad = self._bad_cells(shard, old)
+            some = np.concatenate([some, bad])
+        key = self.layout.shard_path(shard)
+        for attempt in range(FETCHES):
+            if not len(some):
+                return n_fetched, n_again
+            starts, sizes = self.place(shard, some)
+            order = np.argsort(starts, kind="stable")
+            some, starts, sizes = some[order], starts[order], sizes[order]
+            n_again += int(sizes[self.was_here[some]].sum())
+            n_fetched += self._fetch_ranges(key, starts, sizes)
+            self.was_here[some] = True
+            some = self._bad_cells(shard, some)
+            if len(some) and attempt == 1:  # the sums may be what is wrong
+                self.store.fetch_whole(self.array.checksums.layout.path)
+        chunk = self._chunk_of(shard, int(some[0]))
+        raise CorruptError(
+            f"{self.store.url}/{key}, chunk {chunk[0]}: expected the bytes of its checksum, found "
+            f"others {FETCHES} times; push the store again, or see python -m store verify"
+        )
+
+    def _fetch_ranges(self, key: str, starts: np.ndarray, sizes: np.ndarray) -> int:
+        n_fetched = 0
+        with opened(self.store.root / key) as fd:
+            for request in plan_requests(starts, sizes):
+                data = self.store.source.get_range(key, request.start, request.stop)
+                n_fetched += len(data)
+                for i in range(request.first, request.last):
+                    begin = int(starts[i]) - request.start
+                    write_at(fd, data[begin : begin + int(sizes[i])], int(starts[i]))
+        return n_fetched
+
+    def _chunk_of(self, shard: int, cell: int) -> tuple[int, int]:
+        """A cell's chunk in its shard, and its plane."""
+        plane, chunk = divmod(cell - shard * self.shard_cells, self.layout.shard_chunks)
+        return chunk, plane
+
+    def _bad_cells(self, shard: int, some: np.ndarray) -> np.ndarray:
+        """Those of some cells whose bytes in the file have not their checksum."""
+        bad = []
+        first_chunk = shard * self.layout.shard_chunks
+        for first, stop in _runs(np.sort(some)):
+            chunk, plane = self._chunk_of(shard, first)
+            start = first_chunk + chunk
+            faults = self.reader.faults(start, start + stop - first, [plane])
+            if next(faults, None) is not None:
+                bad += [cell for cell in range(first, stop) if self._is_bad(shard, cell)]
+        return np.array(bad, np.int64)
+
+    def _is_bad(self, shard: int, cell: int) -> bool:
+        chunk, plane = self._chunk_of(shard, cell)
+        start = shard * self.layout.shard_chunks + chunk
+        return next(self.reader.faults(start, start + 1, [plane]), None) is not None
+
+    def empty(self, some: np.ndarray) -> None:
+        """Give the disk space of cells back; they are ABSENT, and no other process fetches them."""
+        shards = some // self.shard_cells
+        for shard in np.unique(shards).tolist():
+            path = self.store.root / self.layout.shard_path(shard)
+            starts, sizes = self._opened[shard]
+            first = shard * self.shard_cells
+            stops = starts + sizes
+            is_held = self.status[first : first + self.shard_cells] != ABSENT
+            held = np.flatnonzero(is_held & (sizes > 0))
+            order = held[np.argsort(starts[held], kind="stable")]
+            begins = np.append(starts[order], path.stat().st_size - table_bytes(self.layout))
+            ends = np.append(0, stops[order])
+            gone = some[shards == shard] - first
+            # the hole that each chunk is in: from the held one before it to that after it
+            at = np.searchsorted(begins, starts[gone], "right")
+            with opened(path) as fd:
+                for low, high in _spans(starts[gone], stops[gone], ends[at], begins[at]):
+                    punch(fd, low, high)
+
+
+def _spans(
+    starts: np.ndarray, stops: np.ndarray, lows: np.ndarray, highs: np.ndarray
+) -> list[tuple[int, int]]:
+    """Whole blocks around chunks, but none that reach out of their holes; touching ones joined."""
+    first = np.maximum(starts // BLOCK * BLOCK, -(-lows // BLOCK) * BLOCK)
+    last = np.minimum(-(-stops // BLOCK) * BLOCK, highs // BLOCK * BLOCK)
+    spans: list[tuple[int, int]] = []
+    for begin, end in sorted(zip(first.tolist(), last.tolist(), strict=True)):
+        if spans and begin <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
+        elif begin < end:
+            spans.append((begin, end))
+    return spans
+
+
+def _runs(numbers: np.ndarray) -> list[tuple[int, int]]:
+    """Rising numbers as ranges of consecutive ones."""
+    if not len(numbers):
+        return []
+    gaps = np.flatnonzero(np.diff(numbers) != 1)
+    firsts = numbers[np.r_[0, gaps + 1]].tolist()
+    lasts = numbers[np.r_[gaps, len(numbers) - 1]].tolist()
+    return [(first, last + 1) for first, last in zip(firsts, lasts, strict=True)]
+
+
+def states_path(folder: Path, array: StoredArray) -> Path:
+    """The file of an array's states."""
+    return folder / "states" / array.layout.path
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Put a file in place, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    with opened(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as fd:
+        write_at(fd, memoryview(data), 0)
+    part.replace(path)
