@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         RefusedError,
         SchemaError,
         StoreError,
+        UnreachableError,
         VersionError,
     )
     from store.feed.dataset import TraceDataset
@@ -52,6 +53,7 @@ __all__ = [
     "TraceDataset",
     "TraceLoader",
     "TraceStore",
+    "UnreachableError",
     "VersionError",
     "permutation",
 ]

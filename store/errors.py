@@ -18,6 +18,7 @@ __all__ = [
     "RefusedError",
     "SchemaError",
     "StoreError",
+    "UnreachableError",
     "VersionError",
     "closest",
 ]
@@ -44,6 +45,10 @@ class LockedError(StoreError):
 
 class SchemaError(StoreError):
     """The data or the request does not fit the schema: fix the caller."""
+
+
+class UnreachableError(StoreError):
+    """A server gave no good answer in the stated time: try again later."""
 
 
 class RefusedError(StoreError):

@@ -22,7 +22,15 @@ from store.format.schema import TRACE_ID, Schema
 from store.format.segments import count_shards
 from store.format.values import is_integer
 
-__all__ = ["COLUMNS_KEY", "FORMAT_VERSION", "GROUP_FILE", "KEY", "Manifest", "read_manifest"]
+__all__ = [
+    "COLUMNS_KEY",
+    "FORMAT_VERSION",
+    "GROUP_FILE",
+    "KEY",
+    "Manifest",
+    "group_attributes",
+    "read_manifest",
+]
 
 FORMAT_VERSION = 2  # the newest that is read; only stores with segments need it
 GROUP_FILE = "zarr.json"
@@ -172,18 +180,23 @@ def read_manifest(root: str | Path) -> Manifest:
         ) from error
     if len(text) > MAX_FILE_BYTES:
         raise FormatError(f"{path}: expected at most {MAX_FILE_BYTES} bytes of JSON, found more")
+    return Manifest.from_attributes(group_attributes(text, str(path)), str(path))
+
+
+def group_attributes(text: bytes, where: str) -> dict[str, Any]:
+    """The attributes of a Zarr group, from its `zarr.json`; raises FormatError."""
     try:
         group = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CorruptError(
-            f"{path}: expected JSON, found a fault: {error}; restore it from a copy"
+            f"{where}: expected JSON, found a fault: {error}; restore it from a copy"
         ) from error
     attributes = group.get("attributes") if isinstance(group, dict) else None
     if not isinstance(attributes, dict) or group.get("node_type") != "group":
         raise FormatError(
-            f"{path}: expected a Zarr v3 group with attributes, found another document"
+            f"{where}: expected a Zarr v3 group with attributes, found another document"
         )
-    return Manifest.from_attributes(attributes, str(path))
+    return attributes
 
 
 def _open_at_once(path: str, flags: int) -> int:

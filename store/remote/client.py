@@ -1,0 +1,190 @@
+"""The client of object stores, obstore: the only module that knows it. One attempt a call.
+
+What fails is raised as an error of ours or as a TransientFault, in words that hold no credentials;
+those come from the environment. In a forked child whose parent used the client it would hang for
+ever, so there every call raises at once.
+"""
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, BinaryIO, NamedTuple, TypeVar
+
+from store.errors import CorruptError, SchemaError, StoreError
+from store.extras import needs_extra
+from store.remote.faults import TransientFault, fault_of
+from store.remote.url import Location
+
+__all__ = ["Client", "Head", "check_process", "part_bytes"]
+
+CONNECT_S = 4.0
+PART_BYTES = 8 * 1024 * 1024
+MAX_PARTS = 9_000  # S3 has at most 10,000
+T = TypeVar("T")
+_used_by: int | None = None  # the process that has the client's threads
+
+
+class Head(NamedTuple):
+    """An object without its bytes; `etag` and `version` name its content for conditions."""
+
+    size: int
+    etag: str | None
+    version: str | None = None
+
+
+class Client:
+    """Requests to one bucket; for many threads.
+
+    Parameters
+    ----------
+    location
+        Keys are relative to it.
+    options
+        Settings of obstore's store, e.g. `endpoint`; others are taken from the environment.
+    attempt_s, stall_s
+        Seconds that a request takes at most, and those without a byte of an answer.
+
+    Raises
+    ------
+    SchemaError
+        A setting is wrong.
+    NotFoundError
+        obstore is not installed.
+    """
+
+    def __init__(
+        self, location: Location, options: dict[str, Any], attempt_s: float, stall_s: float
+    ) -> None:
+        check_process()
+        with needs_extra("remote", "the extra remote is missing: "):
+            import obstore
+            import obstore.store
+        self.location = location
+        self.attempt_s = attempt_s
+        self._obs: Any = obstore
+        self._faults = (obstore.exceptions.BaseError, FileNotFoundError)
+        settings = {
+            "allow_http": str(options.get("endpoint", "")).startswith("http://"),
+            "connect_timeout": timedelta(seconds=min(attempt_s, CONNECT_S)),
+            "timeout": timedelta(seconds=attempt_s),
+            "read_timeout": timedelta(seconds=min(attempt_s, stall_s)),
+        }
+        once = {"max_retries": 0, "retry_timeout": timedelta(seconds=attempt_s)}
+        open_url: Any = obstore.store.from_url
+        try:
+            self._store = open_url(
+                str(location), client_options=settings, retry_config=once, **options
+            )
+        except (obstore.exceptions.BaseError, ValueError, TypeError) as error:
+            # not `from error`: the client's text may show what it was configured with
+            raise SchemaError(
+                f"{location}: expected settings that the client takes, found others "
+                f"({type(error).__name__}); check {', '.join(options) or 'the environment'}"
+            ) from None
+
+    def where(self, key: str) -> str:
+        """The address of an object, as messages have it."""
+        return f"{self.location}/{key}" if key else str(self.location)
+
+    def head(self, key: str) -> Head:
+        """Size and identity of an object."""
+        return self._do(key, lambda: _head_of(self._obs.head(self._store, key)))
+
+    def list(self, prefix: str) -> dict[str, Head]:
+        """Key -> head of all objects below a folder."""
+
+        def work() -> dict[str, Head]:
+            parts = self._obs.list(self._store, prefix or None)
+            return {meta["path"]: _head_of(meta) for part in parts for meta in part}
+
+        return self._do(prefix, work)
+
+    def get(self, key: str, max_bytes: int) -> tuple[bytes, Head]:
+        """All bytes of an object of at most so many."""
+
+        def work() -> tuple[bytes, Head]:
+            answer = self._obs.get(self._store, key)
+            head = _head_of(answer.meta)
+            if head.size > max_bytes:
+                raise CorruptError(
+                    f"{self.where(key)}: expected at most {max_bytes:,} bytes, found {head.size:,}"
+                )
+            data = bytes(answer.bytes())
+            _check_length(len(data), head.size)
+            return data, head
+
+        return self._do(key, work)
+
+    def get_range(self, key: str, start: int, end: int, etag: str | None) -> memoryview:
+        """Bytes `start:end`, exactly, of the object that `etag` names if it is given."""
+
+        def work() -> memoryview:
+            if etag is None:
+                data = self._obs.get_range(self._store, key, start=start, end=end)
+            else:
+                options = {"range": (start, end), "if_match": etag}
+                data = self._obs.get(self._store, key, options=options).bytes()
+            _check_length(len(data), end - start)
+            return memoryview(data)
+
+        return self._do(key, work)
+
+    def put(self, key: str, data: bytes | memoryview, mode: Any) -> Head:
+        """Write bytes under the condition `mode`: "create", or a version that must be there."""
+
+        def work() -> Head:
+            found = self._obs.put(self._store, key, data, mode=mode, use_multipart=False)
+            return Head(len(data), found["e_tag"], found["version"])
+
+        return self._do(key, work)
+
+    def put_file(self, key: str, file: BinaryIO) -> Head:
+        """Write a file whatever is there; a large one in parts of `part_bytes`."""
+        n_bytes = os.fstat(file.fileno()).st_size
+        part = part_bytes(n_bytes)
+
+        def work() -> Head:
+            file.seek(0)
+            in_parts = {"use_multipart": n_bytes > part, "chunk_size": part, "max_concurrency": 4}
+            found = self._obs.put(self._store, key, file, **in_parts)
+            return Head(n_bytes, found["e_tag"], found["version"])
+
+        return self._do(key, work)
+
+    def delete(self, key: str) -> None:
+        """Remove an object."""
+        self._do(key, lambda: self._obs.delete(self._store, key))
+
+    def _do(self, key: str, work: Callable[[], T]) -> T:
+        check_process()
+        try:
+            return work()
+        except self._faults as error:
+            # not `from error`: the client's text may have a signed address
+            raise fault_of(error, self.where(key)) from None
+
+
+def part_bytes(n_bytes: int) -> int:
+    """The size of the parts that a file of so many bytes is written in; one if it is smaller."""
+    return max(PART_BYTES, n_bytes // MAX_PARTS + 1)
+
+
+def check_process() -> None:
+    """Raise StoreError in a child that was forked after its parent used the client."""
+    global _used_by
+    _used_by = _used_by or os.getpid()
+    if _used_by != os.getpid():
+        raise StoreError(
+            "this process was forked from one that used an object store, and would wait for ever; "
+            'start workers with the method "spawn" or "forkserver", e.g. '
+            'DataLoader(..., multiprocessing_context="spawn")'
+        )
+
+
+def _head_of(meta: Any) -> Head:
+    return Head(meta["size"], meta["e_tag"], meta["version"])
+
+
+def _check_length(found: int, expected: int) -> None:
+    if found != expected:
+        raise TransientFault(f"{found:,} bytes of {expected:,}")

@@ -1,0 +1,99 @@
+"""What can go wrong with a server, in words, and what is worth another attempt. Pure.
+
+The client's own texts are read and never shown: they may hold signed addresses or names of keys.
+"""
+
+import re
+
+from store.errors import LockedError, NotFoundError, StoreError
+
+__all__ = ["ConflictError", "TransientFault", "fault_of"]
+
+_CODE = re.compile(r"<Code>([A-Za-z]{1,64})</Code>")
+_STATUS = re.compile(r"status code: (\d{3})")
+EXPIRED = ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired")
+SKEWED = ("RequestTimeTooSkewed", "RequestInTheFuture")
+NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "AllAccessDisabled")
+WORTH_RETRYING = ("RequestTimeout", "SlowDown", "Throttling", "BadDigest", "OperationAborted")
+CAUSES = (  # what the client's text has, and how it is said
+    ("dns error", "the server's name is not known to the resolver"),
+    ("connection refused", "the server refuses connections"),
+    ("tcp connect error", "the server cannot be connected to"),
+    ("timedout", "no answer in time"),
+    ("timed out", "no answer in time"),
+    ("reset", "the connection was reset"),
+    ("certificate", "a certificate that is not trusted"),
+    ("incompletemessage", "the connection ended early"),
+    ("incomplete", "a body that ended early"),
+    ("unexpectedeof", "a body that ended early"),
+    ("decode", "a body that ended early"),
+)
+
+
+class ConflictError(LockedError):
+    """The object is not the one that the condition named: another writer was there first."""
+
+
+class TransientFault(Exception):
+    """A failure that another attempt may not meet; its text is the cause."""
+
+
+def fault_of(error: BaseException, where: str) -> StoreError | TransientFault:
+    """What an error of the client means.
+
+    Parameters
+    ----------
+    error
+        As the client raised it.
+    where
+        Address of the object, without credentials.
+
+    Returns
+    -------
+    TransientFault
+        If it is worth another attempt.
+    StoreError
+        If it is not: ConflictError where a condition did not hold, NotFoundError where nothing is.
+    """
+    name = type(error).__name__
+    text = str(error)
+    code = _first(_CODE, text)
+    status = int(_first(_STATUS, text) or 0)
+    if code in NO_BUCKET:
+        return NotFoundError(f"{where}: expected a bucket, found none of this name; check it")
+    denied = _denied(name, code, status, where)
+    if denied is not None:
+        return denied
+    if name in ("AlreadyExistsError", "PreconditionError", "NotModifiedError"):
+        return ConflictError(f"{where}: another writer was first; look at what it wrote")
+    if isinstance(error, FileNotFoundError):
+        return NotFoundError(f"{where}: expected an object, found none; check the address")
+    if "region" in text.lower() and ("redirect" in text.lower() or status in (301, 307)):
+        return StoreError(f"{where}: the bucket is in another region; set AWS_REGION")
+    shown = f"status {status}" + (f" ({code})" if code else "")
+    if status >= 500 or status in (408, 409, 429) or code in WORTH_RETRYING:
+        return TransientFault(shown)
+    if status:
+        return StoreError(f"{where}: expected an answer, found {shown}; check address and endpoint")
+    lowered = text.lower()
+    return TransientFault(next((said for sign, said in CAUSES if sign in lowered), "no answer"))
+
+
+def _denied(name: str, code: str, status: int, where: str) -> StoreError | None:
+    """What is wrong with the credentials, if that is it."""
+    if code in EXPIRED:
+        return StoreError(f"{where}: the credentials are expired; renew them and run it again")
+    if code in SKEWED:
+        return StoreError(f"{where}: the clocks of this machine and the server differ; set it")
+    if name in ("PermissionDeniedError", "UnauthenticatedError") or status in (401, 403):
+        found = code or "a refusal"
+        return StoreError(
+            f"{where}: expected permission to read, write and list, found {found}; "
+            "check the credentials in the environment"
+        )
+    return None
+
+
+def _first(pattern: re.Pattern, text: str) -> str:
+    found = pattern.search(text)
+    return found[1] if found else ""

@@ -1,0 +1,185 @@
+"""Objects of a bucket as bytes under names, as a store has files.
+
+Every call ends within its stated time: with what was asked for, whole, or with a named error. What
+can be repeated is repeated; a conditional write is not, since the first may have been done though
+its answer was lost (`store.remote.commit`). An `Objects` may be used by many threads, and not in a
+child that was forked after its parent used one: there every call raises StoreError.
+"""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from store.errors import NotFoundError
+from store.remote.client import Client, Head
+from store.remote.retry import Patience
+from store.remote.url import parse_url
+
+__all__ = ["Head", "Objects", "open_objects"]
+
+OPEN_S = 9.0  # an address that leads nowhere is refused within 10 s
+OPEN_ATTEMPT_S = 4.0
+LIMIT_S = 120.0  # of an operation with all its attempts
+ATTEMPT_S = 50.0  # of one request; of a large file it is that of each part
+STALL_S = 10.0  # without a byte
+SLOW_RATE = 1e6  # bytes a second: a large file to be written has so much more time
+SMALL_BYTES = 64 * 1024 * 1024  # what `get` holds in memory, unless told
+N_PARALLEL = 64
+ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+
+
+def open_objects(
+    url: str,
+    *,
+    endpoint: str | None = None,
+    limit_s: float = LIMIT_S,
+    attempt_s: float = ATTEMPT_S,
+    stall_s: float = STALL_S,
+    n_parallel: int = N_PARALLEL,
+    **options: Any,
+) -> "Objects":
+    """Open the objects under an address, and look whether its bucket answers.
+
+    Parameters
+    ----------
+    url
+        s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH.
+    endpoint
+        Address of the server, if not the provider's (default for s3: AWS_ENDPOINT_URL).
+    limit_s
+        Seconds that an operation takes at most, all attempts together.
+    attempt_s, stall_s
+        Seconds that one request takes at most, and those without a byte of an answer.
+    n_parallel
+        Requests of `get_ranges` at a time.
+    options
+        Further settings of obstore's store, e.g. `region`.
+
+    Raises
+    ------
+    SchemaError
+        The address or a setting is wrong.
+    NotFoundError
+        The bucket does not exist, or obstore is not installed.
+    UnreachableError
+        No answer within 10 s.
+    StoreError
+        The credentials do not allow to look.
+    """
+    location = parse_url(url)
+    if location.scheme == "s3":
+        endpoint = endpoint or next(filter(None, map(os.environ.get, ENDPOINTS)), None)
+    if endpoint is not None:
+        options["endpoint"] = endpoint
+    quick = Client(location, options, min(attempt_s, OPEN_ATTEMPT_S), stall_s)
+    _check_bucket(Objects(quick, Patience(min(limit_s, OPEN_S), quick.attempt_s)))
+    attempt_s = min(attempt_s, limit_s / 2)
+    client = Client(location, options, attempt_s, stall_s)
+    return Objects(client, Patience(limit_s, attempt_s), n_parallel)
+
+
+def _check_bucket(objects: "Objects") -> None:
+    """Raise StoreError unless the bucket exists and may be read; any object will do."""
+    try:
+        objects.get_range("zarr.json", 0, 1)
+    except NotFoundError as error:
+        if "bucket" in str(error):
+            raise
+
+
+class Objects:
+    """Objects under an address; see `open_objects`. Keys are relative to it, as in a store."""
+
+    def __init__(self, client: Client, patience: Patience, n_parallel: int = N_PARALLEL) -> None:
+        self.client = client
+        self.location = client.location
+        self.patience = patience
+        self.n_parallel = n_parallel
+
+    def where(self, key: str) -> str:
+        """The address of an object, as messages have it."""
+        return self.client.where(key)
+
+    def head(self, key: str) -> Head:
+        """Size and identity of an object; raises NotFoundError."""
+        return self.patience(self.where(key), lambda: self.client.head(key))
+
+    def size(self, key: str) -> int:
+        """Bytes of an object; raises NotFoundError."""
+        return self.head(key).size
+
+    def list(self, prefix: str = "") -> dict[str, Head]:
+        """Key -> head of all objects below a folder, e.g. "tokens/c"."""
+        return self.patience(self.where(prefix), lambda: self.client.list(prefix))
+
+    def get(self, key: str, max_bytes: int = SMALL_BYTES) -> bytes:
+        """The bytes of a small object, in one request; raises NotFoundError, CorruptError."""
+        return self.get_with_head(key, max_bytes)[0]
+
+    def get_with_head(self, key: str, max_bytes: int = SMALL_BYTES) -> tuple[bytes, Head]:
+        """As `get`, and the identity of just these bytes."""
+        return self.patience(self.where(key), lambda: self.client.get(key, max_bytes))
+
+    def get_range(self, key: str, start: int, end: int, etag: str | None = None) -> memoryview:
+        """The bytes `start:end` of an object, exactly, as a read-only view; see `get_ranges`."""
+        if not 0 <= start <= end:
+            raise ValueError(f"expected 0 <= start <= end, found {start} and {end}")
+        if start == end:
+            return memoryview(b"")
+        return self.patience(self.where(key), lambda: self.client.get_range(key, start, end, etag))
+
+    def get_ranges(
+        self, key: str, starts: Sequence[int], ends: Sequence[int], etag: str | None = None
+    ) -> Sequence[memoryview]:
+        """Byte ranges of one object, read-only views, in parallel; neighbours are not joined.
+
+        Raises
+        ------
+        ConflictError
+            The object is not the one of `etag`, if that is given, any more.
+        NotFoundError
+            It is not there.
+        UnreachableError
+            A range did not come whole within the stated time.
+        """
+        get = partial(self.get_range, key, etag=etag)
+        do = self._pool.map if len(starts) > 1 else map
+        return [*do(get, map(int, starts), map(int, ends))]
+
+    def put_new(self, key: str, data: bytes) -> Head:
+        """Write an object that must not be there yet, in one attempt.
+
+        Raises
+        ------
+        ConflictError
+            It is there.
+        TransientFault
+            The write may have been done, or not.
+        """
+        return self.client.put(key, data, "create")
+
+    def put_if(self, key: str, data: bytes, head: Head) -> Head:
+        """Replace just the object of `head`, in one attempt; raises as `put_new` does."""
+        named = {"e_tag": head.etag, "version": head.version}
+        return self.client.put(key, data, {k: v for k, v in named.items() if v is not None})
+
+    def put_file(self, key: str, path: Path) -> Head:
+        """Write a file's bytes under a key, whatever is there; large files in parts."""
+        with path.open("rb") as file:
+            more_s = path.stat().st_size / SLOW_RATE
+            patience = replace(self.patience, limit_s=self.patience.limit_s + more_s)
+            return patience(self.where(key), lambda: self.client.put_file(key, file))
+
+    def delete(self, key: str) -> None:
+        """Remove an object; it is no error if there is none."""
+        with suppress(NotFoundError):
+            self.patience(self.where(key), lambda: self.client.delete(key))
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self.n_parallel, thread_name_prefix="objects")

@@ -1,0 +1,244 @@
+"""A store in a bucket into a directory, checked before it has its name.
+
+It grows beside the place it is for, and the same call goes on where one was stopped: a file has its
+name once it is whole. In the end every chunk is compared with the checksums that its writer took,
+and files that differ are fetched again; what cannot be had right is an error, never a store.
+"""
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from store.check.report import Problem
+from store.check.verify import verify_store
+from store.errors import CorruptError, NotFoundError, SchemaError
+from store.format.contents import WORKING_DIR, files_of, metadata_of
+from store.format.manifest import GROUP_FILE, read_manifest
+from store.read.directory import check_outside
+from store.remote.commit import Remote, read_remote
+from store.remote.fetch import fetch_all
+from store.remote.objects import Head, Objects
+from store.write.files import DISK, Files
+from store.write.lock import WriterLock
+from store.write.orphans import clear_directory, paths_in
+from store.write.space import check_space
+from store.write.writer import group_text
+
+__all__ = ["N_THREADS", "Pulled", "pull_store"]
+
+SUFFIX = ".pull"
+RECORD = "pull.json"  # in the working directory: which store it is
+N_THREADS = 8  # files at a time
+ROUNDS = 3  # a file that is damaged is fetched so often
+BytesProgress = Callable[[int, int], None]  # bytes that are here, and those of all
+
+
+@dataclass
+class Pulled:
+    """What a pull did, or would do.
+
+    Attributes
+    ----------
+    n_rows
+        Traces in the store.
+    n_files, n_bytes
+        Its files, and their bytes.
+    n_present
+        Those that were here, of an earlier pull that was stopped.
+    is_done
+        False: the store was here already.
+    """
+
+    n_rows: int
+    n_files: int = 0
+    n_bytes: int = 0
+    n_present: int = 0
+    is_done: bool = True
+
+
+def pull_store(
+    objects: Objects,
+    path: Path,
+    *,
+    dry_run: bool = False,
+    ignore_space: bool = False,
+    n_threads: int = N_THREADS,
+    progress: BytesProgress = lambda done, total: None,
+    checking: BytesProgress = lambda done, total: None,
+    files: Files = DISK,
+) -> Pulled:
+    """Make a local store of one in a bucket.
+
+    Parameters
+    ----------
+    objects
+        Those of the store.
+    path
+        Where to make it: nothing is there.
+    dry_run
+        Look only.
+    ignore_space
+        Go on although the disk seems too small.
+    n_threads
+        Files at a time.
+    progress, checking
+        Called with the bytes that are here, or are checked, and those of all files.
+    files
+        The file operations to use.
+
+    Raises
+    ------
+    NotFoundError
+        No store is there.
+    SchemaError
+        Something is at `path`, or the disk is too small.
+    CorruptError
+        The bucket lost an object, or has wrong bytes.
+    UnreachableError
+        The server did not answer in time; the same call goes on.
+    """
+    check_outside(path)
+    remote = read_remote(objects)
+    if remote is None:
+        raise NotFoundError(
+            f"{objects.location}: expected a store, found no {GROUP_FILE}; check the address"
+        )
+    manifest = remote.manifest
+    if path.exists():
+        if read_manifest(path) == manifest:
+            return Pulled(manifest.n_rows, is_done=False)
+        raise SchemaError(f"{path}: expected a new path, found another store; choose another")
+    pull = _Pull(objects, path, remote, n_threads, files)
+    pulled = pull.outlook()
+    if not dry_run:
+        check_space(path, pull.missing_bytes(), ignore=ignore_space)
+        pull.run(progress, checking)
+    return pulled
+
+
+class _Pull:
+    """A store that is being fetched.
+
+    Attributes
+    ----------
+    root
+        Where it grows.
+    heads
+        Its data files, as objects.
+    """
+
+    def __init__(
+        self, objects: Objects, path: Path, remote: Remote, n_threads: int, files: Files
+    ) -> None:
+        self.objects = objects
+        self.path = path
+        self.root = path.with_name(path.name + SUFFIX).absolute()
+        self.manifest = remote.manifest
+        self.n_threads = n_threads
+        self.files = files
+        texts = metadata_of(self.manifest)
+        self.texts = {f"{folder}/{GROUP_FILE}": text for folder, text in texts.items()}
+        self.heads = self._find(files_of(self.manifest) - {GROUP_FILE} - self.texts.keys())
+
+    def _find(self, keys: Collection[str]) -> dict[str, Head]:
+        """The objects of the store's files; raises CorruptError if one is missing."""
+        listed = self.objects.list()
+        missing = sorted(keys - listed.keys())
+        if missing:
+            raise CorruptError(
+                f"{self.objects.where(missing[0])}: expected an object of the store, found none "
+                f"({len(missing)} are missing); push the store again, or restore the bucket"
+            )
+        return {key: listed[key] for key in sorted(keys)}
+
+    def _present(self) -> set[str]:
+        """The data files that are here."""
+        return {key for key in self.heads if (self.root / key).is_file()}
+
+    def outlook(self) -> Pulled:
+        """What is to be done, and what is here."""
+        n_bytes = sum(head.size for head in self.heads.values())
+        return Pulled(self.manifest.n_rows, len(self.heads), n_bytes, len(self._present()))
+
+    def missing_bytes(self) -> int:
+        """Bytes that are to be fetched."""
+        return sum(self.heads[key].size for key in self.heads.keys() - self._present())
+
+    def run(self, progress: BytesProgress, checking: BytesProgress) -> None:
+        """Fetch what is missing, check all, and give the store its name."""
+        self.files.make_dirs(self.root)
+        with WriterLock(self.root):
+            self._clear()
+            self._write_metadata()
+            for _ in range(ROUNDS):
+                self._fetch_missing(progress)
+                problems = verify_store(self.root, progress=checking).problems
+                if not problems:
+                    break
+                self._remove_damaged(problems)
+            else:
+                raise CorruptError(
+                    f"{self.objects.location}: expected what was pushed, found {problems[0]}"
+                )
+            self.files.remove_tree(self._working)
+            self.files.rename_durably(self.root, self.path.absolute())
+
+    @property
+    def _working(self) -> Path:
+        return self.root / WORKING_DIR
+
+    def _clear(self) -> None:
+        """Remove what no pull of this store left; of another state of it, files may be good."""
+        record = self._working / RECORD
+        identity = json.dumps([self.manifest.uuid]).encode()
+        try:
+            is_ours = record.read_bytes() == identity
+        except OSError:
+            is_ours = False
+        if not is_ours:
+            if any(self.root.iterdir()) and not self._working.is_dir():
+                raise SchemaError(f"{self.root}: expected nothing, found files; remove it")
+            clear_directory(self.root, self.files)
+        self.files.make_dirs(self._working)
+        if not is_ours:
+            self.files.replace_text(record, identity)
+        kept = self.heads.keys() | {f"{WORKING_DIR}/{RECORD}"}
+        for path in set(paths_in(self.root)) - kept:
+            self.files.remove(self.root / path)
+
+    def _write_metadata(self) -> None:
+        """Write every `zarr.json`, which follows from the manifest."""
+        for path, text in self.texts.items():
+            self.files.make_dirs((self.root / path).parent)
+            self.files.replace_text(self.root / path, text)
+        text = group_text(self.root, self.manifest)
+        self.files.replace_text(self.root / GROUP_FILE, text)
+
+    def _fetch_missing(self, progress: BytesProgress) -> None:
+        present = self._present()
+        missing = [key for key in self.heads if key not in present]
+        targets = {key: self.root / key for key in missing}
+        for folder in {path.parent for path in targets.values()}:
+            self.files.make_dirs(folder)
+        total = sum(head.size for head in self.heads.values())
+        done = total - self.missing_bytes()
+
+        def advance(n_bytes: int) -> None:
+            nonlocal done
+            done += n_bytes
+            progress(done, total)
+
+        heads, working = self.heads, self._working
+        fetch_all(self.objects, targets, heads, working, self.n_threads, advance, self.files)
+        self.files.sync_dirs({path.parent for path in targets.values()})
+
+    def _remove_damaged(self, problems: Sequence[Problem]) -> None:
+        """Remove the files that may be wrong: those named, and their checksums."""
+        for problem in problems:
+            array = problem.file.partition("/c/")[0]
+            name = array.removeprefix("_").replace("/", ".")
+            suspects = (f"{problem.file}/", f"_checksums/{name}/")
+            for key in self.heads:
+                if key == problem.file or key.startswith(suspects):
+                    self.files.remove(self.root / key)

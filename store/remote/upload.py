@@ -1,0 +1,171 @@
+"""Files as objects that are written once: none that a reader may be reading is ever replaced.
+
+An object that is there with the same bytes is as good as written, which is how a stopped push goes
+on; one with other bytes belongs to somebody else.
+"""
+
+import hashlib
+import mmap
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from store.errors import LockedError
+from store.remote.faults import ConflictError, TransientFault
+from store.remote.objects import Head, Objects
+
+__all__ = ["Content", "Upload", "Uploader"]
+
+BLOCK_BYTES = 8 * 1024 * 1024
+_MD5 = re.compile(r'"?([0-9a-f]{32})"?')
+Content = Path | bytes
+Advance = Callable[[int], None]
+
+
+class Upload(NamedTuple):
+    """An object to be written.
+
+    Attributes
+    ----------
+    key
+        Its name.
+    content
+        A file, or the bytes.
+    is_new
+        Nothing, or the same, must be there; False: it grows, and replaces what is there.
+    """
+
+    key: str
+    content: Content
+    is_new: bool = True
+
+    @property
+    def n_bytes(self) -> int:
+        if isinstance(self.content, Path):
+            return self.content.stat().st_size
+        return len(self.content)
+
+
+class Uploader:
+    """Writes objects in parallel; the first error stops the others.
+
+    Parameters
+    ----------
+    objects
+        Where.
+    n_threads
+        That write at a time.
+    advance
+        Called with the bytes of each object that is there now, from any thread.
+    """
+
+    def __init__(self, objects: Objects, n_threads: int, advance: Advance) -> None:
+        self.objects = objects
+        self.n_threads = n_threads
+        self.advance = advance
+        self._has_md5 = True  # the server's etags are MD5s, until one is seen that is not
+
+    def upload(self, uploads: Iterable[Upload], present: Mapping[str, Head]) -> int:
+        """Write objects; return how many were there before.
+
+        Parameters
+        ----------
+        uploads
+            What.
+        present
+            Objects that were there a moment ago.
+
+        Raises
+        ------
+        LockedError
+            An object is there with other bytes.
+        UnreachableError
+            One could not be written in time; what is written stays.
+        """
+        with ThreadPoolExecutor(self.n_threads) as pool:
+            futures = [pool.submit(self._one, item, present.get(item.key)) for item in uploads]
+            try:
+                wait(futures, return_when=FIRST_EXCEPTION)
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+        return sum(future.result() for future in futures if not future.cancelled())
+
+    def _one(self, upload: Upload, present: Head | None) -> bool:
+        """Write one; return whether it was there."""
+        was_there = present is not None and self._is_same(upload, present)
+        if not was_there:
+            if upload.is_new and present is not None:
+                raise self._foreign(upload)
+            where = self.objects.where(upload.key)
+            self.objects.patience(where, lambda: self._write(upload))
+        self.advance(upload.n_bytes)
+        return was_there
+
+    def _write(self, upload: Upload) -> None:
+        """One attempt to write an object, and to see that its bytes are right."""
+        key = upload.key
+        try:
+            with _bytes_of(upload.content) as data:
+                mode = "create" if upload.is_new else "overwrite"
+                head = self.objects.client.put(key, data, mode)
+        except ConflictError:  # perhaps with an attempt of ours whose answer was lost
+            if not self._is_same(upload, self.objects.client.head(key)):
+                raise self._foreign(upload) from None
+            return
+        if self._has_md5 and _md5_in(head) and not self._is_same(upload, head):
+            self.objects.client.delete(key)  # it is ours, and nothing calls for it yet
+            raise TransientFault("other bytes than were sent")
+
+    def _is_same(self, upload: Upload, head: Head) -> bool:
+        """Whether an object has these bytes; it is read where its etag does not say so."""
+        if head.size != upload.n_bytes:
+            return False
+        with _bytes_of(upload.content) as data:
+            stated = _md5_in(head)
+            if stated and self._has_md5 and stated == _md5_of(data):
+                return True
+            is_same = self._has_bytes(upload.key, data, head.etag)
+        if is_same and stated is not None:
+            self._has_md5 = False  # as with keys of KMS
+        return is_same
+
+    def _has_bytes(self, key: str, data: memoryview, etag: str | None) -> bool:
+        for start in range(0, len(data), BLOCK_BYTES):
+            end = min(len(data), start + BLOCK_BYTES)
+            if self.objects.get_range(key, start, end, etag) != data[start:end]:
+                return False
+        return True
+
+    def _foreign(self, upload: Upload) -> LockedError:
+        return LockedError(
+            f"{self.objects.where(upload.key)}: expected no object, found one with other bytes: "
+            "another push is at work, or one stopped; wait for it, or, if there is none, "
+            "push with --restart"
+        )
+
+
+@contextmanager
+def _bytes_of(content: Content) -> Iterator[memoryview]:
+    """The bytes of an object to be written; a file is mapped, not read into memory."""
+    if isinstance(content, bytes):
+        yield memoryview(content)
+        return
+    with (
+        content.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+        memoryview(mapped) as view,
+    ):
+        yield view
+
+
+def _md5_of(data: memoryview) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
+def _md5_in(head: Head) -> str | None:
+    """The MD5 that an etag seems to be; those of objects in parts are others."""
+    found = _MD5.fullmatch(head.etag or "")
+    return found[1] if found else None
