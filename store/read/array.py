@@ -85,18 +85,24 @@ DEFAULT = ReadOptions()
 
 
 class Schedule(NamedTuple):
-    """When announced ranges will be read, counted in bytes that all readers read before.
+    """When announced ranges will be read; time counts the rows that all readers read before.
 
     Attributes
     ----------
+    now
+        The time of the announcement.
     first, step
         The time of the first range, and between one and the next.
+    row_bytes
+        Bytes that are read of a row: those that a unit of time has.
     next_use
-        When items are needed again, in steps from now; None: not known.
+        When items are needed again, after the i-th range; None: not known.
     """
 
+    now: float = 0.0
     first: float = 0.0
     step: float = 0.0
+    row_bytes: float = 1.0
     next_use: NextUse | None = None
 
 
@@ -383,9 +389,7 @@ class Array(Generic[ShardType]):
                 return
         self._advise_places(starts, stops, select)
 
-    def _schedule_of_places(
-        self, items: np.ndarray, n_ranges: int, schedule: Schedule
-    ) -> Schedule:
+    def _schedule_of_places(self, items: np.ndarray, n_ranges: int, schedule: Schedule) -> Schedule:
         if self.segments is None:
             return schedule
         options = ReadOptions(next_use=schedule.next_use)

@@ -16,7 +16,14 @@ from store.format.contents import StoredArray
 from store.read.array import cells
 from store.read.mapped_file import MappedFile
 
-__all__ = ["ChunkStates", "WritableStates", "cells_of_chunks", "cells_of_ranges", "n_cells", "shard_cells"]
+__all__ = [
+    "ChunkStates",
+    "WritableStates",
+    "cells_of_chunks",
+    "cells_of_ranges",
+    "n_cells",
+    "shard_cells",
+]
 
 HEADER_BYTES = 64
 CELL = np.dtype("<u4")

@@ -14,13 +14,12 @@ from store.errors import CorruptError, UnreachableError
 from store.format.contents import StoredArray
 from store.read.array import Array, ReadOptions, Schedule, Select, cells
 from store.read.chunk_states import ChunkStates, cells_of_chunks, cells_of_ranges, n_cells
-from store.read.mirror import Mirror
+from store.read.mirror import NEVER, Mirror
 
 __all__ = ["HeldArray", "plan_portions"]
 
 SMALL_BYTES = 4 * 1024 * 1024  # an array of fewer bytes is fetched whole
 ATTEMPTS = 20  # of reading what other readers' limits evict under us
-NEVER = 2**52  # as a time: not known
 
 Ranges = tuple[np.ndarray, np.ndarray]
 Read = Callable[[np.ndarray, np.ndarray, ReadOptions], np.ndarray]
@@ -42,6 +41,7 @@ class HeldArray:
         self.array = array
         self.path = array.layout.path
         self.is_small = array.n_places * array.layout.item_bytes <= SMALL_BYTES
+        self._is_announced = False
         self._states: tuple[str, ChunkStates] | None = None
 
     def read(
@@ -102,7 +102,7 @@ class HeldArray:
             return found
         asked = np.arange(n_cells(self.array)) if self.is_small else some
         for _ in range(ATTEMPTS):
-            with self.mirror.held(self.path, asked):
+            with self.mirror.held(self.path, asked, self._is_announced):
                 found = attempt()
             if found is not None:
                 return found
@@ -129,17 +129,20 @@ class HeldArray:
         versions = self._current(reader).versions
         array = self.array
         i, chunks = cells(*ranges, array.layout.chunk_items)
-        uses = schedule.first + schedule.step * i
-        after = np.full(len(i), float(NEVER))
+        some = cells_of_chunks(array, chunks, planes)
+        is_there = bool((versions[some] & 1).all())
+        uses = np.full((len(i), 2), float(NEVER))
+        uses[:, 0] = (schedule.first + schedule.step * i) * schedule.row_bytes
         if schedule.next_use is not None:
             base = chunks * array.layout.chunk_items
             last = np.minimum(array.n_places, base + array.layout.chunk_items) - 1
-            after = np.minimum(schedule.next_use(i, base, last) * schedule.step, NEVER)
-        some = cells_of_chunks(array, chunks, planes)
-        times = np.tile(np.stack([uses, after], axis=1).astype(np.int64), (len(planes), 1))
-        if schedule.next_use is not None or not (versions[some] & 1).all():
-            self.mirror.want(self.path, np.column_stack([some, times]))
-        return bool((versions[some] & 1).all())
+            uses[:, 1] = schedule.next_use(i, base, last) * schedule.row_bytes
+        if schedule.next_use is not None or not is_there:
+            times = np.tile(np.minimum(uses, NEVER).astype(np.int64), (len(planes), 1))
+            now = schedule.now * schedule.row_bytes
+            self.mirror.want(self.path, np.column_stack([some, times]), now)
+            self._is_announced = True
+        return is_there
 
     def is_there(self, place: int) -> bool:
         """Whether the first plane of the chunk with this place is in the mirror."""

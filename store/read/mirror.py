@@ -25,7 +25,7 @@ from store import errors
 from store.errors import StoreError
 from store.read.messages import PROTOCOL, receive, send
 
-__all__ = ["LOCK_FILE", "MIRROR_DIR", "SOCKET_FILE", "Mirror", "socket_address"]
+__all__ = ["LOCK_FILE", "MIRROR_DIR", "NEVER", "SOCKET_FILE", "Mirror", "socket_address"]
 
 LOCK_FILE = "fetcher.lock"
 SOCKET_FILE = "fetcher.socket"
@@ -33,7 +33,7 @@ MIRROR_DIR = "mirrors"
 START_S = 30.0  # until a fetching process answers: a busy node imports slowly
 ANSWER_S = 180.0  # until a request is answered; requests to the object store take up to 120 s
 ATTEMPTS = 5  # fetching processes that die under one request
-BAD_ARGUMENTS = {"ValueError": ValueError}
+NEVER = 2**52  # as a time: it is not known
 _mirrors: "weakref.WeakSet[Mirror]" = weakref.WeakSet()
 
 
@@ -59,6 +59,8 @@ class Mirror:
     limit
         Bytes that all mirrors in it may take on the disk; None: the fetching process chooses. Of
         several readers' limits the smallest counts.
+    digest
+        Which committed state of the store; None: that at the address now.
 
     Attributes
     ----------
@@ -71,10 +73,13 @@ class Mirror:
         again.
     """
 
-    def __init__(self, url: str, cache_dir: Path, limit: int | None) -> None:
+    def __init__(
+        self, url: str, cache_dir: Path, limit: int | None, digest: str | None = None
+    ) -> None:
         self.url = url
         self.cache_dir = cache_dir
         self.limit = limit
+        self.digest = digest
         self.session = ""
         self.hits = 0  # reads that found all chunks there, without a request
         self.wait_s = 0.0
@@ -84,7 +89,7 @@ class Mirror:
         self._link()
 
     def __reduce__(self) -> tuple:
-        return Mirror, (self.url, self.cache_dir, self.limit)
+        return Mirror, (self.url, self.cache_dir, self.limit, self.digest)
 
     def _forget(self) -> None:
         """Let go of all connections, also those of the process that forked this one."""
@@ -92,8 +97,10 @@ class Mirror:
         self._links = threading.local()
 
     @contextmanager
-    def held(self, path: str, some: np.ndarray) -> Iterator[None]:
+    def held(self, path: str, some: np.ndarray, is_announced: bool = False) -> Iterator[None]:
         """Have some cells of an array, rising, fetched, and kept until the block ends.
+
+        `is_announced`: by `want`, which counted them in its times.
 
         Raises
         ------
@@ -101,7 +108,8 @@ class Mirror:
             They cannot be had.
         """
         began = time.monotonic()
-        self._ask({"op": "need", "array": path}, _as_runs(some))
+        message = {"op": "need", "array": path, "announced": is_announced}
+        self._ask(message, _as_runs(some))
         self.wait_s += time.monotonic() - began
         try:
             yield
@@ -109,12 +117,18 @@ class Mirror:
             with suppress(OSError):  # a process that has died holds nothing
                 self._tell({"op": "done"})
 
-    def want(self, path: str, uses: np.ndarray) -> None:
-        """Announce cells that will be needed: int64 `(n, 3)`.
+    def want(self, path: str, uses: np.ndarray, now: float) -> None:
+        """Announce cells that will be needed.
 
-        A cell, when it is needed, and when again after that, counted in bytes that are read before.
+        Parameters
+        ----------
+        uses
+            A cell, when it is needed, and when again after that: int64 `(n, 3)`. Time counts the
+            bytes that are read before, from any beginning; `NEVER` is not known.
+        now
+            The time.
         """
-        self._ask({"op": "want", "array": path}, uses)
+        self._ask({"op": "want", "array": path, "now": now}, uses)
 
     def open_array(self, path: str) -> Path:
         """Make the states of an array be there: their file."""
@@ -168,12 +182,13 @@ class Mirror:
         if link is None:
             link = _Link(connect(self.cache_dir))
             link.socket.settimeout(ANSWER_S)
-            opening = {"op": "open", "protocol": PROTOCOL, "url": self.url, "limit": self.limit}
-            send(link.socket, opening)
+            opening = {"op": "open", "protocol": PROTOCOL, "url": self.url}
+            send(link.socket, {**opening, "limit": self.limit, "digest": self.digest})
             reply = _checked(receive(link.socket)[0])
             if reply["session"] != self.session:
                 self._whole.clear()
             self.root = Path(reply["root"])
+            self.digest = reply["digest"]
             self.portion_bytes = int(reply["portion_bytes"])
             self.session = reply["session"]
             self._links.link = link
@@ -197,7 +212,7 @@ def _checked(reply: dict[str, Any]) -> dict[str, Any]:
     if "error" not in reply:
         return reply
     name = reply["error"]
-    kind = BAD_ARGUMENTS.get(name) or getattr(errors, name, StoreError)
+    kind = ValueError if name == "ValueError" else getattr(errors, name, StoreError)
     raise kind(reply["message"])
 
 
@@ -258,7 +273,7 @@ def _try_to_connect(cache_dir: Path) -> socket.socket | None:
 
 def _is_running(cache_dir: Path) -> bool:
     """Whether a fetching process holds the lock: it listens, or soon will."""
-    with suppress(FileNotFoundError), open(cache_dir / LOCK_FILE, "rb") as file:
+    with suppress(FileNotFoundError), (cache_dir / LOCK_FILE).open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
@@ -273,8 +288,14 @@ def _start(cache_dir: Path) -> None:
     paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        start_new_session=True, timeout=START_S, check=False,
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+        timeout=START_S,
+        check=False,
     )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]

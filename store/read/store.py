@@ -19,12 +19,14 @@ from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.format.ranges import packed_offsets
 from store.format.schema import TRACE_ID, Column, Schema
 from store.format.values import decode_texts
-from store.read.array import Array, ReadOptions
+from store.read.array import Array, ReadOptions, Schedule
 from store.read.buffers import BufferPool
+from store.read.cache_dir import chosen_dir, chosen_limit, prepare_dir
 from store.read.chunk_cache import ChunkCache
 from store.read.data_frames import TableSource, make_frame, make_table
 from store.read.directory import StoreDirectory
 from store.read.id_table import IdTable
+from store.read.mirror import Mirror
 from store.read.notebook import store_html
 from store.read.offsets import Offsets
 from store.read.open_array import open_array
@@ -64,6 +66,8 @@ class TraceStore:
         Where its traces come from.
     check
         Whether every chunk is checked against its checksum before it is used.
+    mirror
+        Of a store at an address: what brings its chunks to `path`; else None.
     cache
         Decoded chunks of compressed columns.
     id_table
@@ -76,9 +80,11 @@ class TraceStore:
         manifest: Manifest,
         cache_bytes: int | None = None,
         check: bool = False,
+        mirror: Mirror | None = None,
     ) -> None:
         self.directory = directory
         self.path = directory.path
+        self.mirror = mirror
         self._manifest = manifest
         self.check = check
         self.schema = manifest.schema
@@ -94,7 +100,7 @@ class TraceStore:
         """Hold nothing: no map, no chunk, no memory, no lock of another process."""
         self._pid = os.getpid()
         self.cache = ChunkCache(self.cache_bytes)
-        self.id_table = IdTable(self.directory, self._manifest, self.check)
+        self.id_table = IdTable(self.directory, self._manifest, self.check, self.mirror)
         self._pool = BufferPool()
         self._arrays: dict[str, Array] = {}
         self._axes: dict[str, Offsets] = {}
@@ -105,6 +111,8 @@ class TraceStore:
         path: "str | Path | TraceStore",
         cache_bytes: int | None = None,
         check: bool | None = None,
+        *,
+        cache_dir: str | Path | None = None,
     ) -> "TraceStore":
         """Open the store at `path`.
 
@@ -113,14 +121,19 @@ class TraceStore:
         Parameters
         ----------
         path
-            Directory of the store.
+            Directory of the store, or its address (s3://, gs://, az://), of which a mirror is read.
         cache_bytes
             Decoded chunks of compressed columns to keep: 0, or at least one chunk; None chooses 64
-            MiB. Raw columns need none, the kernel keeps their pages.
+            MiB. Raw columns need none, the kernel keeps their pages. Of an address: what all
+            mirrors in the cache directory may take on the disk; None: what the environment variable
+            TRACE_STORE_CACHE_BYTES says, or half of what is free.
         check
             Check every chunk against its checksum before it is used, at every read: what has rotted
             on the disk is an error, never a value. None: not. (Compressed chunks and tables of
-            shards are always checked.)
+            shards are always checked, and so is what comes into a mirror.)
+        cache_dir
+            Where the mirrors of stores at addresses are; every process of the node may name the
+            same. None: what TRACE_STORE_CACHE_DIR says, or ~/.cache/trace-store.
 
         Raises
         ------
@@ -128,7 +141,11 @@ class TraceStore:
             Nothing there.
         FormatError
             What is there is no store, is damaged, or is of a newer format.
+        ValueError
+            `cache_bytes` is less than the least that works, which the message names.
         """
+        if isinstance(path, str) and "://" in path:
+            return cls._open_mirror(path, cache_dir, cache_bytes, bool(check))
         if not isinstance(path, TraceStore):
             directory, manifest = _committed_state(path)
             return cls(directory, manifest, cache_bytes, bool(check))
@@ -137,7 +154,18 @@ class TraceStore:
         check = store.check if check is None else check
         if (cache_bytes, check) == (store.cache_bytes, store.check):
             return store
-        return cls(store.directory, store._manifest, cache_bytes, check)
+        return cls(store.directory, store._manifest, cache_bytes, check, store.mirror)
+
+    @classmethod
+    def _open_mirror(
+        cls, url: str, cache_dir: str | Path | None, limit: int | None, check: bool
+    ) -> "TraceStore":
+        folder = chosen_dir(cache_dir)
+        limit = chosen_limit(limit)
+        prepare_dir(folder)
+        mirror = Mirror(url, folder, limit)
+        directory, manifest = _committed_state(mirror.root)
+        return cls(directory, manifest, None, check, mirror)
 
     @property
     def manifest(self) -> Manifest:
@@ -149,6 +177,10 @@ class TraceStore:
 
         This object keeps its snapshot.
         """
+        if self.mirror is not None:
+            fresh = TraceStore.open(self.mirror.url, cache_dir=self.mirror.cache_dir)
+            same = (fresh.uuid, fresh.generation) == (self.uuid, self.generation)
+            return self if same else fresh
         directory, now = _committed_state(self.path)
         if (now.uuid, now.generation) == (self.uuid, self.generation):
             return self
@@ -547,12 +579,20 @@ class TraceStore:
         _, is_changed = self._looked_at
         return "; it was changed meanwhile: open the store again" if is_changed else ""
 
-    def advise(self, plan: ReadPlan, rows: np.ndarray) -> None:
-        """Announce to the kernel that these rows will be read; returns before they are."""
+    def advise(self, plan: ReadPlan, rows: np.ndarray, schedule: Schedule | None = None) -> None:
+        """Announce that these rows will be read; returns before they are.
+
+        Announced to the kernel, or to the mirror that lacks some; `schedule` says when.
+        """
         ranges = {span: self._ranges(span, rows) for span in plan.spans}
         for part in plan.parts:
             starts, stops = ranges[part.span]
-            self._column(part.name).advise(starts, stops, part.select)
+            times = schedule
+            if schedule is not None and part.span.axis is not None:
+                options = ReadOptions(next_use=schedule.next_use)
+                next_use = self._item_options(part.span.axis, options).next_use
+                times = schedule._replace(next_use=next_use)
+            self._column(part.name).advise(starts, stops, part.select, times)
 
     def is_cached(self, plan: ReadPlan, rows: np.ndarray) -> bool:
         """Whether the kernel seems to hold these rows: a page a row of the largest column."""
@@ -608,11 +648,12 @@ class TraceStore:
             self._forget()
         max_maps = MAX_MAPS // (len(self.schema.stored) * 2 + 8)
         check = self._manifest if self.check else None
-        opened = open_array(self.directory, array, self.cache, max_maps, check)
+        opened = open_array(self.directory, array, self.cache, max_maps, check, self.mirror)
         return self._arrays.setdefault(key, opened)
 
     def __reduce__(self) -> tuple:
-        return TraceStore, (self.directory, self._manifest, self.cache_bytes, self.check)
+        state = (self.directory, self._manifest, self.cache_bytes, self.check, self.mirror)
+        return TraceStore, state
 
     def __repr__(self) -> str:
         head = f"TraceStore({str(self.path)!r}): {len(self):,} rows"

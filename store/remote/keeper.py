@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from store.errors import SchemaError, StoreError, UnreachableError
+from store.errors import StoreError, UnreachableError
 from store.remote.eviction import UNKNOWN, choose_victims, unknown_use
 from store.remote.mirrored import ABSENT, FETCHING, PRESENT, UNCHECKED, MirroredArray, MirroredStore
 from store.remote.sparse_file import BLOCK
@@ -147,15 +147,16 @@ class Keeper:
         if self._used > limit:
             self._evict(self._used - limit)
 
-    def open_files(self, paths: list[Path], n_bytes: int) -> None:
-        """Files that are no longer closed ones will take so many bytes; raises SchemaError."""
+    def open_files(self, store: MirroredStore, paths: list[Path], n_bytes: int) -> None:
+        """Reserve so many bytes for files of an open store; raises StoreError."""
         with self._changed:
             for path in paths:
                 self._used -= self._closed.pop(path, 0)
             self._reserve(n_bytes)
+            store.reserved_bytes += n_bytes
 
     def _reserve(self, n_bytes: int) -> None:
-        """Make room for what stays; raises SchemaError."""
+        """Make room for what stays; raises StoreError."""
         surplus = self._used + n_bytes - self.limit
         deadline = time.monotonic() + WAIT_S
         while surplus > 0 and not self._evict(surplus):
@@ -449,9 +450,7 @@ class Keeper:
         with self._changed:
             while want.is_wanted() and not self._is_over:
                 some = array.existing(want.cells)
-                missing = some[
-                    (array.status[some] == ABSENT) | (array.status[some] == UNCHECKED)
-                ]
+                missing = some[(array.status[some] == ABSENT) | (array.status[some] == UNCHECKED)]
                 if not len(missing):
                     return []
                 absent = missing[array.status[missing] == ABSENT]
@@ -512,6 +511,7 @@ class Keeper:
                 held = array.n_bytes[array.status != ABSENT].sum()
                 self._used -= int(held) + array.opened_bytes()
                 self._arrays.remove(array)
+            self._used -= store.reserved_bytes
             for path in store.folder.rglob("*"):
                 if path.is_file():
                     self._closed[path] = _disk_bytes(path)

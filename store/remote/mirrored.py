@@ -64,6 +64,11 @@ def cell_bytes(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return blocks * BLOCK + EXTENT_BYTES
 
 
+def state_digest(url: str, group: bytes) -> str:
+    """The name of the mirror of one committed state: of the address, and of its `zarr.json`."""
+    return hashlib.blake2b(url.encode() + b"\0" + group, digest_size=16).hexdigest()
+
+
 class MirroredStore:
     """A store at an address, and its directory in the cache.
 
@@ -73,8 +78,10 @@ class MirroredStore:
         Its address.
     source
         Its objects.
-    mirrors
-        Directory of all mirrors; this one's is made there.
+    folder
+        Of its mirror; made if it is not there.
+    group
+        The bytes of its `zarr.json`.
 
     Attributes
     ----------
@@ -84,12 +91,10 @@ class MirroredStore:
         What is committed at the address.
     """
 
-    def __init__(self, url: str, source: Source, mirrors: Path) -> None:
+    def __init__(self, url: str, source: Source, folder: Path, group: bytes) -> None:
         self.url = url
         self.source = source
-        group = source.get(GROUP_FILE)
-        digest = hashlib.blake2b(url.encode() + b"\0" + group, digest_size=16)
-        self.folder = mirrors / digest.hexdigest()
+        self.folder = folder
         self.root = self.folder / "store"
         self.root.mkdir(parents=True, exist_ok=True)
         write_whole(self.root / GROUP_FILE, group)
@@ -99,6 +104,8 @@ class MirroredStore:
             message = str(error).replace(str(self.root), url)
             raise type(error)(message) from error
         self.sizes = {key: head.size for key, head in source.list().items()}
+        self.whole: set[str] = set()  # arrays whose files are here
+        self.reserved_bytes = 0  # for files that stay while it is open
         self.arrays: dict[str, MirroredArray] = {}
         self.lock = threading.RLock()
         self._known = {array.layout.path: array for array in arrays_of(self.manifest)}
@@ -131,7 +138,7 @@ class MirroredStore:
                 total += sum(size + 2 * BLOCK for size in sizes)
             else:
                 tables = array.n_shards * (table_bytes(array.layout) + 3 * BLOCK)
-                total += tables + file_bytes(n_cells(array)) + 2 * BLOCK
+                total += tables + states_bytes(array)
         return total
 
     def least_portion(self) -> int:
@@ -164,8 +171,6 @@ class MirroredStore:
     def _check_whole(self, array: StoredArray) -> None:
         """Raise CorruptError if a small array is not as the manifest says."""
         is_checked = array.layout.path.startswith("_offsets/")
-        if is_checked:
-            self.fetch_whole(array.checksums.layout.path)
         directory = StoreDirectory.at(self.root)
         reader = open_array(directory, array, check=self.manifest if is_checked else None)
         reader.open_shards(range(array.n_shards))
@@ -406,7 +411,7 @@ class MirroredArray:
         """Those of some cells whose bytes in the file have not their checksum."""
         bad = []
         first_chunk = shard * self.layout.shard_chunks
-        for first, stop in _runs(np.sort(some)):
+        for first, stop in _runs(np.sort(some), self.layout.shard_chunks):
             chunk, plane = self._chunk_of(shard, first)
             start = first_chunk + chunk
             faults = self.reader.faults(start, start + stop - first, [plane])
@@ -455,14 +460,19 @@ def _spans(
     return spans
 
 
-def _runs(numbers: np.ndarray) -> list[tuple[int, int]]:
-    """Rising numbers as ranges of consecutive ones."""
+def _runs(numbers: np.ndarray, step: int) -> list[tuple[int, int]]:
+    """Rising numbers as ranges of consecutive ones, none beyond a multiple of `step`."""
     if not len(numbers):
         return []
-    gaps = np.flatnonzero(np.diff(numbers) != 1)
+    gaps = np.flatnonzero((np.diff(numbers) != 1) | (numbers[1:] % step == 0))
     firsts = numbers[np.r_[0, gaps + 1]].tolist()
     lasts = numbers[np.r_[gaps, len(numbers) - 1]].tolist()
     return [(first, last + 1) for first, last in zip(firsts, lasts, strict=True)]
+
+
+def states_bytes(array: StoredArray) -> int:
+    """What the file of an array's states takes on the disk."""
+    return file_bytes(n_cells(array)) + 2 * BLOCK
 
 
 def states_path(folder: Path, array: StoredArray) -> Path:

@@ -43,7 +43,8 @@ def test_every_chunk_is_in_its_request(parts):
     assert [i for r in requests for i in range(r.first, r.last)] == list(range(len(parts)))
     for start, stop, first, last in requests:
         useful = sum(sizes[first:last])
-        assert start == starts[first] and stop == starts[last - 1] + sizes[last - 1]
+        assert start == starts[first]
+        assert stop == starts[last - 1] + sizes[last - 1]
         assert stop - start <= MAX_REQUEST_BYTES or last - first == 1
         assert stop - start - useful <= min(MAX_WASTE * (stop - start), MAX_GAP_BYTES * 20)
 
