@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 from store.feed.order import Batches, EpochOrder, n_batches, rank_positions
-from store.feed.prefetch import Readahead
+from store.feed.prefetch import Readahead, row_bytes
 from store.feed.visit_times import VisitTimes
 from store.format.values import is_integer
-from store.read.array import ReadOptions
+from store.read.array import ReadOptions, Schedule
 from store.read.batch import Batch
 from store.read.plan import Select
 from store.read.store import TraceStore
@@ -189,6 +189,33 @@ class TraceLoader:
         end = (self.epoch + 1) * len(next_rows)
         return VisitTimes([(end - len(rows), rows), (end, next_rows)], len(self.store))
 
+    def _schedule(self, epoch: int, start: int) -> Callable[[int, int], Schedule] | None:
+        """When rows are read, counted over all ranks, for the mirror of a remote store."""
+        if self.store.mirror is None:
+            return None
+        times = None
+        if len(self.store) <= MAX_TIMED_ROWS:
+            rows = self._all_visits(epoch, start)
+            next_rows = self._all_visits(epoch + 1, 0)
+            end = (epoch + 1) * self._n
+            times = VisitTimes([(end - len(rows), rows), (end, next_rows)], len(self.store))
+        first = epoch * self._n + start + self.rank
+        n_bytes = row_bytes(self.store, self._plan)
+
+        def schedule(n_done: int, visit: int) -> Schedule:
+            before = self.rank + visit * self.world_size
+            next_use = times.after(before, self.world_size) if times is not None else None
+            now = first + n_done * self.world_size
+            at = first + visit * self.world_size
+            return Schedule(now, at, self.world_size, n_bytes, next_use)
+
+        return schedule
+
+    def _all_visits(self, epoch: int, start: int) -> np.ndarray:
+        """The rows that all ranks together visit in the rest of an epoch, in order."""
+        order = EpochOrder(self._n, self.seed, epoch, self.shuffle)
+        return Batches(order, range(start, self._n), 1, False, self._rows).visits()
+
     def __iter__(self) -> Iterator[Batch]:
         epoch = self.epoch
         start = self._start
@@ -198,7 +225,8 @@ class TraceLoader:
         n_steps = self._n_batches(start, rank=0)  # no rank has more
         rows_per_step = self.batch_size * self.world_size
         times = self._visit_times(batches)
-        for done, batch in enumerate(self._read_ahead(batches, times), start=1):
+        schedule = self._schedule(epoch, start)
+        for done, batch in enumerate(self._read_ahead(batches, times, schedule), start=1):
             if done < n_steps:
                 self._delivered = (epoch, start + done * rows_per_step)
             else:
@@ -221,9 +249,16 @@ class TraceLoader:
         """Read the batch of some rows, in any of the threads; a subclass may change it."""
         return self.store.read_batch(self._plan, rows, options)
 
-    def _read_ahead(self, batches: Batches, times: VisitTimes | None) -> Iterator[Batch]:
+    def _read_ahead(
+        self,
+        batches: Batches,
+        times: VisitTimes | None,
+        schedule: Callable[[int, int], Schedule] | None,
+    ) -> Iterator[Batch]:
         """Yield the batches in order, a bounded number read ahead; stop cleanly when abandoned."""
-        readahead = Readahead(self.store, self._plan, batches, self.prefetch_bytes, self.unread)
+        readahead = Readahead(
+            self.store, self._plan, batches, self.prefetch_bytes, self.unread, schedule
+        )
         pool = ThreadPoolExecutor(self.num_workers or n_cores(), thread_name_prefix="store-loader")
         options = self._read_options(pool)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from store.errors import CorruptError
 from store.feed.order import Batches
+from store.read.array import Schedule
 from store.read.plan import ReadPlan
 from store.read.store import TraceStore
 
@@ -43,6 +44,8 @@ class Readahead:
         How far ahead, but at least the next batch; 0 asks for nothing.
     unread
         rows -> those of them that will be read; by default all.
+    schedule
+        (visits done, visit) -> when the rows from that visit on are read, for a mirror.
 
     Attributes
     ----------
@@ -57,8 +60,10 @@ class Readahead:
         batches: Batches,
         budget_bytes: int,
         unread: Callable[[np.ndarray], np.ndarray] = lambda rows: rows,
+        schedule: Callable[[int, int], Schedule] | None = None,
     ) -> None:
         self.store = store
+        self.schedule = schedule
         self.plan = plan
         self.batches = batches
         self.unread = unread
@@ -80,11 +85,15 @@ class Readahead:
             last = min(first + self._group, len(self.batches))
             batch_size = self.batches.batch_size
             rows = self.unread(self.batches.visits(first * batch_size, last * batch_size))
+            times = None
+            if self.schedule is not None:
+                times = self.schedule(batch * batch_size, first * batch_size)
             advice = None
             with suppress(CorruptError):  # damage is left to the read, which reports it
                 sample = rows[:: max(1, len(rows) // SAMPLE_ROWS)]
-                if len(rows) and not self.store.is_cached(self.plan, sample):
-                    advice = self._thread.submit(self.store.advise, self.plan, rows)
+                is_cached = times is None and self.store.is_cached(self.plan, sample)
+                if len(rows) and not is_cached:
+                    advice = self._thread.submit(self.store.advise, self.plan, rows, schedule=times)
             self._groups.append(advice)
 
     def wait(self, batch: int) -> None:
