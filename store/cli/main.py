@@ -35,6 +35,8 @@ MODULES = {  # command -> module of this package; there it is called run_COMMAND
     "extract": "extract",
     "plan": "plan",
     "launch": "launch",
+    "push": "remote",
+    "pull": "remote",
     "view": "view",
 }
 # commands whose argument `store` is a store to make

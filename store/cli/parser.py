@@ -16,6 +16,7 @@ from store.cli.parsers import (
     make,
     plan,
     project,
+    remote,
     view,
 )
 
@@ -55,6 +56,8 @@ COMMANDS = (
     extract.add_extract,
     plan.add_plan,
     launch.add_launch,
+    remote.add_push,
+    remote.add_pull,
 )
 
 

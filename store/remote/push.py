@@ -5,23 +5,43 @@ push that was stopped goes on, and one that meets a stranger's objects stops. Th
 locked meanwhile: its files stay what they are.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from store.errors import CorruptError, SchemaError
-from store.format.contents import could_be_ours, files_of, metadata_of
-from store.format.manifest import GROUP_FILE, Manifest, read_manifest
+from store.format.contents import WORKING_DIR, could_be_ours, files_of, metadata_of
+from store.format.manifest import GROUP_FILE, read_manifest
+from store.format.values import is_integer
 from store.read.shard import RESTORE
+from store.read.store import TraceStore
+from store.remote.append import Append
+from store.remote.claim import claimed
 from store.remote.commit import Remote, check_conditions, commit, read_remote
+from store.remote.lineage import Sums, check_lineage, sums_of
 from store.remote.objects import Head, Objects
 from store.remote.upload import Upload, Uploader
+from store.write.files import DISK
 from store.write.lock import WriterLock
 
-__all__ = ["N_THREADS", "Pushed", "push_store"]
+__all__ = ["N_THREADS", "Pushed", "push_store", "upload_s"]
 
 N_THREADS = 8  # files at a time
+SLOW_RATE = 2e6  # bytes a second of the whole line
+SCRATCH = ".push"
+# keys of what a push leaves in the group's attributes
+SOURCE = "source"  # checksum of the manifest that was pushed
+PUSHED = "pushed"  # path of an array -> its sums, as the pushed store lays it out
+IN_BUCKET = "in_bucket"  # and as it lies in the bucket
 BytesProgress = Callable[[int, int], None]  # bytes that are there, and those of all
+
+
+def upload_s(path: Path, n_threads: int) -> float:
+    """Seconds that the upload of the largest file may take on a slow line, with others beside."""
+    sizes = (file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return n_threads * max(sizes, default=0) / SLOW_RATE
 
 
 @dataclass
@@ -46,6 +66,11 @@ class Pushed:
     n_bytes: int = 0
     n_present: int = 0
     is_done: bool = True
+
+    def add(self, uploads: Sequence[Upload]) -> None:
+        """Count what has to be there."""
+        self.n_files += len(uploads)
+        self.n_bytes += sum(upload.n_bytes for upload in uploads)
 
 
 def push_store(
@@ -83,51 +108,87 @@ def push_store(
     UnreachableError
         The server did not answer in time; the same call goes on.
     """
-    manifest = read_manifest(path)
+    read_manifest(path)  # raises if there is no store, before a directory is locked
     with WriterLock(path.absolute()):
-        manifest = read_manifest(path)
-        return _Push(path, manifest, objects, n_threads, progress).run(dry_run, restart)
+        store = TraceStore.open(path)
+        return _Push(store, objects, n_threads, progress).run(dry_run, restart)
 
 
 class _Push:
     def __init__(
-        self,
-        path: Path,
-        manifest: Manifest,
-        objects: Objects,
-        n_threads: int,
-        progress: BytesProgress,
+        self, store: TraceStore, objects: Objects, n_threads: int, progress: BytesProgress
     ) -> None:
-        self.path = path
-        self.manifest = manifest
+        self.store = store
+        self.path = store.path
+        self.manifest = store.manifest
         self.objects = objects
         self.n_threads = n_threads
         self.progress = progress
-        self.n_done = 0
+        self._n_done = 0
 
     def run(self, dry_run: bool, restart: bool) -> Pushed:
         remote = read_remote(self.objects)
-        if remote is not None:
-            self._check_same_store(remote)
-            if remote.manifest == self.manifest:
-                return Pushed(self.manifest.n_rows, 0, is_done=False)
-            raise SchemaError("grown")
+        if remote is None:
+            return self._push_whole(dry_run, restart)
+        self._check_same_store(remote)
+        if remote.record.get(SOURCE) == self.manifest.checksum:
+            return Pushed(self.manifest.n_rows, self.manifest.n_rows, is_done=False)
+        return self._append(remote, dry_run, restart)
+
+    def _push_whole(self, dry_run: bool, restart: bool) -> Pushed:
+        """To where no store is."""
         present = self.objects.list()
         self._check_ours(present)
         uploads = list(self._whole_store())
-        total = sum(upload.n_bytes for upload in uploads)
-        pushed = Pushed(self.manifest.n_rows, self.manifest.n_rows, len(uploads), total)
+        pushed = Pushed(self.manifest.n_rows, self.manifest.n_rows)
+        pushed.add(uploads)
         if dry_run:
             pushed.n_present = sum(_seems_there(upload, present) for upload in uploads)
             return pushed
+        sums = sums_of(self.store)
         check_conditions(self.objects)
-        if restart:
-            self._remove(present)
-            present = {}
-        uploader = Uploader(self.objects, self.n_threads, lambda n: self._advance(n, total))
-        pushed.n_present = uploader.upload(uploads, present)
-        commit(self.objects, self.manifest, remote)
+        with claimed(self.objects, self.manifest, None, restart):
+            if restart:
+                self._remove(present.keys() - {upload.key for upload in uploads})
+            pushed.n_present = self._upload(uploads, present, pushed.n_bytes, restart)
+            commit(self.objects, self.manifest, None, self._record(sums, sums))
         return pushed
+
+    def _append(self, remote: Remote, dry_run: bool, restart: bool) -> Pushed:
+        """To an earlier state of the store."""
+        old = _sums_in(remote.record, IN_BUCKET)
+        where = str(self.objects.location)
+        check_lineage(self.store, remote.manifest, _sums_in(remote.record, PUSHED), old, where)
+        pushed = Pushed(self.manifest.n_rows, self.manifest.n_rows - remote.manifest.n_rows)
+        if dry_run:
+            return pushed
+        check_conditions(self.objects)
+        with (
+            claimed(self.objects, self.manifest, remote, restart),
+            _scratch(self.path) as scratch,
+        ):
+            append = Append(self.store, remote.manifest, old, self.objects, scratch)
+            pushed.add([*append.new, *append.grown])
+            present = self.objects.list()
+            pushed.n_present = self._upload(append.new, present, pushed.n_bytes, restart)
+            self._upload(append.grown, present, pushed.n_bytes, restart)
+            record = self._record(sums_of(self.store), append.sums)
+            commit(self.objects, append.manifest, remote, record)
+        return pushed
+
+    def _record(self, pushed: dict[str, Sums], in_bucket: dict[str, Sums]) -> dict[str, Any]:
+        """What the next push compares its store with."""
+        return {SOURCE: self.manifest.checksum, PUSHED: pushed, IN_BUCKET: in_bucket}
+
+    def _upload(
+        self, uploads: Sequence[Upload], present: dict[str, Head], total: int, restart: bool
+    ) -> int:
+        def advance(n_bytes: int) -> None:
+            self._n_done += n_bytes
+            self.progress(self._n_done, total)
+
+        uploader = Uploader(self.objects, self.n_threads, advance, replaces=restart)
+        return uploader.upload(uploads, present)
 
     def _check_same_store(self, remote: Remote) -> None:
         if remote.manifest.uuid != self.manifest.uuid:
@@ -146,7 +207,8 @@ class _Push:
 
     def _whole_store(self) -> Iterator[Upload]:
         """Every file of the store but the one that commits it."""
-        metadata = {f"{path}/{GROUP_FILE}": text for path, text in _metadata(self.manifest)}
+        texts = metadata_of(self.manifest)
+        metadata = {f"{path}/{GROUP_FILE}": text for path, text in texts.items()}
         for key in sorted(files_of(self.manifest) - {GROUP_FILE} - metadata.keys()):
             yield Upload(key, self._file(key))
         for key, text in metadata.items():
@@ -158,17 +220,35 @@ class _Push:
             raise CorruptError(f"{path}: expected a file of the store, found none; {RESTORE}")
         return path
 
-    def _remove(self, keys: dict[str, Head]) -> None:
+    def _remove(self, keys: Iterable[str]) -> None:
         for key in keys:
-            self.objects.delete(key)
-
-    def _advance(self, n_bytes: int, total: int) -> None:
-        self.n_done += n_bytes
-        self.progress(self.n_done, total)
+            if not key.startswith(f"{WORKING_DIR}/"):
+                self.objects.delete(key)
 
 
-def _metadata(manifest: Manifest) -> Iterator[tuple[str, bytes]]:
-    yield from metadata_of(manifest).items()
+def _sums_in(record: Mapping[str, Any], key: str) -> dict[str, Sums]:
+    """Path -> sums, from what a push left; anything else is left out, and fits no store."""
+    found = record.get(key)
+    entries = found.items() if isinstance(found, dict) else ()
+    return {path: Sums(*entry) for path, entry in entries if _is_sums(entry)}
+
+
+def _is_sums(entry: object) -> bool:
+    if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[1], list):
+        return False
+    return all(is_integer(number) and 0 <= number < 2**32 for number in (entry[0], *entry[1]))
+
+
+@contextmanager
+def _scratch(path: Path) -> Iterator[Path]:
+    """An empty folder beside the store, which is removed at the end."""
+    folder = path.with_name(path.name + SCRATCH)
+    DISK.remove_tree(folder)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        DISK.remove_tree(folder)
 
 
 def _seems_there(upload: Upload, present: dict[str, Head]) -> bool:

@@ -60,9 +60,14 @@ class Uploader:
         That write at a time.
     advance
         Called with the bytes of each object that is there now, from any thread.
+    replaces
+        Objects with other bytes, which were there before, are removed instead of refused.
     """
 
-    def __init__(self, objects: Objects, n_threads: int, advance: Advance) -> None:
+    def __init__(
+        self, objects: Objects, n_threads: int, advance: Advance, *, replaces: bool = False
+    ) -> None:
+        self.replaces = replaces
         self.objects = objects
         self.n_threads = n_threads
         self.advance = advance
@@ -98,7 +103,9 @@ class Uploader:
         was_there = present is not None and self._is_same(upload, present)
         if not was_there:
             if upload.is_new and present is not None:
-                raise self._foreign(upload)
+                if not self.replaces:
+                    raise self._foreign(upload)
+                self.objects.delete(upload.key)
             where = self.objects.where(upload.key)
             self.objects.patience(where, lambda: self._write(upload))
         self.advance(upload.n_bytes)

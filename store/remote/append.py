@@ -1,0 +1,247 @@
+"""What an append to a store in a bucket adds: new objects beside those that readers have open.
+
+The new items of a column become a segment of it, in shards of their own: the last shard of the
+store in the bucket stays as it is, where a local writer would put a longer one in its place. Only
+offsets, checksums and the metadata of arrays are replaced, by files that begin with the same chunks
+and hold more; a reader takes each in one request, or names the object that it began with.
+"""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+from crc32c import crc32c
+
+from store.errors import CorruptError
+from store.format.array_info import ArrayInfo
+from store.format.contents import (
+    WORKING_DIR,
+    StoredArray,
+    column_array,
+    metadata_of,
+    offsets_array,
+    run_arrays,
+    run_name,
+)
+from store.format.ids import hash_ids, plan_runs
+from store.format.manifest import GROUP_FILE, Manifest
+from store.format.segments import joined_firsts
+from store.read.open_array import open_array
+from store.read.shard import RESTORE
+from store.read.store import TraceStore
+from store.remote.lineage import Sums, sums_at
+from store.remote.objects import Objects
+from store.remote.upload import Upload
+from store.write.array_writer import ArrayWriter
+from store.write.files import DISK
+from store.write.id_table import write_run
+
+__all__ = ["Append"]
+
+BLOCK_BYTES = 8 * 1024 * 1024
+
+
+class Append:
+    """The difference between a store in a bucket and a later state of it here.
+
+    Parameters
+    ----------
+    store
+        The later state.
+    old
+        The manifest in the bucket.
+    old_sums
+        Path of each of its arrays -> its sums, as it lies there.
+    objects
+        Those of the bucket; only read.
+    scratch
+        An empty folder for new shards.
+
+    Attributes
+    ----------
+    manifest
+        What will be committed.
+    sums
+        As `old_sums`, of that.
+    new, grown
+        What has to be there before: first objects that are new, then those that are replaced by
+        longer ones.
+    """
+
+    def __init__(
+        self,
+        store: TraceStore,
+        old: Manifest,
+        old_sums: dict[str, Sums],
+        objects: Objects,
+        scratch: Path,
+    ) -> None:
+        self.store = store
+        self.old = old
+        self.objects = objects
+        self.scratch = scratch
+        self.sums: dict[str, Sums] = {}
+        self._old_sums = old_sums
+        self.new: list[Upload] = []
+        self.grown: list[Upload] = []
+        self._segments: dict[str, list[int]] = {}
+        for column in store.schema.stored:
+            self._add_column(column)
+        for axis in store.schema.axes:
+            self._add_offsets(axis)
+        self.manifest = self._next(*self._add_ids())
+        self._add_metadata()
+
+    def _next(self, runs: tuple[tuple[int, int], ...], run_sums: dict[str, int]) -> Manifest:
+        now = self.store.manifest
+        return Manifest(
+            schema=now.schema,
+            uuid=now.uuid,
+            generation=max(now.generation, self.old.generation + 1),
+            n_rows=now.n_rows,
+            n_items=now.n_items,
+            runs=runs,
+            run_sums=run_sums,
+            tails={path: sums.tails for path, sums in self.sums.items() if sums.tails},
+            provenance=now.provenance,
+            segments=self._segments,
+        )
+
+    def _old_column(self, path: str) -> StoredArray | None:
+        """A column's array in the bucket; None if it is not there."""
+        schema = self.old.schema
+        names = [name for name in schema.stored if schema.layout(name).path == path]
+        return column_array(self.old, names[0]) if names else None
+
+    def _add_column(self, name: str) -> None:
+        now = column_array(self.store.manifest, name)
+        path = now.layout.path
+        old = self._old_column(path)
+        if old is None:
+            self._add_whole(now)
+            return
+        firsts = self.old.segments.get(path, [])
+        if now.n_items == old.n_items:
+            self.sums[path] = self._old_sums[path]
+        else:
+            self._add_segment(now, old)
+            n_new = now.n_items - old.n_items
+            firsts, _ = joined_firsts([(old.n_items, firsts), (n_new, [])], now.layout.shard_items)
+        if len(firsts) > 1:
+            self._segments[path] = firsts
+
+    def _add_whole(self, now: StoredArray) -> None:
+        """An array that the bucket does not have: the files as they are here."""
+        for array in (now, now.checksums):
+            for shard in range(array.n_shards):
+                key = array.layout.shard_path(shard)
+                self.new.append(Upload(key, self._file(self.store.path, key)))
+        path = now.layout.path
+        self.sums[path] = sums_at(self.store, now)
+        if path in self.store.manifest.segments:
+            self._segments[path] = self.store.manifest.segments[path]
+
+    def _add_segment(self, now: StoredArray, old: StoredArray) -> None:
+        """The items that a column has more, in shards behind those in the bucket."""
+        layout = now.layout
+        # as of a store that has them alone
+        root = self._folder("segments")
+        writer = ArrayWriter(root, DISK, StoredArray(layout, 0), ArrayInfo(), self.old)
+        reader = open_array(self.store.directory, now, check=self.store.manifest)
+        step = max(1, BLOCK_BYTES // layout.item_bytes)
+        for start in range(old.n_items, now.n_items, step):
+            writer.append(reader.read(start, min(now.n_items, start + step)))
+        tails = writer.commit()
+        writer.close()
+        added = StoredArray(layout, now.n_items - old.n_items)
+        for shard in range(added.n_shards):
+            key = layout.shard_path(old.n_shards + shard)
+            self.new.append(Upload(key, root / layout.shard_path(shard)))
+        sums = open_array(self.store.directory.at(root), added.checksums)
+        self._add_sums(old, sums.read(0, added.checksums.n_items), tails)
+
+    def _add_sums(self, old: StoredArray, new_sums: np.ndarray, tails: list[int]) -> None:
+        """The checksums of a column that has a new segment: the old ones, and more."""
+        path = old.layout.path
+        last = np.array(self._old_sums[path].tails, np.uint32).reshape(-1, old.layout.n_planes)
+        more = np.concatenate([last, new_sums])
+        self.sums[path] = Sums(crc32c(more.tobytes(), self._old_sums[path].crc), tails)
+        if not len(more):
+            return
+        checksums = old.checksums
+        root = self._folder("checksums")
+        first = checksums.n_items // checksums.layout.shard_items
+        if checksums.n_items % checksums.layout.shard_items:
+            self._fetch(checksums.layout.shard_path(first), root)
+        writer = ArrayWriter(root, DISK, checksums, ArrayInfo())
+        writer.append(more)
+        writer.commit()
+        writer.close()
+        self._add_grown(root, checksums, checksums.n_items + len(more))
+
+    def _fetch(self, key: str, root: Path) -> None:
+        """Take a shard of checksums from the bucket."""
+        data, head = self.objects.get_with_head(key)
+        md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        again = data if (head.etag or "").strip('"') == md5 else self.objects.get(key)
+        if data != again:  # what comes wrong would be committed
+            raise CorruptError(f"{self.objects.where(key)}: expected the same bytes twice")
+        target = root / key
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+
+    def _add_offsets(self, axis: str) -> None:
+        now = offsets_array(axis, self.store.manifest.n_rows)
+        if axis not in self.old.schema.axes:
+            self._add_whole(now)
+            return
+        old = offsets_array(axis, self.old.n_rows)
+        self.sums[now.layout.path] = sums_at(self.store, now)
+        if now.n_items > old.n_items:
+            for before, after in ((old, now), (old.checksums, now.checksums)):
+                self._add_grown(self.store.path, before, after.n_items)
+
+    def _add_grown(self, root: Path, old: StoredArray, n_items: int) -> None:
+        """The shards of a small array from its last one in the bucket on, from below `root`."""
+        layout = old.layout
+        first = old.n_items // layout.shard_items
+        for shard in range(first, layout.n_shards(n_items)):
+            key = layout.shard_path(shard)
+            is_there = shard < old.n_shards
+            uploads = self.grown if is_there else self.new
+            uploads.append(Upload(key, self._file(root, key), is_new=not is_there))
+
+    def _add_ids(self) -> tuple[tuple[tuple[int, int], ...], dict[str, int]]:
+        """A run of the id table for the new rows; return the runs, and their checksums."""
+        n_rows = self.store.manifest.n_rows
+        if n_rows == self.old.n_rows:
+            return self.old.runs, self.old.run_sums
+        kept, first = plan_runs(self.old.runs, n_rows)
+        run = (first, n_rows)
+        root = self._folder("ids")
+        hashes = hash_ids(self.store.ids[first:n_rows])
+        checksum = write_run(root, DISK, run, hashes, np.arange(first, n_rows))
+        for array in run_arrays(run):
+            key = array.layout.shard_path(0)
+            self.new.append(Upload(key, root / key))
+        sums = {run_name(old): self.old.run_sums.get(run_name(old)) for old in kept}
+        known = {name: crc for name, crc in sums.items() if crc is not None}
+        return (*kept, run), known | {run_name(run): checksum}
+
+    def _add_metadata(self) -> None:
+        """The `zarr.json` of groups and arrays that are new, or say something else now."""
+        before = metadata_of(self.old)
+        for path, text in metadata_of(self.manifest).items():
+            if before.get(path) != text:
+                self.grown.append(Upload(f"{path}/{GROUP_FILE}", text, is_new=False))
+
+    def _file(self, root: Path, key: str) -> Path:
+        path = root / key
+        if not path.is_file():
+            raise CorruptError(f"{path}: expected a file of the store, found none; {RESTORE}")
+        return path
+
+    def _folder(self, name: str) -> Path:
+        root = self.scratch / name
+        (root / WORKING_DIR).mkdir(parents=True, exist_ok=True)
+        return root

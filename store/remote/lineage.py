@@ -1,0 +1,136 @@
+"""Is a local store a later state of the one in a bucket? Answered from checksums, not from values.
+
+Copies of a store that grew on their own have one UUID. The checksums of whole chunks never change
+while an array grows, so their own CRC32C, up to the items that were pushed, names these items. An
+array may lie in two ways: as it was in the store that was pushed, and in the bucket, where each
+append begins a segment. A store that fits either of them has the same items.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from crc32c import crc32c
+
+from store.errors import SchemaError
+from store.format.contents import StoredArray, checked_arrays, column_array, offsets_array
+from store.format.layout import ArrayLayout
+from store.format.manifest import Manifest
+from store.format.segments import Segments
+from store.read.array import Array
+from store.read.open_array import open_array
+from store.read.store import TraceStore
+
+__all__ = ["Sums", "check_lineage", "sums_at", "sums_of", "tail_sums"]
+
+
+class Sums(NamedTuple):
+    """What the first items of an array are, as one way of laying them out shows it.
+
+    Attributes
+    ----------
+    crc
+        CRC32C of the checksums of the whole chunks, one after the other.
+    tails
+        The checksums of the padded last chunk, one a plane; none if it is whole.
+    """
+
+    crc: int
+    tails: list[int]
+
+
+def sums_of(store: TraceStore) -> dict[str, Sums]:
+    """Path of every column and offsets array -> its sums, as the store lays it out."""
+    return {array.layout.path: sums_at(store, array) for array in checked_arrays(store.manifest)}
+
+
+def sums_at(store: TraceStore, array: StoredArray) -> Sums:
+    """The sums of an array of a store, which may have more items than `array` says."""
+    n_sums = array.checksums.n_items
+    reader = open_array(store.directory, array.checksums)
+    crc = crc32c(reader.read(0, n_sums).tobytes()) if n_sums else 0
+    return Sums(crc, _tails_at(store, array))
+
+
+def _tails_at(store: TraceStore, array: StoredArray) -> list[int]:
+    layout = array.layout
+    n_rest = array.n_places % layout.chunk_items
+    if not n_rest:
+        return []
+    whole = _array_at(store.manifest, array.layout.path) or array
+    reader: Array[Any] = open_array(store.directory, whole, check=store.manifest)
+    return tail_sums(layout, reader.read(array.n_items - n_rest, array.n_items))
+
+
+def tail_sums(layout: ArrayLayout, items: np.ndarray) -> list[int]:
+    """CRC32C of a chunk that begins with these items, and zeros after them, one a plane."""
+    chunk = np.zeros((layout.chunk_items, *layout.item_shape), layout.dtype)
+    chunk[: len(items)] = items
+    planes = layout.items_as_planes(chunk).reshape(layout.n_planes, -1)
+    return [crc32c(np.ascontiguousarray(plane).data.cast("B")) for plane in planes]
+
+
+def check_lineage(
+    store: TraceStore,
+    manifest: Manifest,
+    pushed: Mapping[str, Sums],
+    in_bucket: Mapping[str, Sums],
+    where: str,
+) -> None:
+    """Raise SchemaError unless a local store begins with the rows of the one in a bucket.
+
+    Parameters
+    ----------
+    store
+        The local store.
+    manifest
+        Of the store in the bucket.
+    pushed, in_bucket
+        Path of each of its arrays -> its sums, in the store that it was pushed from and as it lies
+        there.
+    where
+        Address of the store in the bucket.
+    """
+    if manifest.n_rows > len(store):
+        raise SchemaError(
+            f"{where}: expected at most the {len(store):,} traces of {store.path}, found "
+            f"{manifest.n_rows:,}; pull it, and append to that"
+        )
+    for array in checked_arrays(manifest):
+        path = array.layout.path
+        whole = _array_at(store.manifest, path)
+        if whole is None:  # replaced since
+            continue
+        if whole.layout != array.layout or whole.n_items < array.n_items:
+            raise _other(store, path, where)
+        found = sums_at(store, _first_items(whole, array.n_items))
+        if found not in (pushed.get(path), in_bucket.get(path)):
+            raise _other(store, path, where)
+
+
+def _other(store: TraceStore, path: str, where: str) -> SchemaError:
+    return SchemaError(
+        f"{where}: expected an earlier state of {store.path}, found other values in {path!r}: the "
+        "two grew on their own; choose another address"
+    )
+
+
+def _array_at(manifest: Manifest, path: str) -> StoredArray | None:
+    """The column or offsets array of this path."""
+    for axis in manifest.schema.axes:
+        array = offsets_array(axis, manifest.n_rows)
+        if array.layout.path == path:
+            return array
+    for name in manifest.schema.stored:
+        if manifest.schema.layout(name).path == path:
+            return column_array(manifest, name)
+    return None
+
+
+def _first_items(array: StoredArray, n_items: int) -> StoredArray:
+    """The array when it had so many items."""
+    segments = None
+    if array.segments is not None:
+        firsts = [first for first in array.segments.firsts.tolist() if first < n_items]
+        segments = Segments(array.layout, firsts, n_items) if firsts else None
+    return array._replace(n_items=n_items, segments=segments)
