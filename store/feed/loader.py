@@ -282,7 +282,7 @@ class TraceLoader:
         try:
             for i in range(len(batches)):
                 for later in range(i + len(ahead), min(i + n_ahead, len(batches))):
-                    readahead.advance(later)
+                    readahead.advance(later, i)
                     ahead.append(pool.submit(read, later))
                 readahead.advance(i)
                 yield ahead.popleft().result() if ahead else read(i)

@@ -76,8 +76,12 @@ class Readahead:
         self._groups: list[Future | None] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store-readahead")
 
-    def advance(self, batch: int) -> None:
-        """Ask for what is in reach of a batch; call in order, before the batch is read."""
+    def advance(self, batch: int, current: int | None = None) -> None:
+        """Ask for what is in reach of a batch; call in order, before the batch is read.
+
+        `current` is the batch that is waited for, if it is another one.
+        """
+        current = batch if current is None else current
         if not self._window:
             return
         stop = min(len(self.batches), batch + self._window)
@@ -87,7 +91,7 @@ class Readahead:
             rows = self.unread(self.batches.visits(first * batch_size, last * batch_size))
             times = None
             if self.schedule is not None:
-                times = self.schedule(batch * batch_size, first * batch_size)
+                times = self.schedule(current * batch_size, first * batch_size)
             advice = None
             with suppress(CorruptError):  # damage is left to the read, which reports it
                 sample = rows[:: max(1, len(rows) // SAMPLE_ROWS)]

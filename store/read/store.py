@@ -21,7 +21,7 @@ from store.format.schema import TRACE_ID, Column, Schema
 from store.format.values import decode_texts
 from store.read.array import Array, ReadOptions, Schedule
 from store.read.buffers import BufferPool
-from store.read.cache_dir import chosen_dir, chosen_limit, prepare_dir
+from store.read.cache_dir import address_of, chosen_dir, chosen_limit, prepare_dir
 from store.read.chunk_cache import ChunkCache
 from store.read.data_frames import TableSource, make_frame, make_table
 from store.read.directory import StoreDirectory
@@ -144,8 +144,9 @@ class TraceStore:
         ValueError
             `cache_bytes` is less than the least that works, which the message names.
         """
-        if isinstance(path, str) and "://" in path:
-            return cls._open_mirror(path, cache_dir, cache_bytes, bool(check))
+        url = address_of(path)
+        if url is not None:
+            return cls._open_mirror(url, cache_dir, cache_bytes, bool(check))
         if not isinstance(path, TraceStore):
             directory, manifest = _committed_state(path)
             return cls(directory, manifest, cache_bytes, bool(check))
@@ -166,6 +167,11 @@ class TraceStore:
         mirror = Mirror(url, folder, limit)
         directory, manifest = _committed_state(mirror.root)
         return cls(directory, manifest, None, check, mirror)
+
+    @property
+    def where(self) -> str:
+        """Its path; of a mirror, the address of the store."""
+        return str(self.path) if self.mirror is None else self.mirror.url
 
     @property
     def manifest(self) -> Manifest:
@@ -191,19 +197,19 @@ class TraceStore:
 
     def n_items(self, name: str) -> int:
         """Items of a column in all rows together (the number of rows, for a fixed column)."""
-        self.schema.column(name, self.path)
+        self.schema.column(name, self.where)
         return self._manifest.n_items_of(name)
 
     def lengths(self, name: str) -> np.ndarray:
         """Items of a column in every row: int64 `(n_rows,)`; ones for a fixed column."""
-        self.schema.column(name, self.path)
+        self.schema.column(name, self.where)
         axis = self.schema.axis_of(name)
         return np.diff(self.offsets(axis)) if axis else np.ones(len(self), np.int64)
 
     def layers(self, name: str) -> list[int]:
         """The layers of a column as the model numbers them, from 1 if the store records none; []
         for other columns."""
-        column = self.schema.column(name, self.path)
+        column = self.schema.column(name, self.where)
         sizes = dict(zip(column.axis_names, column.item_shape, strict=False))
         return layer_numbers(self.provenance, sizes.get(LAYERS_AXIS, 0))
 
@@ -250,7 +256,7 @@ class TraceStore:
 
     def read_value(self, name: str, row: int) -> "np.ndarray | torch.Tensor | str":
         """One column of one row; see `Trace`."""
-        column = self.schema.column(name, self.path)
+        column = self.schema.column(name, self.where)
         axis = self.schema.axis_of(name)
         if axis is None:
             start, stop = row, row + 1
@@ -347,11 +353,11 @@ class TraceStore:
         return values if isinstance(values, list) else values.numbers()
 
     def _read_column(self, name: str) -> PackedColumn | list[str]:
-        column = self.schema.column(name, self.path)
+        column = self.schema.column(name, self.where)
         axis = self.schema.axis_of(name)
         if column.axis is not None:
             raise SchemaError(
-                f"{self.path}, column {name!r}: it is ragged, and may be larger than memory; "
+                f"{self.where}, column {name!r}: it is ragged, and may be larger than memory; "
                 f"read some rows with read(rows, [{name!r}]), or all batch by batch with "
                 "TraceLoader"
             )
@@ -418,8 +424,8 @@ class TraceStore:
         return items.tobytes(), packed_offsets(starts, stops)
 
     def _check_text(self, name: str) -> None:
-        if not self.schema.column(name, self.path).is_text:
-            raise SchemaError(f"{self.path}, column {name!r}: expected texts, found numbers")
+        if not self.schema.column(name, self.where).is_text:
+            raise SchemaError(f"{self.where}, column {name!r}: expected texts, found numbers")
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> "pandas.DataFrame":
         """The columns with one number or one text a row as a DataFrame, indexed by `trace_id`.
@@ -466,7 +472,7 @@ class TraceStore:
 
     def _table_source(self, columns: Sequence[str] | None) -> TableSource:
         for name in columns or ():
-            self.schema.column(name, self.path)  # raises
+            self.schema.column(name, self.where)  # raises
         has_one_value = {name: column.is_single for name, column in self.schema.stored.items()}
         ids = list(self.column_array(TRACE_ID))
         return TableSource(has_one_value, self.column_array, TRACE_ID, ids, self.path)
@@ -474,13 +480,13 @@ class TraceStore:
     def __array__(self, *arguments: object, **options: object) -> NoReturn:
         """Refused: NumPy and `pandas.DataFrame(store)` would read a store whole, value by value."""
         raise TypeError(
-            f"{self.path}: a store is no array; use to_pandas() or to_arrow() for its scalars and "
+            f"{self.where}: a store is no array; use to_pandas() or to_arrow() for its scalars and "
             "texts, column(name) for one column"
         )
 
     def plan(self, columns: Sequence[str] | None = None, select: Select | None = None) -> ReadPlan:
         """Check once what every batch will read; see `read` for the arguments and errors."""
-        return plan_read(self.schema, columns, select, str(self.path), self.provenance)
+        return plan_read(self.schema, columns, select, self.where, self.provenance)
 
     def read_batch(
         self, plan: ReadPlan, rows: np.ndarray, options: ReadOptions | None = None
@@ -626,7 +632,7 @@ class TraceStore:
         TypeError
             `rows` is something else.
         """
-        return row_numbers(rows, len(self), self.row_of, str(self.path))
+        return row_numbers(rows, len(self), self.row_of, self.where)
 
     def _column(self, name: str) -> Array:
         array = self._arrays.get(name) if self._pid == os.getpid() else None
@@ -656,12 +662,12 @@ class TraceStore:
         return TraceStore, state
 
     def __repr__(self) -> str:
-        head = f"TraceStore({str(self.path)!r}): {len(self):,} rows"
+        head = f"TraceStore({self.where!r}): {len(self):,} rows"
         return "\n".join([head, *column_lines(self._described())])
 
     def _repr_html_(self) -> str:
         """For notebooks: its columns."""
-        return store_html(f"{self.path}: {len(self):,} rows", self._described())
+        return store_html(f"{self.where}: {len(self):,} rows", self._described())
 
     def _described(self) -> dict[str, tuple[str, str]]:
         """Column -> dtype and shape."""

@@ -302,7 +302,7 @@ class _Session(threading.Thread):
                 f"for {opened.store.url}, found {limit:,}"
             )
         limit = self.server.set_limits()
-        room = max(limit - fixed, 0) // (2 * LEAST_PORTIONS)
+        room = max(limit - fixed, 0) // (4 * LEAST_PORTIONS)
         return {
             "root": str(opened.store.root),
             "digest": opened.store.folder.name,

@@ -28,6 +28,7 @@ WAIT_S = 170.0  # of one request
 LEASE_S = 60.0  # after which what a reader holds may go: it looks at versions, and asks again
 N_NEED_THREADS = 24
 N_WANT_THREADS = 40
+AHEAD_SHARE = 0.5  # of the limit: what is announced beyond would push out what is needed sooner
 EVICT_SHARE = 64  # at least so much of the limit is evicted in one go
 
 
@@ -84,6 +85,7 @@ class Want:
     array: MirroredArray = field(compare=False)
     shard: int = field(compare=False)
     cells: np.ndarray = field(compare=False)
+    uses: np.ndarray = field(compare=False)
     is_wanted: Callable[[], bool] = field(compare=False)
 
 
@@ -104,7 +106,11 @@ class Keeper:
         self.mirrors = mirrors
         self.limit = limit
         self.counts = Counts()
-        self._changed = threading.Condition()
+        # one lock, and who waits for what: threads that nothing has come for are not woken
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        self._has_job = threading.Condition(lock)
+        self._has_want = threading.Condition(lock)
         self._used = base_bytes
         self._clock = 1.0  # bytes that readers have read; 0 as a time: none
         self._ticks = count(1)
@@ -125,7 +131,8 @@ class Keeper:
         """Have the threads end."""
         with self._changed:
             self._is_over = True
-            self._changed.notify_all()
+            for condition in (self._changed, self._has_job, self._has_want):
+                condition.notify_all()
 
     def adopt(self) -> None:
         """Count the files that earlier processes have left."""
@@ -272,6 +279,7 @@ class Keeper:
         array.status[missing] = FETCHING
         for shard, cells in array.cut(missing):
             self._jobs.append(Job(array, shard, cells))
+            self._has_job.notify()
         ticket.since = time.monotonic()
         self._changed.notify_all()
         return True
@@ -336,9 +344,11 @@ class Keeper:
             for shard in dict.fromkeys(shards.tolist()):
                 here = shards == shard
                 first = float(use[here].min())
-                entry = Want(first, next(self._ticks), array, shard, some[here], is_wanted)
+                entry = Want(
+                    first, next(self._ticks), array, shard, some[here], use[here], is_wanted
+                )
                 heapq.heappush(self._wants, entry)
-            self._changed.notify_all()
+                self._has_want.notify()
 
     def stats(self) -> Counts:
         """The counts now."""
@@ -421,7 +431,7 @@ class Keeper:
                 while not self._jobs:
                     if self._is_over:
                         return
-                    self._changed.wait()
+                    self._has_job.wait()
                 job = self._jobs.popleft()
             self._run(job)
 
@@ -432,7 +442,7 @@ class Keeper:
                 while not self._wants:
                     if self._is_over:
                         return
-                    self._changed.wait()
+                    self._has_want.wait()
                 want = heapq.heappop(self._wants)
             if want.is_wanted():
                 try:
@@ -449,14 +459,17 @@ class Keeper:
         array = want.array
         with self._changed:
             while want.is_wanted() and not self._is_over:
-                some = array.existing(want.cells)
+                # what was needed meanwhile, and has gone again, is needed later
+                some = array.existing(want.cells[array.next_use[want.cells] <= want.uses])
                 missing = some[(array.status[some] == ABSENT) | (array.status[some] == UNCHECKED)]
                 if not len(missing):
                     return []
                 absent = missing[array.status[missing] == ABSENT]
                 n_bytes = int(array.n_bytes[absent].sum())
                 surplus = self._used + n_bytes - self.limit
-                if not self._waiting and (surplus <= 0 or self._evict(surplus, want.use)):
+                is_near = want.use <= self._clock + AHEAD_SHARE * self.limit
+                is_turn = is_near and not self._waiting
+                if is_turn and (surplus <= 0 or self._evict(surplus, want.use)):
                     self._used += n_bytes
                     array.status[missing] = FETCHING
                     return [Job(array, shard, cells) for shard, cells in array.cut(missing)]
