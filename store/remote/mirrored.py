@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+from crc32c import crc32c
 
 from store.errors import CorruptError, FormatError, NotFoundError
+from store.format.codecs import parse_codec, split_compressed
 from store.format.contents import StoredArray, arrays_of
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.format.shard_table import table_bytes
-from store.read.array import Array
+from store.read.array import Array, ChunkSums
 from store.read.chunk_states import WritableStates, file_bytes, n_cells, shard_cells
 from store.read.directory import StoreDirectory
 from store.read.open_array import open_array
@@ -221,6 +223,15 @@ class MirroredArray:
         self._locks = [threading.Lock() for _ in range(min(64, max(1, array.n_shards)))]
         directory = StoreDirectory.at(store.root)
         self.reader: Array = open_array(directory, array, check=store.manifest)
+        self._sums = self._read_sums()
+
+    def _read_sums(self) -> np.ndarray:
+        """The checksums of all chunks, uint32 `(n_chunks, n_planes)`."""
+        checksums = self.array.checksums
+        directory = StoreDirectory.at(self.store.root)
+        has_tail = self.array.n_places % self.layout.chunk_items > 0
+        sums = ChunkSums(open_array(directory, checksums), self.array, self.store.manifest)
+        return sums.read(0, checksums.n_items + has_tail)
 
     def _count_chunks(self) -> int:
         """Chunks of the committed items, in all planes."""
@@ -380,27 +391,72 @@ class MirroredArray:
             order = np.argsort(starts, kind="stable")
             some, starts, sizes = some[order], starts[order], sizes[order]
             n_again += int(sizes[self.was_here[some]].sum())
-            n_fetched += self._fetch_ranges(key, starts, sizes)
+            n_bytes, wrong = self._fetch_ranges(shard, some, starts, sizes)
+            n_fetched += n_bytes
             self.was_here[some] = True
-            some = self._bad_cells(shard, some)
-            if len(some) and attempt == 1:  # the sums may be what is wrong
+            some = np.array(wrong, np.int64)
+            if wrong and attempt == 1:  # the sums may be what is wrong
                 self.store.fetch_whole(self.array.checksums.layout.path)
+                self._sums = self._read_sums()
         chunk = self._chunk_of(shard, int(some[0]))
         raise CorruptError(
             f"{self.store.url}/{key}, chunk {chunk[0]}: expected the bytes of its checksum, found "
             f"others {FETCHES} times; push the store again, or see python -m store verify"
         )
 
-    def _fetch_ranges(self, key: str, starts: np.ndarray, sizes: np.ndarray) -> int:
+    def _fetch_ranges(
+        self, shard: int, some: np.ndarray, starts: np.ndarray, sizes: np.ndarray
+    ) -> tuple[int, list[int]]:
+        """Fetch cells and write those that are right; return the bytes, and the other cells."""
+        key = self.layout.shard_path(shard)
         n_fetched = 0
+        wrong: list[int] = []
         with opened(self.store.root / key) as fd:
             for request in plan_requests(starts, sizes):
                 data = self.store.source.get_range(key, request.start, request.stop)
                 n_fetched += len(data)
+                pieces: list[tuple[int, int]] = []  # of the data, touching ones joined
                 for i in range(request.first, request.last):
                     begin = int(starts[i]) - request.start
-                    write_at(fd, data[begin : begin + int(sizes[i])], int(starts[i]))
-        return n_fetched
+                    end = begin + int(sizes[i])
+                    if not self._is_right(shard, int(some[i]), data[begin:end]):
+                        wrong.append(int(some[i]))
+                    elif pieces and pieces[-1][1] == begin:
+                        pieces[-1] = (pieces[-1][0], end)
+                    else:
+                        pieces.append((begin, end))
+                for begin, end in pieces:
+                    write_at(fd, data[begin:end], request.start + begin)
+        return n_fetched, wrong
+
+    def _is_right(self, shard: int, cell: int, data: memoryview) -> bool:
+        """Whether a chunk has its checksum, before it is written; as `Array.faults` says it."""
+        chunk, plane = self._chunk_of(shard, cell)
+        number = shard * self.layout.shard_chunks + chunk
+        expected = int(self._sums[self.array.sum_of_chunk(number), plane])
+        if self.layout.codec is None:
+            n_padding = self._n_padding(number)
+            found = crc32c(data[: len(data) - n_padding])
+            return (crc32c(bytes(n_padding), found) if n_padding else found) == expected
+        packed, stated = split_compressed(data)
+        if not self._n_padding(number):
+            return crc32c(packed) == stated == expected
+        return crc32c(packed) == stated and self._is_right_tail(number, plane, data, expected)
+
+    def _n_padding(self, chunk: int) -> int:
+        """Bytes after the committed items of a chunk, in each plane."""
+        first, stop = self.array.items_of_chunk(chunk)
+        return self.layout.chunk_bytes - (stop - first) * self.layout.plane_item_bytes
+
+    def _is_right_tail(self, chunk: int, plane: int, data: memoryview, expected: int) -> bool:
+        """A last chunk may have been compressed again with more items: what they decode to."""
+        items = np.empty(self.layout.chunk_bytes, np.uint8)
+        try:
+            parse_codec(self.layout.codec).decode(data, items, f"chunk {chunk}, plane {plane}")
+        except CorruptError:
+            return False
+        items[self.layout.chunk_bytes - self._n_padding(chunk) :] = 0
+        return crc32c(items.data) == expected
 
     def _chunk_of(self, shard: int, cell: int) -> tuple[int, int]:
         """A cell's chunk in its shard, and its plane."""
