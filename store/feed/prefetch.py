@@ -90,7 +90,7 @@ class Readahead:
             batch_size = self.batches.batch_size
             rows = self.unread(self.batches.visits(first * batch_size, last * batch_size))
             times = None
-            if self.schedule is not None:
+            if self.schedule is not None and not self.store.is_mirrored_whole(self.plan):
                 times = self.schedule(current * batch_size, first * batch_size)
             advice = None
             with suppress(CorruptError):  # damage is left to the read, which reports it

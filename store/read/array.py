@@ -132,6 +132,8 @@ class Holder(Protocol):
 
     def is_there(self, place: int) -> bool: ...
 
+    def is_whole(self) -> bool: ...
+
 
 ShardType = TypeVar("ShardType", RawShard, CompressedShard)
 

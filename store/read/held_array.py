@@ -152,6 +152,10 @@ class HeldArray:
         cell = cells_of_chunks(self.array, chunk, np.array([0]))[0]
         return bool(self._states[1].versions[cell] & 1)
 
+    def is_whole(self) -> bool:
+        """Whether all chunks are in the mirror."""
+        return self._states is not None and bool(self._states[1].whole & 1)
+
     def _current(self, array: Array) -> ChunkStates:
         """The states, opened again if another fetching process may have made the files again."""
         if self._states is None or self._states[0] != self.mirror.session:

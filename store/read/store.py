@@ -600,6 +600,11 @@ class TraceStore:
                 times = schedule._replace(next_use=next_use)
             self._column(part.name).advise(starts, stops, part.select, times)
 
+    def is_mirrored_whole(self, plan: ReadPlan) -> bool:
+        """Whether the mirror, if this is one, holds all chunks of what a plan reads."""
+        holders = (self._column(part.name).holder for part in plan.parts)
+        return all(holder is None or holder.is_whole() for holder in holders)
+
     def is_cached(self, plan: ReadPlan, rows: np.ndarray) -> bool:
         """Whether the kernel seems to hold these rows: a page a row of the largest column."""
 
