@@ -34,10 +34,13 @@ def run_push(args: argparse.Namespace) -> int:
         )
     would = "would be " if args.dry_run else ""
     traces = count(pushed.n_rows, "trace")
-    if pushed.n_new_rows < pushed.n_rows:
+    if pushed.is_done and pushed.n_new_rows < pushed.n_rows:
         traces += f", {pushed.n_new_rows:,} of them new"
     print(f"{location}: {traces}")
-    _print_files(pushed, f"{would}pushed")
+    if args.dry_run and pushed.is_done and not pushed.n_files:
+        print("  the difference would be pushed")
+    else:
+        _print_files(pushed, f"{would}pushed")
     return 0
 
 

@@ -6,13 +6,24 @@ hold the latest ones, and whoever is refused or gets no answer looks whether its
 (A conditional write that is merely repeated would take its own first attempt for another writer.)
 """
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from store.errors import LockedError, NotFoundError, SchemaError, StoreError, UnreachableError
+from crc32c import crc32c
+
+from store.errors import (
+    CorruptError,
+    FormatError,
+    LockedError,
+    NotFoundError,
+    SchemaError,
+    StoreError,
+    UnreachableError,
+)
 from store.format.contents import WORKING_DIR
 from store.format.manifest import GROUP_FILE, MAX_FILE_BYTES, Manifest, group_attributes
 from store.format.zarr_json import group_json
@@ -23,6 +34,7 @@ __all__ = ["Remote", "check_conditions", "commit", "read_remote"]
 
 PUSHED_KEY = "trace_store_push"  # of the group's attributes; no reader needs it
 COMMITS = "commits"
+READS = 3  # of a manifest that seems damaged
 MAX_COMMITS = 64  # so many others may commit before a writer looks for its own
 
 
@@ -50,15 +62,23 @@ def read_remote(objects: Objects) -> Remote | None:
     Raises
     ------
     FormatError
-        What is there is no store, or of a newer format.
+        What is there is no store, or of a newer format, or damaged; read more than once.
     """
-    try:
-        text, head = objects.get_with_head(GROUP_FILE, MAX_FILE_BYTES)
-    except NotFoundError:
-        return None
+    for n_left in reversed(range(READS)):
+        try:
+            return _read(*objects.get_with_head(GROUP_FILE, MAX_FILE_BYTES), objects)
+        except NotFoundError:
+            return None
+        except CorruptError:  # perhaps on its way
+            if not n_left:
+                raise
+    raise AssertionError
+
+
+def _read(text: bytes, head: Head, objects: Objects) -> Remote:
     where = objects.where(GROUP_FILE)
     attributes = group_attributes(text, where)
-    return Remote(Manifest.from_attributes(attributes, where), _record(attributes), head)
+    return Remote(Manifest.from_attributes(attributes, where), _record(attributes, where), head)
 
 
 def commit(
@@ -90,23 +110,30 @@ def commit(
         No certain answer came in time: it is done, or not.
     """
     commit_id = uuid4().hex
-    earlier = _commits(base.record) if base else []
-    pushed = {**record, COMMITS: [commit_id, *earlier][:MAX_COMMITS]}
-    text = group_json(manifest.to_attributes() | {PUSHED_KEY: pushed})
-    if len(text) > MAX_FILE_BYTES:
-        raise SchemaError(
-            f"{objects.where(GROUP_FILE)}: expected at most {MAX_FILE_BYTES} bytes, as readers "
-            f"accept, found {len(text)}; push fewer segments, or less provenance"
-        )
+    text = _text(objects, manifest, base, {**record, COMMITS: [commit_id, *_commits(base)]})
+    expected = base.head if base else None
+    written: set[str | None] = set()  # etags of what the server took from us
 
     def attempt() -> None:
-        try:
-            if base is None:
-                objects.put_new(GROUP_FILE, text)
-            else:
-                objects.put_if(GROUP_FILE, text, base.head)
-        except (ConflictError, TransientFault) as fault:
-            _look_back(objects, commit_id, base, fault)
+        nonlocal expected
+        with suppress(ConflictError, TransientFault):
+            written.add(_write(objects, text, expected).etag)
+        found, head = _look(objects)
+        if found == text:
+            return
+        is_ours = head is not None and head.etag in written
+        commits = [] if is_ours else _commits_in(found, objects)
+        if commit_id in commits[1:]:
+            return
+        if is_ours or commits[:1] == [commit_id]:
+            expected = head  # what arrived is not what was sent
+            raise TransientFault("other bytes than were sent")
+        if (head and head.etag) == (expected and expected.etag):
+            raise TransientFault("no certain answer")
+        raise LockedError(
+            f"{objects.location}: another writer committed meanwhile; nothing of this one is in "
+            "the store: look at it, and run the command again"
+        )
 
     where = objects.where(GROUP_FILE)
     patience = replace(objects.patience, attempt_s=2 * objects.patience.attempt_s)
@@ -118,32 +145,62 @@ def commit(
     return commit_id
 
 
-def _look_back(objects: Objects, commit_id: str, base: Remote | None, fault: Exception) -> None:
-    """Return if the commit was done; raise TransientFault if it was not, and can be."""
+def _write(objects: Objects, text: bytes, expected: Head | None) -> Head:
+    if expected is None:
+        return objects.put_new(GROUP_FILE, text)
+    return objects.put_if(GROUP_FILE, text, expected)
+
+
+def _text(
+    objects: Objects, manifest: Manifest, base: Remote | None, record: dict[str, Any]
+) -> bytes:
+    """The group's `zarr.json`."""
+    record[COMMITS] = record[COMMITS][:MAX_COMMITS]
+    pushed = {"record": record, "crc32c": _checksum(record)}
+    text = group_json(manifest.to_attributes() | {PUSHED_KEY: pushed})
+    if len(text) > MAX_FILE_BYTES:
+        raise SchemaError(
+            f"{objects.where(GROUP_FILE)}: expected at most {MAX_FILE_BYTES} bytes, as readers "
+            f"accept, found {len(text)}; push fewer segments, or less provenance"
+        )
+    return text
+
+
+def _look(objects: Objects) -> tuple[bytes, Head | None]:
+    """What is there now, in one attempt."""
     try:
-        text, head = objects.client.get(GROUP_FILE, MAX_FILE_BYTES)
+        return objects.client.get(GROUP_FILE, MAX_FILE_BYTES)
     except NotFoundError:
-        found, is_base = [], base is None
-    else:
-        found = _commits(_record(group_attributes(text, objects.where(GROUP_FILE))))
-        is_base = base is not None and head.etag == base.head.etag
-    if commit_id in found:
-        return
-    if is_base:
-        raise TransientFault("no certain answer" if isinstance(fault, ConflictError) else fault)
-    raise LockedError(
-        f"{objects.location}: another writer committed meanwhile; nothing of this one is in the "
-        "store: look at it, and run the command again"
-    )
+        return b"", None
 
 
-def _record(attributes: dict[str, Any]) -> dict[str, Any]:
-    record = attributes.get(PUSHED_KEY)
-    return record if isinstance(record, dict) else {}
+def _commits_in(text: bytes, objects: Objects) -> list[str]:
+    """The ids of the latest commits; raises TransientFault if the answer is damaged."""
+    if not text:
+        return []
+    try:
+        return _commits(_read(text, Head(len(text), None), objects))
+    except FormatError:
+        raise TransientFault("a damaged answer") from None
 
 
-def _commits(record: Mapping[str, Any]) -> list[str]:
-    found = record.get(COMMITS)
+def _record(attributes: dict[str, Any], where: str) -> dict[str, Any]:
+    """What pushes left; nothing where another program put the store there."""
+    pushed = attributes.get(PUSHED_KEY)
+    if pushed is None:
+        return {}
+    record = pushed.get("record") if isinstance(pushed, dict) else None
+    if not isinstance(record, dict) or pushed.get("crc32c") != _checksum(record):
+        raise CorruptError(f"{where}: expected the record of a push, found a damaged one")
+    return record
+
+
+def _checksum(record: dict[str, Any]) -> int:
+    return crc32c(json.dumps(record, sort_keys=True).encode())
+
+
+def _commits(remote: Remote | None) -> list[str]:
+    found = remote.record.get(COMMITS) if remote else None
     return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
 

@@ -7,7 +7,7 @@ import re
 
 from store.errors import LockedError, NotFoundError, StoreError
 
-__all__ = ["ConflictError", "TransientFault", "fault_of"]
+__all__ = ["ConflictError", "NoBucketError", "TransientFault", "fault_of"]
 
 _CODE = re.compile(r"<Code>([A-Za-z]{1,64})</Code>")
 _STATUS = re.compile(r"status code: (\d{3})")
@@ -32,6 +32,10 @@ CAUSES = (  # what the client's text has, and how it is said
 
 class ConflictError(LockedError):
     """The object is not the one that the condition named: another writer was there first."""
+
+
+class NoBucketError(NotFoundError):
+    """There is no bucket of this name: nothing can be written either."""
 
 
 class TransientFault(Exception):
@@ -60,7 +64,7 @@ def fault_of(error: BaseException, where: str) -> StoreError | TransientFault:
     code = _first(_CODE, text)
     status = int(_first(_STATUS, text) or 0)
     if code in NO_BUCKET:
-        return NotFoundError(f"{where}: expected a bucket, found none of this name; check it")
+        return NoBucketError(f"{where}: expected a bucket, found none of this name; check it")
     denied = _denied(name, code, status, where)
     if denied is not None:
         return denied

@@ -111,7 +111,7 @@ def check_lineage(
 def _other(store: TraceStore, path: str, where: str) -> SchemaError:
     return SchemaError(
         f"{where}: expected an earlier state of {store.path}, found other values in {path!r}: the "
-        "two grew on their own; choose another address"
+        "two grew on their own; pull it and append to that, or choose another address"
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from store.errors import NotFoundError
 from store.remote.client import Client, Head
+from store.remote.faults import NoBucketError
 from store.remote.retry import Patience
 from store.remote.url import parse_url
 
@@ -87,9 +88,10 @@ def _check_bucket(objects: "Objects") -> None:
     """Raise StoreError unless the bucket exists and may be read; any object will do."""
     try:
         objects.get_range("zarr.json", 0, 1)
-    except NotFoundError as error:
-        if "bucket" in str(error):
-            raise
+    except NoBucketError:
+        raise
+    except NotFoundError:
+        pass
 
 
 class Objects:

@@ -9,17 +9,18 @@ import mmap
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from store.errors import LockedError
+from store.errors import LockedError, NotFoundError
 from store.remote.faults import ConflictError, TransientFault
 from store.remote.objects import Head, Objects
 
 __all__ = ["Content", "Upload", "Uploader"]
 
 BLOCK_BYTES = 8 * 1024 * 1024
+ONE_REQUEST_BYTES = 4 * 1024**3  # S3 takes 5 GiB, and more in parts
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 Content = Path | bytes
 Advance = Callable[[int], None]
@@ -115,16 +116,27 @@ class Uploader:
         """One attempt to write an object, and to see that its bytes are right."""
         key = upload.key
         try:
-            with _bytes_of(upload.content) as data:
-                mode = "create" if upload.is_new else "overwrite"
-                head = self.objects.client.put(key, data, mode)
+            head = self._put(upload)
         except ConflictError:  # perhaps with an attempt of ours whose answer was lost
             if not self._is_same(upload, self.objects.client.head(key)):
                 raise self._foreign(upload) from None
             return
         if self._has_md5 and _md5_in(head) and not self._is_same(upload, head):
-            self.objects.client.delete(key)  # it is ours, and nothing calls for it yet
+            if upload.is_new:  # it is ours, and nothing calls for it yet
+                self.objects.client.delete(key)
             raise TransientFault("other bytes than were sent")
+
+    def _put(self, upload: Upload) -> Head:
+        client = self.objects.client
+        if upload.n_bytes <= ONE_REQUEST_BYTES or isinstance(upload.content, bytes):
+            with _bytes_of(upload.content) as data:
+                return client.put(upload.key, data, "create" if upload.is_new else "overwrite")
+        if upload.is_new:  # parts are not written under a condition: the claim has to do
+            with suppress(NotFoundError):
+                client.head(upload.key)
+                raise ConflictError(upload.key)
+        with upload.content.open("rb") as file:
+            return client.put_file(upload.key, file)
 
     def _is_same(self, upload: Upload, head: Head) -> bool:
         """Whether an object has these bytes; it is read where its etag does not say so."""

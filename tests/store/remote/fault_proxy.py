@@ -1,0 +1,162 @@
+"""A proxy before an object store that does what networks and servers do wrong.
+
+`faults(method, path)` names what happens to a request; None lets it pass. The names:
+
+- "slow": the answer comes `slow_s` later.
+- "503", "expired", "skewed", "denied": an answer of that kind, and nothing is done.
+- "reset": the connection is reset before the request is passed on.
+- "stall": the headers of the answer, half of its body, and then nothing.
+- "short": half of the body, and the connection ends.
+- "flip": one bit of the answer's body is another; of a write, one of the bytes that are written.
+- "lost": the server does it, and the connection is reset before the answer.
+- "blind": conditions of writes are taken out, as servers do that do not know them.
+"""
+
+import contextlib
+import http.client
+import http.server
+import random
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+CODES = {
+    "503": (503, "SlowDown"),
+    "expired": (400, "ExpiredToken"),
+    "skewed": (403, "RequestTimeTooSkewed"),
+    "denied": (403, "AccessDenied"),
+}
+HOP = ("connection", "keep-alive", "transfer-encoding", "content-length")
+Faults = Callable[[str, str], str | None]
+
+
+class FaultProxy:
+    """Runs in threads of this process; `url` is its address.
+
+    Attributes
+    ----------
+    faults
+        May be changed at any time.
+    seen
+        Method, path and fault of each request.
+    """
+
+    def __init__(self, backend: str, faults: Faults = lambda method, path: None) -> None:
+        self.backend = urlsplit(backend)
+        self.faults = faults
+        self.slow_s = 0.05
+        self.stall_s = 30.0
+        self.seen: list[tuple[str, str, str | None]] = []
+        self.random = random.Random(0)  # noqa: S311
+        self.is_over = threading.Event()
+        handler = type("Handler", (_Handler,), {"proxy": self})
+        self.server = _Server(("127.0.0.1", 0), handler)
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
+        self.thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def close(self) -> None:
+        self.is_over.set()
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+    def flipped(self, body: bytes) -> bytes:
+        """The body with one bit changed."""
+        if not body:
+            return body
+        at = self.random.randrange(len(body))
+        return body[:at] + bytes([body[at] ^ 1 << self.random.randrange(8)]) + body[at + 1 :]
+
+    def pass_on(self, method: str, path: str, headers: dict, body: bytes) -> tuple:
+        """Ask the server; its status, headers and body."""
+        connection = http.client.HTTPConnection(self.backend.hostname, self.backend.port)
+        try:
+            connection.request(method, path, body or None, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.getheaders(), answer.read()
+        finally:
+            connection.close()
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def handle_error(self, request, client_address) -> None:
+        """Clients that leave are no error."""
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    proxy: FaultProxy
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, *_) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        fault = self.proxy.faults(self.command, self.path)
+        self.proxy.seen.append((self.command, self.path, fault))
+        if fault == "reset":
+            self._reset()
+        elif fault in CODES:
+            self._refuse(*CODES[fault])
+        else:
+            self._answer(fault, body)
+
+    do_PUT = do_POST = do_DELETE = do_HEAD = do_GET
+
+    def _answer(self, fault: str | None, body: bytes) -> None:
+        headers = {k: v for k, v in self.headers.items() if k.lower() not in HOP}
+        if fault == "blind":
+            headers = {k: v for k, v in headers.items() if not k.lower().startswith("if-")}
+        is_write = self.command in ("PUT", "POST")
+        if fault == "flip" and is_write:
+            body = self.proxy.flipped(body)
+        status, answered, data = self.proxy.pass_on(self.command, self.path, headers, body)
+        if fault == "lost":
+            self._reset()
+            return
+        if fault == "slow":
+            time.sleep(self.proxy.slow_s)
+        if fault == "flip" and not is_write:
+            data = self.proxy.flipped(data)
+        self._send(fault, status, answered, data)
+
+    def _send(self, fault: str | None, status: int, headers: list, data: bytes) -> None:
+        self.send_response_only(status)
+        lengths = [value for name, value in headers if name.lower() == "content-length"]
+        for name, value in headers:
+            if name.lower() not in HOP:
+                self.send_header(name, value)
+        is_head = self.command == "HEAD"
+        self.send_header("Content-Length", lengths[0] if is_head and lengths else str(len(data)))
+        self.end_headers()
+        is_cut = fault in ("short", "stall") and not is_head and len(data) > 0
+        self.wfile.write(data[: len(data) // 2] if is_cut else b"" if is_head else data)
+        if is_cut:
+            self.wfile.flush()
+            if fault == "stall":
+                self.proxy.is_over.wait(self.proxy.stall_s)
+            self._reset()
+
+    def _refuse(self, status: int, code: str) -> None:
+        text = f"<?xml version='1.0'?><Error><Code>{code}</Code><Key>AKIASECRET</Key></Error>"
+        self._send(None, status, [("Content-Type", "application/xml")], text.encode())
+
+    def _reset(self) -> None:
+        """End the connection as a crashed peer does."""
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            linger = struct.pack("ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self.connection.close()

@@ -1,0 +1,104 @@
+"""`python -m store push` and `pull`: what they print, and one line for each mistake."""
+
+import time
+
+import pytest
+from damage import shrink
+from pushing import assert_rows, grow, write
+
+from store.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    shrink(monkeypatch)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return write(tmp_path / "s.zarr", 3)
+
+
+@pytest.fixture
+def run(bucket, monkeypatch, capsys):
+    """Run a command in the shortest time that it takes; its status and what it printed."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.proxy.url)
+
+    def run(*arguments):
+        start = time.monotonic()
+        try:
+            status = main([*map(str, arguments), "--timeout", "5"])
+        except SystemExit as ended:
+            status = ended.code
+        assert time.monotonic() - start < 10
+        printed = capsys.readouterr()
+        assert "SECRET" not in printed.out + printed.err
+        return status, printed.out + printed.err
+
+    return run
+
+
+def test_a_store_goes_to_a_bucket_and_back(bucket, run, path, tmp_path):
+    """Dry, then for real, then there is nothing to do; and what was appended."""
+    url, copy = bucket.url(), tmp_path / "copy.zarr"
+    _, text = run("push", path, url, "--dry-run")
+    assert text.splitlines()[0] == f"{url}: 3 traces"
+    assert "files would be pushed" in text
+    status, text = run("push", path, url)
+    assert (status, "files pushed" in text) == (0, True)
+    _, text = run("push", path, url)
+    assert text == f"{url}: 3 traces\n  it was there already, the same state: nothing to do\n"
+    grow(path, 5)
+    _, text = run("push", path, url, "--dry-run")
+    assert text.splitlines() == [
+        f"{url}: 5 traces, 2 of them new",
+        "  the difference would be pushed",
+    ]
+    _, text = run("push", path, url)
+    assert text.startswith(f"{url}: 5 traces, 2 of them new\n")
+    assert "would be pulled" in run("pull", url, copy, "--dry-run")[1]
+    assert run("pull", url, copy)[0] == 0
+    assert_rows(copy, 5)
+    assert "nothing to do" in run("pull", url, copy)[1]
+
+
+@pytest.mark.parametrize("command", ["push", "pull"])
+@pytest.mark.parametrize(
+    "fault, words",
+    [
+        ("denied", "expected permission"),
+        ("expired", "the credentials are expired"),
+        ("skewed", "the clocks of this machine and the server differ"),
+        ("503", "expected an answer within"),
+    ],
+)
+def test_what_the_server_refuses_is_one_line(bucket, run, path, command, fault, words):
+    """Within ten seconds, with exit status 2, and no key in it."""
+    bucket.proxy.faults = lambda *_: fault
+    places = (path, bucket.url()) if command == "push" else (bucket.url(), path.parent / "new")
+    status, text = run(command, *places)
+    assert status == 2
+    assert words in text
+    assert text.count("\n") == 1
+
+
+def test_other_mistakes_are_one_line(bucket, run, path, tmp_path):
+    """No bucket, no store, no address, a secret in the address, a server without conditions."""
+    url = bucket.url()
+    expected = {
+        ("push", path, "s3://no-such-bucket/x"): "expected a bucket, found none",
+        ("push", tmp_path / "nothing", url): "expected a trace store",
+        ("push", path, "ftp://host/x"): "expected s3://BUCKET/PATH",
+        ("push", path, "s3://KEY:SECRET@bucket/x"): "found more than that, which is not shown",
+        ("pull", url, tmp_path / "copy"): "expected a store, found no zarr.json",
+        ("pull", url, path): "expected a store, found no zarr.json",
+        ("push", path, url, "--jobs", "0"): "expected a positive integer",
+    }
+    for arguments, words in expected.items():
+        status, text = run(*arguments)
+        assert (status, text.count("\n")) == (2, 1), text
+        assert words in text
+    bucket.proxy.faults = lambda *_: "blind"
+    status, text = run("push", path, url)
+    assert (status, text.count("\n")) == (2, 1)
+    assert "keeps conditions of writes" in text

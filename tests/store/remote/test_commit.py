@@ -1,0 +1,135 @@
+"""Commits of many writers: one winner each time, although answers are lost."""
+
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from store import Column, LockedError, Schema, SchemaError, UnreachableError, VersionError
+from store.format.manifest import Manifest
+from store.remote.claim import claimed
+from store.remote.commit import check_conditions, commit, read_remote
+
+EMPTY = Manifest(Schema({"label": Column("int8")}))
+
+
+def raced(bucket, n_committers, n_rounds, share_lost):
+    """Let committers race in each round; the winners."""
+    dice = random.Random(1)  # noqa: S311
+    lock = threading.Lock()
+
+    def faults(method, path):
+        with lock:
+            is_lost = method == "PUT" and dice.random() < share_lost
+        return "lost" if is_lost else None
+
+    bucket.proxy.faults = faults
+    each = [bucket.open(limit_s=20.0, attempt_s=4.0) for _ in range(n_committers)]
+    gate = threading.Barrier(n_committers)
+    winners = []
+
+    def run(number):
+        for n in range(n_rounds):
+            base = read_remote(each[number])
+            gate.wait()
+            by = {"by": number, "round": n}
+            manifest = replace(base.manifest if base else EMPTY, generation=n + 1, provenance=by)
+            try:
+                commit(each[number], manifest, base)
+                winners.append((n, number))
+            except LockedError:
+                pass
+            gate.wait()
+            found = read_remote(each[number]).manifest.provenance
+            assert (n, found["by"]) in winners
+            gate.wait()
+
+    with ThreadPoolExecutor(n_committers) as pool:
+        list(pool.map(run, range(n_committers)))
+    return winners
+
+
+@pytest.mark.parametrize(
+    "n_committers, n_rounds", [(6, 3), pytest.param(16, 60, marks=pytest.mark.slow)]
+)
+def test_of_many_committers_one_wins_each_round(bucket, n_committers, n_rounds):
+    """No false conflict, none lost, although a third of the answers does not come."""
+    winners = raced(bucket, n_committers, n_rounds, 0.33)
+    assert [n for n, _ in winners] == list(range(n_rounds))
+
+
+def test_a_commit_is_its_own_although_another_followed(bucket):
+    """Whose answer was lost finds its id in what was written on top of it."""
+    objects, other = bucket.open(), bucket.open()
+    commit(objects, EMPTY, None)
+    base = read_remote(objects)
+
+    def faults(method, path):
+        if method == "PUT":
+            return "lost"
+        bucket.proxy.faults = lambda *_: None  # it looks back, and another is faster
+        commit(other, replace(EMPTY, generation=2), read_remote(other))
+        return None
+
+    bucket.proxy.faults = faults
+    commit(objects, replace(EMPTY, generation=1), base)
+    assert read_remote(objects).manifest.generation == 2
+
+
+def test_a_commit_that_arrives_damaged_is_written_again(bucket):
+    """By whoever wrote it, before it says that it is done."""
+    objects = bucket.open()
+    base = None
+    for generation in range(2):
+        flips = iter(["flip", "flip"])
+        bucket.proxy.faults = lambda method, _, flips=flips: method == "PUT" and next(flips, None)
+        commit(objects, replace(EMPTY, generation=generation), base)
+        bucket.proxy.faults = lambda *_: None
+        base = read_remote(objects)
+        assert base.manifest.generation == generation
+
+
+def test_a_commit_without_any_answer_says_that_it_may_be_done(bucket):
+    """And the same command finds out."""
+    objects = bucket.open(limit_s=1.2, attempt_s=0.3)
+    bucket.proxy.faults = lambda *_: "lost"
+    with pytest.raises(UnreachableError) as caught:
+        commit(objects, EMPTY, None)
+    assert "the same command finds out" in caught.value.__notes__[0]
+
+
+def test_a_server_that_ignores_conditions_is_refused(bucket):
+    """It would let two writers destroy each other's stores."""
+    objects = bucket.open()
+    check_conditions(objects)
+    assert not objects.list()
+    bucket.proxy.faults = lambda *_: "blind"
+    with pytest.raises(SchemaError, match="found one that ignores them"):
+        check_conditions(objects)
+
+
+def test_a_store_of_a_newer_format_is_refused(bucket):
+    """As a local one is."""
+    objects = bucket.open()
+    text = b'{"node_type": "group", "attributes": {"trace_store": {"format_version": 9}}}'
+    objects.put_new("zarr.json", text)
+    with pytest.raises(VersionError, match="upgrade"):
+        read_remote(objects)
+
+
+def test_a_claim_keeps_another_push_out_until_the_next_commit(bucket):
+    """One that was killed stands in nobody's way after that, and never in its own."""
+    objects = bucket.open()
+    other = replace(EMPTY, generation=7)
+    with pytest.raises(RuntimeError), claimed(objects, EMPTY, None, restart=False):
+        raise RuntimeError
+    with claimed(objects, EMPTY, None, restart=False):  # the same goes on
+        refused = pytest.raises(LockedError, match="another push is at work")
+        with refused, claimed(objects, other, None, restart=False):
+            pass
+        commit(objects, EMPTY, None)
+        base = read_remote(objects)
+        with claimed(objects, other, base, restart=False):
+            pass

@@ -1,0 +1,173 @@
+"""Objects: whole answers, or named errors within the stated time."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from store import NotFoundError, SchemaError, StoreError, UnreachableError
+from store.remote.faults import ConflictError
+from store.remote.retry import Patience
+from store.remote.url import parse_url
+
+DATA = bytes(range(256)) * 64
+
+
+@pytest.fixture
+def objects(bucket):
+    objects = bucket.open()
+    objects.put_new("data", DATA)
+    return objects
+
+
+def test_what_was_written_is_read(objects, tmp_path):
+    """Whole objects, ranges, sizes, lists; large files in parts."""
+    file = tmp_path / "file"
+    file.write_bytes(DATA * 640)  # ten megabytes: two parts
+    objects.put_file("a/label@2/c/0", file)
+    assert objects.get("a/label@2/c/0") == file.read_bytes()
+    assert objects.size("a/label@2/c/0") == len(DATA) * 640
+    ranges = objects.get_ranges("data", [0, 5, 9], [3, 5, 300])
+    assert [bytes(part) for part in ranges] == [DATA[0:3], b"", DATA[9:300]]
+    assert objects.list().keys() == {"data", "a/label@2/c/0"}
+    assert objects.list("a/label@2").keys() == {"a/label@2/c/0"}
+    objects.delete("data")
+    objects.delete("data")
+    with pytest.raises(NotFoundError, match="expected an object, found none"):
+        objects.get("data")
+
+
+def test_a_condition_that_does_not_hold_is_a_conflict(objects):
+    """Of writes that must find nothing, or just one state; of reads as well."""
+    head = objects.head("data")
+    with pytest.raises(ConflictError):
+        objects.put_new("data", b"other")
+    objects.put_if("data", b"newer", head)
+    with pytest.raises(ConflictError):
+        objects.put_if("data", b"newest", head)
+    with pytest.raises(ConflictError):
+        objects.get_range("data", 0, 2, head.etag)
+    assert objects.get("data") == b"newer"
+
+
+@pytest.mark.parametrize("fault", ["503", "reset", "stall", "short", "lost"])
+def test_a_fault_that_passes_is_not_seen(bucket, objects, fault):
+    """Another attempt has it right."""
+    faults = [fault, fault, None]
+    bucket.proxy.faults = lambda *_: faults.pop(0) if faults else None
+    assert bytes(objects.get_range("data", 3, 5000)) == DATA[3:5000]
+    assert not faults
+
+
+@pytest.mark.parametrize(
+    "fault, cause",
+    [("503", "status 503"), ("reset", ""), ("stall", ""), ("short", "")],
+)
+def test_a_fault_that_stays_is_an_error_in_the_stated_time(bucket, objects, fault, cause):
+    """Which says where, how long, and why."""
+    bucket.proxy.faults = lambda *_: fault
+    start = time.monotonic()
+    with pytest.raises(UnreachableError, match=f"/data: expected an answer within 4 s.*{cause}"):
+        objects.get("data")
+    assert time.monotonic() - start < 4.5
+
+
+@pytest.mark.parametrize(
+    "fault, words",
+    [("expired", "credentials are expired"), ("skewed", "clocks"), ("denied", "permission")],
+)
+def test_what_another_attempt_does_not_help_is_said_at_once(bucket, objects, fault, words):
+    """And no message holds a key."""
+    bucket.proxy.faults = lambda *_: fault
+    start = time.monotonic()
+    with pytest.raises(StoreError, match=words) as caught:
+        objects.get("data")
+    assert time.monotonic() - start < 1
+    assert "SECRET" not in f"{caught.value!r} {caught.value.__cause__!r}"
+
+
+def test_an_address_that_leads_nowhere_is_refused_within_ten_seconds(bucket):
+    """A bucket or a server that is not there, a name that nobody resolves."""
+    from store.remote.objects import open_objects
+
+    with pytest.raises(NotFoundError, match="expected a bucket, found none"):
+        open_objects("s3://no-such-bucket/x", endpoint=bucket.server)
+    for endpoint in ("http://127.0.0.1:9", "http://no-such-host.invalid"):
+        start = time.monotonic()
+        with pytest.raises(UnreachableError):
+            open_objects(bucket.url(), endpoint=endpoint, limit_s=5.0)
+        assert time.monotonic() - start < 10
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "traces.zarr",
+        "http://host/bucket",
+        "s3://",
+        "s3://bucket/../x",
+        "s3://bucket/a//b",
+        "s3://bucket/a%2Fb",
+        "s3://KEY:SECRET@bucket/x",
+        "az://container/x?sig=SECRET",
+    ],
+)
+def test_an_address_that_is_none_of_a_store_is_refused(url):
+    """And what may be a secret is not shown."""
+    with pytest.raises(SchemaError, match="expected s3://BUCKET/PATH") as caught:
+        parse_url(url)
+    assert "SECRET" not in str(caught.value)
+
+
+def test_a_setting_that_the_client_does_not_know_is_refused(bucket):
+    """By its name."""
+    with pytest.raises(SchemaError, match="check colour"):
+        bucket.open(colour="red")
+
+
+def test_a_forked_child_refuses_at_once(bucket, objects):
+    """Where the client would wait for ever."""
+    child = os.fork()
+    if not child:
+        try:
+            objects.get("data")
+        except StoreError as error:
+            os._exit(0 if "forked" in str(error) else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_without_obstore_the_message_says_what_to_install():
+    """And nothing else of the store needs it."""
+    code = (
+        "import sys; sys.modules['obstore'] = None\n"
+        "from store.cli.main import main\n"
+        "sys.exit(main(['pull', 's3://bucket/x', 'x.zarr']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "the package obstore is not installed" in done.stderr
+
+
+def test_pauses_grow_and_none_ends_after_the_limit():
+    """Attempts begin only where they can end in time."""
+    now, pauses = [0.0], []
+
+    def sleep(seconds):
+        pauses.append(seconds)
+        now[0] += seconds
+
+    def attempt():
+        from store.remote.faults import TransientFault
+
+        now[0] += 1.0
+        raise TransientFault("a fault")
+
+    patience = Patience(20.0, 2.0, clock=lambda: now[0], sleep=sleep)
+    with pytest.raises(UnreachableError, match=r"found a fault, in \d+ attempts"):
+        patience("here", attempt)
+    assert now[0] <= 20
+    assert len(pauses) >= 5

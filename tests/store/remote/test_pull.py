@@ -1,0 +1,195 @@
+"""Pulls: checked before they have their name; stopped, they go on; and mixes of faults."""
+
+import errno
+import random
+import shutil
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from queue import Queue
+
+import pytest
+from damage import content, shrink
+from faults import Faulty, error_of, failing
+from pushing import assert_rows, grow, pull, push, removed, write
+
+from store import (
+    CorruptError,
+    NotFoundError,
+    SchemaError,
+    StoreError,
+    TraceStore,
+    UnreachableError,
+)
+from store.remote.commit import read_remote
+
+FAULTS = ("slow", "503", "reset", "stall", "short", "flip", "lost")
+N_AT_ONCE = 8  # mixes, most of which wait
+STATED_S = 60.0  # a push or a pull of so few requests, each within its own time
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    shrink(monkeypatch)
+
+
+@pytest.fixture
+def pushed(bucket, tmp_path):
+    """The objects of a store of five rows, and its path."""
+    objects = bucket.open()
+    path = write(tmp_path / "s.zarr", 5)
+    push(path, objects)
+    return objects, path
+
+
+def test_a_pull_that_was_stopped_goes_on(bucket, pushed, tmp_path):
+    """There is no store before it is whole."""
+    objects, path = pushed
+    hasty = bucket.open(limit_s=1.0, attempt_s=0.45)
+    copy = tmp_path / "copy.zarr"
+    reads = iter(range(9))
+    bucket.proxy.faults = lambda *_: "503" if next(reads, None) is None else None
+    with pytest.raises(UnreachableError):
+        pull(hasty, copy)
+    assert not copy.exists()
+    bucket.proxy.faults = lambda *_: None
+    assert pull(objects, copy, dry_run=True).n_present > 0
+    assert not copy.exists()
+    assert pull(objects, copy).n_present > 0
+    assert content(copy) == content(path)
+    assert not copy.with_name("copy.zarr.pull").exists()
+
+
+def test_what_was_begun_of_an_earlier_state_goes_on_with_the_present_one(bucket, pushed, tmp_path):
+    """Files that grew since are fetched again."""
+    objects, path = pushed
+    copy = tmp_path / "copy.zarr"
+    bucket.proxy.faults = lambda _, path: "expired" if "label/c/1" in path else None
+    with pytest.raises(StoreError, match="expired"):
+        pull(objects, copy)
+    bucket.proxy.faults = lambda *_: None
+    grow(path, 7)
+    push(path, objects)
+    pull(objects, copy)
+    assert_rows(copy, 7)
+
+
+def test_wrong_bytes_are_fetched_again_or_are_an_error(bucket, pushed, tmp_path):
+    """Never a store."""
+    objects, _ = pushed
+    flips = iter(range(6))
+
+    def faults(method, path):
+        return "flip" if "/c/" in path and next(flips, None) is not None else None
+
+    bucket.proxy.faults = faults
+    pull(objects, tmp_path / "copy.zarr")
+    assert_rows(tmp_path / "copy.zarr", 5)
+    bucket.proxy.faults = lambda _, path: "flip" if "/x/c/1" in path else None
+    with pytest.raises(CorruptError, match="expected what was pushed, found"):
+        pull(objects, tmp_path / "other.zarr")
+    assert not (tmp_path / "other.zarr").exists()
+
+
+def test_a_bucket_that_lost_an_object_is_an_error(pushed, tmp_path):
+    """Which names the object."""
+    objects, _ = pushed
+    objects.delete("x/c/1/0")
+    with pytest.raises(CorruptError, match="x/c/1/0: expected an object of the store, found none"):
+        pull(objects, tmp_path / "copy.zarr")
+
+
+def test_a_full_disk_stops_a_pull_that_goes_on_later(pushed, tmp_path):
+    """Whatever file operation meets it first."""
+    objects, path = pushed
+    copy = tmp_path / "copy.zarr"
+    for at in (1, 40, 90):
+        files = Faulty(at, failing(errno.ENOSPC), lasting=True)
+        assert error_of(lambda files=files: pull(objects, copy, files=files)) == errno.ENOSPC
+        assert not copy.exists()
+    pull(objects, copy)
+    assert content(copy) == content(path)
+
+
+def test_nothing_to_pull_and_no_place_for_it_are_refused(bucket, pushed, tmp_path):
+    """A path that is taken, an address without a store."""
+    objects, path = pushed
+    with pytest.raises(SchemaError, match="found another store"):
+        pull(objects, write(tmp_path / "taken.zarr", 1))
+    with pytest.raises(SchemaError, match="outside of every store"):
+        pull(objects, path / "inside.zarr")
+    with pytest.raises(NotFoundError, match="expected a store"):
+        pull(bucket.open("nothing"), tmp_path / "copy.zarr")
+
+
+def attempt_of(work):
+    """Do it; whether it succeeded. Anything but an error of the store's is a defect."""
+    start = time.monotonic()
+    try:
+        work()
+    except StoreError:
+        is_done = False
+    else:
+        is_done = True
+    assert time.monotonic() - start < STATED_S
+    return is_done
+
+
+@pytest.mark.parametrize(
+    "n_mixes", [1, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])]
+)
+def test_mixes_of_faults_give_right_bytes_or_a_named_error(buckets, tmp_path, n_mixes):
+    """In the stated time, and the same command later has it right: push, append and pull."""
+    first, grown = write(tmp_path / "first.zarr", 4), tmp_path / "grown.zarr"
+    shutil.copytree(first, grown)
+    grow(grown, 7)
+    n_done = Counter()
+    idle = Queue()
+    for _ in range(min(n_mixes, N_AT_ONCE)):
+        idle.put(buckets())
+
+    def run(seed):
+        bucket = idle.get()
+        try:
+            n_done.update(run_mix(seed, bucket, (first, 4), (grown, 7), tmp_path / f"mix{seed}"))
+        finally:
+            idle.put(bucket)
+
+    with ThreadPoolExecutor(N_AT_ONCE) as pool:
+        list(pool.map(run, range(n_mixes)))
+    print(dict(n_done))
+
+
+def run_mix(seed, bucket, first, grown, folder):
+    """Push, append and pull with some of the faults; then the same without, until it is right."""
+    dice = random.Random(seed)  # noqa: S311
+    share = dice.choice([0.02, 0.1, 0.3])
+    kinds = dice.sample(FAULTS, dice.randrange(1, len(FAULTS) + 1))
+    lock = threading.Lock()
+
+    def faults(*_):
+        with lock:
+            return dice.choice(kinds) if dice.random() < share else None
+
+    objects = bucket.open(f"store{seed}", limit_s=2.0, attempt_s=0.6, stall_s=0.3)
+    calm = bucket.open(f"store{seed}", limit_s=60.0, attempt_s=20.0, stall_s=20.0)
+    for number, (store, n_rows) in enumerate((first, grown)):
+        path, copy = folder / f"{number}.zarr", folder / f"{number}.copy.zarr"
+        shutil.copytree(store, path)
+        bucket.proxy.faults = faults
+        is_pushed = attempt_of(lambda path=path: push(path, objects))
+        yield f"pushed {is_pushed}"
+        is_pulled = attempt_of(lambda copy=copy: pull(objects, copy))
+        yield f"pulled {is_pulled}"
+        bucket.proxy.faults = lambda *_: None
+        if is_pulled:  # of a push that failed at its very end, or of the state before
+            found = len(TraceStore.open(copy))
+            assert found == n_rows or (not is_pushed and found == first[1])
+            assert_rows(copy, found)
+            removed(copy)
+        push(path, calm, restart=not is_pushed)
+        pull(calm, copy)
+        assert_rows(copy, n_rows)
+        assert read_remote(calm).manifest.n_rows == n_rows
+    shutil.rmtree(folder)

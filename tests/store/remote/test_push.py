@@ -1,0 +1,224 @@
+"""Pushes: whole, stopped, appended; what readers of an earlier state hold is never replaced."""
+
+import shutil
+
+import numpy as np
+import pytest
+import zarr
+from damage import ROWS, SMALL, content, shrink
+from pushing import as_files, assert_rows, grow, pull, push, relabelled, removed, write
+
+from store import LockedError, SchemaError, StoreWriter, UnreachableError
+from store.format.contents import could_be_ours
+from store.format.manifest import read_manifest
+from store.remote.commit import read_remote
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    shrink(monkeypatch)
+
+
+@pytest.fixture
+def objects(bucket):
+    return bucket.open()
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A store of three rows."""
+    return write(tmp_path / "s.zarr", 3)
+
+
+def test_a_store_is_pushed_and_pulled_as_it_is(objects, path, tmp_path):
+    """File by file the same bytes; once more is nothing to do."""
+    seen = []
+    pushed = push(path, objects, progress=lambda done, total: seen.append((done, total)))
+    assert (pushed.n_rows, pushed.n_new_rows, pushed.n_present) == (3, 3, 0)
+    assert seen[-1] == (pushed.n_bytes, pushed.n_bytes)
+    assert not push(path, objects).is_done
+    assert pull(objects, tmp_path / "copy.zarr").is_done
+    assert content(tmp_path / "copy.zarr") == content(path)
+    assert not pull(objects, tmp_path / "copy.zarr").is_done
+
+
+def test_another_zarr_client_reads_the_bucket(bucket, objects, path):
+    """It is a plain Zarr v3 store there as well, with segments or not."""
+    from obstore.store import S3Store
+
+    push(path, objects)
+    options = {"endpoint": bucket.server, "client_options": {"allow_http": True}}
+    client = S3Store(bucket.name, prefix="traces.zarr", **options)
+    group = zarr.open_group(zarr.storage.ObjectStore(client, read_only=True), mode="r")
+    labels = np.array([row["label"] for _, row in ROWS[:3]])
+    assert np.array_equal(group["label"][...], labels)
+    grow(path, 5)
+    push(path, objects)
+    group = zarr.open_group(zarr.storage.ObjectStore(client, read_only=True), mode="r")
+    segment = SMALL.columns["label"].shard_items
+    assert np.array_equal(group["label"][:3], labels)
+    assert group["label"][segment] == ROWS[3][1]["label"]
+
+
+@pytest.mark.parametrize("steps", [(3, 4, 5, 7), (0, 1, 7), (3, 7)])
+def test_a_store_that_grew_is_appended_to(objects, tmp_path, steps):
+    """After each step the bucket has its rows; what a reader may hold of a column stays."""
+    path = write(tmp_path / "s.zarr", steps[0])
+    push(path, objects)
+    for n_rows in steps[1:]:
+        before, manifest = as_files(objects, removed(tmp_path / "before")), objects.get("zarr.json")
+        grow(path, n_rows)
+        pushed = push(path, objects)
+        assert pushed.n_new_rows == n_rows - read_manifest(before).n_rows
+        pull(objects, removed(tmp_path / "copy.zarr"))
+        assert_rows(tmp_path / "copy.zarr", n_rows)
+        now = as_files(objects, removed(tmp_path / "now"), zarr_json=manifest)
+        for name, data in content(before).items():
+            is_small = name.startswith(("_offsets", "_checksums")) or name.endswith("zarr.json")
+            assert is_small or content(now)[name] == data, name
+        assert_rows(now, read_manifest(before).n_rows, is_older=True)  # as its readers see it
+        assert not push(path, objects).is_done
+    assert all(map(could_be_ours, objects.list().keys() - {"zarr.json"}))
+    assert not path.with_name("s.zarr.push").exists()
+
+
+def test_what_was_pulled_and_has_grown_is_pushed_back(objects, path, tmp_path):
+    """By whoever has it: two machines append in turn."""
+    other = tmp_path / "other.zarr"
+    push(path, objects)
+    grow(path, 4)
+    push(path, objects)
+    pull(objects, other)
+    grow(other, 6)
+    assert push(other, objects).n_new_rows == 2
+    grow(path, 5)
+    with pytest.raises(SchemaError, match="expected at most the 5 traces"):
+        push(path, objects)
+    grow(other, 7)
+    assert push(other, objects).n_new_rows == 1
+    pull(objects, removed(path))
+    assert_rows(path, 7)
+
+
+def test_a_column_that_was_replaced_is_pushed_as_a_new_array(objects, path, tmp_path):
+    """Beside the old one, which readers may hold."""
+    push(path, objects)
+    labels = {key: head for key, head in objects.list().items() if key.startswith("label/c")}
+    rows = relabelled(path)
+    assert push(path, objects).n_new_rows == 0
+    assert labels.items() <= objects.list().items()
+    pull(objects, tmp_path / "copy.zarr")
+    assert_rows(tmp_path / "copy.zarr", 3, rows)
+
+
+def test_copies_that_grew_on_their_own_are_refused(objects, path, tmp_path):
+    """Although they have one UUID: their rows differ, or one value does."""
+    other = shutil.copytree(path, tmp_path / "other.zarr")
+    changed = shutil.copytree(path, tmp_path / "changed.zarr")
+    grow(path, 5)
+    push(path, objects)
+    for copy, rows in ((other, ROWS[4:7]), (changed, [*ROWS[3:5], ROWS[6]])):
+        with StoreWriter.open(copy) as writer:
+            for number, (trace_id, row) in enumerate(rows):
+                label = row["label"] ^ (copy == changed and number == 1)
+                writer.append(trace_id, dict(row, label=label))
+        with pytest.raises(SchemaError, match="grew on their own"):
+            push(copy, objects)
+
+
+def test_another_store_and_strangers_objects_are_refused(bucket, objects, path, tmp_path):
+    """Nothing there is touched."""
+    push(path, objects)
+    before = objects.list()
+    with pytest.raises(SchemaError, match="found another store"):
+        push(write(tmp_path / "other.zarr", 3), objects)
+    assert objects.list() == before
+    strange = bucket.open("")
+    with pytest.raises(SchemaError, match="expected a store or nothing"):
+        push(path, strange)
+
+
+def test_a_dry_run_writes_nothing(bucket, objects, path):
+    """It only looks."""
+    bucket.proxy.seen.clear()
+    assert push(path, objects, dry_run=True).n_files > 20
+    push(path, objects)
+    grow(path, 5)
+    at = len(bucket.proxy.seen)
+    assert push(path, objects, dry_run=True).n_new_rows == 2
+    assert {method for method, _, _ in bucket.proxy.seen[at:]} == {"GET"}
+
+
+def stopped_after(bucket, n_writes):
+    """The server is gone after so many writes."""
+    writes = iter(range(n_writes))
+
+    def faults(method, path):
+        return "503" if method != "PUT" or next(writes, None) is None else None
+
+    bucket.proxy.faults = lambda *call: None if call[0] != "PUT" else faults(*call)
+
+
+@pytest.mark.parametrize("n_rows", [3, 5])
+def test_a_push_that_was_stopped_goes_on(bucket, path, tmp_path, n_rows):
+    """Where it stopped: readers see the state before until the end; the first or an append."""
+    objects, hasty = bucket.open(), bucket.open(limit_s=1.0, attempt_s=0.45)
+    if n_rows > 3:
+        push(path, objects)
+        grow(path, n_rows)
+    for n_writes in (1, 8, 14):
+        stopped_after(bucket, n_writes)
+        with pytest.raises(UnreachableError):
+            push(path, hasty)
+        remote = read_remote(objects)
+        assert (remote.manifest.n_rows if remote else 0) == n_rows - 2 - (n_rows == 3)
+    bucket.proxy.faults = lambda *_: None
+    assert push(path, objects).n_present > 0
+    pull(objects, tmp_path / "copy.zarr")
+    assert_rows(tmp_path / "copy.zarr", n_rows)
+    assert "_tmp/push.json" not in objects.list()
+
+
+def test_what_a_stopped_push_left_of_another_state_needs_a_restart(bucket, path, tmp_path):
+    """It may be at work still; --restart says that it is not."""
+    objects, hasty = bucket.open(), bucket.open(limit_s=1.0, attempt_s=0.45)
+    stopped_after(bucket, 30)
+    with pytest.raises(UnreachableError):
+        push(path, hasty)
+    bucket.proxy.faults = lambda *_: None
+    grow(path, 5)
+    with pytest.raises(LockedError, match="push with --restart"):
+        push(path, objects)
+    push(path, objects, restart=True)
+    pull(objects, tmp_path / "copy.zarr")
+    assert_rows(tmp_path / "copy.zarr", 5)
+
+
+def test_a_byte_that_is_flipped_on_its_way_is_written_again(bucket, objects, path, tmp_path):
+    """The server's etags show it; what others wrote is not replaced."""
+    wrong = iter(range(3))
+
+    def faults(method, path):
+        is_shard = method == "PUT" and "/c/" in path
+        return "flip" if is_shard and next(wrong, None) is not None else None
+
+    bucket.proxy.faults = faults
+    push(path, objects)
+    pull(objects, tmp_path / "copy.zarr")
+    assert content(tmp_path / "copy.zarr") == content(path)
+
+
+def test_files_too_large_for_one_request_are_pushed_in_parts(
+    bucket, objects, path, tmp_path, monkeypatch
+):
+    """Those that are there are not written again."""
+    monkeypatch.setattr("store.remote.upload.ONE_REQUEST_BYTES", 100)
+    push(path, objects)
+    pull(objects, tmp_path / "copy.zarr")
+    assert content(tmp_path / "copy.zarr") == content(path)
+
+
+def test_a_local_writer_and_a_push_exclude_each_other(objects, path):
+    """The files of a store that is pushed stay what they are."""
+    with StoreWriter.open(path), pytest.raises(LockedError, match="at work"):
+        push(path, objects)
