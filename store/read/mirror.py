@@ -141,6 +141,10 @@ class Mirror:
             self._ask({"op": "whole", "array": path})
             self._whole.add(path)
 
+    def forget_whole(self, path: str) -> None:
+        """The files of a small array have gone."""
+        self._whole.discard(path)
+
     def stats(self) -> dict[str, float]:
         """Counts of the fetching process since it started, and of this reader."""
         counts = self._ask({"op": "stats"})["stats"]

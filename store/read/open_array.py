@@ -1,5 +1,8 @@
 """Open the reader that fits an array."""
 
+from contextlib import suppress
+
+from store.errors import CorruptError
 from store.format.contents import StoredArray
 from store.format.manifest import Manifest
 from store.read.array import Array, ChunkSums
@@ -13,6 +16,7 @@ from store.read.raw_array import RawArray
 __all__ = ["open_array"]
 
 MAX_MAPS = 1024
+ATTEMPTS = 5  # to open files of a mirror whose fetching process is killed
 
 
 def open_array(
@@ -48,5 +52,17 @@ def open_array(
     if mirror is not None and array.column is not None:
         opened.holder = HeldArray(mirror, array)
     elif mirror is not None:
-        mirror.fetch_whole(array.layout.path)
+        _open_whole(opened, mirror)
     return opened
+
+
+def _open_whole(array: Array, mirror: Mirror) -> None:
+    """Fetch a small array, and map its files at once: a map stays when a file goes."""
+    numbers = range(array.array.n_shards)
+    for _ in range(ATTEMPTS):
+        mirror.fetch_whole(array.layout.path)
+        with suppress(CorruptError):  # whoever fetched them was killed just now
+            array.open_shards(numbers)
+            return
+        mirror.forget_whole(array.layout.path)
+    array.open_shards(numbers)

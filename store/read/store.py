@@ -7,12 +7,19 @@ same rows. torch is imported when the first tensor is asked for.
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from store.errors import CorruptError, DamagedItemsError, SchemaError
+from store.errors import (
+    CorruptError,
+    DamagedItemsError,
+    NotFoundError,
+    SchemaError,
+    UnreachableError,
+)
 from store.format.contents import StoredArray, column_array, offsets_array
 from store.format.layers import LAYERS_AXIS, layer_numbers
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
@@ -46,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["Rows", "TraceStore"]
 
 MAX_MAPS = 32_768  # of a store, shared by its arrays; the kernel allows a process 65,530
+ATTEMPTS = 5  # to open a mirror whose fetching process is killed
 CACHE_BYTES = 64 * 1024 * 1024
 
 
@@ -164,9 +172,12 @@ class TraceStore:
         folder = chosen_dir(cache_dir)
         limit = chosen_limit(limit)
         prepare_dir(folder)
-        mirror = Mirror(url, folder, limit)
-        directory, manifest = _committed_state(mirror.root)
-        return cls(directory, manifest, None, check, mirror)
+        for _ in range(ATTEMPTS):
+            mirror = Mirror(url, folder, limit)
+            with suppress(NotFoundError):  # whoever filled the mirror was killed just now
+                directory, manifest = _committed_state(mirror.root)
+                return cls(directory, manifest, None, check, mirror)
+        raise UnreachableError(f"{folder}: expected a mirror of {url}, found none that lasts")
 
     @property
     def where(self) -> str:

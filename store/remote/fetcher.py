@@ -187,6 +187,7 @@ class _Opened:
                 return
             with suppress(FileNotFoundError):
                 group = group or (folder / "store" / GROUP_FILE).read_bytes()
+            group = group or source.get(GROUP_FILE)
             if state_digest(url, group) != folder.name:
                 raise StoreError(f"{url}: it was changed meanwhile: open the store again")
             self.store = MirroredStore(url, source, folder, group)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -18,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from store.errors import StoreError, UnreachableError
+from store.format.manifest import GROUP_FILE
 from store.remote.eviction import UNKNOWN, choose_victims, unknown_use
 from store.remote.mirrored import ABSENT, FETCHING, PRESENT, UNCHECKED, MirroredArray, MirroredStore
 from store.remote.sparse_file import BLOCK
@@ -135,11 +137,16 @@ class Keeper:
                 condition.notify_all()
 
     def adopt(self) -> None:
-        """Count the files that earlier processes have left."""
-        files = [path for path in self.mirrors.rglob("*") if path.is_file()]
-        stats = sorted((path.stat().st_mtime, path) for path in files)
+        """Count the files that earlier processes have left, before anything is opened."""
+        paths = sorted(self.mirrors.rglob("*"), reverse=True)  # what is in a folder comes first
+        for folder in filter(Path.is_dir, paths):
+            with suppress(OSError):  # it is not empty
+                folder.rmdir()
+        files = [path for path in paths if path.is_file()]
+        # a reader that goes on needs the committed state that it began with: those go last
+        stats = sorted((path.name == GROUP_FILE, path.stat().st_mtime, path) for path in files)
         with self._changed:
-            for _, path in stats:
+            for _, _, path in stats:
                 self._closed[path] = _disk_bytes(path)
             self._used += sum(self._closed.values())
             self._set_limit(self.limit)
