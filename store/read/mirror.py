@@ -301,6 +301,6 @@ def _start(cache_dir: Path) -> None:
         timeout=START_S,
         check=False,
     )
-    if done.returncode:
+    if done.returncode > 0:  # not if it was killed: then another one is started
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise StoreError(f"{cache_dir}: expected a fetching process to start, found: {last}")

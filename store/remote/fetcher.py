@@ -134,7 +134,7 @@ class Server:
             opened = self.stores.setdefault((url, digest), _Opened())
             opened.n_users += 1
         try:
-            opened.open(url, source, self.mirrors / digest, group)
+            opened.open(self, url, digest, group)
         except BaseException:
             self.leave(opened)
             raise
@@ -177,20 +177,26 @@ class _Opened:
         self.n_users = 0
         self.name = ""
 
-    def open(self, url: str, source: Any, folder: Path, group: bytes) -> None:
+    def open(self, server: Server, url: str, digest: str, group: bytes) -> None:
         """Make the mirror, if it is not open; `group` is empty where it is that of the mirror."""
         from store.format.manifest import GROUP_FILE
         from store.remote.mirrored import MirroredStore, state_digest
+        from store.remote.sparse_file import BLOCK
 
+        source = server.sources[url]
+        folder = server.mirrors / digest
+        file = folder / "store" / GROUP_FILE
         with self.lock:
             if self.store is not None:
                 return
+            server.keeper.keep_files([file])
             with suppress(FileNotFoundError):
-                group = group or (folder / "store" / GROUP_FILE).read_bytes()
+                group = group or file.read_bytes()
             group = group or source.get(GROUP_FILE)
             if state_digest(url, group) != folder.name:
                 raise StoreError(f"{url}: it was changed meanwhile: open the store again")
             self.store = MirroredStore(url, source, folder, group)
+            server.keeper.open_files(self.store, [], len(group) + 4 * BLOCK)
             self.name = f"{os.getpid()}-{time.monotonic_ns()}"
 
     def array(self, server: Server, path: str) -> Any:
@@ -211,6 +217,8 @@ class _Opened:
 
     def whole(self, server: Server, path: str) -> None:
         """Have the files of a small array."""
+        from store.remote.sparse_file import BLOCK
+
         with self.lock:
             if path in self.store.whole:
                 return
@@ -218,7 +226,7 @@ class _Opened:
             if path.startswith("_offsets/"):
                 self.whole(server, array.checksums.layout.path)
             keys = self.store.whole_files(path)
-            n_bytes = sum(self.store.size_of(key) + 8192 for key in keys)
+            n_bytes = sum(self.store.size_of(key) + 2 * BLOCK for key in keys)
             files = [self.store.root / key for key in keys]
             server.keeper.open_files(self.store, files, n_bytes)
             self.store.fetch_whole(path)

@@ -161,6 +161,12 @@ class Keeper:
         if self._used > limit:
             self._evict(self._used - limit)
 
+    def keep_files(self, paths: list[Path]) -> None:
+        """Do not remove files that are about to be opened; they stay counted for now."""
+        with self._changed:
+            for path in paths:
+                self._used -= self._closed.pop(path, 0)
+
     def open_files(self, store: MirroredStore, paths: list[Path], n_bytes: int) -> None:
         """Reserve so many bytes for files of an open store; raises StoreError."""
         with self._changed:
@@ -194,14 +200,15 @@ class Keeper:
             return
         path = array.store.root / array.layout.shard_path(shard)
         with self._changed:
+            old_bytes = self._closed.pop(path, 0)  # it stays counted until it is known what is left
             self._reserve(array.table_bytes)
         is_new = False
         try:
             is_new = array.open_shard(shard)
         finally:
             with self._changed:
+                self._used -= old_bytes
                 if is_new:
-                    self._used -= self._closed.pop(path, 0)
                     first = shard * array.shard_cells
                     here = np.arange(first, first + array.shard_cells)
                     left = here[array.on_disk[here] & (array.status[here] == ABSENT)]
