@@ -8,7 +8,14 @@ from pathlib import Path
 from store.errors import SchemaError, VersionError
 from store.read.messages import PROTOCOL
 
-__all__ = ["DIR_VARIABLE", "SIZE_VARIABLE", "address_of", "chosen_dir", "chosen_limit", "prepare_dir"]
+__all__ = [
+    "DIR_VARIABLE",
+    "SIZE_VARIABLE",
+    "address_of",
+    "chosen_dir",
+    "chosen_limit",
+    "prepare_dir",
+]
 
 DIR_VARIABLE = "TRACE_STORE_CACHE_DIR"
 SIZE_VARIABLE = "TRACE_STORE_CACHE_BYTES"

@@ -18,7 +18,7 @@ from store.read.mirror import NEVER, Mirror
 
 __all__ = ["HeldArray", "plan_portions"]
 
-SMALL_BYTES = 4 * 1024 * 1024  # an array of fewer bytes is fetched whole
+SMALL_BYTES = 4 * 1024 * 1024  # an array whose shards have no more is fetched whole
 ATTEMPTS = 20  # of reading what other readers' limits evict under us
 
 Ranges = tuple[np.ndarray, np.ndarray]
@@ -40,7 +40,7 @@ class HeldArray:
         self.mirror = mirror
         self.array = array
         self.path = array.layout.path
-        self.is_small = array.n_places * array.layout.item_bytes <= SMALL_BYTES
+        self.n_bytes = n_cells(array) * array.layout.chunk_bytes
         self._is_announced = False
         self._states: tuple[str, ChunkStates] | None = None
 
@@ -100,7 +100,9 @@ class HeldArray:
         if found is not None:
             self.mirror.hits += 1
             return found
-        asked = np.arange(n_cells(self.array)) if self.is_small else some
+        asked = some
+        if self.n_bytes <= min(SMALL_BYTES, self.mirror.portion_bytes):
+            asked = np.arange(n_cells(self.array))
         for _ in range(ATTEMPTS):
             with self.mirror.held(self.path, asked, self._is_announced):
                 found = attempt()

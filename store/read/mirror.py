@@ -37,14 +37,11 @@ NEVER = 2**52  # as a time: it is not known
 _mirrors: "weakref.WeakSet[Mirror]" = weakref.WeakSet()
 
 
-class _Link:
+class _Link(socket.socket):
     """A connection, closed when its thread or its process no longer needs it."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self.socket = connection
-
     def __del__(self) -> None:
-        self.socket.close()
+        self.close()
 
 
 class Mirror:
@@ -176,7 +173,7 @@ class Mirror:
         """Send what has no answer."""
         connection = getattr(self._links, "link", None)
         if connection is not None:
-            send(connection.socket, message)
+            send(connection, message)
 
     def _link(self) -> socket.socket:
         """This thread's connection; raises OSError, StoreError."""
@@ -184,21 +181,28 @@ class Mirror:
             self._forget()
         link = getattr(self._links, "link", None)
         if link is None:
-            link = _Link(connect(self.cache_dir))
-            link.socket.settimeout(ANSWER_S)
-            opening = {"op": "open", "protocol": PROTOCOL, "url": self.url}
-            send(link.socket, {**opening, "limit": self.limit, "digest": self.digest})
-            reply = _checked(receive(link.socket)[0])
-            if reply["session"] != self.session:
-                self._whole.clear()
-            self.root = Path(reply["root"])
-            self.digest = reply["digest"]
-            self.portion_bytes = int(reply["portion_bytes"])
-            self.session = reply["session"]
+            link = connect(self.cache_dir)
+            self._open(link)
             self._links.link = link
-        return link.socket
+        return link
+
+    def _open(self, link: socket.socket) -> None:
+        """Say what will be read, and note where it is."""
+        link.settimeout(ANSWER_S)
+        opening = {"op": "open", "protocol": PROTOCOL, "url": self.url}
+        send(link, {**opening, "limit": self.limit, "digest": self.digest})
+        reply = _checked(receive(link)[0])
+        if reply["session"] != self.session:
+            self._whole.clear()
+        self.root = Path(reply["root"])
+        self.digest = reply["digest"]
+        self.portion_bytes = int(reply["portion_bytes"])
+        self.session = reply["session"]
 
     def _drop_link(self) -> None:
+        link = getattr(self._links, "link", None)
+        if link is not None:
+            link.close()
         self._links.link = None
 
 
@@ -265,7 +269,7 @@ def connect(cache_dir: Path) -> socket.socket:
 
 
 def _try_to_connect(cache_dir: Path) -> socket.socket | None:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection = _Link(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with socket_address(cache_dir) as address:
             connection.connect(address)

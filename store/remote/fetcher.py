@@ -22,7 +22,7 @@ from store.errors import DamagedItemsError, StoreError, VersionError
 from store.read.messages import PROTOCOL, receive, send
 from store.read.mirror import LOCK_FILE, MIRROR_DIR, SOCKET_FILE, socket_address
 
-__all__ = ["Server", "main"]
+__all__ = ["Server", "listen", "main"]
 
 IDLE_S = 2.0  # without a connection
 POLL_S = 0.25
@@ -41,18 +41,24 @@ def main(argv: list[str]) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return 0
-    with suppress(FileNotFoundError):
-        (directory / SOCKET_FILE).unlink()
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with socket_address(directory) as address:
-        listener.bind(address)
-    listener.listen(512)
+    listener = listen(directory)
     # the lock goes on in the child; whoever started us waits for this process only
     if os.fork():
         return 0
     _detach(directory)
     Server(directory, listener).serve()
     return 0
+
+
+def listen(directory: Path) -> socket.socket:
+    """A socket in a cache directory, in place of one that was left there."""
+    with suppress(FileNotFoundError):
+        (directory / SOCKET_FILE).unlink()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with socket_address(directory) as address:
+        listener.bind(address)
+    listener.listen(512)
+    return listener
 
 
 def _detach(directory: Path) -> None:
@@ -92,7 +98,7 @@ class Server:
         self.open_source = open_source or _open_objects
         self.mirrors = directory / MIRROR_DIR
         self.mirrors.mkdir(exist_ok=True)
-        self.limit: int | None = None
+        self.is_over = False
         self.lock = threading.Lock()
         self.sessions: dict[int, _Session] = {}
         self.stores: dict[tuple[str, str], _Opened] = {}
@@ -104,7 +110,7 @@ class Server:
         """Answer until nobody has been connected for `IDLE_S`."""
         self.listener.settimeout(POLL_S)
         last_used = time.monotonic()
-        while time.monotonic() < last_used + IDLE_S:
+        while not self.is_over and time.monotonic() < last_used + IDLE_S:
             with suppress(TimeoutError):
                 link, _ = self.listener.accept()
                 link.settimeout(None)
@@ -114,7 +120,15 @@ class Server:
                 last_used = time.monotonic()
         with suppress(FileNotFoundError):
             (self.directory / SOCKET_FILE).unlink()
+        self.listener.close()
         self.keeper.close()
+
+    def stop(self) -> None:
+        """End at once, as if it was killed."""
+        self.is_over = True
+        for session in list(self.sessions.values()):
+            with suppress(OSError):
+                session.link.shutdown(socket.SHUT_RDWR)
 
     def open(self, url: str, digest: str | None) -> "_Opened":
         """The store at an address: as it is now, or the committed state of a digest."""

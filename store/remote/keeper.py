@@ -159,7 +159,7 @@ class Keeper:
     def _set_limit(self, limit: int) -> None:
         self.limit = limit
         if self._used > limit:
-            self._evict(self._used - limit)
+            self._evict(self._used - limit, is_partial=True)
 
     def keep_files(self, paths: list[Path]) -> None:
         """Do not remove files that are about to be opened; they stay counted for now."""
@@ -216,7 +216,7 @@ class Keeper:
                     array.next_use[left] = UNKNOWN
                     self._used += int(array.n_bytes[left].sum())
                     if self._used > self.limit:
-                        self._evict(self._used - self.limit)
+                        self._evict(self._used - self.limit, is_partial=True)
                 else:
                     self._used -= array.table_bytes
                 self._changed.notify_all()
@@ -381,8 +381,11 @@ class Keeper:
             )
         self._changed.wait(1.0)
 
-    def _evict(self, surplus: int, needed_after: float = -1.0) -> bool:
-        """Free so many bytes, the lock held; False, and nothing is freed, if it cannot be."""
+    def _evict(self, surplus: int, needed_after: float = -1.0, is_partial: bool = False) -> bool:
+        """Free so many bytes, the lock held, or else nothing, unless `is_partial`; whether it did.
+
+        Only of what is needed after a time.
+        """
         surplus -= self._remove_closed(surplus)
         if surplus <= 0 or not self._arrays:
             return surplus <= 0
@@ -392,7 +395,7 @@ class Keeper:
         n_bytes = np.concatenate(
             [array.n_bytes[cells] for array, (cells, _) in zip(self._arrays, found, strict=True)]
         )
-        if n_bytes.sum() < surplus:
+        if n_bytes.sum() < surplus and not is_partial:
             return False
         wanted = max(surplus, self.limit // EVICT_SHARE)
         victims = choose_victims(next_use, n_bytes, wanted)
@@ -493,10 +496,14 @@ class Keeper:
     def _run(self, job: Job) -> None:
         """Fetch the cells of a job, which are FETCHING, and have room."""
         array = job.array
-        error: StoreError | None = None
+        # whatever happens, the readers that wait are told
+        error: StoreError | None = StoreError(
+            f"{self.mirrors.parent}: expected chunks, found a defect, which fetcher.log there shows"
+        )
         fetched = again = 0
         try:
             fetched, again = array.fetch(job.shard, job.cells)
+            error = None
         except StoreError as found:
             error = found
         except OSError as found:
@@ -504,6 +511,12 @@ class Keeper:
                 f"{self.mirrors.parent}: expected to write chunks into the cache directory, found: "
                 f"{found.strerror}; free some space there, or give the cache fewer bytes"
             )
+        finally:
+            self._settle(job, error, fetched, again)
+
+    def _settle(self, job: Job, error: StoreError | None, fetched: int, again: int) -> None:
+        """The cells of a job are there, or there was an error."""
+        array = job.array
         with self._changed:
             self.counts.fetched_bytes += fetched
             self.counts.fetched_twice_bytes += again

@@ -384,9 +384,7 @@ class MirroredArray:
             bad = self._bad_cells(shard, old)
             some = np.concatenate([some, bad])
         key = self.layout.shard_path(shard)
-        for attempt in range(FETCHES):
-            if not len(some):
-                return n_fetched, n_again
+        for attempt in range(FETCHES if len(some) else 0):
             starts, sizes = self.place(shard, some)
             order = np.argsort(starts, kind="stable")
             some, starts, sizes = some[order], starts[order], sizes[order]
@@ -395,9 +393,13 @@ class MirroredArray:
             n_fetched += n_bytes
             self.was_here[some] = True
             some = np.array(wrong, np.int64)
-            if wrong and attempt == 1:  # the sums may be what is wrong
+            if not wrong:
+                break
+            if attempt == 1:  # the sums may be what is wrong
                 self.store.fetch_whole(self.array.checksums.layout.path)
                 self._sums = self._read_sums()
+        if not len(some):
+            return n_fetched, n_again
         chunk = self._chunk_of(shard, int(some[0]))
         raise CorruptError(
             f"{self.store.url}/{key}, chunk {chunk[0]}: expected the bytes of its checksum, found "
