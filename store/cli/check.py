@@ -8,6 +8,7 @@ from store.check.verify import verify_store
 from store.cli.arguments import as_called
 from store.cli.inspect import size_text
 from store.cli.progress import Progress
+from store.read.cache_dir import address_of
 
 __all__ = ["run_repair", "run_verify"]
 
@@ -18,7 +19,7 @@ def run_verify(args: argparse.Namespace) -> int:
         report = verify_store(args.store, quick=args.quick, progress=progress)
     status = 1 if report.problems else 0
     if args.json:
-        found = {"store": str(args.store)} | report.to_json()
+        found = {"store": address_of(args.store) or str(args.store)} | report.to_json()
         print(json.dumps(found, indent=1))
         return status
     checked = f"{size_text(report.bytes)} checked"
@@ -28,7 +29,7 @@ def run_verify(args: argparse.Namespace) -> int:
     if report.writer:
         remarks.append("a writer is at work; rows that it has yet to commit were not checked")
     lines = report.all_lines() if args.verbose else report.lines()
-    head = f"{args.store}: {report.headline()} ({'; '.join(remarks)})"
+    head = f"{address_of(args.store) or args.store}: {report.headline()} ({'; '.join(remarks)})"
     print(as_called("\n".join([head, *lines])))
     return status
 

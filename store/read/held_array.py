@@ -6,11 +6,12 @@ there is asked for, a bounded portion at a time, and kept until it is copied.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import pairwise
 
 import numpy as np
 
-from store.errors import CorruptError, UnreachableError
+from store.errors import CorruptError, DamagedItemsError, UnreachableError
 from store.format.contents import StoredArray
 from store.read.array import Array, ReadOptions, Schedule, Select, cells
 from store.read.chunk_states import ChunkStates, cells_of_chunks, cells_of_ranges, n_cells
@@ -121,8 +122,15 @@ class HeldArray:
         whole = np.array([start]), np.array([stop])
         for starts, stops in plan_portions(self.array, *whole, len(planes), n_bytes):
             self._current(array)
-            with self.mirror.held(self.path, cells_of_ranges(self.array, starts, stops, planes)):
-                yield int(starts[0]), int(stops[-1])
+            some = cells_of_ranges(self.array, starts, stops, planes)
+            first, last = int(starts[0]), int(stops[-1])
+            with ExitStack() as held:
+                try:
+                    held.enter_context(self.mirror.held(self.path, some))
+                except CorruptError as error:
+                    items = self.array.items_of_places(first, last)
+                    raise DamagedItemsError(str(error), items) from error
+                yield first, last
 
     def announce(
         self, reader: Array, ranges: Ranges, planes: np.ndarray, schedule: Schedule

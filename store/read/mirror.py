@@ -142,6 +142,10 @@ class Mirror:
         """The files of a small array have gone."""
         self._whole.discard(path)
 
+    def object_bytes(self, path: str = "") -> int:
+        """Bytes of the objects of an array, or of the whole store."""
+        return int(self._ask({"op": "size", "array": path})["bytes"])
+
     def stats(self) -> dict[str, float]:
         """Counts of the fetching process since it started, and of this reader."""
         counts = self._ask({"op": "stats"})["stats"]

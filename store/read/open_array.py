@@ -13,7 +13,7 @@ from store.read.held_array import HeldArray
 from store.read.mirror import Mirror
 from store.read.raw_array import RawArray
 
-__all__ = ["open_array"]
+__all__ = ["MAX_MAPS", "open_array"]
 
 MAX_MAPS = 1024
 ATTEMPTS = 5  # to open files of a mirror whose fetching process is killed

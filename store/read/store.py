@@ -28,7 +28,7 @@ from store.format.schema import TRACE_ID, Column, Schema
 from store.format.values import decode_texts
 from store.read.array import Array, ReadOptions, Schedule
 from store.read.buffers import BufferPool
-from store.read.cache_dir import address_of, chosen_dir, chosen_limit, prepare_dir
+from store.read.cache_dir import SIZE_VARIABLE, address_of, chosen_dir, chosen_limit, prepare_dir
 from store.read.chunk_cache import ChunkCache
 from store.read.data_frames import TableSource, make_frame, make_table
 from store.read.directory import StoreDirectory
@@ -170,10 +170,14 @@ class TraceStore:
         cls, url: str, cache_dir: str | Path | None, limit: int | None, check: bool
     ) -> "TraceStore":
         folder = chosen_dir(cache_dir)
-        limit = chosen_limit(limit)
         prepare_dir(folder)
         for _ in range(ATTEMPTS):
-            mirror = Mirror(url, folder, limit)
+            try:
+                mirror = Mirror(url, folder, chosen_limit(limit))
+            except ValueError as error:
+                if limit is not None:
+                    raise
+                raise SchemaError(f"{SIZE_VARIABLE}: {error}") from error
             with suppress(NotFoundError):  # whoever filled the mirror was killed just now
                 directory, manifest = _committed_state(mirror.root)
                 return cls(directory, manifest, None, check, mirror)
@@ -183,6 +187,14 @@ class TraceStore:
     def where(self) -> str:
         """Its path; of a mirror, the address of the store."""
         return str(self.path) if self.mirror is None else self.mirror.url
+
+    def file_bytes(self, name: str | None = None) -> int:
+        """What the files of a column, or of the whole store, take on the disk; or its objects."""
+        path = "" if name is None else self.schema.layout(name).path
+        if self.mirror is not None:
+            return self.mirror.object_bytes(path)
+        files = (file for file in (self.path / path).rglob("*") if file.is_file())
+        return sum(file.stat().st_blocks * 512 for file in files)
 
     @property
     def manifest(self) -> Manifest:

@@ -266,6 +266,7 @@ class _Session(threading.Thread):
             "states": self._states,
             "whole": self._whole,
             "stats": self._stats,
+            "size": self._size,
         }
         server.sessions[id(self)] = self
 
@@ -321,8 +322,8 @@ class _Session(threading.Thread):
         if limit < least:
             self.limit = None
             raise ValueError(
-                f"cache_bytes: expected at least {least:,} bytes, which is the least that works "
-                f"for {opened.store.url}, found {limit:,}"
+                f"expected at least {least:,} bytes for the cache, the least that works for "
+                f"{opened.store.url}, found {limit:,}"
             )
         limit = self.server.set_limits()
         room = max(limit - fixed, 0) // (4 * LEAST_PORTIONS)
@@ -366,6 +367,11 @@ class _Session(threading.Thread):
     def _whole(self, opened: _Opened, message: dict[str, Any], _: np.ndarray) -> dict[str, Any]:
         opened.whole(self.server, message["array"])
         return {}
+
+    def _size(self, opened: _Opened, message: dict[str, Any], _: np.ndarray) -> dict[str, Any]:
+        sizes = opened.store.sizes.items()
+        folder = message["array"]
+        return {"bytes": sum(n for key, n in sizes if not folder or key.startswith(f"{folder}/"))}
 
     def _stats(self, *_: Any) -> dict[str, Any]:
         return {"stats": vars(self.server.keeper.stats())}
