@@ -136,17 +136,22 @@ class HeldArray:
         self, reader: Array, ranges: Ranges, planes: np.ndarray, schedule: Schedule
     ) -> bool:
         """Say that ranges of places will be read; return whether all of them are there."""
-        versions = self._current(reader).versions
+        states = self._current(reader)
+        if states.whole & 1:
+            return True
         array = self.array
-        i, chunks = cells(*ranges, array.layout.chunk_items)
+        i, all_chunks = cells(*ranges, array.layout.chunk_items)
+        # a chunk that many rows share is one announcement: its first use, and that after its last
+        chunks, firsts = np.unique(all_chunks, return_index=True)
+        lasts = len(i) - 1 - np.unique(all_chunks[::-1], return_index=True)[1]
         some = cells_of_chunks(array, chunks, planes)
-        is_there = bool((versions[some] & 1).all())
-        uses = np.full((len(i), 2), float(NEVER))
-        uses[:, 0] = (schedule.first + schedule.step * i) * schedule.row_bytes
+        is_there = bool((states.versions[some] & 1).all())
+        uses = np.full((len(chunks), 2), float(NEVER))
+        uses[:, 0] = (schedule.first + schedule.step * i[firsts]) * schedule.row_bytes
         if schedule.next_use is not None:
             base = chunks * array.layout.chunk_items
             last = np.minimum(array.n_places, base + array.layout.chunk_items) - 1
-            uses[:, 1] = schedule.next_use(i, base, last) * schedule.row_bytes
+            uses[:, 1] = schedule.next_use(i[lasts], base, last) * schedule.row_bytes
         if schedule.next_use is not None or not is_there:
             times = np.tile(np.minimum(uses, NEVER).astype(np.int64), (len(planes), 1))
             now = schedule.now * schedule.row_bytes
