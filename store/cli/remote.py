@@ -1,7 +1,14 @@
 """`python -m store push` and `pull`: stores into a bucket, and from one."""
 
 import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
+from store.cli.arguments import program
 from store.cli.inspect import size_text
 from store.cli.progress import Progress
 from store.remote.objects import open_objects
@@ -11,6 +18,8 @@ from store.remote.url import parse_url
 from store.reports import NOTHING_TO_DO, count
 
 __all__ = ["run_pull", "run_push"]
+
+T = TypeVar("T")
 
 
 def run_push(args: argparse.Namespace) -> int:
@@ -23,15 +32,19 @@ def run_push(args: argparse.Namespace) -> int:
     objects = open_objects(
         args.url, endpoint=args.endpoint, limit_s=limit_s, attempt_s=attempt_s, stall_s=attempt_s
     )
-    with Progress(_share, _sizes, "MB", 1e6) as progress:
-        pushed = push_store(
-            args.source,
-            objects,
-            dry_run=args.dry_run,
-            restart=args.restart,
-            n_threads=args.jobs,
-            progress=progress,
-        )
+
+    def push() -> Pushed:
+        with Progress(_share, _sizes, "MB", 1e6) as progress:
+            return push_store(
+                args.source,
+                objects,
+                dry_run=args.dry_run,
+                restart=args.restart,
+                n_threads=args.jobs,
+                progress=progress,
+            )
+
+    pushed = _stoppable(args, push)
     would = "would be " if args.dry_run else ""
     traces = count(pushed.n_rows, "trace")
     if pushed.is_done and pushed.n_new_rows < pushed.n_rows:
@@ -49,23 +62,41 @@ def run_pull(args: argparse.Namespace) -> int:
     objects = open_objects(
         args.url, endpoint=args.endpoint, limit_s=args.timeout, attempt_s=args.timeout / 2.5
     )
-    with (
-        Progress(_share, _sizes, "MB", 1e6) as progress,
-        Progress(_share, _checked, "MB", 1e6) as checking,
-    ):
-        pulled = pull_store(
-            objects,
-            args.out,
-            dry_run=args.dry_run,
-            ignore_space=args.ignore_space,
-            n_threads=args.jobs,
-            progress=progress,
-            checking=checking,
-        )
+
+    def pull() -> Pulled:
+        with (
+            Progress(_share, _sizes, "MB", 1e6) as progress,
+            Progress(_share, _checked, "MB", 1e6) as checking,
+        ):
+            return pull_store(
+                objects,
+                args.out,
+                dry_run=args.dry_run,
+                ignore_space=args.ignore_space,
+                n_threads=args.jobs,
+                progress=progress,
+                checking=checking,
+            )
+
+    pulled = _stoppable(args, pull)
     would = "would be " if args.dry_run else ""
     print(f"{args.out}: {count(pulled.n_rows, 'trace')}")
     _print_files(pulled, f"{would}pulled")
     return 0
+
+
+def _stoppable(args: argparse.Namespace, work: Callable[[], T]) -> T:
+    """Do the work; Ctrl-C ends the process at once, whatever requests are on their way.
+
+    In a thread: Python hears of no signal while the main one waits for the client.
+    """
+    future = ThreadPoolExecutor(1).submit(work)
+    try:
+        return future.result()
+    except KeyboardInterrupt as error:
+        line = f"{program('store')} {args.command}: stopped; the same command goes on"
+        print(line, file=sys.stderr, flush=True)
+        os._exit(128 + (error.args[0] if error.args else signal.SIGINT))
 
 
 def _print_files(done: Pushed | Pulled, verb: str) -> None:

@@ -9,12 +9,19 @@ from store.errors import LockedError, NotFoundError, StoreError
 
 __all__ = ["ConflictError", "NoBucketError", "TransientFault", "fault_of"]
 
-_CODE = re.compile(r"<Code>([A-Za-z]{1,64})</Code>")
+_CODE = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
 _STATUS = re.compile(r"status code: (\d{3})")
 EXPIRED = ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired")
 SKEWED = ("RequestTimeTooSkewed", "RequestInTheFuture")
 NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "AllAccessDisabled")
-WORTH_RETRYING = ("RequestTimeout", "SlowDown", "Throttling", "BadDigest", "OperationAborted")
+WORTH_RETRYING = (
+    "BadDigest",
+    "OperationAborted",
+    "RequestTimeout",
+    "SlowDown",
+    "Throttling",
+    "XAmzContentSHA256Mismatch",  # of bytes that flipped on their way
+)
 CAUSES = (  # what the client's text has, and how it is said
     ("dns error", "the server's name is not known to the resolver"),
     ("connection refused", "the server refuses connections"),

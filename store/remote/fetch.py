@@ -1,12 +1,12 @@
 """Objects as files: fetched in ranges, and given their names when they are whole."""
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from store.errors import LockedError
 from store.remote.faults import ConflictError
 from store.remote.objects import Head, Objects
+from store.remote.parallel import run_all
 from store.write.files import Files
 
 __all__ = ["fetch_all"]
@@ -52,21 +52,15 @@ def fetch_all(
         An object is gone, or did not come in time.
     """
 
-    def fetch(number: int, key: str) -> None:
-        part = working / f"{number}.part"
+    numbers = {key: number for number, key in enumerate(targets)}
+
+    def fetch(objects: Objects, key: str) -> None:
+        part = working / f"{numbers[key]}.part"
         n_bytes = _fetch(objects, key, heads[key], part, files)
         files.rename(part, targets[key])
         advance(n_bytes)
 
-    with ThreadPoolExecutor(n_threads) as pool:
-        futures = [pool.submit(fetch, number, key) for number, key in enumerate(targets)]
-        try:
-            wait(futures, return_when=FIRST_EXCEPTION)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-    for future in futures:
-        if not future.cancelled():
-            future.result()
+    run_all(objects, fetch, targets, n_threads)
 
 
 def _fetch(objects: Objects, key: str, head: Head, part: Path, files: Files) -> int:

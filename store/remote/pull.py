@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 from store.check.report import Problem
 from store.check.verify import verify_store
@@ -223,11 +224,13 @@ class _Pull:
             self.files.make_dirs(folder)
         total = sum(head.size for head in self.heads.values())
         done = total - self.missing_bytes()
+        lock = Lock()
 
         def advance(n_bytes: int) -> None:
             nonlocal done
-            done += n_bytes
-            progress(done, total)
+            with lock:
+                done += n_bytes
+                progress(done, total)
 
         heads, working = self.heads, self._working
         fetch_all(self.objects, targets, heads, working, self.n_threads, advance, self.files)

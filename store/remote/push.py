@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
-from store.errors import CorruptError, SchemaError
+from store.errors import CorruptError, LockedError, SchemaError
 from store.format.contents import WORKING_DIR, could_be_ours, files_of, metadata_of
 from store.format.manifest import GROUP_FILE, read_manifest
 from store.format.values import is_integer
@@ -125,13 +126,14 @@ class _Push:
         self.n_threads = n_threads
         self.progress = progress
         self._n_done = 0
+        self._lock = Lock()
 
     def run(self, dry_run: bool, restart: bool) -> Pushed:
         remote = read_remote(self.objects)
         if remote is None:
             return self._push_whole(dry_run, restart)
         self._check_same_store(remote)
-        if remote.record.get(SOURCE) == self.manifest.checksum:
+        if self.manifest.checksum in (remote.record.get(SOURCE), remote.manifest.checksum):
             return Pushed(self.manifest.n_rows, self.manifest.n_rows, is_done=False)
         return self._append(remote, dry_run, restart)
 
@@ -148,6 +150,8 @@ class _Push:
         sums = sums_of(self.store)
         check_conditions(self.objects)
         with claimed(self.objects, self.manifest, None, restart):
+            self._check_unchanged(None)
+            present = self.objects.list()  # of others, one may have gone on until now
             if restart:
                 self._remove(present.keys() - {upload.key for upload in uploads})
             pushed.n_present = self._upload(uploads, present, pushed.n_bytes, restart)
@@ -157,6 +161,12 @@ class _Push:
     def _append(self, remote: Remote, dry_run: bool, restart: bool) -> Pushed:
         """To an earlier state of the store."""
         old = _sums_in(remote.record, IN_BUCKET)
+        if not old:
+            raise SchemaError(
+                f"{self.objects.location}: expected a store that was pushed, found a copy that "
+                "another program made: nothing says that this one begins with its rows; push it "
+                "to another address"
+            )
         where = str(self.objects.location)
         check_lineage(self.store, remote.manifest, _sums_in(remote.record, PUSHED), old, where)
         pushed = Pushed(self.manifest.n_rows, self.manifest.n_rows - remote.manifest.n_rows)
@@ -167,6 +177,7 @@ class _Push:
             claimed(self.objects, self.manifest, remote, restart),
             _scratch(self.path) as scratch,
         ):
+            self._check_unchanged(remote)
             append = Append(self.store, remote.manifest, old, self.objects, scratch)
             pushed.add([*append.new, *append.grown])
             present = self.objects.list()
@@ -184,11 +195,20 @@ class _Push:
         self, uploads: Sequence[Upload], present: dict[str, Head], total: int, restart: bool
     ) -> int:
         def advance(n_bytes: int) -> None:
-            self._n_done += n_bytes
-            self.progress(self._n_done, total)
+            with self._lock:
+                self._n_done += n_bytes
+                self.progress(self._n_done, total)
 
         uploader = Uploader(self.objects, self.n_threads, advance, replaces=restart)
         return uploader.upload(uploads, present)
+
+    def _check_unchanged(self, base: Remote | None) -> None:
+        """Raise LockedError if another push committed before this one had its claim."""
+        now = read_remote(self.objects)
+        if (now and now.head.etag) != (base and base.head.etag):
+            raise LockedError(
+                f"{self.objects.location}: another push committed meanwhile; run it again"
+            )
 
     def _check_same_store(self, remote: Remote) -> None:
         if remote.manifest.uuid != self.manifest.uuid:

@@ -8,7 +8,6 @@ import hashlib
 import mmap
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from typing import NamedTuple
 from store.errors import LockedError, NotFoundError
 from store.remote.faults import ConflictError, TransientFault
 from store.remote.objects import Head, Objects
+from store.remote.parallel import run_all
 
 __all__ = ["Content", "Upload", "Uploader"]
 
@@ -91,24 +91,19 @@ class Uploader:
         UnreachableError
             One could not be written in time; what is written stays.
         """
-        with ThreadPoolExecutor(self.n_threads) as pool:
-            futures = [pool.submit(self._one, item, present.get(item.key)) for item in uploads]
-            try:
-                wait(futures, return_when=FIRST_EXCEPTION)
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
-        return sum(future.result() for future in futures if not future.cancelled())
+        items = [(item, present.get(item.key)) for item in uploads]
+        return sum(run_all(self.objects, self._one, items, self.n_threads))
 
-    def _one(self, upload: Upload, present: Head | None) -> bool:
+    def _one(self, objects: Objects, item: tuple[Upload, Head | None]) -> bool:
         """Write one; return whether it was there."""
+        upload, present = item
         was_there = present is not None and self._is_same(upload, present)
         if not was_there:
             if upload.is_new and present is not None:
                 if not self.replaces:
                     raise self._foreign(upload)
-                self.objects.delete(upload.key)
-            where = self.objects.where(upload.key)
-            self.objects.patience(where, lambda: self._write(upload))
+                objects.delete(upload.key)
+            objects.patience(objects.where(upload.key), lambda: self._write(upload))
         self.advance(upload.n_bytes)
         return was_there
 
@@ -169,8 +164,8 @@ class Uploader:
 @contextmanager
 def _bytes_of(content: Content) -> Iterator[memoryview]:
     """The bytes of an object to be written; a file is mapped, not read into memory."""
-    if isinstance(content, bytes):
-        yield memoryview(content)
+    if isinstance(content, bytes) or not content.stat().st_size:  # nothing cannot be mapped
+        yield memoryview(content if isinstance(content, bytes) else b"")
         return
     with (
         content.open("rb") as file,

@@ -28,7 +28,7 @@ _numbers = count()
 @pytest.fixture(scope="session")
 def server():
     """The address of a server that keeps objects in memory, and conditions of writes."""
-    for package, extra in (("obstore", "remote"), ("moto", "test")):
+    for package, extra in (("obstore", "remote"), ("moto", "test-remote")):
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed: pip install '.[{extra}]'")
     command = [sys.executable, "-W", "ignore", "-c", SERVER]
@@ -57,12 +57,16 @@ class Bucket:
     def url(self, path: str = "traces.zarr") -> str:
         return f"s3://{self.name}/{path}"
 
-    def open(self, path: str = "traces.zarr", **options):
-        """The objects of a store, with little patience."""
-        from store.remote.objects import open_objects
+    def open(self, path: str = "traces.zarr", limit_s=8.0, attempt_s=1.5, stall_s=0.5, **options):
+        """The objects of a store, with little patience; nothing is asked yet."""
+        from store.remote.client import Client
+        from store.remote.objects import Objects
+        from store.remote.retry import Patience
+        from store.remote.url import parse_url
 
-        times = {"limit_s": 4.0, "attempt_s": 1.0, "stall_s": 0.5} | options
-        return open_objects(self.url(path), endpoint=self.proxy.url, **times)
+        options = {"endpoint": self.proxy.url} | options
+        client = Client(parse_url(self.url(path)), options, attempt_s, stall_s)
+        return Objects(client, Patience(limit_s, attempt_s))
 
 
 @pytest.fixture

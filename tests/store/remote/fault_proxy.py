@@ -7,7 +7,8 @@
 - "reset": the connection is reset before the request is passed on.
 - "stall": the headers of the answer, half of its body, and then nothing.
 - "short": half of the body, and the connection ends.
-- "flip": one bit of the answer's body is another; of a write, one of the bytes that are written.
+- "flip": one bit of a body is another: of the answer, or of what is written, which servers see that
+  check the signature; "flip-unseen": this one does not.
 - "lost": the server does it, and the connection is reset before the answer.
 - "blind": conditions of writes are taken out, as servers do that do not know them.
 """
@@ -120,7 +121,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if fault == "blind":
             headers = {k: v for k, v in headers.items() if not k.lower().startswith("if-")}
         is_write = self.command in ("PUT", "POST")
-        if fault == "flip" and is_write:
+        if fault == "flip" and is_write and body:
+            self._refuse(400, "XAmzContentSHA256Mismatch")
+            return
+        if fault == "flip-unseen" and is_write:
             body = self.proxy.flipped(body)
         status, answered, data = self.proxy.pass_on(self.command, self.path, headers, body)
         if fault == "lost":

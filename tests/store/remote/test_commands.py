@@ -62,14 +62,13 @@ def test_a_store_goes_to_a_bucket_and_back(bucket, run, path, tmp_path):
     assert "nothing to do" in run("pull", url, copy)[1]
 
 
-@pytest.mark.parametrize("command", ["push", "pull"])
 @pytest.mark.parametrize(
-    "fault, words",
+    "command, fault, words",
     [
-        ("denied", "expected permission"),
-        ("expired", "the credentials are expired"),
-        ("skewed", "the clocks of this machine and the server differ"),
-        ("503", "expected an answer within"),
+        ("push", "denied", "expected permission"),
+        ("pull", "expired", "the credentials are expired"),
+        ("push", "skewed", "the clocks of this machine and the server differ"),
+        ("pull", "503", "expected an answer within"),
     ],
 )
 def test_what_the_server_refuses_is_one_line(bucket, run, path, command, fault, words):

@@ -83,7 +83,7 @@ def test_a_commit_that_arrives_damaged_is_written_again(bucket):
     objects = bucket.open()
     base = None
     for generation in range(2):
-        flips = iter(["flip", "flip"])
+        flips = iter(["flip-unseen", "flip-unseen", "flip"])
         bucket.proxy.faults = lambda method, _, flips=flips: method == "PUT" and next(flips, None)
         commit(objects, replace(EMPTY, generation=generation), base)
         bucket.proxy.faults = lambda *_: None

@@ -25,7 +25,8 @@ from store import (
 from store.remote.commit import read_remote
 
 FAULTS = ("slow", "503", "reset", "stall", "short", "flip", "lost")
-N_AT_ONCE = 8  # mixes, most of which wait
+N_MIXES = 1000
+N_AT_ONCE = 6  # mixes, most of which wait
 STATED_S = 60.0  # a push or a pull of so few requests, each within its own time
 
 
@@ -46,7 +47,7 @@ def pushed(bucket, tmp_path):
 def test_a_pull_that_was_stopped_goes_on(bucket, pushed, tmp_path):
     """There is no store before it is whole."""
     objects, path = pushed
-    hasty = bucket.open(limit_s=1.0, attempt_s=0.45)
+    hasty = bucket.open(limit_s=1.5, attempt_s=0.7)
     copy = tmp_path / "copy.zarr"
     reads = iter(range(9))
     bucket.proxy.faults = lambda *_: "503" if next(reads, None) is None else None
@@ -136,17 +137,16 @@ def attempt_of(work):
     return is_done
 
 
-@pytest.mark.parametrize(
-    "n_mixes", [1, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])]
-)
-def test_mixes_of_faults_give_right_bytes_or_a_named_error(buckets, tmp_path, n_mixes):
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_mixes_of_faults_give_right_bytes_or_a_named_error(buckets, tmp_path):
     """In the stated time, and the same command later has it right: push, append and pull."""
     first, grown = write(tmp_path / "first.zarr", 4), tmp_path / "grown.zarr"
     shutil.copytree(first, grown)
     grow(grown, 7)
     n_done = Counter()
     idle = Queue()
-    for _ in range(min(n_mixes, N_AT_ONCE)):
+    for _ in range(N_AT_ONCE):
         idle.put(buckets())
 
     def run(seed):
@@ -155,10 +155,13 @@ def test_mixes_of_faults_give_right_bytes_or_a_named_error(buckets, tmp_path, n_
             n_done.update(run_mix(seed, bucket, (first, 4), (grown, 7), tmp_path / f"mix{seed}"))
         finally:
             idle.put(bucket)
+        if seed % 50 == 49:
+            print(f"mix {seed + 1}: {dict(n_done)}", flush=True)
 
     with ThreadPoolExecutor(N_AT_ONCE) as pool:
-        list(pool.map(run, range(n_mixes)))
+        list(pool.map(run, range(N_MIXES)))
     print(dict(n_done))
+    assert n_done["pushed True"] > N_MIXES / 2
 
 
 def run_mix(seed, bucket, first, grown, folder):
@@ -172,7 +175,7 @@ def run_mix(seed, bucket, first, grown, folder):
         with lock:
             return dice.choice(kinds) if dice.random() < share else None
 
-    objects = bucket.open(f"store{seed}", limit_s=2.0, attempt_s=0.6, stall_s=0.3)
+    objects = bucket.open(f"store{seed}", limit_s=6.0, attempt_s=2.0, stall_s=0.8)
     calm = bucket.open(f"store{seed}", limit_s=60.0, attempt_s=20.0, stall_s=20.0)
     for number, (store, n_rows) in enumerate((first, grown)):
         path, copy = folder / f"{number}.zarr", folder / f"{number}.copy.zarr"

@@ -1,0 +1,52 @@
+"""Pushes and pulls that are killed, or told to stop, anywhere; the same command goes on."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from pushing import assert_rows, pull, push, write
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["push", "pull"])
+def test_a_command_that_is_killed_goes_on(bucket, tmp_path, command):
+    """Wherever it was; Ctrl-C ends it at once, although requests are on their way."""
+    path, copy = write(tmp_path / "s.zarr", 7), tmp_path / "copy.zarr"
+    url, objects = bucket.url(), bucket.open()
+    if command == "pull":
+        push(path, objects)
+    places = (path, url) if command == "push" else (url, copy)
+    environment = environment_of(bucket)
+    arguments = [sys.executable, "-m", "store", command, *map(str, places), "--jobs", "2"]
+    dice = random.Random(0)  # noqa: S311
+    most = 20 if command == "push" else 12
+    for number in range(8):
+        bucket.proxy.seen.clear()
+        passing = iter(range(dice.randrange(most)))
+        bucket.proxy.slow_s = 30.0
+        bucket.proxy.faults = lambda *_, n=passing: "slow" if next(n, None) is None else None
+        process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, env=environment)
+        while process.poll() is None and not any(fault for _, _, fault in bucket.proxy.seen):
+            time.sleep(0.01)
+        is_asked = number % 2
+        process.send_signal(signal.SIGINT if is_asked else signal.SIGKILL)
+        _, text = process.communicate(timeout=3)
+        if process.returncode == 0:  # all was done before
+            break
+        assert process.returncode == (130 if is_asked else -signal.SIGKILL), text
+        assert "stopped" in text or not is_asked
+    assert number > 1
+    bucket.proxy.faults = lambda *_: None
+    push(path, objects)
+    pull(objects, copy)
+    assert_rows(copy, 7)
+
+
+def environment_of(bucket):
+    """With the server's address, and all that can be imported here."""
+    path = os.pathsep.join(sys.path)
+    return os.environ | {"PYTHONPATH": path, "AWS_ENDPOINT_URL": bucket.proxy.url}
