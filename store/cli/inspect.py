@@ -5,7 +5,6 @@ import json
 import math
 from collections.abc import Iterator
 from itertools import zip_longest
-from pathlib import Path
 from textwrap import indent
 
 import numpy as np

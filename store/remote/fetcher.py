@@ -104,7 +104,6 @@ class Server:
         self.stores: dict[tuple[str, str], _Opened] = {}
         self.sources: dict[str, Any] = {}
         self.keeper = Keeper(self.mirrors, _default_limit(directory), BASE_BYTES)
-        self.keeper.adopt()
 
     def serve(self) -> None:
         """Answer until nobody has been connected for `IDLE_S`."""
@@ -133,7 +132,7 @@ class Server:
     def open(self, url: str, digest: str | None) -> "_Opened":
         """The store at an address: as it is now, or the committed state of a digest."""
         from store.format.manifest import GROUP_FILE
-        from store.remote.mirrored import state_digest
+        from store.remote.mirrored_store import state_digest
 
         with self.lock:
             source = self.sources.get(url)
@@ -172,7 +171,7 @@ class Server:
         limits = [session.limit for session in list(self.sessions.values())]
         given = [limit for limit in limits if limit is not None]
         limit = min(given, default=_default_limit(self.directory))
-        if limit != self.keeper.limit:
+        if limit != self.keeper.space.limit:
             self.keeper.set_limit(limit)
         return limit
 
@@ -194,7 +193,7 @@ class _Opened:
     def open(self, server: Server, url: str, digest: str, group: bytes) -> None:
         """Make the mirror, if it is not open; `group` is empty where it is that of the mirror."""
         from store.format.manifest import GROUP_FILE
-        from store.remote.mirrored import MirroredStore, state_digest
+        from store.remote.mirrored_store import MirroredStore, state_digest
         from store.remote.sparse_file import BLOCK
 
         source = server.sources[url]
@@ -203,7 +202,7 @@ class _Opened:
         with self.lock:
             if self.store is not None:
                 return
-            server.keeper.keep_files([file])
+            server.keeper.keep_file(file)
             with suppress(FileNotFoundError):
                 group = group or file.read_bytes()
             group = group or source.get(GROUP_FILE)
@@ -215,7 +214,8 @@ class _Opened:
 
     def array(self, server: Server, path: str) -> Any:
         """The account of a column's array."""
-        from store.remote.mirrored import MirroredArray, states_bytes, states_path
+        from store.remote.mirrored_array import MirroredArray
+        from store.remote.mirrored_store import states_bytes, states_path
 
         with self.lock:
             array = self.store.arrays.get(path)

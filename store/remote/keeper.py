@@ -11,84 +11,25 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 
 from store.errors import StoreError, UnreachableError
-from store.format.manifest import GROUP_FILE
-from store.remote.eviction import UNKNOWN, choose_victims, unknown_use
-from store.remote.mirrored import ABSENT, FETCHING, PRESENT, UNCHECKED, MirroredArray, MirroredStore
-from store.remote.sparse_file import BLOCK
+from store.remote.eviction import UNKNOWN, unknown_use
+from store.remote.mirrored_array import ABSENT, FETCHING, PRESENT, UNCHECKED, MirroredArray
+from store.remote.mirrored_store import MirroredStore
+from store.remote.space import Space
+from store.remote.tickets import Counts, Job, Ticket, Want
 
-__all__ = ["Counts", "Keeper", "Ticket"]
+__all__ = ["Keeper"]
 
 WAIT_S = 170.0  # of one request
 LEASE_S = 60.0  # after which what a reader holds may go: it looks at versions, and asks again
 N_NEED_THREADS = 24
 N_WANT_THREADS = 40
 AHEAD_SHARE = 0.5  # of the limit: what is announced beyond would push out what is needed sooner
-EVICT_SHARE = 64  # at least so much of the limit is evicted in one go
-
-
-@dataclass
-class Counts:
-    """Since the process started.
-
-    Attributes
-    ----------
-    hits, misses
-        Chunks asked for that were there, and that were not.
-    fetched_bytes, fetched_twice_bytes, evicted_bytes
-        From the object store; those of them that had been here before; and what had to go.
-    waits
-        Requests that waited for room.
-    used_bytes
-        Of the disk, now.
-    """
-
-    hits: int = 0
-    misses: int = 0
-    fetched_bytes: int = 0
-    fetched_twice_bytes: int = 0
-    evicted_bytes: int = 0
-    waits: int = 0
-    used_bytes: int = 0
-
-
-@dataclass(eq=False)
-class Ticket:
-    """A request: cells of an array that a reader copies."""
-
-    array: MirroredArray
-    cells: np.ndarray
-    error: StoreError | None = None
-    since: float = 0.0
-
-
-@dataclass(eq=False)
-class Job:
-    """Cells of one shard, to be fetched with one request."""
-
-    array: MirroredArray
-    shard: int
-    cells: np.ndarray
-
-
-@dataclass(order=True)
-class Want:
-    """Announced cells of one shard, ordered by when they are needed."""
-
-    use: float
-    tie: int
-    array: MirroredArray = field(compare=False)
-    shard: int = field(compare=False)
-    cells: np.ndarray = field(compare=False)
-    uses: np.ndarray = field(compare=False)
-    is_wanted: Callable[[], bool] = field(compare=False)
 
 
 class Keeper:
@@ -106,18 +47,15 @@ class Keeper:
 
     def __init__(self, mirrors: Path, limit: int, base_bytes: int = 0) -> None:
         self.mirrors = mirrors
-        self.limit = limit
+        self.space = Space(mirrors, limit, base_bytes)
+        self.space.adopt()
         self.counts = Counts()
         # one lock, and who waits for what: threads that nothing has come for are not woken
         lock = threading.RLock()
         self._changed = threading.Condition(lock)
         self._has_job = threading.Condition(lock)
         self._has_want = threading.Condition(lock)
-        self._used = base_bytes
-        self._clock = 1.0  # bytes that readers have read; 0 as a time: none
         self._ticks = count(1)
-        self._arrays: list[MirroredArray] = []
-        self._closed: dict[Path, int] = {}  # files of stores that nobody has opened, oldest first
         self._waiting: deque[Ticket] = deque()
         self._admitted: list[Ticket] = []  # waiting for their cells
         self._tickets: dict[int, Ticket] = {}  # being copied
@@ -136,58 +74,35 @@ class Keeper:
             for condition in (self._changed, self._has_job, self._has_want):
                 condition.notify_all()
 
-    def adopt(self) -> None:
-        """Count the files that earlier processes have left, before anything is opened."""
-        paths = sorted(self.mirrors.rglob("*"), reverse=True)  # what is in a folder comes first
-        for folder in filter(Path.is_dir, paths):
-            with suppress(OSError):  # it is not empty
-                folder.rmdir()
-        files = [path for path in paths if path.is_file()]
-        # a reader that goes on needs the committed state that it began with: those go last
-        stats = sorted((path.name == GROUP_FILE, path.stat().st_mtime, path) for path in files)
-        with self._changed:
-            for _, _, path in stats:
-                self._closed[path] = _disk_bytes(path)
-            self._used += sum(self._closed.values())
-            self._set_limit(self.limit)
-
     def set_limit(self, limit: int) -> None:
         """Take another limit; what is too much goes at once."""
         with self._changed:
-            self._set_limit(limit)
+            self.space.set_limit(limit)
+            self._changed.notify_all()
 
-    def _set_limit(self, limit: int) -> None:
-        self.limit = limit
-        if self._used > limit:
-            self._evict(self._used - limit, is_partial=True)
-
-    def keep_files(self, paths: list[Path]) -> None:
-        """Do not remove files that are about to be opened; they stay counted for now."""
+    def keep_file(self, path: Path) -> None:
+        """Do not remove a file that is about to be read, and then counted by `open_files`."""
         with self._changed:
-            for path in paths:
-                self._used -= self._closed.pop(path, 0)
+            self.space.free(self.space.open_file(path))
 
     def open_files(self, store: MirroredStore, paths: list[Path], n_bytes: int) -> None:
         """Reserve so many bytes for files of an open store; raises StoreError."""
         with self._changed:
             for path in paths:
-                self._used -= self._closed.pop(path, 0)
+                self.space.free(self.space.open_file(path))
             self._reserve(n_bytes)
             store.reserved_bytes += n_bytes
 
     def _reserve(self, n_bytes: int) -> None:
         """Make room for what stays; raises StoreError."""
-        surplus = self._used + n_bytes - self.limit
         deadline = time.monotonic() + WAIT_S
-        while surplus > 0 and not self._evict(surplus):
+        while not self.space.take(n_bytes):
             self._wait(deadline, n_bytes)
-            surplus = self._used + n_bytes - self.limit
-        self._used += n_bytes
 
     def add_array(self, array: MirroredArray) -> None:
         """Keep the account of an array's chunks."""
         with self._changed:
-            self._arrays.append(array)
+            self.space.arrays.append(array)
 
     def open_shards(self, array: MirroredArray, some: np.ndarray) -> np.ndarray:
         """Open the shards of some cells; return those of the cells that have a chunk."""
@@ -200,26 +115,29 @@ class Keeper:
             return
         path = array.store.root / array.layout.shard_path(shard)
         with self._changed:
-            old_bytes = self._closed.pop(path, 0)  # it stays counted until it is known what is left
+            old_bytes = self.space.open_file(path)  # counted until it is known what is left
             self._reserve(array.table_bytes)
         is_new = False
         try:
             is_new = array.open_shard(shard)
         finally:
             with self._changed:
-                self._used -= old_bytes
+                self.space.free(old_bytes)
                 if is_new:
-                    first = shard * array.shard_cells
-                    here = np.arange(first, first + array.shard_cells)
-                    left = here[array.on_disk[here] & (array.status[here] == ABSENT)]
-                    array.status[left] = UNCHECKED
-                    array.next_use[left] = UNKNOWN
-                    self._used += int(array.n_bytes[left].sum())
-                    if self._used > self.limit:
-                        self._evict(self._used - self.limit, is_partial=True)
+                    self._count_left(array, shard)
                 else:
-                    self._used -= array.table_bytes
+                    self.space.free(array.table_bytes)
                 self._changed.notify_all()
+
+    def _count_left(self, array: MirroredArray, shard: int) -> None:
+        """Count the chunks that an earlier process has left in a shard."""
+        first = shard * array.shard_cells
+        here = np.arange(first, first + array.shard_cells)
+        left = here[array.on_disk[here] & (array.status[here] == ABSENT)]
+        array.status[left] = UNCHECKED
+        array.next_use[left] = UNKNOWN
+        self.space.used += int(array.n_bytes[left].sum())
+        self.space.make_room(0, is_partial=True)
 
     def need(self, array: MirroredArray, some: np.ndarray, is_announced: bool = False) -> Ticket:
         """Wait until some cells, int64 rising, are there; they stay until `release`.
@@ -236,7 +154,7 @@ class Keeper:
         deadline = ticket.since + WAIT_S
         n_bytes = int(array.n_bytes[some].sum())
         with self._changed:
-            self._clock += 0 if is_announced else n_bytes
+            self.space.clock += 0 if is_announced else n_bytes
             there = array.status[some] == PRESENT
             self.counts.hits += int(there.sum())
             self.counts.misses += len(some) - int(there.sum())
@@ -282,12 +200,10 @@ class Keeper:
         array.pins[some] += 1
         absent = some[array.status[some] == ABSENT]
         n_bytes = int(array.n_bytes[absent].sum())
-        surplus = self._used + n_bytes - self.limit
-        if surplus > 0 and not self._evict(surplus):
+        if not self.space.take(n_bytes):
             array.pins[some] -= 1
             self._end_leases()
             return False
-        self._used += n_bytes
         unchecked = some[array.status[some] == UNCHECKED]
         missing = np.concatenate([absent, unchecked])
         array.status[missing] = FETCHING
@@ -327,7 +243,7 @@ class Keeper:
     def start_clock(self, position: float) -> float:
         """What a reader adds to its own times, whose now is `position`, to have those of here."""
         with self._changed:
-            return self._clock - position
+            return self.space.clock - position
 
     def want(
         self, array: MirroredArray, uses: np.ndarray, now: float, is_wanted: Callable[[], bool]
@@ -348,9 +264,9 @@ class Keeper:
         some = uses[order, 0].astype(np.int64)
         use, after = uses[order, 1:].T
         with self._changed:
-            self._clock = max(self._clock, now)
+            self.space.clock = max(self.space.clock, now)
             known = array.next_use[some]
-            is_sooner = (known >= self._clock) & (known < use)
+            is_sooner = (known >= self.space.clock) & (known < use)
             after = np.where(after < UNKNOWN / 2, after, 0)
             array.after[some] = np.where(is_sooner, use, after)
             array.next_use[some] = np.where(is_sooner, known, use)
@@ -367,7 +283,8 @@ class Keeper:
     def stats(self) -> Counts:
         """The counts now."""
         with self._changed:
-            self.counts.used_bytes = self._used
+            self.counts.used_bytes = self.space.used
+            self.counts.evicted_bytes = self.space.evicted
             return self.counts
 
     def _wait(self, deadline: float, n_bytes: int) -> None:
@@ -376,70 +293,10 @@ class Keeper:
             held = sum(int(t.array.n_bytes[t.cells].sum()) for t in self._tickets.values())
             raise UnreachableError(
                 f"{self.mirrors.parent}: expected room for {n_bytes:,} bytes within {WAIT_S:g} s, "
-                f"found {self._used:,} of {self.limit:,} in use, {held:,} of them being copied; "
-                "give the cache more bytes"
+                f"found {self.space.used:,} of {self.space.limit:,} in use, {held:,} of them being "
+                "copied; give the cache more bytes"
             )
         self._changed.wait(1.0)
-
-    def _evict(self, surplus: int, needed_after: float = -1.0, is_partial: bool = False) -> bool:
-        """Free so many bytes, the lock held, or else nothing, unless `is_partial`; whether it did.
-
-        Only of what is needed after a time.
-        """
-        surplus -= self._remove_closed(surplus)
-        if surplus <= 0 or not self._arrays:
-            return surplus <= 0
-        found = [self._candidates(array, needed_after) for array in self._arrays]
-        some, next_use = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        owner = np.repeat(np.arange(len(found)), [len(cells) for cells, _ in found])
-        n_bytes = np.concatenate(
-            [array.n_bytes[cells] for array, (cells, _) in zip(self._arrays, found, strict=True)]
-        )
-        if n_bytes.sum() < surplus and not is_partial:
-            return False
-        wanted = max(surplus, self.limit // EVICT_SHARE)
-        victims = choose_victims(next_use, n_bytes, wanted)
-        for i in np.unique(owner[victims]).tolist():
-            self._drop(self._arrays[i], np.sort(some[victims[owner[victims] == i]]))
-        return True
-
-    def _candidates(
-        self, array: MirroredArray, needed_after: float
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The cells of an array that may go, and when they are needed."""
-        is_here = (array.status == PRESENT) | (array.status == UNCHECKED)
-        free = np.flatnonzero(is_here & (array.pins == 0))
-        next_use = array.next_use[free]
-        # a use that was announced, is long past, and never came
-        is_stale = next_use < self._clock - self.limit
-        next_use = np.where(is_stale, UNKNOWN, next_use)
-        chosen = next_use > needed_after
-        return free[chosen], next_use[chosen]
-
-    def _remove_closed(self, surplus: int) -> int:
-        """Remove files of stores that are not open, the oldest first; return the bytes freed."""
-        freed = 0
-        for path in list(self._closed):
-            if freed >= surplus:
-                break
-            path.unlink(missing_ok=True)
-            freed += self._closed.pop(path)
-        self._used -= freed
-        self.counts.evicted_bytes += freed
-        return freed
-
-    def _drop(self, array: MirroredArray, some: np.ndarray) -> None:
-        """Have cells go: readers are told before the bytes are gone."""
-        present = some[array.status[some] == PRESENT]
-        array.states.set_whole(False)
-        array.states.flip(present)
-        array.n_present -= len(present)
-        array.status[some] = ABSENT
-        array.on_disk[some] = False
-        array.empty(some)
-        n_bytes = int(array.n_bytes[some].sum())
-        self._used -= n_bytes
-        self.counts.evicted_bytes += n_bytes
 
     def _fetch_needs(self) -> None:
         """A thread's work: what readers wait for."""
@@ -483,11 +340,8 @@ class Keeper:
                     return []
                 absent = missing[array.status[missing] == ABSENT]
                 n_bytes = int(array.n_bytes[absent].sum())
-                surplus = self._used + n_bytes - self.limit
-                is_near = want.use <= self._clock + AHEAD_SHARE * self.limit
-                is_turn = is_near and not self._waiting
-                if is_turn and (surplus <= 0 or self._evict(surplus, want.use)):
-                    self._used += n_bytes
+                is_near = want.use <= self.space.clock + AHEAD_SHARE * self.space.limit
+                if is_near and not self._waiting and self.space.take(n_bytes, want.use):
                     array.status[missing] = FETCHING
                     return [Job(array, shard, cells) for shard, cells in array.cut(missing)]
                 self._changed.wait(1.0)
@@ -522,9 +376,7 @@ class Keeper:
             self.counts.fetched_twice_bytes += again
             if error is None:
                 array.status[job.cells] = PRESENT
-                array.states.flip(job.cells)
-                array.n_present += len(job.cells)
-                array.states.set_whole(array.n_present == array.n_chunks)
+                array.arrive(job.cells)
             else:
                 self._fail(job, error)
             self._changed.notify_all()
@@ -534,7 +386,7 @@ class Keeper:
         array.status[job.cells] = ABSENT
         array.on_disk[job.cells] = False
         array.empty(np.sort(job.cells))
-        self._used -= int(array.n_bytes[job.cells].sum())
+        self.space.free(int(array.n_bytes[job.cells].sum()))
         for ticket in self._admitted:
             if ticket.array is array and np.isin(ticket.cells, job.cells).any():
                 ticket.error = error
@@ -542,26 +394,15 @@ class Keeper:
     def close_store(self, store: MirroredStore) -> bool:
         """Keep no account of a store's chunks; False if some are being fetched or copied."""
         with self._changed:
-            arrays = [array for array in self._arrays if array.store is store]
+            arrays = [array for array in self.space.arrays if array.store is store]
             busy = (array.pins.any() or (array.status == FETCHING).any() for array in arrays)
             if any(busy):
                 return False
             for array in arrays:
                 array.states.forget()
                 held = array.n_bytes[array.status != ABSENT].sum()
-                self._used -= int(held) + array.opened_bytes()
-                self._arrays.remove(array)
-            self._used -= store.reserved_bytes
-            for path in store.folder.rglob("*"):
-                if path.is_file():
-                    self._closed[path] = _disk_bytes(path)
-                    self._used += self._closed[path]
+                self.space.free(int(held) + array.opened_bytes())
+                self.space.arrays.remove(array)
+            self.space.free(store.reserved_bytes)
+            self.space.close_files([path for path in store.folder.rglob("*") if path.is_file()])
             return True
-
-
-def _disk_bytes(path: Path) -> int:
-    """What a file takes on the disk."""
-    try:
-        return path.stat().st_blocks * 512 + BLOCK
-    except FileNotFoundError:
-        return 0

@@ -7,19 +7,46 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["BLOCK", "blocks_around", "data_extents", "opened", "punch", "write_at"]
+import numpy as np
+
+__all__ = [
+    "BLOCK",
+    "cell_bytes",
+    "data_extents",
+    "hole_spans",
+    "opened",
+    "punch",
+    "write_at",
+]
 
 BLOCK = 4096
 KEEP_SIZE = 1
 PUNCH_HOLE = 2
+EXTENT_BYTES = 64  # what the file system may take to note where a chunk is
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
 
-def blocks_around(start: int, stop: int) -> tuple[int, int]:
-    """The smallest range of whole blocks that holds the bytes `start:stop`."""
-    return start // BLOCK * BLOCK, -(-stop // BLOCK) * BLOCK
+def cell_bytes(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """What chunks take on the disk at most, each with the blocks that it shares: int64 `(n,)`."""
+    blocks = -(-(starts + sizes) // BLOCK) - starts // BLOCK
+    return blocks * BLOCK + EXTENT_BYTES
+
+
+def hole_spans(
+    starts: np.ndarray, stops: np.ndarray, lows: np.ndarray, highs: np.ndarray
+) -> list[tuple[int, int]]:
+    """Whole blocks around chunks, but none that reach out of their holes; touching ones joined."""
+    first = np.maximum(starts // BLOCK * BLOCK, -(-lows // BLOCK) * BLOCK)
+    last = np.minimum(-(-stops // BLOCK) * BLOCK, highs // BLOCK * BLOCK)
+    spans: list[tuple[int, int]] = []
+    for begin, end in sorted(zip(first.tolist(), last.tolist(), strict=True)):
+        if spans and begin <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
+        elif begin < end:
+            spans.append((begin, end))
+    return spans
 
 
 @contextmanager

@@ -1,184 +1,39 @@
-"""The files of one mirrored store, and of one array in it, as the fetching process keeps them.
+"""The chunks of one column of a mirrored store: where they are, which are here, and their coming.
 
 A shard is a sparse file of its true size: its table is fetched when it is opened, its chunks when
-they are needed, and a chunk is compared with its checksum before anybody is told that it is there.
-The other arrays (offsets, checksums, the id table) are small files, fetched whole.
+they are needed, and a chunk is compared with its checksum before it is written.
 """
 
-import hashlib
 import os
 import threading
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from crc32c import crc32c
 
-from store.errors import CorruptError, FormatError, NotFoundError
+from store.errors import CorruptError
 from store.format.codecs import parse_codec, split_compressed
-from store.format.contents import StoredArray, arrays_of
-from store.format.manifest import GROUP_FILE, Manifest, read_manifest
+from store.format.contents import StoredArray
 from store.format.shard_table import table_bytes
 from store.read.array import Array, ChunkSums
-from store.read.chunk_states import WritableStates, file_bytes, n_cells, shard_cells
+from store.read.chunk_states import WritableStates, n_cells, shard_cells
 from store.read.directory import StoreDirectory
 from store.read.open_array import open_array
-from store.remote.requests import MAX_REQUEST_BYTES, plan_requests
-from store.remote.sparse_file import BLOCK, data_extents, opened, punch, write_at
+from store.remote.mirrored_store import FETCHES, MirroredStore, states_path
+from store.remote.requests import plan_requests
+from store.remote.sparse_file import (
+    BLOCK,
+    cell_bytes,
+    data_extents,
+    hole_spans,
+    opened,
+    punch,
+    write_at,
+)
 
-__all__ = [
-    "ABSENT",
-    "FETCHING",
-    "PRESENT",
-    "UNCHECKED",
-    "MirroredArray",
-    "MirroredStore",
-    "Source",
-    "cell_bytes",
-]
+__all__ = ["ABSENT", "FETCHING", "PRESENT", "UNCHECKED", "MirroredArray"]
 
 ABSENT, FETCHING, PRESENT, UNCHECKED = range(4)
-EXTENT_BYTES = 64  # what the file system may take to note where a chunk is
-FETCHES = 3  # of a chunk that comes with wrong bytes
-SUMS_GROUP = "_checksums"
-
-
-class Size(Protocol):
-    """What is known of an object without its bytes."""
-
-    @property
-    def size(self) -> int: ...
-
-
-class Source(Protocol):
-    """Where the bytes are; `store.remote.objects.Objects` is one."""
-
-    def get(self, key: str) -> bytes: ...
-
-    def get_range(self, key: str, start: int, end: int) -> memoryview: ...
-
-    def list(self, prefix: str = "") -> "dict[str, Size]": ...
-
-
-def cell_bytes(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """What chunks take on the disk at most, each with the blocks that it shares: int64 `(n,)`."""
-    blocks = -(-(starts + sizes) // BLOCK) - starts // BLOCK
-    return blocks * BLOCK + EXTENT_BYTES
-
-
-def state_digest(url: str, group: bytes) -> str:
-    """The name of the mirror of one committed state: of the address, and of its `zarr.json`."""
-    return hashlib.blake2b(url.encode() + b"\0" + group, digest_size=16).hexdigest()
-
-
-class MirroredStore:
-    """A store at an address, and its directory in the cache.
-
-    Parameters
-    ----------
-    url
-        Its address.
-    source
-        Its objects.
-    folder
-        Of its mirror; made if it is not there.
-    group
-        The bytes of its `zarr.json`.
-
-    Attributes
-    ----------
-    root
-        Directory of the mirrored store, with the files that a local one has.
-    manifest
-        What is committed at the address.
-    """
-
-    def __init__(self, url: str, source: Source, folder: Path, group: bytes) -> None:
-        self.url = url
-        self.source = source
-        self.folder = folder
-        self.root = self.folder / "store"
-        self.root.mkdir(parents=True, exist_ok=True)
-        write_whole(self.root / GROUP_FILE, group)
-        try:
-            self.manifest: Manifest = read_manifest(self.root)
-        except FormatError as error:
-            message = str(error).replace(str(self.root), url)
-            raise type(error)(message) from error
-        self.sizes = {key: head.size for key, head in source.list().items()}
-        self.whole: set[str] = set()  # arrays whose files are here
-        self.reserved_bytes = 0  # for files that stay while it is open
-        self.arrays: dict[str, MirroredArray] = {}
-        self.lock = threading.RLock()
-        self._known = {array.layout.path: array for array in arrays_of(self.manifest)}
-
-    def stored(self, path: str) -> StoredArray:
-        """An array of the store; raises NotFoundError."""
-        if path not in self._known:
-            raise NotFoundError(f"{self.url}: expected one of its arrays, found {path!r:.200}")
-        return self._known[path]
-
-    def size_of(self, key: str) -> int:
-        """Bytes of an object; raises CorruptError if there is none."""
-        if key not in self.sizes:
-            raise CorruptError(
-                f"{self.url}/{key}: expected an object, found none; push the store again"
-            )
-        return self.sizes[key]
-
-    def whole_files(self, path: str) -> list[str]:
-        """The files of an array that is fetched whole."""
-        array = self.stored(path)
-        return [array.layout.shard_path(i) for i in range(array.n_shards)]
-
-    def fixed_bytes(self) -> int:
-        """What the mirror takes beside chunks, once everything has been read: bytes."""
-        total = 2 * BLOCK
-        for array in self._known.values():
-            if array.column is None:
-                sizes = (self.sizes.get(key, 0) for key in self.whole_files(array.layout.path))
-                total += sum(size + 2 * BLOCK for size in sizes)
-            else:
-                tables = array.n_shards * (table_bytes(array.layout) + 3 * BLOCK)
-                total += tables + states_bytes(array)
-        return total
-
-    def least_portion(self) -> int:
-        """Bytes of the largest chunk in all its planes, which one read needs together."""
-        layouts = [array.layout for array in self._known.values() if array.column is not None]
-        chunks = (lay.n_planes * (lay.chunk_bytes + 2 * BLOCK) for lay in layouts)
-        return max(chunks, default=BLOCK)
-
-    def fetch_whole(self, path: str) -> None:
-        """Fetch the files of a small array, and compare them with their checksums."""
-        array = self.stored(path)
-        for attempt in range(FETCHES):
-            for key in self.whole_files(path):
-                self._fetch_file(key)
-            try:
-                self._check_whole(array)
-                return
-            except CorruptError:
-                if attempt == FETCHES - 1:
-                    raise
-
-    def _fetch_file(self, key: str) -> None:
-        n_bytes = self.size_of(key)
-        parts = []
-        for start in range(0, n_bytes, MAX_REQUEST_BYTES):
-            stop = min(n_bytes, start + MAX_REQUEST_BYTES)
-            parts.append(self.source.get_range(key, start, stop))
-        write_whole(self.root / key, b"".join(parts))
-
-    def _check_whole(self, array: StoredArray) -> None:
-        """Raise CorruptError if a small array is not as the manifest says."""
-        is_checked = array.layout.path.startswith("_offsets/")
-        directory = StoreDirectory.at(self.root)
-        reader = open_array(directory, array, check=self.manifest if is_checked else None)
-        reader.open_shards(range(array.n_shards))
-        if is_checked:
-            for fault in reader.faults(0, array.layout.n_chunks(array.n_places)):
-                raise fault
 
 
 class MirroredArray:
@@ -247,6 +102,19 @@ class MirroredArray:
         """Those of some cells that have a chunk; their shards are open."""
         return some[self.n_bytes[some] > 0]
 
+    def arrive(self, some: np.ndarray) -> None:
+        """Tell readers that chunks are there."""
+        self.states.flip(some)
+        self.n_present += len(some)
+        self.states.set_whole(self.n_present == self.n_chunks)
+
+    def leave(self, some: np.ndarray) -> None:
+        """Tell readers that chunks are about to go, of those cells that have one to be seen."""
+        present = some[self.status[some] == PRESENT]
+        self.states.set_whole(False)
+        self.states.flip(present)
+        self.n_present -= len(present)
+
     def is_open(self, shard: int) -> bool:
         return shard in self._opened
 
@@ -295,8 +163,8 @@ class MirroredArray:
         n_table = min(n_bytes, table_bytes(self.layout))
         for attempt in range(FETCHES):
             table = self.store.source.get_range(key, n_bytes - n_table, n_bytes)
-            with opened(path, os.O_RDWR | os.O_CREAT) as fd:
-                os.ftruncate(fd, 0)
+            path.unlink(missing_ok=True)  # not shortened: a reader may have it mapped
+            with opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as fd:
                 os.ftruncate(fd, n_bytes)
                 write_at(fd, table, n_bytes - n_table)
             self.reader.close_shards()
@@ -499,23 +367,8 @@ class MirroredArray:
             # the hole that each chunk is in: from the held one before it to that after it
             at = np.searchsorted(begins, starts[gone], "right")
             with opened(path) as fd:
-                for low, high in _spans(starts[gone], stops[gone], ends[at], begins[at]):
+                for low, high in hole_spans(starts[gone], stops[gone], ends[at], begins[at]):
                     punch(fd, low, high)
-
-
-def _spans(
-    starts: np.ndarray, stops: np.ndarray, lows: np.ndarray, highs: np.ndarray
-) -> list[tuple[int, int]]:
-    """Whole blocks around chunks, but none that reach out of their holes; touching ones joined."""
-    first = np.maximum(starts // BLOCK * BLOCK, -(-lows // BLOCK) * BLOCK)
-    last = np.minimum(-(-stops // BLOCK) * BLOCK, highs // BLOCK * BLOCK)
-    spans: list[tuple[int, int]] = []
-    for begin, end in sorted(zip(first.tolist(), last.tolist(), strict=True)):
-        if spans and begin <= spans[-1][1]:
-            spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
-        elif begin < end:
-            spans.append((begin, end))
-    return spans
 
 
 def _runs(numbers: np.ndarray, step: int) -> list[tuple[int, int]]:
@@ -526,22 +379,3 @@ def _runs(numbers: np.ndarray, step: int) -> list[tuple[int, int]]:
     firsts = numbers[np.r_[0, gaps + 1]].tolist()
     lasts = numbers[np.r_[gaps, len(numbers) - 1]].tolist()
     return [(first, last + 1) for first, last in zip(firsts, lasts, strict=True)]
-
-
-def states_bytes(array: StoredArray) -> int:
-    """What the file of an array's states takes on the disk."""
-    return file_bytes(n_cells(array)) + 2 * BLOCK
-
-
-def states_path(folder: Path, array: StoredArray) -> Path:
-    """The file of an array's states."""
-    return folder / "states" / array.layout.path
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Put a file in place, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
-    with opened(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as fd:
-        write_at(fd, memoryview(data), 0)
-    part.replace(path)
