@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -231,19 +232,13 @@ class _Opened:
 
     def whole(self, server: Server, path: str) -> None:
         """Have the files of a small array."""
-        from store.remote.sparse_file import BLOCK
-
         with self.lock:
             if path in self.store.whole:
                 return
             array = self.store.stored(path)
             if path.startswith("_offsets/"):
                 self.whole(server, array.checksums.layout.path)
-            keys = self.store.whole_files(path)
-            n_bytes = sum(self.store.size_of(key) + 2 * BLOCK for key in keys)
-            files = [self.store.root / key for key in keys]
-            server.keeper.open_files(self.store, files, n_bytes)
-            self.store.fetch_whole(path)
+            self.store.fetch_whole(path, partial(server.keeper.open_files, self.store))
             self.store.whole.add(path)
 
 

@@ -7,6 +7,7 @@ table) are small files, fetched whole.
 import hashlib
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,12 +18,12 @@ from store.format.shard_table import table_bytes
 from store.read.chunk_states import file_bytes, n_cells
 from store.read.directory import StoreDirectory
 from store.read.open_array import open_array
-from store.remote.requests import MAX_REQUEST_BYTES
 from store.remote.sparse_file import BLOCK, opened, write_at
 
 __all__ = ["FETCHES", "MirroredStore", "Source", "state_digest", "states_bytes", "states_path"]
 
 FETCHES = 3  # of what comes with wrong bytes
+SMALL_BYTES = 64 * 1024 * 1024
 
 
 class Size(Protocol):
@@ -35,7 +36,7 @@ class Size(Protocol):
 class Source(Protocol):
     """Where the bytes are; `store.remote.objects.Objects` is one."""
 
-    def get(self, key: str) -> bytes: ...
+    def get(self, key: str, max_bytes: int = ...) -> bytes: ...
 
     def get_range(self, key: str, start: int, end: int) -> memoryview: ...
 
@@ -102,18 +103,13 @@ class MirroredStore:
             )
         return self.sizes[key]
 
-    def whole_files(self, path: str) -> list[str]:
-        """The files of an array that is fetched whole."""
-        array = self.stored(path)
-        return [array.layout.shard_path(i) for i in range(array.n_shards)]
-
     def fixed_bytes(self) -> int:
         """What the mirror takes beside chunks, once everything has been read: bytes."""
         total = 2 * BLOCK
         for array in self._known.values():
             if array.column is None:
-                sizes = (self.sizes.get(key, 0) for key in self.whole_files(array.layout.path))
-                total += sum(size + 2 * BLOCK for size in sizes)
+                keys = map(array.layout.shard_path, range(array.n_shards))
+                total += sum(self.sizes.get(key, 0) + 4 * BLOCK for key in keys)
             else:
                 tables = array.n_shards * (table_bytes(array.layout) + 3 * BLOCK)
                 total += tables + states_bytes(array)
@@ -125,12 +121,27 @@ class MirroredStore:
         chunks = (lay.n_planes * (lay.chunk_bytes + 2 * BLOCK) for lay in layouts)
         return max(chunks, default=BLOCK)
 
-    def fetch_whole(self, path: str) -> None:
-        """Fetch the files of a small array, and compare them with their checksums."""
+    def fetch_whole(
+        self, path: str, reserve: Callable[[list[Path], int], None] = lambda files, n_bytes: None
+    ) -> None:
+        """Fetch the files of a small array, and compare them with their checksums.
+
+        Each in one request: an append to the store replaces them, by longer ones that begin alike.
+
+        Parameters
+        ----------
+        reserve
+            Called with the files and the bytes that they take, before they are written.
+        """
         array = self.stored(path)
+        keys = [array.layout.shard_path(i) for i in range(array.n_shards)]
         for attempt in range(FETCHES):
-            for key in self.whole_files(path):
-                self._fetch_file(key)
+            data = {key: self.source.get(key, self._most_bytes(key)) for key in keys}
+            if attempt == 0:
+                taken = sum(len(one) + 4 * BLOCK for one in data.values())
+                reserve([self.root / key for key in keys], taken)
+            for key, one in data.items():
+                write_whole(self.root / key, one)
             try:
                 self._check_whole(array)
                 return
@@ -138,13 +149,9 @@ class MirroredStore:
                 if attempt == FETCHES - 1:
                     raise
 
-    def _fetch_file(self, key: str) -> None:
-        n_bytes = self.size_of(key)
-        parts = []
-        for start in range(0, n_bytes, MAX_REQUEST_BYTES):
-            stop = min(n_bytes, start + MAX_REQUEST_BYTES)
-            parts.append(self.source.get_range(key, start, stop))
-        write_whole(self.root / key, b"".join(parts))
+    def _most_bytes(self, key: str) -> int:
+        """A cap on what a small file may have: it may have grown since the objects were listed."""
+        return max(SMALL_BYTES, 2 * self.size_of(key))
 
     def _check_whole(self, array: StoredArray) -> None:
         """Raise CorruptError if a small array is not as the manifest says."""
