@@ -83,7 +83,7 @@ class Mirror:
         self._whole: set[str] = set()
         self._forget()
         _mirrors.add(self)
-        self._link()
+        self._ask({"op": "stats"})  # opens it
 
     def __reduce__(self) -> tuple:
         return Mirror, (self.url, self.cache_dir, self.limit, self.digest)

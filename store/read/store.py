@@ -207,7 +207,8 @@ class TraceStore:
         This object keeps its snapshot.
         """
         if self.mirror is not None:
-            fresh = TraceStore.open(self.mirror.url, cache_dir=self.mirror.cache_dir)
+            mirror = self.mirror
+            fresh = TraceStore.open(mirror.url, mirror.limit, cache_dir=mirror.cache_dir)
             same = (fresh.uuid, fresh.generation) == (self.uuid, self.generation)
             return self if same else fresh
         directory, now = _committed_state(self.path)
