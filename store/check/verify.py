@@ -27,9 +27,10 @@ from store.format.contents import (
 from store.format.ids import hash_ids
 from store.format.manifest import Manifest, read_manifest
 from store.read.array import Array
+from store.read.cache_dir import address_of
 from store.read.directory import StoreDirectory
 from store.read.id_table import check_run
-from store.read.open_array import open_array
+from store.read.open_array import MAX_MAPS, open_array
 from store.read.shard import RESTORE
 from store.read.store import TraceStore
 from store.write.lock import has_writer
@@ -73,13 +74,20 @@ def verify_store(
         There is no store, or its manifest is damaged: nothing can be said of the rest.
     """
     for _ in range(ATTEMPTS):  # files of this state may disappear while a writer commits
-        manifest = read_manifest(path)
-        store = TraceStore(StoreDirectory.at(path), manifest)
+        store = _open(path)
+        manifest = store.manifest
         report = _Verifier(store, manifest, quick).run(progress, n_threads)
         is_clean = not report.problems and not report.leftovers
-        if is_clean or read_manifest(path).generation == manifest.generation:
+        if is_clean or _open(path).generation == manifest.generation:
             break
     return report
+
+
+def _open(path: str | Path) -> TraceStore:
+    if address_of(path) is not None:
+        return TraceStore.open(path)
+    manifest = read_manifest(path)
+    return TraceStore(StoreDirectory.at(path), manifest)
 
 
 class _Shard(NamedTuple):
@@ -105,6 +113,11 @@ class _Shard(NamedTuple):
 
     def check(self) -> None:
         """Raise DamagedItemsError if the file, its table or its size is wrong."""
+        holder = self.reader.holder
+        if holder is not None:  # a chunk brings the shard's table
+            first = self.number * self.array.layout.shard_items
+            for _ in holder.portions(self.reader, first, first + 1, np.zeros(1, np.int64)):
+                self.reader.shard(self.number)
         shard = self.reader.shard(self.number)
         if shard.end != shard.n_data:
             message = (
@@ -115,7 +128,8 @@ class _Shard(NamedTuple):
 
     def fetch(self, start: int, stop: int) -> None:
         """Ask the kernel for some chunks of the array, all planes."""
-        self.reader.advise_chunks(start, stop)
+        if self.reader.holder is None:
+            self.reader.advise_chunks(start, stop)
 
 
 class _Verifier:
@@ -127,8 +141,9 @@ class _Verifier:
         self._untrusted_rows = cache(self._find_untrusted_rows)
 
     def run(self, progress: BytesProgress, n_threads: int) -> Report:
+        is_local = self.store.mirror is None  # a mirror has no files but those of the values
         found = [
-            *metadata_problems(self.store.path, self.manifest, self._has_writer),
+            *(self._metadata() if is_local else ()),
             *self._checksum_tables(),
             *self._offsets(),
             *self._chunks(progress, n_threads),
@@ -140,12 +155,15 @@ class _Verifier:
         self.report.hints = describe_parts(self.store, self.report.problems)
         return self.report
 
+    def _metadata(self) -> Iterator[Problem]:
+        return metadata_problems(self.store.path, self.manifest, self._has_writer)
+
     def _has_writer(self) -> bool:
         self.report.writer = self.report.writer or has_writer(self.store.path)
         return self.report.writer
 
     def _shards(self, array: StoredArray, check: Manifest | None = None) -> list[_Shard]:
-        reader = open_array(self.store.directory, array, check=check)
+        reader = open_array(self.store.directory, array, None, MAX_MAPS, check, self.store.mirror)
         return [_Shard(array, reader, number) for number in range(array.n_shards)]
 
     def _checksum_tables(self) -> Iterator[Problem]:
@@ -294,7 +312,7 @@ class _Verifier:
         if not self.quick:
             array = offsets_array(axis, self.manifest.n_rows)
             n_chunks = array.layout.n_chunks(array.n_items)
-            reader = open_array(self.store.directory, array, check=self.manifest)
+            reader = self._shards(array, self.manifest)[0].reader
             for fault in reader.faults(0, n_chunks):
                 first, stop = fault.items
                 untrusted[max(0, first - 1) : stop] = True

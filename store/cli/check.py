@@ -14,6 +14,7 @@ from store.cli.inspect import size_text
 from store.cli.progress import Progress
 from store.errors import StoreError
 from store.launch.job import parts_folder
+from store.read.cache_dir import address_of
 from store.read.store import TraceStore
 
 __all__ = ["run_repair", "run_verify"]
@@ -25,7 +26,7 @@ def run_verify(args: argparse.Namespace) -> int:
         report = verify_store(args.store, quick=args.quick, progress=progress)
     status = 1 if report.problems else 0
     if args.json:
-        found = {"store": str(args.store)} | report.to_json()
+        found = {"store": address_of(args.store) or str(args.store)} | report.to_json()
         print(json.dumps(found, indent=1))
         return status
     checked = f"{size_text(report.bytes)} checked"
@@ -35,7 +36,7 @@ def run_verify(args: argparse.Namespace) -> int:
     if report.writer:
         remarks.append("a writer is at work; rows that it has yet to commit were not checked")
     lines = report.all_lines() if args.verbose else report.lines()
-    head = f"{args.store}: {report.headline()} ({'; '.join(remarks)})"
+    head = f"{address_of(args.store) or args.store}: {report.headline()} ({'; '.join(remarks)})"
     print(as_called("\n".join([head, *lines])))
     return status
 

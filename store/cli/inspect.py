@@ -5,7 +5,6 @@ import json
 import math
 from collections.abc import Iterator
 from itertools import zip_longest
-from pathlib import Path
 from textwrap import indent
 
 import numpy as np
@@ -29,9 +28,9 @@ def describe(store: TraceStore) -> dict:
     """Return what `info` shows, as JSON."""
     info = {"unfinished": command_line(store)} if is_partial(store.path) else {}
     return info | {
-        "path": str(store.path),
+        "path": store.where,
         "rows": len(store),
-        "bytes": _bytes_under(store.path),
+        "bytes": store.file_bytes(),
         "generation": store.generation,
         "uuid": store.uuid,
         "columns": {name: _describe_column(store, name) for name in store.schema.stored},
@@ -47,16 +46,11 @@ def _describe_column(store: TraceStore, name: str) -> dict:
         "axis": store.schema.axis_of(name),
         "axis_names": list(column.axis_names),
         "items": store.n_items(name),
-        "bytes": _bytes_under(store.path / store.schema.layout(name).path),
+        "bytes": store.file_bytes(name),
         "codec": column.codec or "raw",
         "split": list(column.split),
         "segments": len(store.manifest.segments.get(store.schema.layout(name).path, [0])),
     }
-
-
-def _bytes_under(path: Path) -> int:
-    """Bytes that the files under a directory take on disk."""
-    return sum(file.stat().st_blocks * 512 for file in path.rglob("*") if file.is_file())
 
 
 def _info_text(info: dict) -> str:

@@ -29,7 +29,7 @@ from store.feed.prefetch import Readahead, row_bytes
 from store.feed.visit_times import VisitTimes
 from store.feed.windows import batches_together, cut_batches, is_held, plan_windows
 from store.format.values import is_integer
-from store.read.array import ReadOptions
+from store.read.array import ReadOptions, Schedule
 from store.read.batch import Batch
 from store.read.plan import Select
 from store.read.store import LocatedRows, TraceStore
@@ -196,6 +196,33 @@ class TraceLoader:
         end = (self.epoch + 1) * len(next_rows)
         return VisitTimes([(end - len(rows), rows), (end, next_rows)], len(self.store))
 
+    def _schedule(self, epoch: int, start: int) -> Callable[[int, int], Schedule] | None:
+        """When rows are read, counted over all ranks, for the mirror of a remote store."""
+        if self.store.mirror is None:
+            return None
+        times = None
+        if len(self.store) <= MAX_TIMED_ROWS:
+            rows = self._all_visits(epoch, start)
+            next_rows = self._all_visits(epoch + 1, 0)
+            end = (epoch + 1) * self._n
+            times = VisitTimes([(end - len(rows), rows), (end, next_rows)], len(self.store))
+        first = epoch * self._n + start + self.rank
+        n_bytes = row_bytes(self.store, self._plan)
+
+        def schedule(n_done: int, visit: int) -> Schedule:
+            before = self.rank + visit * self.world_size
+            next_use = times.after(before, self.world_size) if times is not None else None
+            now = first + n_done * self.world_size
+            at = first + visit * self.world_size
+            return Schedule(now, at, self.world_size, n_bytes, next_use)
+
+        return schedule
+
+    def _all_visits(self, epoch: int, start: int) -> np.ndarray:
+        """The rows that all ranks together visit in the rest of an epoch, in order."""
+        order = EpochOrder(self._n, self.seed, epoch, self.shuffle)
+        return Batches(order, range(start, self._n), 1, False, self._rows).visits()
+
     def __iter__(self) -> Iterator[Batch]:
         epoch = self.epoch
         start = self._start
@@ -205,10 +232,11 @@ class TraceLoader:
         n_steps = self._n_batches(start, rank=0)  # no rank has more
         rows_per_step = self.batch_size * self.world_size
         times = self._visit_times(batches)
+        schedule = self._schedule(epoch, start)
         n_together = self._batches_together()
-        read = self._read_ahead(batches, times)
+        read = self._read_ahead(batches, times, schedule)
         if n_together > 1:
-            read = self._read_windows(batches, times, n_together)
+            read = self._read_windows(batches, times, schedule, n_together)
         for done, batch in enumerate(read, start=1):
             if done < n_steps:
                 self._delivered = (epoch, start + done * rows_per_step)
@@ -232,9 +260,16 @@ class TraceLoader:
         """Read a batch of the epoch, in any of the threads; a subclass may change it."""
         return self.store.read_located(self._plan, located, options)
 
-    def _read_ahead(self, batches: Batches, times: VisitTimes | None) -> Iterator[Batch]:
+    def _read_ahead(
+        self,
+        batches: Batches,
+        times: VisitTimes | None,
+        schedule: Callable[[int, int], Schedule] | None,
+    ) -> Iterator[Batch]:
         """Yield the batches in order, a bounded number read ahead; stop cleanly when abandoned."""
-        readahead = Readahead(self.store, self._plan, batches, self.prefetch_bytes, self.unread)
+        readahead = Readahead(
+            self.store, self._plan, batches, self.prefetch_bytes, self.unread, schedule
+        )
         located = LocatedBatches(self.store, self._plan, batches)
         pool = ThreadPoolExecutor(self.num_workers or n_cores(), thread_name_prefix="store-loader")
         # two for each thread, or fewer large ones, but one for each
@@ -263,7 +298,7 @@ class TraceLoader:
             for i in range(len(batches)):
                 stop = min(i + max(n_ahead, cold.n_ahead), len(batches))
                 for later in range(i + len(ahead), stop):
-                    readahead.advance(later)
+                    readahead.advance(later, i)
                     if readahead.is_from_files(later):
                         ahead.append(cold.submit(read, later))
                     elif later < i + n_ahead:
@@ -298,13 +333,19 @@ class TraceLoader:
         return batches_together(self.store, self._plan, self.batch_size, max_bytes, cache_bytes)
 
     def _read_windows(
-        self, batches: Batches, times: VisitTimes | None, n_together: int
+        self,
+        batches: Batches,
+        times: VisitTimes | None,
+        schedule: Callable[[int, int], Schedule] | None,
+        n_together: int,
     ) -> Iterator[Batch]:
         """Yield the batches in order, each cut from a window that all threads read at once.
 
         With workers, the next window is read while one is delivered.
         """
-        readahead = Readahead(self.store, self._plan, batches, self.prefetch_bytes, self.unread)
+        readahead = Readahead(
+            self.store, self._plan, batches, self.prefetch_bytes, self.unread, schedule
+        )
         n_threads = self.num_workers or n_cores()
         pool = ThreadPoolExecutor(n_threads, thread_name_prefix="store-loader")
         reader = ThreadPoolExecutor(1, thread_name_prefix="store-window")
@@ -335,7 +376,7 @@ class TraceLoader:
         try:
             for window in plan_windows(len(batches), n_together):
                 for i in window:
-                    readahead.advance(i)
+                    readahead.advance(i, window.start)
                 if not self.num_workers:
                     yield from read(window)
                     continue

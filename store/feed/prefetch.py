@@ -15,6 +15,7 @@ import numpy as np
 
 from store.errors import CorruptError
 from store.feed.order import Batches
+from store.read.array import Schedule
 from store.read.plan import ReadPlan
 from store.read.store import TraceStore
 
@@ -43,6 +44,8 @@ class Readahead:
         How far ahead, but at least the next batch; 0 asks for nothing.
     unread
         rows -> those of them that will be read; by default all.
+    schedule
+        (visits done, visit) -> when the rows from that visit on are read, for a mirror.
 
     Attributes
     ----------
@@ -57,8 +60,10 @@ class Readahead:
         batches: Batches,
         budget_bytes: int,
         unread: Callable[[np.ndarray], np.ndarray] = lambda rows: rows,
+        schedule: Callable[[int, int], Schedule] | None = None,
     ) -> None:
         self.store = store
+        self.schedule = schedule
         self.plan = plan
         self.batches = batches
         self.unread = unread
@@ -72,21 +77,30 @@ class Readahead:
         self._from_files: list[bool] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store-readahead")
 
-    def advance(self, batch: int) -> None:
-        """Ask for what is in reach of a batch; call in order, before the batch is read."""
+    def advance(self, batch: int, current: int | None = None) -> None:
+        """Ask for what is in reach of a batch; call in order, before the batch is read.
+
+        `current` is the batch that is waited for, if it is another one.
+        """
+        current = batch if current is None else current
         if not self._window:
             return
         stop = min(len(self.batches), batch + self._window)
         for first in range(len(self._groups) * self._group, stop, self._group):
             last = min(first + self._group, len(self.batches))
             rows = self.unread(self.batches.rows_of(first, last))
+            times = None
+            if self.schedule is not None and not self.store.is_mirrored_whole(self.plan):
+                size = self.batches.batch_size
+                times = self.schedule(current * size, first * size)
             advice = None
             is_from_files = False
             with suppress(CorruptError):  # damage is left to the read, which reports it
                 sample = rows[:: max(1, len(rows) // SAMPLE_ROWS)]
-                if len(rows) and not self.store.is_cached(self.plan, sample):
+                is_cached = times is None and self.store.is_cached(self.plan, sample)
+                if len(rows) and not is_cached:
                     is_from_files = self.store.reads_files(self.plan, rows)
-                    advice = self._thread.submit(self.store.advise, self.plan, rows)
+                    advice = self._thread.submit(self.store.advise, self.plan, rows, schedule=times)
             self._groups.append(advice)
             self._from_files.append(is_from_files)
 

@@ -29,15 +29,18 @@ class VisitTimes:
         for times, (start, rows) in zip(self._times.T, epochs, strict=True):
             times[rows] = np.arange(start, start + len(rows))
 
-    def after(self, n_visits: int) -> NextUse:
-        """Return the `NextUse` of a batch that comes after `n_visits` of this epoch."""
+    def after(self, n_visits: int, step: int = 1) -> NextUse:
+        """Return the `NextUse` of a batch that comes after `n_visits` of this epoch.
+
+        Its rows are `step` visits apart: other ranks make those between.
+        """
         start = self._start + n_visits
 
         def next_use(i: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
             n_rows = last - first + 1
             starts = np.cumsum(n_rows) - n_rows
             rows = np.arange(n_rows.sum()) + np.repeat(first - starts, n_rows)
-            now = start + np.repeat(i, n_rows)
+            now = start + step * np.repeat(i, n_rows)
             times = self._times[rows].astype(float)
             times[times <= now[:, None]] = math.inf
             return np.minimum.reduceat(times.min(axis=1), starts)

@@ -93,14 +93,15 @@ class StoredArray(NamedTuple):
     def items_of_chunk(self, chunk: int) -> tuple[int, int]:
         """The items of a chunk, counted through all shards: first, and after the last."""
         chunk_items = self.layout.chunk_items
-        return self._items_of(chunk * chunk_items, (chunk + 1) * chunk_items)
+        return self.items_of_places(chunk * chunk_items, (chunk + 1) * chunk_items)
 
     def items_of_shard(self, shard: int) -> tuple[int, int]:
         """The items of a shard: first, and after the last."""
         shard_items = self.layout.shard_items
-        return self._items_of(shard * shard_items, (shard + 1) * shard_items)
+        return self.items_of_places(shard * shard_items, (shard + 1) * shard_items)
 
-    def _items_of(self, start: int, stop: int) -> tuple[int, int]:
+    def items_of_places(self, start: int, stop: int) -> tuple[int, int]:
+        """The items at the places `start:stop` of one shard: first, and after the last."""
         if self.segments is None:
             return start, min(stop, self.n_items)
         return self.segments.items_of_places(start, stop)

@@ -10,7 +10,7 @@ item in the shards (`store.format.segments`). Without segments the two are one.
 import mmap
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -27,9 +27,11 @@ __all__ = [
     "DEFAULT",
     "Array",
     "ChunkSums",
+    "Holder",
     "Located",
     "NextUse",
     "ReadOptions",
+    "Schedule",
     "Select",
     "cells",
     "pairs",
@@ -106,6 +108,58 @@ class ReadOptions(NamedTuple):
 
 DEFAULT = ReadOptions()
 
+
+class Schedule(NamedTuple):
+    """When announced ranges will be read; time counts the rows that all readers read before.
+
+    Attributes
+    ----------
+    now
+        The time of the announcement.
+    first, step
+        The time of the first range, and between one and the next.
+    row_bytes
+        Bytes that are read of a row: those that a unit of time has.
+    next_use
+        When items are needed again, after the i-th range; None: not known.
+    """
+
+    now: float = 0.0
+    first: float = 0.0
+    step: float = 0.0
+    row_bytes: float = 1.0
+    next_use: NextUse | None = None
+
+
+class Holder(Protocol):
+    """Has the chunks of an array brought here before they are read (`store.read.held_array`)."""
+
+    def read(
+        self,
+        array: "Array",
+        read: "Callable[[np.ndarray, np.ndarray, ReadOptions], np.ndarray]",
+        ranges: tuple[np.ndarray, np.ndarray],
+        select: Select,
+        options: ReadOptions,
+    ) -> np.ndarray: ...
+
+    def portions(
+        self, array: "Array", start: int, stop: int, planes: np.ndarray
+    ) -> Iterator[tuple[int, int]]: ...
+
+    def announce(
+        self,
+        array: "Array",
+        ranges: tuple[np.ndarray, np.ndarray],
+        planes: np.ndarray,
+        schedule: Schedule,
+    ) -> bool: ...
+
+    def is_there(self, place: int) -> bool: ...
+
+    def is_whole(self) -> bool: ...
+
+
 ShardType = TypeVar("ShardType", RawShard, CompressedShard)
 
 
@@ -142,6 +196,7 @@ class Array(Generic[ShardType]):
         self.sums = sums
         n_chunks = 0 if sums is None else self.layout.n_chunks(array.n_places)
         self._checked = CheckedChunks(n_chunks, self.layout.n_planes)
+        self.holder: Holder | None = None  # None: the files are here, whole
         self._shards: dict[int, ShardType] = {}
 
     def read(self, start: int, stop: int) -> np.ndarray:
@@ -195,6 +250,18 @@ class Array(Generic[ShardType]):
         self, located: Located, select: Select = (), options: ReadOptions = DEFAULT
     ) -> np.ndarray:
         """The items of one read, one after the other."""
+        if self.holder is None:
+            return self._read_located(located, select, options)
+
+        def read(starts: np.ndarray, stops: np.ndarray, options: ReadOptions) -> np.ndarray:
+            (portion,) = self._locate_places(starts, stops, np.array([0, len(starts)]))
+            return self._read_located(portion, select, options)
+
+        ranges = located.starts, located.stops
+        return self.holder.read(self, read, ranges, select, options)
+
+    def _read_located(self, located: Located, select: Select, options: ReadOptions) -> np.ndarray:
+        """See `read_located`; the chunks are here."""
         raise NotImplementedError
 
     def shard(self, number: int) -> ShardType:
@@ -216,6 +283,10 @@ class Array(Generic[ShardType]):
         except (CorruptError, FileNotFoundError) as error:
             raise DamagedItemsError(str(error), items) from error
         return shard
+
+    def close_shards(self) -> None:
+        """Forget the shards that are mapped; views of them stay good."""
+        self._shards.clear()
 
     def open_shards(self, numbers: Iterable[int]) -> None:
         """Open shards before memory is taken for items: there must be files that hold them."""
@@ -239,6 +310,19 @@ class Array(Generic[ShardType]):
         CorruptError
             The expected checksums cannot be read.
         """
+        if self.holder is None:
+            yield from self._faults(start, stop, planes)
+            return
+        chunk_items = self.layout.chunk_items
+        wanted = np.arange(self.layout.n_planes) if planes is None else np.array(planes)
+        places = start * chunk_items, min(stop * chunk_items, self.array.n_places)
+        for first, last in self.holder.portions(self, *places, wanted):
+            yield from self._faults(first // chunk_items, -(-last // chunk_items), planes)
+
+    def _faults(
+        self, start: int, stop: int, planes: list[int] | None = None
+    ) -> Iterator[DamagedItemsError]:
+        """See `faults`; the chunks are here."""
         if self.sums is None:
             return
         shard_chunks = self.layout.shard_chunks
@@ -282,12 +366,12 @@ class Array(Generic[ShardType]):
             return
         chunks = np.unique(cells(starts, stops, self.layout.chunk_items)[1])
         self.open_shards((chunks // self.layout.shard_chunks).tolist())
-        planes = self._planes(select).ravel()
+        planes = self.planes(select).ravel()
         chunks = self._checked.missing(chunks, planes)
 
         def run(runs: list[tuple[int, int]]) -> None:
             for start, stop in runs:
-                for fault in self.faults(start, stop, planes.tolist()):
+                for fault in self._faults(start, stop, planes.tolist()):
                     raise fault
 
         n_bytes = len(chunks) * len(planes) * self.layout.chunk_bytes
@@ -301,20 +385,31 @@ class Array(Generic[ShardType]):
             return shape
         return tuple(len(range(n)[part]) for part, n in zip(select, shape, strict=True))
 
-    def _planes(self, select: Select) -> np.ndarray:
+    def planes(self, select: Select) -> np.ndarray:
         """The numbers of the selected planes, in the shape of the selected part of their grid."""
         numbers = np.arange(self.layout.n_planes).reshape(self.layout.plane_grid)
         if select:
             numbers = numbers[tuple(select[axis] for axis in self.layout.split_axes)]
         return np.asarray(numbers)
 
-    def advise(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> None:
-        """Announce to the kernel that these items will be read; returns before they are.
+    def advise(
+        self,
+        starts: np.ndarray,
+        stops: np.ndarray,
+        select: Select,
+        schedule: Schedule | None = None,
+    ) -> None:
+        """Announce that these items will be read; returns before they are.
 
-        Not those that `ReadOptions.files` reads: it asks for them itself.
+        Announced to the kernel, or, with when they are read, to the mirror that lacks some.
         """
         if self.segments is not None:
             starts, stops = self.segments.split(starts, stops)
+        if self.holder is not None:
+            planned = self._schedule_of_places(starts, schedule or Schedule())
+            planes = self.planes(select).ravel()
+            if not self.holder.announce(self, (starts, stops), planes, planned):
+                return
         if not self._reads_files(starts, stops, select):
             self._advise_places(starts, stops, select)
 
@@ -328,6 +423,23 @@ class Array(Generic[ShardType]):
         """The same of ranges of places."""
         return False
 
+    def _schedule_of_places(self, starts: np.ndarray, schedule: Schedule) -> Schedule:
+        return schedule._replace(next_use=self._use_of_places(starts, schedule.next_use))
+
+    def _use_of_places(self, starts: np.ndarray, next_use: NextUse | None) -> NextUse | None:
+        """When places are needed again, of when items are; `starts` begin the ranges of places."""
+        if next_use is None or self.segments is None:
+            return next_use
+        segments = self.segments.of_places(starts)
+        shifts = self.segments.shifts[segments]
+        last_items = self.segments.stops[segments] - 1
+
+        def of_places(i: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+            last_of_chunk = np.minimum(last - shifts[i], last_items[i])
+            return next_use(i, first - shifts[i], last_of_chunk)
+
+        return of_places
+
     def advise_chunks(self, start: int, stop: int) -> None:
         """Announce that all planes of the chunks `start:stop` of one shard will be read."""
         chunk_items = self.layout.chunk_items
@@ -336,7 +448,7 @@ class Array(Generic[ShardType]):
         self._advise_places(first, last, ())
 
     def _advise_places(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> None:
-        planes = self._planes(select).ravel()
+        planes = self.planes(select).ravel()
         for number, start, stop, _ in plan_pieces(starts, stops, self.layout.shard_items):
             shard = self.shard(number)
             for first, last in shard.byte_ranges(start, stop, planes):
@@ -347,6 +459,8 @@ class Array(Generic[ShardType]):
         place = item
         if self.segments is not None:
             place = int(self.segments.places_of(np.array([item]))[0])
+        if self.holder is not None and not self.holder.is_there(place):
+            return False
         number, inside = divmod(place, self.layout.shard_items)
         shard = self.shard(number)
         return shard.file.is_cached(shard.first_byte(inside))

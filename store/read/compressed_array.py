@@ -8,7 +8,6 @@ import numpy as np
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import StoredArray
 from store.read.array import (
-    DEFAULT,
     SHARED_BYTES,
     Array,
     ChunkSums,
@@ -83,12 +82,9 @@ class CompressedArray(Array[CompressedShard]):
         self.cache = cache
         self._pool = BufferPool(IDLE_CHUNK_BYTES)
 
-    def read_located(
-        self, located: Located, select: Select = (), options: ReadOptions = DEFAULT
-    ) -> np.ndarray:
+    def _read_located(self, located: Located, select: Select, options: ReadOptions) -> np.ndarray:
         """See `Array`."""
         starts, stops, _ = located
-        options = self._options_of_places(starts, options)
         layout = self.layout
         first_items, end_items = starts.tolist(), stops.tolist()
         wholes, parts = plan_visits(first_items, end_items, layout.chunk_items, bool(select))
@@ -96,7 +92,7 @@ class CompressedArray(Array[CompressedShard]):
         self.open_shards(chunk // layout.shard_chunks for chunk in chunks)
         n_items = sum(end_items) - sum(first_items)
         out = options.empty((n_items, *self.selected_shape(select)), layout.dtype)
-        shared = self._shared(parts, options.next_use)
+        shared = self._shared(parts, self._use_of_places(starts, options.next_use))
         unsplit = tuple(part for axis, part in enumerate(select) if axis not in layout.split_axes)
         for number, plane in self._views(out, select):
             read_shared = partial(self._read_shared, number, plane, unsplit)
@@ -105,26 +101,11 @@ class CompressedArray(Array[CompressedShard]):
                 options.run(partial(self._read_wholes, number, plane), wholes, plane.nbytes)
         return out
 
-    def _options_of_places(self, starts: np.ndarray, options: ReadOptions) -> ReadOptions:
-        """The options of a read of items, for a read of the places that `starts` begins."""
-        next_item_use = options.next_use
-        if next_item_use is None or self.segments is None:
-            return options
-        segments = self.segments.of_places(starts)
-        shifts = self.segments.shifts[segments]
-        last_items = self.segments.stops[segments] - 1
-
-        def next_use(i: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-            last_of_chunk = np.minimum(last - shifts[i], last_items[i])
-            return next_item_use(i, first - shifts[i], last_of_chunk)
-
-        return options._replace(next_use=next_use)
-
     def _views(self, out: np.ndarray, select: Select) -> list[tuple[int, np.ndarray]]:
         """The selected planes: number, and view `(n_items, *selected plane item)` of `out`."""
         if not self.layout.split_axes:
             return [(0, out)]
-        numbers = self._planes(select)
+        numbers = self.planes(select)
         planes = self.layout.items_as_planes(out)
         return [(int(numbers[place]), planes[place]) for place in np.ndindex(numbers.shape)]
 
@@ -203,7 +184,7 @@ class CompressedArray(Array[CompressedShard]):
         chunks, planes = np.array([chunk]), np.array([plane])
         if not len(self._checked.missing(chunks, planes)):
             return
-        for fault in self.faults(chunk, chunk + 1, [plane]):
+        for fault in self._faults(chunk, chunk + 1, [plane]):
             raise fault
         self._checked.add(chunks, planes)
 

@@ -10,6 +10,7 @@ from store.format.contents import run_arrays, run_name
 from store.format.ids import Run, rows_of_hashes, rows_with_hash
 from store.format.manifest import Manifest, read_manifest
 from store.read.directory import StoreDirectory
+from store.read.mirror import Mirror
 from store.read.open_array import open_array
 from store.read.shard import RESTORE
 
@@ -24,12 +25,21 @@ class IdTable:
     directory, manifest
         The store, and what is committed.
     check
-        Whether every run is compared with its checksum.
+        Whether every run is compared with its checksum; those of a mirror are.
+    mirror
+        See `open_array`.
     """
 
-    def __init__(self, directory: StoreDirectory, manifest: Manifest, check: bool) -> None:
+    def __init__(
+        self,
+        directory: StoreDirectory,
+        manifest: Manifest,
+        check: bool,
+        mirror: Mirror | None = None,
+    ) -> None:
         self.directory = directory
-        self.check = check
+        self.check = check or mirror is not None
+        self.mirror = mirror
         self._manifest = manifest  # the newest one whose runs hold our ids
         self._n_rows = manifest.n_rows
         self._runs: dict[Run, tuple[np.ndarray, np.ndarray]] = {}
@@ -38,7 +48,7 @@ class IdTable:
         """A run: hashes uint64 ascending, and their rows int64; raises CorruptError."""
         if run not in self._runs:
             hashes, rows = (
-                open_array(self.directory, array).read(0, array.n_items)
+                open_array(self.directory, array, mirror=self.mirror).read(0, array.n_items)
                 for array in run_arrays(run)
             )
             if self.check:

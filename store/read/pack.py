@@ -59,28 +59,28 @@ def scatter(
     width
         Of a window; see `window_width`.
     out
-        uint8 `(sizes.sum() + width,)`; what follows the ranges is undefined.
+        uint8 `(sizes.sum(),)`.
     """
     stops = sizes.cumsum()
     starts = stops - sizes
-    fits = firsts + width <= ends
+    # the window of one of the last ranges would reach beyond `out`
+    n = int(starts.searchsorted(len(out) - width, "right"))
+    fits = firsts[:n] + width <= ends[:n]
     if width < np.maximum.reduce(sizes):
-        fits &= sizes <= width
+        fits &= sizes[:n] <= width
     n_fit = np.count_nonzero(fits)
-    sources = firsts
-    if n_fit < len(
-        firsts
-    ):  # the others are copied afterwards; until then another is in their place
-        sources = np.where(fits, firsts, firsts[np.argmax(fits)])
     if n_fit:
+        sources = firsts[:n]
+        if n_fit < n:  # until the others are copied, one that fits is in their place
+            sources = np.where(fits, sources, sources[np.argmax(fits)])
         read = _windows(memory, width)
         write = _windows(out, width)
-        n = WINDOWS_BYTES // width + 1
-        for i in range(0, len(firsts), n):
-            write[starts[i : i + n]] = read[sources[i : i + n]]
-    if n_fit < len(firsts):
-        for i in np.flatnonzero(~fits).tolist():
-            out[starts[i] : stops[i]] = memory[firsts[i] : firsts[i] + sizes[i]]
+        step = WINDOWS_BYTES // width + 1
+        for i in range(0, n, step):
+            write[starts[i : min(i + step, n)]] = read[sources[i : i + step]]
+    others = [] if n_fit == n else np.flatnonzero(~fits).tolist()
+    for i in [*others, *range(n, len(firsts))]:
+        out[starts[i] : stops[i]] = memory[firsts[i] : firsts[i] + sizes[i]]
 
 
 def _windows(memory: np.ndarray, width: int) -> np.ndarray:

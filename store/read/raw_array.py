@@ -47,11 +47,14 @@ class RawArray(Array[RawShard]):
         self._maps = Maps({}, self.layout)
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Items `start:stop`: a read-only view if one shard holds them all, else a copy."""
+        """Items `start:stop`: a read-only view if one shard holds them all, else a copy.
+
+        Of a mirror it is always a copy: under a view, a hole would be zeros.
+        """
         place: int | None = start
         if self.segments is not None:
             place = self.segments.place_of_range(start, stop)
-        if place is None or not start < stop:
+        if place is None or not start < stop or self.holder is not None:
             return super().read(start, stop)
         end = place + stop - start
         number, inside = divmod(place, self.layout.shard_items)
@@ -66,7 +69,8 @@ class RawArray(Array[RawShard]):
     ) -> np.ndarray:
         """See `Array`; short items are gathered by NumPy."""
         layout = self.layout
-        if layout.item_bytes >= SHORT_BYTES or layout.n_planes > 1 or not len(positions):
+        is_short = layout.item_bytes < SHORT_BYTES and layout.n_planes == 1
+        if not is_short or not len(positions) or self.holder is not None:
             return super().take(positions, select, options)
         places = positions if self.segments is None else self.segments.places_of(positions)
         if not self._checked.has_all:
@@ -91,9 +95,7 @@ class RawArray(Array[RawShard]):
             cuts = owners.searchsorted(cuts)
         return [Located(starts[a:b], stops[a:b], shards[a:b]) for a, b in pairs(cuts)]
 
-    def read_located(
-        self, located: Located, select: Select = (), options: ReadOptions = DEFAULT
-    ) -> np.ndarray:
+    def _read_located(self, located: Located, select: Select, options: ReadOptions) -> np.ndarray:
         """See `Array`."""
         starts, stops, shards = located
         if not self._checked.has_all:
@@ -114,16 +116,19 @@ class RawArray(Array[RawShard]):
         width = window_width(sizes, n_bytes // len(sizes))
         if np.minimum.reduce(sizes) == width:
             return options.place(self._as_items(gather(maps.memory, firsts, width)))
-        n_items = n_bytes // layout.item_bytes
-        n_more = -(-width // layout.item_bytes)
-        out = options.empty((n_items + n_more, *layout.item_shape), layout.dtype)
+        out = options.empty((n_bytes // layout.item_bytes, *layout.item_shape), layout.dtype)
         ends = maps.ends[shards]
         scatter(maps.memory, firsts, sizes, ends, width, out.reshape(-1).view(np.uint8))
-        return out[:n_items]
+        return out
 
     def _as_items(self, data: np.ndarray) -> np.ndarray:
         """Bytes, uint8 `(n,)`, as `(n_items, *item_shape)`."""
         return data.view(self.layout.dtype).reshape(-1, *self.layout.item_shape)
+
+    def close_shards(self) -> None:
+        """See `Array`."""
+        super().close_shards()
+        self._maps = Maps({}, self.layout)
 
     def _maps_with(self, shards: np.ndarray) -> Maps:
         """The maps of at least these shards."""
@@ -163,7 +168,8 @@ class RawArray(Array[RawShard]):
         Where the kernel does not tell what is in memory, maps are read: of warm rows they are
         faster than files by more than they are slower of cold ones.
         """
-        if self.layout.n_planes > 1 or select or self.sums is not None:
+        is_plain = self.layout.n_planes == 1 and not select
+        if not is_plain or self.sums is not None or self.holder is not None:
             return False
         n_items = int((stops - starts).sum())
         if not n_items or n_items * self.layout.item_bytes < len(starts) * FILE_BYTES:

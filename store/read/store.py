@@ -7,24 +7,33 @@ same rows. torch is imported when the first tensor is asked for.
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
 
-from store.errors import CorruptError, DamagedItemsError, SchemaError
+from store.errors import (
+    CorruptError,
+    DamagedItemsError,
+    NotFoundError,
+    SchemaError,
+    UnreachableError,
+)
 from store.format.contents import StoredArray, column_array, offsets_array
 from store.format.layers import LAYERS_AXIS, layer_numbers
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.format.ranges import packed_offsets
 from store.format.schema import TRACE_ID, Column, Schema
 from store.format.values import decode_texts
-from store.read.array import Array, Located, ReadOptions, pairs
+from store.read.array import Array, Located, ReadOptions, Schedule, pairs
 from store.read.buffers import BufferPool
+from store.read.cache_dir import SIZE_VARIABLE, address_of, chosen_dir, chosen_limit, prepare_dir
 from store.read.chunk_cache import ChunkCache
 from store.read.data_frames import TableSource, make_frame, make_table
 from store.read.directory import StoreDirectory
 from store.read.id_table import IdTable
+from store.read.mirror import Mirror
 from store.read.notebook import store_html
 from store.read.offsets import Offsets
 from store.read.open_array import open_array
@@ -43,9 +52,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LocatedRows", "Rows", "TraceStore"]
 
-MAX_MAPS = (
-    16_384  # of a store, shared by its arrays, which may hold as many that were closed lately
-)
+# of a store, shared by its arrays, which may hold as many again that were closed lately
+MAX_MAPS = 16_384
+ATTEMPTS = 5  # to open a mirror whose fetching process is killed
 CACHE_BYTES = 64 * 1024 * 1024
 
 
@@ -84,6 +93,8 @@ class TraceStore:
         Where its traces come from.
     check
         Whether every chunk is checked against its checksum before it is first used.
+    mirror
+        Of a store at an address: what brings its chunks to `path`; else None.
     cache
         Decoded chunks of compressed columns.
     id_table
@@ -96,9 +107,11 @@ class TraceStore:
         manifest: Manifest,
         cache_bytes: int | None = None,
         check: bool = False,
+        mirror: Mirror | None = None,
     ) -> None:
         self.directory = directory
         self.path = directory.path
+        self.mirror = mirror
         self._manifest = manifest
         self.check = check
         self.schema = manifest.schema
@@ -114,7 +127,7 @@ class TraceStore:
         """Hold nothing: no map, no chunk, no memory, no lock of another process."""
         self._pid = os.getpid()
         self.cache = ChunkCache(self.cache_bytes)
-        self.id_table = IdTable(self.directory, self._manifest, self.check)
+        self.id_table = IdTable(self.directory, self._manifest, self.check, self.mirror)
         self._pool = BufferPool()
         self._arrays: dict[str, Array] = {}
         self._axes: dict[str, Offsets] = {}
@@ -125,6 +138,8 @@ class TraceStore:
         path: "str | Path | TraceStore",
         cache_bytes: int | None = None,
         check: bool | None = None,
+        *,
+        cache_dir: str | Path | None = None,
     ) -> "TraceStore":
         """Open the store at `path`.
 
@@ -133,15 +148,20 @@ class TraceStore:
         Parameters
         ----------
         path
-            Directory of the store.
+            Directory of the store, or its address (s3://, gs://, az://), of which a mirror is read.
         cache_bytes
             Decoded chunks of compressed columns to keep: 0, or at least one chunk; None chooses 64
-            MiB. Raw columns need none, the kernel keeps their pages.
+            MiB. Raw columns need none, the kernel keeps their pages. Of an address: what all
+            mirrors in the cache directory may take on the disk; None: what the environment variable
+            TRACE_STORE_CACHE_BYTES says, or half of what is free.
         check
             Check every chunk against its checksum before this object uses it for the first time:
             what has rotted on the disk is an error, never a value. What rots later, while the
             object lives, is not seen. None: not. (Compressed chunks and tables of shards are
-            checked whenever they are read.)
+            checked whenever they are read, and so is what comes into a mirror.)
+        cache_dir
+            Where the mirrors of stores at addresses are; every process of the node may name the
+            same. None: what TRACE_STORE_CACHE_DIR says, or ~/.cache/trace-store.
 
         Raises
         ------
@@ -149,7 +169,12 @@ class TraceStore:
             Nothing there.
         FormatError
             What is there is no store, is damaged, or is of a newer format.
+        ValueError
+            `cache_bytes` is less than the least that works, which the message names.
         """
+        url = address_of(path)
+        if url is not None:
+            return cls._open_mirror(url, cache_dir, cache_bytes, bool(check))
         if not isinstance(path, TraceStore):
             directory, manifest = _committed_state(path)
             return cls(directory, manifest, cache_bytes, bool(check))
@@ -158,7 +183,38 @@ class TraceStore:
         check = store.check if check is None else check
         if (cache_bytes, check) == (store.cache_bytes, store.check):
             return store
-        return cls(store.directory, store._manifest, cache_bytes, check)
+        return cls(store.directory, store._manifest, cache_bytes, check, store.mirror)
+
+    @classmethod
+    def _open_mirror(
+        cls, url: str, cache_dir: str | Path | None, limit: int | None, check: bool
+    ) -> "TraceStore":
+        folder = chosen_dir(cache_dir)
+        prepare_dir(folder)
+        for _ in range(ATTEMPTS):
+            try:
+                mirror = Mirror(url, folder, chosen_limit(limit))
+            except ValueError as error:
+                if limit is not None:
+                    raise
+                raise SchemaError(f"{SIZE_VARIABLE}: {error}") from error
+            with suppress(NotFoundError):  # whoever filled the mirror was killed just now
+                directory, manifest = _committed_state(mirror.root)
+                return cls(directory, manifest, None, check, mirror)
+        raise UnreachableError(f"{folder}: expected a mirror of {url}, found none that lasts")
+
+    @property
+    def where(self) -> str:
+        """Its path; of a mirror, the address of the store."""
+        return str(self.path) if self.mirror is None else self.mirror.url
+
+    def file_bytes(self, name: str | None = None) -> int:
+        """What the files of a column, or of the whole store, take on the disk; or its objects."""
+        path = "" if name is None else self.schema.layout(name).path
+        if self.mirror is not None:
+            return self.mirror.object_bytes(path)
+        files = (file for file in (self.path / path).rglob("*") if file.is_file())
+        return sum(file.stat().st_blocks * 512 for file in files)
 
     @property
     def manifest(self) -> Manifest:
@@ -170,6 +226,11 @@ class TraceStore:
 
         This object keeps its snapshot.
         """
+        if self.mirror is not None:
+            mirror = self.mirror
+            fresh = TraceStore.open(mirror.url, mirror.limit, cache_dir=mirror.cache_dir)
+            same = (fresh.uuid, fresh.generation) == (self.uuid, self.generation)
+            return self if same else fresh
         directory, now = _committed_state(self.path)
         if (now.uuid, now.generation) == (self.uuid, self.generation):
             return self
@@ -180,19 +241,19 @@ class TraceStore:
 
     def n_items(self, name: str) -> int:
         """Items of a column in all rows together (the number of rows, for a fixed column)."""
-        self.schema.column(name, self.path)
+        self.schema.column(name, self.where)
         return self._manifest.n_items_of(name)
 
     def lengths(self, name: str) -> np.ndarray:
         """Items of a column in every row: int64 `(n_rows,)`; ones for a fixed column."""
-        self.schema.column(name, self.path)
+        self.schema.column(name, self.where)
         axis = self.schema.axis_of(name)
         return np.diff(self.offsets(axis)) if axis else np.ones(len(self), np.int64)
 
     def layers(self, name: str) -> list[int]:
         """The layers of a column as the model numbers them, from 1 if the store records none; []
         for other columns."""
-        column = self.schema.column(name, self.path)
+        column = self.schema.column(name, self.where)
         sizes = dict(zip(column.axis_names, column.item_shape, strict=False))
         return layer_numbers(self.provenance, sizes.get(LAYERS_AXIS, 0))
 
@@ -239,7 +300,7 @@ class TraceStore:
 
     def read_value(self, name: str, row: int) -> "np.ndarray | torch.Tensor | str":
         """One column of one row; see `Trace`."""
-        column = self.schema.column(name, self.path)
+        column = self.schema.column(name, self.where)
         axis = self.schema.axis_of(name)
         if axis is None:
             start, stop = row, row + 1
@@ -337,11 +398,11 @@ class TraceStore:
         return values if isinstance(values, list) else values.numbers()
 
     def _read_column(self, name: str) -> PackedColumn | list[str]:
-        column = self.schema.column(name, self.path)
+        column = self.schema.column(name, self.where)
         axis = self.schema.axis_of(name)
         if column.axis is not None:
             raise SchemaError(
-                f"{self.path}, column {name!r}: it is ragged, and may be larger than memory; "
+                f"{self.where}, column {name!r}: it is ragged, and may be larger than memory; "
                 f"read some rows with read(rows, [{name!r}]), or all batch by batch with "
                 "TraceLoader"
             )
@@ -408,8 +469,8 @@ class TraceStore:
         return items.tobytes(), packed_offsets(starts, stops)
 
     def _check_text(self, name: str) -> None:
-        if not self.schema.column(name, self.path).is_text:
-            raise SchemaError(f"{self.path}, column {name!r}: expected texts, found numbers")
+        if not self.schema.column(name, self.where).is_text:
+            raise SchemaError(f"{self.where}, column {name!r}: expected texts, found numbers")
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> "pandas.DataFrame":
         """The columns with one number or one text a row as a DataFrame, indexed by `trace_id`.
@@ -456,7 +517,7 @@ class TraceStore:
 
     def _table_source(self, columns: Sequence[str] | None) -> TableSource:
         for name in columns or ():
-            self.schema.column(name, self.path)  # raises
+            self.schema.column(name, self.where)  # raises
         has_one_value = {name: column.is_single for name, column in self.schema.stored.items()}
         ids = list(self.column_array(TRACE_ID))
         return TableSource(has_one_value, self.column_array, TRACE_ID, ids, self.path)
@@ -464,13 +525,13 @@ class TraceStore:
     def __array__(self, *arguments: object, **options: object) -> NoReturn:
         """Refused: NumPy and `pandas.DataFrame(store)` would read a store whole, value by value."""
         raise TypeError(
-            f"{self.path}: a store is no array; use to_pandas() or to_arrow() for its scalars and "
+            f"{self.where}: a store is no array; use to_pandas() or to_arrow() for its scalars and "
             "texts, column(name) for one column"
         )
 
     def plan(self, columns: Sequence[str] | None = None, select: Select | None = None) -> ReadPlan:
         """Check once what every batch will read; see `read` for the arguments and errors."""
-        return plan_read(self.schema, columns, select, str(self.path), self.provenance)
+        return plan_read(self.schema, columns, select, self.where, self.provenance)
 
     def read_batch(
         self, plan: ReadPlan, rows: np.ndarray, options: ReadOptions | None = None
@@ -611,12 +672,25 @@ class TraceStore:
         _, is_changed = self._looked_at
         return "; it was changed meanwhile: open the store again" if is_changed else ""
 
-    def advise(self, plan: ReadPlan, rows: np.ndarray) -> None:
-        """Announce to the kernel that these rows will be read; returns before they are."""
+    def advise(self, plan: ReadPlan, rows: np.ndarray, schedule: Schedule | None = None) -> None:
+        """Announce that these rows will be read; returns before they are.
+
+        Announced to the kernel, or to the mirror that lacks some; `schedule` says when.
+        """
         ranges = {span: self._ranges(span, rows) for span in plan.spans}
         for part in plan.parts:
             starts, stops = ranges[part.span]
-            self._column(part.name).advise(starts, stops, part.select)
+            times = schedule
+            if schedule is not None and part.span.axis is not None:
+                options = ReadOptions(next_use=schedule.next_use)
+                next_use = self._item_options(part.span.axis, options).next_use
+                times = schedule._replace(next_use=next_use)
+            self._column(part.name).advise(starts, stops, part.select, times)
+
+    def is_mirrored_whole(self, plan: ReadPlan) -> bool:
+        """Whether the mirror, if this is one, holds all chunks of what a plan reads."""
+        holders = (self._column(part.name).holder for part in plan.parts)
+        return all(holder is None or holder.is_whole() for holder in holders)
 
     def reads_files(self, plan: ReadPlan, rows: np.ndarray) -> bool:
         """Whether `ReadOptions.files`, if it is given, reads a column of these rows."""
@@ -658,7 +732,7 @@ class TraceStore:
         TypeError
             `rows` is something else.
         """
-        return row_numbers(rows, len(self), self.row_of, str(self.path))
+        return row_numbers(rows, len(self), self.row_of, self.where)
 
     def _column(self, name: str) -> Array:
         array = self._arrays.get(name) if self._pid == os.getpid() else None
@@ -680,19 +754,20 @@ class TraceStore:
             self._forget()
         max_maps = MAX_MAPS // (len(self.schema.stored) * 2 + 8)
         check = self._manifest if self.check else None
-        opened = open_array(self.directory, array, self.cache, max_maps, check)
+        opened = open_array(self.directory, array, self.cache, max_maps, check, self.mirror)
         return self._arrays.setdefault(key, opened)
 
     def __reduce__(self) -> tuple:
-        return TraceStore, (self.directory, self._manifest, self.cache_bytes, self.check)
+        state = (self.directory, self._manifest, self.cache_bytes, self.check, self.mirror)
+        return TraceStore, state
 
     def __repr__(self) -> str:
-        head = f"TraceStore({str(self.path)!r}): {len(self):,} rows"
+        head = f"TraceStore({self.where!r}): {len(self):,} rows"
         return "\n".join([head, *column_lines(self._described())])
 
     def _repr_html_(self) -> str:
         """For notebooks: its columns."""
-        return store_html(f"{self.path}: {len(self):,} rows", self._described())
+        return store_html(f"{self.where}: {len(self):,} rows", self._described())
 
     def _described(self) -> dict[str, tuple[str, str]]:
         """Column -> dtype and shape."""

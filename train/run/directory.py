@@ -191,7 +191,7 @@ def lock_directory(path: Path) -> Iterator[None]:
 def describe_store(store: TraceStore) -> Json:
     """What identifies a state of a store, and the model that its traces are of."""
     return {
-        "path": str(store.path),
+        "path": store.where,
         "uuid": store.uuid,
         "generation": store.generation,
         "rows": len(store),

@@ -22,7 +22,7 @@ class Recorder:
     def is_cached(self, plan, rows):
         return self.cached
 
-    def advise(self, plan, rows):
+    def advise(self, plan, rows, schedule=None):
         self.asked += rows.tolist()
 
 

@@ -25,10 +25,10 @@ def test_scattered_ranges_lie_one_after_the_other(ranges, width, seed):
     firsts, sizes, ends = ranges
     memory = np.random.default_rng(seed).integers(0, 256, N_BYTES, np.uint8)
     width = width or window_width(sizes, int(sizes.mean()))
-    out = np.zeros(int(sizes.sum()) + width, np.uint8)
+    out = np.zeros(int(sizes.sum()), np.uint8)
     scatter(memory, firsts, sizes, ends, width, out)
     pieces = [memory[first : first + size] for first, size in zip(firsts, sizes, strict=True)]
-    assert out[: sizes.sum()].tolist() == np.concatenate(pieces).tolist()
+    assert out.tolist() == np.concatenate(pieces).tolist()
 
 
 def test_many_wide_ranges_are_scattered_in_several_steps():
@@ -38,10 +38,10 @@ def test_many_wide_ranges_are_scattered_in_several_steps():
     sizes = rng.integers(1000, 5000, 700)
     firsts = rng.integers(0, len(memory) - 5000, 700)
     width = window_width(sizes, 3000)
-    out = np.empty(int(sizes.sum()) + width, np.uint8)
+    out = np.empty(int(sizes.sum()), np.uint8)
     scatter(memory, firsts, sizes, np.full(700, len(memory)), width, out)
     pieces = [memory[first : first + size] for first, size in zip(firsts, sizes, strict=True)]
-    assert np.array_equal(out[: sizes.sum()], np.concatenate(pieces))
+    assert np.array_equal(out, np.concatenate(pieces))
 
 
 @given(firsts=st.lists(st.integers(0, N_BYTES - 7), min_size=1, max_size=20))

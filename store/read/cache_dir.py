@@ -1,0 +1,115 @@
+"""The cache directory of mirrors: where it is, how large it may be, and that it is ours alone."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+from store.errors import SchemaError, VersionError
+from store.read.messages import PROTOCOL
+
+__all__ = [
+    "DIR_VARIABLE",
+    "SIZE_VARIABLE",
+    "address_of",
+    "chosen_dir",
+    "chosen_limit",
+    "prepare_dir",
+]
+
+DIR_VARIABLE = "TRACE_STORE_CACHE_DIR"
+SIZE_VARIABLE = "TRACE_STORE_CACHE_BYTES"
+MARKER = "trace-store-cache.json"
+_ADDRESS = re.compile(r"(s3|gs|az):/{1,2}(?=[^/])", re.IGNORECASE)
+UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+UNITS |= {"TIB": 2**40, "B": 1, "": 1}
+
+
+def address_of(path: object) -> str | None:
+    """The address that a path is meant as: s3://, gs:// or az://; None: it is a path.
+
+    Also of a `Path` made of an address, which has lost a slash.
+    """
+    found = _ADDRESS.match(str(path)) if isinstance(path, str | Path) else None
+    return None if found is None else f"{found[1].lower()}://{str(path)[found.end() :]}"
+
+
+def chosen_dir(cache_dir: str | Path | None) -> Path:
+    """The cache directory: as given, by the environment, or the user's own."""
+    named = cache_dir or os.environ.get(DIR_VARIABLE)
+    if named:
+        return Path(named).absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base).absolute() / "trace-store"
+
+
+def chosen_limit(cache_bytes: int | None) -> int | None:
+    """Bytes that mirrors may take: as given, or by the environment ("200GB"); None: neither.
+
+    Raises
+    ------
+    SchemaError
+        The environment has no size.
+    """
+    text = os.environ.get(SIZE_VARIABLE)
+    if cache_bytes is not None or not text:
+        return cache_bytes
+    number = text.strip().rstrip("KMGTiIBbkmgt ")
+    unit = text.strip()[len(number) :].strip().upper()
+    try:
+        return int(float(number) * UNITS[unit])
+    except (ValueError, KeyError, OverflowError) as error:
+        raise SchemaError(
+            f"{SIZE_VARIABLE}: expected a size as 200GB or 1.5TiB, found {text!r:.40}"
+        ) from error
+
+
+def prepare_dir(cache_dir: Path) -> None:
+    """Make a cache directory, or check that this one is.
+
+    Raises
+    ------
+    SchemaError
+        It holds something else, or cannot be written.
+    VersionError
+        Another version of this package made it.
+    """
+    marker = cache_dir / MARKER
+    try:
+        cache_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not marker.exists():
+            _mark(cache_dir, marker)
+        text = marker.read_bytes()
+        if not os.access(cache_dir, os.R_OK | os.W_OK | os.X_OK):
+            raise PermissionError(0, "it is not writable")
+    except OSError as error:
+        raise SchemaError(
+            f"{cache_dir}: expected a directory for the cache that can be written, found: "
+            f"{error.strerror}; choose one with cache_dir or {DIR_VARIABLE}"
+        ) from error
+    try:
+        version = json.loads(text)["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise SchemaError(
+            f"{marker}: expected what this package writes, found another file; choose another "
+            f"cache directory with cache_dir or {DIR_VARIABLE}"
+        ) from error
+    if version != PROTOCOL:
+        raise VersionError(
+            f"{cache_dir}: expected a cache of version {PROTOCOL}, found {version!r:.20}; remove "
+            "it once nobody uses it, or choose another directory"
+        )
+
+
+def _mark(cache_dir: Path, marker: Path) -> None:
+    """Make an empty directory ours; several processes may do so at a time."""
+    names = [path.name for path in cache_dir.iterdir()]
+    others = [name for name in names if not name.startswith(MARKER)]
+    if others and not marker.exists():
+        raise SchemaError(
+            f"{cache_dir}: expected an empty directory, or a cache of this package, found "
+            f"{min(others)!r:.80} in it; choose another with cache_dir or {DIR_VARIABLE}"
+        )
+    own = cache_dir / f"{MARKER}.{os.getpid()}"
+    own.write_text(json.dumps({"version": PROTOCOL}))
+    own.replace(marker)

@@ -1,0 +1,128 @@
+"""Which chunks of an array a mirror holds, in a small file that its readers map.
+
+Every chunk of every plane has a cell, and every cell a version: odd while the chunk is there. It
+grows by one when the chunk comes or goes, so a reader that finds the same odd version before and
+after it has copied a chunk has copied the chunk, and not the zeros of a hole. The first word of the
+file is such a version for the whole array. Only the fetching process of a node writes.
+"""
+
+import mmap
+import os
+from pathlib import Path
+
+import numpy as np
+
+from store.format.contents import StoredArray
+from store.read.array import cells
+from store.read.mapped_file import MappedFile
+
+__all__ = [
+    "ChunkStates",
+    "WritableStates",
+    "cells_of_chunks",
+    "cells_of_ranges",
+    "n_cells",
+    "shard_cells",
+]
+
+HEADER_BYTES = 64
+CELL = np.dtype("<u4")
+
+
+def shard_cells(array: StoredArray) -> int:
+    """Cells of a full shard: those of its first plane, then of the next."""
+    return array.layout.shard_chunks * array.layout.n_planes
+
+
+def n_cells(array: StoredArray) -> int:
+    """Cells of an array, with those that its last shard has no chunks for."""
+    return array.n_shards * shard_cells(array)
+
+
+def cells_of_ranges(
+    array: StoredArray, starts: np.ndarray, stops: np.ndarray, planes: np.ndarray
+) -> np.ndarray:
+    """The cells of the chunks that hold ranges of places.
+
+    Parameters
+    ----------
+    starts, stops
+        int64 `(n,)`.
+    planes
+        Numbers of planes, int64 `(n_planes,)`.
+
+    Returns
+    -------
+    np.ndarray
+        int64, rising.
+    """
+    _, chunks = cells(starts, stops, array.layout.chunk_items)
+    return np.unique(cells_of_chunks(array, chunks, planes))
+
+
+def cells_of_chunks(array: StoredArray, chunks: np.ndarray, planes: np.ndarray) -> np.ndarray:
+    """The cells of chunks, counted through all shards, plane after plane: int64."""
+    if array.layout.n_planes == 1:
+        return chunks
+    shard_chunks = array.layout.shard_chunks
+    shards, inside = np.divmod(chunks, shard_chunks)
+    first = shards * shard_cells(array) + inside
+    return (first + planes[:, None] * shard_chunks).ravel()
+
+
+class ChunkStates:
+    """The versions of an array's cells, mapped to be read.
+
+    Attributes
+    ----------
+    versions
+        uint32 `(n_cells,)`, a view of the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        data = MappedFile(path).bytes
+        self._whole = data[:8].view("<u8")
+        self.versions = data[HEADER_BYTES:].view(CELL)
+
+    @property
+    def whole(self) -> int:
+        """The version of the array as a whole: odd while every chunk is there."""
+        return int(self._whole[0])
+
+
+class WritableStates:
+    """The same file in the process that writes it; at first no chunk is there.
+
+    A file that is there keeps its versions, made even: readers may have it mapped.
+    """
+
+    def __init__(self, path: Path, n: int) -> None:
+        n_bytes = file_bytes(n)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(fd, n_bytes)
+            memory = mmap.mmap(fd, n_bytes)
+        finally:
+            os.close(fd)
+        self._whole = np.frombuffer(memory, "<u8", 1)
+        self.versions = np.frombuffer(memory, CELL, n, HEADER_BYTES)
+        self.forget()
+
+    def forget(self) -> None:
+        """No chunk is there."""
+        self.set_whole(False)
+        self.versions += self.versions & 1
+
+    def set_whole(self, is_whole: bool) -> None:
+        """Whether all chunks are there."""
+        if int(self._whole[0]) & 1 != is_whole:
+            self._whole += np.uint64(1)
+
+    def flip(self, some: np.ndarray) -> None:
+        """The chunks of some cells have come, or are about to go."""
+        self.versions[some] += 1
+
+
+def file_bytes(n: int) -> int:
+    """Size of the file for so many cells."""
+    return HEADER_BYTES + max(1, n) * CELL.itemsize

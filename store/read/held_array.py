@@ -1,0 +1,247 @@
+"""Reads of one array through a mirror: its chunks are there before they are read, and after.
+
+A chunk that is there is read as from a local store. Its version is looked at before and after the
+copy, so a chunk that leaves the mirror meanwhile is never taken for a hole's zeros. What is not
+there is asked for, a bounded portion at a time, and kept until it is copied.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import pairwise
+
+import numpy as np
+
+from store.errors import CorruptError, DamagedItemsError, UnreachableError
+from store.format.contents import StoredArray
+from store.read.array import Array, ReadOptions, Schedule, Select, cells
+from store.read.chunk_states import ChunkStates, cells_of_chunks, cells_of_ranges, n_cells
+from store.read.mirror import NEVER, Mirror
+
+__all__ = ["HeldArray", "plan_portions"]
+
+SMALL_BYTES = 4 * 1024 * 1024  # an array whose shards have no more is fetched whole
+ATTEMPTS = 20  # of reading what other readers' limits evict under us
+
+Ranges = tuple[np.ndarray, np.ndarray]
+Read = Callable[[np.ndarray, np.ndarray, ReadOptions], np.ndarray]
+
+
+class HeldArray:
+    """One array of a mirrored store, in one process; see `store.read.array.Holder`.
+
+    Parameters
+    ----------
+    mirror
+        Of the store.
+    array
+        Which.
+    """
+
+    def __init__(self, mirror: Mirror, array: StoredArray) -> None:
+        self.mirror = mirror
+        self.array = array
+        self.path = array.layout.path
+        self.n_bytes = n_cells(array) * array.layout.chunk_bytes
+        self._is_announced = False
+        self._states: tuple[str, ChunkStates] | None = None
+
+    def read(
+        self, array: Array, read: Read, ranges: Ranges, select: Select, options: ReadOptions
+    ) -> np.ndarray:
+        """Read ranges of places, with the chunks that hold them in the mirror.
+
+        Parameters
+        ----------
+        array
+            The reader, whose shards are closed when the mirror was made again.
+        read
+            (starts, stops, options) -> the items, a copy.
+        ranges
+            Starts and stops of the ranges, int64 `(n,)`.
+        select, options
+            Of the read.
+        """
+        states = self._current(array)
+        before = states.whole
+        if before & 1:
+            found = _confirmed(lambda: read(*ranges, options), lambda: states.whole == before)
+            if found is not None:
+                self.mirror.hits += 1
+                return found
+        planes = array.planes(select).ravel()
+        n_bytes = self.mirror.portion_bytes
+        portions = list(plan_portions(self.array, *ranges, len(planes), n_bytes))
+        if len(portions) == 1:
+            return self._read_portion(array, read, ranges, planes, options)
+        n_items = int((ranges[1] - ranges[0]).sum())
+        out = options.empty((n_items, *array.selected_shape(select)), self.array.layout.dtype)
+        at = 0
+        for portion in portions:
+            stop = at + int((portion[1] - portion[0]).sum())
+            into = options._replace(empty=_only(out[at:stop]), required=True, next_use=None)
+            self._read_portion(array, read, portion, planes, into)
+            at = stop
+        return out
+
+    def _read_portion(
+        self, array: Array, read: Read, ranges: Ranges, planes: np.ndarray, options: ReadOptions
+    ) -> np.ndarray:
+        some = cells_of_ranges(self.array, *ranges, planes)
+
+        def attempt() -> np.ndarray | None:
+            versions = self._current(array).versions
+            before = versions[some]
+            if not (before & 1).all():
+                return None
+            return _confirmed(
+                lambda: read(*ranges, options), lambda: np.array_equal(versions[some], before)
+            )
+
+        found = attempt()
+        if found is not None:
+            self.mirror.hits += 1
+            return found
+        asked = some
+        if self.n_bytes <= min(SMALL_BYTES, self.mirror.portion_bytes):
+            asked = np.arange(n_cells(self.array))
+        for _ in range(ATTEMPTS):
+            with self.mirror.held(self.path, asked, self._is_announced):
+                found = attempt()
+            if found is not None:
+                return found
+        raise UnreachableError(
+            f"array {self.path!r}: expected its chunks to stay in the mirror while they are "
+            f"copied, found them evicted {ATTEMPTS} times; give it more bytes"
+        )
+
+    def portions(
+        self, array: Array, start: int, stop: int, planes: np.ndarray
+    ) -> Iterator[tuple[int, int]]:
+        """Cut the places `start:stop` into portions, each held while it is the current one."""
+        n_bytes = self.mirror.portion_bytes
+        whole = np.array([start]), np.array([stop])
+        for starts, stops in plan_portions(self.array, *whole, len(planes), n_bytes):
+            self._current(array)
+            some = cells_of_ranges(self.array, starts, stops, planes)
+            first, last = int(starts[0]), int(stops[-1])
+            with ExitStack() as held:
+                try:
+                    held.enter_context(self.mirror.held(self.path, some))
+                except CorruptError as error:
+                    items = self.array.items_of_places(first, last)
+                    raise DamagedItemsError(str(error), items) from error
+                yield first, last
+
+    def announce(
+        self, reader: Array, ranges: Ranges, planes: np.ndarray, schedule: Schedule
+    ) -> bool:
+        """Say that ranges of places will be read; return whether all of them are there."""
+        states = self._current(reader)
+        if states.whole & 1:
+            return True
+        array = self.array
+        i, all_chunks = cells(*ranges, array.layout.chunk_items)
+        # a chunk that many rows share is one announcement: its first use, and that after its last
+        chunks, firsts = np.unique(all_chunks, return_index=True)
+        lasts = len(i) - 1 - np.unique(all_chunks[::-1], return_index=True)[1]
+        some = cells_of_chunks(array, chunks, planes)
+        is_there = bool((states.versions[some] & 1).all())
+        uses = np.full((len(chunks), 2), float(NEVER))
+        uses[:, 0] = (schedule.first + schedule.step * i[firsts]) * schedule.row_bytes
+        if schedule.next_use is not None:
+            base = chunks * array.layout.chunk_items
+            last = np.minimum(array.n_places, base + array.layout.chunk_items) - 1
+            uses[:, 1] = schedule.next_use(i[lasts], base, last) * schedule.row_bytes
+        if schedule.next_use is not None or not is_there:
+            times = np.tile(np.minimum(uses, NEVER).astype(np.int64), (len(planes), 1))
+            now = schedule.now * schedule.row_bytes
+            self.mirror.want(self.path, np.column_stack([some, times]), now)
+            self._is_announced = True
+        return is_there
+
+    def is_there(self, place: int) -> bool:
+        """Whether the first plane of the chunk with this place is in the mirror."""
+        if self._states is None:
+            return False
+        chunk = np.array([place // self.array.layout.chunk_items])
+        cell = cells_of_chunks(self.array, chunk, np.array([0]))[0]
+        return bool(self._states[1].versions[cell] & 1)
+
+    def is_whole(self) -> bool:
+        """Whether all chunks are in the mirror."""
+        return self._states is not None and bool(self._states[1].whole & 1)
+
+    def _current(self, array: Array) -> ChunkStates:
+        """The states, opened again if another fetching process may have made the files again."""
+        if self._states is None or self._states[0] != self.mirror.session:
+            file = self.mirror.open_array(self.path)
+            array.close_shards()
+            self._states = (self.mirror.session, ChunkStates(file))
+        return self._states[1]
+
+
+def _confirmed(
+    read: Callable[[], np.ndarray], is_unchanged: Callable[[], bool]
+) -> np.ndarray | None:
+    """What was read, if its chunks were there all the time; else None."""
+    try:
+        found = read()
+    except CorruptError:
+        if is_unchanged():
+            raise
+        return None
+    return found if is_unchanged() else None
+
+
+def plan_portions(
+    array: StoredArray, starts: np.ndarray, stops: np.ndarray, n_planes: int, n_bytes: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Cut ranges of places into portions whose chunks have at most so many bytes.
+
+    Parameters
+    ----------
+    starts, stops
+        int64 `(n,)`.
+    n_planes
+        Planes of each chunk that are read.
+    n_bytes
+        Of a portion; one chunk in all these planes is one in any case.
+
+    Yields
+    ------
+    starts, stops
+        Of the ranges of a portion, which together are those given.
+    """
+    chunk_items = array.layout.chunk_items
+    most = max(1, n_bytes // (array.layout.chunk_bytes * n_planes))
+    counts = np.where(stops > starts, (stops - 1) // chunk_items - starts // chunk_items + 1, 0)
+    if counts.sum() <= most:
+        yield starts, stops
+        return
+    if counts.max() > most:
+        starts, stops = _cut(starts, stops, most * chunk_items)
+        counts = np.where(stops > starts, (stops - 1) // chunk_items - starts // chunk_items + 1, 0)
+    first = 0
+    n = 0
+    for i, count in enumerate(counts.tolist()):
+        if n + count > most and i > first:
+            yield starts[first:i], stops[first:i]
+            first = i
+            n = 0
+        n += count
+    yield starts[first:], stops[first:]
+
+
+def _cut(starts: np.ndarray, stops: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ranges cut at multiples of `step`."""
+    pieces = [
+        (start, stop)
+        for first, last in zip(starts.tolist(), stops.tolist(), strict=True)
+        for start, stop in pairwise([first, *range((first // step + 1) * step, last, step), last])
+    ]
+    return tuple(np.array(pieces, np.int64).reshape(-1, 2).T)  # type: ignore[return-value]
+
+
+def _only(place: np.ndarray) -> Callable[[tuple[int, ...], np.dtype], np.ndarray]:
+    """Memory for one array: this one."""
+    return lambda shape, dtype: place.reshape(shape)

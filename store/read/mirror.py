@@ -1,0 +1,314 @@
+"""The reader's side of a mirror: asks the fetching process of the node for chunks.
+
+There is one such process for a cache directory. Whoever needs it first starts it, with
+`python -m store.remote.fetcher`; it ends when nobody is connected. A reader of another process,
+forked or spawned, has connections of its own, one for each thread. If the process dies, the next
+request starts another. Nothing here knows the network, nor imports what does.
+"""
+
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from store import errors
+from store.errors import StoreError
+from store.read.messages import PROTOCOL, receive, send
+
+__all__ = ["LOCK_FILE", "MIRROR_DIR", "NEVER", "SOCKET_FILE", "Mirror", "socket_address"]
+
+LOCK_FILE = "fetcher.lock"
+SOCKET_FILE = "fetcher.socket"
+MIRROR_DIR = "mirrors"
+START_S = 30.0  # until a fetching process answers: a busy node imports slowly
+ANSWER_S = 180.0  # until a request is answered; requests to the object store take up to 120 s
+ATTEMPTS = 5  # fetching processes that die under one request
+NEVER = 2**52  # as a time: it is not known
+_mirrors: "weakref.WeakSet[Mirror]" = weakref.WeakSet()
+
+
+class _Link(socket.socket):
+    """A connection, closed when its thread or its process no longer needs it."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Mirror:
+    """A store at an address, mirrored in a directory of this node.
+
+    Parameters
+    ----------
+    url
+        Address of the store.
+    cache_dir
+        The cache directory, which all readers on the node may share.
+    limit
+        Bytes that all mirrors in it may take on the disk; None: the fetching process chooses. Of
+        several readers' limits the smallest counts.
+    digest
+        Which committed state of the store; None: that at the address now.
+
+    Attributes
+    ----------
+    root
+        Directory of the mirrored store.
+    portion_bytes
+        What one request may ask for.
+    session
+        Number of the fetching process that was spoken to last; another one may have made the files
+        again.
+    """
+
+    def __init__(
+        self, url: str, cache_dir: Path, limit: int | None, digest: str | None = None
+    ) -> None:
+        self.url = url
+        self.cache_dir = cache_dir
+        self.limit = limit
+        self.digest = digest
+        self.session = ""
+        self.hits = 0  # reads that found all chunks there, without a request
+        self.wait_s = 0.0
+        self._whole: set[str] = set()
+        self._forget()
+        _mirrors.add(self)
+        self._ask({"op": "stats"})  # opens it
+
+    def __reduce__(self) -> tuple:
+        return Mirror, (self.url, self.cache_dir, self.limit, self.digest)
+
+    def _forget(self) -> None:
+        """Let go of all connections, also those of the process that forked this one."""
+        self._pid = os.getpid()
+        self._links = threading.local()
+
+    @contextmanager
+    def held(self, path: str, some: np.ndarray, is_announced: bool = False) -> Iterator[None]:
+        """Have some cells of an array, rising, fetched, and kept until the block ends.
+
+        `is_announced`: by `want`, which counted them in its times.
+
+        Raises
+        ------
+        StoreError
+            They cannot be had.
+        """
+        began = time.monotonic()
+        message = {"op": "need", "array": path, "announced": is_announced}
+        self._ask(message, _as_runs(some))
+        self.wait_s += time.monotonic() - began
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # a process that has died holds nothing
+                self._tell({"op": "done"})
+
+    def want(self, path: str, uses: np.ndarray, now: float) -> None:
+        """Announce cells that will be needed.
+
+        Parameters
+        ----------
+        uses
+            A cell, when it is needed, and when again after that: int64 `(n, 3)`. Time counts the
+            bytes that are read before, from any beginning; `NEVER` is not known.
+        now
+            The time.
+        """
+        self._ask({"op": "want", "array": path, "now": now}, uses)
+
+    def open_array(self, path: str) -> Path:
+        """Make the states of an array be there: their file."""
+        reply = self._ask({"op": "states", "array": path})
+        return Path(reply["file"])
+
+    def fetch_whole(self, path: str) -> None:
+        """Have all files of a small array, which are kept while the store is open."""
+        if path not in self._whole:
+            self._ask({"op": "whole", "array": path})
+            self._whole.add(path)
+
+    def forget_whole(self, path: str) -> None:
+        """The files of a small array have gone."""
+        self._whole.discard(path)
+
+    def object_bytes(self, path: str = "") -> int:
+        """Bytes of the objects of an array, or of the whole store."""
+        return int(self._ask({"op": "size", "array": path})["bytes"])
+
+    def stats(self) -> dict[str, float]:
+        """Counts of the fetching process since it started, and of this reader."""
+        counts = self._ask({"op": "stats"})["stats"]
+        return {**counts, "hits": self.hits + counts["hits"], "wait_s": round(self.wait_s, 3)}
+
+    def _ask(self, message: dict[str, Any], numbers: np.ndarray | None = None) -> dict[str, Any]:
+        """Send a request and return its answer; raises StoreError."""
+        for attempt in range(ATTEMPTS):
+            try:
+                link = self._link()
+                send(link, message, numbers)
+                return _checked(receive(link)[0])
+            except TimeoutError as error:
+                self._drop_link()
+                raise errors.UnreachableError(
+                    f"{self.cache_dir}: expected an answer of the fetching process within "
+                    f"{ANSWER_S:g} s, found none to {message['op']!r}; see fetcher.log there"
+                ) from error
+            except OSError as error:  # it has died, or is on its way out: start another
+                self._drop_link()
+                if attempt == ATTEMPTS - 1:
+                    raise errors.UnreachableError(
+                        f"{self.cache_dir}: expected a fetching process that lives, found "
+                        f"{ATTEMPTS} that ended ({error}); see fetcher.log there"
+                    ) from error
+        raise AssertionError
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        """Send what has no answer."""
+        connection = getattr(self._links, "link", None)
+        if connection is not None:
+            send(connection, message)
+
+    def _link(self) -> socket.socket:
+        """This thread's connection; raises OSError, StoreError."""
+        if self._pid != os.getpid():
+            self._forget()
+        link = getattr(self._links, "link", None)
+        if link is None:
+            link = connect(self.cache_dir)
+            self._open(link)
+            self._links.link = link
+        return link
+
+    def _open(self, link: socket.socket) -> None:
+        """Say what will be read, and note where it is."""
+        link.settimeout(ANSWER_S)
+        opening = {"op": "open", "protocol": PROTOCOL, "url": self.url}
+        send(link, {**opening, "limit": self.limit, "digest": self.digest})
+        reply = _checked(receive(link)[0])
+        if reply["session"] != self.session:
+            self._whole.clear()
+        self.root = Path(reply["root"])
+        self.digest = reply["digest"]
+        self.portion_bytes = int(reply["portion_bytes"])
+        self.session = reply["session"]
+
+    def _drop_link(self) -> None:
+        link = getattr(self._links, "link", None)
+        if link is not None:
+            link.close()
+        self._links.link = None
+
+
+def _close_inherited() -> None:
+    """A forked child must not keep its parent's connections open."""
+    for mirror in list(_mirrors):
+        mirror._forget()
+
+
+os.register_at_fork(after_in_child=_close_inherited)
+
+
+def _checked(reply: dict[str, Any]) -> dict[str, Any]:
+    """The answer, if it is not an error."""
+    if "error" not in reply:
+        return reply
+    name = reply["error"]
+    kind = ValueError if name == "ValueError" else getattr(errors, name, StoreError)
+    raise kind(reply["message"])
+
+
+def _as_runs(some: np.ndarray) -> np.ndarray:
+    """Rising numbers as ranges of consecutive ones: int64 `(n, 2)`."""
+    if not len(some):
+        return np.empty((0, 2), np.int64)
+    gaps = np.flatnonzero(np.diff(some) != 1)
+    firsts = some[np.r_[0, gaps + 1]]
+    lasts = some[np.r_[gaps, len(some) - 1]] + 1
+    return np.stack([firsts, lasts], axis=1)
+
+
+@contextmanager
+def socket_address(cache_dir: Path) -> Iterator[str]:
+    """Where the fetching process listens: short, as a socket's path has at most 107 bytes."""
+    fd = os.open(cache_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{SOCKET_FILE}"
+    finally:
+        os.close(fd)
+
+
+def connect(cache_dir: Path) -> socket.socket:
+    """A connection to the fetching process of a cache directory, started if there is none.
+
+    Raises
+    ------
+    StoreError
+        It does not start, or does not answer in time.
+    """
+    deadline = time.monotonic() + START_S
+    while True:
+        connection = _try_to_connect(cache_dir)
+        if connection is not None:
+            return connection
+        if time.monotonic() > deadline:
+            raise errors.UnreachableError(
+                f"{cache_dir}: expected a fetching process to answer within {START_S:g} s, found "
+                "that another process holds fetcher.lock there; use a cache directory on a disk "
+                "of this machine, or end that process"
+            )
+        if not _is_running(cache_dir):
+            _start(cache_dir)
+        time.sleep(0.02)
+
+
+def _try_to_connect(cache_dir: Path) -> socket.socket | None:
+    connection = _Link(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with socket_address(cache_dir) as address:
+            connection.connect(address)
+    except OSError:  # nobody listens
+        connection.close()
+        return None
+    return connection
+
+
+def _is_running(cache_dir: Path) -> bool:
+    """Whether a fetching process holds the lock: it listens, or soon will."""
+    with suppress(FileNotFoundError), (cache_dir / LOCK_FILE).open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def _start(cache_dir: Path) -> None:
+    """Start a fetching process; it leaves this one's session, and its log is in the directory."""
+    command = [sys.executable, "-m", "store.remote.fetcher", str(cache_dir)]
+    package = Path(__file__).resolve().parent.parent.parent
+    paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+        timeout=START_S,
+        check=False,
+    )
+    if done.returncode > 0:  # not if it was killed: then another one is started
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise StoreError(f"{cache_dir}: expected a fetching process to start, found: {last}")

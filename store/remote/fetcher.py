@@ -1,0 +1,408 @@
+"""The fetching process of a cache directory: `python -m store.remote.fetcher DIRECTORY`.
+
+Readers start it; the one that gets the lock stays, listens on a socket in the directory, and ends
+when nobody has been connected for a while. It alone talks to object stores and writes mirrors. What
+it leaves when it is killed is a socket's name and files that the next one counts and checks.
+"""
+
+import fcntl
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from store.errors import DamagedItemsError, StoreError, VersionError
+from store.read.messages import PROTOCOL, receive, send
+from store.read.mirror import LOCK_FILE, MIRROR_DIR, SOCKET_FILE, socket_address
+
+__all__ = ["Server", "listen", "main"]
+
+IDLE_S = 2.0  # without a connection
+POLL_S = 0.25
+FREE_SHARE = 0.5  # of the free disk, where nobody names a limit
+LOG_FILE = "fetcher.log"
+BASE_BYTES = 64 * 1024  # of the directory's own files
+LEAST_PORTIONS = 4
+PORTION_BYTES = 32 * 1024 * 1024
+
+
+def main(argv: list[str]) -> int:
+    """Become the fetching process, unless there is one."""
+    directory = Path(argv[0])
+    lock = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 0
+    listener = listen(directory)
+    # the lock goes on in the child; whoever started us waits for this process only
+    if os.fork():
+        return 0
+    _detach(directory)
+    Server(directory, listener).serve()
+    return 0
+
+
+def listen(directory: Path) -> socket.socket:
+    """A socket in a cache directory, in place of one that was left there."""
+    with suppress(FileNotFoundError):
+        (directory / SOCKET_FILE).unlink()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with socket_address(directory) as address:
+        listener.bind(address)
+    listener.listen(512)
+    return listener
+
+
+def _detach(directory: Path) -> None:
+    """Write to the log from now on."""
+    log = os.open(directory / LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    null = os.open(os.devnull, os.O_RDONLY)
+    for fd, stream in ((null, 0), (log, 1), (log, 2)):
+        os.dup2(fd, stream)
+    os.close(null)
+    os.close(log)
+
+
+class Server:
+    """Answers the readers of one cache directory.
+
+    Parameters
+    ----------
+    directory
+        The cache directory; this process has its lock.
+    listener
+        A socket that listens.
+    open_source
+        Address -> objects; by default those of the client.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        listener: socket.socket,
+        open_source: Callable[[str], Any] | None = None,
+    ) -> None:
+        # imported now, after the fork, and after whoever started us could go on
+        from store.remote.keeper import Keeper
+
+        self.directory = directory
+        self.listener = listener
+        self.open_source = open_source or _open_objects
+        self.mirrors = directory / MIRROR_DIR
+        self.mirrors.mkdir(exist_ok=True)
+        self.is_over = False
+        self.lock = threading.Lock()
+        self.sessions: dict[int, _Session] = {}
+        self.stores: dict[tuple[str, str], _Opened] = {}
+        self.sources: dict[str, Any] = {}
+        self.keeper = Keeper(self.mirrors, _default_limit(directory), BASE_BYTES)
+
+    def serve(self) -> None:
+        """Answer until nobody has been connected for `IDLE_S`."""
+        self.listener.settimeout(POLL_S)
+        last_used = time.monotonic()
+        while not self.is_over and time.monotonic() < last_used + IDLE_S:
+            with suppress(TimeoutError):
+                link, _ = self.listener.accept()
+                link.settimeout(None)
+                _Session(self, link).start()
+            self._close_unused()
+            if self.sessions:
+                last_used = time.monotonic()
+        with suppress(FileNotFoundError):
+            (self.directory / SOCKET_FILE).unlink()
+        self.listener.close()
+        self.keeper.close()
+
+    def stop(self) -> None:
+        """End at once, as if it was killed."""
+        self.is_over = True
+        for session in list(self.sessions.values()):
+            with suppress(OSError):
+                session.link.shutdown(socket.SHUT_RDWR)
+
+    def open(self, url: str, digest: str | None) -> "_Opened":
+        """The store at an address: as it is now, or the committed state of a digest."""
+        from store.format.manifest import GROUP_FILE
+        from store.remote.mirrored_store import state_digest
+
+        with self.lock:
+            source = self.sources.get(url)
+        if source is None:
+            source = self.open_source(url)
+            self.sources[url] = source
+        group = b""
+        if digest is None:
+            group = source.get(GROUP_FILE)
+            digest = state_digest(url, group)
+        with self.lock:
+            opened = self.stores.setdefault((url, digest), _Opened())
+            opened.n_users += 1
+        try:
+            opened.open(self, url, digest, group)
+        except BaseException:
+            self.leave(opened)
+            raise
+        return opened
+
+    def leave(self, opened: "_Opened") -> None:
+        """A reader has gone."""
+        with self.lock:
+            opened.n_users -= 1
+
+    def _close_unused(self) -> None:
+        with self.lock:
+            for url, opened in list(self.stores.items()):
+                if not opened.n_users and (
+                    opened.store is None or self.keeper.close_store(opened.store)
+                ):
+                    del self.stores[url]
+
+    def set_limits(self) -> int:
+        """Take the smallest limit of those connected; return it."""
+        limits = [session.limit for session in list(self.sessions.values())]
+        given = [limit for limit in limits if limit is not None]
+        limit = min(given, default=_default_limit(self.directory))
+        if limit != self.keeper.space.limit:
+            self.keeper.set_limit(limit)
+        return limit
+
+    def fixed_bytes(self) -> int:
+        """What all open stores take beside chunks."""
+        opened = [one.store for one in list(self.stores.values()) if one.store is not None]
+        return BASE_BYTES + sum(store.fixed_bytes() for store in opened)
+
+
+class _Opened:
+    """A store that somebody reads."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.store: Any = None
+        self.n_users = 0
+        self.name = ""
+
+    def open(self, server: Server, url: str, digest: str, group: bytes) -> None:
+        """Make the mirror, if it is not open; `group` is empty where it is that of the mirror."""
+        from store.format.manifest import GROUP_FILE
+        from store.remote.mirrored_store import MirroredStore, state_digest
+        from store.remote.sparse_file import BLOCK
+
+        source = server.sources[url]
+        folder = server.mirrors / digest
+        file = folder / "store" / GROUP_FILE
+        with self.lock:
+            if self.store is not None:
+                return
+            server.keeper.keep_file(file)
+            with suppress(FileNotFoundError):
+                group = group or file.read_bytes()
+            group = group or source.get(GROUP_FILE)
+            if state_digest(url, group) != folder.name:
+                raise StoreError(f"{url}: it was changed meanwhile: open the store again")
+            self.store = MirroredStore(url, source, folder, group)
+            server.keeper.open_files(self.store, [], len(group) + 4 * BLOCK)
+            self.name = f"{os.getpid()}-{time.monotonic_ns()}"
+
+    def array(self, server: Server, path: str) -> Any:
+        """The account of a column's array."""
+        from store.remote.mirrored_array import MirroredArray
+        from store.remote.mirrored_store import states_bytes, states_path
+
+        with self.lock:
+            array = self.store.arrays.get(path)
+            if array is None:
+                stored = self.store.stored(path)
+                file = states_path(self.store.folder, stored)
+                server.keeper.open_files(self.store, [file], states_bytes(stored))
+                self.whole(server, stored.checksums.layout.path)
+                array = MirroredArray(self.store, stored)
+                self.store.arrays[path] = array
+                server.keeper.add_array(array)
+            return array
+
+    def whole(self, server: Server, path: str) -> None:
+        """Have the files of a small array."""
+        with self.lock:
+            if path in self.store.whole:
+                return
+            array = self.store.stored(path)
+            if path.startswith("_offsets/"):
+                self.whole(server, array.checksums.layout.path)
+            self.store.fetch_whole(path, partial(server.keeper.open_files, self.store))
+            self.store.whole.add(path)
+
+
+class _Session(threading.Thread):
+    """One connection."""
+
+    def __init__(self, server: Server, link: socket.socket) -> None:
+        super().__init__(daemon=True)
+        self.server = server
+        self.link = link
+        self.limit: int | None = None
+        self.is_alive_ = True
+        self.opened: _Opened | None = None
+        self.ticket: Any = None
+        self.offset: float | None = None
+        self.operations: dict[str, Callable[..., dict[str, Any] | None]] = {
+            "need": self._need,
+            "done": self._done,
+            "want": self._want,
+            "states": self._states,
+            "whole": self._whole,
+            "stats": self._stats,
+            "size": self._size,
+        }
+        server.sessions[id(self)] = self
+
+    def run(self) -> None:
+        try:
+            while True:
+                message, numbers = receive(self.link)
+                reply = self._answer(message, numbers)
+                if reply is not None:
+                    send(self.link, reply)
+        except OSError:  # the reader has gone
+            pass
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self.is_alive_ = False
+        self._done()
+        self.link.close()
+        if self.opened is not None:
+            self.server.leave(self.opened)
+        self.server.sessions.pop(id(self), None)
+
+    def _answer(self, message: dict[str, Any], numbers: np.ndarray) -> dict[str, Any] | None:
+        try:
+            if message.get("op") == "open":
+                return self._open(message)
+            if self.opened is None:
+                raise ValueError("expected a store to be opened first")
+            return self.operations[message["op"]](self.opened, message, numbers)
+        except DamagedItemsError as error:  # the reader knows its items better
+            return {"error": "CorruptError", "message": str(error)}
+        except (StoreError, ValueError) as error:
+            return {"error": type(error).__name__, "message": str(error)}
+        except OSError as error:
+            text = f"{self.server.directory}: expected to write into the cache, found: {error}"
+            return {"error": "StoreError", "message": text}
+
+    def _open(self, message: dict[str, Any]) -> dict[str, Any]:
+        if message.get("protocol") != PROTOCOL:
+            raise VersionError(
+                f"{self.server.directory}: expected readers of version {PROTOCOL}, found "
+                f"{message.get('protocol')!r:.20}; end the processes of the other version, or "
+                "choose another cache directory"
+            )
+        opened = self.server.open(str(message["url"]), message["digest"])
+        self.opened = opened
+        self.limit = message["limit"]
+        fixed = self.server.fixed_bytes()
+        portion = opened.store.least_portion()
+        least = fixed + LEAST_PORTIONS * portion
+        limit = self.limit or self.server.set_limits()
+        if limit < least:
+            self.limit = None
+            raise ValueError(
+                f"expected at least {least:,} bytes for the cache, the least that works for "
+                f"{opened.store.url}, found {limit:,}"
+            )
+        limit = self.server.set_limits()
+        room = max(limit - fixed, 0) // (4 * LEAST_PORTIONS)
+        return {
+            "root": str(opened.store.root),
+            "digest": opened.store.folder.name,
+            "portion_bytes": max(portion, min(PORTION_BYTES, room)),
+            "session": opened.name,
+        }
+
+    def _need(
+        self, opened: _Opened, message: dict[str, Any], numbers: np.ndarray
+    ) -> dict[str, Any]:
+        array = opened.array(self.server, message["array"])
+        some = _expand(numbers, len(array.status))
+        self._done()
+        self.ticket = self.server.keeper.need(array, some, bool(message.get("announced")))
+        return {}
+
+    def _done(self, *_: Any) -> None:
+        if self.ticket is not None:
+            self.server.keeper.release(self.ticket)
+            self.ticket = None
+
+    def _want(
+        self, opened: _Opened, message: dict[str, Any], numbers: np.ndarray
+    ) -> dict[str, Any]:
+        array = opened.array(self.server, message["array"])
+        uses = numbers.reshape(-1, 3).astype(float)
+        _check_cells(uses[:, 0], len(array.status))
+        now = float(message["now"])
+        if self.offset is None:
+            self.offset = self.server.keeper.start_clock(now)
+        uses[:, 1:] += self.offset
+        self.server.keeper.want(array, uses, now + self.offset, lambda: self.is_alive_)
+        return {}
+
+    def _states(self, opened: _Opened, message: dict[str, Any], _: np.ndarray) -> dict[str, Any]:
+        return {"file": str(opened.array(self.server, message["array"]).states_file)}
+
+    def _whole(self, opened: _Opened, message: dict[str, Any], _: np.ndarray) -> dict[str, Any]:
+        opened.whole(self.server, message["array"])
+        return {}
+
+    def _size(self, opened: _Opened, message: dict[str, Any], _: np.ndarray) -> dict[str, Any]:
+        sizes = opened.store.sizes.items()
+        folder = message["array"]
+        return {"bytes": sum(n for key, n in sizes if not folder or key.startswith(f"{folder}/"))}
+
+    def _stats(self, *_: Any) -> dict[str, Any]:
+        return {"stats": vars(self.server.keeper.stats())}
+
+
+def _expand(runs: np.ndarray, n: int) -> np.ndarray:
+    """Ranges of cells, int64 `(2 k,)`, as cells; raises ValueError."""
+    firsts, stops = runs.reshape(-1, 2).T
+    if len(firsts) and (
+        firsts[0] < 0 or (stops < firsts).any() or (firsts[1:] < stops[:-1]).any() or stops[-1] > n
+    ):
+        raise ValueError(f"expected rising ranges of cells up to {n}, found others")
+    counts = stops - firsts
+    ends = np.cumsum(counts)
+    return np.arange(int(counts.sum())) + np.repeat(firsts - (ends - counts), counts)
+
+
+def _check_cells(some: np.ndarray, n: int) -> None:
+    if len(some) and not (some.min() >= 0 and some.max() < n):
+        raise ValueError(f"expected cells from 0 to {n}, found others")
+
+
+def _default_limit(directory: Path) -> int:
+    """Half of what is free, and of what the mirrors have."""
+    disk = os.statvfs(directory)
+    return int(disk.f_bavail * disk.f_frsize * FREE_SHARE)
+
+
+def _open_objects(url: str) -> Any:
+    from store.remote.objects import open_objects
+
+    return open_objects(url)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except OSError as error:
+        sys.exit(f"{error.filename or sys.argv[1:]}: {error.strerror}")

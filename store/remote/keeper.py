@@ -1,0 +1,408 @@
+"""The accounts of a cache directory: what is there, who waits for what, and what has to go.
+
+All of it is in one process, under one lock, and space is reserved before bytes are written: so the
+directory never takes more than its limit. A request is admitted whole, when there is room for all
+that it lacks: so readers that wait for each other cannot be. What is announced is fetched ahead,
+earliest first, but never in place of what is needed sooner.
+"""
+
+import heapq
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+from store.errors import StoreError, UnreachableError
+from store.remote.eviction import UNKNOWN, unknown_use
+from store.remote.mirrored_array import ABSENT, FETCHING, PRESENT, UNCHECKED, MirroredArray
+from store.remote.mirrored_store import MirroredStore
+from store.remote.space import Space
+from store.remote.tickets import Counts, Job, Ticket, Want
+
+__all__ = ["Keeper"]
+
+WAIT_S = 170.0  # of one request
+LEASE_S = 60.0  # after which what a reader holds may go: it looks at versions, and asks again
+N_NEED_THREADS = 24
+N_WANT_THREADS = 40
+AHEAD_SHARE = 0.5  # of the limit: what is announced beyond would push out what is needed sooner
+
+
+class Keeper:
+    """Brings chunks into a cache directory, and has others go.
+
+    Parameters
+    ----------
+    mirrors
+        Directory of the mirrors.
+    limit
+        Bytes that they may take.
+    base_bytes
+        What the cache directory takes beside them.
+    """
+
+    def __init__(self, mirrors: Path, limit: int, base_bytes: int = 0) -> None:
+        self.mirrors = mirrors
+        self.space = Space(mirrors, limit, base_bytes)
+        self.space.adopt()
+        self.counts = Counts()
+        # one lock, and who waits for what: threads that nothing has come for are not woken
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        self._has_job = threading.Condition(lock)
+        self._has_want = threading.Condition(lock)
+        self._ticks = count(1)
+        self._waiting: deque[Ticket] = deque()
+        self._admitted: list[Ticket] = []  # waiting for their cells
+        self._tickets: dict[int, Ticket] = {}  # being copied
+        self._jobs: deque[Job] = deque()
+        self._wants: list[Want] = []
+        self._gate = threading.Lock()  # one thread at a time looks for room for what is announced
+        self._is_over = False
+        for target, n in ((self._fetch_needs, N_NEED_THREADS), (self._fetch_wants, N_WANT_THREADS)):
+            for _ in range(n):
+                threading.Thread(target=target, daemon=True).start()
+
+    def close(self) -> None:
+        """Have the threads end."""
+        with self._changed:
+            self._is_over = True
+            for condition in (self._changed, self._has_job, self._has_want):
+                condition.notify_all()
+
+    def set_limit(self, limit: int) -> None:
+        """Take another limit; what is too much goes at once."""
+        with self._changed:
+            self.space.set_limit(limit)
+            self._changed.notify_all()
+
+    def keep_file(self, path: Path) -> None:
+        """Do not remove a file that is about to be read, and then counted by `open_files`."""
+        with self._changed:
+            self.space.free(self.space.open_file(path))
+
+    def open_files(self, store: MirroredStore, paths: list[Path], n_bytes: int) -> None:
+        """Reserve so many bytes for files of an open store; raises StoreError."""
+        with self._changed:
+            for path in paths:
+                self.space.free(self.space.open_file(path))
+            self._reserve(n_bytes)
+            store.reserved_bytes += n_bytes
+
+    def _reserve(self, n_bytes: int) -> None:
+        """Make room for what stays; raises StoreError."""
+        deadline = time.monotonic() + WAIT_S
+        while not self.space.take(n_bytes):
+            self._wait(deadline, n_bytes)
+
+    def add_array(self, array: MirroredArray) -> None:
+        """Keep the account of an array's chunks."""
+        with self._changed:
+            self.space.arrays.append(array)
+
+    def open_shards(self, array: MirroredArray, some: np.ndarray) -> np.ndarray:
+        """Open the shards of some cells; return those of the cells that have a chunk."""
+        for shard in array.shards_of(some):
+            self._open_shard(array, shard)
+        return array.existing(some)
+
+    def _open_shard(self, array: MirroredArray, shard: int) -> None:
+        if array.is_open(shard):
+            return
+        path = array.store.root / array.layout.shard_path(shard)
+        with self._changed:
+            old_bytes = self.space.open_file(path)  # counted until it is known what is left
+            self._reserve(array.table_bytes)
+        is_new = False
+        try:
+            is_new = array.open_shard(shard)
+        finally:
+            with self._changed:
+                self.space.free(old_bytes)
+                if is_new:
+                    self._count_left(array, shard)
+                else:
+                    self.space.free(array.table_bytes)
+                self._changed.notify_all()
+
+    def _count_left(self, array: MirroredArray, shard: int) -> None:
+        """Count the chunks that an earlier process has left in a shard."""
+        first = shard * array.shard_cells
+        here = np.arange(first, first + array.shard_cells)
+        left = here[array.on_disk[here] & (array.status[here] == ABSENT)]
+        array.status[left] = UNCHECKED
+        array.next_use[left] = UNKNOWN
+        self.space.used += int(array.n_bytes[left].sum())
+        self.space.make_room(0, is_partial=True)
+
+    def need(self, array: MirroredArray, some: np.ndarray, is_announced: bool = False) -> Ticket:
+        """Wait until some cells, int64 rising, are there; they stay until `release`.
+
+        `is_announced`: what is read was announced, and counted in the times of that.
+
+        Raises
+        ------
+        StoreError
+            They cannot be fetched, or there is no room for them in time.
+        """
+        some = self.open_shards(array, some)
+        ticket = Ticket(array, some, since=time.monotonic())
+        deadline = ticket.since + WAIT_S
+        n_bytes = int(array.n_bytes[some].sum())
+        with self._changed:
+            self.space.clock += 0 if is_announced else n_bytes
+            there = array.status[some] == PRESENT
+            self.counts.hits += int(there.sum())
+            self.counts.misses += len(some) - int(there.sum())
+            while True:
+                self._wait_for_room(ticket, deadline, n_bytes)
+                try:
+                    self._wait_for_cells(ticket, deadline, n_bytes)
+                except StoreError:
+                    self._unpin(ticket)
+                    raise
+                if (array.status[some] == PRESENT).all():
+                    self._tickets[id(ticket)] = ticket
+                    return ticket
+                self._unpin(ticket)
+
+    def _wait_for_cells(self, ticket: Ticket, deadline: float, n_bytes: int) -> None:
+        """Return when none of the cells is being fetched; raises the error of one that was."""
+        self._admitted.append(ticket)
+        try:
+            while ticket.error is None and (ticket.array.status[ticket.cells] == FETCHING).any():
+                self._wait(deadline, n_bytes)
+        finally:
+            self._admitted.remove(ticket)
+        if ticket.error is not None:
+            raise ticket.error
+
+    def _wait_for_room(self, ticket: Ticket, deadline: float, n_bytes: int) -> None:
+        self._waiting.append(ticket)
+        has_waited = False
+        try:
+            while self._waiting[0] is not ticket or not self._admit(ticket):
+                self.counts.waits += not has_waited
+                has_waited = True
+                self._wait(deadline, n_bytes)
+        finally:
+            self._waiting.remove(ticket)
+            self._changed.notify_all()
+
+    def _admit(self, ticket: Ticket) -> bool:
+        """Pin the cells of a ticket and have those fetched that are not here, if there is room."""
+        array = ticket.array
+        some = ticket.cells
+        array.pins[some] += 1
+        absent = some[array.status[some] == ABSENT]
+        n_bytes = int(array.n_bytes[absent].sum())
+        if not self.space.take(n_bytes):
+            array.pins[some] -= 1
+            self._end_leases()
+            return False
+        unchecked = some[array.status[some] == UNCHECKED]
+        missing = np.concatenate([absent, unchecked])
+        array.status[missing] = FETCHING
+        for shard, cells in array.cut(missing):
+            self._jobs.append(Job(array, shard, cells))
+            self._has_job.notify()
+        ticket.since = time.monotonic()
+        self._changed.notify_all()
+        return True
+
+    def _end_leases(self) -> None:
+        """Let go of what readers hold that seem to have stopped."""
+        too_old = time.monotonic() - LEASE_S
+        for ticket in [one for one in self._tickets.values() if one.since < too_old]:
+            self._release(ticket)
+
+    def release(self, ticket: Ticket) -> None:
+        """A reader has copied its cells."""
+        with self._changed:
+            self._release(ticket)
+
+    def _release(self, ticket: Ticket) -> None:
+        if self._tickets.pop(id(ticket), None) is None:
+            return
+        array = ticket.array
+        some = ticket.cells
+        later = array.after[some]
+        last_used = unknown_use(next(self._ticks))
+        array.next_use[some] = np.where(later > 0, later, last_used)
+        array.after[some] = 0
+        self._unpin(ticket)
+
+    def _unpin(self, ticket: Ticket) -> None:
+        ticket.array.pins[ticket.cells] -= 1
+        self._changed.notify_all()
+
+    def start_clock(self, position: float) -> float:
+        """What a reader adds to its own times, whose now is `position`, to have those of here."""
+        with self._changed:
+            return self.space.clock - position
+
+    def want(
+        self, array: MirroredArray, uses: np.ndarray, now: float, is_wanted: Callable[[], bool]
+    ) -> None:
+        """Announce cells.
+
+        Parameters
+        ----------
+        uses
+            A cell, when it is needed, and when again after that (`UNKNOWN`: not known): float64
+            `(n, 3)`.
+        now
+            The time of the reader.
+        is_wanted
+            Whether it still reads.
+        """
+        order = np.argsort(uses[:, 1], kind="stable")
+        some = uses[order, 0].astype(np.int64)
+        use, after = uses[order, 1:].T
+        with self._changed:
+            self.space.clock = max(self.space.clock, now)
+            known = array.next_use[some]
+            is_sooner = (known >= self.space.clock) & (known < use)
+            after = np.where(after < UNKNOWN / 2, after, 0)
+            array.after[some] = np.where(is_sooner, use, after)
+            array.next_use[some] = np.where(is_sooner, known, use)
+            shards = some // array.shard_cells
+            for shard in dict.fromkeys(shards.tolist()):
+                here = shards == shard
+                first = float(use[here].min())
+                entry = Want(
+                    first, next(self._ticks), array, shard, some[here], use[here], is_wanted
+                )
+                heapq.heappush(self._wants, entry)
+                self._has_want.notify()
+
+    def stats(self) -> Counts:
+        """The counts now."""
+        with self._changed:
+            self.counts.used_bytes = self.space.used
+            self.counts.evicted_bytes = self.space.evicted
+            return self.counts
+
+    def _wait(self, deadline: float, n_bytes: int) -> None:
+        """Wait for a change; raises StoreError in the end, which says for what."""
+        if time.monotonic() > deadline:
+            held = sum(int(t.array.n_bytes[t.cells].sum()) for t in self._tickets.values())
+            raise UnreachableError(
+                f"{self.mirrors.parent}: expected room for {n_bytes:,} bytes within {WAIT_S:g} s, "
+                f"found {self.space.used:,} of {self.space.limit:,} in use, {held:,} of them being "
+                "copied; give the cache more bytes"
+            )
+        self._changed.wait(1.0)
+
+    def _fetch_needs(self) -> None:
+        """A thread's work: what readers wait for."""
+        while True:
+            with self._changed:
+                while not self._jobs:
+                    if self._is_over:
+                        return
+                    self._has_job.wait()
+                job = self._jobs.popleft()
+            self._run(job)
+
+    def _fetch_wants(self) -> None:
+        """A thread's work: what is announced."""
+        while True:
+            with self._changed:
+                while not self._wants:
+                    if self._is_over:
+                        return
+                    self._has_want.wait()
+                want = heapq.heappop(self._wants)
+            if want.is_wanted():
+                try:
+                    self._open_shard(want.array, want.shard)
+                except (StoreError, OSError):
+                    continue  # the reader that needs it gets the error
+                with self._gate:
+                    jobs = self._start_want(want)
+                for job in jobs:
+                    self._run(job)
+
+    def _start_want(self, want: Want) -> list[Job]:
+        """Reserve room for what is announced, once there is some; [] if it is not needed."""
+        array = want.array
+        with self._changed:
+            while want.is_wanted() and not self._is_over:
+                # what was needed meanwhile, and has gone again, is needed later
+                some = array.existing(want.cells[array.next_use[want.cells] <= want.uses])
+                missing = some[(array.status[some] == ABSENT) | (array.status[some] == UNCHECKED)]
+                if not len(missing):
+                    return []
+                absent = missing[array.status[missing] == ABSENT]
+                n_bytes = int(array.n_bytes[absent].sum())
+                is_near = want.use <= self.space.clock + AHEAD_SHARE * self.space.limit
+                if is_near and not self._waiting and self.space.take(n_bytes, want.use):
+                    array.status[missing] = FETCHING
+                    return [Job(array, shard, cells) for shard, cells in array.cut(missing)]
+                self._changed.wait(1.0)
+            return []
+
+    def _run(self, job: Job) -> None:
+        """Fetch the cells of a job, which are FETCHING, and have room."""
+        array = job.array
+        # whatever happens, the readers that wait are told
+        error: StoreError | None = StoreError(
+            f"{self.mirrors.parent}: expected chunks, found a defect, which fetcher.log there shows"
+        )
+        fetched = again = 0
+        try:
+            fetched, again = array.fetch(job.shard, job.cells)
+            error = None
+        except StoreError as found:
+            error = found
+        except OSError as found:
+            error = StoreError(
+                f"{self.mirrors.parent}: expected to write chunks into the cache directory, found: "
+                f"{found.strerror}; free some space there, or give the cache fewer bytes"
+            )
+        finally:
+            self._settle(job, error, fetched, again)
+
+    def _settle(self, job: Job, error: StoreError | None, fetched: int, again: int) -> None:
+        """The cells of a job are there, or there was an error."""
+        array = job.array
+        with self._changed:
+            self.counts.fetched_bytes += fetched
+            self.counts.fetched_twice_bytes += again
+            if error is None:
+                array.status[job.cells] = PRESENT
+                array.arrive(job.cells)
+            else:
+                self._fail(job, error)
+            self._changed.notify_all()
+
+    def _fail(self, job: Job, error: StoreError) -> None:
+        array = job.array
+        array.status[job.cells] = ABSENT
+        array.on_disk[job.cells] = False
+        array.empty(np.sort(job.cells))
+        self.space.free(int(array.n_bytes[job.cells].sum()))
+        for ticket in self._admitted:
+            if ticket.array is array and np.isin(ticket.cells, job.cells).any():
+                ticket.error = error
+
+    def close_store(self, store: MirroredStore) -> bool:
+        """Keep no account of a store's chunks; False if some are being fetched or copied."""
+        with self._changed:
+            arrays = [array for array in self.space.arrays if array.store is store]
+            busy = (array.pins.any() or (array.status == FETCHING).any() for array in arrays)
+            if any(busy):
+                return False
+            for array in arrays:
+                array.states.forget()
+                held = array.n_bytes[array.status != ABSENT].sum()
+                self.space.free(int(held) + array.opened_bytes())
+                self.space.arrays.remove(array)
+            self.space.free(store.reserved_bytes)
+            self.space.close_files([path for path in store.folder.rglob("*") if path.is_file()])
+            return True

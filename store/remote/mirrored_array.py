@@ -1,0 +1,381 @@
+"""The chunks of one column of a mirrored store: where they are, which are here, and their coming.
+
+A shard is a sparse file of its true size: its table is fetched when it is opened, its chunks when
+they are needed, and a chunk is compared with its checksum before it is written.
+"""
+
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+from crc32c import crc32c
+
+from store.errors import CorruptError
+from store.format.codecs import parse_codec, split_compressed
+from store.format.contents import StoredArray
+from store.format.shard_table import table_bytes
+from store.read.array import Array, ChunkSums
+from store.read.chunk_states import WritableStates, n_cells, shard_cells
+from store.read.directory import StoreDirectory
+from store.read.open_array import open_array
+from store.remote.mirrored_store import FETCHES, MirroredStore, states_path
+from store.remote.requests import plan_requests
+from store.remote.sparse_file import (
+    BLOCK,
+    cell_bytes,
+    data_extents,
+    hole_spans,
+    opened,
+    punch,
+    write_at,
+)
+
+__all__ = ["ABSENT", "FETCHING", "PRESENT", "UNCHECKED", "MirroredArray"]
+
+ABSENT, FETCHING, PRESENT, UNCHECKED = range(4)
+
+
+class MirroredArray:
+    """One column's array: which of its chunks are here, and what is known of their use.
+
+    Attributes
+    ----------
+    status
+        uint8 `(n_cells,)`: ABSENT, FETCHING, PRESENT, or UNCHECKED: in the file since an earlier
+        process.
+    n_bytes
+        int64: what a chunk takes on the disk; 0 until its shard is open, and where none is.
+    next_use, after
+        float64: when a chunk is needed, and when again after that; 0: not announced.
+    pins
+        int32: readers that are copying it.
+    was_here
+        bool: it had been fetched before.
+    states
+        What readers see.
+    """
+
+    def __init__(self, store: MirroredStore, array: StoredArray) -> None:
+        self.store = store
+        self.array = array
+        self.layout = array.layout
+        self.shard_cells = shard_cells(array)
+        n = n_cells(array)
+        self.status = np.zeros(n, np.uint8)
+        self.n_bytes = np.zeros(n, np.int64)
+        self.next_use = np.zeros(n)
+        self.after = np.zeros(n)
+        self.pins = np.zeros(n, np.int32)
+        self.was_here = np.zeros(n, bool)
+        self.on_disk = np.zeros(n, bool)  # by an earlier process: to be checked, not fetched
+        self.states_file = states_path(store.folder, array)
+        self.states_file.parent.mkdir(exist_ok=True)
+        self.states = WritableStates(self.states_file, n)
+        self.n_present = 0
+        self.n_chunks = self._count_chunks()
+        self._opened: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._locks = [threading.Lock() for _ in range(min(64, max(1, array.n_shards)))]
+        directory = StoreDirectory.at(store.root)
+        self.reader: Array = open_array(directory, array, check=store.manifest)
+        self._sums = self._read_sums()
+
+    def _read_sums(self) -> np.ndarray:
+        """The checksums of all chunks, uint32 `(n_chunks, n_planes)`."""
+        checksums = self.array.checksums
+        directory = StoreDirectory.at(self.store.root)
+        has_tail = self.array.n_places % self.layout.chunk_items > 0
+        sums = ChunkSums(open_array(directory, checksums), self.array, self.store.manifest)
+        return sums.read(0, checksums.n_items + has_tail)
+
+    def _count_chunks(self) -> int:
+        """Chunks of the committed items, in all planes."""
+        layout = self.layout
+        shards = map(self.array.items_of_shard, range(self.array.n_shards))
+        return layout.n_planes * sum(layout.n_chunks(stop - first) for first, stop in shards)
+
+    def shards_of(self, some: np.ndarray) -> list[int]:
+        """The shards that hold some cells."""
+        return np.unique(some // self.shard_cells).tolist()
+
+    def existing(self, some: np.ndarray) -> np.ndarray:
+        """Those of some cells that have a chunk; their shards are open."""
+        return some[self.n_bytes[some] > 0]
+
+    def arrive(self, some: np.ndarray) -> None:
+        """Tell readers that chunks are there."""
+        self.states.flip(some)
+        self.n_present += len(some)
+        self.states.set_whole(self.n_present == self.n_chunks)
+
+    def leave(self, some: np.ndarray) -> None:
+        """Tell readers that chunks are about to go, of those cells that have one to be seen."""
+        present = some[self.status[some] == PRESENT]
+        self.states.set_whole(False)
+        self.states.flip(present)
+        self.n_present -= len(present)
+
+    def is_open(self, shard: int) -> bool:
+        return shard in self._opened
+
+    def opened_bytes(self) -> int:
+        """What the files of the array take on the disk without chunks."""
+        return len(self._opened) * self.table_bytes
+
+    @property
+    def table_bytes(self) -> int:
+        """What the file of a shard takes on the disk without chunks."""
+        return table_bytes(self.layout) + 3 * BLOCK
+
+    def open_shard(self, shard: int) -> bool:
+        """Make a shard's file, with its table; return whether it was not open.
+
+        Raises
+        ------
+        StoreError
+            The object is not there, or is not a shard of this array.
+        """
+        with self._locks[shard % len(self._locks)]:
+            if shard in self._opened:
+                return False
+            key = self.layout.shard_path(shard)
+            n_bytes = self.store.size_of(key)
+            path = self.store.root / key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            is_there = path.exists() and path.stat().st_size == n_bytes
+            if not (is_there and self._has_table(shard)):
+                self._make_file(path, key, n_bytes)
+            entries = self.reader.shard(shard).entries
+            places = self._places(entries)
+            if is_there:
+                self._find_data(path, shard, places)
+            self._note_cells(shard, places)
+            return True
+
+    def _has_table(self, shard: int) -> bool:
+        try:
+            self.reader.shard(shard)
+        except CorruptError:
+            return False
+        return True
+
+    def _make_file(self, path: Path, key: str, n_bytes: int) -> None:
+        n_table = min(n_bytes, table_bytes(self.layout))
+        for attempt in range(FETCHES):
+            table = self.store.source.get_range(key, n_bytes - n_table, n_bytes)
+            path.unlink(missing_ok=True)  # not shortened: a reader may have it mapped
+            with opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as fd:
+                os.ftruncate(fd, n_bytes)
+                write_at(fd, table, n_bytes - n_table)
+            self.reader.close_shards()
+            try:
+                self.reader.shard(self._number_of(key))
+                return
+            except CorruptError:
+                if attempt == FETCHES - 1:
+                    raise
+
+    def _number_of(self, key: str) -> int:
+        return int(key.removeprefix(f"{self.layout.path}/c/").split("/")[0])
+
+    def _places(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the chunk of each cell is, of (offset, size), `(n_chunks, n_planes, 2)`."""
+        layout = self.layout
+        places = np.zeros((layout.n_planes, layout.shard_chunks, 2), np.int64)
+        places[:, : len(entries)] = np.moveaxis(entries, 1, 0)
+        starts, sizes = places.reshape(-1, 2).T
+        return np.ascontiguousarray(starts), np.ascontiguousarray(sizes)
+
+    def _note_cells(self, shard: int, places: tuple[np.ndarray, np.ndarray]) -> None:
+        starts, sizes = places
+        first = shard * self.shard_cells
+        taken = np.where(sizes > 0, cell_bytes(starts, sizes), 0)
+        self.n_bytes[first : first + self.shard_cells] = taken
+        self._opened[shard] = places
+
+    def _find_data(self, path: Path, shard: int, places: tuple[np.ndarray, np.ndarray]) -> None:
+        """Note the chunks that an earlier process has left whole, and give back other bytes."""
+        starts, sizes = places
+        stops = starts + sizes
+        first = shard * self.shard_cells
+        n_bytes = path.stat().st_size
+        n_data = n_bytes - table_bytes(self.layout)
+        with opened(path) as fd:
+            extents = np.array([(0, 0), *data_extents(fd, n_bytes)])
+            at = np.searchsorted(extents[:, 0], starts, "right") - 1
+            is_whole = (sizes > 0) & (stops <= extents[at, 1])
+            self.on_disk[first : first + self.shard_cells] = is_whole
+            kept = np.flatnonzero(is_whole)
+            kept = kept[np.argsort(starts[kept], kind="stable")]
+            holes = zip([0, *stops[kept].tolist()], [*starts[kept].tolist(), n_data], strict=True)
+            for start, stop in holes:
+                punch(fd, -(-start // BLOCK) * BLOCK, stop // BLOCK * BLOCK)
+
+    def place(self, shard: int, some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where cells of one shard are in its file: starts and sizes, int64 `(n,)`."""
+        starts, sizes = self._opened[shard]
+        inside = some - shard * self.shard_cells
+        return starts[inside], sizes[inside]
+
+    def cut(self, some: np.ndarray) -> list[tuple[int, np.ndarray]]:
+        """Cells as (shard, cells of one request), in the order of their places."""
+        jobs = []
+        shards = some // self.shard_cells
+        for shard in np.unique(shards).tolist():
+            here = some[shards == shard]
+            starts, sizes = self.place(shard, here)
+            order = np.argsort(starts, kind="stable")
+            here = here[order]
+            requests = plan_requests(starts[order], sizes[order])
+            jobs += [(shard, here[request.first : request.last]) for request in requests]
+        return jobs
+
+    def fetch(self, shard: int, some: np.ndarray) -> tuple[int, int]:
+        """Bring the chunks of some cells of a shard into its file, in the order of their places.
+
+        Returns
+        -------
+        fetched, again
+            Bytes that were asked for, and those of them that had been here before.
+
+        Raises
+        ------
+        CorruptError
+            They come with wrong bytes again and again.
+        """
+        n_fetched = 0
+        n_again = 0
+        old = some[self.on_disk[some]]
+        if len(old):
+            self.on_disk[old] = False
+            some = np.setdiff1d(some, old, assume_unique=True)
+            bad = self._bad_cells(shard, old)
+            some = np.concatenate([some, bad])
+        key = self.layout.shard_path(shard)
+        for attempt in range(FETCHES if len(some) else 0):
+            starts, sizes = self.place(shard, some)
+            order = np.argsort(starts, kind="stable")
+            some, starts, sizes = some[order], starts[order], sizes[order]
+            n_again += int(sizes[self.was_here[some]].sum())
+            n_bytes, wrong = self._fetch_ranges(shard, some, starts, sizes)
+            n_fetched += n_bytes
+            self.was_here[some] = True
+            some = np.array(wrong, np.int64)
+            if not wrong:
+                break
+            if attempt == 1:  # the sums may be what is wrong
+                self.store.fetch_whole(self.array.checksums.layout.path)
+                self._sums = self._read_sums()
+        if not len(some):
+            return n_fetched, n_again
+        chunk = self._chunk_of(shard, int(some[0]))
+        raise CorruptError(
+            f"{self.store.url}/{key}, chunk {chunk[0]}: expected the bytes of its checksum, found "
+            f"others {FETCHES} times; push the store again, or see python -m store verify"
+        )
+
+    def _fetch_ranges(
+        self, shard: int, some: np.ndarray, starts: np.ndarray, sizes: np.ndarray
+    ) -> tuple[int, list[int]]:
+        """Fetch cells and write those that are right; return the bytes, and the other cells."""
+        key = self.layout.shard_path(shard)
+        n_fetched = 0
+        wrong: list[int] = []
+        with opened(self.store.root / key) as fd:
+            for request in plan_requests(starts, sizes):
+                data = self.store.source.get_range(key, request.start, request.stop)
+                n_fetched += len(data)
+                pieces: list[tuple[int, int]] = []  # of the data, touching ones joined
+                for i in range(request.first, request.last):
+                    begin = int(starts[i]) - request.start
+                    end = begin + int(sizes[i])
+                    if not self._is_right(shard, int(some[i]), data[begin:end]):
+                        wrong.append(int(some[i]))
+                    elif pieces and pieces[-1][1] == begin:
+                        pieces[-1] = (pieces[-1][0], end)
+                    else:
+                        pieces.append((begin, end))
+                for begin, end in pieces:
+                    write_at(fd, data[begin:end], request.start + begin)
+        return n_fetched, wrong
+
+    def _is_right(self, shard: int, cell: int, data: memoryview) -> bool:
+        """Whether a chunk has its checksum, before it is written; as `Array.faults` says it."""
+        chunk, plane = self._chunk_of(shard, cell)
+        number = shard * self.layout.shard_chunks + chunk
+        expected = int(self._sums[self.array.sum_of_chunk(number), plane])
+        if self.layout.codec is None:
+            n_padding = self._n_padding(number)
+            found = crc32c(data[: len(data) - n_padding])
+            return (crc32c(bytes(n_padding), found) if n_padding else found) == expected
+        packed, stated = split_compressed(data)
+        if not self._n_padding(number):
+            return crc32c(packed) == stated == expected
+        return crc32c(packed) == stated and self._is_right_tail(number, plane, data, expected)
+
+    def _n_padding(self, chunk: int) -> int:
+        """Bytes after the committed items of a chunk, in each plane."""
+        first, stop = self.array.items_of_chunk(chunk)
+        return self.layout.chunk_bytes - (stop - first) * self.layout.plane_item_bytes
+
+    def _is_right_tail(self, chunk: int, plane: int, data: memoryview, expected: int) -> bool:
+        """A last chunk may have been compressed again with more items: what they decode to."""
+        items = np.empty(self.layout.chunk_bytes, np.uint8)
+        try:
+            parse_codec(self.layout.codec).decode(data, items, lambda: f"chunk {chunk}, plane {plane}")
+        except CorruptError:
+            return False
+        items[self.layout.chunk_bytes - self._n_padding(chunk) :] = 0
+        return crc32c(items.data) == expected
+
+    def _chunk_of(self, shard: int, cell: int) -> tuple[int, int]:
+        """A cell's chunk in its shard, and its plane."""
+        plane, chunk = divmod(cell - shard * self.shard_cells, self.layout.shard_chunks)
+        return chunk, plane
+
+    def _bad_cells(self, shard: int, some: np.ndarray) -> np.ndarray:
+        """Those of some cells whose bytes in the file have not their checksum."""
+        bad = []
+        first_chunk = shard * self.layout.shard_chunks
+        for first, stop in _runs(np.sort(some), self.layout.shard_chunks):
+            chunk, plane = self._chunk_of(shard, first)
+            start = first_chunk + chunk
+            faults = self.reader.faults(start, start + stop - first, [plane])
+            if next(faults, None) is not None:
+                bad += [cell for cell in range(first, stop) if self._is_bad(shard, cell)]
+        return np.array(bad, np.int64)
+
+    def _is_bad(self, shard: int, cell: int) -> bool:
+        chunk, plane = self._chunk_of(shard, cell)
+        start = shard * self.layout.shard_chunks + chunk
+        return next(self.reader.faults(start, start + 1, [plane]), None) is not None
+
+    def empty(self, some: np.ndarray) -> None:
+        """Give the disk space of cells back; they are ABSENT, and no other process fetches them."""
+        shards = some // self.shard_cells
+        for shard in np.unique(shards).tolist():
+            path = self.store.root / self.layout.shard_path(shard)
+            starts, sizes = self._opened[shard]
+            first = shard * self.shard_cells
+            stops = starts + sizes
+            is_held = self.status[first : first + self.shard_cells] != ABSENT
+            held = np.flatnonzero(is_held & (sizes > 0))
+            order = held[np.argsort(starts[held], kind="stable")]
+            begins = np.append(starts[order], path.stat().st_size - table_bytes(self.layout))
+            ends = np.append(0, stops[order])
+            gone = some[shards == shard] - first
+            # the hole that each chunk is in: from the held one before it to that after it
+            at = np.searchsorted(begins, starts[gone], "right")
+            with opened(path) as fd:
+                for low, high in hole_spans(starts[gone], stops[gone], ends[at], begins[at]):
+                    punch(fd, low, high)
+
+
+def _runs(numbers: np.ndarray, step: int) -> list[tuple[int, int]]:
+    """Rising numbers as ranges of consecutive ones, none beyond a multiple of `step`."""
+    if not len(numbers):
+        return []
+    gaps = np.flatnonzero((np.diff(numbers) != 1) | (numbers[1:] % step == 0))
+    firsts = numbers[np.r_[0, gaps + 1]].tolist()
+    lasts = numbers[np.r_[gaps, len(numbers) - 1]].tolist()
+    return [(first, last + 1) for first, last in zip(firsts, lasts, strict=True)]

@@ -1,0 +1,53 @@
+"""Which bytes of an object to ask for: chunks -> requests. Pure.
+
+A request costs as much as a few hundred kilobytes, so neighbours are joined over a gap; but what is
+fetched for nothing is bounded, since whoever pays for bytes pays for those of gaps as well.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["Request", "plan_requests"]
+
+MAX_GAP_BYTES = 1024 * 1024
+MAX_REQUEST_BYTES = 8 * 1024 * 1024
+MAX_WASTE = 0.02  # bytes of gaps, of those that are asked for
+
+
+class Request(NamedTuple):
+    """Bytes `start:stop` of an object, which hold the chunks `first:last` of those planned."""
+
+    start: int
+    stop: int
+    first: int
+    last: int
+
+
+def plan_requests(starts: np.ndarray, sizes: np.ndarray) -> list[Request]:
+    """The requests that together fetch some chunks of one object.
+
+    Parameters
+    ----------
+    starts, sizes
+        Where the chunks are, int64 `(n,)`: they rise, and do not overlap.
+
+    Returns
+    -------
+    list of Request
+        In order; of at most `MAX_REQUEST_BYTES`, unless one chunk is larger.
+    """
+    requests: list[Request] = []
+    chunks = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
+    n_wasted = 0
+    for i, (start, stop) in enumerate(chunks):
+        if requests:
+            begin, end, first, _ = requests[-1]
+            n_wasted += start - end
+            joins = start - end <= MAX_GAP_BYTES and stop - begin <= MAX_REQUEST_BYTES
+            if joins and n_wasted <= MAX_WASTE * (stop - begin):
+                requests[-1] = Request(begin, stop, first, i + 1)
+                continue
+        n_wasted = 0
+        requests.append(Request(start, stop, i, i + 1))
+    return requests

@@ -1,0 +1,112 @@
+"""A store at an address whose objects are files of this machine, and its mirror in this process."""
+
+import contextlib
+import os
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from store import Column, Schema, TraceStore
+from store.remote.fetcher import Server, listen
+
+URL = "s3://bucket/traces.zarr"
+SCHEMA = Schema(
+    {
+        "states": Column(
+            "float16", (4, 64), axis="tokens", axis_names=("layers", "hidden"),
+            chunk_items=50, shard_items=500,
+        ),
+        "split": Column(
+            "float16", (4, 64), axis="tokens", axis_names=("layers", "hidden"), split=("layers",),
+            chunk_items=51, shard_items=510,
+        ),
+        "zipped": Column("int32", (32,), axis="tokens", codec="zstd", chunk_items=64,
+                         shard_items=640),
+        "label": Column("int8"),
+        "question": Column("utf8"),
+    }
+)  # fmt: skip
+
+
+def make_rows(n_rows: int) -> list[tuple[str, dict]]:
+    """Rows of 0 to 99 tokens, of random numbers."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(n_rows):
+        n = int(rng.integers(0, 100))
+        states = rng.standard_normal((2, n, 4, 64)).astype(np.float16)
+        zipped = rng.integers(0, 9, (n, 32)).astype(np.int32)
+        row = {"states": states[0], "split": states[1], "zipped": zipped}
+        rows.append((f"id{i}", row | {"label": np.int8(i % 2), "question": f"text {i}"}))
+    return rows
+
+
+class Head(NamedTuple):
+    size: int
+
+
+class Files:
+    """Objects of a directory.
+
+    Attributes
+    ----------
+    asked
+        (key, start, end) -> how often.
+    spoil
+        (key, data) -> the bytes of an answer, or raises.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.asked: Counter = Counter()
+        self.spoil = lambda key, data: data
+
+    def get(self, key: str, max_bytes: int = 0) -> bytes:
+        return self.spoil(key, (self.root / key).read_bytes())
+
+    def get_range(self, key: str, start: int, end: int) -> memoryview:
+        self.asked[key, start, end] += 1
+        with (self.root / key).open("rb") as file:
+            file.seek(start)
+            return memoryview(self.spoil(key, file.read(end - start)))
+
+    def list(self, prefix: str = "") -> dict[str, Head]:
+        files = [path for path in self.root.rglob("*") if path.is_file()]
+        return {str(path.relative_to(self.root)): Head(path.stat().st_size) for path in files}
+
+
+class Node:
+    """A cache directory, and the fetching process of it, which runs in threads of this one."""
+
+    def __init__(self, cache_dir: Path, root: Path) -> None:
+        self.cache_dir = cache_dir
+        self.files = Files(root)
+        cache_dir.mkdir(exist_ok=True)
+
+    @contextlib.contextmanager
+    def running(self):
+        listener = listen(self.cache_dir)
+        server = Server(self.cache_dir, listener, lambda url: self.files)
+        thread = threading.Thread(target=server.serve, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+            thread.join()
+
+    def open(self, limit: int | None = 100_000_000, **options) -> TraceStore:
+        return TraceStore.open(URL, limit, cache_dir=self.cache_dir, **options)
+
+
+def disk_bytes(folder: Path) -> int:
+    """What the files under a folder take on the disk."""
+    total = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += (Path(where) / name).stat().st_blocks * 512
+    return total

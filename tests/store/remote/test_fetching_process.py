@@ -1,0 +1,78 @@
+"""The fetching process of a node: started by the first reader, gone after the last."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from oracle import SCHEMA, assert_batch, write_store
+from pushing import push
+
+from store import NotFoundError, TraceStore
+
+READER = """
+import sys
+from store import TraceStore
+store = TraceStore.open(sys.argv[1], cache_dir=sys.argv[2])
+print(store.read_arrays(range(len(store))).columns.keys(), flush=True)
+sys.stdin.read()
+"""
+
+
+def fetchers(cache_dir):
+    """The ids of the fetching processes of a cache directory."""
+    command = f"store.remote.fetcher\0{cache_dir}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if command in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def wait_until(condition, limit_s=10.0):
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def url(bucket, rows, tmp_path, monkeypatch):
+    """A store in a bucket, and the server in the environment."""
+    push(write_store(tmp_path / "t.zarr", SCHEMA, rows[:8]), bucket.open())
+    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.proxy.url)
+    return bucket.url()
+
+
+def test_it_comes_with_the_first_reader_and_goes_with_the_last(url, rows, tmp_path):
+    """Killed between, or with a reader, it leaves nothing in the way."""
+    cache_dir = tmp_path / "cache"
+    expected = [row for _, row in rows[:8]]
+    store = TraceStore.open(url, 10**8, cache_dir=cache_dir)
+    assert_batch(store.read(range(8)), expected)
+    command = [sys.executable, "-c", READER, url, str(cache_dir)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as reader:
+        assert "label" in reader.stdout.readline()
+        (process,) = fetchers(cache_dir)
+        reader.kill()
+    os.kill(process, signal.SIGKILL)
+    wait_until(lambda: not fetchers(cache_dir))
+    began = time.monotonic()
+    assert_batch(TraceStore.open(url, 10**8, cache_dir=cache_dir).read(range(8)), expected)
+    assert_batch(store.read(range(8)), expected)
+    assert time.monotonic() - began < 5
+    del store
+    wait_until(lambda: not fetchers(cache_dir))
+    assert not (cache_dir / "fetcher.socket").exists()
+
+
+def test_an_address_without_a_store_is_named(url, tmp_path):
+    with pytest.raises(NotFoundError, match=r"nothing\.zarr"):
+        TraceStore.open(url.replace("traces", "nothing"), cache_dir=tmp_path / "cache")

@@ -1,0 +1,257 @@
+"""A remote store is read through a mirror as a local one is."""
+
+import json
+import multiprocessing
+import os
+import pickle
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from mirroring import SCHEMA, Node, disk_bytes, make_rows
+from oracle import assert_batch, assert_same_row, write_store
+
+from store import (
+    CorruptError,
+    Ragged,
+    SchemaError,
+    StoreError,
+    TraceLoader,
+    TraceStore,
+    VersionError,
+)
+
+N_ROWS = 60
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return make_rows(N_ROWS)
+
+
+@pytest.fixture(scope="module")
+def local(rows, tmp_path_factory):
+    """The store that is at the address."""
+    return write_store(tmp_path_factory.mktemp("remote") / "traces.zarr", SCHEMA, rows, 3)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """A wait that would be for ever is a failure soon."""
+    monkeypatch.setattr("store.remote.keeper.WAIT_S", 5.0)
+
+
+@pytest.fixture
+def node(tmp_path, local):
+    """A node with an empty cache directory that nobody has used."""
+    return Node(tmp_path / "cache", local)
+
+
+@pytest.fixture
+def served(node):
+    """The same, and its fetching process runs."""
+    node.cache_dir.rmdir()
+    from store.read.cache_dir import prepare_dir
+
+    prepare_dir(node.cache_dir)
+    with node.running() as node.server:
+        yield node
+
+
+def shuffled(store, **options):
+    """Two epochs of batches, as bytes."""
+    loader = TraceLoader(store, batch_size=7, shuffle=True, **options)
+    return [
+        [value.values.numpy().tobytes() if isinstance(value, Ragged) else str(value)
+         for value in batch.columns.values()]
+        for _ in range(2) for batch in loader
+    ]  # fmt: skip
+
+
+def test_every_way_of_reading_gives_the_rows(served, rows, local):
+    """Batches, traces, ids, whole columns, searched texts."""
+    store = served.open()
+    assert_batch(store.read(range(N_ROWS)), [row for _, row in rows])
+    for i in (0, 17, N_ROWS - 1):
+        assert_same_row(store[i], rows[i][1])
+    assert store.row_of("id33") == 33
+    assert store.ids[:] == [name for name, _ in rows]
+    assert store.column("label").tolist() == [int(row["label"]) for _, row in rows]
+    part = {"split": {"layers": 2}, "states": {"tokens": -1, "layers": slice(1, 3)}}
+    expected = TraceStore.open(local).read([3, 40, 3], select=part)
+    found = served.open(check=True).read([3, 40, 3], select=part)
+    for name, value in expected.columns.items():
+        assert str(found.columns[name]) == str(value)
+    assert store.text_bytes("question", 2, 4)[0] == b"text 2text 3"
+
+
+def test_an_epoch_fetches_each_byte_once(served, local):
+    """Whatever the order, with readers that share the mirror; the next reads fetch nothing."""
+    store = served.open()
+    copy = pickle.loads(pickle.dumps(store))  # noqa: S301  our own bytes
+    stores = [store, copy, served.open(check=True)]
+    expected = shuffled(TraceStore.open(local))
+    with ThreadPoolExecutor(3) as pool:
+        for found in pool.map(lambda one: shuffled(one, num_workers=2), stores):
+            assert found == expected
+    counts = store.mirror.stats()
+    n_chunks = sum(
+        path.stat().st_size for name in SCHEMA.columns for path in (local / name / "c").rglob("*")
+        if path.is_file()
+    )  # fmt: skip
+    assert counts["fetched_bytes"] <= 1.05 * n_chunks
+    assert counts["fetched_twice_bytes"] == 0
+    asked = served.files.asked.total()
+    assert shuffled(store) == expected
+    assert served.files.asked.total() == asked
+    assert store.is_mirrored_whole(store.plan())
+
+
+def test_the_least_limit_that_works_is_named_and_works(served, local):
+    """And is never exceeded, while several read."""
+    with pytest.raises(ValueError, match="least") as refused:
+        served.open(1000)
+    least = int(str(refused.value).split("at least ")[1].split()[0].replace(",", ""))
+    stores = [served.open(least + 10_000) for _ in range(3)]
+    sizes = []
+    is_over = threading.Event()
+
+    def sample():
+        while not is_over.is_set():
+            sizes.append(disk_bytes(served.cache_dir))
+            time.sleep(0.005)
+
+    watcher = threading.Thread(target=sample)
+    watcher.start()
+    expected = shuffled(TraceStore.open(local))
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            found = list(pool.map(shuffled, stores))
+    finally:
+        is_over.set()
+        watcher.join()
+    assert found == [expected] * 3
+    assert max(sizes) <= least + 10_000
+    assert stores[0].mirror.stats()["evicted_bytes"] > 0
+
+
+def test_what_was_read_outlasts_its_chunks(served, rows):
+    """A column and a value are copies, and not views of files that are emptied."""
+    store = served.open()
+    labels = store.column_array("label")
+    states = store[5]["states"]
+    served.server.keeper.set_limit(0)
+    assert labels.tolist() == [int(row["label"]) for _, row in rows]
+    assert states.tobytes() == rows[5][1]["states"].tobytes()
+
+
+def test_wrong_bytes_never_become_a_value(served, rows):
+    """A damaged answer is asked for again; one that stays damaged is an error that names it."""
+    damaged = set()
+
+    def once(key, data):
+        if key in damaged or not data or "zarr.json" in key:
+            return data
+        damaged.add(key)
+        return bytes([data[0] ^ 1]) + data[1:]
+
+    served.files.spoil = once
+    store = served.open()
+    assert_batch(store.read(range(N_ROWS)), [row for _, row in rows])
+
+    def always(key, data):
+        return data[:-1] + bytes([data[-1] ^ 1]) if key.startswith("states/c/0") else data
+
+    served.files.spoil = always
+    served.server.keeper.set_limit(0)  # nothing is left
+    served.server.keeper.set_limit(10**8)
+    with pytest.raises(CorruptError, match="states"):
+        store.read([0, 1, 2])
+
+
+def test_an_error_of_the_server_is_the_readers(served):
+    """By its name, for the read that met it; the next one may succeed."""
+    store = served.open()
+    store.read([0], ["label"])
+
+    def fail(key, data):
+        raise StoreError(f"{key}: no answer")
+
+    served.files.spoil = fail
+    with pytest.raises(StoreError, match="no answer"):
+        store.read(range(N_ROWS), ["states"])
+    served.files.spoil = lambda key, data: data
+    assert len(store.read(range(N_ROWS), ["states"])) == N_ROWS
+
+
+def test_a_full_disk_is_named(served, monkeypatch):
+    """And what was written is given back."""
+    store = served.open()
+    store.read([0], ["label"])
+
+    def full(fd, data, position):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("store.remote.mirrored_array.write_at", full)
+        with pytest.raises(StoreError, match="No space left"):
+            store.read([5], ["states"])
+    assert len(store.read([5], ["states"])) == 1
+
+
+def test_chunks_outlast_the_process_that_fetched_them(node, rows):
+    """The next one checks them, and fetches only those that are not right."""
+    from store.read.cache_dir import prepare_dir
+
+    node.cache_dir.rmdir()
+    prepare_dir(node.cache_dir)
+    with node.running():
+        store = node.open()
+        root = store.path
+        store.read(range(N_ROWS))
+    file = root / "states" / "c" / "0" / "0" / "0"
+    with file.open("r+b") as damaged:
+        damaged.seek(100)
+        damaged.write(b"zzz")
+    node.files.asked.clear()
+    with node.running():
+        assert_batch(node.open().read(range(N_ROWS)), [row for _, row in rows])
+        again = store.read(range(N_ROWS))  # a reader of before goes on
+    assert_batch(again, [row for _, row in rows])
+    chunks = [key for key in node.files.asked if "/c/" in key[0] and key[0][0] != "_"]
+    assert chunks == [("states/c/0/0/0", 0, 50 * 4 * 64 * 2)]
+
+
+def read_in_child(store, expected):
+    found = store.read([3, 9], ["states"])["states"].values.numpy().tobytes()
+    os._exit(0 if found == expected else 1)
+
+
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_worker_processes_share_the_mirror(served, rows, method):
+    """A forked child has connections of its own."""
+    store = served.open()
+    store.read([1])
+    expected = b"".join(rows[i][1]["states"].tobytes() for i in (3, 9))
+    context = multiprocessing.get_context(method)
+    child = context.Process(target=read_in_child, args=(store, expected))
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+    store.read([2])
+
+
+def test_a_cache_directory_is_ours_alone(tmp_path, node):
+    """One that holds something else, or is of another version, is refused in one line."""
+    (node.cache_dir / "thesis.tex").write_text("x")
+    with pytest.raises(SchemaError, match=r"thesis\.tex"):
+        node.open()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "trace-store-cache.json").write_text(json.dumps({"version": 99}))
+    with pytest.raises(VersionError, match="99"):
+        Node(other, node.files.root).open()
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(SchemaError, match="can be written"):
+        TraceStore.open("s3://bucket/x", 10**8, cache_dir=tmp_path / "file")
