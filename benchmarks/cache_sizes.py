@@ -104,7 +104,7 @@ def plot(results: list[dict], path: Path) -> None:
     """Hit rate and rows/s over the cache's size."""
     figure, axes = pyplot().subplots(1, 2, figsize=(9, 3.4), constrained_layout=True)
     for key, axis, label in zip(
-        ("hit_rate", "rows_per_s"), axes, ("hit rate", "rows/s"), strict=True
+        ("hit_rate", "rows_per_cpu_s"), axes, ("hit rate", "rows / processor s"), strict=True
     ):
         for codec in CODECS:
             for policy, style in zip(POLICIES, (":", "--", "-"), strict=True):

@@ -71,7 +71,8 @@ class TraceLoader:
         Slices of item axes, see `TraceStore.read`.
     cache_bytes
         Decoded chunks of compressed columns to keep, see `TraceStore.open`;
-        `loader.store.cache.stats` counts hits and misses.
+        `loader.store.cache.stats` counts hits and misses. Shuffled batches of small compressed rows
+        are read many at once, in no more than as much memory again.
     prefetch_bytes
         How far ahead of the batches data that is not in memory is asked for, and how much the
         threads read ahead; 0 asks for nothing. Long rows of raw columns are read ahead from their

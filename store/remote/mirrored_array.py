@@ -322,7 +322,8 @@ class MirroredArray:
         """A last chunk may have been compressed again with more items: what they decode to."""
         items = np.empty(self.layout.chunk_bytes, np.uint8)
         try:
-            parse_codec(self.layout.codec).decode(data, items, lambda: f"chunk {chunk}, plane {plane}")
+            codec = parse_codec(self.layout.codec)
+            codec.decode(data, items, lambda: f"chunk {chunk}, plane {plane}")
         except CorruptError:
             return False
         items[self.layout.chunk_bytes - self._n_padding(chunk) :] = 0
