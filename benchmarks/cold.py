@@ -54,12 +54,12 @@ def measure(args: Namespace, size: str) -> list[dict]:
         "ours, 2 threads": ours(path, 2),
     }
     seconds = alternate_cold(contenders, args.epochs, [path, flat.path])
-    rows = ratios(seconds, len(flat), flat.n_bytes, ANCHOR)
-    for row in rows:
-        name = row["contender"]
-        within = [a / b for a, b in zip(seconds[ANCHOR], seconds[name], strict=True)]
-        row["contender"] = f"{size} / {name}"
+    rows = []
+    for row in ratios(seconds, len(flat), flat.n_bytes, ANCHOR):
+        times = seconds[row["contender"]]
+        within = [a / b for a, b in zip(seconds[ANCHOR], times, strict=True)]
         row["x_pread,_32_threads"] = round(statistics.median(within), 3)
+        rows.append({"rows": size} | row)
     return rows
 
 
