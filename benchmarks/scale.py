@@ -14,6 +14,7 @@ import statistics
 import threading
 import time
 from argparse import Namespace
+from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.cold import pread, remapped
@@ -102,7 +103,8 @@ def alternate_limited(path: Path, n_turns: int, limit_mb: int) -> list[dict]:
             try:
                 results.append(in_new_process(limited, path, name, processes))
             finally:
-                group.rmdir()
+                with suppress(OSError):  # interrupted: the process is still in it
+                    group.rmdir()
     anchor = [result["GB_per_s"] for result in turns[LIMITED[0]]]
     rows = []
     for name, results in turns.items():
