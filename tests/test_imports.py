@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 # A room may import those of earlier ranks only; within a room modules are free, but never in a
 # circle.
 RANKS = [
-    ["store.errors", "store.reports"],
+    ["store.errors", "store.memory_limits", "store.reports"],
     ["store.format"],
     ["store.extras"],
     # readers need these modules of the room, and not the others, which write stores

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from store.errors import CorruptError
-from store.feed.cache_room import available_bytes, kept_fraction
+from store.feed.cache_room import kept_fraction
 from store.feed.cold_batches import ColdBatches
 from store.feed.located_batches import LocatedBatches
 from store.feed.order import Batches, EpochOrder, n_batches, rank_positions
@@ -29,6 +29,7 @@ from store.feed.prefetch import Readahead, row_bytes
 from store.feed.visit_times import VisitTimes
 from store.feed.windows import batches_together, cut_batches, is_held, plan_windows
 from store.format.values import is_integer
+from store.memory_limits import read_memory
 from store.read.array import ReadOptions, Schedule
 from store.read.batch import Batch
 from store.read.plan import Select
@@ -316,7 +317,7 @@ class TraceLoader:
     @cached_property
     def _kept_fraction(self) -> float:
         """Of what the epochs read, what stays in the page cache: the same part in each."""
-        return kept_fraction(row_bytes(self.store, self._plan) * self._n, available_bytes())
+        return kept_fraction(row_bytes(self.store, self._plan) * self._n, read_memory().cacheable)
 
     def _locate(self, rows: np.ndarray) -> LocatedRows:
         """Where some rows, at least one, are."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from store.sources.plan.memory_limits import read_memory
+from store.memory_limits import read_memory
 from store.write.files import opened
 
 __all__ = ["DiskSpeed", "Gpu", "Machine", "read_cold", "read_machine"]

@@ -2,23 +2,24 @@
 
 import pytest
 
-from store.sources.plan.memory_limits import MemoryLimits, read_memory
+from store.memory_limits import MemoryLimits, read_memory
 
 GB = 2**30
 MEMINFO = f"MemTotal: {64 * GB // 1024} kB\nMemFree: 1 kB\nMemAvailable: {40 * GB // 1024} kB\n"
 NAMES = {
-    "v1": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    "v2": ("memory.max", "memory.current", "inactive_file"),
+    "v1": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+    "v2": ("memory.max", "memory.current", ""),
 }
 
 
-def write_group(folder, version, limit, used=0, inactive=0):
+def write_group(folder, version, limit, used=0, inactive=0, active=0):
     """A control group as the kernel shows it."""
-    limit_file, used_file, key = NAMES[version]
+    limit_file, used_file, prefix = NAMES[version]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / limit_file).write_text(f"{limit}\n")
     (folder / used_file).write_text(f"{used}\n")
-    (folder / "memory.stat").write_text(f"anon 1\n{key} {inactive}\nhierarchical 2\n")
+    pages = f"{prefix}inactive_file {inactive}\n{prefix}active_file {active}\n"
+    (folder / "memory.stat").write_text(f"anon 1\n{pages}hierarchical 2\n")
 
 
 @pytest.fixture
@@ -36,23 +37,23 @@ def kernel(tmp_path):
 
 @pytest.mark.parametrize(("version", "line"), [("v2", "0::/"), ("v1", "4:cpu,memory:/")])
 def test_what_a_job_has_taken_counts_against_its_limit(kernel, tmp_path, version, line):
-    """Of 16 GB it took 12, of which 3 are files' pages that can go: 7 are left."""
+    """Of 16 GB it took 12, of which 3 are files' pages that can go: 7 are left, and 2 used ones."""
     root = tmp_path / "cgroup" / ("memory" if version == "v1" else "")
-    write_group(root / "job" / "step", version, 16 * GB, 12 * GB, 3 * GB)
-    write_group(root / "job", version, 20 * GB, 12 * GB, 3 * GB)
+    write_group(root / "job" / "step", version, 16 * GB, 12 * GB, 3 * GB, 2 * GB)
+    write_group(root / "job", version, 20 * GB, 12 * GB, 3 * GB, 2 * GB)
     no_limit = 2**63 - 4096 if version == "v1" else "max"
     write_group(root, version, no_limit, 30 * GB)
-    assert kernel(f"7:pids:/x\n{line}job/step\n") == MemoryLimits(16 * GB, 7 * GB)
+    assert kernel(f"7:pids:/x\n{line}job/step\n") == MemoryLimits(16 * GB, 7 * GB, 9 * GB)
 
 
 def test_the_group_that_leaves_least_counts(kernel, tmp_path):
     """A roomy step of a job that is nearly full, as its other steps have filled it."""
     write_group(tmp_path / "cgroup" / "job" / "step", "v2", 16 * GB, GB)
     write_group(tmp_path / "cgroup" / "job", "v2", 20 * GB, 19 * GB, GB)
-    assert kernel("0::/job/step\n") == MemoryLimits(16 * GB, 2 * GB)
+    assert kernel("0::/job/step\n") == MemoryLimits(16 * GB, 2 * GB, 2 * GB)
 
 
 def test_without_a_limit_the_machine_counts(kernel, tmp_path):
     """Nor does a group whose files are gone, or a container's name on its host, change anything."""
     write_group(tmp_path / "cgroup", "v2", "max", 30 * GB)
-    assert kernel("0::/../gone\n4:memory:/docker/123\n") == MemoryLimits(64 * GB, 40 * GB)
+    assert kernel("0::/../gone\n4:memory:/docker/123\n") == MemoryLimits(64 * GB, 40 * GB, 40 * GB)

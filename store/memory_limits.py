@@ -17,15 +17,21 @@ PROC = Path("/proc")
 
 
 class _Names(NamedTuple):
-    """The files of a control group, and the key of the pages that are dropped first."""
+    """The files of a control group, and the keys of files' pages: unused and used lately."""
 
     limit: str
     used: str
-    droppable: str
+    inactive: str
+    active: str
 
 
-_V1 = _Names("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-_V2 = _Names("memory.max", "memory.current", "inactive_file")
+_V1 = _Names(
+    "memory.limit_in_bytes",
+    "memory.usage_in_bytes",
+    "total_inactive_file",
+    "total_active_file",
+)
+_V2 = _Names("memory.max", "memory.current", "inactive_file", "active_file")
 
 
 class MemoryLimits(NamedTuple):
@@ -37,23 +43,32 @@ class MemoryLimits(NamedTuple):
         Of the machine, or of the job if that is less.
     available
         What of it is free, or would be if it were needed.
+    cacheable
+        The same, with the pages of files that were used lately.
     """
 
     total: int
     available: int
+    cacheable: int
 
 
 def read_memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> MemoryLimits:
     """Ask the kernel; of the groups that the process is in, the one that leaves least counts."""
     memory = _numbers((proc / "meminfo").read_text())
-    found = MemoryLimits(1024 * memory["MemTotal"], 1024 * memory["MemAvailable"])
+    available = 1024 * memory["MemAvailable"]  # pages of files are in it
+    found = MemoryLimits(1024 * memory["MemTotal"], available, available)
     for folder, names in _groups(proc, cgroups):
         with suppress(OSError, ValueError, KeyError):  # "max", no such file: no limit
             limit = int((folder / names.limit).read_text())
             used = int((folder / names.used).read_text())
-            dropped = _numbers((folder / "memory.stat").read_text())[names.droppable]
-            available = max(0, limit - used + min(dropped, used))
-            found = MemoryLimits(min(found.total, limit), min(found.available, available))
+            pages = _numbers((folder / "memory.stat").read_text())
+            free = max(0, limit - used + min(pages[names.inactive], used))
+            cacheable = max(0, min(limit, free + pages.get(names.active, 0)))
+            found = MemoryLimits(
+                min(found.total, limit),
+                min(found.available, free),
+                min(found.cacheable, cacheable),
+            )
     return found
 
 
