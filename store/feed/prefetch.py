@@ -82,10 +82,10 @@ class Readahead:
 
         `current` is the batch that is waited for, if it is another one.
         """
-        current = batch if current is None else current
-        if not self._window:
-            return
         stop = min(len(self.batches), batch + self._window)
+        if not self._window or stop <= len(self._groups) * self._group:  # mostly
+            return
+        current = batch if current is None else current
         for first in range(len(self._groups) * self._group, stop, self._group):
             last = min(first + self._group, len(self.batches))
             rows = self.unread(self.batches.rows_of(first, last))

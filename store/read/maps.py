@@ -58,10 +58,11 @@ class Maps:
         self.ends = np.full(n_shards + 1, UNMAPPED)  # one for all that follow
         self.ends[numbers] = addresses - lowest + sizes
 
-    def has(self, shards: np.ndarray) -> bool:
-        """Whether all of these shards, int64 `(n,)`, are among them."""
+    def ends_of(self, shards: np.ndarray) -> np.ndarray | None:
+        """`ends` of these shards, int64 `(n,)`; None unless all are among them."""
         ends = self.ends.take(shards, mode="clip")
-        return np.count_nonzero(ends == UNMAPPED) == 0  # the fastest of its kind for few numbers
+        # counting is the fastest of its kind for few numbers
+        return None if np.count_nonzero(ends == UNMAPPED) else ends
 
 
 def _bytes_at(address: int, n_bytes: int) -> np.ndarray:

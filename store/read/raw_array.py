@@ -79,7 +79,7 @@ class RawArray(Array[RawShard]):
             index: tuple[np.ndarray | slice, ...] = (places, *select)
             return options.place(self.shard(0).items[index])
         shards = places // layout.shard_items
-        maps = self._maps_with(shards)
+        maps, _ = self._maps_with(shards)
         firsts = maps.bases[shards] + places * layout.item_bytes
         items = self._as_items(gather(maps.memory, firsts, layout.item_bytes))
         if select:
@@ -107,7 +107,7 @@ class RawArray(Array[RawShard]):
         n_bytes = int(np.add.reduce(sizes))
         if not n_bytes:
             return options.empty((0, *layout.item_shape), layout.dtype)
-        maps = self._maps_with(shards)
+        maps, ends = self._maps_with(shards)
         firsts = maps.bases[shards] + starts * layout.item_bytes
         if options.files is not None and self._reads_files(starts, stops, select):
             return self._read_files(maps, shards, firsts, sizes, options, options.files)
@@ -117,7 +117,6 @@ class RawArray(Array[RawShard]):
         if np.minimum.reduce(sizes) == width:
             return options.place(self._as_items(gather(maps.memory, firsts, width)))
         out = options.empty((n_bytes // layout.item_bytes, *layout.item_shape), layout.dtype)
-        ends = maps.ends[shards]
         scatter(maps.memory, firsts, sizes, ends, width, out.reshape(-1).view(np.uint8))
         return out
 
@@ -130,13 +129,15 @@ class RawArray(Array[RawShard]):
         super().close_shards()
         self._maps = Maps({}, self.layout)
 
-    def _maps_with(self, shards: np.ndarray) -> Maps:
-        """The maps of at least these shards."""
+    def _maps_with(self, shards: np.ndarray) -> tuple[Maps, np.ndarray]:
+        """The maps of at least these shards, and where each of them ends."""
         maps = self._maps
-        if not maps.has(shards):
+        ends = maps.ends_of(shards)
+        if ends is None:
             needed = {number: self.shard(number) for number in np.unique(shards).tolist()}
             self._maps = maps = Maps(self._shards | needed, self.layout)
-        return maps
+            ends = maps.ends[shards]
+        return maps, ends
 
     def _copy(
         self, memory: np.ndarray, firsts: np.ndarray, sizes: np.ndarray, options: ReadOptions
