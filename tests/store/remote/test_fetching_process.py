@@ -1,4 +1,4 @@
-"""The fetching process of a node: started by the first reader, gone after the last, killed at will."""
+"""The fetching process of a node: begins with the first reader, ends with the last."""
 
 import os
 import signal
