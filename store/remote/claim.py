@@ -1,16 +1,21 @@
-"""The claim of a push: an object that says which push may write now.
+"""The claim of a push: an object that says which one may write now.
 
-It is for one state of the store in the bucket, and ends with it: what a killed push leaves stands
-in nobody's way once another has committed, nor in its own when it goes on.
+It is for one state of the store in the bucket, and ends with it. Its holder is a local directory,
+which a push locks: whoever has that lock finds its own claim again, and knows that the push that
+made it is dead. So what a killed push leaves stands neither in its own way nor, once another has
+committed, in anybody's.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from socket import gethostname
+from uuid import uuid4
 
 from store.errors import LockedError, NotFoundError, StoreError
 from store.format.contents import WORKING_DIR
-from store.format.manifest import Manifest
+from store.read.directory import StoreDirectory
 from store.remote.commit import Remote
 from store.remote.faults import ConflictError, TransientFault
 from store.remote.objects import Head, Objects
@@ -23,50 +28,75 @@ MAX_BYTES = 4096
 
 @contextmanager
 def claimed(
-    objects: Objects, manifest: Manifest, base: Remote | None, restart: bool
-) -> Iterator[None]:
-    """Hold the right to push a store in the block; it ends with a commit, so not with an error.
+    objects: Objects, directory: StoreDirectory, base: Remote | None, restart: bool
+) -> Iterator[bool]:
+    """Hold the right to push in the block; it ends with a commit, so not with an error.
 
     Parameters
     ----------
     objects
         Those of the store.
-    manifest
-        Of the local store: another push of just this state may share the claim.
+    directory
+        Of the local store, which is locked.
     base
         The state in the bucket that the push goes on from.
     restart
-        Take the claim of a push that was stopped.
+        Take the claim of whoever has it.
+
+    Yields
+    ------
+    bool
+        Whether a push was here before that is dead: what it left may be replaced.
 
     Raises
     ------
     LockedError
         Another push has it.
     """
-    of_base = {"base": base.head.etag if base else None}
-    text = json.dumps(of_base | {"uuid": manifest.uuid, "state": manifest.checksum}).encode()
+    of_base = base.head.etag if base else None
+    claim = {"base": of_base, "holder": _holder(directory), "push": uuid4().hex}
+    text = json.dumps(claim).encode()
+    was_here = restart
 
     def attempt() -> None:
-        try:
+        nonlocal was_here
+        with suppress(ConflictError, TransientFault):
             objects.put_new(KEY, text)
-        except (ConflictError, TransientFault):
-            found, head = _read(objects)
-            if found == text:  # of this push, or of one that was stopped
-                return
-            if not restart and _base_of(found) == of_base["base"]:
-                raise _refusal(objects) from None
-            objects.put_if(KEY, text, head)
+            return
+        found, head = _read(objects)
+        if found == text:  # its answer was lost
+            return
+        if not restart and _is_of_another(found, claim):
+            raise _refusal(objects)
+        was_here = True
+        _take(objects, text, head)
 
-    def attempt_all() -> None:
-        try:
-            attempt()
-        except ConflictError:
-            raise TransientFault("another push that comes and goes") from None
-
-    objects.patience(objects.where(KEY), attempt_all)
-    yield
+    objects.patience(objects.where(KEY), attempt)
+    yield was_here
     with suppress(StoreError):  # after the commit it stands in nobody's way
         objects.delete(KEY)
+
+
+def _holder(directory: StoreDirectory) -> str:
+    """Names a directory of this machine, without showing its path."""
+    name = f"{gethostname()}\n{directory.path}\n{directory.inode}"
+    return hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()
+
+
+def _is_of_another(found: bytes, claim: dict[str, str | None]) -> bool:
+    """Whether a claim is for the present state, and of another directory."""
+    try:
+        other = json.loads(found)
+        return other["base"] == claim["base"] and other["holder"] != claim["holder"]
+    except (ValueError, TypeError, KeyError):
+        return True
+
+
+def _take(objects: Objects, text: bytes, head: Head) -> None:
+    try:
+        objects.put_if(KEY, text, head)
+    except ConflictError:
+        raise TransientFault("another push that comes and goes") from None
 
 
 def _read(objects: Objects) -> tuple[bytes, Head]:
@@ -76,16 +106,8 @@ def _read(objects: Objects) -> tuple[bytes, Head]:
         raise TransientFault("no certain answer") from None
 
 
-def _base_of(text: bytes) -> object:
-    """The state that a claim is for."""
-    try:
-        return json.loads(text)["base"]
-    except (ValueError, TypeError, KeyError):
-        return None
-
-
 def _refusal(objects: Objects) -> LockedError:
     return LockedError(
-        f"{objects.location}: another push is at work, or one of another state was stopped; wait "
-        "for it, or, if there is none, push with --restart"
+        f"{objects.location}: another push is at work, or one from another place was stopped; "
+        "wait for it, or, if there is none, push with --restart"
     )

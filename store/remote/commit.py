@@ -110,39 +110,58 @@ def commit(
         No certain answer came in time: it is done, or not.
     """
     commit_id = uuid4().hex
-    text = _text(objects, manifest, base, {**record, COMMITS: [commit_id, *_commits(base)]})
-    expected = base.head if base else None
-    written: set[str | None] = set()  # etags of what the server took from us
-
-    def attempt() -> None:
-        nonlocal expected
-        with suppress(ConflictError, TransientFault):
-            written.add(_write(objects, text, expected).etag)
-        found, head = _look(objects)
-        if found == text:
-            return
-        is_ours = head is not None and head.etag in written
-        commits = [] if is_ours else _commits_in(found, objects)
-        if commit_id in commits[1:]:
-            return
-        if is_ours or commits[:1] == [commit_id]:
-            expected = head  # what arrived is not what was sent
-            raise TransientFault("other bytes than were sent")
-        if (head and head.etag) == (expected and expected.etag):
-            raise TransientFault("no certain answer")
-        raise LockedError(
-            f"{objects.location}: another writer committed meanwhile; nothing of this one is in "
-            "the store: look at it, and run the command again"
-        )
-
-    where = objects.where(GROUP_FILE)
+    text = _text(objects, manifest, {**record, COMMITS: [commit_id, *_commits(base)]})
+    attempt = _Attempt(objects, commit_id, text, base.head if base else None)
+    # each is a write and a look
     patience = replace(objects.patience, attempt_s=2 * objects.patience.attempt_s)
     try:
-        patience(where, attempt)
+        patience(objects.where(GROUP_FILE), attempt)
     except UnreachableError as error:
         error.add_note("it may have been committed, or not: the same command finds out")
         raise
     return commit_id
+
+
+class _Attempt:
+    """A write of the group's `zarr.json`, and a look whether it is there; may be called again.
+
+    Parameters
+    ----------
+    objects, commit_id, text
+        What is written, and where.
+    expected
+        What has to be there before; None: nothing.
+    """
+
+    def __init__(
+        self, objects: Objects, commit_id: str, text: bytes, expected: Head | None
+    ) -> None:
+        self.objects = objects
+        self.commit_id = commit_id
+        self.text = text
+        self.expected = expected
+        self._written: set[str | None] = set()  # etags of what the server took from us
+
+    def __call__(self) -> None:
+        """Return if it is committed; raise LockedError if another is, or TransientFault."""
+        with suppress(ConflictError, TransientFault):
+            self._written.add(_write(self.objects, self.text, self.expected).etag)
+        found, head = _look(self.objects)
+        if found == self.text:
+            return
+        is_ours = head is not None and head.etag in self._written
+        commits = [] if is_ours else _commits_in(found, self.objects)
+        if self.commit_id in commits[1:]:  # others have followed
+            return
+        if is_ours or commits[:1] == [self.commit_id]:
+            self.expected = head
+            raise TransientFault("other bytes than were sent")
+        if (head and head.etag) == (self.expected and self.expected.etag):
+            raise TransientFault("no certain answer")
+        raise LockedError(
+            f"{self.objects.location}: another writer committed meanwhile; nothing of this one is "
+            "in the store: look at it, and run the command again"
+        )
 
 
 def _write(objects: Objects, text: bytes, expected: Head | None) -> Head:
@@ -151,9 +170,7 @@ def _write(objects: Objects, text: bytes, expected: Head | None) -> Head:
     return objects.put_if(GROUP_FILE, text, expected)
 
 
-def _text(
-    objects: Objects, manifest: Manifest, base: Remote | None, record: dict[str, Any]
-) -> bytes:
+def _text(objects: Objects, manifest: Manifest, record: dict[str, Any]) -> bytes:
     """The group's `zarr.json`."""
     record[COMMITS] = record[COMMITS][:MAX_COMMITS]
     pushed = {"record": record, "crc32c": _checksum(record)}

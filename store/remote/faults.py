@@ -82,6 +82,8 @@ def fault_of(error: BaseException, where: str) -> StoreError | TransientFault:
     if "region" in text.lower() and ("redirect" in text.lower() or status in (301, 307)):
         return StoreError(f"{where}: the bucket is in another region; set AWS_REGION")
     shown = f"status {status}" + (f" ({code})" if code else "")
+    if status == 501:
+        return StoreError(f"{where}: the server does not know this request ({shown}); use another")
     if status >= 500 or status in (408, 409, 429) or code in WORTH_RETRYING:
         return TransientFault(shown)
     if status:

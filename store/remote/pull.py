@@ -174,6 +174,8 @@ class _Pull:
             self._write_metadata()
             for _ in range(ROUNDS):
                 self._fetch_missing(progress)
+                text = group_text(self.root, self.manifest)
+                self.files.replace_text(self.root / GROUP_FILE, text)
                 problems = verify_store(self.root, progress=checking).problems
                 if not problems:
                     break
@@ -193,12 +195,11 @@ class _Pull:
         """Remove what no pull of this store left; of another state of it, files may be good."""
         record = self._working / RECORD
         identity = json.dumps([self.manifest.uuid]).encode()
-        try:
-            is_ours = record.read_bytes() == identity
-        except OSError:
-            is_ours = False
+        found = record.read_bytes() if record.is_file() else None
+        is_ours = found == identity
         if not is_ours:
-            if any(self.root.iterdir()) and not self._working.is_dir():
+            others = (path for path in paths_in(self.root) if not path.startswith(WORKING_DIR))
+            if found is None and any(others):
                 raise SchemaError(f"{self.root}: expected nothing, found files; remove it")
             clear_directory(self.root, self.files)
         self.files.make_dirs(self._working)
@@ -209,12 +210,10 @@ class _Pull:
             self.files.remove(self.root / path)
 
     def _write_metadata(self) -> None:
-        """Write every `zarr.json`, which follows from the manifest."""
+        """Write the `zarr.json` of groups and arrays below, which follow from the manifest."""
         for path, text in self.texts.items():
             self.files.make_dirs((self.root / path).parent)
             self.files.replace_text(self.root / path, text)
-        text = group_text(self.root, self.manifest)
-        self.files.replace_text(self.root / GROUP_FILE, text)
 
     def _fetch_missing(self, progress: BytesProgress) -> None:
         present = self._present()
@@ -237,7 +236,11 @@ class _Pull:
         self.files.sync_dirs({path.parent for path in targets.values()})
 
     def _remove_damaged(self, problems: Sequence[Problem]) -> None:
-        """Remove the files that may be wrong: those named, and their checksums."""
+        """Remove the files that may be wrong: those named, and their checksums.
+
+        And the one that makes it a store, which it is not any more.
+        """
+        self.files.remove(self.root / GROUP_FILE)
         for problem in problems:
             array = problem.file.partition("/c/")[0]
             name = array.removeprefix("_").replace("/", ".")

@@ -94,7 +94,7 @@ def push_store(
     dry_run
         Look only.
     restart
-        First remove what a stopped push left. No other push may be at work.
+        Take over from a push that was stopped elsewhere. No other push may be at work.
     n_threads
         Files at a time.
     progress
@@ -149,12 +149,12 @@ class _Push:
             return pushed
         sums = sums_of(self.store)
         check_conditions(self.objects)
-        with claimed(self.objects, self.manifest, None, restart):
+        with claimed(self.objects, self.store.directory, None, restart) as was_here:
             self._check_unchanged(None)
-            present = self.objects.list()  # of others, one may have gone on until now
-            if restart:
+            present = self.objects.list()
+            if was_here:
                 self._remove(present.keys() - {upload.key for upload in uploads})
-            pushed.n_present = self._upload(uploads, present, pushed.n_bytes, restart)
+            pushed.n_present = self._upload(uploads, present, pushed.n_bytes, was_here)
             commit(self.objects, self.manifest, None, self._record(sums, sums))
         return pushed
 
@@ -174,15 +174,15 @@ class _Push:
             return pushed
         check_conditions(self.objects)
         with (
-            claimed(self.objects, self.manifest, remote, restart),
+            claimed(self.objects, self.store.directory, remote, restart) as was_here,
             _scratch(self.path) as scratch,
         ):
             self._check_unchanged(remote)
             append = Append(self.store, remote.manifest, old, self.objects, scratch)
             pushed.add([*append.new, *append.grown])
             present = self.objects.list()
-            pushed.n_present = self._upload(append.new, present, pushed.n_bytes, restart)
-            self._upload(append.grown, present, pushed.n_bytes, restart)
+            pushed.n_present = self._upload(append.new, present, pushed.n_bytes, was_here)
+            self._upload(append.grown, present, pushed.n_bytes, was_here)
             record = self._record(sums_of(self.store), append.sums)
             commit(self.objects, append.manifest, remote, record)
         return pushed
@@ -192,14 +192,14 @@ class _Push:
         return {SOURCE: self.manifest.checksum, PUSHED: pushed, IN_BUCKET: in_bucket}
 
     def _upload(
-        self, uploads: Sequence[Upload], present: dict[str, Head], total: int, restart: bool
+        self, uploads: Sequence[Upload], present: dict[str, Head], total: int, replaces: bool
     ) -> int:
         def advance(n_bytes: int) -> None:
             with self._lock:
                 self._n_done += n_bytes
                 self.progress(self._n_done, total)
 
-        uploader = Uploader(self.objects, self.n_threads, advance, replaces=restart)
+        uploader = Uploader(self.objects, self.n_threads, advance, replaces=replaces)
         return uploader.upload(uploads, present)
 
     def _check_unchanged(self, base: Remote | None) -> None:

@@ -51,7 +51,8 @@ def add_push(commands: Commands) -> None:
     parser.add_argument(
         "--restart",
         action="store_true",
-        help="first remove the objects that another push left; only if none is at work",
+        help="take over from a push that was stopped on another machine or in another folder; only "
+        "if it is not at work any more",
     )
     _add_options(parser, "push")
 

@@ -9,6 +9,7 @@ import pytest
 
 from store import Column, LockedError, Schema, SchemaError, UnreachableError, VersionError
 from store.format.manifest import Manifest
+from store.read.directory import StoreDirectory
 from store.remote.claim import claimed
 from store.remote.commit import check_conditions, commit, read_remote
 
@@ -119,17 +120,27 @@ def test_a_store_of_a_newer_format_is_refused(bucket):
         read_remote(objects)
 
 
-def test_a_claim_keeps_another_push_out_until_the_next_commit(bucket):
+def test_a_claim_keeps_another_push_out_until_the_next_commit(bucket, tmp_path):
     """One that was killed stands in nobody's way after that, and never in its own."""
     objects = bucket.open()
-    other = replace(EMPTY, generation=7)
-    with pytest.raises(RuntimeError), claimed(objects, EMPTY, None, restart=False):
+    here, there = (StoreDirectory(tmp_path, 0, inode) for inode in (1, 2))
+    with pytest.raises(RuntimeError), claimed(objects, here, None, restart=False):
         raise RuntimeError
-    with claimed(objects, EMPTY, None, restart=False):  # the same goes on
-        refused = pytest.raises(LockedError, match="another push is at work")
-        with refused, claimed(objects, other, None, restart=False):
-            pass
+    refused = pytest.raises(LockedError, match="another push is at work")
+    with refused, claimed(objects, there, None, restart=False):
+        pass
+    with claimed(objects, here, None, restart=False) as was_here:  # the same goes on
+        assert was_here
         commit(objects, EMPTY, None)
         base = read_remote(objects)
-        with claimed(objects, other, base, restart=False):
+        with claimed(objects, there, base, restart=False):
             pass
+
+
+def test_a_claim_whose_answer_was_lost_is_a_new_one(bucket, tmp_path):
+    """Nobody was here before."""
+    answers = iter(["lost"])
+    bucket.proxy.faults = lambda *_: next(answers, None)
+    directory = StoreDirectory(tmp_path, 0, 1)
+    with claimed(bucket.open(), directory, None, restart=False) as was_here:
+        assert not was_here

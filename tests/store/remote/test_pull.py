@@ -118,6 +118,9 @@ def test_nothing_to_pull_and_no_place_for_it_are_refused(bucket, pushed, tmp_pat
     objects, path = pushed
     with pytest.raises(SchemaError, match="found another store"):
         pull(objects, write(tmp_path / "taken.zarr", 1))
+    write(tmp_path / "copy.zarr.pull", 1)
+    with pytest.raises(SchemaError, match="expected nothing, found files; remove it"):
+        pull(objects, tmp_path / "copy.zarr")
     with pytest.raises(SchemaError, match="outside of every store"):
         pull(objects, path / "inside.zarr")
     with pytest.raises(NotFoundError, match="expected a store"):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import zarr
 from damage import ROWS, SMALL, content, shrink
+from oracle import write_merged
 from pushing import as_files, assert_rows, grow, pull, push, relabelled, removed, write
 
 from store import LockedError, SchemaError, StoreWriter, UnreachableError
@@ -84,6 +85,17 @@ def test_a_store_that_grew_is_appended_to(objects, tmp_path, steps):
         assert not push(path, objects).is_done
     assert all(map(could_be_ours, objects.list().keys() - {"zarr.json"}))
     assert not path.with_name("s.zarr.push").exists()
+
+
+def test_a_store_that_was_merged_by_reference_is_appended_to(objects, tmp_path):
+    """Its own segments come first."""
+    path = write_merged(tmp_path / "s.zarr", SMALL, ROWS[:4], 2)
+    push(path, objects)
+    for n_rows in (5, 7):
+        grow(path, n_rows)
+        assert push(path, objects).is_done
+        pull(objects, removed(tmp_path / "copy.zarr"))
+        assert_rows(tmp_path / "copy.zarr", n_rows)
 
 
 def test_what_was_pulled_and_has_grown_is_pushed_back(objects, path, tmp_path):
@@ -194,17 +206,35 @@ def test_a_push_that_was_stopped_goes_on(bucket, path, tmp_path, n_rows):
     assert "_tmp/push.json" not in objects.list()
 
 
-def test_what_a_stopped_push_left_of_another_state_needs_a_restart(bucket, path, tmp_path):
+def test_what_a_stopped_push_left_is_its_own_also_when_the_store_has_grown(bucket, path, tmp_path):
+    """Whoever has the lock of the directory knows that it is dead; others need --restart."""
+    objects, hasty = bucket.open(), bucket.open(limit_s=1.5, attempt_s=0.7)
+    stopped_after(bucket, 30)
+    with pytest.raises(UnreachableError):
+        push(path, hasty)
+    bucket.proxy.faults = lambda *_: None
+    other = shutil.copytree(path, tmp_path / "other.zarr")
+    grow(path, 4)
+    grow(other, 5)
+    with pytest.raises(LockedError, match="push with --restart"):
+        push(other, objects)
+    assert push(path, objects).n_present > 0
+    pull(objects, tmp_path / "copy.zarr")
+    assert_rows(tmp_path / "copy.zarr", 4)
+
+
+def test_what_a_push_left_that_was_stopped_elsewhere_needs_a_restart(bucket, path, tmp_path):
     """It may be at work still; --restart says that it is not."""
     objects, hasty = bucket.open(), bucket.open(limit_s=1.5, attempt_s=0.7)
     stopped_after(bucket, 30)
     with pytest.raises(UnreachableError):
         push(path, hasty)
     bucket.proxy.faults = lambda *_: None
-    grow(path, 5)
+    other = shutil.copytree(path, tmp_path / "other.zarr")
+    grow(other, 5)
     with pytest.raises(LockedError, match="push with --restart"):
-        push(path, objects)
-    push(path, objects, restart=True)
+        push(other, objects)
+    push(other, objects, restart=True)
     pull(objects, tmp_path / "copy.zarr")
     assert_rows(tmp_path / "copy.zarr", 5)
 
