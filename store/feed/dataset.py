@@ -25,7 +25,7 @@ class TraceDataset(Dataset):
     Parameters
     ----------
     store
-        Path of a store, or an open one.
+        Path or address of a store, or an open one.
     columns
         Names to read; all if None.
     select

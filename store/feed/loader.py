@@ -52,7 +52,8 @@ class TraceLoader:
     Parameters
     ----------
     store
-        Path of a store, or an open one.
+        Path or address of a store, or an open one; `loader.store.mirror.stats()` counts what came
+        from an address.
     columns
         Names to read; all if None.
     batch_size

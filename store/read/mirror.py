@@ -151,6 +151,20 @@ class Mirror:
         counts = self._ask({"op": "stats"})["stats"]
         return {**counts, "hits": self.hits + counts["hits"], "wait_s": round(self.wait_s, 3)}
 
+    def summary(self) -> str:
+        """The counts in one line."""
+        counts = self.stats()
+        n_found = counts["hits"] + counts["misses"]
+        gigabytes = {
+            name: f"{counts[f'{name}_bytes'] / 1e9:.2f} GB" for name in ("fetched", "evicted")
+        }
+        return (
+            f"{self.url}: {gigabytes['fetched']} fetched, "
+            f"{counts['fetched_twice_bytes'] / 1e9:.2f} of them again, {gigabytes['evicted']} "
+            f"evicted; {counts['hits'] / max(1, n_found):.0%} of requests found in the mirror, "
+            f"{counts['wait_s']:.1f} s waited"
+        )
+
     def _ask(self, message: dict[str, Any], numbers: np.ndarray | None = None) -> dict[str, Any]:
         """Send a request and return its answer; raises StoreError."""
         for attempt in range(ATTEMPTS):
@@ -224,7 +238,9 @@ def _checked(reply: dict[str, Any]) -> dict[str, Any]:
     if "error" not in reply:
         return reply
     name = reply["error"]
-    kind = ValueError if name == "ValueError" else getattr(errors, name, StoreError)
+    kind = ValueError if name == "ValueError" else getattr(errors, str(name), None)
+    if not (isinstance(kind, type) and issubclass(kind, StoreError | ValueError)):
+        kind = StoreError
     raise kind(reply["message"])
 
 

@@ -104,7 +104,8 @@ class Server:
         self.sessions: dict[int, _Session] = {}
         self.stores: dict[tuple[str, str], _Opened] = {}
         self.sources: dict[str, Any] = {}
-        self.keeper = Keeper(self.mirrors, _default_limit(directory), BASE_BYTES)
+        self.default_limit = _default_limit(directory)  # now: what is free shrinks with the mirrors
+        self.keeper = Keeper(self.mirrors, self.default_limit, BASE_BYTES)
 
     def serve(self) -> None:
         """Answer until nobody has been connected for `IDLE_S`."""
@@ -171,7 +172,7 @@ class Server:
         """Take the smallest limit of those connected; return it."""
         limits = [session.limit for session in list(self.sessions.values())]
         given = [limit for limit in limits if limit is not None]
-        limit = min(given, default=_default_limit(self.directory))
+        limit = min(given, default=self.default_limit)
         if limit != self.keeper.space.limit:
             self.keeper.set_limit(limit)
         return limit
@@ -390,9 +391,10 @@ def _check_cells(some: np.ndarray, n: int) -> None:
 
 
 def _default_limit(directory: Path) -> int:
-    """Half of what is free, and of what the mirrors have."""
+    """Half of what is free, and of what the mirrors take of it already."""
     disk = os.statvfs(directory)
-    return int(disk.f_bavail * disk.f_frsize * FREE_SHARE)
+    taken = sum(path.stat().st_blocks * 512 for path in (directory / MIRROR_DIR).rglob("*"))
+    return int((disk.f_bavail * disk.f_frsize + taken) * FREE_SHARE)
 
 
 def _open_objects(url: str) -> Any:

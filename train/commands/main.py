@@ -95,6 +95,8 @@ def train(arguments: Arguments) -> None:
                 return
             write_report(experiment, data, output_dir)
     print_table(experiment.results, OutputConsole())
+    if data.store.mirror is not None:
+        print(data.store.mirror.summary())
     print(f"report.html, report.md, results.json, scores.csv and checkpoints: {output_dir}")
 
 
