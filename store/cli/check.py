@@ -58,7 +58,7 @@ def run_repair(args: argparse.Namespace) -> int:
 
 def _parts_beside(path: Path) -> Iterator[TraceStore]:
     """The parts that a launch made a store of, if they are still where it makes them."""
-    for part in sorted(parts_folder(path).glob("*.zarr")):
+    for part in sorted(parts_folder(path.resolve()).glob("*.zarr")):
         with suppress(StoreError):  # nobody named it, and it may be made just now
             yield TraceStore.open(part)
 

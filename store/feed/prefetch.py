@@ -97,8 +97,8 @@ class Readahead:
             is_from_files = False
             with suppress(CorruptError):  # damage is left to the read, which reports it
                 sample = rows[:: max(1, len(rows) // SAMPLE_ROWS)]
-                is_cached = times is None and self.store.is_cached(self.plan, sample)
-                if len(rows) and not is_cached:
+                is_local = times is None
+                if len(rows) and not (is_local and self.store.is_cached(self.plan, sample)):
                     is_from_files = self.store.reads_files(self.plan, rows)
                     advice = self._thread.submit(self.store.advise, self.plan, rows, schedule=times)
             self._groups.append(advice)
