@@ -50,7 +50,8 @@ class BufferPool:
         return array
 
     def _take(self, n_bytes: int) -> mmap.mmap:
-        for block in reversed(self._idle.copy()):  # the latest may still be in the processor's cache
+        # the latest first: it may still be in the processor's cache
+        for block in reversed(self._idle.copy()):
             if n_bytes <= len(block) <= 2 * n_bytes:
                 try:
                     self._idle.remove(block)
