@@ -50,14 +50,14 @@ class BufferPool:
         return array
 
     def _take(self, n_bytes: int) -> mmap.mmap:
-        # the latest first: it may still be in the processor's cache
-        for block in reversed(self._idle.copy()):
+        for _ in range(len(self._idle)):
+            try:
+                block = self._idle.pop()  # the latest: it may still be in the processor's cache
+            except IndexError:  # another thread took the last
+                break
             if n_bytes <= len(block) <= 2 * n_bytes:
-                try:
-                    self._idle.remove(block)
-                except ValueError:  # another thread took it
-                    continue
                 return block
+            self._idle.appendleft(block)
         block = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE)
         if n_bytes >= HUGE_PAGE:
             block.madvise(mmap.MADV_HUGEPAGE)
