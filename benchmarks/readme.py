@@ -73,8 +73,8 @@ QUOTES = (
         "rows of 1 MB, shuffled, none of them cached (`cold`)",
         "32 threads of pread / a plain map",
         [
-            Figure("cold", "ours, 2 threads", "x_pread,_32_threads"),
-            Figure("cold", "ours, 2 threads", "x_pread,_32_threads", over="plain map"),
+            Figure("cold", "1 MB / ours, 2 threads", "x_pread,_32_threads"),
+            Figure("cold", "1 MB / ours, 2 threads", "x_pread,_32_threads", over="1 MB / plain map"),
         ],
     ),
     Quote(
