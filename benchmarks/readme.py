@@ -52,9 +52,12 @@ QUOTES = (
         ],
     ),
     Quote(
-        "rows of 1 KB, shuffled (`small_records`)",
+        "rows of 1 KB, all equal / ragged, shuffled (`small_records`)",
         "NumPy indexing one array in memory",
-        [Figure("small_records", "equal rows", "x_fancy_indexing")],
+        [
+            Figure("small_records", "equal rows", "x_fancy_indexing"),
+            Figure("small_records", "ragged rows", "x_fancy_indexing"),
+        ],
     ),
     Quote(
         "rows of 1 MB, shuffled, in torch's DataLoader, 2 processes (`workers`)",
