@@ -77,7 +77,9 @@ QUOTES = (
         "32 threads of pread / a plain map",
         [
             Figure("cold", "1 MB / ours, 2 threads", "x_pread,_32_threads"),
-            Figure("cold", "1 MB / ours, 2 threads", "x_pread,_32_threads", over="1 MB / plain map"),
+            Figure(
+                "cold", "1 MB / ours, 2 threads", "x_pread,_32_threads", over="1 MB / plain map"
+            ),
         ],
     ),
     Quote(
