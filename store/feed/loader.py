@@ -1,33 +1,24 @@
 """`TraceLoader`: packed batches of a store in a known order, read ahead by threads.
 
-The order is that of `order.py`; threads change when a batch is read, never which rows it holds nor
-the order of delivery. The position counts rows delivered, so a loader resumes exactly, with any
-batch size, number of threads or ranks.
+The order is that of `order.py`, the reads are those of `epoch_reads.py`. The position counts rows
+delivered, so a loader resumes exactly, with any batch size, number of threads or ranks.
 """
 
 import hashlib
-import math
-import os
-import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property, partial
-from itertools import pairwise
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from store.errors import CorruptError
 from store.feed.cache_room import kept_fraction
-from store.feed.cold_batches import ColdBatches
-from store.feed.located_batches import LocatedBatches
+from store.feed.epoch_reads import EpochReads
 from store.feed.order import Batches, EpochOrder, n_batches, rank_positions
-from store.feed.prefetch import Readahead, row_bytes
+from store.feed.prefetch import row_bytes
 from store.feed.visit_times import VisitTimes
-from store.feed.windows import batches_together, cut_batches, is_held, plan_windows
+from store.feed.windows import batches_together, is_held
 from store.format.values import is_integer
 from store.memory_limits import read_memory
 from store.read.array import ReadOptions, Schedule
@@ -37,7 +28,6 @@ from store.read.store import LocatedRows, TraceStore
 
 __all__ = ["TraceLoader"]
 
-PREFETCH_FACTOR = 2  # batches read ahead for each thread
 # with more rows the cache evicts the least recently used: 16 bytes a row would be too much
 MAX_TIMED_ROWS = 10_000_000
 MAX_EPOCH = 2**29  # visits are counted over all epochs, exactly in float64
@@ -194,22 +184,19 @@ class TraceLoader:
         has_use = cache_bytes and not is_held(self.store, self._plan, cache_bytes)
         if not has_use or len(self.store) > MAX_TIMED_ROWS:
             return None
-        rows = batches.visits()
         next_rows = self._batches(self.epoch + 1, 0).visits()
-        end = (self.epoch + 1) * len(next_rows)
-        return VisitTimes([(end - len(rows), rows), (end, next_rows)], len(self.store))
+        return VisitTimes.of_epoch(self.epoch, batches.visits(), next_rows, len(self.store))
 
-    def _schedule(self, epoch: int, start: int) -> Callable[[int, int], Schedule] | None:
+    def _schedule(self, start: int) -> Callable[[int, int], Schedule] | None:
         """When rows are read, counted over all ranks, for the mirror of a remote store."""
         if self.store.mirror is None:
             return None
         times = None
         if len(self.store) <= MAX_TIMED_ROWS:
-            rows = self._all_visits(epoch, start)
-            next_rows = self._all_visits(epoch + 1, 0)
-            end = (epoch + 1) * self._n
-            times = VisitTimes([(end - len(rows), rows), (end, next_rows)], len(self.store))
-        first = epoch * self._n + start + self.rank
+            next_rows = self._all_visits(self.epoch + 1, 0)
+            rows = self._all_visits(self.epoch, start)
+            times = VisitTimes.of_epoch(self.epoch, rows, next_rows, len(self.store))
+        first = self.epoch * self._n + start + self.rank
         n_bytes = row_bytes(self.store, self._plan)
 
         def schedule(n_done: int, visit: int) -> Schedule:
@@ -234,13 +221,7 @@ class TraceLoader:
         batches = self._batches(epoch, start)
         n_steps = self._n_batches(start, rank=0)  # no rank has more
         rows_per_step = self.batch_size * self.world_size
-        times = self._visit_times(batches)
-        schedule = self._schedule(epoch, start)
-        n_together = self._batches_together()
-        read = self._read_ahead(batches, times, schedule)
-        if n_together > 1:
-            read = self._read_windows(batches, times, schedule, n_together)
-        for done, batch in enumerate(read, start=1):
+        for done, batch in enumerate(self._read(batches, start), start=1):
             if done < n_steps:
                 self._delivered = (epoch, start + done * rows_per_step)
             else:
@@ -251,6 +232,24 @@ class TraceLoader:
         if not len(batches):
             self.epoch += 1
         self._delivered = (self.epoch, 0)
+
+    def _read(self, batches: Batches, start: int) -> Iterator[Batch]:
+        """Read the batches of an epoch from a position on, in order."""
+        reads = EpochReads(
+            self.store,
+            self._plan,
+            batches,
+            self.read_located,
+            self.unread,
+            self._visit_times(batches),
+            self._schedule(start),
+            self.prefetch_bytes,
+            self.num_workers,
+            self.pin_memory,
+            self._kept_fraction,
+        )
+        n_together = self._batches_together()
+        return reads.in_windows(n_together) if n_together > 1 else reads.one_by_one()
 
     def unread(self, rows: np.ndarray) -> np.ndarray:
         """Those of some rows, int64 `(n,)`, that are read from files: all of them.
@@ -263,67 +262,10 @@ class TraceLoader:
         """Read a batch of the epoch, in any of the threads; a subclass may change it."""
         return self.store.read_located(self._plan, located, options)
 
-    def _read_ahead(
-        self,
-        batches: Batches,
-        times: VisitTimes | None,
-        schedule: Callable[[int, int], Schedule] | None,
-    ) -> Iterator[Batch]:
-        """Yield the batches in order, a bounded number read ahead; stop cleanly when abandoned."""
-        readahead = Readahead(
-            self.store, self._plan, batches, self.prefetch_bytes, self.unread, schedule
-        )
-        located = LocatedBatches(self.store, self._plan, batches)
-        pool = ThreadPoolExecutor(self.num_workers or n_cores(), thread_name_prefix="store-loader")
-        # two for each thread, or fewer large ones, but one for each
-        n_ahead = min(PREFETCH_FACTOR * self.num_workers, readahead.n_in_budget)
-        n_ahead = max(self.num_workers, n_ahead)
-        cold = ColdBatches(readahead.n_in_budget, self._kept_fraction)
-        options = self._read_options(pool)
-        cold_options = options._replace(files=cold.files)
-
-        def read(i: int) -> Batch:
-            readahead.wait(i)
-            timed = cold_options if readahead.is_from_files(i) else options
-            if times is not None:
-                timed = timed._replace(next_use=times.after(i * self.batch_size))
-            batch = self.read_located(located[i], timed)
-            # copies offsets alone: the values are in page-locked memory already
-            return batch.pin_memory() if self.pin_memory else batch
-
-        ahead: deque[Future[Batch]] = deque()
-        # Not in `finally` alone: a generator that lives until the interpreter ends is closed too
-        # late to stop threads.
-        stop_pool = weakref.finalize(ahead, pool.shutdown, cancel_futures=True)
-        stop_readahead = weakref.finalize(ahead, readahead.close)
-        stop_cold = weakref.finalize(ahead, cold.close)
-        try:
-            for i in range(len(batches)):
-                stop = min(i + max(n_ahead, cold.n_ahead), len(batches))
-                for later in range(i + len(ahead), stop):
-                    readahead.advance(later, i)
-                    if readahead.is_from_files(later):
-                        ahead.append(cold.submit(read, later))
-                    elif later < i + n_ahead:
-                        ahead.append(pool.submit(read, later))
-                    else:
-                        break
-                readahead.advance(i)
-                yield ahead.popleft().result() if ahead else read(i)
-        finally:
-            stop_pool()
-            stop_readahead()
-            stop_cold()
-
     @cached_property
     def _kept_fraction(self) -> float:
         """Of what the epochs read, what stays in the page cache: the same part in each."""
         return kept_fraction(row_bytes(self.store, self._plan) * self._n, read_memory().cacheable)
-
-    def _locate(self, rows: np.ndarray) -> LocatedRows:
-        """Where some rows, at least one, are."""
-        (located,) = self.store.locate(self._plan, rows, len(rows))
-        return located
 
     def _batches_together(self) -> int:
         """Batches a window; the windows in memory hold no more than the cache may."""
@@ -334,91 +276,3 @@ class TraceLoader:
         if self.num_workers:  # one is delivered, one is read
             max_bytes //= 2
         return batches_together(self.store, self._plan, self.batch_size, max_bytes, cache_bytes)
-
-    def _read_windows(
-        self,
-        batches: Batches,
-        times: VisitTimes | None,
-        schedule: Callable[[int, int], Schedule] | None,
-        n_together: int,
-    ) -> Iterator[Batch]:
-        """Yield the batches in order, each cut from a window that all threads read at once.
-
-        With workers, the next window is read while one is delivered.
-        """
-        readahead = Readahead(
-            self.store, self._plan, batches, self.prefetch_bytes, self.unread, schedule
-        )
-        n_threads = self.num_workers or n_cores()
-        pool = ThreadPoolExecutor(n_threads, thread_name_prefix="store-loader")
-        reader = ThreadPoolExecutor(1, thread_name_prefix="store-window")
-        apart = self._read_options(pool)
-        together = self.store.recycled()._replace(share=partial(_share, pool, n_threads))
-
-        def read(window: range) -> Iterator[Batch]:
-            for i in window:
-                readahead.wait(i)
-            first = window.start * self.batch_size
-            options = together
-            if times is not None:
-                options = options._replace(next_use=times.after(first))
-            rows = batches.rows_of(window.start, window.stop)
-            cut: Iterator[Batch]
-            try:
-                whole = self.read_located(self._locate(rows), options)
-            except CorruptError:  # raised again in its turn, after the batches before the damage
-                cut = (self.read_located(self._locate(batches[i]), apart) for i in window)
-            else:
-                cut = cut_batches(whole, self.batch_size, apart.empty)
-            return (batch.pin_memory() for batch in cut) if self.pin_memory else cut
-
-        ahead: deque[Future[Iterator[Batch]]] = deque()
-        stop_pool = weakref.finalize(ahead, pool.shutdown, cancel_futures=True)
-        stop_reader = weakref.finalize(ahead, reader.shutdown, cancel_futures=True)
-        stop_readahead = weakref.finalize(ahead, readahead.close)
-        try:
-            for window in plan_windows(len(batches), n_together):
-                for i in window:
-                    readahead.advance(i, window.start)
-                if not self.num_workers:
-                    yield from read(window)
-                    continue
-                ahead.append(reader.submit(read, window))
-                if len(ahead) == 2:
-                    yield from ahead.popleft().result()
-            for last in ahead:
-                yield from last.result()
-        finally:
-            stop_pool()
-            stop_reader()
-            stop_readahead()
-
-    def _read_options(self, pool: ThreadPoolExecutor) -> ReadOptions:
-        """Where to read: into recycled or page-locked memory.
-
-        Without workers, the cores share the work of one batch.
-        """
-        pinned = ReadOptions(_pinned, required=True)
-        options = pinned if self.pin_memory else self.store.recycled()
-        if self.num_workers:
-            return options
-        return options._replace(share=partial(_share, pool, n_cores()))
-
-
-def n_cores() -> int:
-    """Cores to read with: those of this process, at most 4, which saturate any memory."""
-    return min(4, len(os.sched_getaffinity(0)))
-
-
-def _share(pool: ThreadPoolExecutor, n: int, work: Callable[[list], None], items: list) -> None:
-    """Do the work in `n` threads of a pool, and wait for them."""
-    # neighbours stay together: they may share a chunk
-    cuts = [len(items) * i // n for i in range(n + 1)]
-    list(pool.map(work, [items[a:b] for a, b in pairwise(cuts)]))
-
-
-def _pinned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Page-locked memory; torch's allocator recycles it, and waits for pending copies."""
-    n_bytes = math.prod(shape) * dtype.itemsize
-    memory = torch.empty(n_bytes, dtype=torch.uint8, pin_memory=True)
-    return memory.numpy().view(dtype).reshape(shape)

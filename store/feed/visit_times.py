@@ -29,6 +29,14 @@ class VisitTimes:
         for times, (start, rows) in zip(self._times.T, epochs, strict=True):
             times[rows] = np.arange(start, start + len(rows))
 
+    @classmethod
+    def of_epoch(
+        cls, epoch: int, rows: np.ndarray, next_rows: np.ndarray, n_rows: int
+    ) -> "VisitTimes":
+        """The times of the rest of an epoch, `rows`, and of the whole one after it."""
+        end = (epoch + 1) * len(next_rows)
+        return cls([(end - len(rows), rows), (end, next_rows)], n_rows)
+
     def after(self, n_visits: int, step: int = 1) -> NextUse:
         """Return the `NextUse` of a batch that comes after `n_visits` of this epoch.
 

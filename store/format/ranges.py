@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Piece", "cut_ranges", "packed_offsets", "plan_pieces"]
+__all__ = ["Piece", "cells", "count_cells", "cut_ranges", "packed_offsets", "plan_pieces"]
 
 
 class Piece(NamedTuple):
@@ -75,12 +75,28 @@ def cut_ranges(
         Before which multiple of `n` a piece ends, the first being 0: int64 `(n_pieces,)`.
     """
     first = starts // n
-    last = (stops - 1) // n
-    if np.count_nonzero(first == last) == len(first):
+    if np.count_nonzero(first == (stops - 1) // n) == len(first):
         return None, starts, stops, first
-    counts = np.where(stops > starts, last - first + 1, 0)
-    owners = np.repeat(np.arange(len(starts)), counts)
-    before = np.cumsum(counts) - counts
-    cells = first[owners] + np.arange(len(owners)) - before[owners]
-    bases = cells * n
-    return owners, np.maximum(starts[owners], bases), np.minimum(stops[owners], bases + n), cells
+    owners, numbers = cells(starts, stops, n)
+    bases = numbers * n
+    return owners, np.maximum(starts[owners], bases), np.minimum(stops[owners], bases + n), numbers
+
+
+def cells(starts: np.ndarray, stops: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The chunks of `n` items that ranges touch, range by range.
+
+    Returns
+    -------
+    i, chunk
+        Which range, and which chunk: int64.
+    """
+    first = starts // n
+    counts = count_cells(starts, stops, n)
+    i = np.repeat(np.arange(len(starts)), counts)
+    ends = np.cumsum(counts)
+    return i, np.arange(len(i)) + np.repeat(first - (ends - counts), counts)
+
+
+def count_cells(starts: np.ndarray, stops: np.ndarray, n: int) -> np.ndarray:
+    """How many chunks of `n` items each range touches: int64 `(n_ranges,)`."""
+    return np.where(stops > starts, -(-stops // n) - starts // n, 0)

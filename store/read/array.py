@@ -17,7 +17,7 @@ import numpy as np
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import StoredArray
 from store.format.manifest import Manifest
-from store.format.ranges import plan_pieces
+from store.format.ranges import cells, plan_pieces
 from store.read.checked_chunks import CheckedChunks
 from store.read.directory import StoreDirectory
 from store.read.file_reads import FileReads
@@ -33,7 +33,6 @@ __all__ = [
     "ReadOptions",
     "Schedule",
     "Select",
-    "cells",
     "pairs",
 ]
 
@@ -331,8 +330,7 @@ class Array(Generic[ShardType]):
             first = max(start, base)
             last = min(stop, base + shard_chunks)
             shard = self.shard(number)
-            at = self.array.sum_of_chunk(first)
-            expected = self.sums.read(at, at + last - first)
+            expected = self.sums.read_chunks(first, last)
             for plane in range(self.layout.n_planes) if planes is None else planes:
                 sums = expected[:, plane].tolist()
                 found = shard.checksums(first - base, last - base, plane)
@@ -366,7 +364,12 @@ class Array(Generic[ShardType]):
             return
         chunks = np.unique(cells(starts, stops, self.layout.chunk_items)[1])
         self.open_shards((chunks // self.layout.shard_chunks).tolist())
-        planes = self.planes(select).ravel()
+        self._check_chunks(chunks, self.planes(select).ravel(), options)
+
+    def _check_chunks(
+        self, chunks: np.ndarray, planes: np.ndarray, options: ReadOptions = DEFAULT
+    ) -> None:
+        """Check chunks, int64 `(n,)` and rising, in some planes; see `_check`."""
         chunks = self._checked.missing(chunks, planes)
 
         def run(runs: list[tuple[int, int]]) -> None:
@@ -482,8 +485,15 @@ class ChunkSums:
     def __init__(self, whole: Array, array: StoredArray, manifest: Manifest) -> None:
         has_tail = array.n_places % array.layout.chunk_items > 0
         self._whole = whole
+        self._array = array
         self._tail = np.array([manifest.tails.get(array.layout.path, [])], np.uint32)
         self._n_tail = array.layout.n_planes if has_tail else 0
+
+    def read_chunks(self, first: int, last: int) -> np.ndarray:
+        """The sums of the chunks `first:last` of one shard, counted through all shards; see
+        `read`."""
+        at = self._array.sum_of_chunk(first)
+        return self.read(at, at + last - first)
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """The sums `start:stop`: uint32 `(n, n_planes)`; raises CorruptError."""
@@ -499,21 +509,6 @@ class ChunkSums:
         except DamagedItemsError as error:  # its items are chunks, and must not be taken for rows
             raise CorruptError(str(error)) from error
         return np.concatenate([whole, self._tail]) if stop > n_whole else whole
-
-
-def cells(starts: np.ndarray, stops: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """The chunks of `n` items that ranges touch, range by range.
-
-    Returns
-    -------
-    i, chunk
-        Which range, and which chunk: int64.
-    """
-    first = starts // n
-    counts = np.where(stops > starts, -(-stops // n) - first, 0)
-    i = np.repeat(np.arange(len(starts)), counts)
-    ends = np.cumsum(counts)
-    return i, np.arange(len(i)) + np.repeat(first - (ends - counts), counts)
 
 
 def pairs(cuts: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from store.format.contents import StoredArray
-from store.read.array import cells
+from store.format.ranges import cells
 from store.read.mapped_file import MappedFile
 
 __all__ = [

@@ -174,19 +174,11 @@ class CompressedArray(Array[CompressedShard]):
         number, inside = divmod(chunk, self.layout.shard_chunks)
         shard = self.shard(number)
         if not self._checked.has_all:
-            self._check_chunk(chunk, plane)
+            self._check_chunks(np.array([chunk]), np.array([plane]))
         try:
             shard.read_chunk(inside, plane, out)
         except CorruptError as error:
             raise DamagedItemsError(str(error), self.array.items_of_chunk(chunk)) from error
-
-    def _check_chunk(self, chunk: int, plane: int) -> None:
-        chunks, planes = np.array([chunk]), np.array([plane])
-        if not len(self._checked.missing(chunks, planes)):
-            return
-        for fault in self._faults(chunk, chunk + 1, [plane]):
-            raise fault
-        self._checked.add(chunks, planes)
 
 
 def plan_visits(

@@ -7,13 +7,13 @@ there is asked for, a bounded portion at a time, and kept until it is copied.
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from itertools import pairwise
 
 import numpy as np
 
 from store.errors import CorruptError, DamagedItemsError, UnreachableError
 from store.format.contents import StoredArray
-from store.read.array import Array, ReadOptions, Schedule, Select, cells
+from store.format.ranges import cells, count_cells, cut_ranges
+from store.read.array import Array, ReadOptions, Schedule, Select
 from store.read.chunk_states import ChunkStates, cells_of_chunks, cells_of_ranges, n_cells
 from store.read.mirror import NEVER, Mirror
 
@@ -214,13 +214,13 @@ def plan_portions(
     """
     chunk_items = array.layout.chunk_items
     most = max(1, n_bytes // (array.layout.chunk_bytes * n_planes))
-    counts = np.where(stops > starts, (stops - 1) // chunk_items - starts // chunk_items + 1, 0)
+    counts = count_cells(starts, stops, chunk_items)
     if counts.sum() <= most:
         yield starts, stops
         return
     if counts.max() > most:
-        starts, stops = _cut(starts, stops, most * chunk_items)
-        counts = np.where(stops > starts, (stops - 1) // chunk_items - starts // chunk_items + 1, 0)
+        _, starts, stops, _ = cut_ranges(starts, stops, most * chunk_items)
+        counts = count_cells(starts, stops, chunk_items)
     first = 0
     n = 0
     for i, count in enumerate(counts.tolist()):
@@ -230,16 +230,6 @@ def plan_portions(
             n = 0
         n += count
     yield starts[first:], stops[first:]
-
-
-def _cut(starts: np.ndarray, stops: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
-    """Ranges cut at multiples of `step`."""
-    pieces = [
-        (start, stop)
-        for first, last in zip(starts.tolist(), stops.tolist(), strict=True)
-        for start, stop in pairwise([first, *range((first // step + 1) * step, last, step), last])
-    ]
-    return tuple(np.array(pieces, np.int64).reshape(-1, 2).T)  # type: ignore[return-value]
 
 
 def _only(place: np.ndarray) -> Callable[[tuple[int, ...], np.dtype], np.ndarray]:

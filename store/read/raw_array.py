@@ -106,7 +106,7 @@ class RawArray(Array[RawShard]):
         sizes = (stops - starts) * layout.item_bytes
         n_bytes = int(np.add.reduce(sizes))
         if not n_bytes:
-            return options.empty((0, *layout.item_shape), layout.dtype)
+            return self._empty(0, options)
         maps, ends = self._maps_with(shards)
         firsts = maps.bases[shards] + starts * layout.item_bytes
         if options.files is not None and self._reads_files(starts, stops, select):
@@ -116,9 +116,14 @@ class RawArray(Array[RawShard]):
         width = window_width(sizes, n_bytes // len(sizes))
         if np.minimum.reduce(sizes) == width:
             return options.place(self._as_items(gather(maps.memory, firsts, width)))
-        out = options.empty((n_bytes // layout.item_bytes, *layout.item_shape), layout.dtype)
-        scatter(maps.memory, firsts, sizes, ends, width, out.reshape(-1).view(np.uint8))
+        out = self._empty(n_bytes, options)
+        scatter(maps.memory, firsts, sizes, ends, width, _bytes_of(out))
         return out
+
+    def _empty(self, n_bytes: int, options: ReadOptions) -> np.ndarray:
+        """Memory for whole items of so many bytes: `(n_items, *item_shape)`."""
+        n_items = n_bytes // self.layout.item_bytes
+        return options.empty((n_items, *self.layout.item_shape), self.layout.dtype)
 
     def _as_items(self, data: np.ndarray) -> np.ndarray:
         """Bytes, uint8 `(n,)`, as `(n_items, *item_shape)`."""
@@ -143,12 +148,11 @@ class RawArray(Array[RawShard]):
         self, memory: np.ndarray, firsts: np.ndarray, sizes: np.ndarray, options: ReadOptions
     ) -> np.ndarray:
         """Long ranges of bytes: a copy for each."""
-        layout = self.layout
         stops = sizes.cumsum()
         n_bytes = int(stops[-1])
-        out = options.empty((n_bytes // layout.item_bytes, *layout.item_shape), layout.dtype)
+        out = self._empty(n_bytes, options)
         source: Any = memory
-        target: Any = out.reshape(-1).view(np.uint8)
+        target: Any = _bytes_of(out)
         if n_bytes < len(sizes) * UNLOCKED_BYTES:
             source, target = memory.data, target.data
 
@@ -188,11 +192,9 @@ class RawArray(Array[RawShard]):
         files: FileReads,
     ) -> np.ndarray:
         """Long ranges that are not in memory: a read of the file for each."""
-        layout = self.layout
         stops = sizes.cumsum()
-        n_items = int(stops[-1]) // layout.item_bytes
-        out = options.empty((n_items, *layout.item_shape), layout.dtype)
-        target = out.reshape(-1).view(np.uint8)
+        out = self._empty(int(stops[-1]), options)
+        target = _bytes_of(out)
         ranges = []
         for number, first, size, stop in zip(
             shards.tolist(), firsts.tolist(), sizes.tolist(), stops.tolist(), strict=True
@@ -221,6 +223,11 @@ class RawArray(Array[RawShard]):
 
         options.run(copy, pieces, out.nbytes)
         return out
+
+
+def _bytes_of(items: np.ndarray) -> np.ndarray:
+    """The bytes of contiguous items, a view: uint8 `(n_bytes,)`."""
+    return items.reshape(-1).view(np.uint8)
 
 
 def _cut(copies: list[Copy]) -> list[Copy]:

@@ -359,7 +359,7 @@ class TraceStore:
     ) -> PackedRows:
         """As `read`, into NumPy arrays; takes no torch."""
         plan = self.plan(columns, select)
-        located = self._locate_one(plan, self.check_rows(rows))
+        located = self.locate_batch(plan, self.check_rows(rows))
         return self._read_packed(plan, located, self.recycled())
 
     def column(self, name: str) -> "torch.Tensor | list[str]":
@@ -544,7 +544,7 @@ class TraceStore:
             Where to, with which threads, and when rows are needed again after the i-th of `rows`.
             If None: into the store's own recycled memory.
         """
-        return self.read_located(plan, self._locate_one(plan, rows), options)
+        return self.read_located(plan, self.locate_batch(plan, rows), options)
 
     def read_located(
         self, plan: ReadPlan, located: LocatedRows, options: ReadOptions | None = None
@@ -592,7 +592,8 @@ class TraceStore:
             for i, (a, b) in enumerate(pairs(cuts))
         ]
 
-    def _locate_one(self, plan: ReadPlan, rows: np.ndarray) -> LocatedRows:
+    def locate_batch(self, plan: ReadPlan, rows: np.ndarray) -> LocatedRows:
+        """Find where the rows of one batch are; see `locate`."""
         (located,) = self.locate(plan, rows, max(1, len(rows)))
         return located
 
