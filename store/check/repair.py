@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from store.check.report import Report
+from store.check.report import Report, array_of
 from store.check.restore import find_copies, restore_files
 from store.check.verify import BytesProgress, verify_store
 from store.errors import LockedError, NotFoundError, SchemaError, StoreError
@@ -164,7 +164,7 @@ def plan_repair(
     report = verify_store(path, progress=progress)
     kept = [problem for problem in report.problems if problem.column not in drop_columns]
     restored = find_copies(store, kept, others)
-    mended = {*restored, *(file.partition("/c/")[0] for file in restored)}
+    mended = {*restored, *map(array_of, restored)}
     hopeless = None
     damaged: dict[str, set[int]] = defaultdict(set)  # column, or "" of offsets -> rows
     for problem in report.problems:

@@ -7,11 +7,16 @@ from typing import Any
 
 from store.reports import count
 
-__all__ = ["INTERRUPTED", "KINDS", "Problem", "Report"]
+__all__ = ["INTERRUPTED", "KINDS", "Problem", "Report", "array_of"]
 
 KINDS = ("damaged", "unverifiable", "index", "document", "leftover")  # of problems, the worst first
 INTERRUPTED = "a file of an interrupted write"
 NUMBER = re.compile(r"\b[0-9a-f]{8}\b|\d+")  # a checksum, or any other
+
+
+def array_of(file: str) -> str:
+    """Path of the array that has this shard, both inside the store."""
+    return file.partition("/c/")[0]
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,11 @@ class Problem:
     shard: int | None = None
     chunk: int | None = None
     rows: tuple[int, int] | None = None
+
+    @property
+    def array(self) -> str:
+        """Path of the array that the file is a shard of, inside the store; else the file."""
+        return array_of(self.file)
 
     def __str__(self) -> str:
         text = f"{self.kind}: {self.text}"
@@ -121,8 +131,7 @@ def _without_numbers(problem: Problem) -> tuple[str, ...]:
     """What problems share that differ in numbers only (in names: files that do not belong)."""
     if problem.kind == "leftover":
         return problem.kind, problem.text.removeprefix(problem.file)
-    array, _, _ = problem.file.partition("/c/")
-    return problem.kind, array, NUMBER.sub("#", problem.text)
+    return problem.kind, problem.array, NUMBER.sub("#", problem.text)
 
 
 def _line_of(problems: list[Problem]) -> str:

@@ -31,7 +31,7 @@ from store.read.open_array import open_array
 from store.read.store import TraceStore
 from store.reports import count
 from store.write.files import Files
-from store.write.link import CANNOT_LINK
+from store.write.link import link_or_say
 
 __all__ = ["describe_parts", "find_copies", "restore_files"]
 
@@ -80,10 +80,9 @@ def find_copies(
 def _wanted_files(store: TraceStore, problems: Iterable[Problem]) -> Iterator[tuple[str, _Wanted]]:
     arrays = {array.layout.path: array for array in checked_arrays(store.manifest)}
     for problem in problems:
-        path, _, _ = problem.file.partition("/c/")
-        if problem.kind != "damaged" or problem.shard is None or path not in arrays:
+        if problem.kind != "damaged" or problem.shard is None or problem.array not in arrays:
             continue
-        array = arrays[path]
+        array = arrays[problem.array]
         reader = open_array(store.directory, array, check=store.manifest)
         with suppress(CorruptError):  # without checksums no file can be told from another
             sums = _sums_of(reader, problem.shard)
@@ -161,21 +160,11 @@ def restore_files(root: Path, copies: Mapping[str, Path], files: Files) -> None:
     for file, source in copies.items():
         target = root / file
         files.remove(working)
-        if source.is_symlink() or not _could_link(source, working, files):
+        if link_or_say(source, working, files) is not None:
             files.copy_file(source, working)
         files.remove_tree(target)  # only if it is a folder
         files.make_dirs(target.parent)
         files.rename_durably(working, target)
-
-
-def _could_link(source: Path, target: Path, files: Files) -> bool:
-    try:
-        files.link(source, target)
-    except OSError as error:
-        if error.errno not in CANNOT_LINK:
-            raise
-        return False
-    return True
 
 
 def describe_parts(store: TraceStore, problems: Iterable[Problem]) -> list[str]:
@@ -187,7 +176,7 @@ def describe_parts(store: TraceStore, problems: Iterable[Problem]) -> list[str]:
     rows = [
         problem.rows
         for problem in problems
-        if problem.kind == "damaged" and problem.file.partition("/c/")[0] in segments
+        if problem.kind == "damaged" and problem.array in segments
     ]
     owners = _parts_with(store, rows)
     if not owners:

@@ -11,7 +11,7 @@ from store.check.repair import plan_repair, repair_store
 from store.check.verify import verify_store
 from store.cli.arguments import as_called
 from store.cli.inspect import size_text
-from store.cli.progress import Progress
+from store.cli.progress import Progress, share_of_bytes
 from store.errors import StoreError
 from store.launch.job import parts_folder
 from store.read.cache_dir import address_of
@@ -22,7 +22,7 @@ __all__ = ["run_repair", "run_verify"]
 
 def run_verify(args: argparse.Namespace) -> int:
     """Verify a store; return 1 if it has a problem."""
-    with Progress(_share, _gigabytes, "MB", 1e6) as progress:
+    with Progress(share_of_bytes, _gigabytes, "MB", 1e6) as progress:
         report = verify_store(args.store, quick=args.quick, progress=progress)
     status = 1 if report.problems else 0
     if args.json:
@@ -44,7 +44,7 @@ def run_verify(args: argparse.Namespace) -> int:
 def run_repair(args: argparse.Namespace) -> int:
     """Repair a store, or print the plan and return 1 if there is something to do."""
     others = chain([TraceStore.open(path) for path in args.copies], _parts_beside(args.store))
-    with Progress(_share, _gigabytes, "MB", 1e6) as progress:
+    with Progress(share_of_bytes, _gigabytes, "MB", 1e6) as progress:
         plan = plan_repair(args.store, progress, args.drop_columns, others)
     lines = [f"{args.store}: {plan.headline()}", *plan.lines(args.store)]
     print(as_called("\n".join(lines)))
@@ -61,10 +61,6 @@ def _parts_beside(path: Path) -> Iterator[TraceStore]:
     for part in sorted(parts_folder(path.resolve()).glob("*.zarr")):
         with suppress(StoreError):  # nobody named it, and it may be made just now
             yield TraceStore.open(part)
-
-
-def _share(n_done: int, n_bytes: int) -> float:
-    return n_done / max(1, n_bytes)
 
 
 def _gigabytes(n_done: int, n_bytes: int) -> str:

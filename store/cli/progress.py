@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "share_of_bytes"]
 
 TERMINAL_S = 0.2  # between two changes of the line on a terminal
 LOG_S = 60.0  # between two lines of a log
@@ -91,6 +91,11 @@ class Progress:
         """Clear the line."""
         if self._interactive:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def share_of_bytes(n_done: int, n_bytes: int) -> float:
+    """How much is done, of work that is counted in bytes."""
+    return n_done / max(1, n_bytes)
 
 
 def _clock_text(seconds: float) -> str:

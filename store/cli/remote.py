@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from store.cli.arguments import program
 from store.cli.inspect import size_text
-from store.cli.progress import Progress
+from store.cli.progress import Progress, share_of_bytes
 from store.remote.objects import open_objects
 from store.remote.pull import Pulled, pull_store
 from store.remote.push import Pushed, push_store, upload_s
@@ -34,7 +34,7 @@ def run_push(args: argparse.Namespace) -> int:
     )
 
     def push() -> Pushed:
-        with Progress(_share, _sizes, "MB", 1e6) as progress:
+        with Progress(share_of_bytes, _sizes, "MB", 1e6) as progress:
             return push_store(
                 args.source,
                 objects,
@@ -65,8 +65,8 @@ def run_pull(args: argparse.Namespace) -> int:
 
     def pull() -> Pulled:
         with (
-            Progress(_share, _sizes, "MB", 1e6) as progress,
-            Progress(_share, _checked, "MB", 1e6) as checking,
+            Progress(share_of_bytes, _sizes, "MB", 1e6) as progress,
+            Progress(share_of_bytes, _checked, "MB", 1e6) as checking,
         ):
             return pull_store(
                 objects,
@@ -107,10 +107,6 @@ def _print_files(done: Pushed | Pulled, verb: str) -> None:
     if done.n_present:
         line += f", {done.n_present:,} were there"
     print(f"{line}; {size_text(done.n_bytes)} in all")
-
-
-def _share(n_done: int, n_bytes: int) -> float:
-    return n_done / max(1, n_bytes)
 
 
 def _sizes(n_done: int, n_bytes: int) -> str:

@@ -24,9 +24,11 @@ __all__ = [
     "checked_arrays",
     "column_array",
     "could_be_ours",
+    "data_files",
     "files_of",
     "groups_of",
     "infos_of",
+    "metadata_files",
     "metadata_of",
     "offsets_array",
     "run_arrays",
@@ -199,6 +201,16 @@ def metadata_of(manifest: Manifest) -> dict[str, bytes]:
         path = array.layout.path
         texts[path] = array_json(array.layout, array.n_places, infos[path])
     return texts
+
+
+def metadata_files(manifest: Manifest) -> dict[str, bytes]:
+    """Path of the `zarr.json` of every group and array inside the store -> its text."""
+    return {f"{path}/{GROUP_FILE}": text for path, text in metadata_of(manifest).items()}
+
+
+def data_files(manifest: Manifest) -> set[str]:
+    """Every file of a committed state that is no `zarr.json`, relative to the store."""
+    return files_of(manifest) - {GROUP_FILE} - metadata_files(manifest).keys()
 
 
 def infos_of(manifest: Manifest) -> dict[str, ArrayInfo]:

@@ -3,16 +3,41 @@
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import replace
-from threading import Event
+from threading import Event, Lock
 from typing import TypeVar
 
+from store.check.verify import BytesProgress
 from store.errors import IncompleteError
 from store.remote.objects import Objects
 
-__all__ = ["run_all"]
+__all__ = ["Tally", "run_all"]
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class Tally:
+    """Bytes that threads have moved, told as they come.
+
+    Parameters
+    ----------
+    progress
+        Called with the bytes that are there, and those of all; never by two threads at once.
+    done, total
+        Bytes at the beginning, and those of all.
+    """
+
+    def __init__(self, progress: BytesProgress, total: int, done: int = 0) -> None:
+        self._progress = progress
+        self._total = total
+        self._done = done
+        self._lock = Lock()
+
+    def add(self, n_bytes: int) -> None:
+        """Count bytes that are there now; from any thread."""
+        with self._lock:
+            self._done += n_bytes
+            self._progress(self._done, self._total)
 
 
 def run_all(

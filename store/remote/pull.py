@@ -6,20 +6,20 @@ and files that differ are fetched again; what cannot be had right is an error, n
 """
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 
 from store.check.report import Problem
-from store.check.verify import verify_store
+from store.check.verify import BytesProgress, verify_store
 from store.errors import CorruptError, NotFoundError, SchemaError
-from store.format.contents import WORKING_DIR, files_of, metadata_of
+from store.format.contents import WORKING_DIR, checked_arrays, data_files, metadata_files
 from store.format.manifest import GROUP_FILE, read_manifest
 from store.read.directory import check_outside
 from store.remote.commit import Remote, read_remote
 from store.remote.fetch import fetch_all
 from store.remote.objects import Head, Objects
+from store.remote.parallel import Tally
 from store.write.files import DISK, Files
 from store.write.lock import WriterLock
 from store.write.orphans import clear_directory, paths_in
@@ -32,7 +32,6 @@ SUFFIX = ".pull"
 RECORD = "pull.json"  # in the working directory: which store it is
 N_THREADS = 8  # files at a time
 ROUNDS = 3  # a file that is damaged is fetched so often
-BytesProgress = Callable[[int, int], None]  # bytes that are here, and those of all
 
 
 @dataclass
@@ -138,9 +137,7 @@ class _Pull:
         self.manifest = remote.manifest
         self.n_threads = n_threads
         self.files = files
-        texts = metadata_of(self.manifest)
-        self.texts = {f"{folder}/{GROUP_FILE}": text for folder, text in texts.items()}
-        self.heads = self._find(files_of(self.manifest) - {GROUP_FILE} - self.texts.keys())
+        self.heads = self._find(data_files(self.manifest))
 
     def _find(self, keys: Collection[str]) -> dict[str, Head]:
         """The objects of the store's files; raises CorruptError if one is missing."""
@@ -211,7 +208,7 @@ class _Pull:
 
     def _write_metadata(self) -> None:
         """Write the `zarr.json` of groups and arrays below, which follow from the manifest."""
-        for path, text in self.texts.items():
+        for path, text in metadata_files(self.manifest).items():
             self.files.make_dirs((self.root / path).parent)
             self.files.replace_text(self.root / path, text)
 
@@ -223,16 +220,9 @@ class _Pull:
             self.files.make_dirs(folder)
         total = sum(head.size for head in self.heads.values())
         done = total - self.missing_bytes()
-        lock = Lock()
-
-        def advance(n_bytes: int) -> None:
-            nonlocal done
-            with lock:
-                done += n_bytes
-                progress(done, total)
-
+        add = Tally(progress, total, done).add
         heads, working = self.heads, self._working
-        fetch_all(self.objects, targets, heads, working, self.n_threads, advance, self.files)
+        fetch_all(self.objects, targets, heads, working, self.n_threads, add, self.files)
         self.files.sync_dirs({path.parent for path in targets.values()})
 
     def _remove_damaged(self, problems: Sequence[Problem]) -> None:
@@ -241,10 +231,12 @@ class _Pull:
         And the one that makes it a store, which it is not any more.
         """
         self.files.remove(self.root / GROUP_FILE)
+        sums = {
+            array.layout.path: array.checksums.layout.path
+            for array in checked_arrays(self.manifest)
+        }
         for problem in problems:
-            array = problem.file.partition("/c/")[0]
-            name = array.removeprefix("_").replace("/", ".")
-            suspects = (f"{problem.file}/", f"_checksums/{name}/")
+            suspects = (f"{problem.file}/", f"{sums.get(problem.array, problem.file)}/")
             for key in self.heads:
                 if key == problem.file or key.startswith(suspects):
                     self.files.remove(self.root / key)

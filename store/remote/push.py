@@ -5,16 +5,16 @@ push that was stopped goes on, and one that meets a stranger's objects stops. Th
 locked meanwhile: its files stay what they are.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
+from store.check.verify import BytesProgress
 from store.errors import CorruptError, LockedError, SchemaError
-from store.format.contents import WORKING_DIR, could_be_ours, files_of, metadata_of
-from store.format.manifest import GROUP_FILE, read_manifest
+from store.format.contents import WORKING_DIR, could_be_ours, data_files, metadata_files
+from store.format.manifest import read_manifest
 from store.format.values import is_integer
 from store.read.shard import RESTORE
 from store.read.store import TraceStore
@@ -23,6 +23,7 @@ from store.remote.claim import claimed
 from store.remote.commit import Remote, check_conditions, commit, read_remote
 from store.remote.lineage import Sums, check_lineage, sums_of
 from store.remote.objects import Head, Objects
+from store.remote.parallel import Tally
 from store.remote.upload import Upload, Uploader
 from store.write.files import DISK
 from store.write.lock import WriterLock
@@ -36,7 +37,6 @@ SCRATCH = ".push"
 SOURCE = "source"  # checksum of the manifest that was pushed
 PUSHED = "pushed"  # path of an array -> its sums, as the pushed store lays it out
 IN_BUCKET = "in_bucket"  # and as it lies in the bucket
-BytesProgress = Callable[[int, int], None]  # bytes that are there, and those of all
 
 
 def upload_s(path: Path, n_threads: int) -> float:
@@ -125,8 +125,6 @@ class _Push:
         self.objects = objects
         self.n_threads = n_threads
         self.progress = progress
-        self._n_done = 0
-        self._lock = Lock()
 
     def run(self, dry_run: bool, restart: bool) -> Pushed:
         remote = read_remote(self.objects)
@@ -154,7 +152,8 @@ class _Push:
             present = self.objects.list()
             if was_here:
                 self._remove(present.keys() - {upload.key for upload in uploads})
-            pushed.n_present = self._upload(uploads, present, pushed.n_bytes, was_here)
+            tally = Tally(self.progress, pushed.n_bytes)
+            pushed.n_present = self._upload(uploads, present, tally, was_here)
             commit(self.objects, self.manifest, None, self._record(sums, sums))
         return pushed
 
@@ -181,8 +180,9 @@ class _Push:
             append = Append(self.store, remote.manifest, old, self.objects, scratch)
             pushed.add([*append.new, *append.grown])
             present = self.objects.list()
-            pushed.n_present = self._upload(append.new, present, pushed.n_bytes, was_here)
-            self._upload(append.grown, present, pushed.n_bytes, was_here)
+            tally = Tally(self.progress, pushed.n_bytes)
+            pushed.n_present = self._upload(append.new, present, tally, was_here)
+            self._upload(append.grown, present, tally, was_here)
             record = self._record(sums_of(self.store), append.sums)
             commit(self.objects, append.manifest, remote, record)
         return pushed
@@ -192,14 +192,9 @@ class _Push:
         return {SOURCE: self.manifest.checksum, PUSHED: pushed, IN_BUCKET: in_bucket}
 
     def _upload(
-        self, uploads: Sequence[Upload], present: dict[str, Head], total: int, replaces: bool
+        self, uploads: Sequence[Upload], present: dict[str, Head], tally: Tally, replaces: bool
     ) -> int:
-        def advance(n_bytes: int) -> None:
-            with self._lock:
-                self._n_done += n_bytes
-                self.progress(self._n_done, total)
-
-        uploader = Uploader(self.objects, self.n_threads, advance, replaces=replaces)
+        uploader = Uploader(self.objects, self.n_threads, tally.add, replaces=replaces)
         return uploader.upload(uploads, present)
 
     def _check_unchanged(self, base: Remote | None) -> None:
@@ -227,11 +222,9 @@ class _Push:
 
     def _whole_store(self) -> Iterator[Upload]:
         """Every file of the store but the one that commits it."""
-        texts = metadata_of(self.manifest)
-        metadata = {f"{path}/{GROUP_FILE}": text for path, text in texts.items()}
-        for key in sorted(files_of(self.manifest) - {GROUP_FILE} - metadata.keys()):
+        for key in sorted(data_files(self.manifest)):
             yield Upload(key, self._file(key))
-        for key, text in metadata.items():
+        for key, text in metadata_files(self.manifest).items():
             yield Upload(key, text)
 
     def _file(self, key: str) -> Path:

@@ -30,13 +30,26 @@ from store.write.orphans import clear_directory, is_uninitialised, paths_in
 from store.write.rewrite import NewIds, rewrite_small
 from store.write.writer import group_text
 
-__all__ = ["Linked", "link_stores", "linked_columns"]
+__all__ = ["Linked", "link_or_say", "link_stores", "linked_columns"]
 
 SMALL_ITEM_BYTES = 64  # of a fixed column that is rewritten
 SMALL_SHARE = 1 / 2048  # of the bytes of all columns: the smallest columns are rewritten up to it
 RECORD = "merge.json"  # in the working directory: which parts the linked files are of
 # what the kernel answers where two names for a file are not possible, or not allowed
 CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+def link_or_say(source: Path, target: Path, files: Files) -> str | None:
+    """Give a file a second name; return why that is not possible, or None."""
+    if source.is_symlink():  # no writer of a store made it, and none keeps what it points to
+        return "symbolic links"
+    try:
+        files.link(source, target)
+    except OSError as error:
+        if error.errno not in CANNOT_LINK:
+            raise
+        return str(error.strerror)
+    return None
 
 
 @dataclass
@@ -315,17 +328,9 @@ class _Building:
 
     def _could_link(self, source: Path, target: Path, done: Linked) -> bool:
         self._make_dirs(target.parent)
-        if source.is_symlink():  # no writer of a store made it, and none keeps what it points to
-            done.reason = done.reason or "symbolic links"
-            return False
-        try:
-            self.files.link(source, target)
-        except OSError as error:
-            if error.errno not in CANNOT_LINK:
-                raise
-            done.reason = done.reason or str(error.strerror)
-            return False
-        return True
+        reason = link_or_say(source, target, self.files)
+        done.reason = done.reason or reason or ""
+        return reason is None
 
     def _make_dirs(self, folder: Path) -> None:
         """Make the folder of a shard; all are synced in the end."""
