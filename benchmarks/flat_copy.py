@@ -83,7 +83,8 @@ class FlatCopy:
 
         def epoch(number: int) -> None:
             for rows in self.batches(number, batch_size):
-                batch = self.expected(rows)  # noqa: F841 - held until the next one has come, as a training loop does
+                # held until the next one has come, as a training loop does
+                batch = self.expected(rows)  # noqa: F841
 
         return epoch
 
