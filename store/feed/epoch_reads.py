@@ -5,14 +5,12 @@ change when a batch is read, never which rows it holds nor the order of delivery
 """
 
 import math
-import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -22,6 +20,7 @@ from store.feed.cold_batches import ColdBatches
 from store.feed.located_batches import LocatedBatches
 from store.feed.order import Batches
 from store.feed.prefetch import Readahead
+from store.feed.shared_work import n_cores, share
 from store.feed.visit_times import VisitTimes
 from store.feed.windows import cut_batches, plan_windows
 from store.read.array import ReadOptions, Schedule
@@ -159,7 +158,7 @@ class EpochReads:
     def _shared_by(
         self, pool: ThreadPoolExecutor
     ) -> Callable[[Callable[[list], None], list], None]:
-        return partial(_share, pool, self._n_threads)
+        return partial(share, pool, self._n_threads)
 
     def _options(self, pool: ThreadPoolExecutor) -> ReadOptions:
         """Where to read: into recycled or page-locked memory.
@@ -201,18 +200,6 @@ def _call_all(functions: tuple[Callable[[], None], ...]) -> None:
 
 def _shutdown(pool: ThreadPoolExecutor) -> Callable[[], None]:
     return partial(pool.shutdown, cancel_futures=True)
-
-
-def n_cores() -> int:
-    """Cores to read with: those of this process, at most 4, which saturate any memory."""
-    return min(4, len(os.sched_getaffinity(0)))
-
-
-def _share(pool: ThreadPoolExecutor, n: int, work: Callable[[list], None], items: list) -> None:
-    """Do the work in `n` threads of a pool, and wait for them."""
-    # neighbours stay together: they may share a chunk
-    cuts = [len(items) * i // n for i in range(n + 1)]
-    list(pool.map(work, [items[a:b] for a, b in pairwise(cuts)]))
 
 
 def _pinned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -23,6 +23,9 @@ __all__ = ["Readahead", "row_bytes"]
 
 GROUP_BYTES = 8 * 1024 * 1024  # asked for together, so that the cost of small batches is shared
 SAMPLE_ROWS = 4
+# Looked at together while all is in memory: after a large batch the processor has forgotten what a
+# look needs, and the first row costs ten times the next.
+LOOK_GROUPS = 16
 
 
 def row_bytes(store: TraceStore, plan: ReadPlan) -> float:
@@ -74,6 +77,7 @@ class Readahead:
         self._window = max(2 * self._group, self.n_in_budget) if budget_bytes else 0
         # the advice on each group so far; None: all of it seems to be in memory
         self._groups: list[Future | None] = []
+        self._in_memory = 0  # the batches before this one seem to be
         self._from_files: list[bool] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store-readahead")
 
@@ -88,7 +92,6 @@ class Readahead:
         current = batch if current is None else current
         for first in range(len(self._groups) * self._group, stop, self._group):
             last = min(first + self._group, len(self.batches))
-            rows = self.unread(self.batches.rows_of(first, last))
             times = None
             if self.schedule is not None and not self.store.is_mirrored_whole(self.plan):
                 size = self.batches.batch_size
@@ -96,13 +99,29 @@ class Readahead:
             advice = None
             is_from_files = False
             with suppress(CorruptError):  # damage is left to the read, which reports it
-                sample = rows[:: max(1, len(rows) // SAMPLE_ROWS)]
-                is_local = times is None
-                if len(rows) and not (is_local and self.store.is_cached(self.plan, sample)):
+                if times is not None or not self._is_in_memory(first, last):
+                    rows = self.unread(self.batches.rows_of(first, last))
                     is_from_files = self.store.reads_files(self.plan, rows)
                     advice = self._thread.submit(self.store.advise, self.plan, rows, schedule=times)
             self._groups.append(advice)
             self._from_files.append(is_from_files)
+
+    def _is_in_memory(self, first: int, last: int) -> bool:
+        """Whether a group of batches seems to be in memory; while they are, many are looked at."""
+        if last <= self._in_memory:
+            return True
+        stop = min(first + LOOK_GROUPS * self._group, len(self.batches))
+        if self._seem_cached(first, stop):
+            self._in_memory = stop
+            return True
+        return self._seem_cached(first, last)
+
+    def _seem_cached(self, first: int, last: int) -> bool:
+        """Whether a sample of the rows of some batches is in memory."""
+        rows = self.unread(self.batches.rows_of(first, last))
+        n_groups = -(-(last - first) // self._group)
+        sample = rows[:: max(1, len(rows) // (n_groups * SAMPLE_ROWS))]
+        return not len(sample) or self.store.is_cached(self.plan, sample)
 
     def is_from_files(self, batch: int) -> bool:
         """Whether a batch is best read with `ReadOptions.files`; ask after `advance`.

@@ -13,11 +13,12 @@ from contextlib import suppress
 
 import numpy as np
 
-__all__ = ["HUGE_PAGE", "SMALL_BYTES", "BufferPool", "block_bytes"]
+__all__ = ["HUGE_PAGE", "MOST_KEPT", "SMALL_BYTES", "BufferPool", "block_bytes"]
 
 PAGE = mmap.PAGESIZE
 HUGE_PAGE = 2 * 1024 * 1024
 SMALL_BYTES = 64 * 1024  # below it, malloc recycles memory itself
+MOST_KEPT = 6  # blocks: those of a loader that reads large batches ahead
 
 
 class BufferPool:
@@ -26,7 +27,9 @@ class BufferPool:
     Parameters
     ----------
     max_idle_bytes
-        Blocks kept for reuse; those in use are not counted.
+        Blocks kept for reuse; those in use are not counted. If blocks are so large that fewer fit
+        than were in use at once, as many are kept, up to `MOST_KEPT`: at the end of an epoch all of
+        a loader's blocks are idle, and the next one needs them again.
     """
 
     def __init__(self, max_idle_bytes: int = 128 * 1024 * 1024) -> None:
@@ -34,6 +37,8 @@ class BufferPool:
         # appended to by finalizers, in any thread: no lock to wait for
         self._idle: deque[mmap.mmap] = deque()
         self._leases: dict[int, weakref.ref] = {}
+        # up to `MOST_KEPT`: blocks in use at once, and one for the short last batch of an epoch
+        self._n_needed = 0
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """An uninitialised, writable array; its memory returns with the last reference to it."""
@@ -47,6 +52,7 @@ class BufferPool:
         key = id(block)
         # not `weakref.finalize`, which takes as long again as all of this
         self._leases[key] = weakref.ref(array, lambda _: self._give_back(key, block))
+        self._n_needed = min(max(self._n_needed, len(self._leases) + 1), MOST_KEPT)
         return array
 
     def _take(self, n_bytes: int) -> mmap.mmap:
@@ -66,7 +72,9 @@ class BufferPool:
     def _give_back(self, key: int, block: mmap.mmap) -> None:
         self._leases.pop(key, None)
         self._idle.append(block)
-        surplus = sum(map(len, list(self._idle))) - self.max_idle_bytes  # a copy: threads go on
+        sizes = [len(idle) for idle in list(self._idle)]  # of a copy: threads go on
+        kept = max(self.max_idle_bytes, self._n_needed * max(sizes, default=0))
+        surplus = sum(sizes) - kept
         with suppress(IndexError):  # another thread took the last
             while surplus > 0:
                 surplus -= len(self._idle.popleft())  # the one that waited longest; unmapped here

@@ -20,7 +20,7 @@ __all__ = ["RawArray"]
 SHORT_BYTES = 6 * 1024
 # Of longer ranges the interpreter's lock is released for each, which at 64 KB costs 3% of the copy.
 UNLOCKED_BYTES = 128 * 1024
-LONG_BYTES = 2 * 1024 * 1024
+LONG_BYTES = 512 * 1024
 # cold ranges of this mean length are worth a read of the file each
 FILE_BYTES = 64 * 1024
 
@@ -153,7 +153,8 @@ class RawArray(Array[RawShard]):
         out = self._empty(n_bytes, options)
         source: Any = memory
         target: Any = _bytes_of(out)
-        if n_bytes < len(sizes) * UNLOCKED_BYTES:
+        is_locked = n_bytes < len(sizes) * UNLOCKED_BYTES
+        if is_locked:
             source, target = memory.data, target.data
 
         def copy(some: list[Copy]) -> None:
@@ -164,7 +165,10 @@ class RawArray(Array[RawShard]):
         copies = list(zip(firsts.tolist(), ends, (stops - sizes).tolist(), strict=True))
         if np.maximum.reduce(sizes) > LONG_BYTES:
             copies = _cut(copies)
-        options.run(copy, copies, n_bytes)
+        if is_locked:
+            copy(copies)
+        else:
+            options.run(copy, copies, n_bytes)
         return out
 
     def _reads_files(self, starts: np.ndarray, stops: np.ndarray, select: Select) -> bool:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from store.read.buffers import SMALL_BYTES, BufferPool, block_bytes
+from store.read.buffers import MOST_KEPT, SMALL_BYTES, BufferPool, block_bytes
 
 F32 = np.dtype("float32")
 SHAPE = (SMALL_BYTES, 2)
@@ -38,10 +38,28 @@ def test_bfloat16_tensors_hold_their_block():
 
 
 def test_idle_memory_is_bounded():
-    pool = BufferPool(max_idle_bytes=3 * block_bytes(SMALL_BYTES * 8))
-    arrays = [pool.empty(SHAPE, F32) for _ in range(10)]
+    pool = BufferPool(max_idle_bytes=20 * block_bytes(SMALL_BYTES * 8))
+    arrays = [pool.empty(SHAPE, F32) for _ in range(40)]
     del arrays
     assert sum(map(len, pool._idle)) <= pool.max_idle_bytes
+
+
+@pytest.mark.parametrize(("in_use", "kept"), [(3, 3), (40, MOST_KEPT)])
+def test_of_blocks_too_large_for_the_bound_a_few_are_kept(in_use, kept):
+    pool = BufferPool(max_idle_bytes=1)
+    arrays = [pool.empty(SHAPE, F32) for _ in range(in_use)]
+    del arrays
+    assert len(pool._idle) == kept
+
+
+def test_a_small_block_drives_no_large_one_out():
+    """An epoch ends with a short batch, and the next one begins with a whole one."""
+    pool = BufferPool(max_idle_bytes=1)
+    whole = [pool.empty(SHAPE, F32) for _ in range(2)]
+    del whole
+    short = pool.empty((SMALL_BYTES // 4,), F32)
+    del short
+    assert len(pool._idle) == 3
 
 
 @pytest.mark.parametrize("n_bytes", [1, 4095, 4096, 65_537, 2**20 + 1, 33_554_433])

@@ -1,0 +1,47 @@
+"""The work of one batch, shared among threads."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from store.feed.shared_work import share
+
+
+@pytest.mark.parametrize("n_items", [0, 1, 7, 1000])
+@pytest.mark.parametrize("n_threads", [1, 2, 4])
+def test_each_item_is_worked_on_once_neighbours_together(n_items, n_threads):
+    runs = []
+    with ThreadPoolExecutor(n_threads) as pool:
+        share(pool, n_threads, runs.append, list(range(n_items)))
+    assert sorted(item for run in runs for item in run) == list(range(n_items))
+    assert all(run == list(range(run[0], run[0] + len(run))) for run in runs)
+
+
+def test_a_thread_that_gets_no_core_holds_up_nothing():
+    """The pool's only thread is busy until all the work is done."""
+    is_done = threading.Event()
+    runs = []
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(is_done.wait)
+        share(pool, 2, runs.append, list(range(100)))
+        is_done.set()
+    assert sorted(item for run in runs for item in run) == list(range(100))
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_an_error_of_any_thread_is_raised_and_ends_the_work(own):
+    caller = threading.current_thread()
+    has_failed = threading.Event()
+    runs = []
+
+    def work(run):
+        if (threading.current_thread() is caller) == own:
+            has_failed.set()
+            raise OSError("broken")
+        has_failed.wait()
+        runs.append(run)
+
+    with ThreadPoolExecutor(1) as pool, pytest.raises(OSError, match="broken"):
+        share(pool, 2, work, list(range(100)))
+    assert len(runs) < 8
