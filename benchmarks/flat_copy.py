@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from benchmarks.page_cache import read_back
 from store import TraceStore, permutation
 
 __all__ = ["FlatCopy", "copy_rows", "copy_share"]
@@ -29,6 +30,7 @@ class FlatCopy:
             with partial.open("wb") as file:
                 file.writelines(np.ascontiguousarray(trace[column]).data for trace in store)
             partial.rename(self.path)
+            read_back(self.path)
         lengths = [len(trace[column]) if described.axis else 1 for trace in store]
         self.offsets = np.r_[0, np.cumsum(lengths)]
         self.items = np.memmap(self.path, described.storage_dtype, "r").reshape(

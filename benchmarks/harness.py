@@ -9,8 +9,6 @@ table is only printed.
 """
 
 import argparse
-import gc
-import os
 import shutil
 import signal
 import sys
@@ -25,6 +23,7 @@ from typing import NoReturn
 import numpy as np
 
 from benchmarks.flat_copy import FlatCopy
+from benchmarks.page_cache import drop_caches, read_back, sequential
 from benchmarks.program import fail, installed, module_name, needs_extra, program
 from benchmarks.tables import GB, finish, plot_bars, pyplot, ratio_to, ratios
 from store import Column, Schema, StoreError, StoreWriter, TraceStore
@@ -213,6 +212,7 @@ def make_store(
             for trace_id, row in rows():
                 writer.append(trace_id, row)
         partial.rename(path)
+        read_back(path)
     return TraceStore.open(path)
 
 
@@ -298,19 +298,6 @@ class _WithoutCache:
         self.epoch(number)
 
 
-def sequential(paths: Sequence[Path]) -> Callable[[int], None]:
-    """Reading files from end to end."""
-
-    def epoch(number: int) -> None:
-        buffer = memoryview(bytearray(8 * 2**20))
-        for path in paths:
-            with path.open("rb", buffering=0) as file:
-                while file.readinto(buffer):
-                    pass
-
-    return epoch
-
-
 def epoch_of(loader: object) -> Callable[[int], None]:
     """An epoch of a loader, or of a sampler's loader, with nothing done to its batches."""
 
@@ -332,20 +319,3 @@ def private_bytes() -> int:
     """Memory of this process that no file backs and no process shares (RssAnon)."""
     text = Path("/proc/self/status").read_text()
     return int(text.split("RssAnon:")[1].split()[0]) * 1024
-
-
-def drop_caches(paths: Sequence[Path]) -> None:
-    """Drop these files from the page cache, so that the next read comes from the disk.
-
-    No process may have them mapped.
-    """
-    gc.collect()
-    for root in paths:
-        for path in [root] if root.is_file() else root.rglob("*"):
-            if path.is_file():
-                fd = os.open(path, os.O_RDONLY)
-                try:
-                    os.fsync(fd)
-                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-                finally:
-                    os.close(fd)

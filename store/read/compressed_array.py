@@ -24,10 +24,6 @@ from store.read.shard import CompressedShard
 __all__ = ["CompressedArray"]
 
 IDLE_CHUNK_BYTES = 8 * 1024 * 1024
-# A chunk up to this size is decoded into memory that stays in a core's cache, and copied from
-# there: 5 to 8% faster with Blosc than to decode where the batch is, which is in none; with zstd
-# there is no difference.
-HOT_BYTES = 512 * 1024
 
 
 Part = tuple[int, int, int, int]
@@ -95,10 +91,9 @@ class CompressedArray(Array[CompressedShard]):
         shared = self._shared(parts, self._use_of_places(starts, options.next_use))
         unsplit = tuple(part for axis, part in enumerate(select) if axis not in layout.split_axes)
         for number, plane in self._views(out, select):
-            read_shared = partial(self._read_shared, number, plane, unsplit)
-            options.run(read_shared, shared, self._bytes_to_decode(shared, number))
-            if wholes:
-                options.run(partial(self._read_wholes, number, plane), wholes, plane.nbytes)
+            n_bytes = self._bytes_to_decode(shared, number) + len(wholes) * layout.chunk_bytes
+            read = partial(self._read_visits, number, plane, unsplit)
+            options.run(read, [*shared, *wholes], n_bytes)
         return out
 
     def _views(self, out: np.ndarray, select: Select) -> list[tuple[int, np.ndarray]]:
@@ -126,20 +121,26 @@ class CompressedArray(Array[CompressedShard]):
             n_chunks = self.cache.n_missing([self._key(visit.chunk, plane) for visit in shared])
         return n_chunks * self.layout.chunk_bytes
 
+    def _read_visits(
+        self, plane: int, out: np.ndarray, select: Select, visits: list[Shared | Whole]
+    ) -> None:
+        """Fill the parts of `out` `(n_items, *selected plane item)` that chunks belong to."""
+        shared = [visit for visit in visits if isinstance(visit, Shared)]
+        self._read_shared(plane, out, select, shared)
+        self._read_wholes(plane, out, [visit for visit in visits if isinstance(visit, Whole)])
+
     def _read_wholes(self, plane: int, out: np.ndarray, wholes: list[Whole]) -> None:
         """Fill the parts of `out` `(n_items, *plane item)` that whole chunks belong to."""
         layout = self.layout
         chunk_items = layout.chunk_items
-        hot = None
-        if layout.chunk_bytes <= HOT_BYTES or not out[:chunk_items].flags.c_contiguous:
-            hot = self._empty_chunk()
+        apart = None if out[:chunk_items].flags.c_contiguous else self._empty_chunk()
         for chunk, at in wholes:
             target = out[at : at + chunk_items]
-            if hot is None:
+            if apart is None:
                 self._decode(chunk, plane, target)
             else:
-                self._decode(chunk, plane, hot)
-                target[...] = hot
+                self._decode(chunk, plane, apart)
+                target[...] = apart
 
     def _read_shared(
         self, plane: int, out: np.ndarray, select: Select, shared: list[Shared]
