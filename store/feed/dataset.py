@@ -11,9 +11,9 @@ from torch.utils.data import Dataset, get_worker_info
 from torch.utils.data._utils.collate import default_collate_fn_map  # documented as extensible
 
 from store.feed.worker_memory import worker_arena
-from store.read.array import ReadOptions
 from store.read.batch import Batch, Row
 from store.read.plan import Select
+from store.read.read_options import ReadOptions
 from store.read.store import TraceStore
 
 __all__ = ["TraceDataset"]

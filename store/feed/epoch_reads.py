@@ -23,10 +23,11 @@ from store.feed.prefetch import Readahead
 from store.feed.shared_work import n_cores, share
 from store.feed.visit_times import VisitTimes
 from store.feed.windows import cut_batches, plan_windows
-from store.read.array import ReadOptions, Schedule
 from store.read.batch import Batch
+from store.read.batch_reads import LocatedRows
 from store.read.plan import ReadPlan
-from store.read.store import LocatedRows, TraceStore
+from store.read.read_options import ReadOptions, Schedule
+from store.read.store import TraceStore
 
 __all__ = ["EpochReads"]
 
@@ -111,7 +112,7 @@ class EpochReads:
         pool = self._pool()
         reader = ThreadPoolExecutor(1, thread_name_prefix="store-window")
         apart = self._options(pool)
-        together = self.store.recycled()._replace(share=self._shared_by(pool))
+        together = self.store.reads.recycled()._replace(share=self._shared_by(pool))
 
         def read(window: range) -> Iterator[Batch]:
             for i in window:
@@ -141,7 +142,7 @@ class EpochReads:
                 yield from last.result()
 
     def _read(self, rows: np.ndarray, options: ReadOptions) -> Batch:
-        return self.read_located(self.store.locate_batch(self.plan, rows), options)
+        return self.read_located(self.store.reads.locate_batch(self.plan, rows), options)
 
     def _readahead(self) -> Readahead:
         return Readahead(
@@ -166,7 +167,7 @@ class EpochReads:
         Without workers, the cores share the work of one batch.
         """
         pinned = ReadOptions(_pinned, required=True)
-        options = pinned if self.pin_memory else self.store.recycled()
+        options = pinned if self.pin_memory else self.store.reads.recycled()
         return options if self.num_workers else options._replace(share=self._shared_by(pool))
 
     def _timed(self, options: ReadOptions, batch: int) -> ReadOptions:

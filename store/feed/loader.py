@@ -21,10 +21,11 @@ from store.feed.visit_times import VisitTimes
 from store.feed.windows import batches_together, is_held
 from store.format.values import is_integer
 from store.memory_limits import read_memory
-from store.read.array import ReadOptions, Schedule
 from store.read.batch import Batch
+from store.read.batch_reads import LocatedRows
 from store.read.plan import Select
-from store.read.store import LocatedRows, TraceStore
+from store.read.read_options import ReadOptions, Schedule
+from store.read.store import TraceStore
 
 __all__ = ["TraceLoader"]
 

@@ -9,8 +9,9 @@ from contextlib import suppress
 
 from store.errors import CorruptError
 from store.feed.order import Batches
+from store.read.batch_reads import LocatedRows
 from store.read.plan import ReadPlan
-from store.read.store import LocatedRows, TraceStore
+from store.read.store import TraceStore
 
 __all__ = ["LocatedBatches"]
 
@@ -61,4 +62,4 @@ class LocatedBatches:
 
     def _locate(self, first: int, stop: int) -> list[LocatedRows]:
         size = self.batches.batch_size
-        return self.store.locate(self.plan, self.batches.rows_of(first, stop), size)
+        return self.store.reads.locate(self.plan, self.batches.rows_of(first, stop), size)

@@ -15,8 +15,8 @@ import numpy as np
 
 from store.errors import CorruptError
 from store.feed.order import Batches
-from store.read.array import Schedule
 from store.read.plan import ReadPlan
+from store.read.read_options import Schedule
 from store.read.store import TraceStore
 
 __all__ = ["Readahead", "row_bytes"]
@@ -93,7 +93,7 @@ class Readahead:
         for first in range(len(self._groups) * self._group, stop, self._group):
             last = min(first + self._group, len(self.batches))
             times = None
-            if self.schedule is not None and not self.store.is_mirrored_whole(self.plan):
+            if self.schedule is not None and not self.store.reads.is_mirrored_whole(self.plan):
                 size = self.batches.batch_size
                 times = self.schedule(current * size, first * size)
             advice = None
@@ -101,8 +101,10 @@ class Readahead:
             with suppress(CorruptError):  # damage is left to the read, which reports it
                 if times is not None or not self._is_in_memory(first, last):
                     rows = self.unread(self.batches.rows_of(first, last))
-                    is_from_files = self.store.reads_files(self.plan, rows)
-                    advice = self._thread.submit(self.store.advise, self.plan, rows, schedule=times)
+                    is_from_files = self.store.reads.reads_files(self.plan, rows)
+                    advice = self._thread.submit(
+                        self.store.reads.advise, self.plan, rows, schedule=times
+                    )
             self._groups.append(advice)
             self._from_files.append(is_from_files)
 
@@ -121,7 +123,7 @@ class Readahead:
         rows = self.unread(self.batches.rows_of(first, last))
         n_groups = -(-(last - first) // self._group)
         sample = rows[:: max(1, len(rows) // (n_groups * SAMPLE_ROWS))]
-        return not len(sample) or self.store.is_cached(self.plan, sample)
+        return not len(sample) or self.store.reads.is_cached(self.plan, sample)
 
     def is_from_files(self, batch: int) -> bool:
         """Whether a batch is best read with `ReadOptions.files`; ask after `advance`.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from store.read.array import NextUse
+from store.read.read_options import NextUse
 
 __all__ = ["VisitTimes"]
 

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from store.feed.prefetch import row_bytes
-from store.read.array import Empty
 from store.read.batch import Batch, ColumnValues, Ragged
 from store.read.plan import ReadPlan
+from store.read.read_options import Empty
 from store.read.store import TraceStore
 
 __all__ = ["batches_together", "cut_batches", "is_held", "plan_windows"]

@@ -10,124 +10,20 @@ item in the shards (`store.format.segments`). Without segments the two are one.
 import mmap
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import StoredArray
-from store.format.manifest import Manifest
 from store.format.ranges import cells, plan_pieces
 from store.read.checked_chunks import CheckedChunks
+from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
-from store.read.file_reads import FileReads
+from store.read.read_options import DEFAULT, Located, NextUse, ReadOptions, Schedule, Select
 from store.read.shard import RESTORE, CompressedShard, RawShard
 
-__all__ = [
-    "DEFAULT",
-    "Array",
-    "ChunkSums",
-    "Holder",
-    "Located",
-    "NextUse",
-    "ReadOptions",
-    "Schedule",
-    "Select",
-    "pairs",
-]
-
-SHARED_BYTES = 4 * 1024 * 1024  # reads larger than this are worth sharing among threads
-
-
-class Located(NamedTuple):
-    """The ranges of places that one read copies.
-
-    Attributes
-    ----------
-    starts, stops
-        int64 `(n,)`.
-    shards
-        The shard of each, where every range lies in one: int64 `(n,)`; None: not known.
-    """
-
-    starts: np.ndarray
-    stops: np.ndarray
-    shards: np.ndarray | None = None
-
-
-Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]
-Work = Callable[[list], None]
-Select = tuple[slice, ...]
-"""A slice for each item axis; empty: whole items."""
-NextUse = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""(i, first, last) -> when any of the items `first` to `last` is needed again after the i-th range
-of this read; all `(n,)`."""
-
-
-class ReadOptions(NamedTuple):
-    """How a read gets its memory, shares its work, and informs the cache.
-
-    Attributes
-    ----------
-    empty
-        (shape, dtype) -> uninitialised memory.
-    required
-        Whether every array must lie in that memory; else what was gathered elsewhere may stay
-        there.
-    share
-        (work, items): calls `work` with lists that together hold the items, one after the other or
-        in threads.
-    next_use
-        When items are needed again, for the cache of decoded chunks; None: not known.
-    files
-        Reads long ranges that are not in memory from their files; None: they are copied from maps.
-    """
-
-    empty: Empty = np.empty
-    required: bool = False
-    share: Callable[[Work, list], None] = lambda work, items: work(items)
-    next_use: NextUse | None = None
-    files: FileReads | None = None
-
-    def place(self, array: np.ndarray) -> np.ndarray:
-        """An array that was made elsewhere, copied if it must lie in this memory."""
-        if not self.required:
-            return array
-        out = self.empty(array.shape, array.dtype)
-        np.copyto(out, array)
-        return out
-
-    def run(self, work: Work, items: list, n_bytes: int) -> None:
-        """Do the work that fills so many bytes, shared if it is large."""
-        if n_bytes < SHARED_BYTES:
-            work(items)
-        else:
-            self.share(work, items)
-
-
-DEFAULT = ReadOptions()
-
-
-class Schedule(NamedTuple):
-    """When announced ranges will be read; time counts the rows that all readers read before.
-
-    Attributes
-    ----------
-    now
-        The time of the announcement.
-    first, step
-        The time of the first range, and between one and the next.
-    row_bytes
-        Bytes that are read of a row: those that a unit of time has.
-    next_use
-        When items are needed again, after the i-th range; None: not known.
-    """
-
-    now: float = 0.0
-    first: float = 0.0
-    step: float = 0.0
-    row_bytes: float = 1.0
-    next_use: NextUse | None = None
+__all__ = ["Array", "Holder", "pairs"]
 
 
 class Holder(Protocol):
@@ -467,48 +363,6 @@ class Array(Generic[ShardType]):
         number, inside = divmod(place, self.layout.shard_items)
         shard = self.shard(number)
         return shard.file.is_cached(shard.first_byte(inside))
-
-
-class ChunkSums:
-    """The checksums that the chunks of an array should have.
-
-    Parameters
-    ----------
-    whole
-        The array of the checksums of whole chunks.
-    array
-        The array that they are of.
-    manifest
-        What is committed; has those of the padded last chunk.
-    """
-
-    def __init__(self, whole: Array, array: StoredArray, manifest: Manifest) -> None:
-        has_tail = array.n_places % array.layout.chunk_items > 0
-        self._whole = whole
-        self._array = array
-        self._tail = np.array([manifest.tails.get(array.layout.path, [])], np.uint32)
-        self._n_tail = array.layout.n_planes if has_tail else 0
-
-    def read_chunks(self, first: int, last: int) -> np.ndarray:
-        """The sums of the chunks `first:last` of one shard, counted through all shards; see
-        `read`."""
-        at = self._array.sum_of_chunk(first)
-        return self.read(at, at + last - first)
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """The sums `start:stop`: uint32 `(n, n_planes)`; raises CorruptError."""
-        n_whole = self._whole.n_items
-        n_tail = self._tail.size
-        if n_tail != self._n_tail:
-            expected = f"{self._n_tail} checksums of its last chunk"
-            raise CorruptError(
-                f"array {self._whole.layout.path!r}: expected {expected}, found {n_tail}; {RESTORE}"
-            )
-        try:
-            whole = self._whole.read(min(start, n_whole), min(stop, n_whole))
-        except DamagedItemsError as error:  # its items are chunks, and must not be taken for rows
-            raise CorruptError(str(error)) from error
-        return np.concatenate([whole, self._tail]) if stop > n_whole else whole
 
 
 def pairs(cuts: np.ndarray) -> Iterator[tuple[int, int]]:

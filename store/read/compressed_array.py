@@ -7,18 +7,12 @@ import numpy as np
 
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import StoredArray
-from store.read.array import (
-    SHARED_BYTES,
-    Array,
-    ChunkSums,
-    Located,
-    NextUse,
-    ReadOptions,
-    Select,
-)
+from store.read.array import Array
 from store.read.buffers import BufferPool
 from store.read.chunk_cache import ChunkCache
+from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
+from store.read.read_options import SHARED_BYTES, Located, NextUse, ReadOptions, Select
 from store.read.shard import CompressedShard
 
 __all__ = ["CompressedArray"]

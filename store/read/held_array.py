@@ -13,9 +13,10 @@ import numpy as np
 from store.errors import CorruptError, DamagedItemsError, UnreachableError
 from store.format.contents import StoredArray
 from store.format.ranges import cells, count_cells, cut_ranges
-from store.read.array import Array, ReadOptions, Schedule, Select
+from store.read.array import Array
 from store.read.chunk_states import ChunkStates, cells_of_chunks, cells_of_ranges, n_cells
 from store.read.mirror import NEVER, Mirror
+from store.read.read_options import ReadOptions, Schedule, Select
 
 __all__ = ["HeldArray", "plan_portions"]
 

@@ -5,8 +5,9 @@ from contextlib import suppress
 from store.errors import CorruptError
 from store.format.contents import StoredArray
 from store.format.manifest import Manifest
-from store.read.array import Array, ChunkSums
+from store.read.array import Array
 from store.read.chunk_cache import ChunkCache
+from store.read.chunk_sums import ChunkSums
 from store.read.compressed_array import CompressedArray
 from store.read.directory import StoreDirectory
 from store.read.held_array import HeldArray

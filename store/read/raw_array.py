@@ -6,11 +6,13 @@ import numpy as np
 
 from store.format.contents import StoredArray
 from store.format.ranges import Piece, cut_ranges, plan_pieces
-from store.read.array import DEFAULT, Array, ChunkSums, Located, ReadOptions, Select, pairs
+from store.read.array import Array, pairs
+from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
 from store.read.file_reads import FileRange, FileReads
 from store.read.maps import Maps
 from store.read.pack import gather, scatter, window_width
+from store.read.read_options import DEFAULT, Located, ReadOptions, Select
 from store.read.shard import RawShard
 
 __all__ = ["RawArray"]

@@ -5,40 +5,35 @@ store pickles as its directory and its manifest, never an array, so that a worke
 same rows. torch is imported when the first tensor is asked for.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from store.errors import (
     CorruptError,
-    DamagedItemsError,
     NotFoundError,
     SchemaError,
     UnreachableError,
 )
-from store.format.contents import StoredArray, column_array, offsets_array
 from store.format.layers import LAYERS_AXIS, layer_numbers
-from store.format.manifest import GROUP_FILE, Manifest, read_manifest
+from store.format.manifest import Manifest, read_manifest
 from store.format.ranges import packed_offsets
-from store.format.schema import TRACE_ID, Column, Schema
+from store.format.schema import TRACE_ID, Column
 from store.format.values import decode_texts
-from store.read.array import Array, Located, ReadOptions, Schedule, pairs
-from store.read.buffers import BufferPool
+from store.read.arrays import Arrays
+from store.read.batch_reads import BatchReads, LocatedRows
 from store.read.cache_dir import SIZE_VARIABLE, address_of, chosen_dir, chosen_limit, prepare_dir
 from store.read.chunk_cache import ChunkCache
 from store.read.data_frames import TableSource, make_frame, make_table
 from store.read.directory import StoreDirectory
-from store.read.id_table import IdTable
 from store.read.mirror import Mirror
 from store.read.notebook import store_html
-from store.read.offsets import Offsets
-from store.read.open_array import open_array
 from store.read.packed import PackedColumn, PackedRows
-from store.read.plan import ColumnPart, ReadPlan, Select, Span, plan_read, slice_ranges
+from store.read.plan import ReadPlan, Select, plan_read
+from store.read.read_options import ReadOptions
 from store.read.rows import Rows, row_numbers
 from store.read.summary import column_lines, shape_text
 from store.read.trace import Trace, TraceIds
@@ -50,30 +45,9 @@ if TYPE_CHECKING:
 
     from store.read.batch import Batch
 
-__all__ = ["LocatedRows", "Rows", "TraceStore"]
+__all__ = ["Rows", "TraceStore"]
 
-# of a store, shared by its arrays, which may hold as many again that were closed lately
-MAX_MAPS = 16_384
 ATTEMPTS = 5  # to open a mirror whose fetching process is killed
-CACHE_BYTES = 64 * 1024 * 1024
-
-
-class LocatedRows(NamedTuple):
-    """The rows of one batch, and where the items of its ragged columns are.
-
-    Attributes
-    ----------
-    rows
-        int64 `(n_rows,)`.
-    offsets
-        Of each ragged span in the packed batch: int64 `(n_rows + 1,)`.
-    places
-        Ragged column -> what its array reads.
-    """
-
-    rows: np.ndarray
-    offsets: dict[Span, np.ndarray]
-    places: dict[str, Located]
 
 
 class TraceStore:
@@ -83,6 +57,8 @@ class TraceStore:
     ----------
     directory, path
         Where it is.
+    manifest
+        What is committed.
     schema
         Its columns.
     uuid
@@ -95,10 +71,8 @@ class TraceStore:
         Whether every chunk is checked against its checksum before it is first used.
     mirror
         Of a store at an address: what brings its chunks to `path`; else None.
-    cache
-        Decoded chunks of compressed columns.
-    id_table
-        Hashes of the trace ids.
+    arrays, reads
+        Its arrays, and reads of many rows at once, as `TraceLoader` does them.
     """
 
     def __init__(
@@ -111,26 +85,25 @@ class TraceStore:
     ) -> None:
         self.directory = directory
         self.path = directory.path
+        self.manifest = manifest
         self.mirror = mirror
-        self._manifest = manifest
         self.check = check
         self.schema = manifest.schema
         self.uuid = manifest.uuid
         self.generation = manifest.generation
         self.provenance = manifest.provenance
-        self.cache_bytes = _check_cache_bytes(cache_bytes, manifest.schema)
-        # when the manifest that was read last was written, and whether it is another one
-        self._looked_at = (0, False)
-        self._forget()
+        self.arrays = Arrays(directory, manifest, cache_bytes, check, mirror)
+        self.reads = BatchReads(self.arrays)
 
-    def _forget(self) -> None:
-        """Hold nothing: no map, no chunk, no memory, no lock of another process."""
-        self._pid = os.getpid()
-        self.cache = ChunkCache(self.cache_bytes)
-        self.id_table = IdTable(self.directory, self._manifest, self.check, self.mirror)
-        self._pool = BufferPool()
-        self._arrays: dict[str, Array] = {}
-        self._axes: dict[str, Offsets] = {}
+    @property
+    def cache_bytes(self) -> int:
+        """Decoded chunks of compressed columns that are kept, at most."""
+        return self.arrays.cache_bytes
+
+    @property
+    def cache(self) -> ChunkCache:
+        """Decoded chunks of compressed columns."""
+        return self.arrays.cache
 
     @classmethod
     def open(
@@ -183,7 +156,7 @@ class TraceStore:
         check = store.check if check is None else check
         if (cache_bytes, check) == (store.cache_bytes, store.check):
             return store
-        return cls(store.directory, store._manifest, cache_bytes, check, store.mirror)
+        return cls(store.directory, store.manifest, cache_bytes, check, store.mirror)
 
     @classmethod
     def _open_mirror(
@@ -216,11 +189,6 @@ class TraceStore:
         files = (file for file in (self.path / path).rglob("*") if file.is_file())
         return sum(file.stat().st_blocks * 512 for file in files)
 
-    @property
-    def manifest(self) -> Manifest:
-        """What is committed in this state of the store."""
-        return self._manifest
-
     def refresh(self) -> "TraceStore":
         """The store as it is now: this object if nothing was committed since, else a new one.
 
@@ -237,12 +205,12 @@ class TraceStore:
         return TraceStore(directory, now, self.cache_bytes, self.check)
 
     def __len__(self) -> int:
-        return self._manifest.n_rows
+        return self.manifest.n_rows
 
     def n_items(self, name: str) -> int:
         """Items of a column in all rows together (the number of rows, for a fixed column)."""
         self.schema.column(name, self.where)
-        return self._manifest.n_items_of(name)
+        return self.manifest.n_items_of(name)
 
     def lengths(self, name: str) -> np.ndarray:
         """Items of a column in every row: int64 `(n_rows,)`; ones for a fixed column."""
@@ -259,7 +227,7 @@ class TraceStore:
 
     def offsets(self, axis: str) -> np.ndarray:
         """The offsets of the rows on a ragged axis, int64 `(n_rows + 1,)`, as they are on disk."""
-        return self._offsets(axis).read()
+        return self.arrays.offsets(axis).read()
 
     @property
     def ids(self) -> TraceIds:
@@ -305,11 +273,11 @@ class TraceStore:
         if axis is None:
             start, stop = row, row + 1
         else:
-            start, stop = self._offsets(axis).item_range(row)
+            start, stop = self.arrays.offsets(axis).item_range(row)
         try:
-            items = self._column(name).read(start, stop)
+            items = self.arrays.column(name).read(start, stop)
         except CorruptError as error:
-            raise self.explain(error, axis) from error
+            raise self.arrays.explain(error, axis) from error
         if column.is_text:
             offsets = np.array([0, len(items)])
             (text,) = decode_texts(items, offsets, f"column {name!r}, row {row}")
@@ -359,8 +327,8 @@ class TraceStore:
     ) -> PackedRows:
         """As `read`, into NumPy arrays; takes no torch."""
         plan = self.plan(columns, select)
-        located = self.locate_batch(plan, self.check_rows(rows))
-        return self._read_packed(plan, located, self.recycled())
+        located = self.reads.locate_batch(plan, self.check_rows(rows))
+        return self.reads.read_packed(plan, located, self.reads.recycled())
 
     def column(self, name: str) -> "torch.Tensor | list[str]":
         """One fixed or utf8 column of all rows, read in one go.
@@ -407,12 +375,12 @@ class TraceStore:
                 "TraceLoader"
             )
         try:
-            items = self._column(name).read(0, self._manifest.n_items_of(name))
+            items = self.arrays.column(name).read(0, self.manifest.n_items_of(name))
         except CorruptError as error:
-            raise self.explain(error, axis) from error
+            raise self.arrays.explain(error, axis) from error
         if axis is None:
             return PackedColumn(items, None, column.dtype)
-        return decode_texts(items, self._offsets(axis).read_checked(), f"column {name!r}")
+        return decode_texts(items, self.arrays.offsets(axis).read_checked(), f"column {name!r}")
 
     def text_bytes(self, name: str, start: int, stop: int) -> tuple[bytes, np.ndarray]:
         """A utf8 column of the rows `start` to `stop`, not decoded, to be searched.
@@ -436,12 +404,12 @@ class TraceStore:
         """
         self._check_text(name)
         self.check_rows(np.arange(start, stop))
-        offsets = self._offsets(name).cuts(start, stop)
+        offsets = self.arrays.offsets(name).cuts(start, stop)
         first, last = offsets[[0, -1]].tolist()
         try:
-            items = self._column(name).read(first, last)
+            items = self.arrays.column(name).read(first, last)
         except CorruptError as error:
-            raise self.explain(error, name) from error
+            raise self.arrays.explain(error, name) from error
         return items.tobytes(), offsets - first
 
     def text_starts(self, name: str, rows: Rows, n_bytes: int) -> tuple[bytes, np.ndarray]:
@@ -460,12 +428,12 @@ class TraceStore:
             As `text_bytes`.
         """
         self._check_text(name)
-        starts, stops = self._offsets(name).item_ranges(self.check_rows(rows))
+        starts, stops = self.arrays.offsets(name).item_ranges(self.check_rows(rows))
         stops = np.minimum(stops, starts + n_bytes)
         try:
-            items = self._column(name).read_ranges(starts, stops)
+            items = self.arrays.column(name).read_ranges(starts, stops)
         except CorruptError as error:
-            raise self.explain(error, name) from error
+            raise self.arrays.explain(error, name) from error
         return items.tobytes(), packed_offsets(starts, stops)
 
     def _check_text(self, name: str) -> None:
@@ -544,182 +512,15 @@ class TraceStore:
             Where to, with which threads, and when rows are needed again after the i-th of `rows`.
             If None: into the store's own recycled memory.
         """
-        return self.read_located(plan, self.locate_batch(plan, rows), options)
+        return self.read_located(plan, self.reads.locate_batch(plan, rows), options)
 
     def read_located(
         self, plan: ReadPlan, located: LocatedRows, options: ReadOptions | None = None
     ) -> "Batch":
-        """As `read_batch`, of rows that `locate` has found."""
+        """As `read_batch`, of rows that `reads.locate` has found."""
         from store.read.batch import as_batch
 
-        return as_batch(self._read_packed(plan, located, options or self.recycled()))
-
-    def locate(self, plan: ReadPlan, rows: np.ndarray, batch_size: int) -> list[LocatedRows]:
-        """Find where the rows of several batches are, at once: Python's part of a read, which for
-        a small batch takes as long as copying it, is then paid once for all of them.
-
-        Parameters
-        ----------
-        plan, rows
-            See `read_batch`.
-        batch_size
-            Rows a batch, but for the last one.
-
-        Raises
-        ------
-        CorruptError
-            The offsets of one of these rows are damaged.
-        """
-        n_batches = max(1, -(-len(rows) // batch_size))
-        cuts = np.minimum(np.arange(n_batches + 1) * batch_size, len(rows))
-        ranges = {span: self._ranges(span, rows) for span in plan.spans}
-        offsets = {
-            span: packed_offsets(*bounds)
-            for span, bounds in ranges.items()
-            if span.axis is not None
-        }
-        places = {
-            part.name: self._column(part.name).locate(*ranges[part.span], cuts)
-            for part in plan.parts
-            if part.span.axis is not None
-        }
-        return [
-            LocatedRows(
-                rows[a:b].copy(),  # the tensor over it is kept, and all rows with it
-                {span: all_of[a : b + 1] - all_of[a] for span, all_of in offsets.items()},
-                {name: located[i] for name, located in places.items()},
-            )
-            for i, (a, b) in enumerate(pairs(cuts))
-        ]
-
-    def locate_batch(self, plan: ReadPlan, rows: np.ndarray) -> LocatedRows:
-        """Find where the rows of one batch are; see `locate`."""
-        (located,) = self.locate(plan, rows, max(1, len(rows)))
-        return located
-
-    def _read_packed(
-        self, plan: ReadPlan, located: LocatedRows, options: ReadOptions
-    ) -> PackedRows:
-        values: dict[str, PackedColumn | list[str]] = {}
-        for part in plan.parts:
-            items = self._read_part(part, located, options)
-            if part.picked:
-                items = options.place(part.pick(items))
-            cuts = located.offsets.get(part.span)
-            if part.column.is_text and cuts is not None:
-                values[part.name] = decode_texts(items, cuts, f"column {part.name!r}")
-            else:
-                values[part.name] = PackedColumn(items, cuts, part.column.dtype)
-        return PackedRows(located.rows, values)
-
-    def recycled(self) -> ReadOptions:
-        """To read into the store's own memory, used again after the last tensor over it is gone."""
-        return ReadOptions(self._pool.empty)
-
-    def _read_part(
-        self, part: ColumnPart, located: LocatedRows, options: ReadOptions
-    ) -> np.ndarray:
-        array = self._column(part.name)
-        axis = part.span.axis
-        try:
-            if axis is None:
-                return array.take(located.rows, part.select, options)
-            options = self._item_options(axis, options)
-            return array.read_located(located.places[part.name], part.select, options)
-        except CorruptError as error:
-            raise self.explain(error, axis) from error
-
-    def _item_options(self, axis: str, options: ReadOptions) -> ReadOptions:
-        """The options of a read of rows, for a read of their items on an axis."""
-        next_row_use = options.next_use
-        if next_row_use is None:
-            return options
-
-        def next_item_use(i: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-            return next_row_use(i, *self._offsets(axis).rows_of((first, last)))
-
-        return options._replace(next_use=next_item_use)
-
-    def explain(self, error: CorruptError, axis: str | None = None) -> CorruptError:
-        """The error with the rows of damaged items, and whether the store has changed since.
-
-        Parameters
-        ----------
-        error
-            What a read of one column raised.
-        axis
-            The ragged axis of the column, if any.
-        """
-        message = str(error)
-        if isinstance(error, DamagedItemsError):
-            first, stop = error.items
-            last = stop - 1
-            if axis is not None:
-                first, last = self._offsets(axis).rows_of((first, last)).tolist()
-            rows = f"row {first}" if first == last else f"rows {first} to {last}"
-            message = f"{message}; {rows}"
-        return CorruptError(f"{message}{self.change_hint()}")
-
-    def change_hint(self) -> str:
-        """What to do if the store is no longer what was opened."""
-        try:
-            written = (self.path / GROUP_FILE).stat().st_mtime_ns
-        except OSError:
-            return "; the store is gone"
-        if self._looked_at[0] != written:  # many errors ask, and it may be large
-            now = read_manifest(self.path)
-            is_changed = (now.uuid, now.generation) != (self.uuid, self.generation)
-            self._looked_at = (written, is_changed)
-        _, is_changed = self._looked_at
-        return "; it was changed meanwhile: open the store again" if is_changed else ""
-
-    def advise(self, plan: ReadPlan, rows: np.ndarray, schedule: Schedule | None = None) -> None:
-        """Announce that these rows will be read; returns before they are.
-
-        Announced to the kernel, or to the mirror that lacks some; `schedule` says when.
-        """
-        ranges = {span: self._ranges(span, rows) for span in plan.spans}
-        for part in plan.parts:
-            starts, stops = ranges[part.span]
-            times = schedule
-            if schedule is not None and part.span.axis is not None:
-                options = ReadOptions(next_use=schedule.next_use)
-                next_use = self._item_options(part.span.axis, options).next_use
-                times = schedule._replace(next_use=next_use)
-            self._column(part.name).advise(starts, stops, part.select, times)
-
-    def is_mirrored_whole(self, plan: ReadPlan) -> bool:
-        """Whether the mirror, if this is one, holds all chunks of what a plan reads."""
-        holders = (self._column(part.name).holder for part in plan.parts)
-        return all(holder is None or holder.is_whole() for holder in holders)
-
-    def reads_files(self, plan: ReadPlan, rows: np.ndarray) -> bool:
-        """Whether `ReadOptions.files`, if it is given, reads a column of these rows."""
-        ranges = {span: self._ranges(span, rows) for span in plan.spans}
-        return any(
-            self._column(part.name).reads_files(*ranges[part.span], part.select)
-            for part in plan.parts
-        )
-
-    def is_cached(self, plan: ReadPlan, rows: np.ndarray) -> bool:
-        """Whether the kernel seems to hold these rows: a page a row of the largest column."""
-
-        def n_bytes(part: ColumnPart) -> int:
-            return self.n_items(part.name) * part.column.item_bytes
-
-        part = max(plan.parts, key=n_bytes, default=None)
-        if part is None:
-            return True
-        starts, stops = self._ranges(part.span, rows)
-        array = self._column(part.name)
-        return all(array.is_cached(item) for item in starts[stops > starts].tolist())
-
-    def _ranges(self, span: Span, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Item ranges of rows: starts and stops, int64 `(n,)`."""
-        if span.axis is None:
-            return rows, rows + 1
-        starts, stops = self._offsets(span.axis).item_ranges(rows)
-        return slice_ranges(starts, stops, span)
+        return as_batch(self.reads.read_packed(plan, located, options or self.reads.recycled()))
 
     def check_rows(self, rows: Rows) -> np.ndarray:
         """Row numbers from 0 on, int64 `(n,)`, a copy, of what `read` takes as rows.
@@ -735,31 +536,8 @@ class TraceStore:
         """
         return row_numbers(rows, len(self), self.row_of, self.where)
 
-    def _column(self, name: str) -> Array:
-        array = self._arrays.get(name) if self._pid == os.getpid() else None
-        if array is None:
-            array = self._open_array(name, column_array(self._manifest, name))
-        return array
-
-    def _offsets(self, axis: str) -> Offsets:
-        offsets = self._axes.get(axis) if self._pid == os.getpid() else None
-        if offsets is None:
-            array = self._open_array(f"offsets of {axis}", offsets_array(axis, len(self)))
-            offsets = Offsets(axis, array, self._manifest.n_items.get(axis, 0))
-            self._axes[axis] = offsets
-        return offsets
-
-    def _open_array(self, key: str, array: StoredArray) -> Array:
-        # a forked child shares pages through the kernel, never this object's state
-        if self._pid != os.getpid():
-            self._forget()
-        max_maps = MAX_MAPS // (len(self.schema.stored) * 2 + 8)
-        check = self._manifest if self.check else None
-        opened = open_array(self.directory, array, self.cache, max_maps, check, self.mirror)
-        return self._arrays.setdefault(key, opened)
-
     def __reduce__(self) -> tuple:
-        state = (self.directory, self._manifest, self.cache_bytes, self.check, self.mirror)
+        state = (self.directory, self.manifest, self.cache_bytes, self.check, self.mirror)
         return TraceStore, state
 
     def __repr__(self) -> str:
@@ -793,15 +571,3 @@ def _committed_state(path: str | Path) -> tuple[StoreDirectory, Manifest]:
         read_manifest(path)  # raises what is wrong
         raise
     return directory, read_manifest(path)
-
-
-def _check_cache_bytes(cache_bytes: int | None, schema: Schema) -> int:
-    """The cache's size; raises ValueError if it could not hold one chunk."""
-    compressed = [schema.layout(name) for name, column in schema.columns.items() if column.codec]
-    largest = max((layout.chunk_bytes for layout in compressed), default=0)
-    if cache_bytes is None:
-        return max(CACHE_BYTES, largest)
-    if cache_bytes and cache_bytes < largest:
-        expected = f"0, or at least one chunk of {largest} bytes"
-        raise ValueError(f"cache_bytes: expected {expected}, found {cache_bytes}")
-    return cache_bytes

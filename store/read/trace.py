@@ -9,7 +9,7 @@ import numpy as np
 from store.errors import CorruptError, NotFoundError, closest
 from store.format.ids import hash_ids
 from store.format.schema import TRACE_ID, Schema
-from store.read.id_table import IdTable
+from store.read.arrays import Arrays
 from store.read.notebook import trace_html
 from store.read.packed import PackedRows
 
@@ -27,20 +27,16 @@ class Store(Protocol):
 
     path: Path
     schema: Schema
+    arrays: Arrays
 
     @property
     def ids(self) -> Sequence[str]: ...
-
-    @property
-    def id_table(self) -> IdTable: ...
 
     def __len__(self) -> int: ...
 
     def read_arrays(self, rows: Any, columns: Sequence[str] | None) -> PackedRows: ...
 
     def read_value(self, name: str, row: int) -> "np.ndarray | torch.Tensor | str": ...
-
-    def change_hint(self) -> str: ...
 
 
 class Trace(Mapping[str, "np.ndarray | torch.Tensor | str"]):
@@ -115,13 +111,13 @@ class TraceIds(Sequence[str]):
         """The row of a trace, or None; raises CorruptError."""
         if not isinstance(trace_id, str):
             return None
-        table = self._store.id_table
+        table = self._store.arrays.id_table
         try:
             rows = table.rows_with_hash(hash_ids([trace_id])[0])
             return next((row for row in rows if self[row] == trace_id), None)
         except CorruptError as error:
             if not table.follow_merges():
-                raise CorruptError(f"{error}{self._store.change_hint()}") from error
+                raise CorruptError(f"{error}{self._store.arrays.change_hint()}") from error
         return self.find(trace_id)
 
     def find_all(self, trace_ids: Sequence[str]) -> np.ndarray:
@@ -139,7 +135,7 @@ class TraceIds(Sequence[str]):
             return np.array([-1 if row is None else row for row in rows], np.int64)
 
     def _find_all(self, trace_ids: Sequence[str]) -> np.ndarray:
-        rows = self._store.id_table.rows_of_hashes(hash_ids(trace_ids))
+        rows = self._store.arrays.id_table.rows_of_hashes(hash_ids(trace_ids))
         places = np.flatnonzero((rows >= 0) & (rows < len(self)))
         there = self._store.read_arrays(rows[places], [TRACE_ID]).texts(TRACE_ID)
         is_same = np.zeros(len(rows), bool)

@@ -129,7 +129,7 @@ class _Rewriting:
                 try:
                     items = reader.read(start, min(own.n_items, start + step))
                 except CorruptError as error:
-                    raise store.explain(error, array.axis) from error
+                    raise store.arrays.explain(error, array.axis) from error
                 writer.append(items)
         return _finish(writer)
 
@@ -216,9 +216,9 @@ class _Rewriting:
 def _read_run(store: TraceStore, run: Run) -> np.ndarray:
     """The hashes of the ids of a run, uint64, in the order of the rows; raises CorruptError."""
     try:
-        hashes, rows = store.id_table.run(run)
+        hashes, rows = store.arrays.id_table.run(run)
     except CorruptError as error:
-        raise store.explain(error) from error
+        raise store.arrays.explain(error) from error
     order = np.argsort(rows)
     if not np.array_equal(rows[order], np.arange(*run)):
         raise CorruptError(

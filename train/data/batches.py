@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from store import Batch, TraceLoader, TraceStore
 from store.format.layers import LAYERS_AXIS, choose_layers
-from store.read.array import ReadOptions
-from store.read.store import LocatedRows
+from store.read.batch_reads import LocatedRows
+from store.read.read_options import ReadOptions
 from train.config import Config
 from train.data.features import FeatureCache
 from train.data.splits import Splits

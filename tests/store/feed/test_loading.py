@@ -22,6 +22,7 @@ from store import (
     TraceStore,
     permutation,
 )
+from store.read.batch_reads import BatchReads
 from store.read.file_reads import FileReads
 from store.read.mapped_file import MappedFile
 
@@ -228,7 +229,7 @@ def test_cold_rows_are_the_same_read_from_files(tmp_path, monkeypatch, num_worke
             last = rng.integers(0, 256, 70_000, np.uint8)
             rows.append({"states": states, "packed": states, "last": last, "label": np.int8(i)})
             writer.append(str(i), rows[-1])
-    monkeypatch.setattr(TraceStore, "is_cached", lambda *_: False)
+    monkeypatch.setattr(BatchReads, "is_cached", lambda *_: False)
     monkeypatch.setattr(MappedFile, "is_cached", lambda *_: False)
     monkeypatch.setattr("store.feed.loader.kept_fraction", lambda *_: kept_fraction)
     found = []

@@ -56,8 +56,8 @@ def test_nothing_is_asked_for_what_is_cached_or_without_budget(store_path):
 def test_advice_on_every_kind_of_column_is_harmless(store_path):
     store = TraceStore.open(store_path)
     plan = store.plan(select={"hidden_states": {"layers": 1}, "planes": {"layers": 0}})
-    store.advise(plan, np.arange(40))
-    assert store.is_cached(plan, np.arange(40))
+    store.reads.advise(plan, np.arange(40))
+    assert store.reads.is_cached(plan, np.arange(40))
 
 
 def test_row_bytes_counts_what_is_read(store_path):

@@ -76,7 +76,7 @@ def test_the_first_stores_had_no_checksums_of_their_ids(copy):
         writer.commit()
         writer.merge_runs()
     assert TraceStore.open(copy, check=True).row_of("new") == N_ROWS
-    assert TraceStore.open(copy)._manifest.run_sums
+    assert TraceStore.open(copy).manifest.run_sums
 
 
 def test_a_newer_format_is_refused_with_what_to_do(copy):

@@ -23,7 +23,7 @@ from store import (
     TraceLoader,
     TraceStore,
 )
-from store.read.store import TraceStore as Reader
+from store.read.arrays import Arrays
 
 ROOT = Path(__file__).parents[3]
 N = len(ROWS)
@@ -140,9 +140,9 @@ def test_a_whole_column_is_a_copy(store):
 def test_a_whole_column_is_read_at_once(store, monkeypatch):
     """Not row by row, nor batch by batch."""
     calls = []
-    original = Reader._column
+    original = Arrays.column
     monkeypatch.setattr(
-        Reader, "_column", lambda self, name: calls.append(name) or original(self, name)
+        Arrays, "column", lambda self, name: calls.append(name) or original(self, name)
     )
     store.column("question")
     store.column("label")

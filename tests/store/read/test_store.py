@@ -35,7 +35,7 @@ from store import (
 )
 from store.errors import closest
 from store.format.schema import DTYPES
-from store.read import store as reader
+from store.read import arrays
 from store.write.files import Files
 
 
@@ -353,7 +353,7 @@ def test_a_damaged_chunk_names_the_rows_it_holds(broken_path, rows):
 
 def test_maps_are_bounded_over_all_columns(store_path, monkeypatch):
     """However many shards there are: the oldest maps go, and reading goes on."""
-    monkeypatch.setattr(reader, "MAX_MAPS", 60)
+    monkeypatch.setattr(arrays, "MAX_MAPS", 60)
     store = TraceStore.open(store_path)
     expected = TraceStore.open(store_path).read(range(40))
     for _ in range(2):
@@ -362,7 +362,7 @@ def test_maps_are_bounded_over_all_columns(store_path, monkeypatch):
     mapped = [
         line for line in Path("/proc/self/maps").read_text().splitlines() if str(store_path) in line
     ]
-    assert sum(len(array._shards) for array in store._arrays.values()) <= 60
+    assert sum(len(array._shards) for array in store.arrays._arrays.values()) <= 60
     assert mapped
 
 
@@ -439,10 +439,10 @@ def test_a_column_that_did_not_grow_keeps_its_last_checksum(tmp_path):
     schema = Schema({"x": Column("int32", axis="t", chunk_items=4, shard_items=8)})
     with StoreWriter.create(tmp_path / "s.zarr", schema) as writer:
         writer.append("a", {"x": [1, 2, 3]})
-    tails = TraceStore.open(tmp_path / "s.zarr")._manifest.tails
+    tails = TraceStore.open(tmp_path / "s.zarr").manifest.tails
     with StoreWriter.open(tmp_path / "s.zarr") as writer:
         writer.append("b", {"x": []})
-    assert TraceStore.open(tmp_path / "s.zarr")._manifest.tails["x"] == tails["x"] != []
+    assert TraceStore.open(tmp_path / "s.zarr").manifest.tails["x"] == tails["x"] != []
 
 
 class FailingFiles(Files):
@@ -552,7 +552,7 @@ def test_many_ids_are_found_at_once(store_path, rows, monkeypatch):
     assert store.ids.find_all(wanted).tolist() == expected
     assert store.ids.find_all([]).tolist() == []
     others = np.full(len(wanted), 3)  # as if all had the hash of row 3
-    monkeypatch.setattr(store.id_table, "rows_of_hashes", lambda hashes: others.copy())
+    monkeypatch.setattr(store.arrays.id_table, "rows_of_hashes", lambda hashes: others.copy())
     assert store.ids.find_all(wanted).tolist() == expected
 
 

@@ -340,7 +340,7 @@ def test_kill_while_writing_metadata_again(tmp_path, step):
     base = create(tmp_path / "base.zarr", 8)
     (base / "tokens/zarr.json").write_text("{}")
     (base / "_offsets/zarr.json").unlink()
-    run = TraceStore.open(base)._manifest.runs[-1]
+    run = TraceStore.open(base).manifest.runs[-1]
     damage(base, f"_index/{run[0]}-{run[1]}/hash/c/0", 3)
 
     def work(path, files):

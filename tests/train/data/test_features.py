@@ -7,6 +7,7 @@ import torch
 from models.detector import REDUCED
 from models.lstm import LstmSolo
 from store import TraceStore
+from store.read.batch_reads import BatchReads
 from train.config import Config
 from train.data.batches import TrainingData
 from train.data.features import FeatureCache
@@ -73,8 +74,12 @@ def test_nothing_is_asked_of_files_for_rows_that_are_kept(data, monkeypatch):
     """The kernel is not asked to read them ahead, and the store is not asked for them."""
     cache = FeatureCache(Counter(), len(data.store), 2**20)
     first = epochs_of(data, cache, 1)
-    for name in ("read_batch", "advise", "is_cached"):
-        monkeypatch.setattr(TraceStore, name, lambda *_: pytest.fail("asked"))
+    for owner, name in (
+        (TraceStore, "read_batch"),
+        (BatchReads, "advise"),
+        (BatchReads, "is_cached"),
+    ):
+        monkeypatch.setattr(owner, name, lambda *_: pytest.fail("asked"))
     (again,) = epochs_of(data, cache, 1)
     for (_, one), (_, two) in zip(first[0], again, strict=True):
         assert torch.equal(one, two)
