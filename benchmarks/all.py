@@ -29,6 +29,7 @@ from benchmarks import harness
 from benchmarks.changes import NOTABLE, changes
 from benchmarks.figures import FigureError
 from benchmarks.harness import Parser
+from benchmarks.object_server import find_nginx
 from benchmarks.program import elapsed_s, fail, program
 from benchmarks.readme import write_figures
 from benchmarks.tables import Table, print_table, read_table
@@ -89,6 +90,8 @@ JOBS = (
     Job("imports"),
     Job("merge"),
     Job("launch"),
+    Job("remote", needs=("obstore", "nginx")),
+    Job("remote", ("--far",), "remote_far", ("obstore", "nginx")),
     Job("extraction", needs=("transformers",)),
     Job("graphs"),
     Job("training"),
@@ -99,6 +102,7 @@ JOBS = (
 FOUND: Mapping[str, Callable[[], bool]] = {
     "root": lambda: os.geteuid() == 0,
     "Chromium": lambda: any(map(shutil.which, BROWSERS)),
+    "nginx": lambda: find_nginx() is not None,
 }
 
 

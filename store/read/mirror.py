@@ -34,6 +34,8 @@ START_S = 30.0  # until a fetching process answers: a busy node imports slowly
 ANSWER_S = 180.0  # until a request is answered; requests to the object store take up to 120 s
 ATTEMPTS = 5  # fetching processes that die under one request
 NEVER = 2**52  # as a time: it is not known
+# glibc gives what held an answer back to the kernel, which has to empty the pages of the next one
+MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**28), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
 _mirrors: "weakref.WeakSet[Mirror]" = weakref.WeakSet()
 
 
@@ -314,7 +316,7 @@ def _start(cache_dir: Path) -> None:
     command = [sys.executable, "-m", "store.remote.fetcher", str(cache_dir)]
     package = Path(__file__).resolve().parent.parent.parent
     paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    environment = {**os.environ, **MEMORY, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(
         command,
         env=environment,

@@ -6,6 +6,7 @@ it leaves when it is killed is a socket's name and files that the next one count
 """
 
 import fcntl
+import gc
 import os
 import socket
 import sys
@@ -104,14 +105,16 @@ class Server:
         self.sessions: dict[int, _Session] = {}
         self.stores: dict[tuple[str, str], _Opened] = {}
         self.sources: dict[str, Any] = {}
+        self.socket = (directory / SOCKET_FILE).stat()
         self.default_limit = _default_limit(directory)  # now: what is free shrinks with the mirrors
         self.keeper = Keeper(self.mirrors, self.default_limit, BASE_BYTES)
+        gc.freeze()  # what is imported stays: to look through it again and again takes a tenth
 
     def serve(self) -> None:
         """Answer until nobody has been connected for `IDLE_S`."""
         self.listener.settimeout(POLL_S)
         last_used = time.monotonic()
-        while not self.is_over and time.monotonic() < last_used + IDLE_S:
+        while not self.is_over and self._is_reachable() and time.monotonic() < last_used + IDLE_S:
             with suppress(TimeoutError):
                 link, _ = self.listener.accept()
                 link.settimeout(None)
@@ -119,10 +122,17 @@ class Server:
             self._close_unused()
             if self.sessions:
                 last_used = time.monotonic()
-        with suppress(FileNotFoundError):
+        if self._is_reachable():
             (self.directory / SOCKET_FILE).unlink()
         self.listener.close()
         self.keeper.close()
+
+    def _is_reachable(self) -> bool:
+        """Whether our socket is where readers look: else somebody has removed the directory, and
+        in the one that has its name now another process may fetch."""
+        with suppress(OSError):
+            return os.path.samestat(self.socket, (self.directory / SOCKET_FILE).stat())
+        return False
 
     def stop(self) -> None:
         """End at once, as if it was killed."""
@@ -211,6 +221,7 @@ class _Opened:
             if state_digest(url, group) != folder.name:
                 raise StoreError(f"{url}: it was changed meanwhile: open the store again")
             self.store = MirroredStore(url, source, folder, group)
+            server.keeper.take_over(self.store)
             server.keeper.open_files(self.store, [], len(group) + 4 * BLOCK)
             self.name = f"{os.getpid()}-{time.monotonic_ns()}"
 
@@ -322,7 +333,7 @@ class _Session(threading.Thread):
                 f"{opened.store.url}, found {limit:,}"
             )
         limit = self.server.set_limits()
-        room = max(limit - fixed, 0) // (4 * LEAST_PORTIONS)
+        room = max(limit - fixed, 0) // (2 * LEAST_PORTIONS)
         return {
             "root": str(opened.store.root),
             "digest": opened.store.folder.name,

@@ -11,6 +11,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -19,7 +22,7 @@ import numpy as np
 from store.errors import StoreError, UnreachableError
 from store.remote.eviction import UNKNOWN, unknown_use
 from store.remote.mirrored_array import ABSENT, FETCHING, PRESENT, UNCHECKED, MirroredArray
-from store.remote.mirrored_store import MirroredStore
+from store.remote.mirrored_store import MirroredStore, is_state_of
 from store.remote.space import Space
 from store.remote.tickets import Counts, Job, Ticket, Want
 
@@ -29,7 +32,7 @@ WAIT_S = 170.0  # of one request
 LEASE_S = 60.0  # after which what a reader holds may go: it looks at versions, and asks again
 N_NEED_THREADS = 24
 N_WANT_THREADS = 40
-AHEAD_SHARE = 0.5  # of the limit: what is announced beyond would push out what is needed sooner
+N_OPENERS = 16
 
 
 class Keeper:
@@ -47,14 +50,13 @@ class Keeper:
 
     def __init__(self, mirrors: Path, limit: int, base_bytes: int = 0) -> None:
         self.mirrors = mirrors
-        self.space = Space(mirrors, limit, base_bytes)
-        self.space.adopt()
+        self.space = Space(mirrors, limit, base_bytes, self._want_again)
         self.counts = Counts()
         # one lock, and who waits for what: threads that nothing has come for are not woken
         lock = threading.RLock()
         self._changed = threading.Condition(lock)
         self._has_job = threading.Condition(lock)
-        self._has_want = threading.Condition(lock)
+        self._has_room = threading.Condition(lock)  # perhaps: for what is announced
         self._ticks = count(1)
         self._waiting: deque[Ticket] = deque()
         self._admitted: list[Ticket] = []  # waiting for their cells
@@ -62,7 +64,9 @@ class Keeper:
         self._jobs: deque[Job] = deque()
         self._wants: list[Want] = []
         self._gate = threading.Lock()  # one thread at a time looks for room for what is announced
+        self._openers = ThreadPoolExecutor(N_OPENERS, thread_name_prefix="open-shards")
         self._is_over = False
+        self.space.adopt()
         for target, n in ((self._fetch_needs, N_NEED_THREADS), (self._fetch_wants, N_WANT_THREADS)):
             for _ in range(n):
                 threading.Thread(target=target, daemon=True).start()
@@ -71,14 +75,15 @@ class Keeper:
         """Have the threads end."""
         with self._changed:
             self._is_over = True
-            for condition in (self._changed, self._has_job, self._has_want):
+            for condition in (self._changed, self._has_job, self._has_room):
                 condition.notify_all()
+        self._openers.shutdown(wait=False)
 
     def set_limit(self, limit: int) -> None:
         """Take another limit; what is too much goes at once."""
         with self._changed:
             self.space.set_limit(limit)
-            self._changed.notify_all()
+            self._tell_of_room()
 
     def keep_file(self, path: Path) -> None:
         """Do not remove a file that is about to be read, and then counted by `open_files`."""
@@ -99,6 +104,21 @@ class Keeper:
         while not self.space.take(n_bytes):
             self._wait(deadline, n_bytes)
 
+    def take_over(self, store: MirroredStore) -> None:
+        """Let a store have the shards that mirrors of its other states hold and nobody reads.
+
+        A state that has grown has all shards of the one before, and more. What is taken over is
+        compared with its checksums before it is read, as is all that was left here.
+        """
+        columns = [store.stored(path) for path in store.column_paths()]
+        for folder in self.mirrors.iterdir():
+            if folder == store.folder or not is_state_of(folder, store.manifest.uuid):
+                continue
+            with self._changed:
+                for array in columns:
+                    shards = Path("store") / array.layout.path / "c"
+                    self.space.move_closed(folder / shards, store.folder / shards)
+
     def add_array(self, array: MirroredArray) -> None:
         """Keep the account of an array's chunks."""
         with self._changed:
@@ -106,8 +126,8 @@ class Keeper:
 
     def open_shards(self, array: MirroredArray, some: np.ndarray) -> np.ndarray:
         """Open the shards of some cells; return those of the cells that have a chunk."""
-        for shard in array.shards_of(some):
-            self._open_shard(array, shard)
+        closed = [shard for shard in array.shards_of(some) if not array.is_open(shard)]
+        list(self._openers.map(partial(self._open_shard, array), closed))
         return array.existing(some)
 
     def _open_shard(self, array: MirroredArray, shard: int) -> None:
@@ -127,7 +147,7 @@ class Keeper:
                     self._count_left(array, shard)
                 else:
                     self.space.free(array.table_bytes)
-                self._changed.notify_all()
+                self._tell_of_room()
 
     def _count_left(self, array: MirroredArray, shard: int) -> None:
         """Count the chunks that an earlier process has left in a shard."""
@@ -191,7 +211,7 @@ class Keeper:
                 self._wait(deadline, n_bytes)
         finally:
             self._waiting.remove(ticket)
-            self._changed.notify_all()
+            self._tell_of_room()
 
     def _admit(self, ticket: Ticket) -> bool:
         """Pin the cells of a ticket and have those fetched that are not here, if there is room."""
@@ -238,7 +258,7 @@ class Keeper:
 
     def _unpin(self, ticket: Ticket) -> None:
         ticket.array.pins[ticket.cells] -= 1
-        self._changed.notify_all()
+        self._tell_of_room()
 
     def start_clock(self, position: float) -> float:
         """What a reader adds to its own times, whose now is `position`, to have those of here."""
@@ -270,15 +290,29 @@ class Keeper:
             after = np.where(after < UNKNOWN / 2, after, 0)
             array.after[some] = np.where(is_sooner, use, after)
             array.next_use[some] = np.where(is_sooner, known, use)
-            shards = some // array.shard_cells
-            for shard in dict.fromkeys(shards.tolist()):
-                here = shards == shard
-                first = float(use[here].min())
-                entry = Want(
-                    first, next(self._ticks), array, shard, some[here], use[here], is_wanted
-                )
-                heapq.heappush(self._wants, entry)
-                self._has_want.notify()
+            array.is_wanted = is_wanted
+            self._push_wants(array, some, use)
+            self._has_room.notify_all()
+
+    def _push_wants(self, array: MirroredArray, some: np.ndarray, use: np.ndarray) -> None:
+        """Have cells fetched ahead, the shards one by one."""
+        shards = some // array.shard_cells
+        for shard in dict.fromkeys(shards.tolist()):
+            here = shards == shard
+            first = float(use[here].min())
+            heapq.heappush(
+                self._wants, Want(first, next(self._ticks), array, shard, some[here], use[here])
+            )
+
+    def _want_again(self, array: MirroredArray, some: np.ndarray) -> None:
+        """What had to go for something that is needed sooner is fetched again before it is read."""
+        use = array.next_use[some]
+        is_announced = (use > self.space.clock) & (use < UNKNOWN / 2)
+        self._push_wants(array, some[is_announced], use[is_announced])
+
+    def _tell_of_room(self) -> None:
+        self._changed.notify_all()
+        self._has_room.notify_all()
 
     def stats(self) -> Counts:
         """The counts now."""
@@ -310,42 +344,61 @@ class Keeper:
             self._run(job)
 
     def _fetch_wants(self) -> None:
-        """A thread's work: what is announced."""
+        """A thread's work: what is announced, the earliest first."""
         while True:
-            with self._changed:
-                while not self._wants:
-                    if self._is_over:
-                        return
-                    self._has_want.wait()
-                want = heapq.heappop(self._wants)
-            if want.is_wanted():
-                try:
-                    self._open_shard(want.array, want.shard)
-                except (StoreError, OSError):
-                    continue  # the reader that needs it gets the error
-                with self._gate:
-                    jobs = self._start_want(want)
-                for job in jobs:
-                    self._run(job)
+            with self._gate, self._changed:
+                work = self._next_work()
+            if work is None:
+                return
+            for do in work:
+                do()
 
-    def _start_want(self, want: Want) -> list[Job]:
-        """Reserve room for what is announced, once there is some; [] if it is not needed."""
+    def _next_work(self) -> list[Callable[[], None]] | None:
+        """What to do for what is announced and needed first, once there is room; None: the end.
+
+        While there is none, something may be announced that is needed sooner.
+        """
+        while not self._is_over:
+            if not self._wants:
+                self._has_room.wait()
+                continue
+            want = heapq.heappop(self._wants)
+            if not want.array.is_wanted():
+                continue
+            if not want.array.is_open(want.shard):
+                return [partial(self._open_ahead, want)]
+            jobs = self._start_want(want)
+            if jobs:
+                return [partial(self._run, job) for job in jobs]
+            if jobs is None:
+                heapq.heappush(self._wants, want)
+                # not for each chunk that comes: to look for room takes as long as to fetch one
+                self._has_room.wait(1.0)
+        return None
+
+    def _open_ahead(self, want: Want) -> None:
+        """Open the shard of what is announced."""
+        with suppress(StoreError, OSError):  # the reader that needs it gets the error
+            self._open_shard(want.array, want.shard)
+            with self._changed:
+                heapq.heappush(self._wants, want)
+                self._has_room.notify_all()
+
+    def _start_want(self, want: Want) -> list[Job] | None:
+        """The jobs of what is announced: [] if it is not needed, None if there is no room."""
         array = want.array
-        with self._changed:
-            while want.is_wanted() and not self._is_over:
-                # what was needed meanwhile, and has gone again, is needed later
-                some = array.existing(want.cells[array.next_use[want.cells] <= want.uses])
-                missing = some[(array.status[some] == ABSENT) | (array.status[some] == UNCHECKED)]
-                if not len(missing):
-                    return []
-                absent = missing[array.status[missing] == ABSENT]
-                n_bytes = int(array.n_bytes[absent].sum())
-                is_near = want.use <= self.space.clock + AHEAD_SHARE * self.space.limit
-                if is_near and not self._waiting and self.space.take(n_bytes, want.use):
-                    array.status[missing] = FETCHING
-                    return [Job(array, shard, cells) for shard, cells in array.cut(missing)]
-                self._changed.wait(1.0)
+        # what was needed meanwhile, and has gone again, is needed later
+        some = array.existing(want.cells[array.next_use[want.cells] <= want.uses])
+        missing = some[(array.status[some] == ABSENT) | (array.status[some] == UNCHECKED)]
+        if not len(missing):
             return []
+        absent = missing[array.status[missing] == ABSENT]
+        n_bytes = int(array.n_bytes[absent].sum())
+        # never in place of what is needed before the last of them
+        if self._waiting or not self.space.take(n_bytes, float(want.uses.max())):
+            return None
+        array.status[missing] = FETCHING
+        return [Job(array, shard, cells) for shard, cells in array.cut(missing)]
 
     def _run(self, job: Job) -> None:
         """Fetch the cells of a job, which are FETCHING, and have room."""
@@ -379,6 +432,7 @@ class Keeper:
                 array.arrive(job.cells)
             else:
                 self._fail(job, error)
+                self._has_room.notify_all()
             self._changed.notify_all()
 
     def _fail(self, job: Job, error: StoreError) -> None:

@@ -6,6 +6,7 @@ they are needed, and a chunk is compared with its checksum before it is written.
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,9 @@ from store.errors import CorruptError
 from store.format.codecs import parse_codec, split_compressed
 from store.format.contents import StoredArray
 from store.format.shard_table import table_bytes
-from store.read.array import Array, ChunkSums
+from store.read.array import Array
 from store.read.chunk_states import WritableStates, n_cells, shard_cells
+from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
 from store.read.open_array import open_array
 from store.remote.mirrored_store import FETCHES, MirroredStore, states_path
@@ -34,6 +36,7 @@ from store.remote.sparse_file import (
 __all__ = ["ABSENT", "FETCHING", "PRESENT", "UNCHECKED", "MirroredArray"]
 
 ABSENT, FETCHING, PRESENT, UNCHECKED = range(4)
+REQUESTS_A_JOB = 8
 
 
 class MirroredArray:
@@ -54,6 +57,8 @@ class MirroredArray:
         bool: it had been fetched before.
     states
         What readers see.
+    is_wanted
+        Whether who announced chunks last still reads.
     """
 
     def __init__(self, store: MirroredStore, array: StoredArray) -> None:
@@ -72,6 +77,7 @@ class MirroredArray:
         self.states_file = states_path(store.folder, array)
         self.states_file.parent.mkdir(exist_ok=True)
         self.states = WritableStates(self.states_file, n)
+        self.is_wanted: Callable[[], bool] = lambda: False
         self.n_present = 0
         self.n_chunks = self._count_chunks()
         self._opened: dict[int, tuple[np.ndarray, np.ndarray]] = {}
@@ -218,7 +224,7 @@ class MirroredArray:
         return starts[inside], sizes[inside]
 
     def cut(self, some: np.ndarray) -> list[tuple[int, np.ndarray]]:
-        """Cells as (shard, cells of one request), in the order of their places."""
+        """Cells as (shard, cells of some requests), in the order of their places."""
         jobs = []
         shards = some // self.shard_cells
         for shard in np.unique(shards).tolist():
@@ -227,7 +233,9 @@ class MirroredArray:
             order = np.argsort(starts, kind="stable")
             here = here[order]
             requests = plan_requests(starts[order], sizes[order])
-            jobs += [(shard, here[request.first : request.last]) for request in requests]
+            for i in range(0, len(requests), REQUESTS_A_JOB):
+                some_requests = requests[i : i + REQUESTS_A_JOB]
+                jobs.append((shard, here[some_requests[0].first : some_requests[-1].last]))
         return jobs
 
     def fetch(self, shard: int, some: np.ndarray) -> tuple[int, int]:
@@ -282,8 +290,11 @@ class MirroredArray:
         n_fetched = 0
         wrong: list[int] = []
         with opened(self.store.root / key) as fd:
-            for request in plan_requests(starts, sizes):
-                data = self.store.source.get_range(key, request.start, request.stop)
+            requests = plan_requests(starts, sizes)
+            firsts = [request.start for request in requests]
+            lasts = [request.stop for request in requests]
+            answers = self.store.source.get_ranges(key, firsts, lasts)
+            for request, data in zip(requests, answers, strict=True):
                 n_fetched += len(data)
                 pieces: list[tuple[int, int]] = []  # of the data, touching ones joined
                 for i in range(request.first, request.last):

@@ -7,11 +7,11 @@ table) are small files, fetched whole.
 import hashlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from store.errors import CorruptError, FormatError, NotFoundError
+from store.errors import CorruptError, FormatError, NotFoundError, StoreError
 from store.format.contents import StoredArray, arrays_of
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.format.shard_table import table_bytes
@@ -20,7 +20,15 @@ from store.read.directory import StoreDirectory
 from store.read.open_array import open_array
 from store.remote.sparse_file import BLOCK, opened, write_at
 
-__all__ = ["FETCHES", "MirroredStore", "Source", "state_digest", "states_bytes", "states_path"]
+__all__ = [
+    "FETCHES",
+    "MirroredStore",
+    "Source",
+    "is_state_of",
+    "state_digest",
+    "states_bytes",
+    "states_path",
+]
 
 FETCHES = 3  # of what comes with wrong bytes
 SMALL_BYTES = 64 * 1024 * 1024
@@ -40,12 +48,24 @@ class Source(Protocol):
 
     def get_range(self, key: str, start: int, end: int) -> memoryview: ...
 
+    def get_ranges(
+        self, key: str, starts: Sequence[int], ends: Sequence[int]
+    ) -> Sequence[memoryview]: ...
+
     def list(self, prefix: str = "") -> "dict[str, Size]": ...
 
 
 def state_digest(url: str, group: bytes) -> str:
     """The name of the mirror of one committed state: of the address, and of its `zarr.json`."""
     return hashlib.blake2b(url.encode() + b"\0" + group, digest_size=16).hexdigest()
+
+
+def is_state_of(folder: Path, uuid: str) -> bool:
+    """Whether a folder is the mirror of some state of a store."""
+    try:
+        return read_manifest(folder / "store").uuid == uuid
+    except StoreError:  # what an earlier process began, or another version wrote
+        return False
 
 
 class MirroredStore:
@@ -94,6 +114,10 @@ class MirroredStore:
         if path not in self._known:
             raise NotFoundError(f"{self.url}: expected one of its arrays, found {path!r:.200}")
         return self._known[path]
+
+    def column_paths(self) -> list[str]:
+        """The paths of the columns' arrays."""
+        return [path for path, array in self._known.items() if array.column is not None]
 
     def size_of(self, key: str) -> int:
         """Bytes of an object; raises CorruptError if there is none."""

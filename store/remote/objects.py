@@ -6,6 +6,7 @@ its answer was lost (`store.remote.commit`). An `Objects` may be used by many th
 child that was forked after its parent used one: there every call raises StoreError.
 """
 
+import operator
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from typing import Any
 
 from store.errors import NotFoundError
 from store.remote.client import Client, Head
-from store.remote.faults import NoBucketError
+from store.remote.faults import NoBucketError, TransientFault
 from store.remote.retry import Patience
 from store.remote.url import parse_url
 
@@ -149,9 +150,15 @@ class Objects:
         UnreachableError
             A range did not come whole within the stated time.
         """
+        starts = [*map(int, starts)]
+        ends = [*map(int, ends)]
+        if etag is None and len(starts) > 1 and all(map(operator.lt, starts, ends)):
+            # in one call, which costs a fraction of a thread for each; what fails is asked again
+            with suppress(TransientFault):
+                return self.client.get_ranges(key, starts, ends)
         get = partial(self.get_range, key, etag=etag)
         do = self._pool.map if len(starts) > 1 else map
-        return [*do(get, map(int, starts), map(int, ends))]
+        return [*do(get, starts, ends)]
 
     def put_new(self, key: str, data: bytes) -> Head:
         """Write an object that must not be there yet, in one attempt.

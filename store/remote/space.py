@@ -4,6 +4,7 @@ Nothing here has a lock: the keeper calls it under its own. Space is taken befor
 and given back after they are gone, so the directory never takes more than its limit.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from store.remote.sparse_file import BLOCK
 
 __all__ = ["Space"]
 
+PAST_SHARE = 1 / 32  # of the limit: so far readers may lie behind each other
 EVICT_SHARE = 64  # at least so much of the limit is evicted in one go
 
 
@@ -30,6 +32,8 @@ class Space:
         Bytes that the cache directory may take.
     used
         What it takes beside the mirrors.
+    on_drop
+        Called with an array and its cells that had to go.
 
     Attributes
     ----------
@@ -43,7 +47,14 @@ class Space:
         Whose chunks are counted one by one.
     """
 
-    def __init__(self, mirrors: Path, limit: int, used: int) -> None:
+    def __init__(
+        self,
+        mirrors: Path,
+        limit: int,
+        used: int,
+        on_drop: Callable[[MirroredArray, np.ndarray], None] = lambda array, some: None,
+    ) -> None:
+        self.on_drop = on_drop
         self.mirrors = mirrors
         self.limit = limit
         self.used = used
@@ -79,6 +90,15 @@ class Space:
         """A file that must not be removed any more; return what is counted for it until it is
         freed."""
         return self._closed.pop(path, 0)
+
+    def move_closed(self, old: Path, new: Path) -> None:
+        """Have the closed files of one folder in another one, but for those that it has already."""
+        for path in [path for path in self._closed if path.is_relative_to(old)]:
+            target = new / path.relative_to(old)
+            if not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                path.rename(target)
+                self._closed[target] = self._closed.pop(path)
 
     def take(self, n_bytes: int, needed_after: float = -1.0) -> bool:
         """Count so many bytes more, if there is room or can be made; see `make_room`."""
@@ -124,9 +144,11 @@ class Space:
         is_here = (array.status == PRESENT) | (array.status == UNCHECKED)
         free = np.flatnonzero(is_here & (array.pins == 0))
         next_use = array.next_use[free]
-        # a use that was announced, is long past, and never came
-        is_stale = next_use < self.clock - self.limit
-        next_use = np.where(is_stale, UNKNOWN, next_use)
+        # Most uses need no request, so nobody tells of them: what was announced for a while ago has
+        # been read, and is needed when it was announced for after that.
+        is_past = next_use < self.clock - PAST_SHARE * self.limit
+        after = array.after[free]
+        next_use = np.where(is_past, np.where(after > 0, after, UNKNOWN), next_use)
         chosen = next_use > needed_after
         return free[chosen], next_use[chosen]
 
@@ -151,6 +173,7 @@ class Space:
         n_bytes = int(array.n_bytes[some].sum())
         self.used -= n_bytes
         self.evicted += n_bytes
+        self.on_drop(array, some)
 
 
 def _disk_bytes(path: Path) -> int:

@@ -1,6 +1,5 @@
 """What the keeper of a cache directory is asked for, what it has to fetch, and what it counts."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -65,4 +64,3 @@ class Want:
     shard: int = field(compare=False)
     cells: np.ndarray = field(compare=False)
     uses: np.ndarray = field(compare=False)
-    is_wanted: Callable[[], bool] = field(compare=False)

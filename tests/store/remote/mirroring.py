@@ -73,6 +73,9 @@ class Files:
             file.seek(start)
             return memoryview(self.spoil(key, file.read(end - start)))
 
+    def get_ranges(self, key, starts, ends):
+        return [self.get_range(key, *both) for both in zip(starts, ends, strict=True)]
+
     def list(self, prefix: str = "") -> dict[str, Head]:
         files = [path for path in self.root.rglob("*") if path.is_file()]
         return {str(path.relative_to(self.root)): Head(path.stat().st_size) for path in files}

@@ -17,6 +17,7 @@ from store import (
     Ragged,
     SchemaError,
     StoreError,
+    StoreWriter,
     TraceLoader,
     TraceStore,
     VersionError,
@@ -105,7 +106,7 @@ def test_an_epoch_fetches_each_byte_once(served, local):
     asked = served.files.asked.total()
     assert shuffled(store) == expected
     assert served.files.asked.total() == asked
-    assert store.is_mirrored_whole(store.plan())
+    assert store.reads.is_mirrored_whole(store.plan())
 
 
 def test_the_least_limit_that_works_is_named_and_works(served, local):
@@ -221,6 +222,29 @@ def test_chunks_outlast_the_process_that_fetched_them(node, rows):
     assert_batch(again, [row for _, row in rows])
     chunks = [key for key in node.files.asked if "/c/" in key[0] and key[0][0] != "_"]
     assert chunks == [("states/c/0/0/0", 0, 50 * 4 * 64 * 2)]
+
+
+def test_a_state_that_grew_takes_over_what_is_here(tmp_path, rows):
+    """Once nobody reads the state before; what differs is fetched, and no value is of the old."""
+    from store.read.cache_dir import prepare_dir
+
+    n_before = 50
+    remote = write_store(tmp_path / "traces.zarr", SCHEMA, rows[:n_before], 3)
+    node = Node(tmp_path / "cache", remote)
+    node.cache_dir.rmdir()
+    prepare_dir(node.cache_dir)
+    with node.running():
+        before = node.open()
+        before.read(range(n_before))
+    with StoreWriter.open(remote) as writer:
+        for trace_id, row in rows[n_before:]:
+            writer.append(trace_id, row)
+    with node.running():
+        after = node.open()
+        assert_batch(after.read(range(N_ROWS)), [row for _, row in rows])
+        assert after.path != before.path
+        whole = sum(after.file_bytes(name) for name in ("states", "split", "zipped"))
+        assert after.mirror.stats()["fetched_bytes"] < 0.5 * whole
 
 
 def read_in_child(store, expected):
