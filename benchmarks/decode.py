@@ -142,4 +142,4 @@ def ours(store: TraceStore, num_workers: int) -> Callable[[int], None]:
 
 
 if __name__ == "__main__":
-    run(main, parser(__doc__, size_mb=200))
+    run(main, parser(__doc__, size_mb=1000))
