@@ -389,16 +389,16 @@ PEERS: dict[str, tuple[str, str, Callable[[Data], Opened]]] = {
 SLOW_FAR = ("MosaicML streaming",)  # near, it reads a hundredth of what others do
 
 
-def command_line() -> Parser:
+def options() -> Parser:
     """The options of every benchmark, and where the server stands."""
-    options = parser(__doc__, size_mb=1000, epochs=3)
-    options.add_argument(
+    made = parser(__doc__, size_mb=1000, epochs=3)
+    made.add_argument(
         "--far",
         action="store_true",
         help=f"each request waits {LATENCY_MS:g} ms, each answer comes at {STREAM_MB_S:g} MB/s",
     )
-    return options
+    return made
 
 
 if __name__ == "__main__":
-    run(main, command_line())
+    run(main, options())

@@ -7,11 +7,13 @@ import shlex
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from benchmarks import harness
+from benchmarks.object_server import find_nginx
 
 ROOT = Path(__file__).parent.parent
 SIZES = {
@@ -46,9 +48,10 @@ SIZES = {
     "training": ["--size-mb", "1", "--threads", "1"],
     "images": ["--size-mb", "1", "--threads", "1", "--image-tokens", "8"],
     "launch": ["--parts", "2", "--sleep-s", "0.1"],
+    "remote": ["--size-mb", "8"],
 }
 SHARED = ("__init__", "all", "changes", "figures", "flat_copy", "harness", "program", "readme")
-SHARED += ("tables", "view_page", "view_stores")  # what no benchmark is
+SHARED += ("object_server", "page_cache", "tables", "view_page", "view_stores")  # no benchmarks
 SCRIPTS = [path for path in sorted((ROOT / "benchmarks").glob("*.py")) if path.stem not in SHARED]
 COMMITTED = ROOT / "benchmarks" / "results"
 ROWS = [{"contender": "ours", "GB_per_s": 2.5}, {"contender": "theirs", "GB_per_s": 1.5}]
@@ -62,6 +65,8 @@ def test_every_benchmark_is_tried():
 @pytest.mark.parametrize("name", SIZES)
 def test_benchmark_runs(name, tmp_path):
     """It leaves its table and its picture where it is told to, and nothing else."""
+    if name == "remote" and not (find_nginx() and find_spec("obstore")):
+        pytest.skip("nginx or obstore is not installed")
     data, out = tmp_path / "data", tmp_path / "out"
     command = [
         sys.executable,
