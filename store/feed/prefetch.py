@@ -78,6 +78,7 @@ class Readahead:
         # the advice on each group so far; None: all of it seems to be in memory
         self._groups: list[Future | None] = []
         self._in_memory = 0  # the batches before this one seem to be
+        self._look_far_from = 0  # before it, many looked at together were not
         self._from_files: list[bool] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store-readahead")
 
@@ -113,9 +114,11 @@ class Readahead:
         if last <= self._in_memory:
             return True
         stop = min(first + LOOK_GROUPS * self._group, len(self.batches))
-        if self._seem_cached(first, stop):
-            self._in_memory = stop
-            return True
+        if first >= self._look_far_from:
+            if self._seem_cached(first, stop):
+                self._in_memory = stop
+                return True
+            self._look_far_from = stop
         return self._seem_cached(first, last)
 
     def _seem_cached(self, first: int, last: int) -> bool:

@@ -27,14 +27,17 @@ def share(pool: ThreadPoolExecutor, n: int, work: Callable[[list], None], items:
     runs = iter([items[a:b] for a, b in pairwise(cuts)])
 
     def work_on() -> None:
-        for run in runs:  # the iterator of a list gives each run once, to whichever thread
-            work(run)
+        try:
+            for run in runs:  # the iterator of a list gives each run once, to whichever thread
+                work(run)
+        except BaseException:
+            list(runs)  # nobody begins another
+            raise
 
     others = [pool.submit(work_on) for _ in range(n - 1)]
     try:
         work_on()
     finally:
-        list(runs)  # nobody begins another
         begun = [other for other in others if not other.cancel()]
         wait(begun)
     for other in begun:

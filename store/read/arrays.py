@@ -13,7 +13,7 @@ from store.format.contents import StoredArray, column_array, offsets_array
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.format.schema import Schema
 from store.read.array import Array
-from store.read.buffers import BufferPool
+from store.read.buffers import MOST_BYTES, BufferPool
 from store.read.chunk_cache import ChunkCache
 from store.read.directory import StoreDirectory
 from store.read.id_table import IdTable
@@ -77,7 +77,7 @@ class Arrays:
         self._pid = os.getpid()
         self.cache = ChunkCache(self.cache_bytes)
         self.id_table = IdTable(self.directory, self.manifest, self.check, self.mirror)
-        self.pool = BufferPool()
+        self.pool = BufferPool(most_bytes=MOST_BYTES)
         self._arrays: dict[str, Array] = {}
         self._axes: dict[str, Offsets] = {}
 

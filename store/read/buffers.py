@@ -13,12 +13,15 @@ from contextlib import suppress
 
 import numpy as np
 
-__all__ = ["HUGE_PAGE", "MOST_KEPT", "SMALL_BYTES", "BufferPool", "block_bytes"]
+__all__ = ["HUGE_PAGE", "MOST_BLOCKS", "MOST_BYTES", "SMALL_BYTES", "BufferPool", "block_bytes"]
 
 PAGE = mmap.PAGESIZE
 HUGE_PAGE = 2 * 1024 * 1024
 SMALL_BYTES = 64 * 1024  # below it, malloc recycles memory itself
-MOST_KEPT = 6  # blocks: those of a loader that reads large batches ahead
+# What a loader that reads large batches ahead has in use, at most: else an epoch's first batches
+# would be read into new memory.
+MOST_BLOCKS = 6
+MOST_BYTES = 512 * 1024 * 1024
 
 
 class BufferPool:
@@ -27,17 +30,22 @@ class BufferPool:
     Parameters
     ----------
     max_idle_bytes
-        Blocks kept for reuse; those in use are not counted. If blocks are so large that fewer fit
-        than were in use at once, as many are kept, up to `MOST_KEPT`: at the end of an epoch all of
-        a loader's blocks are idle, and the next one needs them again.
+        Blocks kept for reuse; those in use are not counted.
+    most_bytes
+        Kept at most where blocks are so large that fewer fit than were in use at once: then as many
+        are kept, up to `MOST_BLOCKS`. At the end of an epoch all of a loader's blocks are idle, and
+        the next one needs them again. None: `max_idle_bytes`.
     """
 
-    def __init__(self, max_idle_bytes: int = 128 * 1024 * 1024) -> None:
+    def __init__(
+        self, max_idle_bytes: int = 128 * 1024 * 1024, most_bytes: int | None = None
+    ) -> None:
         self.max_idle_bytes = max_idle_bytes
+        self.most_bytes = max_idle_bytes if most_bytes is None else most_bytes
         # appended to by finalizers, in any thread: no lock to wait for
         self._idle: deque[mmap.mmap] = deque()
         self._leases: dict[int, weakref.ref] = {}
-        # up to `MOST_KEPT`: blocks in use at once, and one for the short last batch of an epoch
+        # up to `MOST_BLOCKS`: blocks in use at once, and one for the short last batch of an epoch
         self._n_needed = 0
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -52,7 +60,7 @@ class BufferPool:
         key = id(block)
         # not `weakref.finalize`, which takes as long again as all of this
         self._leases[key] = weakref.ref(array, lambda _: self._give_back(key, block))
-        self._n_needed = min(max(self._n_needed, len(self._leases) + 1), MOST_KEPT)
+        self._n_needed = min(max(self._n_needed, len(self._leases) + 1), MOST_BLOCKS)
         return array
 
     def _take(self, n_bytes: int) -> mmap.mmap:
@@ -73,7 +81,8 @@ class BufferPool:
         self._leases.pop(key, None)
         self._idle.append(block)
         sizes = [len(idle) for idle in list(self._idle)]  # of a copy: threads go on
-        kept = max(self.max_idle_bytes, self._n_needed * max(sizes, default=0))
+        needed = self._n_needed * max(sizes, default=0)
+        kept = max(self.max_idle_bytes, min(needed, self.most_bytes))
         surplus = sum(sizes) - kept
         with suppress(IndexError):  # another thread took the last
             while surplus > 0:

@@ -120,8 +120,11 @@ class CompressedArray(Array[CompressedShard]):
     ) -> None:
         """Fill the parts of `out` `(n_items, *selected plane item)` that chunks belong to."""
         shared = [visit for visit in visits if isinstance(visit, Shared)]
-        self._read_shared(plane, out, select, shared)
-        self._read_wholes(plane, out, [visit for visit in visits if isinstance(visit, Whole)])
+        wholes = [visit for visit in visits if isinstance(visit, Whole)]
+        if shared:
+            self._read_shared(plane, out, select, shared)
+        if wholes:
+            self._read_wholes(plane, out, wholes)
 
     def _read_wholes(self, plane: int, out: np.ndarray, wholes: list[Whole]) -> None:
         """Fill the parts of `out` `(n_items, *plane item)` that whole chunks belong to."""

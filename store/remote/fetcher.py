@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
         return 0
     _detach(directory)
     Server(directory, listener).serve()
-    return 0
+    os._exit(0)  # the lock goes with it: not after threads that still wait for an answer
 
 
 def listen(directory: Path) -> socket.socket:
@@ -105,7 +105,7 @@ class Server:
         self.sessions: dict[int, _Session] = {}
         self.stores: dict[tuple[str, str], _Opened] = {}
         self.sources: dict[str, Any] = {}
-        self.socket = (directory / SOCKET_FILE).stat()
+        self.socket_status = (directory / SOCKET_FILE).stat()
         self.default_limit = _default_limit(directory)  # now: what is free shrinks with the mirrors
         self.keeper = Keeper(self.mirrors, self.default_limit, BASE_BYTES)
         gc.freeze()  # what is imported stays: to look through it again and again takes a tenth
@@ -123,7 +123,8 @@ class Server:
             if self.sessions:
                 last_used = time.monotonic()
         if self._is_reachable():
-            (self.directory / SOCKET_FILE).unlink()
+            with suppress(FileNotFoundError):
+                (self.directory / SOCKET_FILE).unlink()
         self.listener.close()
         self.keeper.close()
 
@@ -131,7 +132,7 @@ class Server:
         """Whether our socket is where readers look: else somebody has removed the directory, and
         in the one that has its name now another process may fetch."""
         with suppress(OSError):
-            return os.path.samestat(self.socket, (self.directory / SOCKET_FILE).stat())
+            return os.path.samestat(self.socket_status, (self.directory / SOCKET_FILE).stat())
         return False
 
     def stop(self) -> None:
@@ -220,10 +221,11 @@ class _Opened:
             group = group or source.get(GROUP_FILE)
             if state_digest(url, group) != folder.name:
                 raise StoreError(f"{url}: it was changed meanwhile: open the store again")
-            self.store = MirroredStore(url, source, folder, group)
-            server.keeper.take_over(self.store)
-            server.keeper.open_files(self.store, [], len(group) + 4 * BLOCK)
+            store = MirroredStore(url, source, folder, group)
+            server.keeper.take_over(store)
+            server.keeper.open_files(store, [], len(group) + 4 * BLOCK)
             self.name = f"{os.getpid()}-{time.monotonic_ns()}"
+            self.store = store
 
     def array(self, server: Server, path: str) -> Any:
         """The account of a column's array."""

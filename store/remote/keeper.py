@@ -110,14 +110,12 @@ class Keeper:
         A state that has grown has all shards of the one before, and more. What is taken over is
         compared with its checksums before it is read, as is all that was left here.
         """
-        columns = [store.stored(path) for path in store.column_paths()]
+        uuid = store.manifest.uuid
+        shards = [Path("store") / path / "c" for path in store.column_paths()]
         for folder in self.mirrors.iterdir():
-            if folder == store.folder or not is_state_of(folder, store.manifest.uuid):
-                continue
-            with self._changed:
-                for array in columns:
-                    shards = Path("store") / array.layout.path / "c"
-                    self.space.move_closed(folder / shards, store.folder / shards)
+            if folder != store.folder and is_state_of(folder, store.url, uuid):
+                with self._changed:
+                    self.space.move_closed(folder, store.folder, shards)
 
     def add_array(self, array: MirroredArray) -> None:
         """Keep the account of an array's chunks."""
@@ -291,24 +289,29 @@ class Keeper:
             array.after[some] = np.where(is_sooner, use, after)
             array.next_use[some] = np.where(is_sooner, known, use)
             array.is_wanted = is_wanted
-            self._push_wants(array, some, use)
+            self._push_wants(array, some, use, is_wanted)
             self._has_room.notify_all()
 
-    def _push_wants(self, array: MirroredArray, some: np.ndarray, use: np.ndarray) -> None:
+    def _push_wants(
+        self,
+        array: MirroredArray,
+        some: np.ndarray,
+        use: np.ndarray,
+        is_wanted: Callable[[], bool],
+    ) -> None:
         """Have cells fetched ahead, the shards one by one."""
         shards = some // array.shard_cells
         for shard in dict.fromkeys(shards.tolist()):
             here = shards == shard
             first = float(use[here].min())
-            heapq.heappush(
-                self._wants, Want(first, next(self._ticks), array, shard, some[here], use[here])
-            )
+            want = Want(first, next(self._ticks), array, shard, some[here], use[here], is_wanted)
+            heapq.heappush(self._wants, want)
 
     def _want_again(self, array: MirroredArray, some: np.ndarray) -> None:
         """What had to go for something that is needed sooner is fetched again before it is read."""
         use = array.next_use[some]
         is_announced = (use > self.space.clock) & (use < UNKNOWN / 2)
-        self._push_wants(array, some[is_announced], use[is_announced])
+        self._push_wants(array, some[is_announced], use[is_announced], array.is_wanted)
 
     def _tell_of_room(self) -> None:
         self._changed.notify_all()
@@ -323,7 +326,7 @@ class Keeper:
 
     def _wait(self, deadline: float, n_bytes: int) -> None:
         """Wait for a change; raises StoreError in the end, which says for what."""
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline or self._is_over:
             held = sum(int(t.array.n_bytes[t.cells].sum()) for t in self._tickets.values())
             raise UnreachableError(
                 f"{self.mirrors.parent}: expected room for {n_bytes:,} bytes within {WAIT_S:g} s, "
@@ -363,7 +366,7 @@ class Keeper:
                 self._has_room.wait()
                 continue
             want = heapq.heappop(self._wants)
-            if not want.array.is_wanted():
+            if not want.is_wanted():
                 continue
             if not want.array.is_open(want.shard):
                 return [partial(self._open_ahead, want)]

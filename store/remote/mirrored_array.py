@@ -22,7 +22,7 @@ from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
 from store.read.open_array import open_array
 from store.remote.mirrored_store import FETCHES, MirroredStore, states_path
-from store.remote.requests import plan_requests
+from store.remote.requests import cut_requests, plan_requests
 from store.remote.sparse_file import (
     BLOCK,
     cell_bytes,
@@ -36,7 +36,6 @@ from store.remote.sparse_file import (
 __all__ = ["ABSENT", "FETCHING", "PRESENT", "UNCHECKED", "MirroredArray"]
 
 ABSENT, FETCHING, PRESENT, UNCHECKED = range(4)
-REQUESTS_A_JOB = 8
 
 
 class MirroredArray:
@@ -233,9 +232,7 @@ class MirroredArray:
             order = np.argsort(starts, kind="stable")
             here = here[order]
             requests = plan_requests(starts[order], sizes[order])
-            for i in range(0, len(requests), REQUESTS_A_JOB):
-                some_requests = requests[i : i + REQUESTS_A_JOB]
-                jobs.append((shard, here[some_requests[0].first : some_requests[-1].last]))
+            jobs += [(shard, here[first:last]) for first, last in cut_requests(requests)]
         return jobs
 
     def fetch(self, shard: int, some: np.ndarray) -> tuple[int, int]:

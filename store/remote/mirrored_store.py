@@ -57,11 +57,18 @@ class Source(Protocol):
 
 def state_digest(url: str, group: bytes) -> str:
     """The name of the mirror of one committed state: of the address, and of its `zarr.json`."""
-    return hashlib.blake2b(url.encode() + b"\0" + group, digest_size=16).hexdigest()
+    of_state = hashlib.blake2b(url.encode() + b"\0" + group, digest_size=16)
+    return f"{_url_digest(url)}{of_state.hexdigest()}"
 
 
-def is_state_of(folder: Path, uuid: str) -> bool:
-    """Whether a folder is the mirror of some state of a store."""
+def _url_digest(url: str) -> str:
+    return hashlib.blake2b(url.encode(), digest_size=8).hexdigest()
+
+
+def is_state_of(folder: Path, url: str, uuid: str) -> bool:
+    """Whether a folder is the mirror of some state of the store at an address."""
+    if not folder.name.startswith(_url_digest(url)):
+        return False
     try:
         return read_manifest(folder / "store").uuid == uuid
     except StoreError:  # what an earlier process began, or another version wrote

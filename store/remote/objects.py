@@ -152,11 +152,14 @@ class Objects:
         """
         starts = [*map(int, starts)]
         ends = [*map(int, ends)]
+        begun = self.patience.clock()
         if etag is None and len(starts) > 1 and all(map(operator.lt, starts, ends)):
             # in one call, which costs a fraction of a thread for each; what fails is asked again
             with suppress(TransientFault):
                 return self.client.get_ranges(key, starts, ends)
-        get = partial(self.get_range, key, etag=etag)
+        left_s = self.patience.limit_s - (self.patience.clock() - begun)
+        others = Objects(self.client, replace(self.patience, limit_s=left_s))
+        get = partial(others.get_range, key, etag=etag)
         do = self._pool.map if len(starts) > 1 else map
         return [*do(get, starts, ends)]
 

@@ -4,14 +4,18 @@ A request costs as much as a few hundred kilobytes, so neighbours are joined ove
 fetched for nothing is bounded, since whoever pays for bytes pays for those of gaps as well.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Request", "plan_requests"]
+__all__ = ["Request", "cut_requests", "plan_requests"]
 
 MAX_GAP_BYTES = 1024 * 1024
 MAX_REQUEST_BYTES = 8 * 1024 * 1024
+# made at once, whose answers are in memory together
+REQUESTS_A_JOB = 8
+JOB_BYTES = 16 * 1024 * 1024
 MAX_WASTE = 0.02  # bytes of gaps, of those that are asked for
 
 
@@ -51,3 +55,16 @@ def plan_requests(starts: np.ndarray, sizes: np.ndarray) -> list[Request]:
         n_wasted = 0
         requests.append(Request(start, stop, i, i + 1))
     return requests
+
+
+def cut_requests(requests: list[Request]) -> Iterator[tuple[int, int]]:
+    """Requests to be made at once: the first chunk, and the one after the last, of each group."""
+    group: list[Request] = []
+    for request in requests:
+        n_bytes = sum(one.stop - one.start for one in [*group, request])
+        if group and (len(group) == REQUESTS_A_JOB or n_bytes > JOB_BYTES):
+            yield group[0].first, group[-1].last
+            group = []
+        group.append(request)
+    if group:
+        yield group[0].first, group[-1].last

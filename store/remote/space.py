@@ -4,7 +4,7 @@ Nothing here has a lock: the keeper calls it under its own. Space is taken befor
 and given back after they are gone, so the directory never takes more than its limit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -91,14 +91,16 @@ class Space:
         freed."""
         return self._closed.pop(path, 0)
 
-    def move_closed(self, old: Path, new: Path) -> None:
-        """Have the closed files of one folder in another one, but for those that it has already."""
-        for path in [path for path in self._closed if path.is_relative_to(old)]:
+    def move_closed(self, old: Path, new: Path, parts: Sequence[Path]) -> None:
+        """Have the closed files of some parts of a folder in another one, unless it has such."""
+        begins = tuple(f"{old / part}/" for part in parts)
+        for path in [path for path in self._closed if str(path).startswith(begins)]:
             target = new / path.relative_to(old)
             if not target.exists():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                path.rename(target)
-                self._closed[target] = self._closed.pop(path)
+                with suppress(OSError):  # then it stays where it is, and is fetched
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    path.rename(target)
+                    self._closed[target] = self._closed.pop(path)
 
     def take(self, n_bytes: int, needed_after: float = -1.0) -> bool:
         """Count so many bytes more, if there is room or can be made; see `make_room`."""

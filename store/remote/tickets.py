@@ -1,5 +1,6 @@
 """What the keeper of a cache directory is asked for, what it has to fetch, and what it counts."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,7 +48,7 @@ class Ticket:
 
 @dataclass(eq=False)
 class Job:
-    """Cells of one shard, to be fetched with one request."""
+    """Cells of one shard, to be fetched in one go."""
 
     array: MirroredArray
     shard: int
@@ -64,3 +65,4 @@ class Want:
     shard: int = field(compare=False)
     cells: np.ndarray = field(compare=False)
     uses: np.ndarray = field(compare=False)
+    is_wanted: Callable[[], bool] = field(compare=False)

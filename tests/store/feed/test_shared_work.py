@@ -1,6 +1,7 @@
 """The work of one batch, shared among threads."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -40,8 +41,9 @@ def test_an_error_of_any_thread_is_raised_and_ends_the_work(own):
             has_failed.set()
             raise OSError("broken")
         has_failed.wait()
+        time.sleep(0.01)
         runs.append(run)
 
     with ThreadPoolExecutor(1) as pool, pytest.raises(OSError, match="broken"):
         share(pool, 2, work, list(range(100)))
-    assert len(runs) < 8
+    assert len(runs) < 7  # of 8: whoever works on stops, whoever has failed

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from store.read.buffers import MOST_KEPT, SMALL_BYTES, BufferPool, block_bytes
+from store.read.buffers import MOST_BLOCKS, SMALL_BYTES, BufferPool, block_bytes
 
 F32 = np.dtype("float32")
 SHAPE = (SMALL_BYTES, 2)
@@ -44,17 +44,25 @@ def test_idle_memory_is_bounded():
     assert sum(map(len, pool._idle)) <= pool.max_idle_bytes
 
 
-@pytest.mark.parametrize(("in_use", "kept"), [(3, 3), (40, MOST_KEPT)])
+@pytest.mark.parametrize(("in_use", "kept"), [(3, 3), (40, MOST_BLOCKS)])
 def test_of_blocks_too_large_for_the_bound_a_few_are_kept(in_use, kept):
-    pool = BufferPool(max_idle_bytes=1)
+    pool = BufferPool(max_idle_bytes=1, most_bytes=2**30)
     arrays = [pool.empty(SHAPE, F32) for _ in range(in_use)]
     del arrays
     assert len(pool._idle) == kept
 
 
+def test_large_blocks_are_not_kept_beyond_a_bound():
+    n_bytes = block_bytes(SMALL_BYTES * 8)
+    pool = BufferPool(max_idle_bytes=1, most_bytes=2 * n_bytes)
+    arrays = [pool.empty(SHAPE, F32) for _ in range(6)]
+    del arrays
+    assert sum(map(len, pool._idle)) <= 2 * n_bytes
+
+
 def test_a_small_block_drives_no_large_one_out():
     """An epoch ends with a short batch, and the next one begins with a whole one."""
-    pool = BufferPool(max_idle_bytes=1)
+    pool = BufferPool(max_idle_bytes=1, most_bytes=2**30)
     whole = [pool.empty(SHAPE, F32) for _ in range(2)]
     del whole
     short = pool.empty((SMALL_BYTES // 4,), F32)

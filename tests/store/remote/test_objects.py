@@ -8,7 +8,7 @@ import time
 import pytest
 
 from store import NotFoundError, SchemaError, StoreError, UnreachableError
-from store.remote.faults import ConflictError
+from store.remote.faults import ConflictError, TransientFault
 from store.remote.retry import Patience
 from store.remote.url import parse_url
 
@@ -20,6 +20,23 @@ def objects(bucket):
     objects = bucket.open()
     objects.put_new("data", DATA)
     return objects
+
+
+def test_several_ranges_come_in_one_call_or_one_by_one(objects, monkeypatch):
+    """Where the one call fails, each is asked for again, with the patience of one."""
+    expected = [DATA[0:3], DATA[9:300]]
+    found = objects.get_ranges("data", [0, 9], [3, 300])
+    assert [bytes(part) for part in found] == expected
+    with monkeypatch.context() as patched:
+        patched.setattr(objects.client, "get_range", lambda *_: pytest.fail("asked one by one"))
+        assert len(objects.get_ranges("data", [0, 9], [3, 300])) == 2
+
+    def fail(*_):
+        raise TransientFault("503")
+
+    monkeypatch.setattr(objects.client, "get_ranges", fail)
+    found = objects.get_ranges("data", [0, 9], [3, 300])
+    assert [bytes(part) for part in found] == expected
 
 
 def test_what_was_written_is_read(objects, tmp_path):
