@@ -268,7 +268,8 @@ class Fuzz:
         Whole(path)  # and everything is imported
         self.expected = list(map(repr, read_all(path)))
         self.opened: list[str] = []
-        resource.setrlimit(resource.RLIMIT_AS, (SPACE_BYTES, SPACE_BYTES))
+        space = _mapped() + SPACE_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (space, space))
         sys.addaudithook(self._hear)
         signal.signal(signal.SIGALRM, _too_late)
         self.grown = _resident()
@@ -302,6 +303,12 @@ class Fuzz:
 
 def _resident() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _mapped() -> int:
+    """Bytes of addresses that the process has: it may be forked from one that has many."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    return pages * resource.getpagesize()
 
 
 def _is_inside(name: object, path: Path) -> bool:
