@@ -21,6 +21,7 @@ __all__ = [
     "WritableStates",
     "cells_of_chunks",
     "cells_of_ranges",
+    "forget_all",
     "n_cells",
     "shard_cells",
 ]
@@ -80,9 +81,14 @@ class ChunkStates:
     """
 
     def __init__(self, path: Path) -> None:
-        data = MappedFile(path).bytes
+        self._file = MappedFile(path)
+        data = self._file.bytes
         self._whole = data[:8].view("<u8")
         self.versions = data[HEADER_BYTES:].view(CELL)
+
+    def is_current(self) -> bool:
+        """Whether the file still has its name: if not, somebody has removed the cache directory."""
+        return self._file.has_its_name()
 
     @property
     def whole(self) -> int:
@@ -121,6 +127,18 @@ class WritableStates:
     def flip(self, some: np.ndarray) -> None:
         """The chunks of some cells have come, or are about to go."""
         self.versions[some] += 1
+
+
+def forget_all(folder: Path) -> None:
+    """No chunk is there, in any file of states below a folder: whoever wrote them has ended.
+
+    Readers may have them mapped, and would take what is put in the place of a removed shard for the
+    chunks that were there.
+    """
+    for path in filter(Path.is_file, folder.rglob("*")):
+        n = (path.stat().st_size - HEADER_BYTES) // CELL.itemsize
+        if n > 0:
+            WritableStates(path, n)
 
 
 def file_bytes(n: int) -> int:

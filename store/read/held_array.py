@@ -65,7 +65,10 @@ class HeldArray:
         states = self._current(array)
         before = states.whole
         if before & 1:
-            found = _confirmed(lambda: read(*ranges, options), lambda: states.whole == before)
+            found = _confirmed(
+                lambda: read(*ranges, options),
+                lambda: states.whole == before and states.is_current(),
+            )
             if found is not None:
                 self.mirror.hits += 1
                 return found
@@ -90,12 +93,14 @@ class HeldArray:
         some = cells_of_ranges(self.array, *ranges, planes)
 
         def attempt() -> np.ndarray | None:
-            versions = self._current(array).versions
+            states = self._current(array)
+            versions = states.versions
             before = versions[some]
             if not (before & 1).all():
                 return None
             return _confirmed(
-                lambda: read(*ranges, options), lambda: np.array_equal(versions[some], before)
+                lambda: read(*ranges, options),
+                lambda: np.array_equal(versions[some], before) and states.is_current(),
             )
 
         found = attempt()
@@ -174,6 +179,9 @@ class HeldArray:
 
     def _current(self, array: Array) -> ChunkStates:
         """The states, opened again if another fetching process may have made the files again."""
+        if self._states is not None and not self._states[1].is_current():
+            self.mirror.drop_link()  # to a fetching process that writes where nobody looks
+            self._states = None
         if self._states is None or self._states[0] != self.mirror.session:
             file = self.mirror.open_array(self.path)
             array.close_shards()

@@ -118,6 +118,14 @@ class MappedFile:
         _libc.mincore(self.address + position // PAGE * PAGE, 1, flag)
         return self.tells_cached and bool(flag.raw[0] & 1)
 
+    def has_its_name(self) -> bool:
+        """Whether a file can be found by the path, and it is this one."""
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == self._identity
+
     def open_again(self, flags: int) -> int | None:
         """A descriptor of this very file, to be closed by the caller.
 

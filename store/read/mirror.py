@@ -23,6 +23,7 @@ import numpy as np
 
 from store import errors
 from store.errors import StoreError
+from store.read.cache_dir import prepare_dir
 from store.read.messages import PROTOCOL, receive, send
 
 __all__ = ["LOCK_FILE", "MIRROR_DIR", "NEVER", "SOCKET_FILE", "Mirror", "socket_address"]
@@ -175,13 +176,13 @@ class Mirror:
                 send(link, message, numbers)
                 return _checked(receive(link)[0])
             except TimeoutError as error:
-                self._drop_link()
+                self.drop_link()
                 raise errors.UnreachableError(
                     f"{self.cache_dir}: expected an answer of the fetching process within "
                     f"{ANSWER_S:g} s, found none to {message['op']!r}; see fetcher.log there"
                 ) from error
             except OSError as error:  # it has died, or is on its way out: start another
-                self._drop_link()
+                self.drop_link()
                 if attempt == ATTEMPTS - 1:
                     raise errors.UnreachableError(
                         f"{self.cache_dir}: expected a fetching process that lives, found "
@@ -219,7 +220,8 @@ class Mirror:
         self.portion_bytes = int(reply["portion_bytes"])
         self.session = reply["session"]
 
-    def _drop_link(self) -> None:
+    def drop_link(self) -> None:
+        """End this thread's connection; the next request makes another."""
         link = getattr(self._links, "link", None)
         if link is not None:
             link.close()
@@ -285,6 +287,8 @@ def connect(cache_dir: Path) -> socket.socket:
                 "that another process holds fetcher.lock there; use a cache directory on a disk "
                 "of this machine, or end that process"
             )
+        if not cache_dir.exists():  # somebody has removed it
+            prepare_dir(cache_dir)
         if not _is_running(cache_dir):
             _start(cache_dir)
         time.sleep(0.02)

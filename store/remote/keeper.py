@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from store.errors import StoreError, UnreachableError
+from store.read.chunk_states import forget_all
 from store.remote.eviction import UNKNOWN, unknown_use
 from store.remote.mirrored_array import ABSENT, FETCHING, PRESENT, UNCHECKED, MirroredArray
 from store.remote.mirrored_store import MirroredStore, is_state_of
@@ -66,6 +67,8 @@ class Keeper:
         self._gate = threading.Lock()  # one thread at a time looks for room for what is announced
         self._openers = ThreadPoolExecutor(N_OPENERS, thread_name_prefix="open-shards")
         self._is_over = False
+        for folder in mirrors.glob("*/states"):  # before anything is removed
+            forget_all(folder)
         self.space.adopt()
         for target, n in ((self._fetch_needs, N_NEED_THREADS), (self._fetch_wants, N_WANT_THREADS)):
             for _ in range(n):
@@ -134,16 +137,23 @@ class Keeper:
         path = array.store.root / array.layout.shard_path(shard)
         with self._changed:
             old_bytes = self.space.open_file(path)  # counted until it is known what is left
-            self._reserve(array.table_bytes)
+            array.n_opening += 1
         is_new = False
+        is_reserved = False
         try:
+            with self._changed:
+                self._reserve(array.table_bytes)
+            is_reserved = True
             is_new = array.open_shard(shard)
         finally:
             with self._changed:
+                array.n_opening -= 1
                 self.space.free(old_bytes)
+                if not is_reserved:
+                    self.space.close_files([path])
                 if is_new:
                     self._count_left(array, shard)
-                else:
+                elif is_reserved:
                     self.space.free(array.table_bytes)
                 self._tell_of_room()
 
@@ -452,7 +462,10 @@ class Keeper:
         """Keep no account of a store's chunks; False if some are being fetched or copied."""
         with self._changed:
             arrays = [array for array in self.space.arrays if array.store is store]
-            busy = (array.pins.any() or (array.status == FETCHING).any() for array in arrays)
+            busy = (
+                array.n_opening or array.pins.any() or (array.status == FETCHING).any()
+                for array in arrays
+            )
             if any(busy):
                 return False
             for array in arrays:

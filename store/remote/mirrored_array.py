@@ -56,6 +56,8 @@ class MirroredArray:
         bool: it had been fetched before.
     states
         What readers see.
+    n_opening
+        Shards that are being opened.
     is_wanted
         Whether who announced chunks last still reads.
     """
@@ -77,6 +79,7 @@ class MirroredArray:
         self.states_file.parent.mkdir(exist_ok=True)
         self.states = WritableStates(self.states_file, n)
         self.is_wanted: Callable[[], bool] = lambda: False
+        self.n_opening = 0
         self.n_present = 0
         self.n_chunks = self._count_chunks()
         self._opened: dict[int, tuple[np.ndarray, np.ndarray]] = {}
@@ -269,8 +272,9 @@ class MirroredArray:
             if not wrong:
                 break
             if attempt == 1:  # the sums may be what is wrong
-                self.store.fetch_whole(self.array.checksums.layout.path)
-                self._sums = self._read_sums()
+                with self.store.lock:  # other threads may find the same
+                    self.store.fetch_whole(self.array.checksums.layout.path)
+                    self._sums = self._read_sums()
         if not len(some):
             return n_fetched, n_again
         chunk = self._chunk_of(shard, int(some[0]))

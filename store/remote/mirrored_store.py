@@ -208,7 +208,7 @@ def states_path(folder: Path, array: StoredArray) -> Path:
 def write_whole(path: Path, data: bytes) -> None:
     """Put a file in place, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
+    part = path.with_name(f"{path.name}.{threading.get_ident()}.part")
     with opened(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as fd:
         write_at(fd, memoryview(data), 0)
     part.replace(path)

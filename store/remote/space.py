@@ -83,8 +83,9 @@ class Space:
     def close_files(self, paths: list[Path]) -> None:
         """Files that are counted whole from now on, and may be removed."""
         for path in paths:
-            self._closed[path] = _disk_bytes(path)
-            self.used += self._closed[path]
+            if path not in self._closed:  # of an open store not all files were opened
+                self._closed[path] = _disk_bytes(path)
+                self.used += self._closed[path]
 
     def open_file(self, path: Path) -> int:
         """A file that must not be removed any more; return what is counted for it until it is
@@ -157,7 +158,8 @@ class Space:
     def _remove_closed(self, surplus: int) -> int:
         """Remove files of stores that are not open, the oldest first; return the bytes freed."""
         freed = 0
-        for path in list(self._closed):
+        # a reader that goes on needs the committed state that it began with
+        for path in sorted(self._closed, key=lambda path: path.name == GROUP_FILE):
             if freed >= surplus:
                 break
             path.unlink(missing_ok=True)
