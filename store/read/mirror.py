@@ -287,9 +287,8 @@ def connect(cache_dir: Path) -> socket.socket:
                 "that another process holds fetcher.lock there; use a cache directory on a disk "
                 "of this machine, or end that process"
             )
-        if not cache_dir.exists():  # somebody has removed it
-            prepare_dir(cache_dir)
         if not _is_running(cache_dir):
+            prepare_dir(cache_dir)  # somebody may have removed it
             _start(cache_dir)
         time.sleep(0.02)
 

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -222,6 +223,44 @@ def test_chunks_outlast_the_process_that_fetched_them(node, rows):
     assert_batch(again, [row for _, row in rows])
     chunks = [key for key in node.files.asked if "/c/" in key[0] and key[0][0] != "_"]
     assert chunks == [("states/c/0/0/0", 0, 50 * 4 * 64 * 2)]
+
+
+def least_limit(node) -> int:
+    """Bytes that the cache needs."""
+    with pytest.raises(ValueError, match="at least") as refused:
+        node.open(1)
+    return int(re.search(r"at least ([\d,]+)", str(refused.value))[1].replace(",", ""))
+
+
+def test_no_value_is_of_what_a_killed_process_had_fetched(node, rows):
+    """The next one may remove a shard, and make it anew, that a reader has not yet mapped."""
+    from store.read.cache_dir import prepare_dir
+
+    node.cache_dir.rmdir()
+    prepare_dir(node.cache_dir)
+    with node.running():
+        least = least_limit(node)
+        reader = node.open()
+        reader.read([0], ["states"])  # its states are mapped, and one shard
+        node.open().read(range(N_ROWS))
+    with node.running():
+        node.open(least).read([N_ROWS - 1])
+        assert_batch(reader.read(range(N_ROWS)), [row for _, row in rows])
+
+
+def test_stores_that_are_opened_and_closed_are_counted_once(served):
+    """Also those of which not all shards were opened."""
+    served.open().read(range(N_ROWS))
+    used = set()
+    for _ in range(4):
+        store = served.open()
+        store.read([0])
+        store.mirror.drop_link()
+        deadline = time.monotonic() + 5
+        while served.server.stores and time.monotonic() < deadline:
+            time.sleep(0.02)
+        used.add(served.server.keeper.space.used)
+    assert len(used) == 1
 
 
 def test_a_state_that_grew_takes_over_what_is_here(tmp_path, rows):
