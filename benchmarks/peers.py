@@ -170,7 +170,8 @@ def tensordict(flat: FlatCopy, path: Path) -> Fetch:
     )
 
 
-def lance(flat: FlatCopy, path: Path) -> Fetch:
+def lance_copy(flat: FlatCopy, path: Path) -> Path:
+    """The rows in a Lance dataset beside the store, a binary value each."""
     import lance
     import pyarrow as pa
 
@@ -187,7 +188,13 @@ def lance(flat: FlatCopy, path: Path) -> Fetch:
         )
         lance.write_dataset(pa.RecordBatchReader.from_batches(schema, batches), str(target))
 
-    dataset = lance.dataset(str(made_once(path.with_suffix(".lance"), make)))
+    return made_once(path.with_suffix(".lance"), make)
+
+
+def lance(flat: FlatCopy, path: Path) -> Fetch:
+    import lance
+
+    dataset = lance.dataset(str(lance_copy(flat, path)))
 
     def fetch(rows: list[int]) -> np.ndarray:
         column = dataset.take(rows, columns=["x"])["x"]
@@ -218,39 +225,51 @@ def hf_datasets(flat: FlatCopy, path: Path) -> Fetch:
     return fetch
 
 
-def litdata(flat: FlatCopy, path: Path) -> Fetch:
-    from litdata.streaming import StreamingDataset
+def litdata_copy(flat: FlatCopy, path: Path, file_bytes: int | str = "64MB") -> Path:
+    """The rows in LitData's files of so many bytes beside the store."""
     from litdata.streaming.writer import BinaryWriter
 
     def make(target: Path) -> None:
         target.mkdir()
-        writer = BinaryWriter(str(target), chunk_bytes="64MB")
+        writer = BinaryWriter(str(target), chunk_bytes=file_bytes)
         for row in range(len(flat)):
             writer[row] = {"x": row_values(flat, row).tobytes()}
         writer.done()
         writer.merge()
 
-    dataset = StreamingDataset(
-        str(made_once(path.with_suffix(".litdata"), make)), max_cache_size="100GB"
-    )
+    return made_once(path.with_suffix(".litdata"), make)
+
+
+def litdata(flat: FlatCopy, path: Path) -> Fetch:
+    from litdata.streaming import StreamingDataset
+
+    dataset = StreamingDataset(str(litdata_copy(flat, path)), max_cache_size="100GB")
     return lambda rows: np.concatenate(
         [np.frombuffer(dataset[row]["x"], np.float16) for row in rows]
     )
 
 
-def mosaic(flat: FlatCopy, path: Path) -> Fetch:
+def mosaic_copy(flat: FlatCopy, path: Path, **options: int) -> Path:
+    """The rows in MosaicML's files beside the store; the options are those of its writer."""
     if (
         installed("torchvision") is None
     ):  # needed by its image datasets only, and there is no build of it for every torch
         sys.modules.setdefault("streaming.vision", MagicMock())
-    from streaming import LocalDataset, MDSWriter
+    from streaming import MDSWriter
 
     def make(target: Path) -> None:
-        with MDSWriter(out=str(target), columns={"x": "bytes"}) as writer:
+        with MDSWriter(out=str(target), columns={"x": "bytes"}, **options) as writer:
             for row in range(len(flat)):
                 writer.write({"x": row_values(flat, row).tobytes()})
 
-    dataset = LocalDataset(str(made_once(path.with_suffix(".mds"), make)))
+    return made_once(path.with_suffix(".mds"), make)
+
+
+def mosaic(flat: FlatCopy, path: Path) -> Fetch:
+    copy = mosaic_copy(flat, path)
+    from streaming import LocalDataset
+
+    dataset = LocalDataset(str(copy))
     return lambda rows: np.concatenate(
         [np.frombuffer(dataset[row]["x"], np.float16) for row in rows]
     )

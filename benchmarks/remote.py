@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from unittest.mock import MagicMock
 
 import numpy as np
 
@@ -39,7 +38,7 @@ from benchmarks.harness import (
     show,
 )
 from benchmarks.object_server import find_nginx, served
-from benchmarks.peers import made_once, row_values
+from benchmarks.peers import lance_copy, litdata_copy, mosaic_copy
 from store import Column, TraceLoader, TraceStore
 
 BUCKET = "traces"
@@ -51,7 +50,7 @@ LEAST_CACHE = 100_000_000
 PEER_FILE_BYTES = 16_000_000  # by default 64 MB, of which such a cache would hold one or two
 RAW = "obstore"
 
-Epoch = Callable[[], None]
+Epoch = Callable[[], int]  # -> rows that were read
 Opened = Callable[[int], AbstractContextManager[Epoch]]
 
 
@@ -281,22 +280,8 @@ def zarr_python(data: Data) -> Opened:
 
 def lance(data: Data) -> Opened:
     import lance
-    import pyarrow as pa
 
-    schema = pa.schema(
-        [pa.field("x", pa.large_binary(), metadata={"lance-encoding:compression": "none"})]
-    )
-
-    def make(target: Path) -> None:
-        batches = (
-            pa.record_batch(
-                [pa.array([row_values(data.flat, row).tobytes()], pa.large_binary())], schema
-            )
-            for row in range(len(data.flat))
-        )
-        lance.write_dataset(pa.RecordBatchReader.from_batches(schema, batches), str(target))
-
-    path = made_once(data.path.with_suffix(".lance"), make)
+    path = lance_copy(data.flat, data.path)
 
     @contextmanager
     def opened(number: int) -> Iterator[Epoch]:
@@ -314,19 +299,9 @@ def lance(data: Data) -> Opened:
 def litdata(data: Data) -> Opened:
     from litdata import StreamingDataset
     from litdata.streaming import downloader
-    from litdata.streaming.writer import BinaryWriter
 
     downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # which the server here speaks
-
-    def make(target: Path) -> None:
-        target.mkdir()
-        writer = BinaryWriter(str(target), chunk_bytes=PEER_FILE_BYTES)
-        for row in range(len(data.flat)):
-            writer[row] = {"x": row_values(data.flat, row).tobytes()}
-        writer.done()
-        writer.merge()
-
-    path = made_once(data.path.with_suffix(".litdata"), make)
+    path = litdata_copy(data.flat, data.path, PEER_FILE_BYTES)
 
     @contextmanager
     def opened(number: int) -> Iterator[Epoch]:
@@ -345,19 +320,9 @@ def litdata(data: Data) -> Opened:
 
 
 def mosaic(data: Data) -> Opened:
-    if installed("torchvision") is None:  # see benchmarks.peers
-        sys.modules.setdefault("streaming.vision", MagicMock())
-    from streaming import MDSWriter, StreamingDataset
+    path = mosaic_copy(data.flat, data.path, size_limit=PEER_FILE_BYTES)
+    from streaming import StreamingDataset
     from streaming.base.util import clean_stale_shared_memory
-
-    def make(target: Path) -> None:
-        with MDSWriter(
-            out=str(target), columns={"x": "bytes"}, size_limit=PEER_FILE_BYTES
-        ) as writer:
-            for row in range(len(data.flat)):
-                writer.write({"x": row_values(data.flat, row).tobytes()})
-
-    path = made_once(data.path.with_suffix(".mds"), make)
 
     @contextmanager
     def opened(number: int) -> Iterator[Epoch]:

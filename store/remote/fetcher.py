@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from store.errors import DamagedItemsError, StoreError, VersionError
+from store.format.ranges import cells
 from store.read.messages import PROTOCOL, receive, send
 from store.read.mirror import LOCK_FILE, MIRROR_DIR, SOCKET_FILE, socket_address
 
@@ -393,9 +394,7 @@ def _expand(runs: np.ndarray, n: int) -> np.ndarray:
         firsts[0] < 0 or (stops < firsts).any() or (firsts[1:] < stops[:-1]).any() or stops[-1] > n
     ):
         raise ValueError(f"expected rising ranges of cells up to {n}, found others")
-    counts = stops - firsts
-    ends = np.cumsum(counts)
-    return np.arange(int(counts.sum())) + np.repeat(firsts - (ends - counts), counts)
+    return cells(firsts, stops, 1)[1]
 
 
 def _check_cells(some: np.ndarray, n: int) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from store import Column, Schema, TraceStore
+from store.read.cache_dir import prepare_dir
 from store.remote.fetcher import Server, listen
 
 URL = "s3://bucket/traces.zarr"
@@ -88,6 +89,11 @@ class Node:
         self.cache_dir = cache_dir
         self.files = Files(root)
         cache_dir.mkdir(exist_ok=True)
+
+    def prepare(self) -> None:
+        """Make the cache directory ours."""
+        self.cache_dir.rmdir()
+        prepare_dir(self.cache_dir)
 
     @contextlib.contextmanager
     def running(self):
