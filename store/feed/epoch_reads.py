@@ -1,6 +1,6 @@
 """The reads of one epoch: which batches are under way, in which threads, and with which options.
 
-Batches come one by one, or, where many small compressed rows share chunks, in windows. Threads
+Batches come one by one, or, where rows are small, in windows. Threads
 change when a batch is read, never which rows it holds nor the order of delivery.
 """
 
@@ -22,7 +22,7 @@ from store.feed.order import Batches
 from store.feed.prefetch import Readahead
 from store.feed.shared_work import n_cores, share
 from store.feed.visit_times import VisitTimes
-from store.feed.windows import cut_batches, plan_windows
+from store.feed.windows import cut_batches, is_small, plan_windows
 from store.read.batch import Batch
 from store.read.batch_reads import LocatedRows
 from store.read.plan import ReadPlan
@@ -124,7 +124,8 @@ class EpochReads:
             except CorruptError:  # raised again in its turn, after the batches before the damage
                 cut = (self._read(batches[i], apart) for i in window)
             else:
-                cut = cut_batches(whole, batches.batch_size, apart.empty)
+                options = apart if is_small(whole) else apart._replace(required=True)
+                cut = cut_batches(whole, batches.batch_size, options.place)
             return (batch.pin_memory() for batch in cut) if self.pin_memory else cut
 
         ahead: deque[Future[Iterator[Batch]]] = deque()

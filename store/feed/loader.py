@@ -18,7 +18,7 @@ from store.feed.epoch_reads import EpochReads
 from store.feed.order import Batches, EpochOrder, n_batches, rank_positions
 from store.feed.prefetch import row_bytes
 from store.feed.visit_times import VisitTimes
-from store.feed.windows import batches_together, is_held
+from store.feed.windows import batches_together, is_held, small_batches_together
 from store.format.values import is_integer
 from store.memory_limits import read_memory
 from store.read.batch import Batch
@@ -65,7 +65,8 @@ class TraceLoader:
     cache_bytes
         Decoded chunks of compressed columns to keep, see `TraceStore.open`;
         `loader.store.cache.stats` counts hits and misses. Shuffled batches of small compressed rows
-        are read many at once, in no more than as much memory again.
+        are read many at once, in no more than as much memory again. Batches of any rows below 16 KB
+        are read several at once as well: they share 4 MB, which are kept while one of them is.
     prefetch_bytes
         How far ahead of the batches data that is not in memory is asked for, and how much the
         threads read ahead; 0 asks for nothing. Long rows of raw columns are read ahead from their
@@ -269,11 +270,15 @@ class TraceLoader:
         return kept_fraction(row_bytes(self.store, self._plan) * self._n, read_memory().cacheable)
 
     def _batches_together(self) -> int:
-        """Batches a window; the windows in memory hold no more than the cache may."""
+        """Batches a window; the windows in memory hold no more than the cache may, if not few."""
+        n_small = 1
+        if self.store.mirror is None:  # which would need room for all of a window at once
+            n_small = small_batches_together(self.store, self._plan, self.batch_size)
         if not self.shuffle:  # neighbours follow each other: the cache has their chunks
-            return 1
+            return n_small
         cache_bytes = self.store.cache_bytes
         max_bytes = min(cache_bytes, self.prefetch_bytes)
         if self.num_workers:  # one is delivered, one is read
             max_bytes //= 2
-        return batches_together(self.store, self._plan, self.batch_size, max_bytes, cache_bytes)
+        n = batches_together(self.store, self._plan, self.batch_size, max_bytes, cache_bytes)
+        return max(n, n_small)

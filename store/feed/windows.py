@@ -1,29 +1,40 @@
-"""Batches that are read together, so that a chunk which rows of several share is decoded once.
+"""Batches that are read together: a window is a range of them.
 
-Under a shuffle the next rows lie in chunks all over a column. Where a chunk holds many rows and the
-cache of decoded chunks holds few of the chunks, each batch decodes nearly a chunk for each row. Of
-the rows of many batches several lie in each chunk; read together, they cost one decoding, and of
-what was decoded only the rows are held. A window is a range of such batches.
+There are two reasons. What Python does for a read takes longer than copying a few small rows; of a
+window it is done once. And under a shuffle the next rows lie in chunks all over a column: where a
+chunk holds many rows and the cache of decoded chunks holds few of the chunks, each batch decodes
+nearly a chunk for each row. Of the rows of many batches several lie in each chunk; read together,
+they cost one decoding, and of what was decoded only the rows are held.
 
-What is delivered stays the same: each batch is cut from what was read when it is asked for, into
-memory of its own.
+What is delivered stays the same: each batch is cut from what was read when it is asked for.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from store.feed.prefetch import row_bytes
-from store.read.batch import Batch, ColumnValues, Ragged
+from store.read.batch import Batch, as_batch, as_packed
+from store.read.packed import PackedColumn, PackedRows
 from store.read.plan import ReadPlan
-from store.read.read_options import Empty
 from store.read.store import TraceStore
 
-__all__ = ["batches_together", "cut_batches", "is_held", "plan_windows"]
+__all__ = [
+    "batches_together",
+    "cut_batches",
+    "is_held",
+    "is_small",
+    "plan_windows",
+    "small_batches_together",
+]
+
+# Small rows are read together, so many at once and in so much memory at most, which the batches
+# share: one that is kept keeps all of it.
+SMALL_ROW_BYTES = 16 * 1024
+SMALL_WINDOW_ROWS = 4096
+SMALL_WINDOW_BYTES = 4 * 1024 * 1024
 
 MIN_GAIN = 1.3  # in decoded bytes; less is not worth the memory and the wait
 MAX_ROWS_A_CHUNK = 8  # with so many rows of a window in each chunk, more gain little
@@ -77,6 +88,22 @@ def batches_together(
     return n_together if apart > MIN_GAIN * together else 1
 
 
+def small_batches_together(store: TraceStore, plan: ReadPlan, batch_size: int) -> int:
+    """How many batches to read together because their rows are small; 1 if they are not."""
+    n_bytes = row_bytes(store, plan)
+    if n_bytes > SMALL_ROW_BYTES:
+        return 1
+    n_rows = min(SMALL_WINDOW_ROWS, SMALL_WINDOW_BYTES / max(1.0, n_bytes))
+    return max(1, int(n_rows / batch_size))
+
+
+def is_small(batch: Batch) -> bool:
+    """Whether what was read together is so small that the batches cut from it may share it."""
+    columns = as_packed(batch).columns.values()
+    n_bytes = sum(c.values.nbytes for c in columns if isinstance(c, PackedColumn))
+    return n_bytes <= 2 * SMALL_WINDOW_BYTES  # rows are larger or smaller than the mean
+
+
 def is_held(store: TraceStore, plan: ReadPlan, cache_bytes: int) -> bool:
     """Whether a cache holds all that a plan decodes, so that nothing is decoded twice.
 
@@ -110,7 +137,9 @@ def plan_windows(n_batches: int, n_together: int) -> Iterator[range]:
         size = min(2 * size, n_together)
 
 
-def cut_batches(batch: Batch, batch_size: int, empty: Empty) -> Iterator[Batch]:
+def cut_batches(
+    batch: Batch, batch_size: int, place: Callable[[np.ndarray], np.ndarray]
+) -> Iterator[Batch]:
     """Cut a batch into batches of so many rows, the last one possibly shorter, when asked for.
 
     Parameters
@@ -119,33 +148,34 @@ def cut_batches(batch: Batch, batch_size: int, empty: Empty) -> Iterator[Batch]:
         Left as it is.
     batch_size
         Rows of each.
-    empty
-        (shape, dtype) -> uninitialised memory; each tensor but offsets and row numbers is copied
-        into its own.
+    place
+        A view of values -> what a batch has: the view, or a copy. Offsets and row numbers are
+        copied in any case.
     """
+    whole = as_packed(batch)
     for start in range(0, len(batch), batch_size):
-        yield _cut(batch, start, min(start + batch_size, len(batch)), empty)
+        stop = min(start + batch_size, len(batch))
+        # Tensors are made of the parts, not cut from a tensor: what pickles one then pickles its
+        # own memory alone.
+        yield as_batch(_cut(whole, start, stop, place))
 
 
-def _cut(batch: Batch, start: int, stop: int, empty: Empty) -> Batch:
-    """A copy of the rows `start:stop`."""
-    offsets: dict[int, Tensor] = {}  # columns of one axis share them
-    columns: dict[str, ColumnValues] = {}
-    for name, values in batch.columns.items():
+def _cut(
+    whole: PackedRows, start: int, stop: int, place: Callable[[np.ndarray], np.ndarray]
+) -> PackedRows:
+    """The rows `start:stop`."""
+    offsets: dict[int, np.ndarray] = {}  # columns of one axis share them
+    columns: dict[str, PackedColumn | list[str]] = {}
+    for name, values in whole.columns.items():
         if isinstance(values, list):
             columns[name] = values[start:stop]
-        elif isinstance(values, Tensor):
-            columns[name] = _copy(values[start:stop], empty)
+        elif values.offsets is None:
+            columns[name] = values._replace(values=place(values.values[start:stop]))
         else:
             key = id(values.offsets)
             cuts = values.offsets[start : stop + 1]
-            items = values.values[int(cuts[0]) : int(cuts[-1])]
             if key not in offsets:
                 offsets[key] = cuts - cuts[0]
-            columns[name] = Ragged(_copy(items, empty), offsets[key])
-    return Batch(batch.rows[start:stop].clone(), columns)
-
-
-def _copy(tensor: Tensor, empty: Empty) -> Tensor:
-    memory = torch.from_numpy(empty((tensor.nbytes,), np.dtype(np.uint8)))
-    return memory.view(tensor.dtype).view(tensor.shape).copy_(tensor)
+            items = values.values[cuts[0] : cuts[-1]]
+            columns[name] = PackedColumn(place(items), offsets[key], values.dtype)
+    return PackedRows(whole.rows[start:stop].copy(), columns)

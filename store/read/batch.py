@@ -10,14 +10,23 @@ from torch import Tensor
 from store.errors import NotFoundError, closest
 from store.format.schema import TRACE_ID
 from store.read.data_frames import TableSource, make_frame, make_table
-from store.read.packed import PackedRows
+from store.read.packed import PackedColumn, PackedRows
 from store.read.summary import column_lines, shape_text
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-__all__ = ["Batch", "ColumnValues", "Ragged", "Row", "as_batch", "as_tensor", "map_columns"]
+__all__ = [
+    "Batch",
+    "ColumnValues",
+    "Ragged",
+    "Row",
+    "as_batch",
+    "as_packed",
+    "as_tensor",
+    "map_columns",
+]
 
 
 class Ragged(NamedTuple):
@@ -293,8 +302,7 @@ def _describe(values: ColumnValues) -> tuple[str, str]:
         return "utf8", ""
     tensor = values.values if isinstance(values, Ragged) else values
     shape = shape_text(tensor.shape[0], tensor.shape[1:])
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return dtype, f"{shape} ragged" if isinstance(values, Ragged) else shape
+    return _dtype_name(tensor), f"{shape} ragged" if isinstance(values, Ragged) else shape
 
 
 def map_columns(columns: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
@@ -337,8 +345,35 @@ def as_batch(packed: PackedRows) -> Batch:
     return Batch(torch.from_numpy(packed.rows), columns)
 
 
+def as_packed(batch: Batch) -> PackedRows:
+    """The arrays under a batch in memory, without a copy: what `as_batch` makes it of."""
+    offsets: dict[int, np.ndarray] = {}
+    columns: dict[str, PackedColumn | list[str]] = {}
+    for name, values in batch.columns.items():
+        if isinstance(values, list):
+            columns[name] = values
+        elif isinstance(values, Tensor):
+            columns[name] = PackedColumn(_as_array(values), None, _dtype_name(values))
+        else:
+            items, cuts = values
+            if id(cuts) not in offsets:
+                offsets[id(cuts)] = cuts.numpy()
+            columns[name] = PackedColumn(_as_array(items), offsets[id(cuts)], _dtype_name(items))
+    return PackedRows(batch.rows.numpy(), columns)
+
+
 def as_tensor(array: np.ndarray, dtype: str) -> Tensor:
     """A tensor over a stored array's memory (no copy), with its logical dtype."""
     if dtype == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
+
+
+def _as_array(tensor: Tensor) -> np.ndarray:
+    """The array that `as_tensor` makes a tensor of; no copy."""
+    bits = tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor
+    return bits.numpy()
+
+
+def _dtype_name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -6,8 +6,22 @@ import numpy as np
 import pytest
 import torch
 
-from store import Column, CorruptError, Ragged, Schema, StoreWriter, TraceLoader, TraceStore
-from store.feed.windows import batches_together, cut_batches, plan_windows
+from store import (
+    Batch,
+    Column,
+    CorruptError,
+    Ragged,
+    Schema,
+    StoreWriter,
+    TraceLoader,
+    TraceStore,
+)
+from store.feed.windows import (
+    batches_together,
+    cut_batches,
+    plan_windows,
+    small_batches_together,
+)
 
 N_ROWS, CHUNK_ITEMS = 240, 32
 SCHEMA = Schema(
@@ -131,10 +145,43 @@ def test_rows_as_large_as_chunks_share_none(tmp_path):
     assert batches_together(store, store.plan(), 2, 10**5, 500) == 1
 
 
-def test_cut_batches_own_their_memory(path):
-    """So that one that is kept does not keep the window."""
+@pytest.mark.parametrize("place", [np.copy, lambda view: view])
+def test_cut_batches_pickle_their_rows_alone(path, place):
+    """Copies and views have storages of their own extent."""
     whole = TraceStore.open(path).read(range(20))
-    for batch in cut_batches(whole, 8, np.empty):
-        for tensor in (*batch.columns["x"], batch["half"].values, batch["y"], batch.rows):
+    batches = list(cut_batches(whole, 8, place))
+    assert [len(batch) for batch in batches] == [8, 8, 4]
+    for batch in batches:
+        for tensor in (*batch.columns["x"], *batch["half"], batch["y"], batch.rows):
             assert tensor.untyped_storage().nbytes() == tensor.nbytes
         assert batch["x"].offsets is batch["half"].offsets
+    assert parts(Batch.from_rows([row for batch in batches for row in batch])) == parts(whole)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2])
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("columns", [["half", "flag", "text"], None])
+def test_small_batches_that_share_memory_are_the_same(path, num_workers, shuffle, columns):
+    """They stay as they are when others are written to, and after the loader is gone."""
+    options = {"columns": columns, "batch_size": 7, "shuffle": shuffle}
+    expected = [parts(batch) for batch in Apart(path, **options)]
+    loader = TraceLoader(path, num_workers=num_workers, **options)
+    assert loader._batches_together() == 4096 // 7
+    batches = list(loader)
+    for batch in batches[::2]:
+        batch["half"].values.zero_()
+        batch["half"].offsets.zero_()
+        batch.rows.zero_()
+    assert [parts(batch) for batch in batches[1::2]] == expected[1::2]
+
+
+def test_rows_that_take_longer_to_copy_than_to_find_are_read_by_batch(tmp_path):
+    with StoreWriter.create(
+        tmp_path / "s.zarr", Schema({"x": Column("uint8", axis="t")})
+    ) as writer:
+        for i in range(9):
+            writer.append(str(i), {"x": np.full(10_000 + 2_500 * i, i, np.uint8)})  # 20,000 each
+    store = TraceStore.open(tmp_path / "s.zarr")
+    assert small_batches_together(store, store.plan(["x"]), 2) == 1
+    assert small_batches_together(store, store.plan(["trace_id"]), 2) == 2048
+    assert small_batches_together(store, store.plan(["trace_id"]), 5000) == 1
