@@ -64,7 +64,14 @@ class Codec(NamedTuple):
         packed = self.numcodec.encode(chunk.view(f"V{itemsize}"))
         return packed + crc32c(packed).to_bytes(CRC_BYTES, "little")
 
-    def decode(self, data: memoryview, out: np.ndarray, where: Callable[[], str]) -> None:
+    def decode(
+        self,
+        data: memoryview,
+        out: np.ndarray,
+        where: Callable[[], str],
+        *,
+        is_checked: bool = False,
+    ) -> None:
         """Check a compressed chunk and decompress it.
 
         Parameters
@@ -75,6 +82,9 @@ class Codec(NamedTuple):
             C-contiguous, of the chunk's bytes; of any dtype and shape.
         where
             Gives what error messages begin with; called for an error alone.
+        is_checked
+            Whether these bytes were decoded into as many before: their checksum and what they state
+            are not looked at again.
 
         Raises
         ------
@@ -82,16 +92,16 @@ class Codec(NamedTuple):
             The checksum is another one, or the bytes are no chunk of this size.
         """
         packed, expected = split_compressed(data)
-        found = crc32c(packed)
-        if found != expected:
+        if not is_checked and (found := crc32c(packed)) != expected:
             raise CorruptError(
                 f"{where()}: expected checksum {expected:08x}, found {found:08x}; "
                 "restore it from a copy"
             )
         try:
-            n_bytes = _stated_bytes(self.name, packed)  # of fewer, the rest of `out` is unwritten
-            if n_bytes not in (None, out.nbytes):
-                raise ValueError(f"{n_bytes} bytes")
+            if not is_checked:
+                n_bytes = _stated_bytes(self.name, packed)
+                if n_bytes not in (None, out.nbytes):  # of fewer, the rest of `out` is unwritten
+                    raise ValueError(f"{n_bytes} bytes")
             self.decompress(packed, out)
         except _DECODING_ERRORS as error:
             raise CorruptError(

@@ -268,3 +268,45 @@ def test_a_chunk_is_decoded_once_for_a_read(compressed_path):
     batch = store.read(rows)
     assert batch["x"].values[:, 0].tolist() == np.repeat(rows, rows % 6).tolist()
     assert store.cache.stats.misses == -(-store.n_items("x") // 8)
+
+
+@pytest.fixture
+def compressed(tmp_path, monkeypatch):
+    """A store of 4 chunks, and how often the checksum of one was computed."""
+    computed = []
+
+    def counted(data):
+        computed.append(len(data))
+        return crc32c(data)
+
+    path = tmp_path / "s.zarr"
+    column = Column("int64", axis="t", codec="zstd:1", chunk_items=32, shard_items=64)
+    with StoreWriter.create(path, Schema({"x": column})) as writer:
+        for i in range(16):
+            writer.append(str(i), {"x": np.arange(8) + i})
+    monkeypatch.setattr("store.format.codecs.crc32c", counted)
+    return path, computed
+
+
+def test_a_chunk_is_compared_with_its_checksum_once_while_its_shard_is_open(compressed):
+    path, computed = compressed
+    loader = TraceLoader(path, ["x"], 4, shuffle=True, cache_bytes=0)
+    epochs = [sorted(int(batch["x"].values.sum()) for batch in loader) for _ in range(3)]
+    assert sum(epochs[0]) == sum(epochs[1]) == sum(8 * i + 28 for i in range(16))
+    assert len(computed) == 4
+    loader.store.arrays.column("x").close_shards()
+    list(loader)
+    assert len(computed) == 8
+
+
+def test_a_damaged_chunk_is_refused_each_time(compressed):
+    path, computed = compressed
+    (shard, _) = sorted((path / "x" / "c").iterdir())
+    data = bytearray(shard.read_bytes())
+    data[10] ^= 1
+    shard.write_bytes(data)
+    store = TraceStore.open(path)
+    for _ in range(3):
+        with pytest.raises(CorruptError, match="expected checksum"):
+            store.read(["0"])
+    assert len(computed) == 3
