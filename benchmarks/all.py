@@ -91,6 +91,7 @@ JOBS = (
     Job("merge"),
     Job("launch"),
     Job("remote", needs=("obstore", "nginx")),
+    Job("mirrored", needs=("obstore", "nginx")),
     Job("remote", ("--far",), "remote_far", ("obstore", "nginx")),
     Job("extraction", needs=("transformers",)),
     Job("graphs"),

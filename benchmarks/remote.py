@@ -164,10 +164,10 @@ class Data:
 def alternate_opened(
     contenders: Mapping[str, Opened], turns: int, n_rows: int
 ) -> dict[str, list[float]]:
-    """Seconds of an epoch of each contender, taking turns, each opened anew, which is not timed.
+    """Seconds of an epoch of each contender, in turns. Opening it is not timed.
 
-    An epoch gives the rows that it has read: of a slow contender fewer than there are, whose
-    seconds are taken in proportion.
+    An epoch returns how many rows it has read. A slow contender reads fewer than there are; its
+    seconds are scaled up to all rows.
     """
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(turns):

@@ -49,6 +49,7 @@ SIZES = {
     "images": ["--size-mb", "1", "--threads", "1", "--image-tokens", "8"],
     "launch": ["--parts", "2", "--sleep-s", "0.1"],
     "remote": ["--size-mb", "8"],
+    "mirrored": ["--size-mb", "8"],
 }
 SHARED = ("__init__", "all", "changes", "figures", "flat_copy", "harness", "program", "readme")
 SHARED += ("object_server", "page_cache", "tables", "view_page", "view_stores")  # no benchmarks
@@ -65,7 +66,7 @@ def test_every_benchmark_is_tried():
 @pytest.mark.parametrize("name", SIZES)
 def test_benchmark_runs(name, tmp_path):
     """It leaves its table and its picture where it is told to, and nothing else."""
-    if name == "remote" and not (find_nginx() and find_spec("obstore")):
+    if name in ("remote", "mirrored") and not (find_nginx() and find_spec("obstore")):
         pytest.skip("nginx or obstore is not installed")
     data, out = tmp_path / "data", tmp_path / "out"
     command = [

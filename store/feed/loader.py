@@ -271,9 +271,7 @@ class TraceLoader:
 
     def _batches_together(self) -> int:
         """Batches a window; the windows in memory hold no more than the cache may, if not few."""
-        n_small = 1
-        if self.store.mirror is None:  # which would need room for all of a window at once
-            n_small = small_batches_together(self.store, self._plan, self.batch_size)
+        n_small = small_batches_together(self.store, self._plan, self.batch_size)
         if not self.shuffle:  # neighbours follow each other: the cache has their chunks
             return n_small
         cache_bytes = self.store.cache_bytes

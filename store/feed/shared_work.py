@@ -16,10 +16,11 @@ def n_cores() -> int:
 
 
 def share(pool: ThreadPoolExecutor, n: int, work: Callable[[list], None], items: list) -> None:
-    """Do work in this thread and `n - 1` of a pool, and wait for them.
+    """Do work in this thread and in `n - 1` threads of a pool, and wait for them.
 
-    Each takes the next run of neighbours when it is free: a thread that gets no core holds up
-    nothing. After an error, which is raised here, no further run is begun.
+    The items are cut into runs of neighbours, and each thread takes the next run when it is free,
+    so a thread that gets no core holds up nobody. After an error no run is begun any more, and the
+    error is raised here.
     """
     # neighbours stay together: they may share a chunk
     n_runs = min(len(items), RUNS_PER_THREAD * n)

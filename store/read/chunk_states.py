@@ -130,10 +130,10 @@ class WritableStates:
 
 
 def forget_all(folder: Path) -> None:
-    """No chunk is there, in any file of states below a folder: whoever wrote them has ended.
+    """Note in every file of states below a folder that no chunk is there.
 
-    Readers may have them mapped, and would take what is put in the place of a removed shard for the
-    chunks that were there.
+    For a process that takes the place of one that has ended. It may remove shards and make them
+    anew; readers that have the states mapped would take the new shard's holes for chunks.
     """
     for path in filter(Path.is_file, folder.rglob("*")):
         n = (path.stat().st_size - HEADER_BYTES) // CELL.itemsize

@@ -180,7 +180,7 @@ class HeldArray:
     def _current(self, array: Array) -> ChunkStates:
         """The states, opened again if another fetching process may have made the files again."""
         if self._states is not None and not self._states[1].is_current():
-            self.mirror.drop_link()  # to a fetching process that writes where nobody looks
+            self.mirror.drop_link()  # its fetching process writes into a directory that was removed
             self._states = None
         if self._states is None or self._states[0] != self.mirror.session:
             file = self.mirror.open_array(self.path)

@@ -1,4 +1,4 @@
-"""What a read of an array is told: which places, into which memory, in which threads, and when."""
+"""The arguments of a read of an array: places, memory, threads, and when items are needed again."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,12 +1,11 @@
 """The accounts of a cache directory: what is there, who waits for what, and what has to go.
 
 All of it is in one process, under one lock, and space is reserved before bytes are written: so the
-directory never takes more than its limit. A request is admitted whole, when there is room for all
-that it lacks: so readers that wait for each other cannot be. What is announced is fetched ahead,
-earliest first, but never in place of what is needed sooner.
+directory never takes more than its limit. A request is admitted when there is room for everything
+that it lacks, so no two readers wait for each other. What is announced is fetched ahead, what is
+needed first before the rest; only chunks that are needed later go for it.
 """
 
-import heapq
 import threading
 import time
 from collections import deque
@@ -25,7 +24,8 @@ from store.remote.eviction import UNKNOWN, unknown_use
 from store.remote.mirrored_array import ABSENT, FETCHING, PRESENT, UNCHECKED, MirroredArray
 from store.remote.mirrored_store import MirroredStore, is_state_of
 from store.remote.space import Space
-from store.remote.tickets import Counts, Job, Ticket, Want
+from store.remote.tickets import Counts, Job, Ticket
+from store.remote.wants import Want, Wants
 
 __all__ = ["Keeper"]
 
@@ -63,7 +63,7 @@ class Keeper:
         self._admitted: list[Ticket] = []  # waiting for their cells
         self._tickets: dict[int, Ticket] = {}  # being copied
         self._jobs: deque[Job] = deque()
-        self._wants: list[Want] = []
+        self._wants = Wants()
         self._gate = threading.Lock()  # one thread at a time looks for room for what is announced
         self._openers = ThreadPoolExecutor(N_OPENERS, thread_name_prefix="open-shards")
         self._is_over = False
@@ -108,10 +108,11 @@ class Keeper:
             self._wait(deadline, n_bytes)
 
     def take_over(self, store: MirroredStore) -> None:
-        """Let a store have the shards that mirrors of its other states hold and nobody reads.
+        """Move shards into a store's mirror from those of its other states, if nobody reads them.
 
-        A state that has grown has all shards of the one before, and more. What is taken over is
-        compared with its checksums before it is read, as is all that was left here.
+        A state that has grown has all shards of the state before, and more. Chunks that were moved
+        are compared with their checksums before they are read, like all that an earlier process
+        has left here.
         """
         uuid = store.manifest.uuid
         shards = [Path("store") / path / "c" for path in store.column_paths()]
@@ -276,52 +277,15 @@ class Keeper:
     def want(
         self, array: MirroredArray, uses: np.ndarray, now: float, is_wanted: Callable[[], bool]
     ) -> None:
-        """Announce cells.
-
-        Parameters
-        ----------
-        uses
-            A cell, when it is needed, and when again after that (`UNKNOWN`: not known): float64
-            `(n, 3)`.
-        now
-            The time of the reader.
-        is_wanted
-            Whether it still reads.
-        """
-        order = np.argsort(uses[:, 1], kind="stable")
-        some = uses[order, 0].astype(np.int64)
-        use, after = uses[order, 1:].T
+        """Announce cells; see `Wants.announce`. `now` is the time of the reader."""
         with self._changed:
             self.space.clock = max(self.space.clock, now)
-            known = array.next_use[some]
-            is_sooner = (known >= self.space.clock) & (known < use)
-            after = np.where(after < UNKNOWN / 2, after, 0)
-            array.after[some] = np.where(is_sooner, use, after)
-            array.next_use[some] = np.where(is_sooner, known, use)
-            array.is_wanted = is_wanted
-            self._push_wants(array, some, use, is_wanted)
+            self._wants.announce(array, uses, self.space.clock, is_wanted)
             self._has_room.notify_all()
 
-    def _push_wants(
-        self,
-        array: MirroredArray,
-        some: np.ndarray,
-        use: np.ndarray,
-        is_wanted: Callable[[], bool],
-    ) -> None:
-        """Have cells fetched ahead, the shards one by one."""
-        shards = some // array.shard_cells
-        for shard in dict.fromkeys(shards.tolist()):
-            here = shards == shard
-            first = float(use[here].min())
-            want = Want(first, next(self._ticks), array, shard, some[here], use[here], is_wanted)
-            heapq.heappush(self._wants, want)
-
     def _want_again(self, array: MirroredArray, some: np.ndarray) -> None:
-        """What had to go for something that is needed sooner is fetched again before it is read."""
-        use = array.next_use[some]
-        is_announced = (use > self.space.clock) & (use < UNKNOWN / 2)
-        self._push_wants(array, some[is_announced], use[is_announced], array.is_wanted)
+        """What had to go is fetched again before it is read."""
+        self._wants.announce_again(array, some, self.space.clock)
 
     def _tell_of_room(self) -> None:
         self._changed.notify_all()
@@ -336,7 +300,12 @@ class Keeper:
 
     def _wait(self, deadline: float, n_bytes: int) -> None:
         """Wait for a change; raises StoreError in the end, which says for what."""
-        if time.monotonic() > deadline or self._is_over:
+        if self._is_over:
+            raise UnreachableError(
+                f"{self.mirrors.parent}: expected a fetching process, found that it is ending; "
+                "open the store again"
+            )
+        if time.monotonic() > deadline:
             held = sum(int(t.array.n_bytes[t.cells].sum()) for t in self._tickets.values())
             raise UnreachableError(
                 f"{self.mirrors.parent}: expected room for {n_bytes:,} bytes within {WAIT_S:g} s, "
@@ -375,7 +344,7 @@ class Keeper:
             if not self._wants:
                 self._has_room.wait()
                 continue
-            want = heapq.heappop(self._wants)
+            want = self._wants.pop()
             if not want.is_wanted():
                 continue
             if not want.array.is_open(want.shard):
@@ -384,7 +353,7 @@ class Keeper:
             if jobs:
                 return [partial(self._run, job) for job in jobs]
             if jobs is None:
-                heapq.heappush(self._wants, want)
+                self._wants.push(want)
                 # not for each chunk that comes: to look for room takes as long as to fetch one
                 self._has_room.wait(1.0)
         return None
@@ -394,20 +363,18 @@ class Keeper:
         with suppress(StoreError, OSError):  # the reader that needs it gets the error
             self._open_shard(want.array, want.shard)
             with self._changed:
-                heapq.heappush(self._wants, want)
+                self._wants.push(want)
                 self._has_room.notify_all()
 
     def _start_want(self, want: Want) -> list[Job] | None:
         """The jobs of what is announced: [] if it is not needed, None if there is no room."""
         array = want.array
-        # what was needed meanwhile, and has gone again, is needed later
-        some = array.existing(want.cells[array.next_use[want.cells] <= want.uses])
-        missing = some[(array.status[some] == ABSENT) | (array.status[some] == UNCHECKED)]
+        missing = want.missing()
         if not len(missing):
             return []
         absent = missing[array.status[missing] == ABSENT]
         n_bytes = int(array.n_bytes[absent].sum())
-        # never in place of what is needed before the last of them
+        # what goes for them is needed later than all of them
         if self._waiting or not self.space.take(n_bytes, float(want.uses.max())):
             return None
         array.status[missing] = FETCHING

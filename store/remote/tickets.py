@@ -1,14 +1,13 @@
 """What the keeper of a cache directory is asked for, what it has to fetch, and what it counts."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from store.errors import StoreError
 from store.remote.mirrored_array import MirroredArray
 
-__all__ = ["Counts", "Job", "Ticket", "Want"]
+__all__ = ["Counts", "Job", "Ticket"]
 
 
 @dataclass
@@ -53,16 +52,3 @@ class Job:
     array: MirroredArray
     shard: int
     cells: np.ndarray
-
-
-@dataclass(order=True)
-class Want:
-    """Announced cells of one shard, ordered by when they are needed."""
-
-    use: float
-    tie: int
-    array: MirroredArray = field(compare=False)
-    shard: int = field(compare=False)
-    cells: np.ndarray = field(compare=False)
-    uses: np.ndarray = field(compare=False)
-    is_wanted: Callable[[], bool] = field(compare=False)

@@ -1,0 +1,96 @@
+"""What does a mirror cost that holds all of a store, against the same store opened locally?
+
+Ragged float16 rows under a global shuffle; the server is nginx on this machine. The first epoch
+fetches: `fetched_x_rows` is what it asked for over the bytes of its rows. Of the epochs that
+follow, none asks for anything; they take turns with those of the local store.
+"""
+
+import os
+import shutil
+from argparse import Namespace
+from collections.abc import Callable
+
+from benchmarks.harness import (
+    alternate,
+    epoch_of,
+    fail,
+    finish,
+    make_store,
+    needs_extra,
+    parser,
+    ragged_rows,
+    ratio_to,
+    ratios,
+    run,
+)
+from benchmarks.object_server import find_nginx, served
+from benchmarks.remote import BUCKET, environment
+from store import Column, TraceLoader, TraceStore
+
+# bytes of a row, bytes of an item, rows of a batch
+SIZES = {
+    "4 KB": (4096, 128, 256),
+    "256 KB": (262_144, 4096, 64),
+    "1 MB": (1_000_000, 4096, 16),
+}
+LOCAL = "opened locally"
+
+
+def main(args: Namespace) -> None:
+    """The local store and its mirror, size by size."""
+    if find_nginx() is None:
+        fail("nginx: expected the program, found none; apt install nginx-light")
+    with needs_extra("remote"):
+        import obstore  # noqa: F401
+    bucket = args.dir / "bucket" / BUCKET
+    bucket.mkdir(parents=True, exist_ok=True)
+    results = []
+    with served(args.dir / "bucket", args.dir / "nginx") as url:
+        os.environ |= environment(url)
+        for size, (row_bytes, item_bytes, batch_size) in SIZES.items():
+            path = bucket / f"rows-{row_bytes}-{args.size_mb}.zarr"
+            columns = {"x": Column("float16", (item_bytes // 2,), axis="t")}
+            store = make_store(
+                path, columns, lambda b=row_bytes, i=item_bytes: ragged_rows(args.size_mb, b, i)
+            )
+            rows = measure(args, store, batch_size)
+            results += [{"rows": size} | row for row in rows]
+    finish(
+        "mirrored",
+        args.results,
+        results,
+        "median_GB_per_s",
+        ratio_to(LOCAL),
+        ("rows", "contender"),
+    )
+
+
+def measure(args: Namespace, store: TraceStore, batch_size: int) -> list[dict]:
+    """Epochs of a store and of its mirror, which was empty before."""
+    cache = args.dir / "cache"
+    shutil.rmtree(cache, ignore_errors=True)
+    url = f"s3://{BUCKET}/{store.path.name}"
+    mirrored = TraceStore.open(url, cache_dir=cache, cache_bytes=4 * args.size_mb * 10**6 + 10**8)
+    n_bytes = store.n_items("x") * store.schema.columns["x"].item_bytes
+    contenders: dict[str, Callable[[int], None]] = {}
+    for n in (0, 2):
+        ending = f", {n} threads" if n else ""
+        contenders[f"{LOCAL}{ending}"] = epochs_of(store, batch_size, n)
+        contenders[f"mirrored{ending}"] = epochs_of(mirrored, batch_size, n)
+    contenders["mirrored"](0)
+    fetched = mirrored.mirror.stats()["fetched_bytes"]
+    seconds = alternate(contenders, args.epochs)
+    assert mirrored.mirror.stats()["fetched_bytes"] == fetched
+    rows = ratios(seconds, len(store), n_bytes, LOCAL, f"{LOCAL}, 2 threads")
+    share = round(fetched / n_bytes, 4)
+    return [
+        row | ({"fetched_x_rows": share} if row["contender"] == "mirrored" else {}) for row in rows
+    ]
+
+
+def epochs_of(store: TraceStore, batch_size: int, num_workers: int) -> Callable[[int], None]:
+    return epoch_of(TraceLoader(store, ["x"], batch_size, shuffle=True, num_workers=num_workers))
+
+
+if __name__ == "__main__":
+    run(main, parser(__doc__, size_mb=600, epochs=7))

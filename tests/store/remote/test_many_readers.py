@@ -1,0 +1,105 @@
+"""Many processes that read one store through one mirror: with a limit, and killed all the time."""
+
+import os
+import random
+import signal
+import time
+
+import pytest
+from mirroring import SCHEMA, make_rows
+from oracle import write_store
+from pushing import push
+from reading import RIGHT, Readers, watched
+from test_fetching_process import fetchers, wait_until
+
+from store import TraceStore
+
+N_ROWS = 300
+PATIENCE_S = 5.0
+STATED_S = 60.0  # to import, and to read an epoch on a busy machine
+N_KILLS = 200
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    """The store that is at the address."""
+    path = tmp_path_factory.mktemp("many") / "traces.zarr"
+    return write_store(path, SCHEMA, make_rows(N_ROWS), 3)
+
+
+@pytest.fixture
+def served(bucket, local, tmp_path, monkeypatch):
+    """What all readers get."""
+    push(local, bucket.open(limit_s=60.0, attempt_s=20.0, stall_s=20.0))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.server)
+    return {"url": bucket.url(), "cache_dir": tmp_path / "cache", "local": local}
+
+
+def column_bytes(local):
+    """What the shards of the columns have."""
+    shards = (local / name / "c" for name in SCHEMA.columns)
+    return sum(f.stat().st_size for folder in shards for f in folder.rglob("*") if f.is_file())
+
+
+def test_eight_ranks_fetch_each_byte_once(served, local):
+    """With two threads each, and a cache that holds all."""
+    store = TraceStore.open(served["url"], 10**9, cache_dir=served["cache_dir"])
+    readers = Readers(8, **served, limit=10**9, epochs=1, num_workers=2, world_size=8)
+    for rank in range(8):
+        readers.start(rank, rank=rank)
+    assert readers.join(STATED_S) == [RIGHT] * 8
+    counts = store.mirror.stats()
+    assert counts["fetched_twice_bytes"] == 0
+    assert counts["fetched_bytes"] <= 1.05 * column_bytes(local)
+
+
+def test_the_disk_never_has_more_than_the_limit(served, local):
+    """Eight readers, each in its own order, and room for a fifth of what they read."""
+    limit = column_bytes(local) // 5
+    readers = Readers(8, **served, limit=limit, epochs=2)
+    with watched(served["cache_dir"]) as seen:
+        for number in range(8):
+            readers.start(number)
+        assert readers.join(4 * STATED_S) == [RIGHT] * 8
+    print(f"{len(seen)} times, at most {max(seen) / limit:.3f} of the limit")
+    assert len(seen) > 100
+    assert max(seen) <= limit
+
+
+def test_whoever_is_killed_holds_nobody_up(served, local, bucket):
+    """Readers and the fetching process, in turn at random: no value is wrong, nobody waits for
+    long, the disk stays below the limit, and nothing is left in the end."""
+    limit = column_bytes(local) // 3
+    cache_dir = served["cache_dir"]
+    dice = random.Random(0)  # noqa: S311
+    readers = Readers(4, **served, limit=limit, epochs=10**6)
+    waits = []
+    n_fetchers = 0
+    with watched(cache_dir) as seen:
+        for number in range(4):
+            readers.start(number)
+        for _ in range(N_KILLS):
+            end = time.monotonic() + dice.uniform(0.2, 0.8)
+            while time.monotonic() < end:
+                waits.append(readers.longest_wait())
+                time.sleep(0.02)
+            running = fetchers(cache_dir)
+            if running and dice.random() < 0.5:
+                os.kill(dice.choice(running), signal.SIGKILL)
+                n_fetchers += 1
+            else:
+                number = dice.randrange(4)
+                readers.kill(number)
+                readers.start(number)
+            assert all(process.exitcode is None for process in readers.processes)
+        for number in range(4):
+            readers.kill(number)
+            readers.start(number, epochs=1)
+        assert readers.join(STATED_S) == [RIGHT] * 4
+    print(f"{n_fetchers} of the fetching process, longest wait {max(waits):.2f} s")
+    assert n_fetchers > N_KILLS / 4
+    assert max(waits) < PATIENCE_S
+    assert max(seen) <= limit
+    wait_until(lambda: not fetchers(cache_dir))
