@@ -6,7 +6,7 @@ delivered, so a loader resumes exactly, with any batch size, number of threads o
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -193,17 +193,22 @@ class TraceLoader:
         """When rows are read, counted over all ranks, for the mirror of a remote store."""
         if self.store.mirror is None:
             return None
-        times = None
-        if len(self.store) <= MAX_TIMED_ROWS:
-            next_rows = self._all_visits(self.epoch + 1, 0)
-            rows = self._all_visits(self.epoch, start)
-            times = VisitTimes.of_epoch(self.epoch, rows, next_rows, len(self.store))
-        first = self.epoch * self._n + start + self.rank
+        epoch = self.epoch
+        first = epoch * self._n + start + self.rank
         n_bytes = row_bytes(self.store, self._plan)
+
+        @cache  # not before it is needed: a mirror that holds all is told nothing
+        def times() -> VisitTimes | None:
+            if len(self.store) > MAX_TIMED_ROWS:
+                return None
+            rows = self._all_visits(epoch, start)
+            next_rows = self._all_visits(epoch + 1, 0)
+            return VisitTimes.of_epoch(epoch, rows, next_rows, len(self.store))
 
         def schedule(n_done: int, visit: int) -> Schedule:
             before = self.rank + visit * self.world_size
-            next_use = times.after(before, self.world_size) if times is not None else None
+            visits = times()
+            next_use = None if visits is None else visits.after(before, self.world_size)
             now = first + n_done * self.world_size
             at = first + visit * self.world_size
             return Schedule(now, at, self.world_size, n_bytes, next_use)

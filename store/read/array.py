@@ -8,7 +8,7 @@ item in the shards (`store.format.segments`). Without segments the two are one.
 """
 
 import mmap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Generic, Protocol, TypeVar
 
@@ -32,8 +32,7 @@ class Holder(Protocol):
     def read(
         self,
         array: "Array",
-        read: "Callable[[np.ndarray, np.ndarray, ReadOptions], np.ndarray]",
-        ranges: tuple[np.ndarray, np.ndarray],
+        located: Located,
         select: Select,
         options: ReadOptions,
     ) -> np.ndarray: ...
@@ -146,18 +145,19 @@ class Array(Generic[ShardType]):
     ) -> np.ndarray:
         """The items of one read, one after the other."""
         if self.holder is None:
-            return self._read_located(located, select, options)
+            return self.read_here(located, select, options)
+        return self.holder.read(self, located, select, options)
 
-        def read(starts: np.ndarray, stops: np.ndarray, options: ReadOptions) -> np.ndarray:
-            (portion,) = self._locate_places(starts, stops, np.array([0, len(starts)]))
-            return self._read_located(portion, select, options)
-
-        ranges = located.starts, located.stops
-        return self.holder.read(self, read, ranges, select, options)
-
-    def _read_located(self, located: Located, select: Select, options: ReadOptions) -> np.ndarray:
-        """See `read_located`; the chunks are here."""
+    def read_here(self, located: Located, select: Select, options: ReadOptions) -> np.ndarray:
+        """As `read_located`, of chunks that are in the files."""
         raise NotImplementedError
+
+    def read_places(
+        self, starts: np.ndarray, stops: np.ndarray, select: Select, options: ReadOptions
+    ) -> np.ndarray:
+        """As `read_here`, of ranges of places that are not located yet."""
+        (located,) = self._locate_places(starts, stops, np.array([0, len(starts)]))
+        return self.read_here(located, select, options)
 
     def shard(self, number: int) -> ShardType:
         """A shard, mapped; views of it outlive its being closed here."""

@@ -72,7 +72,7 @@ class CompressedArray(Array[CompressedShard]):
         self.cache = cache
         self._pool = BufferPool(IDLE_CHUNK_BYTES)
 
-    def _read_located(self, located: Located, select: Select, options: ReadOptions) -> np.ndarray:
+    def read_here(self, located: Located, select: Select, options: ReadOptions) -> np.ndarray:
         """See `Array`."""
         starts, stops, _ = located
         layout = self.layout

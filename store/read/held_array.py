@@ -16,7 +16,7 @@ from store.format.ranges import cells, count_cells, cut_ranges
 from store.read.array import Array
 from store.read.chunk_states import ChunkStates, cells_of_chunks, cells_of_ranges, n_cells
 from store.read.mirror import NEVER, Mirror
-from store.read.read_options import ReadOptions, Schedule, Select
+from store.read.read_options import Located, ReadOptions, Schedule, Select
 
 __all__ = ["HeldArray", "plan_portions"]
 
@@ -47,31 +47,25 @@ class HeldArray:
         self._states: tuple[str, ChunkStates] | None = None
 
     def read(
-        self, array: Array, read: Read, ranges: Ranges, select: Select, options: ReadOptions
+        self, array: Array, located: Located, select: Select, options: ReadOptions
     ) -> np.ndarray:
-        """Read ranges of places, with the chunks that hold them in the mirror.
+        """Read ranges of places, with the chunks that hold them in the mirror: a copy.
 
         Parameters
         ----------
         array
             The reader, whose shards are closed when the mirror was made again.
-        read
-            (starts, stops, options) -> the items, a copy.
-        ranges
-            Starts and stops of the ranges, int64 `(n,)`.
-        select, options
-            Of the read.
+        located, select, options
+            What it is asked for.
         """
-        states = self._current(array)
-        before = states.whole
-        if before & 1:
-            found = _confirmed(
-                lambda: read(*ranges, options),
-                lambda: states.whole == before and states.is_current(),
-            )
-            if found is not None:
-                self.mirror.hits += 1
-                return found
+        found = self._read_whole(lambda: array.read_here(located, select, options))
+        if found is not None:
+            return found
+
+        def read(starts: np.ndarray, stops: np.ndarray, options: ReadOptions) -> np.ndarray:
+            return array.read_places(starts, stops, select, options)
+
+        ranges = located.starts, located.stops
         planes = array.planes(select).ravel()
         n_bytes = self.mirror.portion_bytes
         portions = list(plan_portions(self.array, *ranges, len(planes), n_bytes))
@@ -86,6 +80,18 @@ class HeldArray:
             self._read_portion(array, read, portion, planes, into)
             at = stop
         return out
+
+    def _read_whole(self, read: Callable[[], np.ndarray]) -> np.ndarray | None:
+        """What is read, if the mirror holds the whole array before and after; else None."""
+        if self._states is None or self._states[0] != self.mirror.session:
+            return None
+        states = self._states[1]
+        before = states.whole
+        if not before & 1:
+            return None
+        found = _confirmed(read, lambda: states.whole == before and states.is_current())
+        self.mirror.hits += found is not None
+        return found
 
     def _read_portion(
         self, array: Array, read: Read, ranges: Ranges, planes: np.ndarray, options: ReadOptions

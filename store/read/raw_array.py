@@ -97,7 +97,7 @@ class RawArray(Array[RawShard]):
             cuts = owners.searchsorted(cuts)
         return [Located(starts[a:b], stops[a:b], shards[a:b]) for a, b in pairs(cuts)]
 
-    def _read_located(self, located: Located, select: Select, options: ReadOptions) -> np.ndarray:
+    def read_here(self, located: Located, select: Select, options: ReadOptions) -> np.ndarray:
         """See `Array`."""
         starts, stops, shards = located
         if not self._checked.has_all:
