@@ -1,9 +1,12 @@
-"""Training on a store at an address gives what training on the local store gives."""
+"""Training on a store at an address ends with the digits of training on the local store."""
 
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
+import torch
 from pushing import push
 from test_killed import environment_of
 
@@ -13,6 +16,8 @@ from store.write.build import build_store
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 FLAGS = "--models lstm_solo,gnn_det_lstm,logreg_pca --epochs 2 --save-every 2 --seed 1 --threads 1"
+CACHE_BYTES = "30MB"  # of 45 MB
+MEASURED = 2  # columns of the table that hold seconds, the last ones
 
 
 @pytest.fixture(scope="module")
@@ -22,15 +27,58 @@ def local(tmp_path_factory):
 
 
 @pytest.fixture
-def train(bucket, local, monkeypatch):
-    """Starts a training: (store, directory) -> process."""
+def url(bucket, local):
+    """The same at an address."""
     push(local, bucket.open(limit_s=120.0, attempt_s=60.0, stall_s=60.0))
-    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.server)
+    return bucket.url()
 
-    def start(store, out, cache_dir):
-        flags = [*FLAGS.split(), "--resume", "--force-cpu", "--store", str(store)]
-        command = [sys.executable, "-m", "train", *flags, "--output-dir", str(out)]
-        environment = environment_of(bucket) | {"TRACE_STORE_CACHE_DIR": str(cache_dir)}
-        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
-    return start
+def start(bucket, store, out, cache_dir):
+    """Train, or go on with a training."""
+    flags = [*FLAGS.split(), "--resume", "--force-cpu", "--store", str(store)]
+    command = [sys.executable, "-m", "train", *flags, "--output-dir", str(out)]
+    cache = {"TRACE_STORE_CACHE_DIR": str(cache_dir), "TRACE_STORE_CACHE_BYTES": CACHE_BYTES}
+    environment = environment_of(bucket) | cache | {"AWS_ENDPOINT_URL": bucket.server}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def finish(process):
+    """The table that was printed: name -> figures."""
+    text, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, text
+    lines = (line.split() for line in text.splitlines())
+    return {words[0]: words[1:-MEASURED] for words in lines if len(words) > 10 and "[" in words[2]}
+
+
+def results(out):
+    """Scores, and the weights of every detector."""
+    weights = {
+        path.name: {
+            name: tensor.numpy().tobytes()
+            for name, tensor in torch.load(path, weights_only=True)["weights"].items()
+        }
+        for path in sorted(out.glob("*-seed1.pt"))
+    }
+    assert len(weights) == 2
+    return (out / "scores.csv").read_bytes(), weights
+
+
+def test_a_bucket_trains_to_the_same_table_and_a_killed_training_goes_on_elsewhere(
+    bucket, url, local, tmp_path
+):
+    """Elsewhere: with an empty cache directory, as on another machine."""
+    expected = finish(start(bucket, local, tmp_path / "local", tmp_path / "none"))
+    assert {"lstm_solo", "gnn_det_lstm", "logreg_pca", "answer_length"} <= expected.keys()
+    assert finish(start(bucket, url, tmp_path / "whole", tmp_path / "cache")) == expected
+    assert results(tmp_path / "whole") == results(tmp_path / "local")
+    stopped = tmp_path / "stopped"
+    process = start(bucket, url, stopped, tmp_path / "cache")
+    while process.poll() is None and not [*stopped.glob("gnn_det_lstm-seed1.state.pt")]:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert (stopped / "lstm_solo-seed1.pt").exists()
+    assert not (stopped / "gnn_det_lstm-seed1.pt").exists()
+    assert finish(start(bucket, url, stopped, tmp_path / "other")) == expected
+    assert results(stopped) == results(tmp_path / "local")
