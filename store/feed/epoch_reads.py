@@ -9,6 +9,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -102,10 +103,11 @@ class EpochReads:
                 readahead.advance(i)
                 yield ahead.popleft().result() if ahead else read(i)
 
-    def in_windows(self, n_together: int) -> Iterator[Batch]:
+    def in_windows(self, n_together: int, most_bytes: float) -> Iterator[Batch]:
         """Yield the batches in order, each cut from a window that all threads read at once.
 
-        With workers, the next window is read while one is delivered.
+        With workers, the next window is read while one is delivered. A window whose rows happen to
+        have more than `most_bytes` is read batch by batch.
         """
         batches = self.batches
         readahead = self._readahead()
@@ -117,12 +119,15 @@ class EpochReads:
         def read(window: range) -> Iterator[Batch]:
             for i in window:
                 readahead.wait(i)
-            rows = batches.rows_of(window.start, window.stop)
+            whole = None
+            # an error is raised again in its turn, after the batches before the damage
+            with suppress(CorruptError):
+                located = self._locate(batches.rows_of(window.start, window.stop))
+                if self.store.reads.n_bytes(self.plan, located) <= most_bytes:
+                    whole = self.read_located(located, self._timed(together, window.start))
             cut: Iterator[Batch]
-            try:
-                whole = self._read(rows, self._timed(together, window.start))
-            except CorruptError:  # raised again in its turn, after the batches before the damage
-                cut = (self._read(batches[i], apart) for i in window)
+            if whole is None:
+                cut = (self.read_located(self._locate(batches[i]), apart) for i in window)
             else:
                 options = apart if is_small(whole) else apart._replace(required=True)
                 cut = cut_batches(whole, batches.batch_size, options.place)
@@ -142,8 +147,8 @@ class EpochReads:
             for last in ahead:
                 yield from last.result()
 
-    def _read(self, rows: np.ndarray, options: ReadOptions) -> Batch:
-        return self.read_located(self.store.reads.locate_batch(self.plan, rows), options)
+    def _locate(self, rows: np.ndarray) -> LocatedRows:
+        return self.store.reads.locate_batch(self.plan, rows)
 
     def _readahead(self) -> Readahead:
         return Readahead(

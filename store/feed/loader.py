@@ -18,7 +18,12 @@ from store.feed.epoch_reads import EpochReads
 from store.feed.order import Batches, EpochOrder, n_batches, rank_positions
 from store.feed.prefetch import row_bytes
 from store.feed.visit_times import VisitTimes
-from store.feed.windows import batches_together, is_held, small_batches_together
+from store.feed.windows import (
+    SMALL_WINDOW_BYTES,
+    batches_together,
+    is_held,
+    small_batches_together,
+)
 from store.format.values import is_integer
 from store.memory_limits import read_memory
 from store.read.batch import Batch
@@ -256,7 +261,10 @@ class TraceLoader:
             self._kept_fraction,
         )
         n_together = self._batches_together()
-        return reads.in_windows(n_together) if n_together > 1 else reads.one_by_one()
+        if n_together == 1:
+            return reads.one_by_one()
+        mean_bytes = n_together * self.batch_size * row_bytes(self.store, self._plan)
+        return reads.in_windows(n_together, 2 * max(SMALL_WINDOW_BYTES, mean_bytes))
 
     def unread(self, rows: np.ndarray) -> np.ndarray:
         """Those of some rows, int64 `(n,)`, that are read from files: all of them.

@@ -22,6 +22,7 @@ from store.read.plan import ReadPlan
 from store.read.store import TraceStore
 
 __all__ = [
+    "SMALL_WINDOW_BYTES",
     "batches_together",
     "cut_batches",
     "is_held",

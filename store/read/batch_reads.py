@@ -105,6 +105,16 @@ class BatchReads:
                 values[part.name] = PackedColumn(items, cuts, part.column.dtype)
         return PackedRows(located.rows, values)
 
+    def n_bytes(self, plan: ReadPlan, located: LocatedRows) -> float:
+        """Bytes that a batch will have, but for its texts' own."""
+        n_rows = max(1, len(located.rows))
+        total = 0.0
+        for part in plan.parts:
+            cuts = located.offsets.get(part.span)
+            n_items = n_rows if cuts is None else int(cuts[-1])
+            total += n_rows * part.row_bytes(n_items / n_rows)
+        return total
+
     def recycled(self) -> ReadOptions:
         """To read into the store's own memory, used again after the last tensor over it is gone."""
         return ReadOptions(self.arrays.pool.empty)

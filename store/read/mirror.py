@@ -33,7 +33,9 @@ SOCKET_FILE = "fetcher.socket"
 MIRROR_DIR = "mirrors"
 START_S = 30.0  # until a fetching process answers: a busy node imports slowly
 ANSWER_S = 180.0  # until a request is answered; requests to the object store take up to 120 s
-ATTEMPTS = 5  # fetching processes that die under one request
+# fetching processes that die under one request, and for how long they do
+ATTEMPTS = 5
+DYING_S = 20.0
 NEVER = 2**52  # as a time: it is not known
 # glibc gives what held an answer back to the kernel, which has to empty the pages of the next one
 MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**28), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
@@ -170,7 +172,9 @@ class Mirror:
 
     def _ask(self, message: dict[str, Any], numbers: np.ndarray | None = None) -> dict[str, Any]:
         """Send a request and return its answer; raises StoreError."""
-        for attempt in range(ATTEMPTS):
+        n_ended = 0
+        began = time.monotonic()
+        while True:
             try:
                 link = self._link()
                 send(link, message, numbers)
@@ -183,12 +187,13 @@ class Mirror:
                 ) from error
             except OSError as error:  # it has died, or is on its way out: start another
                 self.drop_link()
-                if attempt == ATTEMPTS - 1:
+                n_ended += 1
+                if n_ended >= ATTEMPTS and time.monotonic() > began + DYING_S:
                     raise errors.UnreachableError(
                         f"{self.cache_dir}: expected a fetching process that lives, found "
-                        f"{ATTEMPTS} that ended ({error}); see fetcher.log there"
+                        f"{n_ended} that ended ({error}); see fetcher.log there"
                     ) from error
-        raise AssertionError
+                time.sleep(min(0.02 * n_ended, 0.5))
 
     def _tell(self, message: dict[str, Any]) -> None:
         """Send what has no answer."""

@@ -17,6 +17,7 @@ from store import (
     TraceStore,
 )
 from store.feed.windows import (
+    SMALL_WINDOW_BYTES,
     batches_together,
     cut_batches,
     plan_windows,
@@ -185,3 +186,27 @@ def test_rows_that_take_longer_to_copy_than_to_find_are_read_by_batch(tmp_path):
     assert small_batches_together(store, store.plan(["x"]), 2) == 1
     assert small_batches_together(store, store.plan(["trace_id"]), 2) == 2048
     assert small_batches_together(store, store.plan(["trace_id"]), 5000) == 1
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_window_of_rows_far_above_the_mean_is_read_batch_by_batch(tmp_path, num_workers):
+    """Thousands of short rows say nothing of the long ones behind them."""
+    lengths = [1] * 4000 + [200_000] * 100
+    with StoreWriter.create(
+        tmp_path / "s.zarr", Schema({"x": Column("uint8", axis="t")})
+    ) as writer:
+        for i, n in enumerate(lengths):
+            writer.append(str(i), {"x": np.full(n, i % 251, np.uint8)})
+    most = 0
+
+    class Watched(TraceLoader):
+        def read_located(self, located, options):
+            nonlocal most
+            most = max(most, self.store.reads.n_bytes(self._plan, located))
+            return super().read_located(located, options)
+
+    loader = Watched(tmp_path / "s.zarr", ["x"], 10, num_workers=num_workers)
+    assert loader._batches_together() > 10
+    found = [len(row["x"]) for batch in loader for row in batch]
+    assert found == lengths
+    assert 1000 < most <= 2 * SMALL_WINDOW_BYTES
