@@ -1,7 +1,7 @@
 """The reads of one epoch: which batches are under way, in which threads, and with which options.
 
-Batches come one by one, or, where rows are small, in windows. Threads
-change when a batch is read, never which rows it holds nor the order of delivery.
+Batches come one by one, or, where rows are small, in windows. Threads change when a batch is read,
+never which rows it holds nor the order of delivery.
 """
 
 import math
@@ -16,14 +16,14 @@ from functools import partial
 import numpy as np
 import torch
 
-from store.errors import CorruptError
+from store.errors import StoreError
 from store.feed.cold_batches import ColdBatches
 from store.feed.located_batches import LocatedBatches
 from store.feed.order import Batches
 from store.feed.prefetch import Readahead
 from store.feed.shared_work import n_cores, share
 from store.feed.visit_times import VisitTimes
-from store.feed.windows import cut_batches, is_small, plan_windows
+from store.feed.windows import cut_batches, plan_windows
 from store.read.batch import Batch
 from store.read.batch_reads import LocatedRows
 from store.read.plan import ReadPlan
@@ -113,24 +113,27 @@ class EpochReads:
         readahead = self._readahead()
         pool = self._pool()
         reader = ThreadPoolExecutor(1, thread_name_prefix="store-window")
-        apart = self._options(pool)
-        together = self.store.reads.recycled()._replace(share=self._shared_by(pool))
+        shared = self._shared_by(pool)
+        apart = self._options(pool)._replace(share=shared)
+        together = self.store.reads.recycled()._replace(share=shared)
 
         def read(window: range) -> Iterator[Batch]:
             for i in window:
                 readahead.wait(i)
             whole = None
-            # an error is raised again in its turn, after the batches before the damage
-            with suppress(CorruptError):
+            # an error is raised again in its turn, after the batches before that which has it
+            with suppress(StoreError):
                 located = self._locate(batches.rows_of(window.start, window.stop))
                 if self.store.reads.n_bytes(self.plan, located) <= most_bytes:
                     whole = self.read_located(located, self._timed(together, window.start))
             cut: Iterator[Batch]
             if whole is None:
-                cut = (self.read_located(self._locate(batches[i]), apart) for i in window)
+                cut = (
+                    self.read_located(self._locate(batches[i]), self._timed(apart, i))
+                    for i in window
+                )
             else:
-                options = apart if is_small(whole) else apart._replace(required=True)
-                cut = cut_batches(whole, batches.batch_size, options.place)
+                cut = cut_batches(whole, batches.batch_size, apart)
             return (batch.pin_memory() for batch in cut) if self.pin_memory else cut
 
         ahead: deque[Future[Iterator[Batch]]] = deque()

@@ -70,8 +70,9 @@ class TraceLoader:
     cache_bytes
         Decoded chunks of compressed columns to keep, see `TraceStore.open`;
         `loader.store.cache.stats` counts hits and misses. Shuffled batches of small compressed rows
-        are read many at once, in no more than as much memory again. Batches of any rows below 16 KB
-        are read several at once as well: they share 4 MB, which are kept while one of them is.
+        are read many at once, in no more than as much memory again. If rows have less than 16 KB on
+        average, several batches are read at once and are views of one memory: one that is kept
+        keeps up to 8 MB.
     prefetch_bytes
         How far ahead of the batches data that is not in memory is asked for, and how much the
         threads read ahead; 0 asks for nothing. Long rows of raw columns are read ahead from their
@@ -274,7 +275,11 @@ class TraceLoader:
         return rows
 
     def read_located(self, located: LocatedRows, options: ReadOptions) -> Batch:
-        """Read a batch of the epoch, in any of the threads; a subclass may change it."""
+        """Read the rows of a batch, or of a window of several that is cut into batches afterwards.
+
+        Called in any of the threads. A subclass may change it, if what it gives of a row does not
+        depend on the other rows.
+        """
         return self.store.read_located(self._plan, located, options)
 
     @cached_property
@@ -283,7 +288,7 @@ class TraceLoader:
         return kept_fraction(row_bytes(self.store, self._plan) * self._n, read_memory().cacheable)
 
     def _batches_together(self) -> int:
-        """Batches a window; the windows in memory hold no more than the cache may, if not few."""
+        """Batches a window: of small rows a few megabytes, else no more than the cache may hold."""
         n_small = small_batches_together(self.store, self._plan, self.batch_size)
         if not self.shuffle:  # neighbours follow each other: the cache has their chunks
             return n_small

@@ -19,6 +19,7 @@ from store.feed.prefetch import row_bytes
 from store.read.batch import Batch, as_batch, as_packed
 from store.read.packed import PackedColumn, PackedRows
 from store.read.plan import ReadPlan
+from store.read.read_options import ReadOptions
 from store.read.store import TraceStore
 
 __all__ = [
@@ -26,16 +27,17 @@ __all__ = [
     "batches_together",
     "cut_batches",
     "is_held",
-    "is_small",
     "plan_windows",
     "small_batches_together",
 ]
 
-# Small rows are read together, so many at once and in so much memory at most, which the batches
-# share: one that is kept keeps all of it.
+# Rows of at most SMALL_ROW_BYTES are read together: up to SMALL_WINDOW_ROWS of them, or
+# SMALL_WINDOW_BYTES. Their batches share that memory.
 SMALL_ROW_BYTES = 16 * 1024
 SMALL_WINDOW_ROWS = 4096
 SMALL_WINDOW_BYTES = 4 * 1024 * 1024
+# of memory from NumPy or from a pool
+ALIGNMENT = 16
 
 MIN_GAIN = 1.3  # in decoded bytes; less is not worth the memory and the wait
 MAX_ROWS_A_CHUNK = 8  # with so many rows of a window in each chunk, more gain little
@@ -98,13 +100,6 @@ def small_batches_together(store: TraceStore, plan: ReadPlan, batch_size: int) -
     return max(1, int(n_rows / batch_size))
 
 
-def is_small(batch: Batch) -> bool:
-    """Whether what was read together is so small that the batches cut from it may share it."""
-    columns = as_packed(batch).columns.values()
-    n_bytes = sum(c.values.nbytes for c in columns if isinstance(c, PackedColumn))
-    return n_bytes <= 2 * SMALL_WINDOW_BYTES  # rows are larger or smaller than the mean
-
-
 def is_held(store: TraceStore, plan: ReadPlan, cache_bytes: int) -> bool:
     """Whether a cache holds all that a plan decodes, so that nothing is decoded twice.
 
@@ -138,9 +133,7 @@ def plan_windows(n_batches: int, n_together: int) -> Iterator[range]:
         size = min(2 * size, n_together)
 
 
-def cut_batches(
-    batch: Batch, batch_size: int, place: Callable[[np.ndarray], np.ndarray]
-) -> Iterator[Batch]:
+def cut_batches(batch: Batch, batch_size: int, options: ReadOptions) -> Iterator[Batch]:
     """Cut a batch into batches of so many rows, the last one possibly shorter, when asked for.
 
     Parameters
@@ -149,16 +142,29 @@ def cut_batches(
         Left as it is.
     batch_size
         Rows of each.
-    place
-        A view of values -> what a batch has: the view, or a copy. Offsets and row numbers are
-        copied in any case.
+    options
+        Where values are copied to. Of a small batch they are views if they need not be copied;
+        offsets and row numbers are always copied.
     """
     whole = as_packed(batch)
+    columns = [values for values in whole.columns.values() if isinstance(values, PackedColumn)]
+    is_small = sum(column.values.nbytes for column in columns) <= 2 * SMALL_WINDOW_BYTES
+    copied = options._replace(required=True)
+
+    def place(values: np.ndarray) -> np.ndarray:
+        # Products of matrices end with other bits in memory that begins elsewhere: where a batch
+        # is in its window must not be seen.
+        return (options if is_small and _is_aligned(values) else copied).place(values)
+
     for start in range(0, len(batch), batch_size):
         stop = min(start + batch_size, len(batch))
         # Tensors are made of the parts, not cut from a tensor: what pickles one then pickles its
         # own memory alone.
         yield as_batch(_cut(whole, start, stop, place))
+
+
+def _is_aligned(values: np.ndarray) -> bool:
+    return not values.__array_interface__["data"][0] % ALIGNMENT
 
 
 def _cut(

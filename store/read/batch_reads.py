@@ -106,13 +106,12 @@ class BatchReads:
         return PackedRows(located.rows, values)
 
     def n_bytes(self, plan: ReadPlan, located: LocatedRows) -> float:
-        """Bytes that a batch will have, but for its texts' own."""
-        n_rows = max(1, len(located.rows))
+        """Bytes of the arrays that a batch will have, before texts are decoded."""
         total = 0.0
         for part in plan.parts:
             cuts = located.offsets.get(part.span)
-            n_items = n_rows if cuts is None else int(cuts[-1])
-            total += n_rows * part.row_bytes(n_items / n_rows)
+            n_items = len(located.rows) if cuts is None else int(cuts[-1])
+            total += n_items * part.item_bytes
         return total
 
     def recycled(self) -> ReadOptions:

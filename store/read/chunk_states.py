@@ -99,20 +99,24 @@ class ChunkStates:
 class WritableStates:
     """The same file in the process that writes it; at first no chunk is there.
 
-    A file that is there keeps its versions, made even: readers may have it mapped.
+    It is always a new file. Readers that have mapped the one that was there find that no chunk is
+    there, and that it has lost its name: what is written now is in shards that they do not know.
     """
 
     def __init__(self, path: Path, n: int) -> None:
+        forget_file(path)
         n_bytes = file_bytes(n)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.ftruncate(fd, n_bytes)
-            memory = mmap.mmap(fd, n_bytes)
+            self._map(fd, n_bytes)
         finally:
             os.close(fd)
+
+    def _map(self, fd: int, n_bytes: int) -> None:
+        memory = mmap.mmap(fd, n_bytes)
         self._whole = np.frombuffer(memory, "<u8", 1)
-        self.versions = np.frombuffer(memory, CELL, n, HEADER_BYTES)
-        self.forget()
+        self.versions = np.frombuffer(memory, CELL, offset=HEADER_BYTES)
 
     def forget(self) -> None:
         """No chunk is there."""
@@ -130,15 +134,32 @@ class WritableStates:
 
 
 def forget_all(folder: Path) -> None:
-    """Note in every file of states below a folder that no chunk is there.
+    """Remove every file of states below a folder.
 
     For a process that takes the place of one that has ended. It may remove shards and make them
-    anew; readers that have the states mapped would take the new shard's holes for chunks.
+    anew; readers that have the states mapped would take the new shards' holes for chunks.
     """
     for path in filter(Path.is_file, folder.rglob("*")):
-        n = (path.stat().st_size - HEADER_BYTES) // CELL.itemsize
-        if n > 0:
-            WritableStates(path, n)
+        forget_file(path)
+
+
+def forget_file(path: Path) -> None:
+    """Note in a file of states that no chunk is there, and remove it; if it is there."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        n_bytes = os.fstat(fd).st_size
+        if n_bytes > HEADER_BYTES and n_bytes % CELL.itemsize == 0:
+            memory = mmap.mmap(fd, n_bytes)
+            whole = np.frombuffer(memory, "<u8", 1)
+            versions = np.frombuffer(memory, CELL, offset=HEADER_BYTES)
+            whole += whole & np.uint64(1)
+            versions += versions & 1
+    finally:
+        os.close(fd)
+    path.unlink()
 
 
 def file_bytes(n: int) -> int:

@@ -83,9 +83,10 @@ class HeldArray:
 
     def _read_whole(self, read: Callable[[], np.ndarray]) -> np.ndarray | None:
         """What is read, if the mirror holds the whole array before and after; else None."""
-        if self._states is None or self._states[0] != self.mirror.session:
+        known = self._states  # which another thread may open again meanwhile
+        if known is None or known[0] != self.mirror.session:
             return None
-        states = self._states[1]
+        states = known[1]
         before = states.whole
         if not before & 1:
             return None
@@ -173,26 +174,30 @@ class HeldArray:
 
     def is_there(self, place: int) -> bool:
         """Whether the first plane of the chunk with this place is in the mirror."""
-        if self._states is None:
+        known = self._states
+        if known is None:
             return False
         chunk = np.array([place // self.array.layout.chunk_items])
         cell = cells_of_chunks(self.array, chunk, np.array([0]))[0]
-        return bool(self._states[1].versions[cell] & 1)
+        return bool(known[1].versions[cell] & 1)
 
     def is_whole(self) -> bool:
         """Whether all chunks are in the mirror."""
-        return self._states is not None and bool(self._states[1].whole & 1)
+        known = self._states
+        return known is not None and bool(known[1].whole & 1)
 
     def _current(self, array: Array) -> ChunkStates:
         """The states, opened again if another fetching process may have made the files again."""
-        if self._states is not None and not self._states[1].is_current():
-            self.mirror.drop_link()  # its fetching process writes into a directory that was removed
-            self._states = None
-        if self._states is None or self._states[0] != self.mirror.session:
+        known = self._states
+        if known is not None and not known[1].is_current():
+            self.mirror.drop_link()  # perhaps its fetching process writes into a removed directory
+            known = None
+        if known is None or known[0] != self.mirror.session:
             file = self.mirror.open_array(self.path)
             array.close_shards()
-            self._states = (self.mirror.session, ChunkStates(file))
-        return self._states[1]
+            known = (self.mirror.session, ChunkStates(file))
+            self._states = known
+        return known[1]
 
 
 def _confirmed(

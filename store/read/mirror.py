@@ -33,7 +33,7 @@ SOCKET_FILE = "fetcher.socket"
 MIRROR_DIR = "mirrors"
 START_S = 30.0  # until a fetching process answers: a busy node imports slowly
 ANSWER_S = 180.0  # until a request is answered; requests to the object store take up to 120 s
-# fetching processes that die under one request, and for how long they do
+# a request is given up after so many fetching processes have died under it, for so many seconds
 ATTEMPTS = 5
 DYING_S = 20.0
 NEVER = 2**52  # as a time: it is not known
@@ -185,7 +185,7 @@ class Mirror:
                     f"{self.cache_dir}: expected an answer of the fetching process within "
                     f"{ANSWER_S:g} s, found none to {message['op']!r}; see fetcher.log there"
                 ) from error
-            except OSError as error:  # it has died, or is on its way out: start another
+            except ConnectionError as error:  # it has died, or is on its way out: start another
                 self.drop_link()
                 n_ended += 1
                 if n_ended >= ATTEMPTS and time.monotonic() > began + DYING_S:
@@ -194,6 +194,11 @@ class Mirror:
                         f"{n_ended} that ended ({error}); see fetcher.log there"
                     ) from error
                 time.sleep(min(0.02 * n_ended, 0.5))
+            except OSError as error:
+                self.drop_link()
+                raise errors.UnreachableError(
+                    f"{self.cache_dir}: expected to speak with the fetching process, found: {error}"
+                ) from error
 
     def _tell(self, message: dict[str, Any]) -> None:
         """Send what has no answer."""

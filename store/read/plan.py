@@ -55,13 +55,17 @@ class ColumnPart(NamedTuple):
         return items
 
     def row_bytes(self, mean_items: float) -> float:
-        """Bytes that are read of a row of so many items."""
+        """Bytes that are read of a row that has so many items."""
         n = max(1, round(mean_items))
-        items = mean_items * len(range(n)[self.span.start : self.span.stop]) / n
+        return mean_items * len(range(n)[self.span.start : self.span.stop]) / n * self.item_bytes
+
+    @property
+    def item_bytes(self) -> float:
+        """Bytes that are read of an item."""
         fraction = 1.0
         for part, size in zip(self.select, self.column.item_shape, strict=False):
             fraction *= len(range(size)[part]) / size
-        return items * self.column.item_bytes * fraction
+        return self.column.item_bytes * fraction
 
 
 class ReadPlan(NamedTuple):

@@ -23,6 +23,7 @@ from store.feed.windows import (
     plan_windows,
     small_batches_together,
 )
+from store.read.read_options import ReadOptions
 
 N_ROWS, CHUNK_ITEMS = 240, 32
 SCHEMA = Schema(
@@ -146,15 +147,16 @@ def test_rows_as_large_as_chunks_share_none(tmp_path):
     assert batches_together(store, store.plan(), 2, 10**5, 500) == 1
 
 
-@pytest.mark.parametrize("place", [np.copy, lambda view: view])
-def test_cut_batches_pickle_their_rows_alone(path, place):
-    """Copies and views have storages of their own extent."""
+@pytest.mark.parametrize("required", [True, False])
+def test_cut_batches_pickle_their_rows_alone(path, required):
+    """Copies and views have storages of their own extent, and begin where any array may."""
     whole = TraceStore.open(path).read(range(20))
-    batches = list(cut_batches(whole, 8, place))
+    batches = list(cut_batches(whole, 8, ReadOptions(required=required)))
     assert [len(batch) for batch in batches] == [8, 8, 4]
     for batch in batches:
         for tensor in (*batch.columns["x"], *batch["half"], batch["y"], batch.rows):
             assert tensor.untyped_storage().nbytes() == tensor.nbytes
+            assert tensor.data_ptr() % 16 == 0
         assert batch["x"].offsets is batch["half"].offsets
     assert parts(Batch.from_rows([row for batch in batches for row in batch])) == parts(whole)
 
@@ -188,8 +190,8 @@ def test_rows_that_take_longer_to_copy_than_to_find_are_read_by_batch(tmp_path):
     assert small_batches_together(store, store.plan(["trace_id"]), 5000) == 1
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_window_of_rows_far_above_the_mean_is_read_batch_by_batch(tmp_path, num_workers):
+@pytest.mark.parametrize("num_workers, first", [(0, 0), (2, 0), (0, 9000)])
+def test_a_window_of_rows_far_above_the_mean_is_read_batch_by_batch(tmp_path, num_workers, first):
     """Thousands of short rows say nothing of the long ones behind them."""
     lengths = [1] * 4000 + [200_000] * 100
     with StoreWriter.create(
@@ -202,11 +204,13 @@ def test_a_window_of_rows_far_above_the_mean_is_read_batch_by_batch(tmp_path, nu
     class Watched(TraceLoader):
         def read_located(self, located, options):
             nonlocal most
-            most = max(most, self.store.reads.n_bytes(self._plan, located))
-            return super().read_located(located, options)
+            batch = super().read_located(located, options)
+            most = max(most, batch["x"].values.nbytes)
+            return batch
 
-    loader = Watched(tmp_path / "s.zarr", ["x"], 10, num_workers=num_workers)
+    options = {"num_workers": num_workers, "select": {"x": {"t": slice(first, None)}}}
+    loader = Watched(tmp_path / "s.zarr", ["x"], 10, **options)
     assert loader._batches_together() > 10
     found = [len(row["x"]) for batch in loader for row in batch]
-    assert found == lengths
+    assert found == [max(0, n - first) for n in lengths]
     assert 1000 < most <= 2 * SMALL_WINDOW_BYTES

@@ -23,6 +23,7 @@ from store import (
     TraceStore,
     VersionError,
 )
+from store.read.shard import CompressedShard
 
 N_ROWS = 60
 
@@ -237,6 +238,44 @@ def test_no_value_is_of_what_a_killed_process_had_fetched(node, rows):
     with node.running():
         node.open(least).read([N_ROWS - 1])
         assert_batch(reader.read(range(N_ROWS)), [row for _, row in rows])
+
+
+def test_no_value_is_of_a_shard_that_was_made_anew(node, rows):
+    """By the next process, for another reader, while the first reader had nothing to ask for."""
+    node.prepare()
+    enough = 6_000_000  # and so little that arrays are not fetched whole
+    with node.running():
+        least = least_limit(node)
+        reader = node.open(enough)
+        reader.read([1], ["states", "zipped"])  # has mapped the first shard
+    with node.running():
+        other = node.open(least)
+        for i in (*range(N_ROWS - 1, 30, -1), *range(12)):  # its shards go, and come again
+            other.read([i], ["states", "zipped"])
+        for i in range(12):
+            row = {name: rows[i][1][name] for name in ("states", "zipped")}
+            assert_same_row(reader.read([i], [*row])[0], row)
+
+
+def test_chunks_of_a_mirror_are_compared_with_their_checksum_each_time(served, local, monkeypatch):
+    """Their place may hold other bytes later; those of a local store, once."""
+    seen = []
+    read_chunk = CompressedShard.read_chunk
+
+    def noted(*arguments, once=False):
+        seen.append(once)
+        return read_chunk(*arguments, once=once)
+
+    store = served.open()
+    store.read([0])
+    monkeypatch.setattr(CompressedShard, "read_chunk", noted)
+    store.read([1, 2], ["zipped"])
+    assert seen
+    assert not any(seen)
+    seen.clear()
+    TraceStore.open(local).read([1, 2], ["zipped"])
+    assert seen
+    assert all(seen)
 
 
 def test_stores_that_are_opened_and_closed_are_counted_once(served):
