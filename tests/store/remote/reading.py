@@ -18,61 +18,91 @@ RIGHT, WRONG = 0, 3  # exit statuses
 
 # starts a process in milliseconds, without the threads of this one
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["reading"])
+context.set_forkserver_preload(["store.feed.loader"])
 
 
 def same(batch, expected):
     """Whether two batches hold the same bits."""
+    if batch.rows.tolist() != expected.rows.tolist() or batch.keys() != expected.keys():
+        return False
     return all(
-        np.array_equal(_bits(batch[name]), _bits(expected[name])) for name in expected.columns
+        np.array_equal(found, wanted)
+        for name in expected.columns
+        for found, wanted in zip(_arrays(batch[name]), _arrays(expected[name]), strict=True)
     )
 
 
-def _bits(values):
+def _arrays(values):
     if isinstance(values, list):
-        return np.array(values)
-    items = values.values if isinstance(values, Ragged) else values
-    return items.contiguous().numpy().view(np.uint8)
+        return [np.array(values)]
+    tensors = values if isinstance(values, Ragged) else [values]
+    return [np.array(str(tensor.dtype)) for tensor in tensors] + [
+        tensor.contiguous().numpy().view(np.uint8) for tensor in tensors
+    ]
 
 
-def read_epochs(url, cache_dir, limit, local, progress, number, epochs, **options):
+def read_epochs(
+    environment, url, cache_dir, limit, local, progress, n_read, number, epochs, **options
+):
     """Read epochs of batches; exits with RIGHT or WRONG.
 
-    `progress[number]` is when the last batch came, 0 before the first and after the last.
+    `progress[number]` is when the last batch came, and 0 after the last; `n_read[i]` counts how
+    often row i was read.
     """
+    os.environ.update(environment)
     expected = TraceStore.open(local)
     store = TraceStore.open(url, limit, cache_dir=cache_dir)
-    loader = TraceLoader(store, batch_size=5, shuffle=True, seed=number, **options)
+    loader = TraceLoader(store, batch_size=5, shuffle=True, **options)
     for _ in range(epochs):
         for batch in loader:
-            if not same(batch, expected.read(batch.rows.numpy())):
+            rows = batch.rows.numpy()
+            if not same(batch, expected.read(rows)):
                 os._exit(WRONG)
+            for row in rows.tolist():
+                n_read[row] += 1
             progress[number] = time.monotonic()
     progress[number] = 0.0
     sys.exit(RIGHT)
 
 
 class Readers:
-    """Several such processes, by number.
+    """Several such processes, by number; killed when the block ends.
 
     Parameters
     ----------
+    n, n_rows
+        How many there are, and how many rows they read.
     arguments
         What all of them get, see `read_epochs`.
-    n
-        How many there are.
+
+    Attributes
+    ----------
+    n_read
+        How often each row was read; not exact where several read one.
     """
 
-    def __init__(self, n, **arguments):
-        self.arguments = arguments
+    def __init__(self, n, n_rows, **arguments):
+        self.n_read = context.Array("i", n_rows, lock=False)
         self.progress = context.Array("d", n, lock=False)
+        self.started = [0.0] * n
+        self.arguments = arguments | {"progress": self.progress, "n_read": self.n_read}
         self.processes = [None] * n
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in filter(None, self.processes):
+            process.kill()
+            process.join()
 
     def start(self, number, **options):
         self.progress[number] = 0.0
-        arguments = {**self.arguments, "progress": self.progress, "number": number, **options}
-        self.processes[number] = context.Process(target=read_epochs, kwargs=arguments)
-        self.processes[number].start()
+        self.started[number] = time.monotonic()
+        arguments = self.arguments | {"environment": dict(os.environ), "number": number} | options
+        process = context.Process(target=read_epochs, kwargs=arguments, daemon=True)
+        self.processes[number] = process
+        process.start()
 
     def kill(self, number):
         os.kill(self.processes[number].pid, signal.SIGKILL)
@@ -82,6 +112,12 @@ class Readers:
         """Seconds since the last batch of the reader that has waited longest."""
         now = time.monotonic()
         return max((now - last for last in self.progress if last), default=0.0)
+
+    def longest_start(self):
+        """The same since the start, of those that have read no batch."""
+        now = time.monotonic()
+        waiting = zip(self.progress, self.started, strict=True)
+        return max((now - start for last, start in waiting if not last), default=0.0)
 
     def join(self, limit_s):
         """Wait for all; the exit statuses."""

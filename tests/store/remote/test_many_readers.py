@@ -44,47 +44,55 @@ def column_bytes(local):
 
 
 def test_eight_ranks_fetch_each_byte_once(served, local):
-    """With two threads each, and a cache that holds all."""
+    """With two threads each, and a cache that holds all; together they read each row once."""
     store = TraceStore.open(served["url"], 10**9, cache_dir=served["cache_dir"])
-    readers = Readers(8, **served, limit=10**9, epochs=1, num_workers=2, world_size=8)
-    for rank in range(8):
-        readers.start(rank, rank=rank)
-    assert readers.join(STATED_S) == [RIGHT] * 8
+    n_before = store.mirror.stats()["fetched_bytes"]
+    options = {"limit": 10**9, "epochs": 1, "num_workers": 2, "seed": 3, "world_size": 8}
+    with Readers(8, N_ROWS, **served, **options) as readers:
+        for rank in range(8):
+            readers.start(rank, rank=rank)
+        assert readers.join(STATED_S) == [RIGHT] * 8
+        assert [*readers.n_read] == [1] * N_ROWS
     counts = store.mirror.stats()
     assert counts["fetched_twice_bytes"] == 0
-    assert counts["fetched_bytes"] <= 1.05 * column_bytes(local)
+    fetched = counts["fetched_bytes"] - n_before
+    assert 0.9 * column_bytes(local) < fetched <= 1.05 * column_bytes(local)
 
 
 def test_the_disk_never_has_more_than_the_limit(served, local):
     """Eight readers, each in its own order, and room for a fifth of what they read."""
     limit = column_bytes(local) // 5
-    readers = Readers(8, **served, limit=limit, epochs=2)
-    with watched(served["cache_dir"]) as seen:
+    options = {"limit": limit, "epochs": 2}
+    with (
+        Readers(8, N_ROWS, **served, **options) as readers,
+        watched(served["cache_dir"]) as seen,
+    ):
         for number in range(8):
-            readers.start(number)
+            readers.start(number, seed=number)
         assert readers.join(4 * STATED_S) == [RIGHT] * 8
     print(f"{len(seen)} times, at most {max(seen) / limit:.3f} of the limit")
     assert len(seen) > 100
     assert max(seen) <= limit
 
 
-def test_whoever_is_killed_holds_nobody_up(served, local, bucket):
+def test_whoever_is_killed_holds_nobody_up(served, local):
     """Readers and the fetching process, in turn at random: no value is wrong, nobody waits for
     long, the disk stays below the limit, and nothing is left in the end."""
     limit = column_bytes(local) // 3
     cache_dir = served["cache_dir"]
     dice = random.Random(0)  # noqa: S311
-    readers = Readers(4, **served, limit=limit, epochs=10**6)
     waits = []
     n_fetchers = 0
-    with watched(cache_dir) as seen:
+    options = {"limit": limit, "epochs": 10**6}
+    with Readers(4, N_ROWS, **served, **options) as readers, watched(cache_dir) as seen:
         for number in range(4):
-            readers.start(number)
+            readers.start(number, seed=number)
         for _ in range(N_KILLS):
             end = time.monotonic() + dice.uniform(0.2, 0.8)
             while time.monotonic() < end:
                 waits.append(readers.longest_wait())
                 time.sleep(0.02)
+            assert readers.longest_start() < STATED_S
             running = fetchers(cache_dir)
             if running and dice.random() < 0.5:
                 os.kill(dice.choice(running), signal.SIGKILL)
@@ -92,14 +100,16 @@ def test_whoever_is_killed_holds_nobody_up(served, local, bucket):
             else:
                 number = dice.randrange(4)
                 readers.kill(number)
-                readers.start(number)
+                readers.start(number, seed=number)
             assert all(process.exitcode is None for process in readers.processes)
         for number in range(4):
             readers.kill(number)
-            readers.start(number, epochs=1)
+            readers.start(number, seed=number, epochs=1)
         assert readers.join(STATED_S) == [RIGHT] * 4
+        assert min(readers.n_read) > 0
     print(f"{n_fetchers} of the fetching process, longest wait {max(waits):.2f} s")
     assert n_fetchers > N_KILLS / 4
     assert max(waits) < PATIENCE_S
+    assert len(seen) > 100
     assert max(seen) <= limit
     wait_until(lambda: not fetchers(cache_dir))
