@@ -289,7 +289,10 @@ class TraceLoader:
 
     def _batches_together(self) -> int:
         """Batches a window: of small rows a few megabytes, else no more than the cache may hold."""
-        n_small = small_batches_together(self.store, self._plan, self.batch_size)
+        n_small = 1
+        # one that lacks some fetches what a batch needs sooner than what a window needs
+        if self.store.mirror is None or self.store.reads.is_mirrored_whole(self._plan):
+            n_small = small_batches_together(self.store, self._plan, self.batch_size)
         if not self.shuffle:  # neighbours follow each other: the cache has their chunks
             return n_small
         cache_bytes = self.store.cache_bytes

@@ -108,7 +108,8 @@ def _mark(cache_dir: Path, marker: Path) -> None:
     if others and not marker.exists():
         raise SchemaError(
             f"{cache_dir}: expected an empty directory, or a cache of this package, found "
-            f"{min(others)!r:.80} in it; choose another with cache_dir or {DIR_VARIABLE}"
+            f"{min(others)!r:.80} in it; choose another with cache_dir or {DIR_VARIABLE}, or "
+            "remove what is left of one"
         )
     own = cache_dir / f"{MARKER}.{os.getpid()}"
     own.write_text(json.dumps({"version": PROTOCOL}))

@@ -174,8 +174,8 @@ class CompressedArray(Array[CompressedShard]):
         if not self._checked.has_all:
             self._check_chunks(np.array([chunk]), np.array([plane]))
         try:
-            # in a mirror, the same place may hold other bytes later
-            shard.read_chunk(inside, plane, out, once=self.holder is None)
+            is_mirrored = self.holder is not None
+            shard.read_chunk(inside, plane, out, once=not is_mirrored, may_go=is_mirrored)
         except CorruptError as error:
             raise DamagedItemsError(str(error), self.array.items_of_chunk(chunk)) from error
 

@@ -223,11 +223,24 @@ class CompressedShard(_Shard):
             return False
         return True
 
-    def read_chunk(self, chunk: int, plane: int, out: np.ndarray, *, once: bool = False) -> None:
+    def read_chunk(
+        self,
+        chunk: int,
+        plane: int,
+        out: np.ndarray,
+        *,
+        once: bool = False,
+        may_go: bool = False,
+    ) -> None:
         """Decode one chunk into `out`, C-contiguous, of `chunk_bytes` bytes.
 
-        With `once`, its bytes are compared with their checksum only the first time since the shard
-        was opened.
+        Parameters
+        ----------
+        once
+            Compare its bytes with their checksum only the first time since the shard was opened.
+        may_go
+            Its bytes may be taken out of the file meanwhile: they are copied, and the copy is
+            checked and decoded. Decoders in C trust what they have read before.
 
         Raises
         ------
@@ -237,8 +250,10 @@ class CompressedShard(_Shard):
         place = chunk * self.layout.n_planes + plane
         codec = parse_codec(self.layout.codec)
         where = partial(self.where_of, chunk, plane)
-        is_checked = once and bool(self._is_right[place])
-        codec.decode(self._compressed(chunk, plane), out, where, is_checked=is_checked)
+        data = self._compressed(chunk, plane)
+        if may_go:
+            data = memoryview(bytes(data))
+        codec.decode(data, out, where, is_checked=once and bool(self._is_right[place]))
         self._is_right[place] = True
 
     def _compressed(self, chunk: int, plane: int) -> memoryview:

@@ -22,7 +22,7 @@ from store.format.layers import LAYERS_AXIS, layer_numbers
 from store.format.manifest import Manifest, read_manifest
 from store.format.ranges import packed_offsets
 from store.format.schema import TRACE_ID, Column
-from store.format.values import decode_texts
+from store.format.values import decode_texts, is_integer
 from store.read.arrays import Arrays
 from store.read.batch_reads import BatchReads, LocatedRows
 from store.read.cache_dir import SIZE_VARIABLE, address_of, chosen_dir, chosen_limit, prepare_dir
@@ -130,8 +130,9 @@ class TraceStore:
         check
             Check every chunk against its checksum before this object uses it for the first time:
             what has rotted on the disk is an error, never a value. What rots later, while the
-            object lives, is not seen. None: not. (Compressed chunks and tables of shards are
-            checked whenever they are read, and so is what comes into a mirror.)
+            object lives, is not seen. None: not. (Compressed chunks are checked in any case, when
+            they are first read after their shard was opened; so are the tables of shards, and what
+            comes into a mirror.)
         cache_dir
             Where the mirrors of stores at addresses are; every process of the node may name the
             same. None: what TRACE_STORE_CACHE_DIR says, or ~/.cache/trace-store.
@@ -143,8 +144,11 @@ class TraceStore:
         FormatError
             What is there is no store, is damaged, or is of a newer format.
         ValueError
-            `cache_bytes` is less than the least that works, which the message names.
+            `cache_bytes` is no whole number, or less than the least that works, which the message
+            names.
         """
+        if cache_bytes is not None:
+            cache_bytes = _whole_number(cache_bytes)
         url = address_of(path)
         if url is not None:
             return cls._open_mirror(url, cache_dir, cache_bytes, bool(check))
@@ -571,3 +575,11 @@ def _committed_state(path: str | Path) -> tuple[StoreDirectory, Manifest]:
         read_manifest(path)  # raises what is wrong
         raise
     return directory, read_manifest(path)
+
+
+def _whole_number(cache_bytes: object) -> int:
+    if is_integer(cache_bytes) or (isinstance(cache_bytes, float) and cache_bytes.is_integer()):
+        return int(cache_bytes)
+    raise ValueError(
+        f"cache_bytes: expected a number of bytes, as 200 * 10**9, found {cache_bytes!r:.40}"
+    )

@@ -189,6 +189,11 @@ class Server:
             self.keeper.set_limit(limit)
         return limit
 
+    def others(self) -> str:
+        """That more than one store or state is open, for messages."""
+        n_others = len(self.stores) - 1
+        return f" beside {n_others} other open stores or states of it" if n_others else ""
+
     def fixed_bytes(self) -> int:
         """What all open stores take beside chunks."""
         opened = [one.store for one in list(self.stores.values()) if one.store is not None]
@@ -333,7 +338,7 @@ class _Session(threading.Thread):
             self.limit = None
             raise ValueError(
                 f"expected at least {least:,} bytes for the cache, the least that works for "
-                f"{opened.store.url}, found {limit:,}"
+                f"{opened.store.url}{self.server.others()}, found {limit:,}"
             )
         limit = self.server.set_limits()
         room = max(limit - fixed, 0) // (2 * LEAST_PORTIONS)

@@ -28,6 +28,7 @@ from store.remote.sparse_file import (
     cell_bytes,
     data_extents,
     hole_spans,
+    make_folder,
     opened,
     punch,
     write_at,
@@ -149,7 +150,7 @@ class MirroredArray:
             key = self.layout.shard_path(shard)
             n_bytes = self.store.size_of(key)
             path = self.store.root / key
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent, self.store.root)
             is_there = path.exists() and path.stat().st_size == n_bytes
             if not (is_there and self._has_table(shard)):
                 self._make_file(path, key, n_bytes)

@@ -18,7 +18,7 @@ from store.format.shard_table import table_bytes
 from store.read.chunk_states import file_bytes, n_cells
 from store.read.directory import StoreDirectory
 from store.read.open_array import open_array
-from store.remote.sparse_file import BLOCK, opened, write_at
+from store.remote.sparse_file import BLOCK, make_folder, opened, write_at
 
 __all__ = [
     "FETCHES",
@@ -102,8 +102,8 @@ class MirroredStore:
         self.source = source
         self.folder = folder
         self.root = self.folder / "store"
-        self.root.mkdir(parents=True, exist_ok=True)
-        write_whole(self.root / GROUP_FILE, group)
+        make_folder(self.root, self.folder.parent)
+        self._write_whole(GROUP_FILE, group)
         try:
             self.manifest: Manifest = read_manifest(self.root)
         except FormatError as error:
@@ -172,13 +172,22 @@ class MirroredStore:
                 taken = sum(len(one) + 4 * BLOCK for one in data.values())
                 reserve([self.root / key for key in keys], taken)
             for key, one in data.items():
-                write_whole(self.root / key, one)
+                self._write_whole(key, one)
             try:
                 self._check_whole(array)
                 return
             except CorruptError:
                 if attempt == FETCHES - 1:
                     raise
+
+    def _write_whole(self, key: str, data: bytes) -> None:
+        """Put a file in place, whole or not at all."""
+        path = self.root / key
+        make_folder(path.parent, self.root)
+        part = path.with_name(f"{path.name}.{threading.get_ident()}.part")
+        with opened(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as fd:
+            write_at(fd, memoryview(data), 0)
+        part.replace(path)
 
     def _most_bytes(self, key: str) -> int:
         """A cap on what a small file may have: it may have grown since the objects were listed."""
@@ -203,12 +212,3 @@ def states_bytes(array: StoredArray) -> int:
 def states_path(folder: Path, array: StoredArray) -> Path:
     """The file of an array's states."""
     return folder / "states" / array.layout.path
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Put a file in place, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{threading.get_ident()}.part")
-    with opened(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as fd:
-        write_at(fd, memoryview(data), 0)
-    part.replace(path)

@@ -14,6 +14,7 @@ __all__ = [
     "cell_bytes",
     "data_extents",
     "hole_spans",
+    "make_folder",
     "opened",
     "punch",
     "write_at",
@@ -47,6 +48,19 @@ def hole_spans(
         elif begin < end:
             spans.append((begin, end))
     return spans
+
+
+def make_folder(folder: Path, root: Path) -> None:
+    """Make a folder below `root`, which is there: if somebody has removed it, it stays away.
+
+    Raises
+    ------
+    FileNotFoundError
+        `root` is not there.
+    """
+    below = [one for one in (folder, *folder.parents) if one.is_relative_to(root) and one != root]
+    for one in reversed(below):
+        one.mkdir(exist_ok=True)
 
 
 @contextmanager
