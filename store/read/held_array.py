@@ -6,7 +6,7 @@ there is asked for, a bounded portion at a time, and kept until it is copied.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import numpy as np
 
@@ -193,11 +193,23 @@ class HeldArray:
             self.mirror.drop_link()  # perhaps its fetching process writes into a removed directory
             known = None
         if known is None or known[0] != self.mirror.session:
-            file = self.mirror.open_array(self.path)
+            known = self._open_states()
             array.close_shards()
-            known = (self.mirror.session, ChunkStates(file))
             self._states = known
         return known[1]
+
+    def _open_states(self) -> tuple[str, ChunkStates]:
+        """The session of a fetching process, and its states."""
+        for _ in range(ATTEMPTS):
+            file = self.mirror.open_array(self.path)
+            session = self.mirror.session
+            with suppress(FileNotFoundError):  # another process has taken its place just now
+                return session, ChunkStates(file)
+            self.mirror.drop_link()
+        raise UnreachableError(
+            f"{file}: expected a file of the fetching process, found none {ATTEMPTS} times; open "
+            "the store again"
+        )
 
 
 def _confirmed(
