@@ -240,6 +240,13 @@ def ragged_rows(
         )
 
 
+def ragged_store(directory: Path, size_mb: int, row_bytes: int, item_bytes: int) -> TraceStore:
+    """A store of such rows, made if it is not there."""
+    columns = {"x": Column("float16", (item_bytes // 2,), axis="t")}
+    path = directory / f"rows-{row_bytes}-{size_mb}.zarr"
+    return make_store(path, columns, lambda: ragged_rows(size_mb, row_bytes, item_bytes))
+
+
 def alternate(
     contenders: Mapping[str, Callable[[int], None]], epochs: int, warm: bool = True
 ) -> dict[str, list[float]]:

@@ -5,7 +5,6 @@ fetches: `fetched_x_rows` is what it asked for over the bytes of its rows. Of th
 follow, none asks for anything; they take turns with those of the local store.
 """
 
-import os
 import shutil
 from argparse import Namespace
 from collections.abc import Callable
@@ -13,46 +12,28 @@ from collections.abc import Callable
 from benchmarks.harness import (
     alternate,
     epoch_of,
-    fail,
     finish,
-    make_store,
-    needs_extra,
     parser,
-    ragged_rows,
+    ragged_store,
     ratio_to,
     ratios,
     run,
 )
-from benchmarks.object_server import find_nginx, served
-from benchmarks.remote import BUCKET, environment
-from store import Column, TraceLoader, TraceStore
+from benchmarks.remote import BUCKET, served_bucket
+from benchmarks.remote import SIZES as FETCHED
+from store import TraceLoader, TraceStore
 
 # bytes of a row, bytes of an item, rows of a batch
-SIZES = {
-    "4 KB": (4096, 128, 256),
-    "256 KB": (262_144, 4096, 64),
-    "1 MB": (1_000_000, 4096, 16),
-}
+SIZES = {"4 KB": (4096, 128, 256), **FETCHED}
 LOCAL = "opened locally"
 
 
 def main(args: Namespace) -> None:
     """The local store and its mirror, size by size."""
-    if find_nginx() is None:
-        fail("nginx: expected the program, found none; apt install nginx-light")
-    with needs_extra("remote"):
-        import obstore  # noqa: F401
-    bucket = args.dir / "bucket" / BUCKET
-    bucket.mkdir(parents=True, exist_ok=True)
     results = []
-    with served(args.dir / "bucket", args.dir / "nginx") as url:
-        os.environ |= environment(url)
+    with served_bucket(args.dir) as bucket:
         for size, (row_bytes, item_bytes, batch_size) in SIZES.items():
-            path = bucket / f"rows-{row_bytes}-{args.size_mb}.zarr"
-            columns = {"x": Column("float16", (item_bytes // 2,), axis="t")}
-            store = make_store(
-                path, columns, lambda b=row_bytes, i=item_bytes: ragged_rows(args.size_mb, b, i)
-            )
+            store = ragged_store(bucket, args.size_mb, row_bytes, item_bytes)
             rows = measure(args, store, batch_size)
             results += [{"rows": size} | row for row in rows]
     finish(

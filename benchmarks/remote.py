@@ -28,10 +28,9 @@ from benchmarks.harness import (
     fail,
     finish,
     installed,
-    make_store,
     needs_extra,
     parser,
-    ragged_rows,
+    ragged_store,
     ratio_to,
     ratios,
     run,
@@ -39,7 +38,7 @@ from benchmarks.harness import (
 )
 from benchmarks.object_server import find_nginx, served
 from benchmarks.peers import lance_copy, litdata_copy, mosaic_copy
-from store import Column, TraceLoader, TraceStore
+from store import TraceLoader, TraceStore
 
 BUCKET = "traces"
 SIZES = {"256 KB": (262_144, 4096, 64), "1 MB": (1_000_000, 4096, 16)}
@@ -56,16 +55,9 @@ Opened = Callable[[int], AbstractContextManager[Epoch]]
 
 def main(args: Namespace) -> None:
     """All contenders, size by size."""
-    if find_nginx() is None:
-        fail("nginx: expected the program, found none; apt install nginx-light")
-    with needs_extra("remote"):
-        import obstore  # noqa: F401
     results = []
-    bucket = args.dir / "bucket" / BUCKET
-    bucket.mkdir(parents=True, exist_ok=True)
     distance = (LATENCY_MS, STREAM_MB_S) if args.far else (0.0, 0.0)
-    with served(args.dir / "bucket", args.dir / "nginx", *distance) as url:
-        os.environ |= environment(url)
+    with served_bucket(args.dir, *distance) as bucket:
         for size, (row_bytes, item_bytes, batch_size) in SIZES.items():
             results += measure(args, bucket, size, row_bytes, item_bytes, batch_size)
     finish(
@@ -76,6 +68,22 @@ def main(args: Namespace) -> None:
         ratio_to(RAW),
         ("rows", "contender"),
     )
+
+
+@contextmanager
+def served_bucket(
+    folder: Path, latency_ms: float = 0.0, stream_mb_s: float = 0.0
+) -> Iterator[Path]:
+    """A folder that clients see as the bucket `BUCKET`; see `served` for the distance."""
+    if find_nginx() is None:
+        fail("nginx: expected the program, found none; apt install nginx-light")
+    with needs_extra("remote"):
+        import obstore  # noqa: F401
+    bucket = folder / "bucket" / BUCKET
+    bucket.mkdir(parents=True, exist_ok=True)
+    with served(bucket.parent, folder / "nginx", latency_ms, stream_mb_s) as url:
+        os.environ |= environment(url)
+        yield bucket
 
 
 def environment(endpoint: str) -> dict[str, str]:
@@ -96,11 +104,11 @@ def measure(
     args: Namespace, bucket: Path, size: str, row_bytes: int, item_bytes: int, batch_size: int
 ) -> list[dict]:
     """The contenders with rows of one size."""
-    path = bucket / f"rows-{row_bytes}-{args.size_mb}.zarr"
-    columns = {"x": Column("float16", (item_bytes // 2,), axis="t")}
-    store = make_store(path, columns, lambda: ragged_rows(args.size_mb, row_bytes, item_bytes))
+    store = ragged_store(bucket, args.size_mb, row_bytes, item_bytes)
     flat = FlatCopy(store)
-    data = Data(flat, path, batch_size, int(max(LEAST_CACHE, CACHED * flat.n_bytes)), args.dir)
+    data = Data(
+        flat, store.path, batch_size, int(max(LEAST_CACHE, CACHED * flat.n_bytes)), args.dir
+    )
     contenders: dict[str, Opened] = {
         RAW: raw(data, store),
         "ours": ours(data, 0),

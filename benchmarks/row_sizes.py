@@ -13,14 +13,13 @@ from benchmarks.harness import (
     alternate,
     epoch_of,
     finish,
-    make_store,
     parser,
-    ragged_rows,
+    ragged_store,
     ratio_to,
     ratios,
     run,
 )
-from store import Column, TraceLoader
+from store import TraceLoader
 
 # bytes of a row, bytes of an item, rows of a batch
 SIZES = {
@@ -39,11 +38,7 @@ def main(args: Namespace) -> None:
     results = []
     for size, (row_bytes, item_bytes, batch_size) in SIZES.items():
         size_mb = args.size_mb * max(1, round(LEAST_BATCHES * batch_size * row_bytes / 10**9))
-        path = args.dir / f"rows-{row_bytes}-{size_mb}.zarr"
-        columns = {"x": Column("float16", (item_bytes // 2,), axis="t")}
-        store = make_store(
-            path, columns, lambda mb=size_mb, b=row_bytes, i=item_bytes: ragged_rows(mb, b, i)
-        )
+        store = ragged_store(args.dir, size_mb, row_bytes, item_bytes)
         flat = FlatCopy(store)
         contenders = {ONE_CORE: flat.ceiling(batch_size)}
         if row_bytes >= LEAST_SHARED_BYTES:

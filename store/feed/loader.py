@@ -19,7 +19,7 @@ from store.feed.order import Batches, EpochOrder, n_batches, rank_positions
 from store.feed.prefetch import row_bytes
 from store.feed.visit_times import VisitTimes
 from store.feed.windows import (
-    SMALL_WINDOW_BYTES,
+    MOST_SHARED_BYTES,
     batches_together,
     is_held,
     small_batches_together,
@@ -203,7 +203,7 @@ class TraceLoader:
         first = epoch * self._n + start + self.rank
         n_bytes = row_bytes(self.store, self._plan)
 
-        @cache  # not before it is needed: a mirror that holds all is told nothing
+        @cache  # computed when first asked for: a mirror that has every chunk needs no times
         def times() -> VisitTimes | None:
             if len(self.store) > MAX_TIMED_ROWS:
                 return None
@@ -265,7 +265,7 @@ class TraceLoader:
         if n_together == 1:
             return reads.one_by_one()
         mean_bytes = n_together * self.batch_size * row_bytes(self.store, self._plan)
-        return reads.in_windows(n_together, 2 * max(SMALL_WINDOW_BYTES, mean_bytes))
+        return reads.in_windows(n_together, max(MOST_SHARED_BYTES, 2 * mean_bytes))
 
     def unread(self, rows: np.ndarray) -> np.ndarray:
         """Those of some rows, int64 `(n,)`, that are read from files: all of them.
@@ -290,8 +290,8 @@ class TraceLoader:
     def _batches_together(self) -> int:
         """Batches a window: of small rows a few megabytes, else no more than the cache may hold."""
         n_small = 1
-        # one that lacks some fetches what a batch needs sooner than what a window needs
-        if self.store.mirror is None or self.store.reads.is_mirrored_whole(self._plan):
+        # a mirror that lacks some chunks has those of a batch sooner than those of a window
+        if self.store.reads.is_mirrored_whole(self._plan):
             n_small = small_batches_together(self.store, self._plan, self.batch_size)
         if not self.shuffle:  # neighbours follow each other: the cache has their chunks
             return n_small

@@ -19,7 +19,7 @@ def share(pool: ThreadPoolExecutor, n: int, work: Callable[[list], None], items:
     """Do work in this thread and in `n - 1` threads of a pool, and wait for them.
 
     The items are cut into runs of neighbours, and each thread takes the next run when it is free,
-    so a thread that gets no core holds up nobody. After an error no run is begun any more, and the
+    so a thread that gets no core delays no other. After an error no further run begins, and the
     error is raised here.
     """
     # neighbours stay together: they may share a chunk
@@ -32,7 +32,7 @@ def share(pool: ThreadPoolExecutor, n: int, work: Callable[[list], None], items:
             for run in runs:  # the iterator of a list gives each run once, to whichever thread
                 work(run)
         except BaseException:
-            list(runs)  # nobody begins another
+            list(runs)  # takes what is left: no thread begins another run
             raise
 
     others = [pool.submit(work_on) for _ in range(n - 1)]

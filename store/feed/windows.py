@@ -23,6 +23,7 @@ from store.read.read_options import ReadOptions
 from store.read.store import TraceStore
 
 __all__ = [
+    "MOST_SHARED_BYTES",
     "SMALL_WINDOW_BYTES",
     "batches_together",
     "cut_batches",
@@ -36,6 +37,7 @@ __all__ = [
 SMALL_ROW_BYTES = 16 * 1024
 SMALL_WINDOW_ROWS = 4096
 SMALL_WINDOW_BYTES = 4 * 1024 * 1024
+MOST_SHARED_BYTES = 2 * SMALL_WINDOW_BYTES  # rows of a window may be larger than the mean
 # of memory from NumPy or from a pool
 ALIGNMENT = 16
 
@@ -148,7 +150,7 @@ def cut_batches(batch: Batch, batch_size: int, options: ReadOptions) -> Iterator
     """
     whole = as_packed(batch)
     columns = [values for values in whole.columns.values() if isinstance(values, PackedColumn)]
-    is_small = sum(column.values.nbytes for column in columns) <= 2 * SMALL_WINDOW_BYTES
+    is_small = sum(column.values.nbytes for column in columns) <= MOST_SHARED_BYTES
     copied = options._replace(required=True)
 
     def place(values: np.ndarray) -> np.ndarray:

@@ -109,19 +109,13 @@ class WritableStates:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.ftruncate(fd, n_bytes)
-            self._map(fd, n_bytes)
+            self._whole, self.versions = _words(fd, n_bytes)
         finally:
             os.close(fd)
 
-    def _map(self, fd: int, n_bytes: int) -> None:
-        memory = mmap.mmap(fd, n_bytes)
-        self._whole = np.frombuffer(memory, "<u8", 1)
-        self.versions = np.frombuffer(memory, CELL, offset=HEADER_BYTES)
-
     def forget(self) -> None:
         """No chunk is there."""
-        self.set_whole(False)
-        self.versions += self.versions & 1
+        _make_even(self._whole, self.versions)
 
     def set_whole(self, is_whole: bool) -> None:
         """Whether all chunks are there."""
@@ -136,8 +130,8 @@ class WritableStates:
 def forget_all(folder: Path) -> None:
     """Remove every file of states below a folder.
 
-    For a process that takes the place of one that has ended. It may remove shards and make them
-    anew; readers that have the states mapped would take the new shards' holes for chunks.
+    For a process that takes the place of one that has ended. It may replace shards; readers that
+    have the old states mapped would then read holes of the new shards as chunks.
     """
     for path in filter(Path.is_file, folder.rglob("*")):
         forget_file(path)
@@ -152,14 +146,21 @@ def forget_file(path: Path) -> None:
     try:
         n_bytes = os.fstat(fd).st_size
         if n_bytes > HEADER_BYTES and n_bytes % CELL.itemsize == 0:
-            memory = mmap.mmap(fd, n_bytes)
-            whole = np.frombuffer(memory, "<u8", 1)
-            versions = np.frombuffer(memory, CELL, offset=HEADER_BYTES)
-            whole += whole & np.uint64(1)
-            versions += versions & 1
+            _make_even(*_words(fd, n_bytes))
     finally:
         os.close(fd)
     path.unlink()
+
+
+def _words(fd: int, n_bytes: int) -> tuple[np.ndarray, np.ndarray]:
+    """The version of the whole array, uint64 `(1,)`, and those of its cells: the file, mapped."""
+    memory = mmap.mmap(fd, n_bytes)
+    return np.frombuffer(memory, "<u8", 1), np.frombuffer(memory, CELL, offset=HEADER_BYTES)
+
+
+def _make_even(whole: np.ndarray, versions: np.ndarray) -> None:
+    whole += whole & np.uint64(1)
+    versions += versions & 1
 
 
 def file_bytes(n: int) -> int:

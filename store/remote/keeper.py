@@ -108,7 +108,7 @@ class Keeper:
             self._wait(deadline, n_bytes)
 
     def take_over(self, store: MirroredStore) -> None:
-        """Move shards into a store's mirror from those of its other states, if nobody reads them.
+        """Move shards that nobody reads from the mirrors of a store's other states into its own.
 
         A state that has grown has all shards of the state before, and more. Chunks that were moved
         are compared with their checksums before they are read, like all that an earlier process

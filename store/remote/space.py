@@ -13,7 +13,7 @@ import numpy as np
 from store.format.manifest import GROUP_FILE
 from store.remote.eviction import UNKNOWN, choose_victims
 from store.remote.mirrored_array import ABSENT, PRESENT, UNCHECKED, MirroredArray
-from store.remote.sparse_file import BLOCK
+from store.remote.sparse_file import BLOCK, make_folder
 
 __all__ = ["Space"]
 
@@ -99,7 +99,7 @@ class Space:
             target = new / path.relative_to(old)
             if not target.exists():
                 with suppress(OSError):  # then it stays where it is, and is fetched
-                    target.parent.mkdir(parents=True, exist_ok=True)
+                    make_folder(target.parent, new)
                     path.rename(target)
                     self._closed[target] = self._closed.pop(path)
 

@@ -82,12 +82,12 @@ class Wants:
         is_wanted
             Whether who announces still reads.
         """
-        order = np.argsort(uses[:, 1], kind="stable")
-        some = uses[order, 0].astype(np.int64)
-        use, after = uses[order, 1:].T
+        uses = uses[np.argsort(uses[:, 1], kind="stable")]
+        some = uses[:, 0].astype(np.int64)
+        use = uses[:, 1]
+        after = np.where(uses[:, 2] < UNKNOWN / 2, uses[:, 2], 0)
         known = array.next_use[some]
         is_sooner = (known >= clock) & (known < use)
-        after = np.where(after < UNKNOWN / 2, after, 0)
         array.after[some] = np.where(is_sooner, use, after)
         array.next_use[some] = np.where(is_sooner, known, use)
         array.is_wanted = is_wanted

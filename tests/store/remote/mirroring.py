@@ -111,6 +111,12 @@ class Node:
         return TraceStore.open(URL, limit, cache_dir=self.cache_dir, **options)
 
 
+def column_bytes(path: Path) -> int:
+    """Bytes of the shards of a store's columns."""
+    folders = (path / name / "c" for name in SCHEMA.columns)
+    return sum(f.stat().st_size for folder in folders for f in folder.rglob("*") if f.is_file())
+
+
 def disk_bytes(folder: Path) -> int:
     """What the files under a folder take on the disk."""
     total = 0

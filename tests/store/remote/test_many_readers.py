@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from mirroring import SCHEMA, make_rows
+from mirroring import SCHEMA, column_bytes, make_rows
 from oracle import write_store
 from pushing import push
 from reading import RIGHT, Readers, watched
@@ -35,12 +35,6 @@ def served(bucket, local, tmp_path, monkeypatch):
     push(local, bucket.open(limit_s=60.0, attempt_s=20.0, stall_s=20.0))
     monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.server)
     return {"url": bucket.url(), "cache_dir": tmp_path / "cache", "local": local}
-
-
-def column_bytes(local):
-    """What the shards of the columns have."""
-    shards = (local / name / "c" for name in SCHEMA.columns)
-    return sum(f.stat().st_size for folder in shards for f in folder.rglob("*") if f.is_file())
 
 
 def test_eight_ranks_fetch_each_byte_once(served, local):

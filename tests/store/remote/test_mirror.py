@@ -10,7 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from mirroring import SCHEMA, Node, disk_bytes, make_rows
+from mirroring import SCHEMA, Node, column_bytes, disk_bytes, make_rows
 from oracle import assert_batch, assert_same_row, write_store
 
 from store import (
@@ -96,11 +96,7 @@ def test_an_epoch_fetches_each_byte_once(served, local):
         for found in pool.map(lambda one: shuffled(one, num_workers=2), stores):
             assert found == expected
     counts = store.mirror.stats()
-    n_chunks = sum(
-        path.stat().st_size for name in SCHEMA.columns for path in (local / name / "c").rglob("*")
-        if path.is_file()
-    )  # fmt: skip
-    assert counts["fetched_bytes"] <= 1.05 * n_chunks
+    assert counts["fetched_bytes"] <= 1.05 * column_bytes(local)
     assert counts["fetched_twice_bytes"] == 0
     asked = served.files.asked.total()
     assert shuffled(store) == expected
