@@ -284,6 +284,19 @@ class Array(Generic[ShardType]):
             return shape
         return tuple(len(range(n)[part]) for part, n in zip(select, shape, strict=True))
 
+    def unsplit(self, select: Select) -> Select:
+        """What is selected of the axes that a plane has."""
+        split_axes = self.layout.split_axes
+        return tuple(part for axis, part in enumerate(select) if axis not in split_axes)
+
+    def views_of_planes(self, out: np.ndarray, select: Select) -> list[tuple[int, np.ndarray]]:
+        """The selected planes: number, and view `(n_items, *selected plane item)` of `out`."""
+        if not self.layout.split_axes:
+            return [(0, out)]
+        numbers = self.planes(select)
+        planes = self.layout.items_as_planes(out)
+        return [(int(numbers[place]), planes[place]) for place in np.ndindex(numbers.shape)]
+
     def planes(self, select: Select) -> np.ndarray:
         """The numbers of the selected planes, in the shape of the selected part of their grid."""
         numbers = np.arange(self.layout.n_planes).reshape(self.layout.plane_grid)

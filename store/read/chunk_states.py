@@ -2,8 +2,11 @@
 
 Every chunk of every plane has a cell, and every cell a version: odd while the chunk is there. It
 grows by one when the chunk comes or goes, so a reader that finds the same odd version before and
-after it has copied a chunk has copied the chunk, and not the zeros of a hole. The first word of the
-file is such a version for the whole array. Only the fetching process of a node writes.
+after it has copied a chunk has copied the chunk, and not the zeros of a hole or another chunk.
+Every cell has a place as well: where in the landing memory its chunk is, or that it is in its
+shard. The first word of the file is a version for the whole array, odd while all chunks are in
+their shards; the second is the number of the landing memory. Only the fetching process of a node
+writes.
 """
 
 import mmap
@@ -76,15 +79,19 @@ class ChunkStates:
 
     Attributes
     ----------
-    versions
-        uint32 `(n_cells,)`, a view of the file.
+    versions, places
+        uint32 `(n_cells,)`, views of the file. The chunk with the place p is at p - 1 in the
+        landing memory; that with 0 in its shard.
+    landing
+        The number of this memory.
     """
 
     def __init__(self, path: Path) -> None:
         self._file = MappedFile(path)
         data = self._file.bytes
         self._whole = data[:8].view("<u8")
-        self.versions = data[HEADER_BYTES:].view(CELL)
+        self.landing = int(data[8:16].view("<u8")[0])
+        self.versions, self.places = data[HEADER_BYTES:].view(CELL).reshape(2, -1)
 
     def is_current(self) -> bool:
         """Whether the file still has its name: if not, somebody has removed the cache directory."""
@@ -101,15 +108,26 @@ class WritableStates:
 
     It is always a new file. Readers that have mapped the one that was there find that no chunk is
     there, and that it has lost its name: what is written now is in shards that they do not know.
+
+    Parameters
+    ----------
+    path
+        The file.
+    n
+        Cells.
+    landing
+        Number of the landing memory.
     """
 
-    def __init__(self, path: Path, n: int) -> None:
+    def __init__(self, path: Path, n: int, landing: int) -> None:
         forget_file(path)
         n_bytes = file_bytes(n)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.ftruncate(fd, n_bytes)
-            self._whole, self.versions = _words(fd, n_bytes)
+            header, self.versions, self.places = _words(fd, n_bytes)
+            self._whole = header[:1]
+            header[1] = landing
         finally:
             os.close(fd)
 
@@ -125,6 +143,10 @@ class WritableStates:
     def flip(self, some: np.ndarray) -> None:
         """The chunks of some cells have come, or are about to go."""
         self.versions[some] += 1
+
+    def land(self, some: np.ndarray, positions: np.ndarray) -> None:
+        """The chunks of some cells, which nobody can see yet, are in the landing memory."""
+        self.places[some] = positions + 1
 
 
 def forget_all(folder: Path) -> None:
@@ -145,17 +167,19 @@ def forget_file(path: Path) -> None:
         return
     try:
         n_bytes = os.fstat(fd).st_size
-        if n_bytes > HEADER_BYTES and n_bytes % CELL.itemsize == 0:
-            _make_even(*_words(fd, n_bytes))
+        if n_bytes > HEADER_BYTES and n_bytes % (2 * CELL.itemsize) == 0:
+            header, versions, _ = _words(fd, n_bytes)
+            _make_even(header[:1], versions)
     finally:
         os.close(fd)
     path.unlink()
 
 
-def _words(fd: int, n_bytes: int) -> tuple[np.ndarray, np.ndarray]:
-    """The version of the whole array, uint64 `(1,)`, and those of its cells: the file, mapped."""
+def _words(fd: int, n_bytes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The file, mapped: its first two words, uint64, and the versions and places of its cells."""
     memory = mmap.mmap(fd, n_bytes)
-    return np.frombuffer(memory, "<u8", 1), np.frombuffer(memory, CELL, offset=HEADER_BYTES)
+    versions, places = np.frombuffer(memory, CELL, offset=HEADER_BYTES).reshape(2, -1)
+    return np.frombuffer(memory, "<u8", 2), versions, places
 
 
 def _make_even(whole: np.ndarray, versions: np.ndarray) -> None:
@@ -165,4 +189,4 @@ def _make_even(whole: np.ndarray, versions: np.ndarray) -> None:
 
 def file_bytes(n: int) -> int:
     """Size of the file for so many cells."""
-    return HEADER_BYTES + max(1, n) * CELL.itemsize
+    return HEADER_BYTES + 2 * max(1, n) * CELL.itemsize

@@ -1,5 +1,6 @@
 """A compressed array, read through decoded chunks."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from store.read.buffers import BufferPool
 from store.read.chunk_cache import ChunkCache
 from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
+from store.read.landed_chunks import LandedChunks
 from store.read.read_options import SHARED_BYTES, Located, NextUse, ReadOptions, Select
 from store.read.shard import CompressedShard
 
@@ -19,6 +21,8 @@ __all__ = ["CompressedArray"]
 
 IDLE_CHUNK_BYTES = 8 * 1024 * 1024
 
+Decode = Callable[[int, np.ndarray], None]
+"""(chunk, out): fills `out` with the items of a chunk in one plane."""
 
 Part = tuple[int, int, int, int]
 """(i, start, stop, at): of the i-th range, items `start:stop` of a chunk, which go to the items
@@ -83,20 +87,13 @@ class CompressedArray(Array[CompressedShard]):
         n_items = sum(end_items) - sum(first_items)
         out = options.empty((n_items, *self.selected_shape(select)), layout.dtype)
         shared = self._shared(parts, self._use_of_places(starts, options.next_use))
-        unsplit = tuple(part for axis, part in enumerate(select) if axis not in layout.split_axes)
-        for number, plane in self._views(out, select):
+        unsplit = self.unsplit(select)
+        for number, plane in self.views_of_planes(out, select):
             n_bytes = self._bytes_to_decode(shared, number) + len(wholes) * layout.chunk_bytes
-            read = partial(self._read_visits, number, plane, unsplit)
+            decode = partial(self._decode, number, options.landed)
+            read = partial(self._read_visits, number, plane, unsplit, decode)
             options.run(read, [*shared, *wholes], n_bytes)
         return out
-
-    def _views(self, out: np.ndarray, select: Select) -> list[tuple[int, np.ndarray]]:
-        """The selected planes: number, and view `(n_items, *selected plane item)` of `out`."""
-        if not self.layout.split_axes:
-            return [(0, out)]
-        numbers = self.planes(select)
-        planes = self.layout.items_as_planes(out)
-        return [(int(numbers[place]), planes[place]) for place in np.ndindex(numbers.shape)]
 
     def _shared(self, parts: dict[int, list[Part]], next_use: NextUse | None) -> list[Shared]:
         """Each chunk with its parts, and when it is needed again."""
@@ -116,17 +113,22 @@ class CompressedArray(Array[CompressedShard]):
         return n_chunks * self.layout.chunk_bytes
 
     def _read_visits(
-        self, plane: int, out: np.ndarray, select: Select, visits: list[Shared | Whole]
+        self,
+        plane: int,
+        out: np.ndarray,
+        select: Select,
+        decode: Decode,
+        visits: list[Shared | Whole],
     ) -> None:
         """Fill the parts of `out` `(n_items, *selected plane item)` that chunks belong to."""
         shared = [visit for visit in visits if isinstance(visit, Shared)]
         wholes = [visit for visit in visits if isinstance(visit, Whole)]
         if shared:
-            self._read_shared(plane, out, select, shared)
+            self._read_shared(plane, out, select, decode, shared)
         if wholes:
-            self._read_wholes(plane, out, wholes)
+            self._read_wholes(out, decode, wholes)
 
-    def _read_wholes(self, plane: int, out: np.ndarray, wholes: list[Whole]) -> None:
+    def _read_wholes(self, out: np.ndarray, decode: Decode, wholes: list[Whole]) -> None:
         """Fill the parts of `out` `(n_items, *plane item)` that whole chunks belong to."""
         layout = self.layout
         chunk_items = layout.chunk_items
@@ -134,13 +136,18 @@ class CompressedArray(Array[CompressedShard]):
         for chunk, at in wholes:
             target = out[at : at + chunk_items]
             if apart is None:
-                self._decode(chunk, plane, target)
+                decode(chunk, target)
             else:
-                self._decode(chunk, plane, apart)
+                decode(chunk, apart)
                 target[...] = apart
 
     def _read_shared(
-        self, plane: int, out: np.ndarray, select: Select, shared: list[Shared]
+        self,
+        plane: int,
+        out: np.ndarray,
+        select: Select,
+        decode: Decode,
+        shared: list[Shared],
     ) -> None:
         """Fill the parts of `out` `(n_items, *selected plane item)` that share chunks."""
         selected = (slice(None), *select)
@@ -150,7 +157,7 @@ class CompressedArray(Array[CompressedShard]):
             items = self.cache.get(key, visit.next_use, len(visit.parts))
             if items is None:
                 items = self._empty_chunk() if spare is None else spare
-                self._decode(visit.chunk, plane, items)
+                decode(visit.chunk, items)
                 # memory that the cache does not take holds the next chunk
                 spare = None if self.cache.put(key, items, visit.next_use) else items
             if select:
@@ -167,15 +174,20 @@ class CompressedArray(Array[CompressedShard]):
         layout = self.layout
         return self._pool.empty((layout.chunk_items, *layout.plane_item_shape), layout.dtype)
 
-    def _decode(self, chunk: int, plane: int, out: np.ndarray) -> None:
+    def _decode(self, plane: int, landed: LandedChunks | None, chunk: int, out: np.ndarray) -> None:
         """Fill `out`, contiguous, with the chunk's items in one plane."""
         number, inside = divmod(chunk, self.layout.shard_chunks)
         shard = self.shard(number)
         if not self._checked.has_all:
             self._check_chunks(np.array([chunk]), np.array([plane]))
         try:
-            is_mirrored = self.holder is not None
-            shard.read_chunk(inside, plane, out, once=not is_mirrored, may_go=is_mirrored)
+            if self.holder is None:
+                shard.read_chunk(inside, plane, out, once=True)
+                return
+            data = None
+            if landed is not None:
+                data = landed.find(chunk, plane, shard.chunk_bytes(inside, plane))
+            shard.read_chunk_that_may_go(inside, plane, out, data)
         except CorruptError as error:
             raise DamagedItemsError(str(error), self.array.items_of_chunk(chunk)) from error
 

@@ -1,12 +1,14 @@
 """Reads of one array through a mirror: its chunks are there before they are read, and after.
 
-A chunk that is there is read as from a local store. Its version is looked at before and after the
-copy, so a chunk that leaves the mirror meanwhile is never taken for a hole's zeros. What is not
-there is asked for, a bounded portion at a time, and kept until it is copied.
+A chunk that is there is read as from a local store, or from the memory in which it has come. Its
+version is looked at before and after the copy, so a chunk that leaves its place meanwhile is never
+taken for a hole's zeros. What is not there is asked for, a bounded portion at a time, and kept
+until it is copied.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from store.format.contents import StoredArray
 from store.format.ranges import cells, count_cells, cut_ranges
 from store.read.array import Array
 from store.read.chunk_states import ChunkStates, cells_of_chunks, cells_of_ranges, n_cells
+from store.read.landed_chunks import LandedChunks
 from store.read.mirror import NEVER, Mirror
 from store.read.read_options import Located, ReadOptions, Schedule, Select
 
@@ -25,6 +28,24 @@ ATTEMPTS = 20  # of reading what other readers' limits evict under us
 
 Ranges = tuple[np.ndarray, np.ndarray]
 Read = Callable[[np.ndarray, np.ndarray, ReadOptions], np.ndarray]
+
+
+class Known(NamedTuple):
+    """What a fetching process has made known of an array.
+
+    Attributes
+    ----------
+    session
+        Which process.
+    states
+        Which chunks are there.
+    landed
+        Those that are not in their shards.
+    """
+
+    session: str
+    states: ChunkStates
+    landed: LandedChunks
 
 
 class HeldArray:
@@ -44,7 +65,7 @@ class HeldArray:
         self.path = array.layout.path
         self.n_bytes = n_cells(array) * array.layout.chunk_bytes
         self._is_announced = False
-        self._states: tuple[str, ChunkStates] | None = None
+        self._known: Known | None = None
 
     def read(
         self, array: Array, located: Located, select: Select, options: ReadOptions
@@ -83,10 +104,10 @@ class HeldArray:
 
     def _read_whole(self, read: Callable[[], np.ndarray]) -> np.ndarray | None:
         """What is read, if the mirror holds the whole array before and after; else None."""
-        known = self._states  # which another thread may open again meanwhile
-        if known is None or known[0] != self.mirror.session:
+        known = self._known  # which another thread may open again meanwhile
+        if known is None or known.session != self.mirror.session:
             return None
-        states = known[1]
+        states = known.states
         before = states.whole
         if not before & 1:
             return None
@@ -100,14 +121,19 @@ class HeldArray:
         some = cells_of_ranges(self.array, *ranges, planes)
 
         def attempt() -> np.ndarray | None:
-            states = self._current(array)
-            versions = states.versions
+            known = self._current(array)
+            versions = known.states.versions
             before = versions[some]
             if not (before & 1).all():
                 return None
+            chosen = options
+            if known.states.places[some].any():
+                if array.sums is not None:  # it looks for chunks in their shards
+                    return None
+                chosen = options._replace(landed=known.landed)
             return _confirmed(
-                lambda: read(*ranges, options),
-                lambda: np.array_equal(versions[some], before) and states.is_current(),
+                lambda: read(*ranges, chosen),
+                lambda: np.array_equal(versions[some], before) and known.states.is_current(),
             )
 
         found = attempt()
@@ -117,8 +143,9 @@ class HeldArray:
         asked = some
         if self.n_bytes <= min(SMALL_BYTES, self.mirror.portion_bytes):
             asked = np.arange(n_cells(self.array))
+        how = {"is_announced": self._is_announced, "in_shards": array.sums is not None}
         for _ in range(ATTEMPTS):
-            with self.mirror.held(self.path, asked, self._is_announced):
+            with self.mirror.held(self.path, asked, **how):
                 found = attempt()
             if found is not None:
                 return found
@@ -130,7 +157,10 @@ class HeldArray:
     def portions(
         self, array: Array, start: int, stop: int, planes: np.ndarray
     ) -> Iterator[tuple[int, int]]:
-        """Cut the places `start:stop` into portions, each held while it is the current one."""
+        """Cut the places `start:stop` into portions, each held while it is the current one.
+
+        Their chunks are in the shards.
+        """
         n_bytes = self.mirror.portion_bytes
         whole = np.array([start]), np.array([stop])
         for starts, stops in plan_portions(self.array, *whole, len(planes), n_bytes):
@@ -139,7 +169,7 @@ class HeldArray:
             first, last = int(starts[0]), int(stops[-1])
             with ExitStack() as held:
                 try:
-                    held.enter_context(self.mirror.held(self.path, some))
+                    held.enter_context(self.mirror.held(self.path, some, in_shards=True))
                 except CorruptError as error:
                     items = self.array.items_of_places(first, last)
                     raise DamagedItemsError(str(error), items) from error
@@ -148,8 +178,8 @@ class HeldArray:
     def announce(
         self, reader: Array, ranges: Ranges, planes: np.ndarray, schedule: Schedule
     ) -> bool:
-        """Say that ranges of places will be read; return whether all of them are there."""
-        states = self._current(reader)
+        """Say that ranges of places will be read; return whether all are in the shards."""
+        states = self._current(reader).states
         if states.whole & 1:
             return True
         array = self.array
@@ -170,41 +200,45 @@ class HeldArray:
             now = schedule.now * schedule.row_bytes
             self.mirror.want(self.path, np.column_stack([some, times]), now)
             self._is_announced = True
-        return is_there
+        return is_there and not states.places[some].any()
 
     def is_there(self, place: int) -> bool:
-        """Whether the first plane of the chunk with this place is in the mirror."""
-        known = self._states
+        """Whether the first plane of the chunk with this place is in its shard."""
+        known = self._known
         if known is None:
             return False
         chunk = np.array([place // self.array.layout.chunk_items])
         cell = cells_of_chunks(self.array, chunk, np.array([0]))[0]
-        return bool(known[1].versions[cell] & 1)
+        return bool(known.states.versions[cell] & 1) and not known.states.places[cell]
 
     def is_whole(self) -> bool:
         """Whether all chunks are in the mirror."""
-        known = self._states
-        return known is not None and bool(known[1].whole & 1)
+        known = self._known
+        return known is not None and bool(known.states.whole & 1)
 
-    def _current(self, array: Array) -> ChunkStates:
-        """The states, opened again if another fetching process may have made the files again."""
-        known = self._states
-        if known is not None and not known[1].is_current():
+    def _current(self, array: Array) -> Known:
+        """What is known, asked for again if another fetching process may have made the files."""
+        known = self._known
+        if known is not None and not known.states.is_current():
             self.mirror.drop_link()  # perhaps its fetching process writes into a removed directory
             known = None
-        if known is None or known[0] != self.mirror.session:
+        if known is None or known.session != self.mirror.session:
             known = self._open_states()
             array.close_shards()
-            self._states = known
-        return known[1]
+            self._known = known
+        return known
 
-    def _open_states(self) -> tuple[str, ChunkStates]:
-        """The session of a fetching process, and its states."""
+    def _open_states(self) -> Known:
+        """What the fetching process makes known."""
         for _ in range(ATTEMPTS):
             file = self.mirror.open_array(self.path)
             session = self.mirror.session
+            landed = self.mirror.landed
             with suppress(FileNotFoundError):  # another process has taken its place just now
-                return session, ChunkStates(file)
+                states = ChunkStates(file)
+                if states.landing == landed.number:
+                    chunks = LandedChunks(self.array, states.places, landed.memory)
+                    return Known(session, states, chunks)
             self.mirror.drop_link()
         raise UnreachableError(
             f"{file}: expected a file of the fetching process, found none {ATTEMPTS} times; open "

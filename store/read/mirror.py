@@ -7,6 +7,7 @@ request starts another. Nothing here knows the network, nor imports what does.
 """
 
 import fcntl
+import mmap
 import os
 import socket
 import subprocess
@@ -24,6 +25,7 @@ import numpy as np
 from store import errors
 from store.errors import StoreError
 from store.read.cache_dir import prepare_dir
+from store.read.landed_chunks import Landed
 from store.read.messages import PROTOCOL, receive, send
 
 __all__ = ["LOCK_FILE", "MIRROR_DIR", "NEVER", "SOCKET_FILE", "Mirror", "socket_address"]
@@ -73,6 +75,8 @@ class Mirror:
     session
         Number of the fetching process that was spoken to last; another one may have made the files
         again.
+    landed
+        Where its chunks are that have not come into their shards.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class Mirror:
         self.limit = limit
         self.digest = digest
         self.session = ""
+        self.landed = Landed(0, np.empty(0, np.uint8))
         self.hits = 0  # reads that found all chunks there, without a request
         self.wait_s = 0.0
         self._whole: set[str] = set()
@@ -99,10 +104,22 @@ class Mirror:
         self._links = threading.local()
 
     @contextmanager
-    def held(self, path: str, some: np.ndarray, is_announced: bool = False) -> Iterator[None]:
+    def held(
+        self,
+        path: str,
+        some: np.ndarray,
+        *,
+        is_announced: bool = False,
+        in_shards: bool = False,
+    ) -> Iterator[None]:
         """Have some cells of an array, rising, fetched, and kept until the block ends.
 
-        `is_announced`: by `want`, which counted them in its times.
+        Parameters
+        ----------
+        is_announced
+            By `want`, which counted them in its times.
+        in_shards
+            Whether all of them must be in their shards.
 
         Raises
         ------
@@ -110,7 +127,7 @@ class Mirror:
             They cannot be had.
         """
         began = time.monotonic()
-        message = {"op": "need", "array": path, "announced": is_announced}
+        message = {"op": "need", "array": path, "announced": is_announced, "in_shards": in_shards}
         self._ask(message, _as_runs(some))
         self.wait_s += time.monotonic() - began
         try:
@@ -228,7 +245,20 @@ class Mirror:
         self.root = Path(reply["root"])
         self.digest = reply["digest"]
         self.portion_bytes = int(reply["portion_bytes"])
+        self._map_landing(link, reply["landing"])
         self.session = reply["session"]
+
+    def _map_landing(self, link: socket.socket, number: int) -> None:
+        """Receive the landing memory, which follows the answer to `open`."""
+        _, fds, _, _ = socket.recv_fds(link, 1, 1)
+        if not fds:
+            raise ConnectionError("no memory came")
+        try:
+            if number != self.landed.number:
+                memory = mmap.mmap(fds[0], 0, prot=mmap.PROT_READ)
+                self.landed = Landed(number, np.frombuffer(memory, np.uint8))
+        finally:
+            os.close(fds[0])
 
     def drop_link(self) -> None:
         """End this thread's connection; the next request makes another."""

@@ -10,6 +10,7 @@ from store.read.array import Array, pairs
 from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
 from store.read.file_reads import FileRange, FileReads
+from store.read.landed_chunks import LandedChunks
 from store.read.maps import Maps
 from store.read.pack import gather, scatter, window_width
 from store.read.read_options import DEFAULT, Located, ReadOptions, Select
@@ -102,6 +103,8 @@ class RawArray(Array[RawShard]):
         starts, stops, shards = located
         if not self._checked.has_all:
             self._check(starts, stops, select, options)
+        if options.landed is not None:
+            return self._read_landed(starts, stops, select, options, options.landed)
         layout = self.layout
         if shards is None or layout.n_planes > 1 or select:
             return self._copy_selected(starts, stops, select, options)
@@ -113,14 +116,77 @@ class RawArray(Array[RawShard]):
         firsts = maps.bases[shards] + starts * layout.item_bytes
         if options.files is not None and self._reads_files(starts, stops, select):
             return self._read_files(maps, shards, firsts, sizes, options, options.files)
+        return self._pack(maps.memory, firsts, sizes, ends, n_bytes, options)
+
+    def _pack(
+        self,
+        memory: np.ndarray,
+        firsts: np.ndarray,
+        sizes: np.ndarray,
+        ends: np.ndarray,
+        n_bytes: int,
+        options: ReadOptions,
+    ) -> np.ndarray:
+        """Copy ranges of bytes one after the other; see `scatter`. They have `n_bytes` in all."""
         if n_bytes >= len(sizes) * SHORT_BYTES:
-            return self._copy(maps.memory, firsts, sizes, options)
+            return self._copy(memory, firsts, sizes, options)
         width = window_width(sizes, n_bytes // len(sizes))
         if np.minimum.reduce(sizes) == width:
-            return options.place(self._as_items(gather(maps.memory, firsts, width)))
+            return options.place(self._as_items(gather(memory, firsts, width)))
         out = self._empty(n_bytes, options)
-        scatter(maps.memory, firsts, sizes, ends, width, _bytes_of(out))
+        scatter(memory, firsts, sizes, ends, width, _bytes_of(out))
         return out
+
+    def _read_landed(
+        self,
+        starts: np.ndarray,
+        stops: np.ndarray,
+        select: Select,
+        options: ReadOptions,
+        landed: LandedChunks,
+    ) -> np.ndarray:
+        """As `read_here`, of chunks some of which are not in their shards."""
+        layout = self.layout
+        n_items = int((stops - starts).sum())
+        _, starts, stops, chunks = cut_ranges(starts, stops, layout.chunk_items)
+        inside = starts - chunks * layout.chunk_items
+        counts = stops - starts
+        if layout.n_planes == 1 and not select and n_items:
+            firsts = landed.positions(chunks, 0)
+            if firsts.min() >= 0:
+                firsts += inside * layout.item_bytes
+                firsts, sizes = _join(firsts, counts * layout.item_bytes)
+                ends = np.full(len(firsts), len(landed.memory))
+                n_bytes = n_items * layout.item_bytes
+                return self._pack(landed.memory, firsts, sizes, ends, n_bytes, options)
+        out = options.empty((n_items, *self.selected_shape(select)), layout.dtype)
+        selected = (slice(None), *self.unsplit(select))
+        ats = np.cumsum(counts) - counts
+        for plane, view in self.views_of_planes(out, select):
+            positions = landed.positions(chunks, plane)
+            fields = (chunks, positions, inside, inside + counts, ats, ats + counts)
+
+            def copy(some: list, plane: int = plane, view: np.ndarray = view) -> None:
+                for chunk, position, start, stop, at, end in some:
+                    items = self._chunk_items(chunk, plane, position, landed.memory)
+                    np.copyto(view[at:end], items[start:stop][selected])
+
+            options.run(copy, list(zip(*map(np.ndarray.tolist, fields), strict=True)), view.nbytes)
+        return out
+
+    def _chunk_items(self, chunk: int, plane: int, position: int, memory: np.ndarray) -> np.ndarray:
+        """A chunk in one plane, a view `(chunk_items, *plane_item_shape)`.
+
+        It is at a position of the memory; at -1 it is in its shard.
+        """
+        layout = self.layout
+        if position < 0:
+            number, inside = divmod(chunk, layout.shard_chunks)
+            shard = self.shard(number)
+            position = int(shard.entries[inside, plane, 0])
+            memory = shard.file.bytes
+        data = memory[position : position + layout.chunk_bytes]
+        return data.view(layout.dtype).reshape(layout.chunk_items, *layout.plane_item_shape)
 
     def _empty(self, n_bytes: int, options: ReadOptions) -> np.ndarray:
         """Memory for whole items of so many bytes: `(n_items, *item_shape)`."""
@@ -234,6 +300,12 @@ class RawArray(Array[RawShard]):
 def _bytes_of(items: np.ndarray) -> np.ndarray:
     """The bytes of contiguous items, a view: uint8 `(n_bytes,)`."""
     return items.reshape(-1).view(np.uint8)
+
+
+def _join(firsts: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ranges of bytes, those joined that follow each other: firsts and sizes."""
+    heads = np.flatnonzero(np.append(True, firsts[1:] != firsts[:-1] + sizes[:-1]))
+    return firsts[heads], np.add.reduceat(sizes, heads)
 
 
 def _cut(copies: list[Copy]) -> list[Copy]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from store.read.file_reads import FileReads
+from store.read.landed_chunks import LandedChunks
 
 __all__ = [
     "DEFAULT",
@@ -64,6 +65,8 @@ class ReadOptions(NamedTuple):
         When items are needed again, for the cache of decoded chunks; None: not known.
     files
         Reads long ranges that are not in memory from their files; None: they are copied from maps.
+    landed
+        Chunks of a mirror that are not in their shards; None: all are.
     """
 
     empty: Empty = np.empty
@@ -71,6 +74,7 @@ class ReadOptions(NamedTuple):
     share: Callable[[Work, list], None] = lambda work, items: work(items)
     next_use: NextUse | None = None
     files: FileReads | None = None
+    landed: LandedChunks | None = None
 
     def place(self, array: np.ndarray) -> np.ndarray:
         """An array that was made elsewhere, copied if it must lie in this memory."""

@@ -230,17 +230,13 @@ class CompressedShard(_Shard):
         out: np.ndarray,
         *,
         once: bool = False,
-        may_go: bool = False,
     ) -> None:
-        """Decode one chunk into `out`, C-contiguous, of `chunk_bytes` bytes.
+        """Decode one chunk into `out`, C-contiguous, of the size of a decoded chunk.
 
         Parameters
         ----------
         once
             Compare its bytes with their checksum only the first time since the shard was opened.
-        may_go
-            Its bytes may be taken out of the file meanwhile: they are copied, and the copy is
-            checked and decoded. Decoders in C trust what they have read before.
 
         Raises
         ------
@@ -248,13 +244,35 @@ class CompressedShard(_Shard):
             Its bytes are damaged.
         """
         place = chunk * self.layout.n_planes + plane
-        codec = parse_codec(self.layout.codec)
-        where = partial(self.where_of, chunk, plane)
-        data = self._compressed(chunk, plane)
-        if may_go:
-            data = memoryview(bytes(data))
-        codec.decode(data, out, where, is_checked=once and bool(self._is_right[place]))
+        is_checked = once and bool(self._is_right[place])
+        self._decode(chunk, plane, self._compressed(chunk, plane), out, is_checked=is_checked)
         self._is_right[place] = True
+
+    def read_chunk_that_may_go(
+        self, chunk: int, plane: int, out: np.ndarray, data: memoryview | None = None
+    ) -> None:
+        """The same of bytes that may be overwritten meanwhile: they are copied before.
+
+        Decoders in C trust what they have read before, so the copy is checked and decoded.
+
+        Parameters
+        ----------
+        data
+            The bytes of the chunk, if they are not in the file.
+        """
+        if data is None:
+            data = self._compressed(chunk, plane)
+        self._decode(chunk, plane, memoryview(bytes(data)), out, is_checked=False)
+
+    def _decode(
+        self, chunk: int, plane: int, data: memoryview, out: np.ndarray, *, is_checked: bool
+    ) -> None:
+        codec = parse_codec(self.layout.codec)
+        codec.decode(data, out, partial(self.where_of, chunk, plane), is_checked=is_checked)
+
+    def chunk_bytes(self, chunk: int, plane: int) -> int:
+        """Bytes that a compressed chunk takes."""
+        return int(self.entries[chunk, plane, 1])
 
     def _compressed(self, chunk: int, plane: int) -> memoryview:
         """The bytes of a chunk, its own checksum included."""

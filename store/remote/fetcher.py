@@ -28,6 +28,7 @@ from store.read.mirror import LOCK_FILE, MIRROR_DIR, SOCKET_FILE, socket_address
 __all__ = ["Server", "listen", "main"]
 
 IDLE_S = 2.0  # without a connection
+MOVING_S = 30.0  # at most, if chunks are still in the landing memory
 POLL_S = 0.25
 FREE_SHARE = 0.5  # of the free disk, where nobody names a limit
 LOG_FILE = "fetcher.log"
@@ -115,7 +116,7 @@ class Server:
         """Answer until nobody has been connected for `IDLE_S`."""
         self.listener.settimeout(POLL_S)
         last_used = time.monotonic()
-        while not self.is_over and self._is_reachable() and time.monotonic() < last_used + IDLE_S:
+        while not self.is_over and self._is_reachable() and self._is_used(last_used):
             with suppress(TimeoutError):
                 link, _ = self.listener.accept()
                 link.settimeout(None)
@@ -128,6 +129,11 @@ class Server:
                 (self.directory / SOCKET_FILE).unlink()
         self.listener.close()
         self.keeper.close()
+
+    def _is_used(self, last_used: float) -> bool:
+        """Whether to go on after the last connection: until what came is in the mirrors."""
+        patience = MOVING_S if self.keeper.landing.used else IDLE_S
+        return time.monotonic() < last_used + patience
 
     def _is_reachable(self) -> bool:
         """Whether our socket is where readers look: else somebody has removed the directory, and
@@ -245,7 +251,7 @@ class _Opened:
                 file = states_path(self.store.folder, stored)
                 server.keeper.open_files(self.store, [file], states_bytes(stored))
                 self.whole(server, stored.checksums.layout.path)
-                array = MirroredArray(self.store, stored)
+                array = MirroredArray(self.store, stored, server.keeper.landing)
                 self.store.arrays[path] = array
                 server.keeper.add_array(array)
             return array
@@ -292,6 +298,8 @@ class _Session(threading.Thread):
                 reply = self._answer(message, numbers)
                 if reply is not None:
                     send(self.link, reply)
+                if reply is not None and "landing" in reply:
+                    socket.send_fds(self.link, [b"\0"], [self.server.keeper.landing.fd])
         except OSError:  # the reader has gone
             pass
         finally:
@@ -347,6 +355,7 @@ class _Session(threading.Thread):
             "digest": opened.store.folder.name,
             "portion_bytes": max(portion, min(PORTION_BYTES, room)),
             "session": opened.name,
+            "landing": self.server.keeper.landing.number,
         }
 
     def _need(
@@ -356,6 +365,8 @@ class _Session(threading.Thread):
         some = _expand(numbers, len(array.status))
         self._done()
         self.ticket = self.server.keeper.need(array, some, bool(message.get("announced")))
+        if message.get("in_shards"):
+            self.server.keeper.move_into_shards(self.ticket)
         return {}
 
     def _done(self, *_: Any) -> None:

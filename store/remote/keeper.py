@@ -21,8 +21,10 @@ import numpy as np
 from store.errors import StoreError, UnreachableError
 from store.read.chunk_states import forget_all
 from store.remote.eviction import UNKNOWN, unknown_use
+from store.remote.landing import Landing
 from store.remote.mirrored_array import ABSENT, FETCHING, PRESENT, UNCHECKED, MirroredArray
 from store.remote.mirrored_store import MirroredStore, is_state_of
+from store.remote.moving import Mover
 from store.remote.space import Space
 from store.remote.tickets import Counts, Job, Ticket
 from store.remote.wants import Want, Wants
@@ -34,6 +36,7 @@ LEASE_S = 60.0  # after which what a reader holds may go: it looks at versions, 
 N_NEED_THREADS = 24
 N_WANT_THREADS = 40
 N_OPENERS = 16
+LANDING_BYTES = 256 * 1024 * 1024
 
 
 class Keeper:
@@ -65,6 +68,8 @@ class Keeper:
         self._jobs: deque[Job] = deque()
         self._wants = Wants()
         self._gate = threading.Lock()  # one thread at a time looks for room for what is announced
+        self.landing = Landing(LANDING_BYTES)
+        self._mover = Mover(self.landing, self.space.arrays, self._changed, self._tell_of_room)
         self._openers = ThreadPoolExecutor(N_OPENERS, thread_name_prefix="open-shards")
         self._is_over = False
         for folder in mirrors.glob("*/states"):  # before anything is removed
@@ -81,6 +86,7 @@ class Keeper:
             for condition in (self._changed, self._has_job, self._has_room):
                 condition.notify_all()
         self._openers.shutdown(wait=False)
+        self._mover.close()
 
     def set_limit(self, limit: int) -> None:
         """Take another limit; what is too much goes at once."""
@@ -249,6 +255,10 @@ class Keeper:
         for ticket in [one for one in self._tickets.values() if one.since < too_old]:
             self._release(ticket)
 
+    def move_into_shards(self, ticket: Ticket) -> None:
+        """Have what a reader copies be in its shards; raises OSError."""
+        self._mover.move_ticket(ticket)
+
     def release(self, ticket: Ticket) -> None:
         """A reader has copied its cells."""
         with self._changed:
@@ -410,6 +420,7 @@ class Keeper:
             if error is None:
                 array.status[job.cells] = PRESENT
                 array.arrive(job.cells)
+                self._mover.last_arrival = time.monotonic()
             else:
                 self._fail(job, error)
                 self._has_room.notify_all()
@@ -426,13 +437,16 @@ class Keeper:
                 ticket.error = error
 
     def close_store(self, store: MirroredStore) -> bool:
-        """Keep no account of a store's chunks; False if some are being fetched or copied."""
+        """Keep no account of a store's chunks; False if some are being fetched, copied or moved."""
         with self._changed:
             arrays = [array for array in self.space.arrays if array.store is store]
-            busy = (
-                array.n_opening or array.pins.any() or (array.status == FETCHING).any()
+            busy = [
+                array.n_opening
+                or array.pins.any()
+                or (array.status == FETCHING).any()
+                or not self._mover.move_all_of(array)
                 for array in arrays
-            )
+            ]
             if any(busy):
                 return False
             for array in arrays:

@@ -1,7 +1,8 @@
 """The chunks of one column of a mirrored store: where they are, which are here, and their coming.
 
 A shard is a sparse file of its true size: its table is fetched when it is opened, its chunks when
-they are needed, and a chunk is compared with its checksum before it is written.
+they are needed. A chunk is compared with its checksum before it is put into the landing memory, or,
+where that is full, into its shard.
 """
 
 import os
@@ -21,6 +22,7 @@ from store.read.chunk_states import WritableStates, n_cells, shard_cells
 from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
 from store.read.open_array import open_array
+from store.remote.landing import Landing, aligned
 from store.remote.mirrored_store import FETCHES, MirroredStore, states_path
 from store.remote.requests import cut_requests, plan_requests
 from store.remote.sparse_file import (
@@ -37,6 +39,7 @@ from store.remote.sparse_file import (
 __all__ = ["ABSENT", "FETCHING", "PRESENT", "UNCHECKED", "MirroredArray"]
 
 ABSENT, FETCHING, PRESENT, UNCHECKED = range(4)
+LOCKED_BYTES = 512 * 1024
 
 
 class MirroredArray:
@@ -63,9 +66,10 @@ class MirroredArray:
         Whether who announced chunks last still reads.
     """
 
-    def __init__(self, store: MirroredStore, array: StoredArray) -> None:
+    def __init__(self, store: MirroredStore, array: StoredArray, landing: Landing) -> None:
         self.store = store
         self.array = array
+        self.landing = landing
         self.layout = array.layout
         self.shard_cells = shard_cells(array)
         n = n_cells(array)
@@ -78,10 +82,10 @@ class MirroredArray:
         self.on_disk = np.zeros(n, bool)  # by an earlier process: to be checked, not fetched
         self.states_file = states_path(store.folder, array)
         self.states_file.parent.mkdir(exist_ok=True)
-        self.states = WritableStates(self.states_file, n)
+        self.states = WritableStates(self.states_file, n, landing.number)
         self.is_wanted: Callable[[], bool] = lambda: False
         self.n_opening = 0
-        self.n_present = 0
+        self.n_in_shards = 0
         self.n_chunks = self._count_chunks()
         self._opened: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._locks = [threading.Lock() for _ in range(min(64, max(1, array.n_shards)))]
@@ -111,18 +115,72 @@ class MirroredArray:
         """Those of some cells that have a chunk; their shards are open."""
         return some[self.n_bytes[some] > 0]
 
+    def has_landed(self, some: np.ndarray) -> np.ndarray:
+        """Which cells have their chunks in the landing memory: bool `(n,)`."""
+        return self.states.places[some] > 0
+
+    def landed(self) -> np.ndarray:
+        """The cells that have their chunks in the landing memory, and can be seen."""
+        return np.flatnonzero((self.states.places > 0) & (self.status == PRESENT))
+
     def arrive(self, some: np.ndarray) -> None:
         """Tell readers that chunks are there."""
         self.states.flip(some)
-        self.n_present += len(some)
-        self.states.set_whole(self.n_present == self.n_chunks)
+        self._count_in_shards(int((~self.has_landed(some)).sum()))
 
     def leave(self, some: np.ndarray) -> None:
         """Tell readers that chunks are about to go, of those cells that have one to be seen."""
         present = some[self.status[some] == PRESENT]
-        self.states.set_whole(False)
+        self._count_in_shards(-int((~self.has_landed(present)).sum()))
         self.states.flip(present)
-        self.n_present -= len(present)
+
+    def _count_in_shards(self, n: int) -> None:
+        self.n_in_shards += n
+        self.states.set_whole(self.n_in_shards == self.n_chunks)
+
+    def write_landed(self, some: np.ndarray) -> None:
+        """Write chunks of the landing memory into their shards; raises OSError."""
+        for shard in self.shards_of(some):
+            here = some[some // self.shard_cells == shard]
+            starts, sizes = self.place(shard, here)
+            positions = self.states.places[here].astype(np.int64) - 1
+            with opened(self.store.root / self.layout.shard_path(shard)) as fd:
+                for start, size, at in zip(
+                    starts.tolist(), sizes.tolist(), positions.tolist(), strict=True
+                ):
+                    write_at(fd, self.landing.memory[at : at + size].data, start)
+
+    def settle(self, some: np.ndarray) -> None:
+        """Have readers find chunks in their shards, where they are as well."""
+        self.states.flip(some)
+        self._leave_landing(some)
+        self.states.flip(some)
+        self._count_in_shards(len(some))
+
+    def _leave_landing(self, some: np.ndarray) -> None:
+        """Have the landing memory of cells be free, which readers do not see as there."""
+        positions = self.states.places[some].astype(np.int64) - 1
+        self.states.places[some] = 0
+        _, sizes = self._places_of(some)
+        stops = positions + aligned(sizes)
+        order = np.argsort(positions, kind="stable")
+        for start, stop in _join(positions[order], stops[order]):
+            self.landing.give_back(start, stop)
+
+    def _places_of(self, some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """As `place`, of cells of any shards."""
+        starts = np.empty(len(some), np.int64)
+        sizes = np.empty(len(some), np.int64)
+        shards = some // self.shard_cells
+        for shard in np.unique(shards).tolist():
+            here = shards == shard
+            starts[here], sizes[here] = self.place(shard, some[here])
+        return starts, sizes
+
+    def _shares_blocks(self, some: np.ndarray) -> np.ndarray:
+        """Which cells share blocks of their shard with others: bool `(n,)`."""
+        starts, sizes = self._places_of(some)
+        return (starts % BLOCK > 0) | ((starts + sizes) % BLOCK > 0)
 
     def is_open(self, shard: int) -> bool:
         return shard in self._opened
@@ -287,44 +345,93 @@ class MirroredArray:
     def _fetch_ranges(
         self, shard: int, some: np.ndarray, starts: np.ndarray, sizes: np.ndarray
     ) -> tuple[int, list[int]]:
-        """Fetch cells and write those that are right; return the bytes, and the other cells."""
-        key = self.layout.shard_path(shard)
-        n_fetched = 0
-        wrong: list[int] = []
-        with opened(self.store.root / key) as fd:
-            requests = plan_requests(starts, sizes)
-            firsts = [request.start for request in requests]
-            lasts = [request.stop for request in requests]
-            answers = self.store.source.get_ranges(key, firsts, lasts)
-            for request, data in zip(requests, answers, strict=True):
-                n_fetched += len(data)
-                pieces: list[tuple[int, int]] = []  # of the data, touching ones joined
-                for i in range(request.first, request.last):
-                    begin = int(starts[i]) - request.start
-                    end = begin + int(sizes[i])
-                    if not self._is_right(shard, int(some[i]), data[begin:end]):
-                        wrong.append(int(some[i]))
-                    elif pieces and pieces[-1][1] == begin:
-                        pieces[-1] = (pieces[-1][0], end)
-                    else:
-                        pieces.append((begin, end))
-                for begin, end in pieces:
-                    write_at(fd, data[begin:end], request.start + begin)
-        return n_fetched, wrong
+        """Fetch cells and keep those that are right; return the bytes, and the other cells.
 
-    def _is_right(self, shard: int, cell: int, data: memoryview) -> bool:
-        """Whether a chunk has its checksum, before it is written; as `Array.faults` says it."""
-        chunk, plane = self._chunk_of(shard, cell)
-        number = shard * self.layout.shard_chunks + chunk
-        expected = int(self._sums[self.array.sum_of_chunk(number), plane])
+        They are put into the landing memory if it has room, else into their shard.
+        """
+        key = self.layout.shard_path(shard)
+        requests = plan_requests(starts, sizes)
+        firsts = [request.start for request in requests]
+        lasts = [request.stop for request in requests]
+        answers = self.store.source.get_ranges(key, firsts, lasts)
+        is_right = self._judge(shard, some)
+        taken = aligned(sizes)
+        landed = self.landing.take(int(taken.sum()))
+        targets = starts if landed is None else landed + np.cumsum(taken) - taken
+        places = list(
+            zip(starts.tolist(), (starts + sizes).tolist(), targets.tolist(), strict=True)
+        )
+        wrong: list[int] = []
+        for request, data in zip(requests, answers, strict=True):
+            pieces: list[tuple[int, int, int]] = []  # touching ones joined
+            for i in range(request.first, request.last):
+                start, stop, target = places[i]
+                if not is_right(i, data[start - request.start : stop - request.start]):
+                    wrong.append(i)
+                    continue
+                if pieces:
+                    begin, end, to = pieces[-1]
+                    if start == end and target - to == start - begin:
+                        pieces[-1] = (begin, stop, to)
+                        continue
+                pieces.append((start, stop, target))
+            self._keep(key, data, request.start, pieces, is_landed=landed is not None)
+        if landed is not None:
+            self.states.land(some, targets)
+            if wrong:
+                self._leave_landing(some[wrong])
+        return sum(map(len, answers)), some[wrong].tolist()
+
+    def _keep(
+        self,
+        key: str,
+        data: memoryview,
+        first: int,
+        pieces: list[tuple[int, int, int]],
+        *,
+        is_landed: bool,
+    ) -> None:
+        """Write pieces of an answer, which begins at `first` of its object.
+
+        Each is (start, stop, target): the bytes `start:stop` of the object go to `target` of the
+        landing memory, or of the file.
+        """
+        if is_landed:
+            found = np.frombuffer(data, np.uint8)
+            for start, stop, target in pieces:
+                here = found[start - first : stop - first]
+                self.landing.memory[target : target + stop - start] = here
+            return
+        with opened(self.store.root / key) as fd:
+            for start, stop, target in pieces:
+                write_at(fd, data[start - first : stop - first], target)
+
+    def _judge(self, shard: int, some: np.ndarray) -> Callable[[int, memoryview], bool]:
+        """(i, bytes) -> whether the chunk of the i-th cell has its checksum; as `Array.faults`."""
+        layout = self.layout
+        planes, chunks = np.divmod(some - shard * self.shard_cells, layout.shard_chunks)
+        first_chunk = shard * layout.shard_chunks
+        # of one shard they follow each other
+        sums = self._sums[self.array.sum_of_chunk(first_chunk) + chunks, planes].tolist()
+        first, stop = self.array.items_of_shard(shard)
+        is_whole = ((chunks + 1) * layout.chunk_items <= stop - first).tolist()
+
+        def is_right(i: int, data: memoryview) -> bool:
+            if layout.codec is None and is_whole[i]:
+                return _checksum(data) == sums[i]
+            return self._is_right(first_chunk + int(chunks[i]), int(planes[i]), data, sums[i])
+
+        return is_right
+
+    def _is_right(self, chunk: int, plane: int, data: memoryview, expected: int) -> bool:
+        """Whether a chunk that is compressed, or not whole, has its checksum."""
+        n_padding = self._n_padding(chunk)
         if self.layout.codec is None:
-            n_padding = self._n_padding(number)
-            found = crc32c(data[: len(data) - n_padding])
-            return (crc32c(bytes(n_padding), found) if n_padding else found) == expected
+            return crc32c(bytes(n_padding), crc32c(data[: len(data) - n_padding])) == expected
         packed, stated = split_compressed(data)
-        if not self._n_padding(number):
+        if not n_padding:
             return crc32c(packed) == stated == expected
-        return crc32c(packed) == stated and self._is_right_tail(number, plane, data, expected)
+        return crc32c(packed) == stated and self._is_right_tail(chunk, plane, data, expected)
 
     def _n_padding(self, chunk: int) -> int:
         """Bytes after the committed items of a chunk, in each plane."""
@@ -365,7 +472,12 @@ class MirroredArray:
         return next(self.reader.faults(start, start + 1, [plane]), None) is not None
 
     def empty(self, some: np.ndarray) -> None:
-        """Give the disk space of cells back; they are ABSENT, and no other process fetches them."""
+        """Give the space of cells back; they are ABSENT, and no other process fetches them."""
+        has_landed = self.has_landed(some)
+        if has_landed.any():
+            self._leave_landing(some[has_landed])
+            # of a block that was shared, what is left of it may be this chunk's to give back
+            some = some[~has_landed | self._shares_blocks(some)]
         shards = some // self.shard_cells
         for shard in np.unique(shards).tolist():
             path = self.store.root / self.layout.shard_path(shard)
@@ -383,6 +495,21 @@ class MirroredArray:
             with opened(path) as fd:
                 for low, high in hole_spans(starts[gone], stops[gone], ends[at], begins[at]):
                     punch(fd, low, high)
+
+
+def _checksum(data: memoryview) -> int:
+    """That of a chunk, holding the interpreter's lock: to give it away for a chunk of 64 KB takes
+    longer than to sum it up."""
+    return int(crc32c(data, 0, len(data) > LOCKED_BYTES))
+
+
+def _join(starts: np.ndarray, stops: np.ndarray) -> list[tuple[int, int]]:
+    """Rising ranges that do not overlap, those joined that touch."""
+    if not len(starts):
+        return []
+    heads = np.flatnonzero(np.append(True, starts[1:] != stops[:-1]))
+    lasts = np.append(heads[1:], len(starts)) - 1
+    return list(zip(starts[heads].tolist(), stops[lasts].tolist(), strict=True))
 
 
 def _runs(numbers: np.ndarray, step: int) -> list[tuple[int, int]]:

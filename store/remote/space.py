@@ -18,7 +18,7 @@ from store.remote.sparse_file import BLOCK, make_folder
 __all__ = ["Space"]
 
 PAST_SHARE = 1 / 32  # of the limit: so far readers may lie behind each other
-EVICT_SHARE = 64  # at least so much of the limit is evicted in one go
+EVICT_SHARE = 32  # at least so much of the limit is evicted in one go
 
 
 class Space:

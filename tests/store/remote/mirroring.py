@@ -3,6 +3,7 @@
 import contextlib
 import os
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -109,6 +110,14 @@ class Node:
 
     def open(self, limit: int | None = 100_000_000, **options) -> TraceStore:
         return TraceStore.open(URL, limit, cache_dir=self.cache_dir, **options)
+
+
+def wait_until_moved(server: Server) -> None:
+    """Until nothing is in the landing memory."""
+    deadline = time.monotonic() + 5
+    while server.keeper.landing.used:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def column_bytes(path: Path) -> int:

@@ -10,7 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from mirroring import SCHEMA, Node, column_bytes, disk_bytes, make_rows
+from mirroring import SCHEMA, Node, column_bytes, disk_bytes, make_rows, wait_until_moved
 from oracle import assert_batch, assert_same_row, write_store
 
 from store import (
@@ -197,10 +197,11 @@ def test_a_full_disk_is_named(served, monkeypatch):
 def test_chunks_outlast_the_process_that_fetched_them(node, rows):
     """The next one checks them, and fetches only those that are not right."""
     node.prepare()
-    with node.running():
+    with node.running() as server:
         store = node.open()
         root = store.path
         store.read(range(N_ROWS))
+        wait_until_moved(server)
     file = root / "states" / "c" / "0" / "0" / "0"
     with file.open("r+b") as damaged:
         damaged.seek(100)
@@ -256,20 +257,24 @@ def test_no_value_is_of_a_shard_that_was_made_anew(node, rows):
 def test_chunks_of_a_mirror_are_compared_with_their_checksum_each_time(served, local, monkeypatch):
     """And copied before: they may go meanwhile. Those of a local store are compared once."""
     seen = []
-    read_chunk = CompressedShard.read_chunk
+    decode = CompressedShard._decode
 
-    def noted(*arguments, once=False, may_go=False):
-        seen.append((once, may_go))
-        return read_chunk(*arguments, once=once, may_go=may_go)
+    def noted(shard, chunk, plane, data, out, *, is_checked):
+        seen.append((is_checked, isinstance(data.obj, bytes)))
+        decode(shard, chunk, plane, data, out, is_checked=is_checked)
 
+    monkeypatch.setattr(CompressedShard, "_decode", noted)
     store = served.open()
-    store.read([0])
-    monkeypatch.setattr(CompressedShard, "read_chunk", noted)
+    for _ in range(2):
+        store.read([1, 2], ["zipped"])
+    wait_until_moved(served.server)
     store.read([1, 2], ["zipped"])
     assert {*seen} == {(False, True)}
     seen.clear()
-    TraceStore.open(local).read([1, 2], ["zipped"])
-    assert {*seen} == {(True, False)}
+    opened = TraceStore.open(local, 0)
+    for _ in range(2):
+        opened.read([1, 2], ["zipped"])
+    assert {*seen} == {(False, False), (True, False)}
 
 
 def test_stores_that_are_opened_and_closed_are_counted_once(served):
@@ -294,9 +299,10 @@ def test_a_state_that_grew_takes_over_what_is_here(tmp_path, rows):
     remote = write_store(tmp_path / "traces.zarr", SCHEMA, rows[:n_before], 3)
     node = Node(tmp_path / "cache", remote)
     node.prepare()
-    with node.running():
+    with node.running() as server:
         before = node.open()
         before.read(range(n_before))
+        wait_until_moved(server)
     with StoreWriter.open(remote) as writer:
         for trace_id, row in rows[n_before:]:
             writer.append(trace_id, row)

@@ -50,13 +50,14 @@ def test_chunks_that_go_take_their_blocks_with_them(tmp_path_factory, chunks):
 
 def test_states_say_what_came_and_went(tmp_path):
     """Also those of a process that has died: nothing of it counts, and its readers see that."""
-    first = WritableStates(tmp_path / "s", 5)
+    first = WritableStates(tmp_path / "s", 5, 77)
     reader = ChunkStates(tmp_path / "s")
     first.flip(np.array([1, 3]))
     first.set_whole(True)
     assert (reader.versions & 1).tolist() == [0, 1, 0, 1, 0]
     assert reader.whole & 1
-    WritableStates(tmp_path / "s", 5)
+    assert reader.landing == 77
+    WritableStates(tmp_path / "s", 5, 78)
     assert reader.versions.tolist() == [0, 2, 0, 2, 0]
     assert not reader.whole & 1
 
