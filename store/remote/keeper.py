@@ -20,6 +20,7 @@ import numpy as np
 
 from store.errors import StoreError, UnreachableError
 from store.read.chunk_states import forget_all
+from store.remote.chunk_fetch import fetch_chunks
 from store.remote.eviction import UNKNOWN, unknown_use
 from store.remote.landing import Landing
 from store.remote.mirrored_array import ABSENT, FETCHING, PRESENT, UNCHECKED, MirroredArray
@@ -399,7 +400,7 @@ class Keeper:
         )
         fetched = again = 0
         try:
-            fetched, again = array.fetch(job.shard, job.cells)
+            fetched, again = fetch_chunks(array, job.shard, job.cells)
             error = None
         except StoreError as found:
             error = found

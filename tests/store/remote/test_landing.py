@@ -153,7 +153,8 @@ def test_a_full_disk_stops_nobody_whose_chunks_fit_into_memory(node, rows, monke
             (opened,) = server.stores.values()
             states = opened.array(server, "states")
             server.keeper.open_shards(states, np.arange(len(states.status)))
-            patched.setattr("store.remote.mirrored_array.write_at", full)
+            for module in ("mirrored_array", "chunk_fetch"):
+                patched.setattr(f"store.remote.{module}.write_at", full)
             assert_same_row(store.read([1, 2], ["states"])[0], {"states": rows[1][1]["states"]})
             time.sleep(0.3)
             assert server.keeper.landing.used

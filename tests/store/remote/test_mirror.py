@@ -188,7 +188,7 @@ def test_a_full_disk_is_named(served, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("store.remote.mirrored_array.write_at", full)
+        patched.setattr("store.remote.mirrored_array.write_at", full)  # of the tables of shards
         with pytest.raises(StoreError, match="No space left"):
             store.read([5], ["states"])
     assert len(store.read([5], ["states"])) == 1

@@ -1,0 +1,161 @@
+"""The coming of chunks: asked for, compared with their checksums, and put where readers look.
+
+They go into the landing memory, or, where that is full, into their shard.
+"""
+
+import numpy as np
+
+from store.errors import CorruptError
+from store.remote.landing import aligned
+from store.remote.mirrored_array import MirroredArray
+from store.remote.mirrored_store import FETCHES
+from store.remote.requests import plan_requests
+from store.remote.sparse_file import opened, write_at
+
+__all__ = ["fetch_chunks"]
+
+Piece = tuple[int, int, int]
+"""(start, stop, target): the bytes `start:stop` of an object go to `target` of a file, or of the
+landing memory."""
+
+
+def fetch_chunks(array: MirroredArray, shard: int, some: np.ndarray) -> tuple[int, int]:
+    """Bring the chunks of some cells of an open shard; they are FETCHING, and have room.
+
+    Returns
+    -------
+    fetched, again
+        Bytes that were asked for, and those of them that had been here before.
+
+    Raises
+    ------
+    CorruptError
+        They come with wrong bytes again and again.
+    """
+    n_fetched = 0
+    n_again = 0
+    old = some[array.on_disk[some]]
+    if len(old):
+        array.on_disk[old] = False
+        some = np.setdiff1d(some, old, assume_unique=True)
+        bad = _bad_cells(array, shard, old)
+        some = np.concatenate([some, bad])
+    key = array.layout.shard_path(shard)
+    for attempt in range(FETCHES if len(some) else 0):
+        starts, sizes = array.place(shard, some)
+        order = np.argsort(starts, kind="stable")
+        some, starts, sizes = some[order], starts[order], sizes[order]
+        n_again += int(sizes[array.was_here[some]].sum())
+        n_bytes, wrong = _fetch_ranges(array, shard, some, starts, sizes)
+        n_fetched += n_bytes
+        array.was_here[some] = True
+        some = wrong
+        if not len(some):
+            break
+        if attempt == 1:  # the sums may be what is wrong
+            with array.store.lock:  # other threads may find the same
+                array.store.fetch_whole(array.array.checksums.layout.path)
+                array.checks.read()
+    if not len(some):
+        return n_fetched, n_again
+    chunk = array.chunk_of(shard, int(some[0]))
+    raise CorruptError(
+        f"{array.store.url}/{key}, chunk {chunk[0]}: expected the bytes of its checksum, found "
+        f"others {FETCHES} times; push the store again, or see python -m store verify"
+    )
+
+
+def _fetch_ranges(
+    array: MirroredArray, shard: int, some: np.ndarray, starts: np.ndarray, sizes: np.ndarray
+) -> tuple[int, np.ndarray]:
+    """Fetch cells and keep those that are right; return the bytes, and the other cells."""
+    key = array.layout.shard_path(shard)
+    requests = plan_requests(starts, sizes)
+    firsts = [request.start for request in requests]
+    lasts = [request.stop for request in requests]
+    answers = array.store.source.get_ranges(key, firsts, lasts)
+    planes, chunks = np.divmod(some - shard * array.shard_cells, array.layout.shard_chunks)
+    is_right = array.checks.of(shard, chunks, planes)
+    spans = list(zip(starts.tolist(), (starts + sizes).tolist(), strict=True))
+    right = np.zeros(len(some), bool)
+    for request, data in zip(requests, answers, strict=True):
+        for i in range(request.first, request.last):
+            start, stop = spans[i]
+            right[i] = is_right(i, data[start - request.start : stop - request.start])
+    taken = np.where(right, aligned(sizes), 0)
+    landed = array.landing.take(int(taken.sum()))
+    targets = starts if landed is None else landed + np.cumsum(taken) - taken
+    for request, data in zip(requests, answers, strict=True):
+        inside = slice(request.first, request.last)
+        pieces = _join(starts[inside], sizes[inside], targets[inside], right[inside])
+        if landed is None:
+            _write(array, key, data, request.start, pieces)
+        else:
+            _land(array, data, request.start, pieces)
+    if landed is not None:
+        array.states.land(some[right], targets[right])
+    return sum(map(len, answers)), some[~right]
+
+
+def _join(
+    starts: np.ndarray, sizes: np.ndarray, targets: np.ndarray, chosen: np.ndarray
+) -> list[Piece]:
+    """The chosen ones of some spans, joined where they touch both here and there."""
+    pieces: list[Piece] = []
+    for start, size, target, is_chosen in zip(
+        starts.tolist(), sizes.tolist(), targets.tolist(), chosen.tolist(), strict=True
+    ):
+        if not is_chosen:
+            continue
+        if pieces:
+            begin, end, to = pieces[-1]
+            if start == end and target - to == start - begin:
+                pieces[-1] = (begin, start + size, to)
+                continue
+        pieces.append((start, start + size, target))
+    return pieces
+
+
+def _land(array: MirroredArray, data: memoryview, first: int, pieces: list[Piece]) -> None:
+    """Copy pieces of an answer, which begins at `first` of its object, into the landing memory."""
+    found = np.frombuffer(data, np.uint8)
+    for start, stop, target in pieces:
+        array.landing.memory[target : target + stop - start] = found[start - first : stop - first]
+
+
+def _write(
+    array: MirroredArray, key: str, data: memoryview, first: int, pieces: list[Piece]
+) -> None:
+    """Write them into their shard."""
+    with opened(array.store.root / key) as fd:
+        for start, stop, target in pieces:
+            write_at(fd, data[start - first : stop - first], target)
+
+
+def _bad_cells(array: MirroredArray, shard: int, some: np.ndarray) -> np.ndarray:
+    """Those of some cells whose bytes in the file have not their checksum."""
+    bad = []
+    first_chunk = shard * array.layout.shard_chunks
+    for first, stop in _runs(np.sort(some), array.layout.shard_chunks):
+        chunk, plane = array.chunk_of(shard, first)
+        start = first_chunk + chunk
+        faults = array.reader.faults(start, start + stop - first, [plane])
+        if next(faults, None) is not None:
+            bad += [cell for cell in range(first, stop) if _is_bad(array, shard, cell)]
+    return np.array(bad, np.int64)
+
+
+def _is_bad(array: MirroredArray, shard: int, cell: int) -> bool:
+    chunk, plane = array.chunk_of(shard, cell)
+    start = shard * array.layout.shard_chunks + chunk
+    return next(array.reader.faults(start, start + 1, [plane]), None) is not None
+
+
+def _runs(numbers: np.ndarray, step: int) -> list[tuple[int, int]]:
+    """Rising numbers as ranges of consecutive ones, none beyond a multiple of `step`."""
+    if not len(numbers):
+        return []
+    gaps = np.flatnonzero((np.diff(numbers) != 1) | (numbers[1:] % step == 0))
+    firsts = numbers[np.r_[0, gaps + 1]].tolist()
+    lasts = numbers[np.r_[gaps, len(numbers) - 1]].tolist()
+    return [(first, last + 1) for first, last in zip(firsts, lasts, strict=True)]
