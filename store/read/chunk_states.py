@@ -9,6 +9,7 @@ their shards; the second is the number of the landing memory. Only the fetching 
 writes.
 """
 
+import errno
 import mmap
 import os
 from pathlib import Path
@@ -89,6 +90,8 @@ class ChunkStates:
     def __init__(self, path: Path) -> None:
         self._file = MappedFile(path)
         data = self._file.bytes
+        if len(data) <= HEADER_BYTES:  # who makes it is about to, or was killed
+            raise FileNotFoundError(errno.ENOENT, "no states yet", str(path))
         self._whole = data[:8].view("<u8")
         self.landing = int(data[8:16].view("<u8")[0])
         self.versions, self.places = data[HEADER_BYTES:].view(CELL).reshape(2, -1)

@@ -186,8 +186,8 @@ class CompressedArray(Array[CompressedShard]):
                 return
             data = None
             if landed is not None:
-                data = landed.find(chunk, plane, shard.chunk_bytes(inside, plane))
-            shard.read_chunk_that_may_go(inside, plane, out, data)
+                data = landed.copy(chunk, plane, shard.chunk_bytes(inside, plane))
+            shard.read_copy(inside, plane, out, data)
         except CorruptError as error:
             raise DamagedItemsError(str(error), self.array.items_of_chunk(chunk)) from error
 

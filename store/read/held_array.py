@@ -86,7 +86,9 @@ class HeldArray:
         def read(starts: np.ndarray, stops: np.ndarray, options: ReadOptions) -> np.ndarray:
             return array.read_places(starts, stops, select, options)
 
-        ranges = located.starts, located.stops
+        # of an empty range no chunk is asked for, so its shard need not be there
+        is_filled = located.stops > located.starts
+        ranges = located.starts[is_filled], located.stops[is_filled]
         planes = array.planes(select).ravel()
         n_bytes = self.mirror.portion_bytes
         portions = list(plan_portions(self.array, *ranges, len(planes), n_bytes))
@@ -237,7 +239,7 @@ class HeldArray:
             with suppress(FileNotFoundError):  # another process has taken its place just now
                 states = ChunkStates(file)
                 if states.landing == landed.number:
-                    chunks = LandedChunks(self.array, states.places, landed.memory)
+                    chunks = LandedChunks(self.array, states, landed.memory)
                     return Known(session, states, chunks)
             self.mirror.drop_link()
         raise UnreachableError(

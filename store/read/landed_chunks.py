@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from store.errors import CorruptError
 from store.format.contents import StoredArray
-from store.read.chunk_states import cells_of_chunks
+from store.read.chunk_states import ChunkStates, cells_of_chunks
 
 __all__ = ["Landed", "LandedChunks"]
 
@@ -32,22 +33,41 @@ class LandedChunks(NamedTuple):
     ----------
     array
         Which.
-    places
-        See `ChunkStates`.
+    states
+        Its states.
     memory
         See `Landed`.
     """
 
     array: StoredArray
-    places: np.ndarray
+    states: ChunkStates
     memory: np.ndarray
 
     def positions(self, chunks: np.ndarray, plane: int) -> np.ndarray:
         """Where chunks, int64 `(n,)`, are in the memory: int64; -1 of those that are not."""
         some = cells_of_chunks(self.array, chunks, np.array([plane]))
-        return self.places[some].astype(np.int64) - 1
+        return self.states.places[some].astype(np.int64) - 1
 
-    def find(self, chunk: int, plane: int, n_bytes: int) -> memoryview | None:
-        """The bytes of a chunk; None if it is in its shard."""
-        (position,) = self.positions(np.array([chunk]), plane).tolist()
-        return None if position < 0 else self.memory[position : position + n_bytes].data
+    def copy(self, chunk: int, plane: int, n_bytes: int) -> bytes | None:
+        """The bytes of a chunk; None if it is in its shard.
+
+        Another chunk of the same size, which has come into its place meanwhile, would be right by a
+        checksum of its own: decoded, it would be kept as this one.
+
+        Raises
+        ------
+        CorruptError
+            It has left the memory meanwhile.
+        """
+        (cell,) = cells_of_chunks(self.array, np.array([chunk]), np.array([plane]))
+        before = int(self.states.versions[cell])
+        position = int(self.states.places[cell]) - 1
+        if position < 0:
+            return None
+        found = self.memory[position : position + n_bytes].tobytes()
+        if not before & 1 or int(self.states.versions[cell]) != before:
+            raise CorruptError(
+                f"array {self.array.layout.path!r}, chunk {chunk}: expected it to stay while it is "
+                "copied, found that it went; read it again"
+            )
+        return found

@@ -250,9 +250,14 @@ class Mirror:
 
     def _map_landing(self, link: socket.socket, number: int) -> None:
         """Receive the landing memory, which follows the answer to `open`."""
-        _, fds, _, _ = socket.recv_fds(link, 1, 1)
+        data, fds, _, _ = socket.recv_fds(link, 1, 1)
+        if not data:
+            raise ConnectionError("the other end has closed the connection")
         if not fds:
-            raise ConnectionError("no memory came")
+            raise StoreError(
+                f"{self.cache_dir}: expected a descriptor of the chunks in memory, found that this "
+                "process has no room for one; raise the limit of open files (ulimit -n)"
+            )
         try:
             if number != self.landed.number:
                 memory = mmap.mmap(fds[0], 0, prot=mmap.PROT_READ)

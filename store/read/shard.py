@@ -248,21 +248,18 @@ class CompressedShard(_Shard):
         self._decode(chunk, plane, self._compressed(chunk, plane), out, is_checked=is_checked)
         self._is_right[place] = True
 
-    def read_chunk_that_may_go(
-        self, chunk: int, plane: int, out: np.ndarray, data: memoryview | None = None
-    ) -> None:
-        """The same of bytes that may be overwritten meanwhile: they are copied before.
+    def read_copy(self, chunk: int, plane: int, out: np.ndarray, data: bytes | None) -> None:
+        """The same of a copy of its bytes, for a file out of which they may go meanwhile.
 
-        Decoders in C trust what they have read before, so the copy is checked and decoded.
+        Decoders in C trust what they have read before.
 
         Parameters
         ----------
         data
-            The bytes of the chunk, if they are not in the file.
+            The copy; None: it is made here.
         """
-        if data is None:
-            data = self._compressed(chunk, plane)
-        self._decode(chunk, plane, memoryview(bytes(data)), out, is_checked=False)
+        copied = bytes(self._compressed(chunk, plane)) if data is None else data
+        self._decode(chunk, plane, memoryview(copied), out, is_checked=False)
 
     def _decode(
         self, chunk: int, plane: int, data: memoryview, out: np.ndarray, *, is_checked: bool

@@ -82,13 +82,15 @@ def _fetch_ranges(
         for i in range(request.first, request.last):
             start, stop = spans[i]
             right[i] = is_right(i, data[start - request.start : stop - request.start])
-    taken = np.where(right, aligned(sizes), 0)
-    landed = array.landing.take(int(taken.sum()))
-    targets = starts if landed is None else landed + np.cumsum(taken) - taken
+    landed = array.landing.take(aligned(sizes[right]).tolist())
+    targets = starts.copy()
+    if landed is not None:
+        targets[right] = landed
     for request, data in zip(requests, answers, strict=True):
         inside = slice(request.first, request.last)
         pieces = _join(starts[inside], sizes[inside], targets[inside], right[inside])
         if landed is None:
+            array.in_file[some[inside]] = True
             _write(array, key, data, request.start, pieces)
         else:
             _land(array, data, request.start, pieces)

@@ -366,7 +366,11 @@ class _Session(threading.Thread):
         self._done()
         self.ticket = self.server.keeper.need(array, some, bool(message.get("announced")))
         if message.get("in_shards"):
-            self.server.keeper.move_into_shards(self.ticket)
+            try:
+                self.server.keeper.move_into_shards(self.ticket)
+            except OSError:
+                self._done()
+                raise
         return {}
 
     def _done(self, *_: Any) -> None:

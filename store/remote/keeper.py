@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from store.errors import StoreError, UnreachableError
+from store.memory_limits import read_memory
 from store.read.chunk_states import forget_all
 from store.remote.chunk_fetch import fetch_chunks
 from store.remote.eviction import UNKNOWN, unknown_use
@@ -35,9 +36,10 @@ __all__ = ["Keeper"]
 WAIT_S = 170.0  # of one request
 LEASE_S = 60.0  # after which what a reader holds may go: it looks at versions, and asks again
 N_NEED_THREADS = 24
-N_WANT_THREADS = 40
+N_WANT_THREADS = 96
 N_OPENERS = 16
 LANDING_BYTES = 256 * 1024 * 1024
+MEMORY_PART = 16  # of the free memory, less if that is less
 
 
 class Keeper:
@@ -69,8 +71,8 @@ class Keeper:
         self._jobs: deque[Job] = deque()
         self._wants = Wants()
         self._gate = threading.Lock()  # one thread at a time looks for room for what is announced
-        self.landing = Landing(LANDING_BYTES)
-        self._mover = Mover(self.landing, self.space.arrays, self._changed, self._tell_of_room)
+        self.landing = Landing(min(LANDING_BYTES, read_memory().available // MEMORY_PART))
+        self._mover = Mover(self.landing, self.space, self._changed, self._tell_of_room)
         self._openers = ThreadPoolExecutor(N_OPENERS, thread_name_prefix="open-shards")
         self._is_over = False
         for folder in mirrors.glob("*/states"):  # before anything is removed
@@ -171,6 +173,7 @@ class Keeper:
         here = np.arange(first, first + array.shard_cells)
         left = here[array.on_disk[here] & (array.status[here] == ABSENT)]
         array.status[left] = UNCHECKED
+        array.in_file[left] = True
         array.next_use[left] = UNKNOWN
         self.space.used += int(array.n_bytes[left].sum())
         self.space.make_room(0, is_partial=True)
@@ -202,6 +205,7 @@ class Keeper:
                     self._unpin(ticket)
                     raise
                 if (array.status[some] == PRESENT).all():
+                    ticket.since = time.monotonic()
                     self._tickets[id(ticket)] = ticket
                     return ticket
                 self._unpin(ticket)
@@ -296,7 +300,8 @@ class Keeper:
 
     def _want_again(self, array: MirroredArray, some: np.ndarray) -> None:
         """What had to go is fetched again before it is read."""
-        self._wants.announce_again(array, some, self.space.clock)
+        clock = self.space.clock
+        self._wants.announce_again(array, some, clock, clock + self.space.limit)
 
     def _tell_of_room(self) -> None:
         self._changed.notify_all()

@@ -54,6 +54,14 @@ class MirroredArray:
         int32: readers that are copying it.
     was_here
         bool: it had been fetched before.
+    on_disk
+        bool: it is in its file since an earlier process, to be checked and not fetched.
+    in_file
+        bool: its file has bytes of it, or of what was taken for it.
+    landing
+        Where it comes into memory.
+    n_in_shards, n_chunks
+        Chunks that readers find in their shards, and all.
     states
         What readers see.
     n_opening
@@ -75,7 +83,8 @@ class MirroredArray:
         self.after = np.zeros(n)
         self.pins = np.zeros(n, np.int32)
         self.was_here = np.zeros(n, bool)
-        self.on_disk = np.zeros(n, bool)  # by an earlier process: to be checked, not fetched
+        self.on_disk = np.zeros(n, bool)
+        self.in_file = np.zeros(n, bool)
         self.states_file = states_path(store.folder, array)
         self.states_file.parent.mkdir(exist_ok=True)
         self.states = WritableStates(self.states_file, n, landing.number)
@@ -128,6 +137,7 @@ class MirroredArray:
 
     def write_landed(self, some: np.ndarray) -> None:
         """Write chunks of the landing memory into their shards; raises OSError."""
+        self.in_file[some] = True
         for shard in self.shards_of(some):
             here = some[some // self.shard_cells == shard]
             starts, sizes = self.place(shard, here)
@@ -294,9 +304,12 @@ class MirroredArray:
         """Give the space of cells back; they are ABSENT, and no other process fetches them."""
         has_landed = self.has_landed(some)
         if has_landed.any():
-            self.leave_landing(some[has_landed])
+            landed = some[has_landed]
+            self.leave_landing(landed)
             # of a block that was shared, what is left of it may be this chunk's to give back
-            some = some[~has_landed | self._shares_blocks(some)]
+            is_empty = ~self.in_file[landed] & ~self._shares_blocks(landed)
+            some = np.setdiff1d(some, landed[is_empty], assume_unique=True)
+        self.in_file[some] = False
         shards = some // self.shard_cells
         for shard in np.unique(shards).tolist():
             path = self.store.root / self.layout.shard_path(shard)

@@ -1,9 +1,9 @@
 """Moves chunks out of the landing memory: those that stay come into their shards.
 
-Most chunks of a mirror that is much smaller than its store never do: they are read, and go. Moved
-is what is needed last where the memory is nearly full, and everything where nothing comes for a
-while or nobody reads the store any more. So what a fetching process loses that is killed are the
-chunks of its last moments.
+Most chunks of a mirror that is much smaller than its store never do: they are read, and go. Some
+are moved where the memory is nearly full, and everything where nothing comes for a while, or nobody
+reads the store any more. So what a fetching process loses that is killed are the chunks of its last
+moments.
 """
 
 import threading
@@ -13,16 +13,19 @@ from contextlib import suppress
 
 import numpy as np
 
-from store.remote.eviction import choose_victims
 from store.remote.landing import Landing
-from store.remote.mirrored_array import MirroredArray
+from store.remote.mirrored_array import PRESENT, MirroredArray
+from store.remote.space import Space
 from store.remote.tickets import Ticket
 
-__all__ = ["Mover"]
+__all__ = ["Mover", "choose_moves"]
 
 FULL_SHARE = 0.75  # of the landing memory
 MOVE_SHARE = 1 / 8  # of it, in one go
+SOON_SHARE = 1 / 2  # so many bytes are read soon
 IDLE_S = 0.5  # without a chunk that came
+CALM_S = 60.0  # without one that had to go
+UNUSED_S = 10.0  # after which memory is given back
 POLL_S = 0.1
 
 
@@ -33,8 +36,8 @@ class Mover:
     ----------
     landing
         The memory.
-    arrays
-        All that are open; the keeper's own list.
+    space
+        The keeper's account of what is there.
     lock
         The keeper's.
     tell
@@ -44,12 +47,12 @@ class Mover:
     def __init__(
         self,
         landing: Landing,
-        arrays: list[MirroredArray],
+        space: Space,
         lock: threading.Condition,
         tell: Callable[[], None],
     ) -> None:
         self.landing = landing
-        self.arrays = arrays
+        self.space = space
         self.last_arrival = time.monotonic()
         self._lock = lock
         self._tell = tell
@@ -61,7 +64,6 @@ class Mover:
     def close(self) -> None:
         """Have the thread end."""
         self._is_over = True
-        self.landing.close()
 
     def move_all_of(self, array: MirroredArray) -> bool:
         """Begin to move all chunks of an array, which nobody reads; return whether none is left.
@@ -78,22 +80,24 @@ class Mover:
         array = ticket.array
         with self._one:
             with self._lock:
-                landed = ticket.cells[array.has_landed(ticket.cells)]
+                # not those that are being fetched again, if the ticket was let go meanwhile
+                is_there = array.status[ticket.cells] == PRESENT
+                landed = ticket.cells[is_there & array.has_landed(ticket.cells)]
                 array.pins[landed] += 1
             self._move(array, landed)
 
     def _move(self, array: MirroredArray, some: np.ndarray) -> None:
         """Move cells, which are pinned once for this; raises OSError."""
+        is_written = False
         try:
             array.write_landed(some)
-        except OSError:
+            is_written = True
+        finally:
             with self._lock:
                 array.pins[some] -= 1
-            raise
-        with self._lock:
-            array.pins[some] -= 1
-            array.settle(some)
-            self._tell()
+                if is_written:
+                    array.settle(some)
+                self._tell()
 
     def _work(self) -> None:
         while not self._is_over:
@@ -110,21 +114,54 @@ class Mover:
 
     def _choose(self) -> list[tuple[MirroredArray, np.ndarray]]:
         """What to move now, pinned."""
+        now = time.monotonic()
         if not self.landing.used:
+            if now > self.last_arrival + UNUSED_S:
+                self.landing.empty()
             return []
-        is_idle = time.monotonic() > self.last_arrival + IDLE_S
-        arrays = [array for array in self.arrays if is_idle or id(array) in self._closing]
+        # where something has to go, what has landed will mostly go, whatever else pauses
+        is_idle = now > max(self.last_arrival + IDLE_S, self.space.last_drop + CALM_S)
+        is_full = self.landing.used > FULL_SHARE * self.landing.n_bytes
+        arrays = [
+            array for array in self.space.arrays if is_idle or is_full or id(array) in self._closing
+        ]
         self._closing.clear()  # who closes an array asks again
-        if not arrays and self.landing.used > FULL_SHARE * self.landing.n_bytes:
-            arrays = self.arrays
         n_wanted = int(MOVE_SHARE * self.landing.n_bytes)
+        soon = self.space.clock + SOON_SHARE * self.landing.n_bytes
         moves = []
         for array in arrays:
             landed = array.landed()
             landed = landed[array.pins[landed] == 0]
-            chosen = choose_victims(array.next_use[landed], array.n_bytes[landed], n_wanted)
+            next_use = self.space.next_use(array, landed)
+            chosen = choose_moves(next_use, array.n_bytes[landed], soon, n_wanted)
             some = np.sort(landed[chosen])
             if len(some):
                 array.pins[some] += 1
                 moves.append((array, some))
         return moves
+
+
+def choose_moves(next_use: np.ndarray, n_bytes: np.ndarray, soon: float, wanted: int) -> np.ndarray:
+    """Which chunks to move into files: those that will stay there. Pure.
+
+    What is needed soon is read from memory before long, and what is needed last is the first to go:
+    to move them would be for nothing. So it is what is needed first after `soon`; then the rest.
+
+    Parameters
+    ----------
+    next_use, n_bytes
+        Of each chunk, `(n,)`; see `choose_victims`.
+    soon
+        A time.
+    wanted
+        Bytes to move.
+
+    Returns
+    -------
+    np.ndarray
+        Indices, int64.
+    """
+    is_soon = next_use < soon
+    order = np.lexsort((np.where(is_soon, -next_use, next_use), is_soon))
+    moved = np.cumsum(n_bytes[order])
+    return order[: int(np.searchsorted(moved, wanted)) + 1]

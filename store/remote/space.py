@@ -4,6 +4,8 @@ Nothing here has a lock: the keeper calls it under its own. Space is taken befor
 and given back after they are gone, so the directory never takes more than its limit.
 """
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -41,6 +43,8 @@ class Space:
         What it takes, or is about to take.
     evicted
         Bytes that had to go since the beginning.
+    last_drop
+        When chunks had to go, in seconds of `time.monotonic`.
     clock
         The time now, as next uses are told.
     arrays
@@ -59,6 +63,7 @@ class Space:
         self.limit = limit
         self.used = used
         self.evicted = 0
+        self.last_drop = -math.inf
         self.clock = 1.0  # 0 as a time: none
         self.arrays: list[MirroredArray] = []
         self._closed: dict[Path, int] = {}  # files of stores that nobody has opened, oldest first
@@ -146,14 +151,18 @@ class Space:
         """The cells of an array that may go, and when they are needed."""
         is_here = (array.status == PRESENT) | (array.status == UNCHECKED)
         free = np.flatnonzero(is_here & (array.pins == 0))
-        next_use = array.next_use[free]
+        next_use = self.next_use(array, free)
+        chosen = next_use > needed_after
+        return free[chosen], next_use[chosen]
+
+    def next_use(self, array: MirroredArray, some: np.ndarray) -> np.ndarray:
+        """When cells of an array are needed: float64 `(n,)`."""
+        next_use = array.next_use[some]
         # Most uses need no request, so nobody tells of them: what was announced for a while ago has
         # been read, and is needed when it was announced for after that.
         is_past = next_use < self.clock - PAST_SHARE * self.limit
-        after = array.after[free]
-        next_use = np.where(is_past, np.where(after > 0, after, UNKNOWN), next_use)
-        chosen = next_use > needed_after
-        return free[chosen], next_use[chosen]
+        after = array.after[some]
+        return np.where(is_past, np.where(after > 0, after, UNKNOWN), next_use)
 
     def _remove_closed(self, surplus: int) -> int:
         """Remove files of stores that are not open, the oldest first; return the bytes freed."""
@@ -170,6 +179,7 @@ class Space:
 
     def _drop(self, array: MirroredArray, some: np.ndarray) -> None:
         """Have cells go: readers are told before the bytes are gone."""
+        self.last_drop = time.monotonic()
         array.leave(some)
         array.status[some] = ABSENT
         array.on_disk[some] = False

@@ -93,10 +93,15 @@ class Wants:
         array.is_wanted = is_wanted
         self._push_shards(array, some, use)
 
-    def announce_again(self, array: MirroredArray, some: np.ndarray, clock: float) -> None:
-        """Have cells fetched that had to go for some that are needed sooner."""
+    def announce_again(
+        self, array: MirroredArray, some: np.ndarray, clock: float, until: float
+    ) -> None:
+        """Have cells fetched that had to go for some that are needed sooner.
+
+        Not those that are needed after `until`: they would go again, and be fetched for nothing.
+        """
         use = array.next_use[some]
-        is_announced = (use > clock) & (use < UNKNOWN / 2)
+        is_announced = (use > clock) & (use < until)
         self._push_shards(array, some[is_announced], use[is_announced])
 
     def _push_shards(self, array: MirroredArray, some: np.ndarray, use: np.ndarray) -> None:

@@ -1,19 +1,23 @@
 """Chunks come into memory that readers map, and what stays goes on into the files of the mirror."""
 
+import contextlib
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mirroring import SCHEMA, URL, Node, make_rows, wait_until_moved
+from mirroring import SCHEMA, URL, Node, disk_bytes, make_rows, wait_until_moved
 from oracle import assert_batch, assert_same_row, write_store
 
-from store import StoreError, TraceStore
+from store import Column, Schema, StoreError, TraceStore
 from store.check.verify import verify_store
+from store.remote import mirrored_array
 from store.remote.landing import Landing
 
 N_ROWS = 60
@@ -42,27 +46,26 @@ def node(tmp_path, local, monkeypatch):
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 9)), max_size=60))
 def test_no_byte_is_taken_twice(steps):
-    """And what is given back, in parts and in any order, may be taken again."""
+    """And what is given back, in any order, may be taken again; room is used if it fits."""
     landing = Landing(SIZE)
     held: list[tuple[int, int]] = []
     for takes, n in steps:
         if takes:
-            start = landing.take(64 * n)
-            if start is not None:
-                held.append((start, start + 64 * n))
+            sizes = [64 * (1 + (n + i) % 3) for i in range(n)]
+            starts = landing.take(sizes)
+            if starts is None:
+                assert sum(sizes) + 2 * 64 * len(held) > SIZE - landing.used
+            else:
+                held += [(start, start + size) for start, size in zip(starts, sizes, strict=True)]
         elif held:
-            start, stop = held.pop(n % len(held))
-            landing.give_back(start, start + 64)  # a chunk of several that came together
-            if stop > start + 64:
-                held.append((start + 64, stop))
+            landing.give_back(*held.pop(n % len(held)))
         spans = sorted(held)
         assert all(a[1] <= b[0] for a, b in pairwise(spans))
         assert all(0 <= start < stop <= SIZE for start, stop in spans)
         assert landing.used == sum(stop - start for start, stop in spans)
     for start, stop in held:
         landing.give_back(start, stop)
-    assert landing.take(SIZE) == 0
-    landing.close()
+    assert landing.take([SIZE]) == [0]
 
 
 PARTS = {"split": {"layers": 2}, "states": {"tokens": -1, "layers": slice(1, 3)}}
@@ -91,6 +94,7 @@ def test_rows_are_the_same_from_memory_and_from_files(
 def test_rows_are_right_while_their_chunks_move_and_go(node, rows, monkeypatch):
     """Several read while everything is moved at once, and the limit falls and rises."""
     monkeypatch.setattr("store.remote.moving.IDLE_S", 0.0)
+    monkeypatch.setattr("store.remote.moving.CALM_S", 0.0)
     monkeypatch.setattr("store.remote.moving.POLL_S", 0.001)
     monkeypatch.setattr("store.remote.keeper.LANDING_BYTES", 64 * 8000)
     until = time.monotonic() + 2
@@ -177,3 +181,177 @@ def test_memory_of_another_process_is_never_read(node, rows):
         assert_batch(store.read(range(N_ROWS)), [row for _, row in rows])
         assert store.mirror.landed.number == server.keeper.landing.number != before.number
         assert np.count_nonzero(before.memory[: 2**20])
+
+
+def noise(codec=None, n_rows=64, lengths=None):
+    """A column of bytes that no codec makes smaller, two rows a chunk, in one shard of many."""
+    rng = np.random.default_rng(0)
+    column = Column("uint8", (1024,), axis="t", codec=codec, chunk_items=32, shard_items=320)
+    lengths = lengths or [16] * n_rows
+    values = [rng.integers(0, 256, (n, 1024)).astype(np.uint8) for n in lengths]
+    return Schema({"x": column}), [(f"id{i}", {"x": value}) for i, value in enumerate(values)]
+
+
+@contextlib.contextmanager
+def noisy(tmp_path, monkeypatch, *options):
+    """A node with such a store, of which nothing is fetched that is not asked for, nor moved."""
+    monkeypatch.setattr("store.read.held_array.SMALL_BYTES", 0)
+    monkeypatch.setattr("store.remote.moving.IDLE_S", 1e9)
+    monkeypatch.setattr("store.remote.moving.POLL_S", 0.01)
+    schema, rows = noise(*options)
+    node = Node(tmp_path / "cache", write_store(tmp_path / "noise.zarr", schema, rows, 3))
+    node.prepare()
+    with node.running() as node.server:
+        yield node, [row["x"] for _, row in rows]
+
+
+def array_of(node):
+    """The account of the column."""
+    (opened,) = node.server.stores.values()
+    return opened.array(node.server, "x")
+
+
+def evict_all(node):
+    """As soon as the readers have let go."""
+    deadline = time.monotonic() + 5
+    while array_of(node).status.any():
+        assert time.monotonic() < deadline
+        node.server.keeper.set_limit(0)
+    node.server.keeper.set_limit(10**8)
+
+
+class Reused(NamedTuple):
+    """Landing memory in which other chunks come just before it is read for the first time."""
+
+    memory: np.ndarray
+    reuse: list
+
+    def __getitem__(self, where):
+        while self.reuse:
+            self.reuse.pop()()
+        return self.memory[where]
+
+
+def test_a_chunk_that_takes_the_place_of_another_is_never_kept_as_that(tmp_path, monkeypatch):
+    """Compressed chunks of one size have checksums of their own, and are right by those."""
+    with noisy(tmp_path, monkeypatch, "zstd") as (node, values):
+        store = node.open()
+        store.read([0])
+        store.cache.clear()
+        held = store.arrays.column("x").holder
+        other = node.open()
+        steps = [lambda: other.read([10]), lambda: evict_all(node)]
+        memory = Reused(held._known.landed.memory, steps)
+        held._known = held._known._replace(landed=held._known.landed._replace(memory=memory))
+        for i in (0, 1):
+            assert np.array_equal(store.read([i])[0]["x"], values[i])
+        assert not steps
+
+
+def test_what_is_fetched_again_is_not_moved_for_a_reader_of_before(tmp_path, monkeypatch):
+    """Its ticket was let go, since it seemed to have stopped; what is whole is whole."""
+    monkeypatch.setattr("store.remote.keeper.LEASE_S", -1.0)
+    with noisy(tmp_path, monkeypatch) as (node, values):
+        store = node.open()
+        store.read([0])
+        keeper = node.server.keeper
+        array = array_of(node)
+        ticket = keeper.need(array, np.array([0]))
+        with keeper._changed:
+            keeper._end_leases()
+        evict_all(node)
+        settle = keeper._settle
+
+        def move_before(*arguments):
+            keeper.move_into_shards(ticket)
+            settle(*arguments)
+
+        monkeypatch.setattr(keeper, "_settle", move_before)
+        assert np.array_equal(store.read([0])[0]["x"], values[0])
+        monkeypatch.setattr(keeper, "_settle", settle)
+        monkeypatch.setattr("store.remote.moving.IDLE_S", 0.0)
+        monkeypatch.setattr("store.remote.moving.CALM_S", 0.0)
+        for i in range(62):
+            store.read([i])
+        wait_until_moved(node.server)
+        assert not store.arrays.column("x").holder.is_whole()
+        assert np.array_equal(store.read([63])[0]["x"], values[63])
+
+
+def test_an_empty_row_needs_no_shard(tmp_path, monkeypatch):
+    lengths = [16] * 29 + [9, 0, 0, 7, 0]
+    with noisy(tmp_path, monkeypatch, None, 0, lengths) as (node, values):
+        store = node.open()
+        for rows in ([0, 31], [31, 30], [33], [32, 31], [0, 31]):
+            found = store.read(rows)
+            for i, row in enumerate(rows):
+                assert np.array_equal(found[i]["x"], values[row])
+
+
+def test_bytes_of_a_move_that_failed_are_given_back(tmp_path, monkeypatch):
+    """Once their chunks go; until then they have the space that was counted for them."""
+    write = mirrored_array.write_at
+    n_written = 0
+
+    def full(fd, data, position):
+        nonlocal n_written
+        n_written += 1
+        if n_written > 30:
+            raise OSError(28, "No space left on device")
+        write(fd, data, position)
+
+    with noisy(tmp_path, monkeypatch) as (node, _):
+        node.open().read(range(64))
+        with monkeypatch.context() as patched:
+            patched.setattr(mirrored_array, "write_at", full)
+            patched.setattr("store.remote.moving.IDLE_S", 0.0)
+            time.sleep(0.2)
+        assert node.server.keeper.landing.used
+        evict_all(node)
+        assert disk_bytes(node.cache_dir) <= node.server.keeper.space.used
+
+
+def test_a_reader_that_gets_an_error_holds_nothing(tmp_path, monkeypatch):
+    def full(fd, data, position):
+        raise OSError(28, "No space left on device")
+
+    with noisy(tmp_path, monkeypatch) as (node, values):
+        store = node.open(check=True)
+        array = array_of(node)
+        node.server.keeper.open_shards(array, np.arange(len(array.status)))
+        with monkeypatch.context() as patched:
+            patched.setattr(mirrored_array, "write_at", full)
+            with pytest.raises(StoreError, match="No space left"):
+                store.read([5, 6])
+            assert not array.pins.any()
+        assert np.array_equal(store.read([5])[0]["x"], values[5])
+
+
+def test_what_will_go_is_not_moved_in_a_pause(tmp_path, monkeypatch):
+    """Steps of a training are such pauses; where all finds room, it is moved."""
+    with noisy(tmp_path, monkeypatch) as (node, _):
+        store = node.open()
+        store.read(range(10))
+        evict_all(node)
+        store.read(range(10))
+        monkeypatch.setattr("store.remote.moving.IDLE_S", 0.0)
+        time.sleep(0.1)
+        assert node.server.keeper.landing.used
+        monkeypatch.setattr("store.remote.moving.CALM_S", 0.0)
+        wait_until_moved(node.server)
+        assert array_of(node).n_in_shards == 5
+
+
+def test_memory_that_is_not_used_is_given_back(tmp_path, monkeypatch):
+    monkeypatch.setattr("store.remote.moving.UNUSED_S", 0.0)
+    with noisy(tmp_path, monkeypatch) as (node, values):
+        store = node.open()
+        landing = node.server.keeper.landing
+        store.read(range(10))
+        assert os.fstat(landing.fd).st_blocks
+        evict_all(node)
+        deadline = time.monotonic() + 5
+        while os.fstat(landing.fd).st_blocks:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert np.array_equal(store.read([3])[0]["x"], values[3])
