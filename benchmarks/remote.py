@@ -349,6 +349,7 @@ def mosaic(data: Data) -> Opened:
             )
             n_read = sampled(data, MOSAIC_BYTES)
             yield lambda: sum(len(sample["x"]) > 0 for sample in islice(dataset, n_read))
+            dataset._iterator.exit()  # its threads would go on fetching
 
     return opened
 
