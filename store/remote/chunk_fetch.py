@@ -9,14 +9,10 @@ from store.errors import CorruptError
 from store.remote.landing import aligned
 from store.remote.mirrored_array import MirroredArray
 from store.remote.mirrored_store import FETCHES
-from store.remote.requests import plan_requests
+from store.remote.requests import Piece, join_pieces, plan_requests
 from store.remote.sparse_file import opened, write_at
 
 __all__ = ["fetch_chunks"]
-
-Piece = tuple[int, int, int]
-"""(start, stop, target): the bytes `start:stop` of an object go to `target` of a file, or of the
-landing memory."""
 
 
 def fetch_chunks(array: MirroredArray, shard: int, some: np.ndarray) -> tuple[int, int]:
@@ -87,8 +83,8 @@ def _fetch_ranges(
     if landed is not None:
         targets[right] = landed
     for request, data in zip(requests, answers, strict=True):
-        inside = slice(request.first, request.last)
-        pieces = _join(starts[inside], sizes[inside], targets[inside], right[inside])
+        inside = np.arange(request.first, request.last)[right[request.first : request.last]]
+        pieces = join_pieces(starts[inside], sizes[inside], targets[inside])
         if landed is None:
             array.in_file[some[inside]] = True
             _write(array, key, data, request.start, pieces)
@@ -97,25 +93,6 @@ def _fetch_ranges(
     if landed is not None:
         array.states.land(some[right], targets[right])
     return sum(map(len, answers)), some[~right]
-
-
-def _join(
-    starts: np.ndarray, sizes: np.ndarray, targets: np.ndarray, chosen: np.ndarray
-) -> list[Piece]:
-    """The chosen ones of some spans, joined where they touch both here and there."""
-    pieces: list[Piece] = []
-    for start, size, target, is_chosen in zip(
-        starts.tolist(), sizes.tolist(), targets.tolist(), chosen.tolist(), strict=True
-    ):
-        if not is_chosen:
-            continue
-        if pieces:
-            begin, end, to = pieces[-1]
-            if start == end and target - to == start - begin:
-                pieces[-1] = (begin, start + size, to)
-                continue
-        pieces.append((start, start + size, target))
-    return pieces
 
 
 def _land(array: MirroredArray, data: memoryview, first: int, pieces: list[Piece]) -> None:

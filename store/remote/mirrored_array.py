@@ -21,7 +21,7 @@ from store.read.open_array import open_array
 from store.remote.chunk_checks import ChunkChecks
 from store.remote.landing import Landing, aligned
 from store.remote.mirrored_store import FETCHES, MirroredStore, states_path
-from store.remote.requests import cut_requests, plan_requests
+from store.remote.requests import cut_requests, join_pieces, plan_requests
 from store.remote.sparse_file import (
     BLOCK,
     cell_bytes,
@@ -142,11 +142,10 @@ class MirroredArray:
             here = some[some // self.shard_cells == shard]
             starts, sizes = self.place(shard, here)
             positions = self.states.places[here].astype(np.int64) - 1
+            order = np.argsort(starts, kind="stable")
             with opened(self.store.root / self.layout.shard_path(shard)) as fd:
-                for start, size, at in zip(
-                    starts.tolist(), sizes.tolist(), positions.tolist(), strict=True
-                ):
-                    write_at(fd, self.landing.memory[at : at + size].data, start)
+                for start, stop, at in join_pieces(starts[order], sizes[order], positions[order]):
+                    write_at(fd, self.landing.memory[at : at + stop - start].data, start)
 
     def settle(self, some: np.ndarray) -> None:
         """Have readers find chunks in their shards, where they are as well."""

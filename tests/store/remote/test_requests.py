@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.remote.eviction import choose_victims, unknown_use
-from store.remote.requests import MAX_GAP_BYTES, MAX_REQUEST_BYTES, MAX_WASTE, plan_requests
+from store.remote.moving import choose_moves
+from store.remote.requests import (
+    MAX_GAP_BYTES,
+    MAX_REQUEST_BYTES,
+    MAX_WASTE,
+    join_pieces,
+    plan_requests,
+)
 
 MB = 1024 * 1024
 
@@ -56,3 +63,34 @@ def test_what_is_needed_last_leaves_first():
     assert choose_victims(next_use, sizes, 10).tolist() == [3]
     assert choose_victims(next_use, sizes, 25).tolist() == [3, 2, 1]
     assert sorted(choose_victims(next_use, sizes, 1000).tolist()) == [0, 1, 2, 3, 4]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5), st.integers(0, 2)), max_size=12))
+def test_pieces_hold_every_byte_and_touch_nowhere(gaps):
+    """The bytes of chunks that have gaps between them, in as few pieces as there can be."""
+    before, sizes, shifts = np.array(gaps, np.int64).reshape(-1, 3).T
+    starts = np.cumsum(before + sizes) - sizes
+    targets = starts + np.cumsum(shifts)
+    pieces = join_pieces(starts, sizes, targets)
+    expected = [(a + i, b + i) for a, n, b in zip(starts, sizes, targets, strict=True)
+                for i in range(n)]  # fmt: skip
+    found = [(p.start + i, p.target + i) for p in pieces for i in range(p.stop - p.start)]
+    assert found == expected
+    ends = [(p.stop, p.target + p.stop - p.start) for p in pieces]
+    assert not {*ends} & {(p.start, p.target) for p in pieces}
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 4)), max_size=10), st.integers(0, 20))
+def test_what_stays_in_files_is_moved_first(chunks, wanted):
+    """What is needed first after a time, then what is needed last before it, until it is enough."""
+    use, n_bytes = np.array(chunks, np.int64).reshape(-1, 2).T
+    soon = 4.0
+    moved = choose_moves(use.astype(float), n_bytes, soon, wanted)
+    ranks = np.where(use >= soon, use - soon, 100 - use)
+    left = np.setdiff1d(np.arange(len(use)), moved)
+    assert (np.diff(ranks[moved]) >= 0).all()
+    if len(left):
+        assert n_bytes[moved].sum() >= wanted
+        assert ranks[moved].max() <= ranks[left].min()
+    if len(moved):
+        assert n_bytes[moved[:-1]].sum() < max(1, wanted)
