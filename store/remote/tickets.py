@@ -23,7 +23,7 @@ class Counts:
     waits
         Requests that waited for room.
     used_bytes
-        Of the disk, now.
+        Of files and of the landing memory, now.
     """
 
     hits: int = 0

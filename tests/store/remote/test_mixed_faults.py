@@ -1,0 +1,123 @@
+"""Mixes of faults under the readers of a mirror: right values or named errors, and no harm done."""
+
+import shutil
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from mirroring import SCHEMA, Node, make_rows
+from oracle import assert_batch, write_store
+
+from store import StoreError, UnreachableError
+from store.remote.sparse_file import write_at
+
+N_ROWS = 60
+N_READS = 5
+ENOUGH = 6_000_000  # bytes: for the columns, not for all of them in memory and files at once
+LIMIT_S = 10.0  # of a read
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return make_rows(N_ROWS)
+
+
+@pytest.fixture(scope="module")
+def local(rows, tmp_path_factory):
+    """The store that is at the address."""
+    return write_store(tmp_path_factory.mktemp("remote") / "traces.zarr", SCHEMA, rows, 3)
+
+
+class Faults:
+    """What goes wrong in one mix: each kind with a chance of its own, most often not at all."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.lock = threading.Lock()
+        kinds = ("unreachable", "flipped", "late", "full", "evicted")
+        self.chance = {kind: self.rng.choice([0, 0, 0.003, 0.03]) for kind in kinds}
+        self.are_on = True
+
+    def happens(self, kind: str) -> bool:
+        with self.lock:
+            return self.are_on and self.rng.random() < self.chance[kind]
+
+    def spoil(self, key: str, data: bytes) -> bytes:
+        """An answer of the object store."""
+        if self.happens("unreachable"):
+            raise UnreachableError(f"{key}: expected an answer, found none")
+        if self.happens("late"):
+            time.sleep(0.01)
+        if data and self.happens("flipped"):
+            with self.lock:
+                i = int(self.rng.integers(len(data)))
+            return data[:i] + bytes([data[i] ^ 4]) + data[i + 1 :]
+        return data
+
+    def write(self, fd: int, data: memoryview, position: int) -> None:
+        """A write into a file of the mirror."""
+        if self.happens("full"):
+            write_at(fd, data[: len(data) // 2], position)
+            raise OSError(28, "No space left on device")
+        write_at(fd, data, position)
+
+
+def read_all(node, server, stores, rows, faults, seed) -> int:
+    """Read rows by several threads, while chunks go; return how many errors they were told."""
+
+    def read(reader: int) -> int:
+        rng = np.random.default_rng([seed, reader])
+        n_errors = 0
+        for _ in range(N_READS):
+            some = rng.choice(N_ROWS, 4, replace=False).tolist()
+            if faults.happens("evicted"):
+                server.keeper.set_limit(0)
+                server.keeper.set_limit(ENOUGH)
+            began = time.monotonic()
+            try:
+                store = stores[reader] = stores[reader] or node.open(ENOUGH)
+                found = store.read(some)
+            except StoreError:
+                n_errors += 1
+            else:
+                assert_batch(found, [rows[i][1] for i in some])
+            assert time.monotonic() - began < LIMIT_S
+        return n_errors
+
+    with ThreadPoolExecutor(len(stores)) as pool:
+        return sum(pool.map(read, range(len(stores))))
+
+
+def run_mix(folder, local, rows, seed, monkeypatch) -> int:
+    """One mix; then the same without faults. Return the errors that readers were told."""
+    faults = Faults(seed)
+    node = Node(folder, local)
+    node.prepare()
+    node.files.spoil = faults.spoil
+    stores = [None, None]
+    with monkeypatch.context() as patched:
+        for module in ("mirrored_array", "chunk_fetch", "mirrored_store"):
+            patched.setattr(f"store.remote.{module}.write_at", faults.write)
+        memory = int(faults.rng.choice([0, 64 * 1000, 2**24]))
+        patched.setattr("store.remote.keeper.LANDING_BYTES", memory)
+        patched.setattr("store.remote.keeper.WAIT_S", 5.0)
+        patched.setattr("store.remote.moving.IDLE_S", 0.0)
+        patched.setattr("store.remote.moving.CALM_S", 0.0)
+        patched.setattr("store.remote.moving.POLL_S", 0.005)
+        with node.running() as server:
+            n_errors = read_all(node, server, stores, rows, faults, seed)
+            faults.are_on = False
+            assert read_all(node, server, stores, rows, faults, seed + 1) == 0
+    shutil.rmtree(folder)
+    return n_errors
+
+
+@pytest.mark.parametrize("n_mixes", [8, pytest.param(1000, marks=pytest.mark.slow)])
+def test_no_mix_of_faults_gives_a_wrong_value(tmp_path, local, rows, monkeypatch, n_mixes):
+    """In 1,000 of them, of 10,000 reads, many are errors and most are values."""
+    n_errors = [
+        run_mix(tmp_path / str(seed), local, rows, seed, monkeypatch) for seed in range(n_mixes)
+    ]
+    assert 0 < sum(n_errors) < n_mixes * 2 * N_READS / 2
