@@ -17,6 +17,7 @@ N_ROWS = 60
 N_READS = 5
 ENOUGH = 6_000_000  # bytes: for the columns, not for all of them in memory and files at once
 LIMIT_S = 10.0  # of a read
+SLOW = (pytest.mark.slow, pytest.mark.timeout(1800))
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +115,7 @@ def run_mix(folder, local, rows, seed, monkeypatch) -> int:
     return n_errors
 
 
-@pytest.mark.parametrize("n_mixes", [8, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_mixes", [8, pytest.param(1000, marks=SLOW)])
 def test_no_mix_of_faults_gives_a_wrong_value(tmp_path, local, rows, monkeypatch, n_mixes):
     """In 1,000 of them, of 10,000 reads, many are errors and most are values."""
     n_errors = [
