@@ -291,12 +291,12 @@ def test_an_empty_row_needs_no_shard(tmp_path, monkeypatch):
 def test_bytes_of_a_move_that_failed_are_given_back(tmp_path, monkeypatch):
     """Once their chunks go; until then they have the space that was counted for them."""
     write = mirrored_array.write_at
-    n_written = 0
+    room = 900_000  # of a million bytes
 
     def full(fd, data, position):
-        nonlocal n_written
-        n_written += 1
-        if n_written > 30:
+        nonlocal room
+        room -= len(data)
+        if room < 0:
             raise OSError(28, "No space left on device")
         write(fd, data, position)
 
