@@ -21,6 +21,7 @@ from store.format.ranges import cells
 from store.read.mapped_file import MappedFile
 
 __all__ = [
+    "CHUNK_MARGIN",
     "ChunkStates",
     "WritableStates",
     "cells_of_chunks",
@@ -30,6 +31,7 @@ __all__ = [
     "shard_cells",
 ]
 
+CHUNK_MARGIN = 2 * 4096 + 64  # what a chunk may count for in a mirror, beyond its bytes
 HEADER_BYTES = 64
 CELL = np.dtype("<u4")
 

@@ -16,7 +16,13 @@ from store.errors import CorruptError, DamagedItemsError, UnreachableError
 from store.format.contents import StoredArray
 from store.format.ranges import cells, count_cells, cut_ranges
 from store.read.array import Array
-from store.read.chunk_states import ChunkStates, cells_of_chunks, cells_of_ranges, n_cells
+from store.read.chunk_states import (
+    CHUNK_MARGIN,
+    ChunkStates,
+    cells_of_chunks,
+    cells_of_ranges,
+    n_cells,
+)
 from store.read.landed_chunks import LandedChunks
 from store.read.mirror import NEVER, Mirror
 from store.read.read_options import Located, ReadOptions, Schedule, Select
@@ -63,7 +69,7 @@ class HeldArray:
         self.mirror = mirror
         self.array = array
         self.path = array.layout.path
-        self.n_bytes = n_cells(array) * array.layout.chunk_bytes
+        self.n_bytes = n_cells(array) * (array.layout.chunk_bytes + CHUNK_MARGIN)
         self._is_announced = False
         self._known: Known | None = None
 
@@ -264,7 +270,7 @@ def _confirmed(
 def plan_portions(
     array: StoredArray, starts: np.ndarray, stops: np.ndarray, n_planes: int, n_bytes: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Cut ranges of places into portions whose chunks have at most so many bytes.
+    """Cut ranges of places into portions whose chunks take at most so many bytes of a mirror.
 
     Parameters
     ----------
@@ -281,7 +287,7 @@ def plan_portions(
         Of the ranges of a portion, which together are those given.
     """
     chunk_items = array.layout.chunk_items
-    most = max(1, n_bytes // (array.layout.chunk_bytes * n_planes))
+    most = max(1, n_bytes // ((array.layout.chunk_bytes + CHUNK_MARGIN) * n_planes))
     counts = count_cells(starts, stops, chunk_items)
     if counts.sum() <= most:
         yield starts, stops

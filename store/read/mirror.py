@@ -361,7 +361,8 @@ def _is_running(cache_dir: Path) -> bool:
 
 def _start(cache_dir: Path) -> None:
     """Start a fetching process; it leaves this one's session, and its log is in the directory."""
-    command = [sys.executable, "-m", "store.remote.fetcher", str(cache_dir)]
+    # -P: modules in the directory in which a reader happens to work are none of ours
+    command = [sys.executable, "-P", "-m", "store.remote.fetcher", str(cache_dir)]
     package = Path(__file__).resolve().parent.parent.parent
     paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, **MEMORY, "PYTHONPATH": os.pathsep.join(paths)}

@@ -8,6 +8,7 @@ it leaves when it is killed is a socket's name and files that the next one count
 import fcntl
 import gc
 import os
+import resource
 import socket
 import sys
 import threading
@@ -50,6 +51,7 @@ def main(argv: list[str]) -> int:
     if os.fork():
         return 0
     _detach(directory)
+    _raise_file_limit()
     Server(directory, listener).serve()
     os._exit(0)  # the lock goes with it: not after threads that still wait for an answer
 
@@ -73,6 +75,13 @@ def _detach(directory: Path) -> None:
         os.dup2(fd, stream)
     os.close(null)
     os.close(log)
+
+
+def _raise_file_limit() -> None:
+    """Use as many descriptors as the system allows: each thread of a reader takes one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class Server:
@@ -117,10 +126,14 @@ class Server:
         self.listener.settimeout(POLL_S)
         last_used = time.monotonic()
         while not self.is_over and self._is_reachable() and self._is_used(last_used):
-            with suppress(TimeoutError):
+            try:
                 link, _ = self.listener.accept()
                 link.settimeout(None)
                 _Session(self, link).start()
+            except TimeoutError:
+                pass
+            except OSError:  # no descriptor is free: who connects waits, others go on
+                time.sleep(POLL_S)
             self._close_unused()
             if self.sessions:
                 last_used = time.monotonic()
@@ -325,7 +338,9 @@ class _Session(threading.Thread):
         except (StoreError, ValueError) as error:
             return {"error": type(error).__name__, "message": str(error)}
         except OSError as error:
-            text = f"{self.server.directory}: expected to write into the cache, found: {error}"
+            from store.remote.keeper import write_error
+
+            text = str(write_error(self.server.directory, error))
             return {"error": "StoreError", "message": text}
 
     def _open(self, message: dict[str, Any]) -> dict[str, Any]:

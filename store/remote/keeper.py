@@ -6,6 +6,7 @@ that it lacks, so no two readers wait for each other. What is announced is fetch
 needed first before the rest; only chunks that are needed later go for it.
 """
 
+import errno
 import threading
 import time
 from collections import deque
@@ -31,7 +32,7 @@ from store.remote.space import Space
 from store.remote.tickets import Counts, Job, Ticket
 from store.remote.wants import Want, Wants
 
-__all__ = ["Keeper"]
+__all__ = ["Keeper", "write_error"]
 
 WAIT_S = 170.0  # of one request
 LEASE_S = 60.0  # after which what a reader holds may go: it looks at versions, and asks again
@@ -410,10 +411,7 @@ class Keeper:
         except StoreError as found:
             error = found
         except OSError as found:
-            error = StoreError(
-                f"{self.mirrors.parent}: expected to write chunks into the cache directory, found: "
-                f"{found.strerror}; free some space there, or give the cache fewer bytes"
-            )
+            error = write_error(self.mirrors.parent, found)
         finally:
             self._settle(job, error, fetched, again)
 
@@ -463,3 +461,16 @@ class Keeper:
             self.space.free(store.reserved_bytes)
             self.space.close_files([path for path in store.folder.rglob("*") if path.is_file()])
             return True
+
+
+def write_error(cache_dir: Path, error: OSError) -> StoreError:
+    """What a reader is told of files that could not be written."""
+    cure = "see whether it can be written"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        cure = "free some space there, or give the cache fewer bytes"
+    elif error.errno in (errno.EMFILE, errno.ENFILE):
+        cure = "raise the limit of open files (ulimit -n)"
+    return StoreError(
+        f"{cache_dir}: expected to write chunks into the cache directory, found: "
+        f"{error.strerror}; {cure}"
+    )

@@ -15,7 +15,7 @@ from store.errors import CorruptError, FormatError, NotFoundError, StoreError
 from store.format.contents import StoredArray, arrays_of
 from store.format.manifest import GROUP_FILE, Manifest, read_manifest
 from store.format.shard_table import table_bytes
-from store.read.chunk_states import file_bytes, n_cells
+from store.read.chunk_states import CHUNK_MARGIN, file_bytes, n_cells
 from store.read.directory import StoreDirectory
 from store.read.open_array import open_array
 from store.remote.sparse_file import BLOCK, make_folder, opened, write_at
@@ -149,7 +149,7 @@ class MirroredStore:
     def least_portion(self) -> int:
         """Bytes of the largest chunk in all its planes, which one read needs together."""
         layouts = [array.layout for array in self._known.values() if array.column is not None]
-        chunks = (lay.n_planes * (lay.chunk_bytes + 2 * BLOCK) for lay in layouts)
+        chunks = (lay.n_planes * (lay.chunk_bytes + CHUNK_MARGIN) for lay in layouts)
         return max(chunks, default=BLOCK)
 
     def fetch_whole(

@@ -73,6 +73,18 @@ def test_it_comes_with_the_first_reader_and_goes_with_the_last(url, rows, tmp_pa
     assert not (cache_dir / "fetcher.socket").exists()
 
 
+def test_it_imports_nothing_from_where_a_reader_works(url, tmp_path):
+    """A module of the user may have the name of one of Python's."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "socket.py").write_text("raise ImportError('of the user')")
+    script = tmp_path / "reader.py"
+    script.write_text(READER.replace("sys.stdin.read()", ""))
+    command = [sys.executable, str(script), url, str(tmp_path / "cache")]
+    done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
+    assert "label" in done.stdout, done.stderr
+
+
 def test_an_address_without_a_store_is_named(url, tmp_path):
     with pytest.raises(NotFoundError, match=r"nothing\.zarr"):
         TraceStore.open(url.replace("traces", "nothing"), cache_dir=tmp_path / "cache")

@@ -5,17 +5,21 @@ import multiprocessing
 import os
 import pickle
 import re
+import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from mirroring import SCHEMA, Node, column_bytes, disk_bytes, make_rows, wait_until_moved
 from oracle import assert_batch, assert_same_row, write_store
 
 from store import (
+    Column,
     CorruptError,
     Ragged,
+    Schema,
     SchemaError,
     StoreError,
     StoreWriter,
@@ -220,6 +224,30 @@ def least_limit(node) -> int:
     with pytest.raises(ValueError, match="at least") as refused:
         node.open(1)
     return int(re.search(r"at least ([\d,]+)", str(refused.value))[1].replace(",", ""))
+
+
+TINY = Schema({"x": Column("int16", (16, 8), axis_names=("a", "b"), split=("a",), codec="blosc",
+                           chunk_items=8, shard_items=80)})  # fmt: skip
+
+
+def test_tiny_chunks_are_read_with_any_limit_that_is_taken(tmp_path):
+    """On the disk they take many times their bytes, which is what a request is cut by."""
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 9, (2000, 16, 8)).astype(np.int16)
+    rows = [(f"id{i}", {"x": value}) for i, value in enumerate(values)]
+    local = write_store(tmp_path / "t.zarr", TINY, rows, 500)
+    node = Node(tmp_path / "cache", local)
+    node.prepare()
+    with node.running():
+        least = least_limit(node)
+    for limit in (least, 6_000_000, 9_000_000, 15_000_000, 30_000_000):
+        shutil.rmtree(node.cache_dir)
+        node.cache_dir.mkdir()
+        node.prepare()
+        with node.running():
+            store = node.open(limit)
+            assert np.array_equal(store[5]["x"], values[5])
+            assert np.array_equal(store.read([7, 1999, 800])["x"], values[[7, 1999, 800]])
 
 
 def test_no_value_is_of_what_a_killed_process_had_fetched(node, rows):
