@@ -22,12 +22,12 @@ class StoreDirectory:
     path
         Where it is, absolute.
     device, inode
-        The file system that it is in, and its number there.
+        The file system that it is in, and its number there; None: no other store can be there.
     """
 
     path: Path
     device: int
-    inode: int
+    inode: int | None
 
     @classmethod
     def at(cls, path: str | Path) -> "StoreDirectory":
@@ -36,8 +36,15 @@ class StoreDirectory:
         status = absolute.stat()
         return cls(absolute, status.st_dev, status.st_ino)
 
+    @classmethod
+    def of_mirror(cls, path: Path) -> "StoreDirectory":
+        """The directory of a mirror: its name says what is mirrored, also if it is made again."""
+        return cls(path.absolute(), 0, None)
+
     def check(self) -> None:
         """Raise CorruptError if another directory has taken its place, OSError if none is there."""
+        if self.inode is None:
+            return
         status = self.path.stat()
         if (status.st_dev, status.st_ino) != (self.device, self.inode):
             raise CorruptError(

@@ -176,8 +176,8 @@ class TraceStore:
                     raise
                 raise SchemaError(f"{SIZE_VARIABLE}: {error}") from error
             with suppress(NotFoundError):  # whoever filled the mirror was killed just now
-                directory, manifest = _committed_state(mirror.root)
-                return cls(directory, manifest, None, check, mirror)
+                manifest = read_manifest(mirror.root)
+                return cls(StoreDirectory.of_mirror(mirror.root), manifest, None, check, mirror)
         raise UnreachableError(f"{folder}: expected a mirror of {url}, found none that lasts")
 
     @property

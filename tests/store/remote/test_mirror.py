@@ -282,6 +282,19 @@ def test_no_value_is_of_a_shard_that_was_made_anew(node, rows):
             assert_same_row(reader.read([i], [*row])[0], row)
 
 
+def test_readers_outlast_the_removal_of_the_cache_directory(node, rows):
+    """What they have not read yet is fetched anew, also columns that they had not opened."""
+    node.prepare()
+    with node.running():
+        store = node.open()
+        store.read([0, 5], ["states", "label"])
+        shutil.rmtree(node.cache_dir)
+    node.cache_dir.mkdir()
+    node.prepare()
+    with node.running():
+        assert_batch(store.read(range(N_ROWS)), [row for _, row in rows])
+
+
 def test_chunks_of_a_mirror_are_compared_with_their_checksum_each_time(served, local, monkeypatch):
     """And copied before: they may go meanwhile. Those of a local store are compared once."""
     seen = []
