@@ -4,7 +4,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Piece", "cells", "count_cells", "cut_ranges", "packed_offsets", "plan_pieces"]
+__all__ = [
+    "Piece",
+    "cells",
+    "count_cells",
+    "cut_ranges",
+    "join_ranges",
+    "packed_offsets",
+    "plan_pieces",
+]
 
 
 class Piece(NamedTuple):
@@ -35,15 +43,15 @@ def plan_pieces(starts: np.ndarray, stops: np.ndarray, shard_items: int) -> list
     shard_items
         Items a shard.
     """
-    starts, stops = _join(starts, stops)
+    starts, stops = join_ranges(starts, stops)
     _, starts, stops, shards = cut_ranges(starts, stops, shard_items)
     bases = shards * shard_items
     fields = (shards, starts - bases, stops - bases, packed_offsets(starts, stops)[:-1])
     return list(map(Piece, *(field.tolist() for field in fields)))
 
 
-def _join(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The ranges without empty ones, those that touch joined."""
+def join_ranges(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The ranges without empty ones, each joined with the one before if they touch."""
     filled = stops > starts
     starts = starts[filled]
     stops = stops[filled]

@@ -16,7 +16,7 @@ import numpy as np
 
 from store.errors import CorruptError, DamagedItemsError
 from store.format.contents import StoredArray
-from store.format.ranges import cells, plan_pieces
+from store.format.ranges import cells, join_ranges, plan_pieces
 from store.read.checked_chunks import CheckedChunks
 from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
@@ -274,7 +274,9 @@ class Array(Generic[ShardType]):
                     raise fault
 
         n_bytes = len(chunks) * len(planes) * self.layout.chunk_bytes
-        options.run(run, _runs(chunks), n_bytes)
+        firsts, stops = join_ranges(chunks, chunks + 1)
+        runs = list(zip(firsts.tolist(), stops.tolist(), strict=True))
+        options.run(run, runs, n_bytes)
         self._checked.add(chunks, planes)
 
     def selected_shape(self, select: Select) -> tuple[int, ...]:
@@ -380,13 +382,3 @@ class Array(Generic[ShardType]):
 
 def pairs(cuts: np.ndarray) -> Iterator[tuple[int, int]]:
     return pairwise(cuts.tolist())
-
-
-def _runs(numbers: np.ndarray) -> list[tuple[int, int]]:
-    """Ascending numbers as ranges of consecutive ones: (first, after the last)."""
-    if not len(numbers):
-        return []
-    gaps = np.flatnonzero(np.diff(numbers) != 1) + 1
-    firsts = numbers[np.r_[0, gaps]]
-    lasts = numbers[np.r_[gaps, len(numbers)] - 1]
-    return list(zip(firsts.tolist(), (lasts + 1).tolist(), strict=True))

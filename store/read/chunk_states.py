@@ -31,7 +31,9 @@ __all__ = [
     "shard_cells",
 ]
 
-CHUNK_MARGIN = 2 * 4096 + 64  # what a chunk may count for in a mirror, beyond its bytes
+# What a chunk may count for in a mirror beyond its bytes: two blocks, and a note of where it is
+# (`store.remote.sparse_file.cell_bytes`).
+CHUNK_MARGIN = 2 * 4096 + 64
 HEADER_BYTES = 64
 CELL = np.dtype("<u4")
 
@@ -77,16 +79,35 @@ def cells_of_chunks(array: StoredArray, chunks: np.ndarray, planes: np.ndarray) 
     return (first + planes[:, None] * shard_chunks).ravel()
 
 
-class ChunkStates:
-    """The versions of an array's cells, mapped to be read.
+class _Cells:
+    """What a file of states has of every cell.
 
     Attributes
     ----------
     versions, places
         uint32 `(n_cells,)`, views of the file. The chunk with the place p is at p - 1 in the
         landing memory; that with 0 in its shard.
+    """
+
+    versions: np.ndarray
+    places: np.ndarray
+
+    def has_landed(self, some: np.ndarray) -> np.ndarray:
+        """Which cells have their chunks in the landing memory: bool `(n,)`."""
+        return self.places[some] > 0
+
+    def positions(self, some: np.ndarray) -> np.ndarray:
+        """Where chunks are in the landing memory, int64 `(n,)`; -1: in their shards."""
+        return self.places[some].astype(np.int64) - 1
+
+
+class ChunkStates(_Cells):
+    """The versions of an array's cells, mapped to be read.
+
+    Attributes
+    ----------
     landing
-        The number of this memory.
+        The number of the landing memory.
     """
 
     def __init__(self, path: Path) -> None:
@@ -108,7 +129,7 @@ class ChunkStates:
         return int(self._whole[0])
 
 
-class WritableStates:
+class WritableStates(_Cells):
     """The same file in the process that writes it; at first no chunk is there.
 
     It is always a new file. Readers that have mapped the one that was there find that no chunk is
@@ -150,7 +171,7 @@ class WritableStates:
         self.versions[some] += 1
 
     def land(self, some: np.ndarray, positions: np.ndarray) -> None:
-        """The chunks of some cells, which nobody can see yet, are in the landing memory."""
+        """The chunks of some cells, which readers do not see yet, are in the landing memory."""
         self.places[some] = positions + 1
 
 

@@ -135,7 +135,7 @@ class HeldArray:
             if not (before & 1).all():
                 return None
             chosen = options
-            if known.states.places[some].any():
+            if known.states.has_landed(some).any():
                 if array.sums is not None:  # it looks for chunks in their shards
                     return None
                 chosen = options._replace(landed=known.landed)
@@ -208,7 +208,7 @@ class HeldArray:
             now = schedule.now * schedule.row_bytes
             self.mirror.want(self.path, np.column_stack([some, times]), now)
             self._is_announced = True
-        return is_there and not states.places[some].any()
+        return is_there and not states.has_landed(some).any()
 
     def is_there(self, place: int) -> bool:
         """Whether the first plane of the chunk with this place is in its shard."""
@@ -216,8 +216,9 @@ class HeldArray:
         if known is None:
             return False
         chunk = np.array([place // self.array.layout.chunk_items])
-        cell = cells_of_chunks(self.array, chunk, np.array([0]))[0]
-        return bool(known.states.versions[cell] & 1) and not known.states.places[cell]
+        cell = cells_of_chunks(self.array, chunk, np.array([0]))
+        is_here = known.states.versions[cell] & 1 > 0
+        return bool((is_here & ~known.states.has_landed(cell))[0])
 
     def is_whole(self) -> bool:
         """Whether all chunks are in the mirror."""

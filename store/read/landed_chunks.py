@@ -46,7 +46,7 @@ class LandedChunks(NamedTuple):
     def positions(self, chunks: np.ndarray, plane: int) -> np.ndarray:
         """Where chunks, int64 `(n,)`, are in the memory: int64; -1 of those that are not."""
         some = cells_of_chunks(self.array, chunks, np.array([plane]))
-        return self.states.places[some].astype(np.int64) - 1
+        return self.states.positions(some)
 
     def copy(self, chunk: int, plane: int, n_bytes: int) -> bytes | None:
         """The bytes of a chunk; None if it is in its shard.
@@ -59,13 +59,13 @@ class LandedChunks(NamedTuple):
         CorruptError
             It has left the memory meanwhile.
         """
-        (cell,) = cells_of_chunks(self.array, np.array([chunk]), np.array([plane]))
-        before = int(self.states.versions[cell])
-        position = int(self.states.places[cell]) - 1
+        cell = cells_of_chunks(self.array, np.array([chunk]), np.array([plane]))
+        before = int(self.states.versions[cell][0])
+        position = int(self.states.positions(cell)[0])
         if position < 0:
             return None
         found = self.memory[position : position + n_bytes].tobytes()
-        if not before & 1 or int(self.states.versions[cell]) != before:
+        if not before & 1 or int(self.states.versions[cell][0]) != before:
             raise CorruptError(
                 f"array {self.array.layout.path!r}, chunk {chunk}: expected it to stay while it is "
                 "copied, found that it went; read it again"

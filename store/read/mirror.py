@@ -24,6 +24,7 @@ import numpy as np
 
 from store import errors
 from store.errors import StoreError
+from store.format.ranges import join_ranges
 from store.read.cache_dir import prepare_dir
 from store.read.landed_chunks import Landed
 from store.read.messages import PROTOCOL, receive, send
@@ -128,7 +129,7 @@ class Mirror:
         """
         began = time.monotonic()
         message = {"op": "need", "array": path, "announced": is_announced, "in_shards": in_shards}
-        self._ask(message, _as_runs(some))
+        self._ask(message, np.stack(join_ranges(some, some + 1), axis=1))
         self.wait_s += time.monotonic() - began
         try:
             yield
@@ -291,16 +292,6 @@ def _checked(reply: dict[str, Any]) -> dict[str, Any]:
     if not (isinstance(kind, type) and issubclass(kind, StoreError | ValueError)):
         kind = StoreError
     raise kind(reply["message"])
-
-
-def _as_runs(some: np.ndarray) -> np.ndarray:
-    """Rising numbers as ranges of consecutive ones: int64 `(n, 2)`."""
-    if not len(some):
-        return np.empty((0, 2), np.int64)
-    gaps = np.flatnonzero(np.diff(some) != 1)
-    firsts = some[np.r_[0, gaps + 1]]
-    lasts = some[np.r_[gaps, len(some) - 1]] + 1
-    return np.stack([firsts, lasts], axis=1)
 
 
 @contextmanager

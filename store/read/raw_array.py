@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from store.format.contents import StoredArray
-from store.format.ranges import Piece, cut_ranges, plan_pieces
+from store.format.ranges import Piece, cut_ranges, join_ranges, plan_pieces
 from store.read.array import Array, pairs
 from store.read.chunk_sums import ChunkSums
 from store.read.directory import StoreDirectory
@@ -155,10 +155,10 @@ class RawArray(Array[RawShard]):
             firsts = landed.positions(chunks, 0)
             if firsts.min() >= 0:
                 firsts += inside * layout.item_bytes
-                firsts, sizes = _join(firsts, counts * layout.item_bytes)
+                firsts, stops = join_ranges(firsts, firsts + counts * layout.item_bytes)
                 ends = np.full(len(firsts), len(landed.memory))
                 n_bytes = n_items * layout.item_bytes
-                return self._pack(landed.memory, firsts, sizes, ends, n_bytes, options)
+                return self._pack(landed.memory, firsts, stops - firsts, ends, n_bytes, options)
         out = options.empty((n_items, *self.selected_shape(select)), layout.dtype)
         selected = (slice(None), *self.unsplit(select))
         ats = np.cumsum(counts) - counts
@@ -300,12 +300,6 @@ class RawArray(Array[RawShard]):
 def _bytes_of(items: np.ndarray) -> np.ndarray:
     """The bytes of contiguous items, a view: uint8 `(n_bytes,)`."""
     return items.reshape(-1).view(np.uint8)
-
-
-def _join(firsts: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ranges of bytes, those joined that follow each other: firsts and sizes."""
-    heads = np.flatnonzero(np.append(True, firsts[1:] != firsts[:-1] + sizes[:-1]))
-    return firsts[heads], np.add.reduceat(sizes, heads)
 
 
 def _cut(copies: list[Copy]) -> list[Copy]:

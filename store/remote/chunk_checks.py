@@ -49,7 +49,10 @@ class ChunkChecks:
         self._sums = sums.read(0, checksums.n_items + has_tail)
 
     def of(self, shard: int, chunks: np.ndarray, planes: np.ndarray) -> IsRight:
-        """What tells of chunks of a shard, int64 `(n,)`, each in one plane, as `Array.faults`."""
+        """The check of some chunks of a shard, int64 `(n,)`, each in one plane.
+
+        It agrees with `Array.faults`.
+        """
         layout = self.layout
         first_chunk = shard * layout.shard_chunks
         # of one shard they follow each other

@@ -6,6 +6,7 @@ They go into the landing memory, or, where that is full, into their shard.
 import numpy as np
 
 from store.errors import CorruptError
+from store.format.ranges import cut_ranges, join_ranges
 from store.remote.landing import aligned
 from store.remote.mirrored_array import MirroredArray
 from store.remote.mirrored_store import FETCHES
@@ -115,7 +116,10 @@ def _bad_cells(array: MirroredArray, shard: int, some: np.ndarray) -> np.ndarray
     """Those of some cells whose bytes in the file have not their checksum."""
     bad = []
     first_chunk = shard * array.layout.shard_chunks
-    for first, stop in _runs(np.sort(some), array.layout.shard_chunks):
+    some = np.sort(some)
+    # no range of cells is of two planes
+    _, firsts, stops, _ = cut_ranges(*join_ranges(some, some + 1), array.layout.shard_chunks)
+    for first, stop in zip(firsts.tolist(), stops.tolist(), strict=True):
         chunk, plane = array.chunk_of(shard, first)
         start = first_chunk + chunk
         faults = array.reader.faults(start, start + stop - first, [plane])
@@ -128,13 +132,3 @@ def _is_bad(array: MirroredArray, shard: int, cell: int) -> bool:
     chunk, plane = array.chunk_of(shard, cell)
     start = shard * array.layout.shard_chunks + chunk
     return next(array.reader.faults(start, start + 1, [plane]), None) is not None
-
-
-def _runs(numbers: np.ndarray, step: int) -> list[tuple[int, int]]:
-    """Rising numbers as ranges of consecutive ones, none beyond a multiple of `step`."""
-    if not len(numbers):
-        return []
-    gaps = np.flatnonzero((np.diff(numbers) != 1) | (numbers[1:] % step == 0))
-    firsts = numbers[np.r_[0, gaps + 1]].tolist()
-    lasts = numbers[np.r_[gaps, len(numbers) - 1]].tolist()
-    return [(first, last + 1) for first, last in zip(firsts, lasts, strict=True)]

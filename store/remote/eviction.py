@@ -7,7 +7,7 @@ later than all others, and the least recently used of those goes first.
 
 import numpy as np
 
-__all__ = ["UNKNOWN", "choose_victims", "unknown_use"]
+__all__ = ["UNKNOWN", "choose_victims", "first_bytes", "unknown_use"]
 
 UNKNOWN = 2.0**52  # later than any use that is known, and whole numbers below are exact
 
@@ -34,6 +34,10 @@ def choose_victims(next_use: np.ndarray, n_bytes: np.ndarray, wanted: int) -> np
     np.ndarray
         Indices, int64: the fewest of those needed last that free so much; all, if it is not enough.
     """
-    order = np.argsort(-next_use, kind="stable")
-    freed = np.cumsum(n_bytes[order])
-    return order[: int(np.searchsorted(freed, wanted)) + 1]
+    return first_bytes(np.argsort(-next_use, kind="stable"), n_bytes, wanted)
+
+
+def first_bytes(order: np.ndarray, n_bytes: np.ndarray, wanted: int) -> np.ndarray:
+    """As few of the first chunks of an order, indices, as together have so many bytes; or all."""
+    total = np.cumsum(n_bytes[order])
+    return order[: int(np.searchsorted(total, wanted)) + 1]

@@ -1,13 +1,15 @@
-"""What can go wrong with a server, in words, and what is worth another attempt. Pure.
+"""What can go wrong with a server or a disk, in words, and what is worth another attempt. Pure.
 
 The client's own texts are read and never shown: they may hold signed addresses or names of keys.
 """
 
+import errno
 import re
+from pathlib import Path
 
 from store.errors import LockedError, NotFoundError, StoreError
 
-__all__ = ["ConflictError", "NoBucketError", "TransientFault", "fault_of"]
+__all__ = ["ConflictError", "NoBucketError", "TransientFault", "disk_fault", "fault_of"]
 
 _CODE = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
 _STATUS = re.compile(r"status code: (\d{3})")
@@ -110,3 +112,16 @@ def _denied(name: str, code: str, status: int, where: str) -> StoreError | None:
 def _first(pattern: re.Pattern, text: str) -> str:
     found = pattern.search(text)
     return found[1] if found else ""
+
+
+def disk_fault(cache_dir: Path, error: OSError) -> StoreError:
+    """The error for readers whose chunks could not be written into the cache directory."""
+    cure = "see whether it can be written"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        cure = "free some space there, or give the cache fewer bytes"
+    elif error.errno in (errno.EMFILE, errno.ENFILE):
+        cure = "raise the limit of open files (ulimit -n)"
+    return StoreError(
+        f"{cache_dir}: expected to write chunks into the cache directory, found: "
+        f"{error.strerror}; {cure}"
+    )

@@ -25,6 +25,7 @@ from store.errors import DamagedItemsError, StoreError, VersionError
 from store.format.ranges import cells
 from store.read.messages import PROTOCOL, receive, send
 from store.read.mirror import LOCK_FILE, MIRROR_DIR, SOCKET_FILE, socket_address
+from store.remote.faults import disk_fault
 
 __all__ = ["Server", "listen", "main"]
 
@@ -338,10 +339,8 @@ class _Session(threading.Thread):
         except (StoreError, ValueError) as error:
             return {"error": type(error).__name__, "message": str(error)}
         except OSError as error:
-            from store.remote.keeper import write_error
-
-            text = str(write_error(self.server.directory, error))
-            return {"error": "StoreError", "message": text}
+            fault = disk_fault(self.server.directory, error)
+            return {"error": "StoreError", "message": str(fault)}
 
     def _open(self, message: dict[str, Any]) -> dict[str, Any]:
         if message.get("protocol") != PROTOCOL:
@@ -379,13 +378,12 @@ class _Session(threading.Thread):
         array = opened.array(self.server, message["array"])
         some = _expand(numbers, len(array.status))
         self._done()
-        self.ticket = self.server.keeper.need(array, some, bool(message.get("announced")))
-        if message.get("in_shards"):
-            try:
-                self.server.keeper.move_into_shards(self.ticket)
-            except OSError:
-                self._done()
-                raise
+        self.ticket = self.server.keeper.need(
+            array,
+            some,
+            is_announced=bool(message.get("announced")),
+            in_shards=bool(message.get("in_shards")),
+        )
         return {}
 
     def _done(self, *_: Any) -> None:

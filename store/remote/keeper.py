@@ -6,7 +6,6 @@ that it lacks, so no two readers wait for each other. What is announced is fetch
 needed first before the rest; only chunks that are needed later go for it.
 """
 
-import errno
 import threading
 import time
 from collections import deque
@@ -24,6 +23,7 @@ from store.memory_limits import read_memory
 from store.read.chunk_states import forget_all
 from store.remote.chunk_fetch import fetch_chunks
 from store.remote.eviction import UNKNOWN, unknown_use
+from store.remote.faults import disk_fault
 from store.remote.landing import Landing
 from store.remote.mirrored_array import ABSENT, FETCHING, PRESENT, UNCHECKED, MirroredArray
 from store.remote.mirrored_store import MirroredStore, is_state_of
@@ -32,7 +32,7 @@ from store.remote.space import Space
 from store.remote.tickets import Counts, Job, Ticket
 from store.remote.wants import Want, Wants
 
-__all__ = ["Keeper", "write_error"]
+__all__ = ["Keeper"]
 
 WAIT_S = 170.0  # of one request
 LEASE_S = 60.0  # after which what a reader holds may go: it looks at versions, and asks again
@@ -179,16 +179,41 @@ class Keeper:
         self.space.used += int(array.n_bytes[left].sum())
         self.space.make_room(0, is_partial=True)
 
-    def need(self, array: MirroredArray, some: np.ndarray, is_announced: bool = False) -> Ticket:
+    def need(
+        self,
+        array: MirroredArray,
+        some: np.ndarray,
+        *,
+        is_announced: bool = False,
+        in_shards: bool = False,
+    ) -> Ticket:
         """Wait until some cells, int64 rising, are there; they stay until `release`.
 
-        `is_announced`: what is read was announced, and counted in the times of that.
+        Parameters
+        ----------
+        is_announced
+            What is read was announced, and counted in the times of that.
+        in_shards
+            Whether all of them must be in their shards.
 
         Raises
         ------
         StoreError
             They cannot be fetched, or there is no room for them in time.
+        OSError
+            They cannot be written into their shards.
         """
+        ticket = self._bring(array, some, is_announced)
+        if in_shards:
+            try:
+                self._mover.move_ticket(ticket)
+            except OSError:
+                self.release(ticket)
+                raise
+        return ticket
+
+    def _bring(self, array: MirroredArray, some: np.ndarray, is_announced: bool) -> Ticket:
+        """As `need`, of cells that may be anywhere."""
         some = self.open_shards(array, some)
         ticket = Ticket(array, some, since=time.monotonic())
         deadline = ticket.since + WAIT_S
@@ -260,10 +285,6 @@ class Keeper:
         too_old = time.monotonic() - LEASE_S
         for ticket in [one for one in self._tickets.values() if one.since < too_old]:
             self._release(ticket)
-
-    def move_into_shards(self, ticket: Ticket) -> None:
-        """Have what a reader copies be in its shards; raises OSError."""
-        self._mover.move_ticket(ticket)
 
     def release(self, ticket: Ticket) -> None:
         """A reader has copied its cells."""
@@ -411,7 +432,7 @@ class Keeper:
         except StoreError as found:
             error = found
         except OSError as found:
-            error = write_error(self.mirrors.parent, found)
+            error = disk_fault(self.mirrors.parent, found)
         finally:
             self._settle(job, error, fetched, again)
 
@@ -461,16 +482,3 @@ class Keeper:
             self.space.free(store.reserved_bytes)
             self.space.close_files([path for path in store.folder.rglob("*") if path.is_file()])
             return True
-
-
-def write_error(cache_dir: Path, error: OSError) -> StoreError:
-    """What a reader is told of files that could not be written."""
-    cure = "see whether it can be written"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        cure = "free some space there, or give the cache fewer bytes"
-    elif error.errno in (errno.EMFILE, errno.ENFILE):
-        cure = "raise the limit of open files (ulimit -n)"
-    return StoreError(
-        f"{cache_dir}: expected to write chunks into the cache directory, found: "
-        f"{error.strerror}; {cure}"
-    )

@@ -54,9 +54,9 @@ class Landing:
         self.number = int.from_bytes(os.urandom(6), "little")
         size = max(n_bytes, mmap.PAGESIZE)
         self.fd = os.memfd_create("trace-store-chunks", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        weakref.finalize(self, os.close, self.fd)  # whoever sends it holds this object
+        weakref.finalize(self, os.close, self.fd)  # who sends it has this object
         os.ftruncate(self.fd, size)
-        # whoever made it shorter would end all that have it mapped
+        # a process that has it mapped would be ended if it became shorter
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, SEALS)
         self.memory = np.frombuffer(mmap.mmap(self.fd, size), np.uint8)
         self.n_bytes = n_bytes // ALIGNMENT * ALIGNMENT

@@ -13,6 +13,7 @@ import numpy as np
 
 from store.errors import CorruptError
 from store.format.contents import StoredArray
+from store.format.ranges import join_ranges
 from store.format.shard_table import table_bytes
 from store.read.array import Array
 from store.read.chunk_states import WritableStates, n_cells, shard_cells
@@ -112,10 +113,6 @@ class MirroredArray:
         """Those of some cells that have a chunk; their shards are open."""
         return some[self.n_bytes[some] > 0]
 
-    def has_landed(self, some: np.ndarray) -> np.ndarray:
-        """Which cells have their chunks in the landing memory: bool `(n,)`."""
-        return self.states.places[some] > 0
-
     def landed(self) -> np.ndarray:
         """The cells that have their chunks in the landing memory, and can be seen."""
         return np.flatnonzero((self.states.places > 0) & (self.status == PRESENT))
@@ -123,12 +120,12 @@ class MirroredArray:
     def arrive(self, some: np.ndarray) -> None:
         """Tell readers that chunks are there."""
         self.states.flip(some)
-        self._count_in_shards(int((~self.has_landed(some)).sum()))
+        self._count_in_shards(int((~self.states.has_landed(some)).sum()))
 
     def leave(self, some: np.ndarray) -> None:
         """Tell readers that chunks are about to go, of those cells that have one to be seen."""
         present = some[self.status[some] == PRESENT]
-        self._count_in_shards(-int((~self.has_landed(present)).sum()))
+        self._count_in_shards(-int((~self.states.has_landed(present)).sum()))
         self.states.flip(present)
 
     def _count_in_shards(self, n: int) -> None:
@@ -141,7 +138,7 @@ class MirroredArray:
         for shard in self.shards_of(some):
             here = some[some // self.shard_cells == shard]
             starts, sizes = self.place(shard, here)
-            positions = self.states.places[here].astype(np.int64) - 1
+            positions = self.states.positions(here)
             order = np.argsort(starts, kind="stable")
             with opened(self.store.root / self.layout.shard_path(shard)) as fd:
                 for start, stop, at in join_pieces(starts[order], sizes[order], positions[order]):
@@ -149,19 +146,19 @@ class MirroredArray:
 
     def settle(self, some: np.ndarray) -> None:
         """Have readers find chunks in their shards, where they are as well."""
+        _, sizes = self._places_of(some)
         self.states.flip(some)
-        self.leave_landing(some)
+        self._leave_landing(some, sizes)
         self.states.flip(some)
         self._count_in_shards(len(some))
 
-    def leave_landing(self, some: np.ndarray) -> None:
+    def _leave_landing(self, some: np.ndarray, sizes: np.ndarray) -> None:
         """Have the landing memory of cells be free, which readers do not see as there."""
-        positions = self.states.places[some].astype(np.int64) - 1
+        starts = self.states.positions(some)
         self.states.places[some] = 0
-        _, sizes = self._places_of(some)
-        stops = positions + aligned(sizes)
-        order = np.argsort(positions, kind="stable")
-        for start, stop in join_ranges(positions[order], stops[order]):
+        order = np.argsort(starts, kind="stable")
+        spans = join_ranges(starts[order], (starts + aligned(sizes))[order])
+        for start, stop in zip(*map(np.ndarray.tolist, spans), strict=True):
             self.landing.give_back(start, stop)
 
     def _places_of(self, some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -173,11 +170,6 @@ class MirroredArray:
             here = shards == shard
             starts[here], sizes[here] = self.place(shard, some[here])
         return starts, sizes
-
-    def _shares_blocks(self, some: np.ndarray) -> np.ndarray:
-        """Which cells share blocks of their shard with others: bool `(n,)`."""
-        starts, sizes = self._places_of(some)
-        return (starts % BLOCK > 0) | ((starts + sizes) % BLOCK > 0)
 
     def is_open(self, shard: int) -> bool:
         return shard in self._opened
@@ -301,12 +293,13 @@ class MirroredArray:
 
     def empty(self, some: np.ndarray) -> None:
         """Give the space of cells back; they are ABSENT, and no other process fetches them."""
-        has_landed = self.has_landed(some)
-        if has_landed.any():
-            landed = some[has_landed]
-            self.leave_landing(landed)
+        landed = some[self.states.has_landed(some)]
+        if len(landed):
+            starts, sizes = self._places_of(landed)
+            self._leave_landing(landed, sizes)
             # of a block that was shared, what is left of it may be this chunk's to give back
-            is_empty = ~self.in_file[landed] & ~self._shares_blocks(landed)
+            shares_block = (starts % BLOCK > 0) | ((starts + sizes) % BLOCK > 0)
+            is_empty = ~self.in_file[landed] & ~shares_block
             some = np.setdiff1d(some, landed[is_empty], assume_unique=True)
         self.in_file[some] = False
         shards = some // self.shard_cells
@@ -326,12 +319,3 @@ class MirroredArray:
             with opened(path) as fd:
                 for low, high in hole_spans(starts[gone], stops[gone], ends[at], begins[at]):
                     punch(fd, low, high)
-
-
-def join_ranges(starts: np.ndarray, stops: np.ndarray) -> list[tuple[int, int]]:
-    """Rising ranges that do not overlap, those joined that touch."""
-    if not len(starts):
-        return []
-    heads = np.flatnonzero(np.append(True, starts[1:] != stops[:-1]))
-    lasts = np.append(heads[1:], len(starts)) - 1
-    return list(zip(starts[heads].tolist(), stops[lasts].tolist(), strict=True))

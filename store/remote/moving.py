@@ -13,6 +13,7 @@ from contextlib import suppress
 
 import numpy as np
 
+from store.remote.eviction import first_bytes
 from store.remote.landing import Landing
 from store.remote.mirrored_array import PRESENT, MirroredArray
 from store.remote.space import Space
@@ -82,7 +83,7 @@ class Mover:
             with self._lock:
                 # not those that are being fetched again, if the ticket was let go meanwhile
                 is_there = array.status[ticket.cells] == PRESENT
-                landed = ticket.cells[is_there & array.has_landed(ticket.cells)]
+                landed = ticket.cells[is_there & array.states.has_landed(ticket.cells)]
                 array.pins[landed] += 1
             self._move(array, landed)
 
@@ -163,5 +164,4 @@ def choose_moves(next_use: np.ndarray, n_bytes: np.ndarray, soon: float, wanted:
     """
     is_soon = next_use < soon
     order = np.lexsort((np.where(is_soon, -next_use, next_use), is_soon))
-    moved = np.cumsum(n_bytes[order])
-    return order[: int(np.searchsorted(moved, wanted)) + 1]
+    return first_bytes(order, n_bytes, wanted)

@@ -14,6 +14,7 @@ from store import Column, Schema, TraceStore
 from store.read.cache_dir import prepare_dir
 from store.remote.fetcher import Server, listen
 
+N_ROWS = 60  # of the tests in mirror/
 URL = "s3://bucket/traces.zarr"
 SCHEMA = Schema(
     {

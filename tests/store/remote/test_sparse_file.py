@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from store.format.contents import StoredArray
 from store.format.layout import ArrayLayout
-from store.read.chunk_states import ChunkStates, WritableStates, cells_of_ranges
+from store.read.chunk_states import CHUNK_MARGIN, ChunkStates, WritableStates, cells_of_ranges
 from store.read.held_array import plan_portions
 from store.remote.sparse_file import BLOCK, cell_bytes, data_extents, hole_spans, opened, punch
 
@@ -30,6 +30,7 @@ def test_chunks_that_go_take_their_blocks_with_them(tmp_path_factory, chunks):
     sizes = np.array([size for size, _ in chunks])
     starts = np.cumsum(sizes) - sizes
     charge = cell_bytes(starts, sizes)
+    assert (charge <= sizes + CHUNK_MARGIN).all()
     path = tmp_path_factory.mktemp("holes") / "f"
     here = np.ones(len(chunks), bool)
     with opened(path, os.O_RDWR | os.O_CREAT) as fd:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mirroring import SCHEMA, URL, Node, disk_bytes, make_rows, wait_until_moved
+from mirroring import N_ROWS, URL, Node, disk_bytes, wait_until_moved
 from oracle import assert_batch, assert_same_row, write_store
 
 from store import Column, Schema, StoreError, TraceStore
@@ -20,19 +20,7 @@ from store.check.verify import verify_store
 from store.remote import mirrored_array
 from store.remote.landing import Landing
 
-N_ROWS = 60
 SIZE = 64 * 40
-
-
-@pytest.fixture(scope="module")
-def rows():
-    return make_rows(N_ROWS)
-
-
-@pytest.fixture(scope="module")
-def local(rows, tmp_path_factory):
-    """The store that is at the address."""
-    return write_store(tmp_path_factory.mktemp("remote") / "traces.zarr", SCHEMA, rows, 3)
 
 
 @pytest.fixture
@@ -263,7 +251,7 @@ def test_what_is_fetched_again_is_not_moved_for_a_reader_of_before(tmp_path, mon
         settle = keeper._settle
 
         def move_before(*arguments):
-            keeper.move_into_shards(ticket)
+            keeper._mover.move_ticket(ticket)
             settle(*arguments)
 
         monkeypatch.setattr(keeper, "_settle", move_before)

@@ -7,28 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from mirroring import SCHEMA, Node, make_rows
-from oracle import assert_batch, write_store
+from mirroring import N_ROWS, Node
+from oracle import assert_batch
 
 from store import StoreError, UnreachableError
 from store.remote.sparse_file import write_at
 
-N_ROWS = 60
 N_READS = 5
 ENOUGH = 6_000_000  # bytes: for the columns, not for all of them in memory and files at once
 LIMIT_S = 10.0  # of a read
 SLOW = (pytest.mark.slow, pytest.mark.timeout(1800))
-
-
-@pytest.fixture(scope="module")
-def rows():
-    return make_rows(N_ROWS)
-
-
-@pytest.fixture(scope="module")
-def local(rows, tmp_path_factory):
-    """The store that is at the address."""
-    return write_store(tmp_path_factory.mktemp("remote") / "traces.zarr", SCHEMA, rows, 3)
 
 
 class Faults:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from mirroring import SCHEMA, Node, column_bytes, disk_bytes, make_rows, wait_until_moved
+from mirroring import N_ROWS, SCHEMA, Node, column_bytes, disk_bytes, wait_until_moved
 from oracle import assert_batch, assert_same_row, write_store
 
 from store import (
@@ -28,19 +28,6 @@ from store import (
     VersionError,
 )
 from store.read.shard import CompressedShard
-
-N_ROWS = 60
-
-
-@pytest.fixture(scope="module")
-def rows():
-    return make_rows(N_ROWS)
-
-
-@pytest.fixture(scope="module")
-def local(rows, tmp_path_factory):
-    """The store that is at the address."""
-    return write_store(tmp_path_factory.mktemp("remote") / "traces.zarr", SCHEMA, rows, 3)
 
 
 @pytest.fixture(autouse=True)
