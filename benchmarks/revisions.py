@@ -22,6 +22,8 @@ from benchmarks.harness import Parser, fail, finish, parser, run, show
 
 ROOT = Path(__file__).parent.parent
 SETTINGS = {  # large enough for a turn of some seconds
+    "row_sizes": ["--size-mb", "400", "--epochs", "3"],
+    "write": ["--size-mb", "400", "--epochs", "3"],
     "peers": ["--size-mb", "400", "--epochs", "3"],
     "small_records": ["--size-mb", "100", "--epochs", "5"],
     "workers": ["--size-mb", "400", "--epochs", "2"],
