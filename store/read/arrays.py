@@ -74,12 +74,12 @@ class Arrays:
 
     def _forget(self) -> None:
         """Hold nothing: no map, no chunk, no memory, no lock of another process."""
-        self._pid = os.getpid()
         self.cache = ChunkCache(self.cache_bytes)
         self.id_table = IdTable(self.directory, self.manifest, self.check, self.mirror)
         self.pool = BufferPool(most_bytes=MOST_BYTES)
         self._arrays: dict[str, Array] = {}
         self._axes: dict[str, Offsets] = {}
+        self._pid = os.getpid()  # last: another thread trusts the rest from here on
 
     def column(self, name: str) -> Array:
         """The array of a column's items."""

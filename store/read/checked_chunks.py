@@ -35,7 +35,9 @@ class CheckedChunks:
 
     def missing(self, chunks: np.ndarray, planes: np.ndarray) -> np.ndarray:
         """Those of some chunks, int64 `(n,)`, that lack one of these planes."""
-        return chunks[~self._is_right[chunks[:, None], planes].all(axis=1)]
+        with self._lock:  # one thread makes the array
+            is_right = self._is_right
+        return chunks[~is_right[chunks[:, None], planes].all(axis=1)]
 
     def add(self, chunks: np.ndarray, planes: np.ndarray) -> None:
         """Note that these chunks are right in these planes; int64 `(n,)`, each once."""

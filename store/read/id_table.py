@@ -28,6 +28,11 @@ class IdTable:
         Whether every run is compared with its checksum; those of a mirror are.
     mirror
         See `open_array`.
+
+    Attributes
+    ----------
+    manifest
+        The newest one whose runs hold our ids.
     """
 
     def __init__(
@@ -40,7 +45,7 @@ class IdTable:
         self.directory = directory
         self.check = check or mirror is not None
         self.mirror = mirror
-        self._manifest = manifest  # the newest one whose runs hold our ids
+        self.manifest = manifest
         self._n_rows = manifest.n_rows
         self._runs: dict[Run, tuple[np.ndarray, np.ndarray]] = {}
 
@@ -52,17 +57,17 @@ class IdTable:
                 for array in run_arrays(run)
             )
             if self.check:
-                check_run(run, hashes, rows, self._manifest.run_sums)
+                check_run(run, hashes, rows, self.manifest.run_sums)
             self._runs[run] = hashes, rows
         return self._runs[run]
 
     def hashes(self) -> list[np.ndarray]:
         """The hashes of each run: uint64, ascending; with those of rows committed since."""
-        return [self.run(run)[0] for run in self._manifest.runs]
+        return [self.run(run)[0] for run in self.manifest.runs]
 
     def rows_with_hash(self, wanted: np.uint64) -> Iterator[int]:
         """Rows whose id has this hash, almost always none or one."""
-        for run in reversed(self._manifest.runs):
+        for run in reversed(self.manifest.runs):
             for row in rows_with_hash(*self.run(run), wanted):
                 if 0 <= row < self._n_rows:
                     yield row
@@ -74,25 +79,24 @@ class IdTable:
         """
         order = np.argsort(wanted)
         found = np.full(len(wanted), -1, np.int64)
-        for run in self._manifest.runs:
+        for run in self.manifest.runs:
             rows = rows_of_hashes(*self.run(run), wanted[order])
             places = order[rows >= 0]
             found[places] = rows[rows >= 0]
         return found
 
-    def follow_merges(self) -> bool:
+    def follow_merges(self, tried: Manifest) -> bool:
         """After a commit merged runs: take the new ones, which hold our ids as well.
 
         Returns
         -------
         bool
-            False if the runs are the same, or those of another store.
+            False if the runs are those of the manifest that was tried, or of another store.
         """
         now = read_manifest(self.directory.path)
-        if now.uuid != self._manifest.uuid or now.runs == self._manifest.runs:
-            return False
-        self._manifest = now
-        return True
+        if now.uuid == self.manifest.uuid:
+            self.manifest = now
+        return self.manifest.runs != tried.runs  # another thread may have taken them
 
 
 def check_run(run: Run, hashes: np.ndarray, rows: np.ndarray, sums: Mapping[str, int]) -> None:

@@ -112,11 +112,12 @@ class TraceIds(Sequence[str]):
         if not isinstance(trace_id, str):
             return None
         table = self._store.arrays.id_table
+        tried = table.manifest
         try:
             rows = table.rows_with_hash(hash_ids([trace_id])[0])
             return next((row for row in rows if self[row] == trace_id), None)
         except CorruptError as error:
-            if not table.follow_merges():
+            if not table.follow_merges(tried):
                 raise CorruptError(f"{error}{self._store.arrays.change_hint()}") from error
         return self.find(trace_id)
 

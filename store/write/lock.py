@@ -5,6 +5,7 @@ The kernel frees it when its holder ends, however it ends.
 
 import fcntl
 import os
+import threading
 import time
 import weakref
 from contextlib import suppress
@@ -29,6 +30,11 @@ class WriterLock:
     root
         The store's directory.
 
+    Attributes
+    ----------
+    threads
+        For the threads of this process, of which one writes at a time.
+
     Raises
     ------
     LockedError
@@ -37,6 +43,7 @@ class WriterLock:
 
     def __init__(self, root: Path) -> None:
         self._fd: int | None = None
+        self.threads = threading.RLock()
         for _ in range(ATTEMPTS):
             if self._try(root):
                 _held.add(self)
@@ -84,6 +91,7 @@ def _release_all() -> None:
     """In a forked child: the locks are its parent's, and must end with the parent."""
     for lock in list(_held):
         lock.release()
+        lock.threads = threading.RLock()  # a thread that only the parent has may hold the other one
 
 
 os.register_at_fork(after_in_child=_release_all)

@@ -58,6 +58,8 @@ class StoreWriter:
     itself, after so many rows, bytes or seconds that a killed job loses a minute's work
     (`COMMIT_ROWS`, `COMMIT_BYTES`, `COMMIT_S`).
 
+    Threads may share a writer: what they call takes turns.
+
     Attributes
     ----------
     provenance : dict
@@ -87,6 +89,7 @@ class StoreWriter:
                 manifest = read_manifest(self.root)
                 clear_orphans(self.root, manifest, files)
             self._adopt(manifest)
+            self._n_rows = manifest.n_rows  # the uncommitted ones included
             schema = manifest.schema
             self._arrays = RowArrays(
                 self.root, files, manifest, schema.stored, schema.axes, new=bool(new)
@@ -206,7 +209,7 @@ class StoreWriter:
 
     def __len__(self) -> int:
         """Rows, the uncommitted ones included."""
-        return self._manifest.n_rows + len(self._new_ids)
+        return self._n_rows
 
     def append(self, trace_id: str, row: Row) -> None:
         """Add one row, or nothing if anything about it is wrong; it may commit (see the class).
@@ -226,23 +229,28 @@ class StoreWriter:
         SchemaError
             The row does not fit the schema, or the id is taken.
         """
-        self._check_usable()
-        encoded_id = encode_id(trace_id)
         where = f"trace {trace_id!r}"
-        if trace_id in self._new_ids or trace_id in self._committed:
-            raise SchemaError(
-                f"trace_id {trace_id!r}: expected a new id, found it in the store already"
-            )
-        items = {TRACE_ID: encoded_id, **encode_row(row, self.schema.columns, where)}
-        lengths = axis_lengths(items, self.schema, where)
-        self._unusable = f"appending {where} stopped half-way"
-        self._arrays.append(items, lengths)
-        self._new_ids[trace_id] = None
-        self._new_bytes += sum(value.nbytes for value in items.values())
-        self._unusable = None
-        is_late = time.monotonic() - self._committed_at >= COMMIT_S
-        if is_late or len(self._new_ids) >= COMMIT_ROWS or self._new_bytes >= COMMIT_BYTES:
-            self.commit()
+        schema = self.schema
+        items = {TRACE_ID: encode_id(trace_id), **encode_row(row, schema.columns, where)}
+        lengths = axis_lengths(items, schema, where)
+        with self._lock.threads:
+            self._check_usable()
+            if self.schema is not schema:  # another thread has set columns since
+                self.append(trace_id, row)
+                return
+            if trace_id in self._new_ids or trace_id in self._committed:
+                raise SchemaError(
+                    f"trace_id {trace_id!r}: expected a new id, found it in the store already"
+                )
+            self._unusable = f"appending {where} stopped half-way"
+            self._arrays.append(items, lengths)
+            self._new_ids[trace_id] = None
+            self._n_rows += 1
+            self._new_bytes += sum([value.nbytes for value in items.values()])
+            self._unusable = None
+            is_late = time.monotonic() - self._committed_at >= COMMIT_S
+            if is_late or len(self._new_ids) >= COMMIT_ROWS or self._new_bytes >= COMMIT_BYTES:
+                self.commit()
 
     def _check_usable(self) -> None:
         if not self._unusable and not self._lock.is_held:
@@ -280,42 +288,47 @@ class StoreWriter:
         SchemaError
             A value does not fit, or there are more or fewer rows; the store is as it was.
         """
-        self._check_usable()
-        if self._new_ids:
-            raise SchemaError(
-                f"{self.root}: expected committed rows only, found {len(self._new_ids)} new; "
-                "commit first"
+        with self._lock.threads:
+            self._check_usable()
+            if self._new_ids:
+                raise SchemaError(
+                    f"{self.root}: expected committed rows only, found {len(self._new_ids)} new; "
+                    "commit first"
+                )
+            schema = schema_with(self._manifest, columns)
+            new_axes = [axis for axis in schema.axes if axis not in self.schema.axes]
+            self._unusable = "setting columns stopped half-way"
+            new = RowArrays(self.root, self.files, Manifest(schema), columns, new_axes, new=True)
+            try:
+                append_to_all(new, schema, columns, rows, self._committed)
+                if not self._lock.is_held:  # what makes the rows has closed this writer
+                    self._check_usable()
+                tails = new.commit()
+            except BaseException:
+                new.remove()
+                if self._lock.is_held:
+                    self._unusable = None
+                raise
+            provenance = self.provenance if provenance is None else dict(provenance)
+            self._publish(
+                with_schema(self._manifest, schema, new.n_items, tails, provenance=provenance)
             )
-        schema = schema_with(self._manifest, columns)
-        new_axes = [axis for axis in schema.axes if axis not in self.schema.axes]
-        self._unusable = "setting columns stopped half-way"
-        new = RowArrays(self.root, self.files, Manifest(schema), columns, new_axes, new=True)
-        try:
-            append_to_all(new, schema, columns, rows, self._committed)
-            tails = new.commit()
-        except BaseException:
-            new.remove()
+            self.provenance = provenance
+            for replaced in self._arrays.take_over(new):
+                with suppress(OSError):  # the next writer removes what remains
+                    replaced.remove()
             self._unusable = None
-            raise
-        provenance = self.provenance if provenance is None else dict(provenance)
-        self._publish(
-            with_schema(self._manifest, schema, new.n_items, tails, provenance=provenance)
-        )
-        self.provenance = provenance
-        for replaced in self._arrays.take_over(new):
-            with suppress(OSError):  # the next writer removes what remains
-                replaced.remove()
-        self._unusable = None
-        self._arrays.describe(self._manifest)  # a dimension may have another name now
+            self._arrays.describe(self._manifest)  # a dimension may have another name now
 
     def add_column(self, name: str, column: Column, values: Iterable[object]) -> None:
         """Add one column, with a value for every committed row, in order; see `set_columns`."""
-        if name in self.schema.columns:
-            raise SchemaError(
-                f"{self.root}, column {name!r}: expected a new column, found it there; "
-                "see set_columns"
-            )
-        self.set_columns({name: column}, ({name: value} for value in values))
+        with self._lock.threads:
+            if name in self.schema.columns:
+                raise SchemaError(
+                    f"{self.root}, column {name!r}: expected a new column, found it there; "
+                    "see set_columns"
+                )
+            self.set_columns({name: column}, ({name: value} for value in values))
 
     def commit(self) -> None:
         """Make every appended row durable and visible; returns when they would survive a power cut.
@@ -326,27 +339,29 @@ class StoreWriter:
             The disk is full, or another fault of it. The store is at its last commit, and the rows
             after it have to be appended again, with a new writer.
         """
-        self._check_usable()
-        if self._new_ids:
-            self._unusable = "a commit stopped half-way"
-            tails = self._arrays.commit()
-            kept, first = plan_runs(self._manifest.runs, len(self))
-            self._commit_runs(kept, first, tails)
-            self._new_ids.clear()
-            self._unusable = None
-        elif self.provenance != self._manifest.provenance:
-            self._publish(self._manifest.next(provenance=self.provenance))
-        self._committed_at = time.monotonic()
-        self._new_bytes = 0
+        with self._lock.threads:
+            self._check_usable()
+            if self._new_ids:
+                self._unusable = "a commit stopped half-way"
+                tails = self._arrays.commit()
+                kept, first = plan_runs(self._manifest.runs, len(self))
+                self._commit_runs(kept, first, tails)
+                self._new_ids.clear()
+                self._unusable = None
+            elif self.provenance != self._manifest.provenance:
+                self._publish(self._manifest.next(provenance=self.provenance))
+            self._committed_at = time.monotonic()
+            self._new_bytes = 0
 
     def merge_runs(self) -> None:
         """Commit, and make one run of the id table.
 
         It is the fastest to look up, and has the same bytes however many commits came before.
         """
-        self.commit()
-        if len(self._manifest.runs) > 1:
-            self._commit_runs((), 0, self._manifest.tails)
+        with self._lock.threads:
+            self.commit()
+            if len(self._manifest.runs) > 1:
+                self._commit_runs((), 0, self._manifest.tails)
 
     def _commit_runs(
         self, kept: tuple[Run, ...], first: int, tails: Mapping[str, list[int]]
@@ -384,39 +399,42 @@ class StoreWriter:
         OSError
             This commit failed; see `commit`.
         """
-        if not self._lock.is_held:
-            return
-        failure = self._unusable
-        n_lost = self._n_lost()
-        try:
-            if not failure:
-                self.commit()
-        finally:
-            self.discard()
-        if failure and n_lost:
-            raise IncompleteError(
-                f"{self.root}: {failure}, and {_discarded(n_lost)}; "
-                "append them again with a new StoreWriter.open"
-            )
+        with self._lock.threads:
+            if not self._lock.is_held:
+                return
+            failure = self._unusable
+            n_lost = self._n_lost()
+            try:
+                if not failure:
+                    self.commit()
+            finally:
+                self.discard()
+            if failure and n_lost:
+                raise IncompleteError(
+                    f"{self.root}: {failure}, and {_discarded(n_lost)}; "
+                    "append them again with a new StoreWriter.open"
+                )
 
     def discard(self) -> None:
         """Release the files and the lock without a commit; rows since the last commit are lost.
 
         A second call does nothing.
         """
-        if not self._lock.is_held:
-            return
-        has_orphans = bool(self._unusable or self._new_ids)
-        self._unusable = CLOSED
-        self._new_ids.clear()
-        try:
-            self._arrays.close()
-            with suppress(OSError, StoreError):  # the next writer removes what remains
-                if has_orphans:
-                    clear_orphans(self.root, read_manifest(self.root), self.files)
-                self.files.remove_tree(self.root / WORKING_DIR)
-        finally:
-            self._lock.release()
+        with self._lock.threads:
+            if not self._lock.is_held:
+                return
+            has_orphans = bool(self._unusable or self._new_ids)
+            self._unusable = CLOSED
+            self._new_ids.clear()
+            self._n_rows = self._manifest.n_rows
+            try:
+                self._arrays.close()
+                with suppress(OSError, StoreError):  # the next writer removes what remains
+                    if has_orphans:
+                        clear_orphans(self.root, read_manifest(self.root), self.files)
+                    self.files.remove_tree(self.root / WORKING_DIR)
+            finally:
+                self._lock.release()
 
     def _n_lost(self) -> int:
         """Rows that would be lost without another commit."""
@@ -431,18 +449,19 @@ class StoreWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._unusable == CLOSED:
-            return
-        if kind is None:
-            try:
-                self.commit()
-            finally:
-                self.discard()
-            return
-        n_lost = self._n_lost()
-        self.discard()
-        if n_lost:
-            warnings.warn(f"{self.root}: {_discarded(n_lost)}", RuntimeWarning, stacklevel=2)
+        with self._lock.threads:
+            if self._unusable == CLOSED:
+                return
+            if kind is None:
+                try:
+                    self.commit()
+                finally:
+                    self.discard()
+                return
+            n_lost = self._n_lost()
+            self.discard()
+            if n_lost:
+                warnings.warn(f"{self.root}: {_discarded(n_lost)}", RuntimeWarning, stacklevel=2)
 
     def __del__(self) -> None:
         lock = getattr(self, "_lock", None)  # none if another writer holds it
