@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from store.errors import NotFoundError, closest
+from store.errors import NotFoundError, SchemaError, closest
 from store.format.schema import TRACE_ID
 from store.read.data_frames import TableSource, make_frame, make_table
 from store.read.packed import PackedColumn, PackedRows
@@ -109,19 +109,25 @@ class Batch:
 
     @classmethod
     def from_rows(cls, rows: Sequence[Row]) -> "Batch":
-        """Pack rows that were read one by one."""
+        """Pack rows that were read one by one.
+
+        Raises
+        ------
+        SchemaError
+            A column is not in all of them, or of several dtypes or item shapes.
+        """
         columns: dict[str, ColumnValues] = {}
-        first = rows[0]
-        for name in first:
+        for name in dict.fromkeys(name for row in rows for name in row):
+            _check_alike(name, rows)
             values = [row[name] for row in rows]
-            if name in first.ragged:
+            if name in rows[0].ragged:
                 lengths = torch.tensor([0, *map(len, values)])
                 columns[name] = Ragged(torch.cat(values), lengths.cumsum(0))
-            elif isinstance(first[name], str):
+            elif isinstance(values[0], str):
                 columns[name] = values
             else:
                 columns[name] = torch.stack(values)
-        numbers = torch.tensor([row.number for row in rows])
+        numbers = torch.tensor([row.number for row in rows], dtype=torch.int64)
         return cls(numbers, columns)
 
     def __len__(self) -> int:
@@ -290,6 +296,28 @@ class Batch:
     def __repr__(self) -> str:
         described = {name: _describe(values) for name, values in self.columns.items()}
         return "\n".join([f"Batch: {len(self):,} rows", *column_lines(described)])
+
+
+def _check_alike(name: str, rows: Sequence[Row]) -> None:
+    """Raise SchemaError unless all rows have the same kind of value in a column."""
+    kinds = [_kind(row, name) for row in rows]
+    other = next((kind for kind in kinds if kind != kinds[0]), None)
+    if other is not None:
+        others = [row.number for row, kind in zip(rows, kinds, strict=True) if kind == other]
+        raise SchemaError(
+            f"batch, column {name!r}: expected one kind of value in all rows, found {kinds[0]} in "
+            f"row {rows[0].number}, {other} in rows {others[:5]}; read the same columns of all"
+        )
+
+
+def _kind(row: Row, name: str) -> str:
+    """What a row has in a column: what must be equal to be packed."""
+    value = row.get(name)
+    if not isinstance(value, Tensor):
+        return "none" if value is None else "a text"
+    if name in row.ragged:
+        return f"ragged {_dtype_name(value)} {tuple(value.shape[1:])}"
+    return f"{_dtype_name(value)} {tuple(value.shape)}"
 
 
 def _is_single(values: ColumnValues) -> bool:

@@ -16,6 +16,7 @@ from store import (
     GlobalShuffleSampler,
     NotFoundError,
     Schema,
+    SchemaError,
     StoreWriter,
     TraceDataset,
     TraceLoader,
@@ -174,6 +175,32 @@ def test_rows_read_one_by_one_pack_to_the_same_batch(store_path, rows):
     batch = next(iter(DataLoader(ConcatDataset([TraceDataset(store_path)]), batch_size=6)))
     assert_batch(batch, [row for _, row in rows[:6]])
     assert batch.rows.tolist() == list(range(6))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize(
+    "name, change, found",
+    [
+        ("label", None, "none"),
+        ("tokens", None, "none"),
+        ("question", None, "none"),
+        ("label", lambda value: value.double(), r"float64 \(\)"),
+        ("hidden_states", lambda value: value[..., :2], r"ragged float16 \(3, 2\)"),
+        ("hidden_states", lambda value: value[:, 0], r"ragged float16 \(5,\)"),
+        ("states", str, "a text"),
+    ],
+)
+def test_rows_that_differ_in_a_column_make_no_batch(store_path, name, change, found, first):
+    """Whichever comes first; the error names the column and the rows."""
+    rows = [TraceDataset(store_path)[i] for i in (3, 5, 8)]
+    for row in rows[first : first + 2]:
+        value = row.pop(name)
+        if change:
+            row[name] = change(value)
+    numbers = r"row 3, .* in rows \[8\]" if first == 0 else r"row 3, .* in rows \[5, 8\]"
+    with pytest.raises(SchemaError, match=f"column {name!r}: .*{numbers}") as error:
+        Batch.from_rows(rows)
+    assert error.match(f"{found} in row")
 
 
 def test_a_batch_is_indexed_by_name_and_by_position(store_path):
