@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from store.errors import SchemaError
 from store.format.layers import parse_layers
+from store.read.directory import local_path
 from store.sources.labels.answer_scores import RULES
 
 __all__ = [
@@ -198,7 +199,7 @@ def rules(text: str) -> list[str]:
 
 def path(text: str) -> Path:
     """A path with `~` expanded, which shells do not do in quotes and after `--flag=`."""
-    return Path(expand(text))
+    return local_path(text)
 
 
 def expand(text: str) -> str:

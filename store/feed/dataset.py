@@ -6,6 +6,7 @@ the page cache. The DataLoader's default collate function gives packed batches.
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, overload
 
 from torch.utils.data import Dataset, get_worker_info
 from torch.utils.data._utils.collate import default_collate_fn_map  # documented as extensible
@@ -14,6 +15,7 @@ from store.feed.worker_memory import worker_arena
 from store.read.batch import Batch, Row
 from store.read.plan import Select
 from store.read.read_options import ReadOptions
+from store.read.rows import ManyRows, Rows, is_many
 from store.read.store import TraceStore
 
 __all__ = ["TraceDataset"]
@@ -53,11 +55,17 @@ class TraceDataset(Dataset):
     def __len__(self) -> int:
         return len(self.store)
 
-    def __getitem__(self, row: int) -> Row:
-        """One row, -1 for the last: column name -> tensor or string."""
-        return self.__getitems__([row])[0]
+    @overload
+    def __getitem__(self, row: int) -> Row: ...
 
-    def __getitems__(self, rows: Sequence[int]) -> Batch:
+    @overload
+    def __getitem__(self, row: ManyRows) -> Batch: ...
+
+    def __getitem__(self, row: Any) -> Row | Batch:
+        """One row, -1 for the last, as column name -> tensor or string; of several a batch."""
+        return self.__getitems__(row) if is_many(row) else self.__getitems__([row])[0]
+
+    def __getitems__(self, rows: Rows) -> Batch:
         """Rows as one packed batch, in the order given."""
         arena = worker_arena() if get_worker_info() else None
         options = None if arena is None else ReadOptions(arena.empty, required=True)

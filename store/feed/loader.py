@@ -30,7 +30,7 @@ from store.read.batch import Batch
 from store.read.batch_reads import LocatedRows
 from store.read.plan import Select
 from store.read.read_options import ReadOptions, Schedule
-from store.read.store import TraceStore
+from store.read.store import Rows, TraceStore
 
 __all__ = ["TraceLoader"]
 
@@ -60,7 +60,7 @@ class TraceLoader:
     seed
         Same seed, same orders.
     rows
-        Row numbers to visit, for example of a split; all rows if None.
+        Rows to visit, for example of a split, as `TraceStore.read` takes them; all if None.
     num_workers
         Threads that read ahead; 0 reads each batch on demand, with all cores if it is large.
     drop_last
@@ -91,7 +91,7 @@ class TraceLoader:
         shuffle: bool = False,
         seed: int = 0,
         *,
-        rows: Sequence[int] | None = None,
+        rows: Rows | None = None,
         num_workers: int = 0,
         drop_last: bool = False,
         select: Select | None = None,

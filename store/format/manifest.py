@@ -7,6 +7,7 @@ own CRC32C. Its invariants are at the end of this file, `_check_numbers` to `_ch
 
 import json
 import os
+import re
 import uuid as uuid_module
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -206,7 +207,9 @@ def _open_at_once(path: str, flags: int) -> int:
 
 def _nothing_there(root: Path) -> str:
     if not root.exists():
-        found = "no such path"
+        is_address = re.match(r"[a-zA-Z0-9+.-]+:/", str(root))
+        of_addresses = "an address; only s3://, gs:// and az:// are read, and none is written"
+        found = of_addresses if is_address else "no such path"
     elif root.is_file():
         found = "a file"
     else:

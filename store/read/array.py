@@ -173,8 +173,10 @@ class Array(Generic[ShardType]):
         items = self.array.items_of_shard(number)
         first, stop = items
         try:
-            shard = self.shard_type(self.directory.path, self.layout, number, stop - first)
-            self.directory.check()
+            try:
+                shard = self.shard_type(self.directory.path, self.layout, number, stop - first)
+            finally:
+                self.directory.check()  # first: what is missing may be of another store
         except (CorruptError, FileNotFoundError) as error:
             raise DamagedItemsError(str(error), items) from error
         return shard

@@ -130,23 +130,26 @@ class Arrays:
                 first, last = self.offsets(axis).rows_of((first, last)).tolist()
             rows = f"row {first}" if first == last else f"rows {first} to {last}"
             message = f"{message}; {rows}"
-        return CorruptError(f"{message}{self.change_hint()}")
+        return CorruptError(f"{self._change_hint()}{message}")
 
-    def change_hint(self) -> str:
-        """What to do if the store is no longer what was opened."""
+    def _change_hint(self) -> str:
+        """What to do first if the store is no longer what was opened."""
+        path = self.directory.path
         try:
-            written = (self.directory.path / GROUP_FILE).stat().st_mtime_ns
+            written = (path / GROUP_FILE).stat().st_mtime_ns
         except OSError:
-            return "; the store is gone"
+            return f"{path}: the store is gone; "
         if self._looked_at[0] != written:  # many errors ask, and it may be large
-            now = read_manifest(self.directory.path)
+            now = read_manifest(path)
             is_changed = (now.uuid, now.generation) != (
                 self.manifest.uuid,
                 self.manifest.generation,
             )
             self._looked_at = (written, is_changed)
         _, is_changed = self._looked_at
-        return "; it was changed meanwhile: open the store again" if is_changed else ""
+        if not is_changed:
+            return ""
+        return f"{path}: it was changed meanwhile: open the store again; if that does not help: "
 
 
 def _check_cache_bytes(cache_bytes: int | None, schema: Schema) -> int:

@@ -142,7 +142,7 @@ class Batch:
     def __getitem__(self, key: str | int) -> ColumnValues | Row:
         if isinstance(key, int | np.integer):
             return self._row(int(key))
-        if key not in self.columns:
+        if not isinstance(key, str) or key not in self.columns:
             like = closest(str(key), self.columns)
             raise NotFoundError(
                 f"batch: expected a column of {list(self.columns)}, found {key!r:.200}{like}"

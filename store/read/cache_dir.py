@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from store.errors import SchemaError, VersionError
+from store.read.directory import local_path
 from store.read.messages import PROTOCOL
 
 __all__ = [
@@ -38,7 +39,7 @@ def chosen_dir(cache_dir: str | Path | None) -> Path:
     """The cache directory: as given, by the environment, or the user's own."""
     named = cache_dir or os.environ.get(DIR_VARIABLE)
     if named:
-        return Path(named).absolute()
+        return local_path(named).absolute()
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base).absolute() / "trace-store"
 

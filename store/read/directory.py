@@ -1,13 +1,30 @@
 """The directory that a store was opened from, told apart from another one at the same path."""
 
+import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from store.errors import CorruptError, SchemaError
 from store.format.manifest import GROUP_FILE
 
-__all__ = ["StoreDirectory", "check_outside"]
+__all__ = ["StoreDirectory", "check_outside", "local_path"]
+
+_FILE_SCHEME = re.compile(r"file:(//(localhost)?)?(?=/)", re.IGNORECASE)
+
+
+def local_path(path: object) -> Path:
+    """A path as a user gives it: `~` is expanded, of a file:// address the path is taken."""
+    if not isinstance(path, str | Path):
+        expected = "expected the path or the address of one store"
+        raise TypeError(f"{expected}, found {type(path).__name__} {path!r:.100}")
+    text = str(path)
+    scheme = _FILE_SCHEME.match(text)
+    text = unquote(text[scheme.end() :]) if scheme else text
+    # unlike Path.expanduser, and like a shell, this leaves the name of an unknown user unchanged
+    return Path(os.path.expanduser(text))  # noqa: PTH111
 
 
 @dataclass(frozen=True)

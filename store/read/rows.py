@@ -1,13 +1,22 @@
 """What a caller names rows by: numbers, a slice, or trace ids -> row numbers."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-__all__ = ["Rows", "row_numbers"]
+__all__ = ["ManyRows", "Rows", "is_many", "row_numbers"]
 
 Rows = Sequence[int] | np.ndarray | slice | Sequence[str]
-"""Rows by number, or by trace id."""
+"""Rows by number, by a mask of all rows, or by trace id."""
+
+ManyRows = list[int] | list[str] | np.ndarray | slice
+"""The same as a key between brackets, where a string is one id."""
+
+
+def is_many(key: Any) -> bool:
+    """Whether a key names rows, as a slice, a list or a mask does, and not one row."""
+    return isinstance(key, slice) or (not isinstance(key, str | tuple) and np.ndim(key) > 0)
 
 
 def row_numbers(rows: Rows, n_rows: int, row_of: Callable[[str], int], where: str) -> np.ndarray:
@@ -27,7 +36,7 @@ def row_numbers(rows: Rows, n_rows: int, row_of: Callable[[str], int], where: st
     Raises
     ------
     IndexError
-        A row is out of range.
+        A row is out of range, or a mask has another length than the store.
     TypeError
         `rows` is something else.
     """
@@ -39,6 +48,12 @@ def row_numbers(rows: Rows, n_rows: int, row_of: Callable[[str], int], where: st
         if not all(isinstance(trace_id, str) for trace_id in ids):
             raise _not_rows(ids, where)
         return np.array([row_of(trace_id) for trace_id in ids], np.int64)
+    if array.ndim == 1 and array.dtype == bool:
+        if len(array) != n_rows:
+            raise IndexError(
+                f"{where}: expected a mask of its {n_rows} rows, found one of {len(array)}"
+            )
+        return np.flatnonzero(array)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise _not_rows(rows, where)
     numbers = array.astype(np.int64)
@@ -61,7 +76,5 @@ def _not_rows(rows: object, where: str) -> TypeError:
         return TypeError(
             f"{where}: rows: expected a sequence of trace ids, found one; pass [{rows!r:.200}]"
         )
-    expected = "expected a sequence of integers, one of trace ids, or a slice"
-    is_mask = np.asarray(rows).dtype == bool
-    hint = "; of a mask, pass numpy.flatnonzero(mask)" if is_mask else ""
-    return TypeError(f"{where}: rows: {expected}, found {rows!r:.100}{hint}")
+    expected = "expected a sequence of integers, one of trace ids, a mask, or a slice"
+    return TypeError(f"{where}: rows: {expected}, found {rows!r:.100}")

@@ -8,7 +8,7 @@ same rows. torch is imported when the first tensor is asked for.
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 
@@ -28,13 +28,13 @@ from store.read.batch_reads import BatchReads, LocatedRows
 from store.read.cache_dir import SIZE_VARIABLE, address_of, chosen_dir, chosen_limit, prepare_dir
 from store.read.chunk_cache import ChunkCache
 from store.read.data_frames import TableSource, make_frame, make_table
-from store.read.directory import StoreDirectory
+from store.read.directory import StoreDirectory, local_path
 from store.read.mirror import Mirror
 from store.read.notebook import store_html
 from store.read.packed import PackedColumn, PackedRows
 from store.read.plan import ReadPlan, Select, plan_read
 from store.read.read_options import ReadOptions
-from store.read.rows import Rows, row_numbers
+from store.read.rows import ManyRows, Rows, is_many, row_numbers
 from store.read.summary import column_lines, shape_text
 from store.read.trace import Trace, TraceIds
 
@@ -121,7 +121,8 @@ class TraceStore:
         Parameters
         ----------
         path
-            Directory of the store, or its address (s3://, gs://, az://), of which a mirror is read.
+            Directory of the store (`~` is expanded, file:// taken away), or its address (s3://,
+            gs://, az://), of which a mirror is read.
         cache_bytes
             Decoded chunks of compressed columns to keep: 0, or at least one chunk; None chooses 64
             MiB. Raw columns need none, the kernel keeps their pages. Of an address: what all
@@ -153,7 +154,7 @@ class TraceStore:
         if url is not None:
             return cls._open_mirror(url, cache_dir, cache_bytes, bool(check))
         if not isinstance(path, TraceStore):
-            directory, manifest = _committed_state(path)
+            directory, manifest = _committed_state(local_path(path))
             return cls(directory, manifest, cache_bytes, bool(check))
         store = path
         cache_bytes = store.cache_bytes if cache_bytes is None else cache_bytes
@@ -251,10 +252,16 @@ class TraceStore:
     def __contains__(self, trace_id: object) -> bool:
         return trace_id in self.ids
 
-    def __getitem__(self, key: str | int) -> Trace:
-        """The trace with an id (str) or in a row (int); row -1 is the last one.
+    @overload
+    def __getitem__(self, key: str | int) -> Trace: ...
 
-        Nothing is read until a column is asked for.
+    @overload
+    def __getitem__(self, key: ManyRows) -> list[Trace]: ...
+
+    def __getitem__(self, key: Any) -> Trace | list[Trace]:
+        """The trace with an id (str) or in a row (int), or the traces of a slice, a list or a mask.
+
+        Row -1 is the last one. Nothing is read until a column is asked for; `read` reads many.
 
         Raises
         ------
@@ -263,6 +270,8 @@ class TraceStore:
         IndexError
             There is no such row.
         """
+        if is_many(key):
+            return [Trace(self, row) for row in self.check_rows(key).tolist()]
         row = self.row_of(key) if isinstance(key, str) else int(self.check_rows([key])[0])
         return Trace(self, row)
 
@@ -301,8 +310,8 @@ class TraceStore:
         Parameters
         ----------
         rows
-            Row numbers `(n,)`, where -1 is the last row; or a slice of them; or trace ids, a
-            sequence of strings.
+            Row numbers `(n,)`, where -1 is the last row; or a slice of them; or a mask, bool
+            `(n_rows,)`; or trace ids, a sequence of strings.
         columns
             Names; all columns of the schema if None.
         select
@@ -316,11 +325,11 @@ class TraceStore:
         Raises
         ------
         IndexError
-            A row or an index is out of range.
+            A row or an index is out of range, or a mask has another length.
         NotFoundError
             There is no such trace, column or axis.
         TypeError
-            `rows` is something else, e.g. one id or a mask.
+            `rows` is something else, e.g. one id.
         CorruptError
             The bytes on disk are not what the manifest promises.
         """

@@ -12,6 +12,7 @@ from store.format.schema import TRACE_ID, Schema
 from store.read.arrays import Arrays
 from store.read.notebook import trace_html
 from store.read.packed import PackedRows
+from store.read.rows import ManyRows, is_many
 
 if TYPE_CHECKING:
     import torch
@@ -92,13 +93,12 @@ class TraceIds(Sequence[str]):
     def __getitem__(self, key: int) -> str: ...
 
     @overload
-    def __getitem__(self, key: slice) -> list[str]: ...
+    def __getitem__(self, key: ManyRows) -> list[str]: ...
 
-    def __getitem__(self, key: int | slice) -> str | list[str]:
-        rows = range(len(self))
-        if isinstance(key, slice):
-            return self._store.read_arrays(rows[key], [TRACE_ID]).texts(TRACE_ID)
-        return str(self._store.read_value(TRACE_ID, rows[key]))
+    def __getitem__(self, key: Any) -> str | list[str]:
+        if is_many(key):
+            return self._store.read_arrays(key, [TRACE_ID]).texts(TRACE_ID)
+        return str(self._store.read_value(TRACE_ID, range(len(self))[key]))
 
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self), _IDS_BLOCK):
@@ -118,7 +118,7 @@ class TraceIds(Sequence[str]):
             return next((row for row in rows if self[row] == trace_id), None)
         except CorruptError as error:
             if not table.follow_merges(tried):
-                raise CorruptError(f"{error}{self._store.arrays.change_hint()}") from error
+                raise self._store.arrays.explain(error) from error
         return self.find(trace_id)
 
     def find_all(self, trace_ids: Sequence[str]) -> np.ndarray:

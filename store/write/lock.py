@@ -11,7 +11,7 @@ import weakref
 from contextlib import suppress
 from pathlib import Path
 
-from store.errors import LockedError
+from store.errors import LockedError, SchemaError
 from store.write.files import opened
 
 __all__ = ["WriterLock", "has_writer"]
@@ -39,11 +39,18 @@ class WriterLock:
     ------
     LockedError
         Another writer holds the lock; names the process, if the kernel does.
+    SchemaError
+        The directory cannot be written.
     """
 
     def __init__(self, root: Path) -> None:
         self._fd: int | None = None
         self.threads = threading.RLock()
+        if root.is_dir() and not os.access(root, os.W_OK):
+            raise SchemaError(
+                f"{root}: expected a directory that can be written, found one that is read-only; "
+                "write to a copy of the store (python -m store merge --copy COPY STORE)"
+            )
         for _ in range(ATTEMPTS):
             if self._try(root):
                 _held.add(self)

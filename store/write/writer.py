@@ -29,7 +29,7 @@ from store.format.ids import Run, plan_runs
 from store.format.manifest import GROUP_FILE, MAX_FILE_BYTES, Manifest, read_manifest
 from store.format.schema import TRACE_ID, Column, Schema
 from store.format.zarr_json import group_json
-from store.read.directory import StoreDirectory
+from store.read.directory import StoreDirectory, local_path
 from store.read.store import TraceStore
 from store.reports import count
 from store.write.array_writer import write_metadata
@@ -125,7 +125,7 @@ class StoreWriter:
         SchemaError
             Something is at `path` already.
         """
-        root = Path(path)
+        root = local_path(path)
         _check_new(root)
         manifest = Manifest(schema, provenance=dict(provenance or {}))
         # refuses provenance that is no JSON before anything exists
@@ -169,7 +169,7 @@ class StoreWriter:
         LockedError
             The other store was appended to meanwhile.
         """
-        root = Path(path)
+        root = local_path(path)
         _check_new(root)
         files.make_dirs(root)
         with WriterLock(root):
@@ -185,7 +185,7 @@ class StoreWriter:
     @classmethod
     def open(cls, path: str | Path, files: Files = DISK) -> "StoreWriter":
         """Append to the store at `path`."""
-        root = Path(path)
+        root = local_path(path)
         read_manifest(root)  # raises if there is no store, before a directory is made or locked
         return cls(root, None, files)
 

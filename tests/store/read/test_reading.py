@@ -1,6 +1,7 @@
 """Rows by number, from the end, by slice and by id; whole columns; what a store and a batch look
 like."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ from store import (
     TraceLoader,
     TraceStore,
 )
+from store.cli.main import main
 from store.read.arrays import Arrays
 
 ROOT = Path(__file__).parents[3]
@@ -80,6 +82,119 @@ def test_rows_are_taken_as_numpy_takes_them(store, rows, expected):
         assert_same_row(found, ROWS[row][1])
 
 
+@pytest.mark.parametrize("kind", [np.array, list, tuple, torch.tensor])
+def test_a_mask_takes_the_rows_where_it_is_true(store, kind):
+    mask = kind([row % 3 == 1 for row in range(N)])
+    expected = [*range(1, N, 3)]
+    assert numbers(store.read(mask)) == expected
+    assert numbers(next(iter(TraceLoader(store, ["label"], rows=mask)))) == expected
+    assert not len(store.read(kind([False] * N)))
+
+
+@pytest.mark.parametrize("n", [0, 1, N - 1, N + 1])
+def test_a_mask_of_another_length_is_refused(store, n):
+    """The error names both lengths; an empty list is no mask."""
+    mask = np.ones(n, bool)
+    message = f"expected a mask of its {N} rows, found one of {n}"
+    for use in (store.read, store.__getitem__, TraceDataset(store).__getitem__):
+        with pytest.raises(IndexError, match=message):
+            use(mask)
+    with pytest.raises(IndexError, match=message):
+        TraceLoader(store, rows=mask)
+
+
+@pytest.mark.parametrize(
+    "key, expected",
+    [
+        (slice(3, 5), [3, 4]),
+        (slice(None, -3, -1), [N - 1, N - 2]),
+        ([1, -1, 1], [1, N - 1, 1]),
+        ([IDS[4], IDS[2]], [4, 2]),
+        (np.array([2, 0]), [2, 0]),
+        (np.arange(N) > N - 3, [N - 2, N - 1]),
+        (torch.tensor([5]), [5]),
+        ([], []),
+    ],
+)
+def test_several_rows_between_brackets(store, key, expected):
+    """Of a store its traces, of a dataset a batch, of the ids a list."""
+    traces = store[key]
+    assert [trace.row for trace in traces] == expected
+    for trace in traces:
+        assert_same_row(trace, ROWS[trace.row][1])
+    batch = TraceDataset(store)[key]
+    assert numbers(batch) == expected
+    for found, row in zip(batch, expected, strict=True):
+        assert_same_row(found, ROWS[row][1])
+    assert store.ids[key] == [IDS[row] for row in expected]
+
+
+@pytest.mark.parametrize("one", [int, np.int64, torch.tensor])
+def test_one_row_between_brackets_is_no_list(store, one):
+    assert store[one(3)].id == IDS[3]
+    assert TraceDataset(store)[one(3)].number == 3
+
+
+@pytest.mark.parametrize("key", [(1, 2), None, 1.5, ([1], [2])])
+def test_what_names_no_rows_between_brackets_is_refused(store, key):
+    for use in (store.__getitem__, TraceDataset(store).__getitem__):
+        with pytest.raises(TypeError, match="expected a sequence of integers, one of trace ids"):
+            use(key)
+
+
+@pytest.mark.parametrize("key", [slice(0, 2), [0, 1], np.ones(3, bool)])
+def test_a_batch_takes_one_name_or_position(store, key):
+    with pytest.raises(NotFoundError, match=r"batch: expected a column of \['label'\], found "):
+        store.read([1, 2, 3], ["label"])[key]
+
+
+@pytest.mark.parametrize("axis", ["tokens", "layers"])
+def test_an_axis_that_is_selected_as_a_column_is_shown_where_it_belongs(store, axis):
+    expected = f"found '{axis}'; of an axis: {{'hidden_states': {{'{axis}': ...}}}}"
+    columns = ["label", "hidden_states"]
+    with pytest.raises(NotFoundError, match=re.escape(expected)):
+        TraceLoader(store, columns, select={axis: 1})
+    with pytest.raises(TypeError, match=r"select, column 'label': expected axis -> part, found 1"):
+        store.read([0], columns, {"label": 1})
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_several_paths_are_no_store(kind):
+    message = f"expected the path or the address of one store, found {kind.__name__} "
+    for use in (TraceLoader, TraceDataset, TraceStore.open, StoreWriter.open):
+        with pytest.raises(TypeError, match=message):
+            use(kind(["a.zarr"]))
+
+
+@pytest.mark.parametrize(
+    "form", ["~/a b.zarr", "file://{}/a%20b.zarr", "FILE://localhost{}/a b.zarr"]
+)
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_path_may_have_a_tilde_or_be_a_file_address(tmp_path, monkeypatch, form, kind):
+    """In the library as in the commands, to write as to read."""
+    if kind is Path and "localhost" in form:
+        form = "file:{}/a b.zarr"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    given = kind(form.format(tmp_path))
+    with StoreWriter.create(given, Schema({"label": Column("int8")})) as writer:
+        writer.append("a", {"label": 1})
+    assert [path.name for path in tmp_path.iterdir()] == ["a b.zarr"]
+    with StoreWriter.open(given) as writer:
+        writer.append("b", {"label": 2})
+    for store in (TraceStore.open(given), TraceLoader(given).store, TraceDataset(given).store):
+        assert store.path == tmp_path / "a b.zarr"
+        assert store.column("label").tolist() == [1, 2]
+    assert main(["info", str(given)]) == 0
+
+
+@pytest.mark.parametrize("address", ["https://host/a.zarr", "s3a://bucket/a.zarr"])
+def test_an_address_of_another_kind_is_refused_as_one(address):
+    for use in (TraceStore.open, StoreWriter.open):
+        with pytest.raises(NotFoundError, match="found an address; only s3://, gs:// and az://"):
+            use(address)
+
+
 @pytest.mark.parametrize("kind", [list, tuple, np.array, lambda ids: np.array(ids, object)])
 def test_ids_are_read_in_the_order_given(store, kind):
     wanted = [IDS[5], IDS[0], IDS[5]]
@@ -101,11 +216,11 @@ def test_an_unknown_id_among_rows_is_named(store):
         ("trace 5 é", r"expected a sequence of trace ids, found one; pass \['trace 5 é'\]"),
         (
             [0, IDS[0]],
-            "expected a sequence of integers, one of trace ids, or a slice, "
+            "expected a sequence of integers, one of trace ids, a mask, or a slice, "
             r"found \[0, 'trace 0 é'\]",
         ),
-        ([IDS[0], 0], "expected a sequence of integers, one of trace ids, or a slice"),
-        (np.ones(N, bool), r"of a mask, pass numpy.flatnonzero\(mask\)"),
+        ([IDS[0], 0], "expected a sequence of integers, one of trace ids, a mask, or a slice"),
+        (np.ones((N, 1), bool), "expected a sequence of integers, one of trace ids, a mask"),
         ([0.0], "expected a sequence of integers"),
         (3, "expected a sequence of integers"),
         (None, "expected a sequence of integers"),

@@ -1,11 +1,13 @@
 """Columns that are added to rows that are there, or replaced in them."""
 
+import shutil
+
 import numpy as np
 import pytest
 import zarr
 from oracle import SCHEMA, assert_same_row, make_rows, write_store
 
-from store import Column, CorruptError, Schema, SchemaError, StoreWriter, TraceStore
+from store import Column, CorruptError, Schema, SchemaError, StoreWriter, TraceLoader, TraceStore
 from store.check.verify import verify_store
 from store.cli.main import main
 from store.sources.labels.relabel import set_labels
@@ -105,9 +107,26 @@ def test_readers_of_the_old_generation_see_the_old_column_or_are_told(path):
     with StoreWriter.open(path) as writer:
         writer.set_columns(NEW, VALUES)
     assert [int(trace["label"]) for trace in held] == [int(row["label"]) for _, row in ROWS]
-    with pytest.raises(CorruptError, match="it was changed meanwhile: open the store again"):
-        late.read(range(23), ["label"])
+    first = f"^{path}: it was changed meanwhile: open the store again; if that does not help: array"
+    for use in (
+        lambda: late.read(range(23), ["label"]),
+        lambda: late.column("label"),
+        lambda: late[3]["label"],
+        lambda: next(iter(TraceLoader(late, ["label"], num_workers=1))),
+    ):
+        with pytest.raises(CorruptError, match=first):
+            use()
     assert_set(path)
+
+
+def test_readers_of_a_store_that_was_made_anew_are_told_first(path):
+    """Also where a file is missing that the other one has no more."""
+    old = TraceStore.open(path)
+    shutil.rmtree(path)
+    write_store(path, Schema({"other": Column("int8")}), [("a", {"other": 1})])
+    for use in (lambda: old[3]["label"], lambda: old.lengths("tokens"), lambda: old.row_of("a")):
+        with pytest.raises(CorruptError, match=f"{path}: (another store|it was changed).* again"):
+            use()
 
 
 @pytest.mark.parametrize(
