@@ -78,8 +78,10 @@ def _as_array(value: object, column: Column, where: str) -> np.ndarray:
         raise SchemaError(
             f"{where}: expected an array, found {type(value).__name__}: {error}"
         ) from error
+    if array.dtype.name == "bfloat16":  # of ml_dtypes, which JAX has
+        array, is_bfloat16 = array.view(np.uint16), True
     if is_bfloat16 != (column.dtype == "bfloat16"):
-        expected = column.dtype if is_bfloat16 else "a torch.bfloat16 tensor"
+        expected = column.dtype if is_bfloat16 else "bfloat16 of torch or ml_dtypes"
         found = "bfloat16" if is_bfloat16 else array.dtype
         raise SchemaError(f"{where}: expected {expected}, found {found}; convert it first")
     if array.dtype == column.storage_dtype:

@@ -20,7 +20,8 @@ class PackedColumn(NamedTuple):
     Attributes
     ----------
     values
-        As stored, `(n_items, *item_shape)`; bfloat16 as its bits, uint16.
+        As stored, `(n_items, *item_shape)`; bfloat16 as its bits, uint16, of which
+        `values.view(ml_dtypes.bfloat16)` are the numbers.
     offsets
         int64 `(n_rows + 1,)`: row i is `values[offsets[i] : offsets[i + 1]]`. Columns of one axis
         share it. None for a fixed column, which has an item a row.

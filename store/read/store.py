@@ -296,6 +296,10 @@ class TraceStore:
             (text,) = decode_texts(items, offsets, f"column {name!r}, row {row}")
             return text
         value = items if column.axis else items[0]
+        if column.dtype == "bfloat16" and not value.ndim:
+            import ml_dtypes  # takes no torch
+
+            return value[()].view(ml_dtypes.bfloat16)
         if column.dtype == "bfloat16":
             from store.read.batch import as_tensor
 

@@ -45,7 +45,8 @@ class Trace(Mapping[str, "np.ndarray | torch.Tensor | str"]):
 
     A ragged column is an array `(n, *item_shape)`, a fixed one `item_shape` or a NumPy scalar, a
     utf8 column a string. Arrays are read-only; where one shard holds the row they are views of the
-    mapped file, no copy. bfloat16 comes as a torch tensor (a copy), since NumPy has no such dtype.
+    mapped file, no copy. NumPy has no bfloat16: an array of it comes as a torch tensor (a copy), a
+    scalar as one of ml_dtypes.
     """
 
     def __init__(self, store: Store, row: int) -> None:

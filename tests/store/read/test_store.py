@@ -2,8 +2,12 @@
 
 import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tensorstore
@@ -37,6 +41,8 @@ from store.errors import closest
 from store.format.schema import DTYPES
 from store.read import arrays
 from store.write.files import Files
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_every_row_comes_back_bit_for_bit(store_path, rows):
@@ -157,6 +163,68 @@ def test_columns_of_an_axis_share_their_offsets(store_path):
     assert batch["tokens"].offsets is batch["hidden_states"].offsets
 
 
+BFLOAT16 = ml_dtypes.bfloat16
+BFLOAT16_VALUES = np.array([1.5, -0.0, np.inf, 1e-40, 3.1416, np.nan], BFLOAT16)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda array: array,
+        np.asfortranarray,
+        lambda array: torch.from_numpy(array.view(np.int16)).view(torch.bfloat16),
+        lambda array: SimpleNamespace(__array__=lambda *_, **__: array),  # as JAX's arrays
+    ],
+)
+def test_bfloat16_of_every_library_is_stored_as_its_bits(tmp_path, kind):
+    """A scalar comes back as one, and can be written again."""
+    schema = Schema(
+        {
+            "one": Column("bfloat16"),
+            "three": Column("bfloat16", (2, 3)),
+            "many": Column("bfloat16", axis="t", codec="zstd"),
+        }
+    )
+    array = BFLOAT16_VALUES.reshape(2, 3)
+    with StoreWriter.create(tmp_path / "s.zarr", schema) as writer:
+        for i, one in enumerate(BFLOAT16_VALUES):
+            writer.append(f"a{i}", {"one": one, "three": kind(array), "many": kind(array[0])})
+        written = {"three": kind(array), "many": [*BFLOAT16_VALUES]}
+        writer.commit()
+        for trace in TraceStore.open(tmp_path / "s.zarr"):
+            writer.append(f"again {trace.id}", {"one": trace["one"], **written})
+    store = TraceStore.open(tmp_path / "s.zarr")
+    bits = BFLOAT16_VALUES.view(np.uint16)
+    assert all(type(trace["one"]) is BFLOAT16 for trace in store)
+    assert [int(trace["one"].view(np.uint16)) for trace in store] == [*bits, *bits]
+    found = store.read_arrays(slice(None))
+    assert (found.packed("three").values == bits.reshape(2, 3)).all()
+    assert found.packed("many").values.tolist() == [*bits[:3]] * 6 + [*bits] * 6
+    assert store[0]["three"].dtype == store.read([0])["one"].dtype == torch.bfloat16
+
+
+def test_bfloat16_goes_into_no_other_column(tmp_path):
+    writer = StoreWriter.create(tmp_path / "s.zarr", Schema({"x": Column("uint16", axis="t")}))
+    with pytest.raises(SchemaError, match="expected uint16, found bfloat16; convert it first"):
+        writer.append("a", {"x": BFLOAT16_VALUES})
+    writer.close()
+
+
+def test_numpy_users_of_bfloat16_need_no_torch(tmp_path):
+    """Neither to write nor to read."""
+    code = """
+import sys, numpy as np, ml_dtypes
+from store import Column, Schema, StoreWriter, TraceStore
+with StoreWriter.create(sys.argv[1], Schema({"x": Column("bfloat16")})) as writer:
+    writer.append("a", {"x": ml_dtypes.bfloat16(1.5)})
+store = TraceStore.open(sys.argv[1])
+assert store[0]["x"] == 1.5 and store.column_array("x") == 1.5
+assert store.read_arrays([0]).packed("x").values.view(ml_dtypes.bfloat16) == 1.5
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code, tmp_path / "s.zarr"], check=True, cwd=ROOT)
+
+
 def test_bfloat16_comes_back_as_torch(store_path, rows):
     store = TraceStore.open(store_path)
     assert store[4]["states"].dtype == torch.bfloat16
@@ -241,7 +309,7 @@ def test_the_caller_may_reuse_its_memory(tmp_path):
         ({"attn_mean": np.zeros((1, 2))}, "expected float32, found float64"),
         (
             {"states": np.zeros((2, 3), np.float32)},
-            "expected a torch.bfloat16 tensor, found float32",
+            "expected bfloat16 of torch or ml_dtypes, found float32; convert it first",
         ),
         ({"states": torch.zeros(3, 2).bfloat16()}, r"expected shape \(2, 3\), found \(3, 2\)"),
         ({"label": 200}, "expected integers from -128 to 127, found 200$"),
