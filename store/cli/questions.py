@@ -1,6 +1,7 @@
 """Which questions an extraction asks, in all its parts together; no model library is imported."""
 
 import argparse
+from itertools import islice
 from typing import NamedTuple
 
 from store.errors import SchemaError
@@ -50,4 +51,11 @@ def read_all_asked(args: argparse.Namespace) -> AllAsked:
         raise SchemaError(str(error)) from error
     file = read_question_file(args.questions, fields)
     found = without_responses(file.questions) if args.generate else file.questions
-    return AllAsked(file, found, found[: args.limit], template, fields)
+    return AllAsked(file, found, _first_questions(found, args.limit), template, fields)
+
+
+def _first_questions(found: list[Question], limit: int | None) -> list[Question]:
+    """The records of the first questions: one may have several answers."""
+    names = dict.fromkeys(one["question_id"] for one in found)
+    first = set(islice(names, limit))
+    return [one for one in found if one["question_id"] in first]

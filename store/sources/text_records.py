@@ -2,14 +2,14 @@
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from store.errors import FormatError, NotFoundError
 
-__all__ = ["LineError", "Row", "name_file", "read_csv", "read_json_lines"]
+__all__ = ["Bad", "LineError", "Row", "name_file", "read_csv", "read_json_lines", "refuse"]
 
 
 Row = tuple[int, dict[str, str]]  # the number of its line, and column -> cell
@@ -21,6 +21,9 @@ class LineError(Exception):
     def __init__(self, message: str, line: int = 0) -> None:
         super().__init__(message)
         self.line = line
+
+
+Bad = Callable[[LineError], None]  # takes a record that cannot be read; the reader then goes on
 
 
 @contextmanager
@@ -40,28 +43,36 @@ def name_file(path: str | Path, expected: str) -> Iterator[None]:
         raise FormatError(f"{path}, line {error.line}: {error}") from error
 
 
-def read_json_lines(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
-    """Yield `(line number, value)` of the lines that are not blank; raises LineError."""
+def refuse(error: LineError) -> None:
+    """Raise what is wrong with a record: the reader stops there."""
+    raise error
+
+
+def read_json_lines(lines: Iterable[str], bad: Bad = refuse) -> Iterator[tuple[int, Any]]:
+    """Yield `(line number, value)` of the lines that are not blank; `bad` takes the other lines."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
-            message = f"expected one JSON object on the line, found: {error}"
-            raise LineError(message, number) from error
+            bad(LineError(f"expected one JSON object on the line, found: {error}", number))
+            continue
         yield number, value
 
 
-def read_csv(lines: Iterable[str], delimiter: str = ",") -> tuple[list[str], Iterator[Row]]:
+def read_csv(
+    lines: Iterable[str], delimiter: str = ",", bad: Bad = refuse
+) -> tuple[list[str], Iterator[Row]]:
     """Read the header of a CSV file, and `(line number, column -> cell)` of the rows on demand.
 
-    Rows without cells are skipped; raises LineError for one with other cells than the header.
+    Rows without cells are skipped; `bad` takes those with other cells than the header. Raises
+    LineError for quotes behind which no next row can be found.
     """
     rows = _csv_rows(lines, delimiter)
     _, names = next(rows, (1, []))
     header = [name.strip() for name in names]
-    return header, (_csv_record(header, number, cells) for number, cells in rows if cells)
+    return header, _csv_records(header, rows, bad)
 
 
 def _csv_rows(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -75,11 +86,15 @@ def _csv_rows(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[
         raise LineError(f"expected CSV, found: {error}", number) from error
 
 
-def _csv_record(header: list[str], line: int, cells: list[str]) -> Row:
-    if len(cells) != len(header):
-        raise LineError(
-            f"expected {len(header)} cells as in the header, found {len(cells)}; texts that "
-            "hold the delimiter or a quote belong in quotes",
-            line,
-        )
-    return line, dict(zip(header, cells, strict=True))
+def _csv_records(
+    header: list[str], rows: Iterable[tuple[int, list[str]]], bad: Bad
+) -> Iterator[Row]:
+    for line, cells in rows:
+        if len(cells) == len(header):
+            yield line, dict(zip(header, cells, strict=True))
+        elif cells:
+            message = (
+                f"expected {len(header)} cells as in the header, found {len(cells)}; texts that "
+                "hold the delimiter or a quote belong in quotes"
+            )
+            bad(LineError(message, line))

@@ -30,8 +30,10 @@ Q#3, ...
 answers that exist already: records of FILE with a response are not asked; one forward pass runs
 over prompt and response. With it may come label (1 = hallucination, 0 = right), score (higher is
 better), spans (a list of [start, end]: the hallucinated characters of the response) and trace_id.
-Of RAGTruth, FILE is response.jsonl, with source_info.jsonl beside it. Records whose response is
-empty, too long or mislabelled are left out and named.
+Of RAGTruth, FILE is response.jsonl, with source_info.jsonl beside it.
+
+A record that is wrong (no question, an id twice, a response that is empty, too long or mislabelled)
+is left out and named, the others go on, and the exit status is 1.
 
 columns (T tokens of prompt and answer, L layers, H heads, d = hidden size, k = --top-k):
   question_id, question, answer, references, score, label, prompt_len, answer_len

@@ -33,7 +33,8 @@ def extraction_report(
         Seconds that were spent on writing.
     """
     n_traces = count(len(store), "trace")
-    lines = [f"{path}: {n_traces} of {count(len(source.questions), 'question')}"]
+    n_questions = len({question["question_id"] for question in source.questions})
+    lines = [f"{path}: {n_traces} of {count(n_questions, 'question')}"]
     longest = None if source.is_given else source.max_new_tokens
     lines += label_report(store, source.grader.rules, longest)
     lines += _time_lines(source.seconds, writing_s)

@@ -18,7 +18,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from store.sources.questions.question import RecordError, find_first
+from store.sources.questions.question import find_first
 from store.sources.text_records import LineError
 
 __all__ = ["BENCHMARK_QUESTION_NAMES", "Form", "find_form"]
@@ -70,10 +70,10 @@ def find_form(record: Any) -> Form | None:
 def _ragtruth(record: Record, number: int) -> Iterator[Record]:
     """A response; `source` is what the file of sources has under its source_id.
 
-    Raises RecordError for one whose quality makes its labels mean something else.
+    Raises LineError for one whose quality makes its labels mean something else.
     """
     if record.get("quality") in _UNLABELLED_QUALITIES:
-        raise RecordError(
+        raise LineError(
             f"quality: expected a whole answer, found {record['quality']!r}: having no span does "
             "not make it right"
         )
@@ -225,7 +225,7 @@ def _mu_shroom_spans(record: Record) -> Any:
         return None
     are_objects = isinstance(soft, list) and all(isinstance(span, Mapping) for span in soft)
     if not are_objects or not all(isinstance(span.get("prob"), int | float) for span in soft):
-        raise RecordError(f"soft_labels: expected objects with a prob, found {soft!r:.200}")
+        raise LineError(f"soft_labels: expected objects with a prob, found {soft!r:.200}")
     return [span for span in soft if span["prob"] > _MAJORITY]
 
 

@@ -5,7 +5,7 @@ TriviaQA, NQ-open, SQuAD, RAGTruth, HaluEval, TruthfulQA and Mu-SHROOM are under
 Nothing here imports a model library.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +17,11 @@ from store.sources.questions.question import (
     ID_NAMES,
     QUESTION_NAMES,
     Question,
-    RecordError,
     build_question,
     find_first,
     parse_answers_cells,
 )
-from store.sources.questions.records import TextRecords, read_records
+from store.sources.questions.records import read_records
 from store.sources.text_records import LineError, name_file, read_json_lines
 from store.sources.trace_ids import TraceNumbers
 
@@ -39,7 +38,7 @@ class QuestionFile(NamedTuple):
     questions
         In the order of the file; all of them with a response, or none.
     left_out
-        Records that have something wrong about their response.
+        Records with something wrong about them.
     remarks
         What was done that one would not expect; one line each.
     form
@@ -92,13 +91,12 @@ def read_question_file(path: str | Path, fields: Collection[str] = ()) -> Questi
     NotFoundError
         There is no such file, or none of the sources beside one of RAGTruth.
     FormatError
-        A record is no question (names file and line), two traces have the same id, or there is
-        nothing but records to leave out.
+        No record is good, or from some line on none can be found. A record that is no question, or
+        whose id is not new, is in `left_out`.
     """
     reader = _Reader(Path(path), fields)
     with name_file(path, "a file of questions"):
-        text = Path(path).read_text(encoding="utf-8-sig")
-        reader.read(read_records(text, (*QUESTION_NAMES, *BENCHMARK_QUESTION_NAMES)))
+        reader.read(Path(path).read_text(encoding="utf-8-sig"))
     return reader.finish()
 
 
@@ -110,24 +108,20 @@ class _Reader:
         self.fields = fields
         self.form: Form | None = None
         self.left_out = LeftOut()
-        self._found: list[tuple[int, Question]] = []  # with the line of its record
-        self._line_of: dict[str, int] = {}  # question id, or trace id of a response -> that line
+        self._found: list[tuple[str, Question]] = []  # with the place of its record
+        self._place_of: dict[str, str] = {}  # question id, or trace id of a response -> that place
         self._numbers = TraceNumbers()
         self._sources: Mapping[str, Any] | None = None
         self._are_numbered = False
+        self._n_records = 0  # so far, with those that are left out
 
-    def read(self, records: TextRecords) -> None:
-        """Add all records; raises LineError for one that is no question."""
-        for number, (line, record) in enumerate(records.records, 1):
-            try:
-                if records.are_cells:
-                    record = self._parse_cells(record, number)
-                self._add_all(record, number, line)
-            except RecordError as error:
-                self._leave_out(line, error)
-            except LineError as error:
-                error.line = line
-                raise
+    def read(self, text: str) -> None:
+        """Add all records; raises LineError where no next one can be found."""
+        names = (*QUESTION_NAMES, *BENCHMARK_QUESTION_NAMES)
+        records = read_records(text, names, self._leave_out_line)
+        for place, record in records.records:
+            self._n_records += 1
+            self._add_record(record, f"{records.unit} {place}", records.are_cells)
 
     def finish(self) -> QuestionFile:
         """What was found; raises FormatError if it is nothing."""
@@ -141,71 +135,90 @@ class _Reader:
             remarks.append(f"{self.path}: questions without ids are called q_1, q_2, ... in order")
         return QuestionFile([q for _, q in self._found], self.left_out, remarks, self.form)
 
-    def _parse_cells(self, cells: Mapping[str, str], number: int) -> Mapping[str, Any]:
+    def _add_record(self, record: Any, place: str, are_cells: bool) -> None:
+        try:
+            if are_cells:
+                record = self._parse_cells(record)
+            for one in self._expand(record):
+                self._try(one, place)
+        except LineError as error:
+            self._leave_out(place, error)
+
+    def _parse_cells(self, cells: Mapping[str, str]) -> Mapping[str, Any]:
         record = parse_given_cells(parse_answers_cells(cells))
         if find_form(record) is None and find_first(record, ID_NAMES) is None:
             self._are_numbered = True
-            return {**record, "question_id": f"q_{number}"}
+            return {**record, "question_id": f"q_{self._n_records}"}
         return record
 
-    def _add_all(self, record: Any, number: int, line: int) -> None:
-        for one in self._expand(record, number):
-            try:
-                self._add(one, number, line)
-            except RecordError as error:
-                self._leave_out(line, error)
+    def _try(self, record: Any, place: str) -> None:
+        try:
+            self._add(record, place)
+        except LineError as error:
+            self._leave_out(place, error)
 
-    def _expand(self, record: Any, number: int) -> Iterable[Any]:
+    def _expand(self, record: Any) -> Iterable[Any]:
         form = find_form(record)
         if form is None:
             return [record]
         self.form = form
         if form.name == "RAGTruth":
             record = {**record, "source": self._source(record["source_id"])}
-        return form.expand(record, number)
+        return form.expand(record, self._n_records)
 
     def _source(self, source_id: Any) -> Mapping[str, Any]:
         """What RAGTruth keeps about a source in the file beside that of the responses."""
         sources = self.path.with_name(RAGTRUTH_SOURCES)
         if self._sources is None:
-            self._sources = dict(_ragtruth_sources(sources))
+            self._sources = self._read_sources(sources)
         if str(source_id) not in self._sources:
-            raise RecordError(f"source_id: expected one of {sources}, found {source_id!r:.200}")
+            raise LineError(f"source_id: expected one of {sources}, found {source_id!r:.200}")
         return self._sources[str(source_id)]
 
-    def _add(self, record: Any, number: int, line: int) -> None:
-        question = add_response(build_question(record, number, self.fields), record)
+    def _read_sources(self, path: Path) -> dict[str, Any]:
+        sources: dict[str, Any] = {}
+
+        def leave_out(bad: LineError) -> None:
+            self.left_out.add(f"{path}, line {bad.line}: {bad}")
+
+        expected = "RAGTruth's file of sources beside its responses"
+        with name_file(path, expected), path.open(encoding="utf-8-sig") as file:
+            for line, source in read_json_lines(file, leave_out):
+                if isinstance(source, Mapping) and "source_id" in source:
+                    sources[str(source["source_id"])] = source
+                else:
+                    found = f"{source!r:.200}"
+                    leave_out(
+                        LineError(f"expected an object with a source_id, found {found}", line)
+                    )
+        return sources
+
+    def _add(self, record: Any, place: str) -> None:
+        question = add_response(build_question(record, self._n_records, self.fields), record)
+        kind = "trace_id" if "response" in question else "question_id"
+        own = question.get(kind)
+        if own in self._place_of:
+            raise LineError(f"expected a new {kind}, found {own!r} of {self._place_of[own]}")
         if "response" in question:
             question_id = question["question_id"]
             if "trace_id" in question:
                 self._numbers.add(question_id, question["trace_id"])
             else:
                 question["trace_id"] = self._numbers.give(question_id)
-        kind = "trace_id" if "response" in question else "question_id"
-        name = question[kind]  # type: ignore[literal-required] # one of two keys
-        if name in self._line_of:
-            raise LineError(
-                f"expected a new {kind}, found {name!r} of line {self._line_of[name]}", line
-            )
-        self._line_of[name] = line
-        self._found.append((line, question))
+        self._place_of[question[kind]] = place  # type: ignore[literal-required] # one of two keys
+        self._found.append((place, question))
 
-    def _leave_out(self, line: int, error: LineError) -> None:
-        self.left_out.add(f"{self.path}, line {line}: {error}")
+    def _leave_out_line(self, error: LineError) -> None:
+        self._n_records += 1
+        self._leave_out(f"line {error.line}", error)
+
+    def _leave_out(self, place: str, error: LineError) -> None:
+        self.left_out.add(f"{self.path}, {place}: {error}")
 
     def _leave_out_unanswered(self) -> None:
         """In a file of answers that exist already, a question without one is a mistake."""
-        missing = RecordError("response: expected a text, as other records have, found none")
-        for line, question in self._found:
+        missing = LineError("response: expected a text, as other records have, found none")
+        for place, question in self._found:
             if "response" not in question:
-                self._leave_out(line, missing)
+                self._leave_out(place, missing)
         self._found = [found for found in self._found if "response" in found[1]]
-
-
-def _ragtruth_sources(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    expected = "RAGTruth's file of sources beside its responses"
-    with name_file(path, expected), path.open(encoding="utf-8-sig") as file:
-        for line, source in read_json_lines(file):
-            if not isinstance(source, Mapping) or "source_id" not in source:
-                raise LineError(f"expected an object with a source_id, found {source!r:.200}", line)
-            yield str(source["source_id"]), source

@@ -7,7 +7,6 @@ from typing import Any
 
 from store.sources.questions.question import (
     Question,
-    RecordError,
     Span,
     check_id,
     check_text,
@@ -39,17 +38,12 @@ def add_response(question: Question, record: Mapping[str, Any]) -> Question:
 
     Raises
     ------
-    RecordError
+    LineError
         Something of it is wrong.
     """
     if not any(name in record for name in RESPONSE_NAMES):
         return question
-    try:
-        return {**question, **_given(record)}  # type: ignore[typeddict-item] # keys of Question
-    except RecordError:
-        raise
-    except LineError as error:
-        raise RecordError(str(error)) from error
+    return {**question, **_given(record)}  # type: ignore[typeddict-item] # keys of Question
 
 
 def without_responses(questions: Iterable[Question]) -> list[Question]:
@@ -71,7 +65,7 @@ def parse_given_cells(cells: Mapping[str, Any]) -> dict[str, Any]:
         return filled | {"spans": json.loads(filled["spans"])}
     except (ValueError, RecursionError) as error:
         message = f"spans: expected a JSON list of [start, end], found {filled['spans']!r:.200}"
-        raise RecordError(message) from error
+        raise LineError(message) from error
 
 
 def _given(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,9 +88,9 @@ def _given(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_spans_of_right(given: Mapping[str, Any]) -> None:
-    """Raise RecordError for hallucinated parts of a response that is called right."""
+    """Raise LineError for hallucinated parts of a response that is called right."""
     if given["label"] == 0 and given.get("spans"):
-        raise RecordError(
+        raise LineError(
             f"label: expected 1 (hallucination), as there are spans, found 0 (right) and "
             f"{len(given['spans'])} of them; correct one of the two"
         )
@@ -106,7 +100,7 @@ def _label(value: Any) -> int:
     label = _LABEL_TEXTS.get(value.strip().lower()) if isinstance(value, str) else value
     if isinstance(label, bool | int | float) and label in _LABELS:
         return int(label)
-    raise RecordError(
+    raise LineError(
         f"label: expected 1 (hallucination), 0 (right) or -1 (unlabelled), found {value!r:.200}"
     )
 
@@ -120,13 +114,13 @@ def _score(value: Any) -> float | None:
     except (TypeError, ValueError, OverflowError):
         score = math.inf
     if math.isinf(score):
-        raise RecordError(f"score: expected a finite number, found {value!r:.200}")
+        raise LineError(f"score: expected a finite number, found {value!r:.200}")
     return None if math.isnan(score) else score
 
 
 def _spans(value: Any, response: str) -> list[Span]:
     if not isinstance(value, list):
-        raise RecordError(f"spans: expected a list, found {value!r:.200}")
+        raise LineError(f"spans: expected a list, found {value!r:.200}")
     return [_span(span, response) for span in value]
 
 
@@ -135,7 +129,7 @@ def _span(value: Any, response: str) -> Span:
     start = _whole(span.get("start"))
     end = _whole(span.get("end"))
     if not 0 <= start < end <= len(response):
-        raise RecordError(
+        raise LineError(
             f"spans: expected 0 <= start < end <= {len(response)}, the characters of the "
             f"response, found {value!r:.200}"
         )
@@ -154,13 +148,13 @@ def _as_mapping(span: Any) -> Mapping[str, Any]:
         return {"start": span[0], "end": span[1]}
     if isinstance(span, Mapping):
         return span
-    raise RecordError(f"spans: expected objects with start and end, found {span!r:.200}")
+    raise LineError(f"spans: expected objects with start and end, found {span!r:.200}")
 
 
 def _check_words(expected: Any, found: str) -> None:
-    """Raise RecordError where a span's own text says that it counts something else, bytes say."""
+    """Raise LineError where a span's own text says that it counts something else, bytes say."""
     if isinstance(expected, str) and expected.split() != found.split():
-        raise RecordError(
+        raise LineError(
             f"spans: expected the text {expected!r:.100}, found {found!r:.100} there; "
             "start and end count characters of the response from 0"
         )

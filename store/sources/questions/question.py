@@ -1,6 +1,6 @@
 """A question from a record of a file: one spelling for the names that the field uses.
 
-A record that is wrong is an error; nothing is guessed.
+A record that is wrong is a LineError; nothing is guessed.
 """
 
 import json
@@ -14,7 +14,6 @@ __all__ = [
     "ID_NAMES",
     "QUESTION_NAMES",
     "Question",
-    "RecordError",
     "Span",
     "build_question",
     "check_id",
@@ -28,10 +27,6 @@ QUESTION_NAMES = ("question", "Question")
 ANSWER_NAMES = ("answers", "answer", "Answer")
 CONTEXT_NAMES = ("context", "Context")
 ALIAS_NAMES = ("value", "Value", "aliases", "Aliases", "normalized_aliases", "NormalizedAliases")
-
-
-class RecordError(LineError):
-    """A record that is left out and named, while the others go on."""
 
 
 class Span(TypedDict):
@@ -97,9 +92,7 @@ def build_question(record: Any, number: int, fields: Collection[str] = ()) -> Qu
     Raises
     ------
     LineError
-        It is no question.
-    RecordError
-        It lacks one of `fields`.
+        It is no question, or lacks one of `fields`.
     """
     if not isinstance(record, Mapping):
         raise LineError(f"expected an object with a question, found {record!r:.200}")
@@ -176,7 +169,7 @@ def _context(value: Any) -> str | None:
 def _field(record: Mapping[str, Any], name: str) -> str:
     value = record.get(name)
     if value is None:
-        raise RecordError(
+        raise LineError(
             f"{name}: expected this field of the prompt template, found none; give it to "
             "every record, or a --prompt-template without it"
         )

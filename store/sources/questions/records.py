@@ -10,11 +10,11 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
-from store.sources.text_records import LineError, read_csv, read_json_lines
+from store.sources.text_records import Bad, LineError, read_csv, read_json_lines, refuse
 
 __all__ = ["TextRecords", "read_records"]
 
-Records = Iterator[tuple[int, Any]]  # each with the line on which it begins
+Records = Iterator[tuple[int, Any]]  # each with its line, or in an array with its index
 
 # files that are one object with all records in it
 _TRIVIAQA_FILE = re.compile(r'"Data"\s*:\s*\[')
@@ -24,13 +24,24 @@ _DELIMITERS = ",;\t"
 
 
 class TextRecords(NamedTuple):
-    """The records of a text, and whether they are rows of a CSV, whose cells are all texts."""
+    """The records of a text.
+
+    Attributes
+    ----------
+    records
+        The records, each with its number.
+    are_cells
+        Whether they are rows of a CSV, whose cells are all texts.
+    unit
+        What the numbers count: "line", from 1, or "record", from 0.
+    """
 
     records: Records
     are_cells: bool = False
+    unit: str = "line"
 
 
-def read_records(text: str, question_names: Collection[str]) -> TextRecords:
+def read_records(text: str, question_names: Collection[str], bad: Bad = refuse) -> TextRecords:
     """Find the form of a text, and read its records as they are asked for.
 
     Parameters
@@ -39,52 +50,57 @@ def read_records(text: str, question_names: Collection[str]) -> TextRecords:
         The content of a file.
     question_names
         Names of the column that a CSV must have.
+    bad
+        Takes a line that is no record.
 
     Raises
     ------
     LineError
-        It has no form that is known; a record that cannot be read raises it when it is asked for.
+        It has no form that is known; where no next record can be found, when that is asked for.
     """
     start = text.lstrip()
     if start.startswith("["):
-        return TextRecords(_json_array(text, text.index("[") + 1, ends_file=True))
+        return TextRecords(_json_array(text, text.index("[") + 1, ends_file=True), unit="record")
     if not start.startswith("{"):
-        return TextRecords(_csv_records(text, question_names), are_cells=True)
+        return TextRecords(_csv_records(text, question_names, bad), are_cells=True)
     wrapped = _TRIVIAQA_FILE.search(text)
     squad = _SQUAD_FILE.search(text)
     if squad and _SQUAD_RECORD.search(text, squad.end()):
         wrapped = squad
     if wrapped:
-        return TextRecords(_json_array(text, wrapped.end(), ends_file=False))
-    return TextRecords(read_json_lines(io.StringIO(text)))
+        return TextRecords(_json_array(text, wrapped.end(), ends_file=False), unit="record")
+    return TextRecords(read_json_lines(io.StringIO(text), bad))
 
 
 def _json_array(text: str, at: int, *, ends_file: bool) -> Records:
     """The elements of the array whose first one begins at or after `at`."""
     decoder = json.JSONDecoder()
     at = _skip_space(text, at)
-    line = 1 + text.count("\n", 0, at)
+    index = 0
     while not text.startswith("]", at):
-        start = at
         try:
-            record, at = decoder.raw_decode(text, start)
+            record, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError) as error:
-            raise LineError(f"expected a JSON object, found: {error}", line) from error
-        yield line, record
+            message = f"expected a JSON object as record {index}, found: {error}"
+            raise LineError(message, _line_of(text, at)) from error
+        yield index, record
+        index += 1
         at = _skip_space(text, at)
         if text.startswith(",", at):
             at = _skip_space(text, at + 1)
         elif not text.startswith("]", at):
-            raise _unexpected("',' or ']'", text, at)
-        line += text.count("\n", start, at)
+            raise _unexpected(f"',' or ']' after record {index - 1}", text, at)
     end = _skip_space(text, at + 1)
     if ends_file and end < len(text):
         raise _unexpected("nothing after the array", text, end)
 
 
 def _unexpected(expected: str, text: str, at: int) -> LineError:
-    line = 1 + text.count("\n", 0, at)
-    return LineError(f"expected {expected}, found {text[at : at + 20]!r}", line)
+    return LineError(f"expected {expected}, found {text[at : at + 20]!r}", _line_of(text, at))
+
+
+def _line_of(text: str, at: int) -> int:
+    return 1 + text.count("\n", 0, at)
 
 
 def _skip_space(text: str, at: int) -> int:
@@ -93,8 +109,9 @@ def _skip_space(text: str, at: int) -> int:
     return at
 
 
-def _csv_records(text: str, question_names: Collection[str]) -> Records:
-    header, records = read_csv(io.StringIO(text, newline=""), _delimiter(text, question_names))
+def _csv_records(text: str, question_names: Collection[str], bad: Bad) -> Records:
+    delimiter = _delimiter(text, question_names)
+    header, records = read_csv(io.StringIO(text, newline=""), delimiter, bad)
     if len(set(header)) != len(header):
         raise LineError(f"expected different columns, found {header!r:.200}", 1)
     if set(question_names).isdisjoint(header):

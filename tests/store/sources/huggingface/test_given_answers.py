@@ -418,7 +418,7 @@ def test_ragtruth_becomes_a_store(extract, ragtruth, capsys):
     the rest goes on, and the status is 1."""
     assert extract("t.zarr", ragtruth) == 1
     printed = capsys.readouterr().out
-    assert "t.zarr: 2 traces of 2 questions" in printed
+    assert "t.zarr: 2 traces of 1 question\n" in printed
     assert "response.jsonl, line 3: spans: expected 0 <= start < end <= 11" in printed
     assert "response.jsonl, line 4: response: expected a text, found ''" in printed
     assert "trace '5': the model takes 256 tokens, found" in printed
@@ -440,6 +440,18 @@ def test_ragtruth_becomes_a_store(extract, ragtruth, capsys):
     assert "one text" in provenance["decoding"]["given"]
     assert provenance["prompt_template"] == "{question}"
     assert provenance["label_rule"].startswith("as given with the responses")
+
+
+def test_a_limit_counts_questions_and_bad_records_are_named(extract, capsys):
+    """All answers to the first questions are taken, and what is no question stops none of them."""
+    names = ("a", "b", "a", "c", "b")
+    records = [{"question_id": name, "question": "the", "response": "cat"} for name in names]
+    write_lines("q.jsonl", {"question_id": "d", "question": ""}, *records)
+    assert extract("t.zarr", "q.jsonl", "--limit", "2") == 1
+    printed = capsys.readouterr().out
+    assert "t.zarr: 4 traces of 2 questions\n" in printed
+    assert "q.jsonl, line 1: question: expected a text, found ''" in printed
+    assert list(TraceStore.open("t.zarr").ids) == ["a", "b", "a#2", "b#2"]
 
 
 def test_the_same_questions_can_be_asked(extract, ragtruth):

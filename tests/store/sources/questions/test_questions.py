@@ -7,7 +7,7 @@ import json
 import pytest
 
 from store.errors import FormatError, NotFoundError
-from store.sources.questions import read_questions
+from store.sources.questions import read_question_file, read_questions
 
 QUESTIONS = [
     {"question_id": "a", "question": "What, then?", "answers": ["1", 'two "2"', "drei | 3"]},
@@ -130,10 +130,10 @@ GOOD = '{"question_id": "a", "question": "Q", "answers": ["x"]}'
         (f"{GOOD}\n{{'question'\n", "line 2: expected one JSON object on the line"),
         (f"{GOOD}\n\n3\n", "line 3: expected an object with a question, found 3"),
         (f"{GOOD}\n{GOOD}\n", "line 2: expected a new question_id, found 'a' of line 1"),
-        (f"[{GOOD},\n{GOOD}]", "line 2: expected a new question_id"),
-        (f"[\n{GOOD}\n,\n\nx]", "line 5: expected a JSON object"),
-        (f"[{GOOD}\n{GOOD}]", "line 2: expected ',' or ']', found"),
-        (f"[{GOOD}", "line 1: expected ',' or ']', found ''"),
+        (f"[{GOOD},\n{GOOD}]", "record 1: expected a new question_id, found 'a' of record 0"),
+        (f"[\n{GOOD}\n,\n\nx]", "line 5: expected a JSON object as record 1"),
+        (f"[{GOOD}\n{GOOD}]", "line 2: expected ',' or ']' after record 0, found"),
+        (f"[{GOOD}", "line 1: expected ',' or ']' after record 0, found ''"),
         (f"[{GOOD}]\n{GOOD}", "line 2: expected nothing after the array, found"),
         ("question_id,question,question\na,b,c\n", "line 1: expected different columns"),
         ('{"question": "Q", "answers": ["x"]}', "line 1: question_id: expected a text, found none"),
@@ -163,13 +163,55 @@ GOOD = '{"question_id": "a", "question": "Q", "answers": ["x"]}'
         ('question_id,question\na,"Q\nQ"\nb,Q,x\n', "line 4: expected 2 cells as in .*, found 3"),
         ("question_id,question,answers\na,Q,[x\n", "line 2: expected a JSON list"),
         ('question_id,question\na,"Q', "line 2: expected CSV"),
-        ("[" * 100_000, "line 1: expected a JSON object, found"),
+        ("[" * 100_000, "line 1: expected a JSON object as record 0, found"),
     ],
 )
 def test_what_is_wrong_names_its_line(tmp_path, text, message):
     (tmp_path / "q").write_text(text)
     with pytest.raises(FormatError, match=f"q[,:] .*{message}|q: {message}"):
         read_questions(tmp_path / "q")
+
+
+BAD = [
+    {"question_id": "b", "question": ""},
+    {"question_id": "c", "question": "Q", "answers": [None]},
+    {"question_id": "a", "question": "Q"},
+    {"question_id": ["d"], "question": "Q"},
+    ["no object"],
+]
+
+
+def test_bad_records_are_left_out_and_named(tmp_path):
+    """By line, or in an array by index; the others go on, and number as they did."""
+    records = [json.loads(GOOD), *BAD, {"question": "Q2", "answer": ["x"]}]
+    for text, unit, first in (
+        ("\n".join(map(json.dumps, records)), "line", 1),
+        (json.dumps(records), "record", 0),
+    ):
+        (tmp_path / "q").write_text(text)
+        file = read_question_file(tmp_path / "q")
+        assert [question["question_id"] for question in file.questions] == ["a", "nq_7"]
+        assert file.left_out.n == 5
+        for i, message in enumerate(file.left_out.messages, first + 1):
+            assert message.startswith(f"{tmp_path / 'q'}, {unit} {i}: ")
+        assert f"found 'a' of {unit} {first}" in file.left_out.messages[2]
+
+
+@pytest.mark.parametrize(
+    "text", [f"{GOOD}\n{{'no JSON'\n", "question_id,question\na,Q\nb,Q,more\n"]
+)
+def test_a_line_that_is_no_record_is_left_out(tmp_path, text):
+    """It is one of the bad records, as its next line can be found."""
+    (tmp_path / "q").write_text(text)
+    file = read_question_file(tmp_path / "q")
+    assert [question["question_id"] for question in file.questions] == ["a"]
+    assert file.left_out.n == 1
+
+
+def test_a_file_without_a_good_record_is_refused(tmp_path):
+    (tmp_path / "q").write_text("\n".join(map(json.dumps, BAD[:2])))
+    with pytest.raises(FormatError, match=r"expected questions, found none: .*q, line 1: question"):
+        read_question_file(tmp_path / "q")
 
 
 def test_files_that_cannot_be_read(tmp_path):
