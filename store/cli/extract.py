@@ -95,7 +95,7 @@ class _Cuts(NamedTuple):
 def read_asked(args: argparse.Namespace, begun: "TraceStore | None") -> Asked:
     """Read what is asked; raise SchemaError for a malformed template, or a part without any."""
     from store.sources.prompt_templates import default_template
-    from store.sources.questions import read_question_file
+    from store.sources.questions import read_questions
 
     file, found, questions, template, fields = read_all_asked(args)
     k, n = args.part
@@ -109,7 +109,7 @@ def read_asked(args: argparse.Namespace, begun: "TraceStore | None") -> Asked:
         template = default_template(
             file.form, has_context=has_context, chat=args.chat_template, briefly=briefly
         )
-    few_shot = read_question_file(args.few_shot, fields).questions if args.few_shot else []
+    few_shot = read_questions(args.few_shot, fields) if args.few_shot else []
     return Asked(questions, template, few_shot, is_given, file.left_out, file.remarks)
 
 

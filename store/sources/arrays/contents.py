@@ -79,6 +79,15 @@ class Contents(ABC):
             Bytes are missing or contradict what the file says of itself.
         """
 
+    def lengths(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, int]]:
+        """Yield key -> items on its first axis, record by record; single values have none."""
+        for record in self.records(keys, by_row):
+            yield {
+                key: len(value)
+                for key, value in record.items()
+                if isinstance(value, list) or getattr(value, "shape", None)
+            }
+
 
 class ArrayFile(Contents):
     """A file with one whole array for each key."""
@@ -98,6 +107,11 @@ class ArrayFile(Contents):
             return
         for i in range(n_rows):
             yield {key: array[i] for key, array in arrays.items()}
+
+    def lengths(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, int]]:
+        """Yield them once for the whole file: its arrays say how long all records are."""
+        shapes = {key: self.keys[key].shape[by_row:] for key in keys}
+        yield {key: shape[0] for key, shape in shapes.items() if shape}
 
     def _n_rows(self, keys: Collection[str]) -> int:
         """Return the rows that all arrays have; raise SchemaError if they differ."""

@@ -8,10 +8,11 @@ from typing import Any
 from store.errors import SchemaError
 from store.format.schema import TRACE_ID, Column
 from store.read.store import TraceStore
+from store.sources.arrays.axes import advice, has_rows, untold
 from store.sources.arrays.contents import Contents
 from store.sources.arrays.files import FileSource, Labels
 from store.sources.arrays.find import Given, open_contents
-from store.sources.arrays.mapping import Mapped, check_keys, column_of, has_rows, value_of
+from store.sources.arrays.mapping import Mapped, check_keys, column_of, value_of
 from store.sources.file_imports import check_scores_of_part
 from store.sources.legacy.fields import DAMAGE, Row
 
@@ -75,7 +76,11 @@ class MapSource(FileSource):
         provenance = {
             "format": "mapped arrays",
             "map": {item.column: item.key for item in mapped},
-            "axes": {item.column: item.axis for item in self._mapped if item.axis},
+            "axes": {
+                item.column: item.axis or list(item.names or ())
+                for item in self._mapped
+                if item.axis or item.names
+            },
             "rows_in_a_file": self._by_row,
         }
         super().__init__(
@@ -94,12 +99,36 @@ class MapSource(FileSource):
         for item in given:
             try:
                 contents = self._open(item)
-                return contents.is_table or has_rows(self._mapped, contents.keys)
+                by_row = contents.is_table or has_rows(self._mapped, contents.keys)
             except DAMAGE as error:
                 problem = problem or type(error)(f"{item.path}: {error}")
+                continue
+            self._check_axes(given, contents, by_row)
+            return by_row
         if problem is None:
             raise SchemaError("expected files of arrays, found none")
         raise problem
+
+    def _check_axes(self, given: Sequence[Given], first: Contents, by_row: bool) -> None:
+        """Raise SchemaError for states of which nothing tells tokens from layers."""
+        keys = [item.key for item in self._mapped if item.axes and item.axes[0]]
+        unclear = untold(self._mapped, self._lengths(given, keys, by_row))
+        for item in unclear:
+            shape = first.keys[item.key].shape
+            ways = advice(item, shape, by_row and not first.is_table)
+            raise SchemaError(
+                f"{first.path}: {item.key!r:.80} {shape}: all records are equally long, so nothing "
+                f"tells tokens from layers; {ways}"
+            )
+
+    def _lengths(
+        self, given: Sequence[Given], keys: Sequence[str], by_row: bool
+    ) -> Iterator[Mapping[str, int]]:
+        for item in given:
+            try:
+                yield from self._open(item).lengths(keys, by_row)
+            except DAMAGE:  # it is reported as the file is read
+                continue
 
     def _with_axes(self, given: Sequence[Given]) -> list[Mapped]:
         """Return the map with a ragged axis for each unknown column whose arrays differ in length.

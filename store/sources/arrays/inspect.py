@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from typing import Any
 
+from store.format.layers import LAYERS_AXIS
 from store.reports import count
+from store.sources.arrays.axes import has_rows, readings, untold
 from store.sources.arrays.contents import TEXT, Contents, Key
 from store.sources.arrays.find import ARRAYS, Given, open_contents
-from store.sources.arrays.mapping import KNOWN, Mapped, has_rows
+from store.sources.arrays.mapping import KNOWN, Mapped
 from store.sources.legacy.contents import FileReader
 from store.sources.legacy.fields import DAMAGE, one_line
 from store.sources.vllm import STATES, TOKENS
@@ -113,12 +115,12 @@ def _key_of(value: Any) -> Key:
 
 def _describe_arrays(item: Given, contents: Contents) -> Iterator[str]:
     mapped = propose(contents)
-    by_row = contents.is_table or _has_rows(mapped, contents.keys)
+    by_row = contents.is_table or _has_rows(mapped, contents.keys)  # None: shapes do not tell
     yield f"{item.path}: {contents.kind}{_n_records(contents, mapped, by_row)}"
     yield from _key_lines(contents.keys)
     texts = [name for name, key in contents.keys.items() if key.dtype == TEXT]
     if texts:
-        records = contents.records(texts, by_row)
+        records = contents.records(texts, bool(by_row))
         yield from _text_lines(list(islice(records, N_TEXTS)))
     path = shlex.quote(str(item.path))
     if contents.kind == "safetensors" and {STATES, TOKENS} <= contents.keys.keys():
@@ -126,23 +128,49 @@ def _describe_arrays(item: Given, contents: Contents) -> Iterator[str]:
         yield "  vLLM's hidden states, one file a request:"
         yield f"  python -m store import OUT.zarr {folder} --requests REQUESTS.jsonl"
     elif mapped:
-        pieces = [f"{one.column}={one.key}" for one in mapped]
-        shown = shlex.quote(",".join(pieces))
-        yield f"  python -m store import OUT.zarr {path} --map {shown}"
+        ways = _ways(contents, mapped, by_row)
+        if len(ways) > 1:
+            yield "  nothing tells its axes: choose the command that names them as they are"
+        for pieces in ways:
+            shown = shlex.quote(",".join(pieces))
+            yield f"  python -m store import OUT.zarr {path} --map {shown}"
     else:
         yield "  no keys: nothing to import"
 
 
-def _has_rows(mapped: Sequence[Mapped], keys: Mapping[str, Key]) -> bool:
+def _has_rows(mapped: Sequence[Mapped], keys: Mapping[str, Key]) -> bool | None:
     try:
         return has_rows(mapped, keys)
     except DAMAGE:  # the import says which arrays contradict each other
-        return False
+        return None
 
 
-def _n_records(contents: Contents, mapped: Sequence[Mapped], by_row: bool) -> str:
+def _ways(contents: Contents, mapped: Sequence[Mapped], by_row: bool | None) -> list[list[str]]:
+    """Return the pieces of each map that the file can be read by."""
+    unclear = [item for item in mapped if item.axes and LAYERS_AXIS in item.axes[1]]
+    if by_row is not None:
+        keys = [item.key for item in mapped if item.axes and item.axes[0]]
+        found = untold(mapped, contents.lengths(keys, by_row))
+        unclear = [item for item in unclear if item in found or _may_be_of_tokens(item)]
+    pieces = {item: [f"{item.column}={item.key}"] for item in mapped}
+    for item in unclear:
+        shape = contents.keys[item.key].shape
+        pieces[item] = readings(item, shape, by_row and not contents.is_table) or pieces[item]
+    n_ways = max(map(len, pieces.values()))
+    return [[ways[min(i, len(ways) - 1)] for ways in pieces.values()] for i in range(n_ways)]
+
+
+def _may_be_of_tokens(item: Mapped) -> bool:
+    """Return whether states are called fixed by a name that says nothing of layers."""
+    is_fixed = item.axes is not None and item.axes[0] is None
+    return is_fixed and item.key.lower() not in (item.column, LAYERS_AXIS)
+
+
+def _n_records(contents: Contents, mapped: Sequence[Mapped], by_row: bool | None) -> str:
     if contents.is_table:
-        n_records = sum(1 for _ in contents.records([], by_row))
+        n_records = sum(1 for _ in contents.records([], True))
+    elif by_row is None:
+        return ", one record or several"
     elif not by_row or not mapped:
         return ", one record"
     else:

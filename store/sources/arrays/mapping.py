@@ -2,30 +2,32 @@
 
 A column that the field knows has its shape and axes; hidden states of one layer may come without
 the axis of layers. Any other column is as the array is: fixed, or ragged where `COLUMN:AXIS=KEY`
-names an axis. Arrays keep their dtype; JSON's text has none, and what begins with a float there
-becomes float32. Numbers of the field's single columns (labels, scores, token ids) become the type
-that the column has everywhere: integers are never rounded, floats are.
+names an axis. `COLUMN=KEY[AXIS,AXIS]` names all axes of an array, in its order. Arrays keep their
+dtype; JSON's text has none, and what begins with a float there becomes float32. Numbers of the
+field's single columns (labels, scores, token ids) become the type that the column has everywhere:
+integers are never rounded, floats are.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from store.errors import NotFoundError, SchemaError, closest
+from store.format.layers import LAYERS_AXIS
 from store.format.schema import TRACE_ID, Column
-from store.sources.arrays.contents import Contents, Key
+from store.sources.arrays.contents import Contents
 from store.sources.legacy.columns import COLUMNS, Axes
 
 __all__ = [
     "KNOWN",
+    "RECORDS",
     "Mapped",
     "check_keys",
     "column_of",
-    "has_rows",
     "parse_map",
     "references_of",
     "value_of",
@@ -62,7 +64,11 @@ DTYPES = {  # of the known columns that are not taken as they are
 }
 REFERENCES = "references"
 TEXTS = (TRACE_ID, "question_id", "question", "answer", REFERENCES, "token_texts")
-_PIECE = re.compile(r"\s*([^:=\s]+)\s*(?::\s*([^=\s]+)\s*)?=(.+)")
+RECORDS = "records"  # the axis of an array that has a row for each record
+_PIECE = re.compile(
+    r"\s*([^:=\s]+)\s*(?::\s*([^=\s]+)\s*)?=(.+?)(?:\[\s*([a-z]\w*(?:\s*,\s*[a-z]\w*)*)\s*\])?\s*"
+)
+_COMMA = re.compile(r",(?![^\[]*\])")  # between pieces, not between the names of axes
 
 
 @dataclass(frozen=True)
@@ -77,36 +83,65 @@ class Mapped:
         Name in the files.
     axis
         Ragged axis that was given for a column that the field does not know.
+    names
+        Axes of the array, in its order, where the map names them; the first may be `RECORDS`.
     """
 
     column: str
     key: str
     axis: str | None = None
+    names: tuple[str, ...] | None = None
 
     @property
     def axes(self) -> Axes | None:
         """Axes of the column; None if only the arrays know."""
-        return KNOWN.get(self.column)
+        if self.names is None or self.column in KNOWN:
+            return KNOWN.get(self.column)
+        axis = self.axis or ("tokens" if "tokens" in self.names else None)
+        return axis, tuple(name for name in self.item_names if name != axis)
+
+    @property
+    def item_names(self) -> list[str]:
+        """The named axes of one record, in the order of the array."""
+        return [name for name in self.names or () if name != RECORDS]
 
 
 def parse_map(text: str) -> list[Mapped]:
-    """Read `COLUMN=KEY,COLUMN:AXIS=KEY`; raises SchemaError for anything else."""
+    """Read `COLUMN=KEY,COLUMN:AXIS=KEY[AXIS,AXIS]`; raises SchemaError for anything else."""
     mapped = []
-    for piece in text.split(","):
+    for piece in _COMMA.split(text):
         match = _PIECE.fullmatch(piece)
         if match is None:
             raise SchemaError(f"--map: expected COLUMN=KEY,COLUMN=KEY, found {piece!r:.80}")
-        column, axis, key = match.groups()
+        column, axis, key, names = match.groups()
         if column == "source_file":
             raise SchemaError("--map: source_file is the file of a trace; use another name")
         if axis is not None and column in KNOWN:
             raise SchemaError(f"--map: column {column!r} has its own axes; leave out ':{axis}'")
-        mapped.append(Mapped(column, key.strip(), axis))
+        axes = None if names is None else tuple(name.strip() for name in names.split(","))
+        mapped.append(Mapped(column, key.strip(), axis, axes))
+        _check_names(mapped[-1])
     names = [item.column for item in mapped]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise SchemaError(f"--map: expected each column once, found {twice!r:.80} again")
     return mapped
+
+
+def _check_names(item: Mapped) -> None:
+    """Raise SchemaError unless the axes that are named are the column's, but for that of layers."""
+    if item.axes is None or item.names is None:
+        return
+    axis, names = item.axes
+    expected = {axis, *names} - {None}
+    found = item.item_names
+    is_whole = expected - {LAYERS_AXIS} <= set(found) <= expected
+    if not is_whole or len(set(found)) < len(found) or RECORDS in item.names[1:]:
+        raise SchemaError(
+            f"--map: expected the axes {_described(item.axes)} of column {item.column!r}, in any "
+            f"order behind {RECORDS!r}, found [{','.join(item.names)}]; map it to a column that "
+            "has these, such as hs_last (layers, hidden), or to one of your own"
+        )
 
 
 def check_keys(mapped: Sequence[Mapped], contents: Contents) -> None:
@@ -119,59 +154,6 @@ def check_keys(mapped: Sequence[Mapped], contents: Contents) -> None:
                 f"expected a key {item.key!r:.80} for column {item.column!r}{like}; "
                 f"the keys are {shown:.400}"
             )
-
-
-def has_rows(mapped: Sequence[Mapped], keys: Mapping[str, Key]) -> bool:
-    """Return whether arrays have a row for each record, or are one record.
-
-    Parameters
-    ----------
-    mapped
-        Columns and keys.
-    keys
-        What the file says of its arrays.
-
-    Raises
-    ------
-    SchemaError
-        The shapes of some arrays say the one, those of others the other, or nothing tells states
-        of many layers from those of one layer in many records.
-    """
-    votes: dict[str, bool] = {}
-    shapes: dict[str, bool] = {}
-    unclear: list[str] = []  # keys of one record, or of rows without the axis of layers
-    for item in mapped:
-        if item.axes is None:
-            continue
-        axis, names = item.axes
-        shape = keys[item.key].shape
-        n_more = len(shape) - (axis is not None) - len(names)
-        is_single = axis is None and not names
-        is_one = axis is None and shape[:1] == (1,)  # one record of one layer, either way
-        if n_more == 0 and names[:1] == ("layers",) and not is_one:
-            unclear.append(item.key)
-        elif n_more in (0, 1) and (not is_single or shape != (1,)):
-            (votes if is_single else shapes)[item.key] = bool(n_more)
-    found = votes or shapes
-    if unclear and not found:
-        return _have_rows([keys[item.key].shape for item in mapped], keys[unclear[0]], unclear[0])
-    if len(set(found.values())) > 1:
-        shown = ", ".join(f"{name} {keys[name].shape}" for name in found)
-        raise SchemaError(
-            "expected arrays that all have a row for each trace, or all are of one trace, "
-            f"found {shown:.300}"
-        )
-    return next(iter(found.values()), True)
-
-
-def _have_rows(shapes: Sequence[tuple[int, ...]], unclear: Key, name: str) -> bool:
-    """Return False if arrays differ in length, so that they are no rows; else raise SchemaError."""
-    if len({shape[:1] for shape in shapes}) > 1:
-        return False
-    raise SchemaError(
-        f"expected one trace of many layers or many traces of one layer, found {name!r:.80} "
-        f"{unclear.shape}, which may be either: add a key of ids or labels, or the axis of layers"
-    )
 
 
 def column_of(item: Mapped, value: Any) -> Column:
@@ -322,15 +304,26 @@ def _fit_axes(item: Mapped, array: Any) -> Any:
     n_more = len(shape) - (axis is not None) - len(names)
     if axis is None and not names and set(shape) <= {1}:
         return array.reshape(())
-    if names[:1] == ("layers",) and n_more == -1:
+    if item.names is not None and len(shape) == len(item.item_names):
+        return _in_order(item.item_names, (axis, *names) if axis else names, array)
+    if names[:1] == (LAYERS_AXIS,) and n_more == -1 and item.names is None:
         first = 1 if axis else 0
         return array.reshape(*shape[:first], 1, *shape[first:])
-    if n_more:
+    if n_more or item.names is not None:
         raise SchemaError(
             f"{item.key!r:.80}: expected the axes {_described(item.axes)} of column "
             f"{item.column!r} in a record, found shape {shape}"
         )
     return array
+
+
+def _in_order(names: Sequence[str], wanted: Sequence[str], array: Any) -> Any:
+    """Return a view of an array with its axes as wanted; of layers that it lacks, there is one."""
+    if len(names) < len(wanted):
+        names = (LAYERS_AXIS, *names)
+        array = array[None]
+    order = [names.index(name) for name in wanted]
+    return array.permute(order) if hasattr(array, "permute") else array.transpose(order)
 
 
 def _dtype_and_shape(value: Any) -> tuple[str, tuple[int, ...]]:

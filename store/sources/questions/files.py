@@ -51,12 +51,12 @@ class QuestionFile(NamedTuple):
     form: Form | None
 
 
-def read_questions(path: str | Path) -> list[Question]:
+def read_questions(path: str | Path, fields: Collection[str] = ()) -> list[Question]:
     """Read the questions of a file that must have nothing wrong with it.
 
     Parameters
     ----------
-    path
+    path, fields
         See `read_question_file`.
 
     Raises
@@ -64,7 +64,7 @@ def read_questions(path: str | Path) -> list[Question]:
     FormatError
         Also for a record that `read_question_file` leaves out.
     """
-    file = read_question_file(path)
+    file = read_question_file(path, fields)
     if file.left_out.n:
         raise FormatError(file.left_out.messages[0])
     return file.questions

@@ -3,6 +3,7 @@
 import json
 import pickle
 import re
+import shlex
 import zipfile
 
 import numpy as np
@@ -82,6 +83,76 @@ def test_files_of_one_trace_have_ragged_axes(run, tmp_path):
     assert store["t2"]["hidden_states"].shape == (6, 2, 8)
     assert store["t1"]["mine"].tolist() == [0, 0.5, 1, 1.5, 2]
     assert store.schema.columns["same"].item_shape == (2,)
+
+
+@pytest.fixture
+def states(tmp_path):
+    """Forty records of one label and (4, 8) states, in several kinds of files."""
+    hidden = np.random.default_rng(0).normal(size=(40, 4, 8)).astype("f4")
+    label = np.arange(40) % 2
+    np.savez(tmp_path / "s.npz", hidden_states=hidden, label=label)
+    rows = zip(hidden.tolist(), label.tolist(), strict=True)
+    write_lines(tmp_path / "s.jsonl", [{"hidden_states": row, "label": one} for row, one in rows])
+    return hidden
+
+
+MAPPED = "hidden_states=hidden_states,label=label"
+
+
+@pytest.mark.parametrize("name", ["s.npz", "s.jsonl"])
+def test_layers_are_not_guessed_to_be_tokens(run, states, tmp_path, name):
+    """Nothing is imported until the map names the axes, as --inspect proposes both ways."""
+    status, out, err = run("o.zarr", name, "--map", MAPPED)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "all records are equally long, so nothing tells tokens from layers" in err
+    assert not (tmp_path / "o.zarr").exists()
+    status, out, _ = run("--inspect", name)
+    commands = [shlex.split(line)[4:] for line in out.splitlines() if "python -m" in line]
+    assert len(commands) == 2
+    for command in commands:
+        assert f"'{command[-1].partition(',label')[0]}'" in err
+        assert run(f"{command[0]}.{len(command[-1])}", *command[1:])[0] == 0
+    tokens, layers = (TraceStore.open(f"OUT.zarr.{len(command[-1])}") for command in commands)
+    assert tokens["7"]["hidden_states"].shape == (4, 1, 8)
+    assert np.array_equal(tokens["7"]["hidden_states"][:, 0], states[7])
+    assert "hidden_states" not in layers.schema.columns
+    assert layers.schema.columns["hs_last"].axis_names == ("layers", "hidden")
+    assert np.array_equal(layers["7"]["hs_last"], states[7])
+
+
+def test_axes_in_another_order_are_named_too(run, tmp_path):
+    """Layers before tokens, as models give them: the shape alone would be taken as it is."""
+    hidden = np.random.default_rng(0).normal(size=(6, 3, 5, 2))
+    np.savez(tmp_path / "s.npz", h=hidden, y=np.arange(6) % 2)
+    status, _, err = run("o.zarr", "s.npz", "--map", "hidden_states=h,label=y")
+    assert status == 2
+    assert "'hidden_states=h[records,layers,tokens,hidden]'" in err
+    named = "hidden_states=h[records, layers, tokens, hidden],label=y,mine=h[records,a,b,c]"
+    assert run("o.zarr", "s.npz", "--map", named)[0] == 0
+    store = TraceStore.open("o.zarr")
+    assert np.array_equal(store["2"]["hidden_states"], hidden[2].transpose(1, 0, 2))
+    assert store.schema.columns["mine"].axis_names == ("a", "b", "c")
+
+
+def test_lengths_that_differ_tell_tokens(run, tmp_path):
+    """So does a column with one number for each token; records without states tell nothing."""
+    states = [[[0.5] * 8] * n for n in (4, 4, 3)]
+    write_lines(tmp_path / "r.jsonl", [{"h": one} for one in states])
+    assert run("r.zarr", "r.jsonl", "--map", "hidden_states=h")[0] == 0
+    assert [len(trace["hidden_states"]) for trace in TraceStore.open("r.zarr")] == [4, 4, 3]
+    np.savez(tmp_path / "t.npz", h=np.ones((9, 4, 8)), t=np.ones((9, 4), int), y=np.ones(9))
+    assert run("t.zarr", "t.npz", "--map", "hidden_states=h,tokens=t,label=y")[0] == 0
+    assert run("u.zarr", "t.npz", "--map", "hidden_states=h,label=y")[0] == 2
+    write_lines(tmp_path / "e.jsonl", [{"h": one} for one in (states[0], [], states[1])])
+    assert run("e.zarr", "e.jsonl", "--map", "hidden_states=h")[0] == 2
+
+
+def test_inspect_asks_where_a_name_says_nothing_of_layers(run, tmp_path):
+    """Embeddings may be of tokens or of layers."""
+    np.savez(tmp_path / "f.npz", embeddings=np.ones((9, 4, 8)), y=np.arange(9) % 2)
+    _, out, _ = run("--inspect", "f.npz")
+    assert "hs_last=embeddings[records,layers,hidden]" in out
+    assert "hidden_states=embeddings[records,tokens,hidden]" in out
 
 
 def test_npy_files_of_a_folder_are_one_table(run, tmp_path):

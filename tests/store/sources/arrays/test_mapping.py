@@ -6,11 +6,11 @@ import torch
 
 from store.errors import SchemaError
 from store.format.schema import Column
+from store.sources.arrays.axes import has_rows
 from store.sources.arrays.contents import Key
 from store.sources.arrays.mapping import (
     Mapped,
     column_of,
-    has_rows,
     parse_map,
     references_of,
     value_of,
@@ -22,15 +22,23 @@ def states(dtype, *shape):
 
 
 def test_a_map_is_read():
-    assert parse_map("hs_last=layers, label=y,mine:tokens=a.b/c") == [
+    assert parse_map("hs_last=layers, label=y,mine:tokens=a.b/c,hs_mean=h[ records,hidden ]") == [
         Mapped("hs_last", "layers"),
         Mapped("label", "y"),
         Mapped("mine", "a.b/c", "tokens"),
+        Mapped("hs_mean", "h", None, ("records", "hidden")),
     ]
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a", "=b", "a=", "a=b,,c=d", "a=b,a=c", "hs_last:tokens=x", "source_file=x"]
+    "text",
+    [
+        *("", "a", "=b", "a=", "a=b,,c=d", "a=b,a=c", "hs_last:tokens=x", "source_file=x"),
+        "hidden_states=h[records,layers,hidden]",
+        "hs_last=h[layers,records,hidden]",
+        "hs_last=h[records,layers,layers,hidden]",
+        "hs_last=h[records,tokens,layers,hidden]",
+    ],
 )
 def test_other_maps_are_refused(text):
     with pytest.raises(SchemaError, match="--map"):
@@ -72,7 +80,7 @@ def test_rows_of_one_layer_are_not_guessed_from_the_layers_of_a_trace(shapes):
     """Both have the same shape."""
     mapped = [Mapped(name, name) for name in shapes]
     keys = {name: Key("float32", shape) for name, shape in shapes.items()}
-    with pytest.raises(SchemaError, match="add a key of ids or labels, or the axis of layers"):
+    with pytest.raises(SchemaError, match="add a key of ids or labels, or name its axes, --map"):
         has_rows(mapped, keys)
 
 
