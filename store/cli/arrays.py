@@ -11,6 +11,7 @@ from store.sources.arrays.find import ARRAYS, Given, describe, find_given
 from store.sources.arrays.imports import MapSource
 from store.sources.arrays.inspect import PICKLES, inspect_lines
 from store.sources.arrays.mapping import parse_map
+from store.sources.labels.rule import check_agreement
 from store.sources.labels.score_table import ScoreTable
 from store.sources.legacy.fields import DAMAGE
 from store.sources.vllm import VllmSource, is_vllm, read_requests
@@ -106,6 +107,9 @@ def array_source(
     if not files:
         raise SchemaError(f"expected safetensors files of vLLM, found {describe(given[0].kind)}")
     requests = read_requests(args.requests) if args.requests is not None else None
+    if requests is not None and scores is None:
+        judged = ((name, one.get("score"), one.get("label")) for name, one in requests.items())
+        check_agreement(judged, args.score_threshold)
     return VllmSource(
         files,
         requests,

@@ -64,10 +64,7 @@ def run_import(args: argparse.Namespace) -> int:
         begun=open_begun(args.store),
         max_bytes=int(args.max_file_gb * 1e9),
     )
-    status = _build(args, source)
-    if scores is not None:
-        print(as_called("\n".join(label_lines(TraceStore.open(args.store)))))
-    return status
+    return _build(args, source)
 
 
 def _read_scores(args: argparse.Namespace) -> ScoreTable | None:
@@ -90,7 +87,7 @@ def _build(args: argparse.Namespace, source: ImportSource | FileSource) -> int:
     with Progress(share) as progress:
         store = build_store(args.store, source, progress, command=args.typed, space=space)
     publish_part(args, store, report.n_left_out)
-    print(as_called(report.summary(args.store)))
+    print(as_called("\n".join([report.summary(args.store), *label_lines(store)])))
     return int(not report.whole)
 
 

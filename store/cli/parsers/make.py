@@ -124,8 +124,8 @@ def _add_arrays(parser: Parser) -> None:
         "--map",
         metavar="MAP",
         help="COLUMN=KEY,COLUMN=KEY: columns of the store and the arrays they are from; "
-        "COLUMN:AXIS=KEY for a ragged one that the field does not know; COLUMN=KEY[AXIS,AXIS] names "
-        "the axes of an array, e.g. [records,layers,hidden]",
+        "COLUMN:AXIS=KEY for a ragged one that the field does not know; COLUMN=KEY[AXIS,AXIS] "
+        "names the axes of an array, e.g. [records,layers,hidden]",
     )
     parser.add_argument(
         "--requests",

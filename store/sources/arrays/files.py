@@ -52,7 +52,7 @@ class Labels:
 
     def __init__(self, scores: ScoreTable | None, threshold: float) -> None:
         self.scores = scores
-        self._threshold = threshold
+        self.threshold = threshold
 
     def set(self, row: Row, trace_id: str) -> None:
         """Set score and label of a row."""
@@ -62,10 +62,10 @@ class Labels:
             score, label = np.float32(np.nan), UNLABELLED
             value = self.scores.value_of(trace_id, row["question_id"])
             if value is not None:
-                given, label = self.scores.judge(value, self._threshold)
+                given, label = self.scores.judge(value, self.threshold)
                 score = np.float32(given)
         elif "label" not in row:
-            label = int(label_scores([score], self._threshold)[0])
+            label = int(label_scores([score], self.threshold)[0])
         if label not in (-1, 0, 1):
             raise SchemaError(
                 f"label: expected 1 (hallucination), 0 (right) or -1 (none), found {label}"
@@ -77,10 +77,10 @@ class Labels:
     def provenance(self) -> dict[str, Any]:
         """What of this decides the rows."""
         if self.scores is None:
-            return {"scores_sha256": None, "score_threshold": self._threshold}
+            return {"scores_sha256": None, "score_threshold": self.threshold}
         return {
             "scores_sha256": self.scores.sha256,
-            "score_threshold": self.scores.stored_threshold(self._threshold),
+            "score_threshold": self.scores.stored_threshold(self.threshold),
             "label_rule": self.scores.rule,
         }
 

@@ -1,6 +1,7 @@
 """Import of arrays by a map `COLUMN=KEY`: NumPy, safetensors, Arrow and JSON lines."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
@@ -14,6 +15,7 @@ from store.sources.arrays.files import FileSource, Labels
 from store.sources.arrays.find import Given, open_contents
 from store.sources.arrays.mapping import Mapped, check_keys, column_of, value_of
 from store.sources.file_imports import check_scores_of_part
+from store.sources.labels.rule import check_agreement
 from store.sources.legacy.fields import DAMAGE, Row
 
 __all__ = ["MapSource"]
@@ -71,6 +73,8 @@ class MapSource(FileSource):
         self._max_bytes = max_bytes
         self._n_given = len(given)
         self._by_row = self._find_layout(given)
+        if labels.scores is None:
+            check_agreement(self._judged(given), labels.threshold)
         if not self._by_row:
             self._mapped = self._with_axes(given)
         provenance = {
@@ -125,10 +129,18 @@ class MapSource(FileSource):
         self, given: Sequence[Given], keys: Sequence[str], by_row: bool
     ) -> Iterator[Mapping[str, int]]:
         for item in given:
-            try:
+            with suppress(*DAMAGE):  # it is reported as the file is read
                 yield from self._open(item).lengths(keys, by_row)
-            except DAMAGE:  # it is reported as the file is read
-                continue
+
+    def _judged(self, given: Sequence[Given]) -> Iterator[tuple[str, Any, Any]]:
+        """Yield the place, the score and the label of each record, where both are mapped."""
+        keys = {item.column: item.key for item in self._mapped if item.column in UNLABELLED}
+        for item in given if len(keys) == len(UNLABELLED) else ():
+            with suppress(*DAMAGE):
+                records = self._open(item).records(list(keys.values()), self._by_row)
+                for i, record in enumerate(records):
+                    score, label = (record.get(keys[name]) for name in UNLABELLED)
+                    yield f"{item.path}, record {i}", score, label
 
     def _with_axes(self, given: Sequence[Given]) -> list[Mapped]:
         """Return the map with a ragged axis for each unknown column whose arrays differ in length.

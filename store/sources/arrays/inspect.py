@@ -28,7 +28,7 @@ ALIASES = {  # name in files of others -> column
     "trace_id": ("trace_ids", "id", "ids", "uid"),
     "question_id": ("question_ids", "qid", "qids", "question_idx"),
     "label": ("labels", "y", "hallucination", "is_hallucination", "target", "targets"),
-    "score": ("scores", "correctness"),
+    "score": ("scores", "correct", "is_correct", "iscorrect", "correctness", "accuracy"),
     "question": ("questions", "prompt", "query", "input"),
     "answer": ("answers", "response", "responses", "output", "generated_text"),
     "references": ("reference", "gold_answers"),
@@ -38,6 +38,10 @@ ALIASES = {  # name in files of others -> column
     "logprob": ("logprobs", "log_probs", "token_logprobs"),
     "entropy": ("entropies",),
     "prompt_len": ("prompt_length", "n_prompt"),
+}
+MEANINGS = {
+    "label": "1 is a hallucination; map it to score where 1 is right",
+    "score": "higher is better",
 }
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")  # what a schema takes
 _COLUMNS = {alias: name for name, aliases in ALIASES.items() for alias in aliases}
@@ -131,6 +135,9 @@ def _describe_arrays(item: Given, contents: Contents) -> Iterator[str]:
         ways = _ways(contents, mapped, by_row)
         if len(ways) > 1:
             yield "  nothing tells its axes: choose the command that names them as they are"
+        for one in mapped:
+            if one.column in MEANINGS:
+                yield f"  {one.column}={one.key}: {MEANINGS[one.column]}"
         for pieces in ways:
             shown = shlex.quote(",".join(pieces))
             yield f"  python -m store import OUT.zarr {path} --map {shown}"

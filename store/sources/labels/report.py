@@ -8,10 +8,15 @@ from numpy.typing import NDArray
 from store.reports import count
 from store.sources.labels.rule import UNLABELLED, LabelCounts
 
-__all__ = ["rule_table", "verdict_lines"]
+__all__ = ["class_counts", "rule_table", "verdict_lines"]
 
 FEW_VERDICTS = 0.5  # fewer verdicts than this share of the answers: the judge is no judge
 HEADER = ("rule", "hallucinations", "right", "unlabelled")
+
+
+def class_counts(counts: LabelCounts) -> str:
+    """'labels: 12 hallucinations, 30 right'."""
+    return f"labels: {counts.text}"
 
 
 def rule_table(labels: Mapping[str, NDArray[np.int64]]) -> list[str]:

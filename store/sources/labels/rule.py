@@ -6,13 +6,14 @@ knows a model.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from store.reports import count
+from store.errors import SchemaError
+from store.reports import count, first_ids
 from store.sources.labels.answer_scores import SCORE_THRESHOLD, exact_match_score, f1_score
 from store.sources.labels.containment import contains_score
 
@@ -24,6 +25,7 @@ __all__ = [
     "UNLABELLED",
     "LabelCounts",
     "Labels",
+    "check_agreement",
     "label_scores",
     "one_class_warning",
 ]
@@ -92,6 +94,40 @@ def label_scores(scores: ArrayLike, threshold: float = SCORE_THRESHOLD) -> NDArr
     """
     scores = np.asarray(scores)
     return np.where(np.isnan(scores), UNLABELLED, scores < threshold).astype(np.int64)
+
+
+def check_agreement(judged: Iterable[tuple[str, Any, Any]], threshold: float) -> None:
+    """Raise SchemaError for given labels that say another than the given scores.
+
+    Parameters
+    ----------
+    judged
+        Of each trace its name, score and label; only those with a number for both are compared.
+    threshold : float
+        Scores of at least this much count as right.
+    """
+    names, scores, labels = [], [], []
+    for name, score, label in judged:
+        names.append(name)
+        scores.append(_number(score))
+        labels.append(_number(label))
+    by_score = label_scores(np.array(scores, np.float32), threshold)
+    both = (by_score != UNLABELLED) & np.isin(labels, (0, 1))
+    apart = np.flatnonzero(both & (by_score != labels))
+    if len(apart):
+        n = count(int(both.sum()), "trace")
+        raise SchemaError(
+            f"label and score contradict each other in {len(apart):,} of {n} "
+            f"({first_ids(names[row] for row in apart)}): label 1 is a hallucination, a score of at "
+            f"least {threshold:g} is right; give the --score-threshold at which they agree, or "
+            "one of the two alone, as a score where 1 is right"
+        )
+
+
+def _number(value: Any) -> float:
+    """One number, however it is wrapped; NaN for anything else."""
+    array = np.asarray(math.nan if value is None else value).reshape(-1)
+    return float(array[0]) if len(array) == 1 and array.dtype.kind in "biuf" else math.nan
 
 
 class Labels(NamedTuple):

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from store.errors import SchemaError
 from store.format.schema import Column, Schema
 from store.read.store import TraceStore
+from store.sources.labels.report import class_counts
 from store.sources.labels.rule import UNLABELLED, LabelCounts, Labels, one_class_warning
 
 __all__ = ["label_columns", "label_lines", "read_labels"]
@@ -74,4 +75,4 @@ def label_lines(store: TraceStore, rule: str | None = None) -> list[str]:
     if "label" not in store.schema.columns:
         return []
     counts = LabelCounts.of(store.column("label"))
-    return [f"  labels: {counts.text}", *one_class_warning(counts, rule)]
+    return [f"  {class_counts(counts)}", *one_class_warning(counts, rule)]

@@ -49,7 +49,7 @@ def test_rows_of_an_npz_become_traces(run, features):
     status, out, _ = run(
         "o.zarr", "f.npz", "--map", "hs_last=layers,label=y,question_id=qid,extra=extra"
     )
-    assert (status, out) == (0, "o.zarr: 7 traces\n")
+    assert (status, out) == (0, "o.zarr: 7 traces\n  labels: 3 hallucinations, 4 right\n")
     store = TraceStore.open("o.zarr")
     assert list(store.ids[:3]) == ["q0", "q0#2", "q1"]
     assert store.schema.columns["hs_last"].axis_names == ("layers", "hidden")
@@ -153,6 +153,38 @@ def test_inspect_asks_where_a_name_says_nothing_of_layers(run, tmp_path):
     _, out, _ = run("--inspect", "f.npz")
     assert "hs_last=embeddings[records,layers,hidden]" in out
     assert "hidden_states=embeddings[records,tokens,hidden]" in out
+
+
+def test_labels_that_contradict_scores_are_refused(run, tmp_path):
+    """With the records, their number, and what to do; where they agree all is imported."""
+    correct = np.array([1, 0, 1, np.nan, 0])
+    np.savez("f.npz", hs=np.ones((5, 2, 4)), y=[1, 0, 0, 1, -1], correct=correct)
+    status, out, err = run("o.zarr", "f.npz", "--map", "hs_last=hs,label=y,score=correct")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "contradict each other in 2 of 3 traces ('f.npz, record 0', 'f.npz, record 1')" in err
+    assert "--score-threshold" in err
+    assert not (tmp_path / "o.zarr").exists()
+    np.savez("f.npz", hs=np.ones((5, 2, 4)), y=[0, 1, 0, 1, -1], correct=correct)
+    status, out, _ = run("o.zarr", "f.npz", "--map", "hs_last=hs,label=y,score=correct")
+    assert (status, out.splitlines()[-1]) == (0, "  labels: 2 hallucinations, 2 right")
+
+
+def test_labels_of_requests_that_contradict_their_scores_are_refused(run, tmp_path):
+    vllm_file(tmp_path / "v", "r1", 5)
+    write_lines(tmp_path / "req.jsonl", [{"id": "r1", "label": 1, "score": 0.9}])
+    status, _, err = run("o.zarr", "v", "--requests", "req.jsonl")
+    assert status == 2
+    assert "contradict each other in 1 of 1 trace ('r1')" in err
+
+
+@pytest.mark.parametrize("name", ["correct", "is_correct"])
+def test_what_is_correct_is_proposed_as_a_score(run, tmp_path, name):
+    """Its 1 is right, where that of a label is a hallucination; each is said."""
+    np.savez("f.npz", hs_last=np.ones((4, 2, 4)), **{name: np.arange(4) > 0})
+    _, out, _ = run("--inspect", "f.npz")
+    assert f"  score={name}: higher is better\n" in out
+    assert run("o.zarr", *shlex.split(out.splitlines()[-1])[5:])[0] == 0
+    assert list(TraceStore.open("o.zarr").column("label")) == [1, 0, 0, 0]
 
 
 def test_npy_files_of_a_folder_are_one_table(run, tmp_path):
@@ -287,7 +319,8 @@ VLLM = ("o.zarr", "v", "--requests", "req.jsonl", "--layers", "2,5,9")
 def test_vllm_files_become_traces(run, tmp_path):
     """bfloat16 stays as it is; the mean is of the answer's tokens, in float32."""
     written = vllm_folder(tmp_path)
-    assert run(*VLLM)[:2] == (0, "o.zarr: 5 traces\n")
+    labels = "  labels: 2 hallucinations, 3 right\n"
+    assert run(*VLLM)[:2] == (0, f"o.zarr: 5 traces\n{labels}")
     store = TraceStore.open("o.zarr")
     assert store.layers("hs_mean") == [2, 5, 9]
     for name, (state_bits, tokens) in written.items():

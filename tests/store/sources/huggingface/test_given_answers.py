@@ -454,6 +454,18 @@ def test_a_limit_counts_questions_and_bad_records_are_named(extract, capsys):
     assert list(TraceStore.open("t.zarr").ids) == ["a", "b", "a#2", "b#2"]
 
 
+def test_labels_that_contradict_scores_are_refused(extract, capsys):
+    """Before a model is loaded, and unless other answers are made."""
+    answers = ("the", 0.9, 1), ("cat", 0.1, 1), ("mat", None, 0)
+    asked = {"question_id": "a", "question": "the"}
+    records = [asked | {"response": one, "score": s, "label": y} for one, s, y in answers]
+    write_lines("q.jsonl", *records)
+    assert extract("t.zarr", "q.jsonl") == 2
+    assert "contradict each other in 1 of 2 traces ('a')" in capsys.readouterr().err
+    assert extract("t.zarr", "q.jsonl", "--score-threshold", "0.95") == 0
+    assert "  labels: 2 hallucinations, 1 right\n" in capsys.readouterr().out
+
+
 def test_the_same_questions_can_be_asked(extract, ragtruth):
     """With --generate the model answers, each question once, and nothing is labelled."""
     assert extract("t.zarr", ragtruth, "--generate") == 1  # two records are wrong all the same
