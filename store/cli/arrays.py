@@ -7,9 +7,9 @@ from store.cli.arguments import as_called
 from store.errors import SchemaError
 from store.format.layers import parse_layers
 from store.sources.arrays.files import FileSource, Labels
-from store.sources.arrays.find import ARRAYS, Given, describe, find_given
+from store.sources.arrays.find import ARRAYS, PICKLES, Given, describe, find_given
 from store.sources.arrays.imports import MapSource
-from store.sources.arrays.inspect import PICKLES, inspect_lines
+from store.sources.arrays.inspect import inspect_lines
 from store.sources.arrays.mapping import parse_map
 from store.sources.labels.rule import check_agreement
 from store.sources.labels.score_table import ScoreTable

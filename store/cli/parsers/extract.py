@@ -62,8 +62,9 @@ and only if they are named:
                                   them to earlier tokens; 0 for heads with less
   attn_edge_ends (E x 2)          positions of the two tokens, the attending one first
   attentions (T*T x L x H)        attention maps in full: large; also with --keep-attention
---columns default,lens_entropy keeps the default columns and one more. Without any attn_ column, no
-attention maps are computed. Layer 0, the embedding, is kept only if --layers names it.
+--columns default,lens_entropy keeps the default columns and one more; default,-attn all but those
+that begin with attn_. Without any attn_ column, no attention maps are computed. Layer 0, the
+embedding, is kept only if --layers names it.
 
 labels: score and label are of the first rule of --labels; label 1 = hallucination, 0 = right, -1 =
 unlabelled. Several rules also give a column label_RULE each.

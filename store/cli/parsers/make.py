@@ -24,9 +24,10 @@ __all__ = ["add_import", "add_merge", "add_subset"]
 IMPORT_EXAMPLES = """\
 The kind of each file is recognised from its content: raw traces (.pkl, .pkl.gz), or preprocessed
 ones (.pt, for the LSTM and for graphs; files of both kinds are joined); safetensors files of
-vLLM's hidden states. Other arrays (.npz, .npy, .safetensors, Arrow, JSON lines) become the columns
-that --map names: a column of the field has its own shape, any other that of the array; ids are
-trace_id and question_id. --inspect shows what is in a file, and proposes a command.
+vLLM's hidden states. Other arrays (.npz, .npy, .safetensors, Arrow, Parquet, HDF5, JSON lines,
+pickles and .pt) become the columns that --map names: a column of the field has its own shape, any
+other that of the array; ids are trace_id and question_id. --inspect shows what is in a file, and
+proposes a command.
 
 Raw traces of six generations, A to F (docs/guide.md), are read: states by step or per layer, tokens
 of the whole sequence or of the answer alone. Ids of tokens that a file does not hold are -1. Files

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from store.errors import SchemaError
 from store.format.layers import LAYERS_AXIS
-from store.sources.arrays.contents import Key
+from store.sources.arrays.contents import LIST, Key
 from store.sources.arrays.mapping import RECORDS, Mapped
 
 __all__ = ["advice", "has_rows", "readings", "untold"]
@@ -33,6 +33,7 @@ def has_rows(mapped: Sequence[Mapped], keys: Mapping[str, Key]) -> bool:
     shapes: dict[str, bool] = {}
     unclear: list[Mapped] = []  # of one record, or of rows without the axis of layers
     named = {item.key: RECORDS in item.names for item in mapped if item.names is not None}
+    named |= {item.key: True for item in mapped if keys[item.key].dtype == LIST}
     for item in mapped:
         if item.axes is None:
             continue

@@ -1,9 +1,9 @@
 """What a file of arrays holds: keys with types and shapes, and its records, read on demand.
 
-A file is of one of two kinds. In a *table* (JSON lines, Arrow) every line is a record. A file of
-*arrays* (NumPy, safetensors) is either one record, or has one array for each key with a row for
-each record; only who knows what the arrays mean can tell, so `records` asks. Opening a file reads
-what it says about itself; nothing of a file is ever executed.
+A file is of one of two kinds. In a *table* (JSON lines, Arrow, Parquet) every line is a record. A
+file of *arrays* (NumPy, safetensors, HDF5) is either one record, or has one array for each key with
+a row for each record; only who knows what the arrays mean can tell, so `records` asks. Opening a
+file reads what it says about itself; nothing of a file is ever executed.
 """
 
 from abc import ABC, abstractmethod
@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from store.errors import SchemaError
 
-__all__ = ["TEXT", "ArrayFile", "Contents", "Key", "check_bytes"]
+__all__ = ["LIST", "TEXT", "ArrayFile", "Contents", "Key", "check_bytes", "key_of"]
 
 TEXT = "text"  # dtype of strings, as people read it
+LIST = "list"  # dtype of records that differ in length
 GB = 1e9
 
 
@@ -38,6 +41,20 @@ class Key:
     def __str__(self) -> str:
         """'float32 (100, 8)'."""
         return f"{self.dtype} {self.shape}" if self.shape else self.dtype
+
+
+def key_of(value: Any) -> Key:
+    """Return what a value is: an array, a tensor, a text, lists of JSON, anything else."""
+    if isinstance(value, list):
+        try:
+            value = np.asarray(value)
+        except ValueError:  # lists of several lengths
+            return Key(LIST)
+    shape = tuple(getattr(value, "shape", ()))
+    first = value.flat[0] if isinstance(value, np.ndarray) and value.size else value
+    if isinstance(first, str | bytes):
+        return Key(TEXT, shape)
+    return Key(str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch."), shape)
 
 
 class Contents(ABC):
@@ -110,6 +127,9 @@ class ArrayFile(Contents):
 
     def lengths(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, int]]:
         """Yield them once for the whole file: its arrays say how long all records are."""
+        if LIST in {self.keys[key].dtype for key in keys}:
+            yield from super().lengths(keys, by_row)
+            return
         shapes = {key: self.keys[key].shape[by_row:] for key in keys}
         yield {key: shape[0] for key, shape in shapes.items() if shape}
 

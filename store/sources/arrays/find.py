@@ -8,21 +8,30 @@ from typing import Any
 
 from store.errors import CorruptError, NotFoundError, SchemaError
 from store.sources.arrays.contents import Contents
+from store.sources.arrays.hdf5 import Hdf5File
 from store.sources.arrays.numpy_files import NpyFolder, NpzFile, is_npz
+from store.sources.arrays.pickled import open_pickle
 from store.sources.arrays.safetensors import SafetensorsFile
-from store.sources.arrays.tables import ArrowFile, JsonLinesFile
+from store.sources.arrays.tables import ArrowFile, JsonLinesFile, ParquetFile
 from store.sources.file_imports import match_pattern
 from store.sources.pickles import kind_of_file
 
-__all__ = ["ARRAYS", "Given", "find_given", "kind_of", "open_contents"]
+__all__ = ["ARRAYS", "PICKLES", "READ", "Given", "find_given", "kind_of", "open_contents"]
 
 SAFETENSORS = ".safetensors"
-NPY_MAGIC = b"\x93NUMPY"
-ARROW_MAGICS = (b"ARROW1", b"\xff\xff\xff\xff")
+MAGICS = {
+    b"\x93NUMPY": "npy",
+    b"ARROW1": "Arrow",
+    b"\xff\xff\xff\xff": "Arrow",
+    b"PAR1": "Parquet",
+    b"\x89HDF\r\n\x1a\n": "HDF5",
+}
 LOOKED_AT = 4096  # bytes of a file that may be text
 TEXT_SUFFIXES = (".txt", ".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".md")
 OLD_SUFFIXES = (".pkl", ".pickle", ".pkl.gz", ".pickle.gz", ".pt", ".pth")
-ARRAYS = ("safetensors", "npz", "npy", "Arrow")  # kinds; of `Given`
+ARRAYS = ("safetensors", "npz", "npy", "Arrow", "Parquet", "HDF5")  # kinds; of `Given`
+PICKLES = ("pickle", "gzip pickle", "torch")
+READ = ".npz, .npy, .safetensors, Arrow, Parquet, HDF5, JSON lines, pickles or .pt of arrays"
 STATE = "state.json"
 DATASET = (STATE, "dataset_info.json")  # files of a folder of Dataset.save_to_disk
 MAX_STATE_BYTES = 1 << 24  # a name takes some 60 of them
@@ -37,7 +46,7 @@ class Given:
     path
         A file, or the folder of several that belong together.
     kind
-        One of `ARRAYS`, "JSON lines", "text", "pickle", "gzip pickle", "torch", "store", "unknown".
+        One of `ARRAYS`, of `PICKLES`, "JSON lines", "text", "store", "unknown".
     files
         The files themselves.
     """
@@ -174,10 +183,9 @@ def kind_of(path: Path) -> str:
         first = file.read(LOOKED_AT)
     if path.name.endswith(SAFETENSORS):
         return "safetensors"
-    if first.startswith(NPY_MAGIC):
-        return "npy"
-    if first.startswith(ARROW_MAGICS):
-        return "Arrow"
+    for magic, kind in MAGICS.items():
+        if first.startswith(magic):
+            return kind
     if first[8:9] == b"{" and not _is_text(first):
         return "safetensors"
     if _is_named(path, TEXT_SUFFIXES) or (not _is_named(path, OLD_SUFFIXES) and _is_text(first)):
@@ -230,12 +238,15 @@ def open_contents(given: Given, max_bytes: int) -> Contents:
             return NpyFolder(given.path, list(given.files), max_bytes)
         case "Arrow":
             return ArrowFile(given.path, list(given.files))
+        case "Parquet":
+            return ParquetFile(given.path, max_bytes)
+        case "HDF5":
+            return Hdf5File(given.path, max_bytes)
+        case "pickle" | "gzip pickle" | "torch":
+            return open_pickle(given.path, max_bytes)
         case "JSON lines":
             return JsonLinesFile(given.path)
-    raise SchemaError(
-        "expected arrays (.npz, .npy, .safetensors, Arrow) or JSON lines, "
-        f"found {describe(given.kind)}"
-    )
+    raise SchemaError(f"expected {READ}, found {describe(given.kind)}")
 
 
 def describe(kind: str) -> str:

@@ -72,6 +72,7 @@ class MapSource(FileSource):
         self._mapped = mapped
         self._max_bytes = max_bytes
         self._n_given = len(given)
+        self._opened: tuple[Given, Contents] | None = None
         self._by_row = self._find_layout(given)
         if labels.scores is None:
             check_agreement(self._judged(given), labels.threshold)
@@ -162,7 +163,10 @@ class MapSource(FileSource):
         ]
 
     def _open(self, item: Given) -> Contents:
-        contents = open_contents(item, self._max_bytes)
+        if self._opened is None or self._opened[0] != item:
+            self._opened = None  # the file before is let go first
+            self._opened = (item, open_contents(item, self._max_bytes))
+        contents = self._opened[1]
         check_keys(self._mapped, contents)
         return contents
 

@@ -6,24 +6,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from typing import Any
 
+from store.errors import SchemaError
 from store.format.layers import LAYERS_AXIS
 from store.reports import count
 from store.sources.arrays.axes import has_rows, readings, untold
-from store.sources.arrays.contents import TEXT, Contents, Key
-from store.sources.arrays.find import ARRAYS, Given, open_contents
+from store.sources.arrays.contents import TEXT, Contents, Key, key_of
+from store.sources.arrays.find import ARRAYS, PICKLES, READ, Given, open_contents
 from store.sources.arrays.mapping import KNOWN, Mapped
 from store.sources.legacy.contents import FileReader
 from store.sources.legacy.fields import DAMAGE, one_line
 from store.sources.vllm import STATES, TOKENS
 
-__all__ = ["PICKLES", "inspect_lines", "propose"]
+__all__ = ["inspect_lines", "propose"]
 
 SHOWN_FILES = 3  # of each kind
 SHOWN_KEYS = 40
 SHOWN_TEXT = 60  # characters
 N_TEXTS = 2  # records whose texts are shown
 N_SHOWN = 4  # texts of a record
-PICKLES = ("pickle", "gzip pickle", "torch")
 ALIASES = {  # name in files of others -> column
     "trace_id": ("trace_ids", "id", "ids", "uid"),
     "question_id": ("question_ids", "qid", "qids", "question_idx"),
@@ -92,29 +92,26 @@ def _describe(item: Given, max_bytes: int) -> Iterator[str]:
         "text": f"a text file: python -m store label STORE --scores {path} reads scores, "
         f"python -m store extract OUT --questions {path} reads questions",
     }
-    return iter([f"{item.path}: {advice.get(item.kind, 'none of the kinds that can be imported')}"])
+    return iter(
+        [f"{item.path}: {advice.get(item.kind, f'none of the kinds that are read: {READ}')}"]
+    )
 
 
 def _describe_pickle(item: Given, max_bytes: int) -> Iterator[str]:
-    """Yield what a file of an older format holds, read as an import reads it."""
-    traces = FileReader(keep_attention=False, max_bytes=max_bytes, refused={}).read(item.path)
+    """Yield what a file of an older format, or of arrays, holds, as an import reads it."""
+    try:
+        traces = FileReader(keep_attention=False, max_bytes=max_bytes, refused={}).read(item.path)
+    except SchemaError:
+        yield from _describe_arrays(item, open_contents(item, max_bytes))
+        return
     kind = f"{traces.kind} traces in a {item.kind} file"
     yield f"{item.path}: {kind}, {count(len(traces), 'record')}"
     if len(traces):
         row = traces.row(0)
-        keys = {name: _key_of(value) for name, value in row.items()}
-        yield from _key_lines(keys)
+        yield from _key_lines({name: key_of(value) for name, value in row.items()})
         yield from _text_lines([row])
     path = shlex.quote(str(item.path))
     yield f"  python -m store import OUT.zarr {path}"
-
-
-def _key_of(value: Any) -> Key:
-    if isinstance(value, str):
-        return Key(TEXT)
-    shape = tuple(getattr(value, "shape", ()))
-    dtype = getattr(value, "dtype", type(value).__name__)
-    return Key(str(dtype).removeprefix("torch."), shape)
 
 
 def _describe_arrays(item: Given, contents: Contents) -> Iterator[str]:

@@ -192,7 +192,7 @@ def value_of(item: Mapped, value: Any) -> Any:
         if item.axes is not None:
             raise SchemaError(f"{where}: expected numbers for column {item.column!r}, found a text")
         return _text(value, where)
-    if hasattr(value, "detach"):  # a tensor, of bfloat16
+    if hasattr(value, "detach"):  # a tensor of bfloat16
         return _fit_axes(item, value)
     array = _fit_axes(item, _array(value, where))
     return _exact(array, DTYPES[item.column], where) if item.column in DTYPES else array

@@ -19,7 +19,7 @@ import numpy as np
 from store.errors import CorruptError, RefusedError, SchemaError
 from store.sources.arrays.contents import TEXT, ArrayFile, Key, check_bytes
 
-__all__ = ["NpyFolder", "NpzFile", "is_npz"]
+__all__ = ["NpyFolder", "NpzFile", "damage", "is_npz"]
 
 NPY = ".npy"
 MAX_MEMBERS = 10_000
@@ -40,7 +40,7 @@ class NpzFile(ArrayFile):
     kind = "npz"
 
     def __init__(self, path: Path, max_bytes: int) -> None:
-        with _damage(), zipfile.ZipFile(path) as archive:
+        with damage(), zipfile.ZipFile(path) as archive:
             members = archive.infolist()
             if len(members) > MAX_MEMBERS:
                 raise SchemaError(f"expected at most {MAX_MEMBERS} arrays, found {len(members)}")
@@ -53,7 +53,7 @@ class NpzFile(ArrayFile):
 
     def read(self, key: str) -> Any:
         """Return an array, unpacked into memory."""
-        with _damage(), zipfile.ZipFile(self.path) as archive, archive.open(key + NPY) as file:
+        with damage(), zipfile.ZipFile(self.path) as archive, archive.open(key + NPY) as file:
             array = np.lib.format.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER)
             if file.read(1):  # compares the checksum
                 raise CorruptError(f"{key}: expected one array, found more bytes after it")
@@ -79,14 +79,14 @@ class NpyFolder(ArrayFile):
         self._files = {file.name.removesuffix(NPY): file for file in files}
         keys = {}
         for name, path in self._files.items():
-            with _damage(), path.open("rb") as file:
+            with damage(), path.open("rb") as file:
                 keys[name] = _key(file, path.stat().st_size, max_bytes, path.name)
         super().__init__(folder, keys)
 
     def read(self, key: str) -> Any:
         """Return a mapped array, read-only."""
         path = self._files[key]
-        with _damage():
+        with damage():
             if math.prod(self.keys[key].shape):
                 return np.lib.format.open_memmap(path, mode="r", max_header_size=MAX_HEADER)
             # an array without items cannot be mapped
@@ -132,8 +132,8 @@ def _key(file: IO[bytes], n_bytes: int, max_bytes: int, name: str) -> Key:
 
 
 @contextmanager
-def _damage() -> Iterator[None]:
-    """Turn what NumPy and zipfile raise for damaged bytes into one error."""
+def damage() -> Iterator[None]:
+    """Turn what NumPy, zipfile and h5py raise for damaged bytes into one error."""
     try:
         yield
     except (

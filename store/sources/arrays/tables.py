@@ -1,4 +1,4 @@
-"""Tables: JSON lines, and Arrow files as the library datasets saves them; a record a line."""
+"""Tables: JSON lines, Arrow files as the library datasets saves them, Parquet; a record a line."""
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,12 +9,13 @@ import numpy as np
 
 from store.errors import CorruptError, FormatError, SchemaError
 from store.extras import needs_extra
-from store.sources.arrays.contents import TEXT, Contents, Key
+from store.sources.arrays.contents import Contents, check_bytes, key_of
 from store.sources.text_records import LineError, read_json_lines
 
-__all__ = ["ArrowFile", "JsonLinesFile"]
+__all__ = ["ArrowFile", "JsonLinesFile", "ParquetFile"]
 
 MAX_LINE = 1 << 30  # characters
+PARQUET_ROWS = 64  # at once; a row may have megabytes
 
 
 class JsonLinesFile(Contents):
@@ -32,7 +33,7 @@ class JsonLinesFile(Contents):
     def __init__(self, path: Path) -> None:
         self.path = path
         first = next(self._objects(), {})
-        super().__init__(path, {key: _key_of(value) for key, value in first.items()})
+        super().__init__(path, {key: key_of(value) for key, value in first.items()})
 
     def records(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Any]]:
         """Yield the values of each line; a key that it lacks is left out."""
@@ -53,19 +54,6 @@ class JsonLinesFile(Contents):
             raise FormatError(f"expected UTF-8, found {error}; save it as UTF-8") from error
 
 
-def _key_of(value: object) -> Key:
-    """Return what a JSON value is."""
-    if isinstance(value, str):
-        return Key(TEXT)
-    if not isinstance(value, list):
-        return Key(type(value).__name__)
-    try:
-        array = np.asarray(value)
-    except ValueError:  # lists of several lengths
-        return Key("list")
-    return Key(TEXT if array.dtype.kind == "U" else array.dtype.name, array.shape)
-
-
 class ArrowFile(Contents):
     """Arrow's streaming or file format, by pyarrow; an array of a record is a nested list.
 
@@ -82,21 +70,18 @@ class ArrowFile(Contents):
 
     def __init__(self, path: Path, files: list[Path]) -> None:
         self._files = files
-        first: dict[str, Any] = {}
-        for batch in self._batches():
-            if batch.num_rows:
-                names = batch.schema.names
-                first = next(_rows_of(batch.slice(0, 1), names), {})
-                break
-        super().__init__(path, {name: _arrow_key(value) for name, value in first.items()})
+        batches = self._batches(None)
+        rows = (row for batch in batches for row in _rows_of(batch, batch.schema.names))
+        super().__init__(path, {name: key_of(value) for name, value in next(rows, {}).items()})
 
     def records(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Any]]:
         """Yield the values of each row, arrays with the dtype of the column."""
-        for batch in self._batches():
+        for batch in self._batches(keys):
             yield from _rows_of(batch, keys)
 
-    def _batches(self) -> Iterator[Any]:
-        pyarrow = _import_pyarrow()
+    def _batches(self, keys: Collection[str] | None) -> Iterator[Any]:
+        """Yield the record batches; of Parquet only these columns of them."""
+        pyarrow = _import_pyarrow(self.kind)
         with _arrow_damage(pyarrow):
             for file in self._files:
                 with pyarrow.memory_map(str(file)) as source:
@@ -108,10 +93,30 @@ class ArrowFile(Contents):
                     yield from pyarrow.ipc.open_stream(source)
 
 
-def _import_pyarrow() -> Any:
-    with needs_extra("frames", "expected pyarrow to read Arrow files: "):
+class ParquetFile(ArrowFile):
+    """A Parquet file, by pyarrow; no row group may unpack to more than `max_bytes`."""
+
+    kind = "Parquet"
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        super().__init__(path, [path])
+
+    def _batches(self, keys: Collection[str] | None) -> Iterator[Any]:
+        pyarrow = _import_pyarrow(self.kind)
+        with _arrow_damage(pyarrow), pyarrow.parquet.ParquetFile(self._files[0]) as file:
+            for i in range(file.num_row_groups):
+                n_bytes = file.metadata.row_group(i).total_byte_size
+                check_bytes(n_bytes, self._max_bytes, f"row group {i}")
+            columns = None if keys is None else list(keys)
+            yield from file.iter_batches(PARQUET_ROWS, columns=columns)
+
+
+def _import_pyarrow(kind: str) -> Any:
+    with needs_extra("arrays", f"expected the extra arrays to read {kind} files: "):
         import pyarrow
         import pyarrow.ipc
+        import pyarrow.parquet
     return pyarrow
 
 
@@ -153,10 +158,3 @@ def _nested(array: Any) -> np.ndarray | list[Any]:
         raise SchemaError(f"expected inner lists of one length, found {sorted(lengths)[:5]}")
     inner = np.asarray(_nested(array.flatten()))
     return inner.reshape(len(array), *(lengths or {0}), *inner.shape[1:])
-
-
-def _arrow_key(value: Any) -> Key:
-    if isinstance(value, np.generic | np.ndarray):
-        is_text = value.dtype.kind in "UO"
-        return Key(TEXT if is_text else value.dtype.name, value.shape)
-    return Key(TEXT) if isinstance(value, str) else Key(type(value).__name__)

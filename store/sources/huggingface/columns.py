@@ -90,7 +90,8 @@ def choose_columns(columns: Sequence[str] | None, every: Schema) -> Schema:
     Parameters
     ----------
     columns : sequence of str, optional
-        Names, of which 'default' stands for all but those of `NOT_BY_DEFAULT`; so does None.
+        Names, of which 'default' stands for all but those of `NOT_BY_DEFAULT`; so does None. A name
+        after a minus takes a column away, or those that begin with it: '-attn' is '-attn_mean' etc.
     every : Schema
         What `build_schema` returned.
 
@@ -99,20 +100,35 @@ def choose_columns(columns: Sequence[str] | None, every: Schema) -> Schema:
     NotFoundError
         There is no such column.
     """
-    kept = {"question_id"}
-    for name in [DEFAULT] if columns is None else columns:
-        if name == DEFAULT:
-            kept.update(name for name in every.columns if name not in NOT_BY_DEFAULT)
-        elif name in every.columns:
-            kept.add(name)
-        else:
+    for name in columns or ():
+        if not _named(name, every.columns):
             raise NotFoundError(
-                f"columns: expected some of {list(every.columns)}, "
-                f"found {name!r:.200}{closest(name, every.columns)}"
+                f"columns: expected some of {list(every.columns)}, found {name!r:.200}"
+                f"{closest(name.removeprefix('-'), every.columns)}"
             )
+    kept = {"question_id"} | _kept(columns, every.columns)
     return Schema({name: column for name, column in every.columns.items() if name in kept})
 
 
-def needs_maps(columns: Collection[str] | None) -> bool:
+def _kept(columns: Sequence[str] | None, every: Collection[str]) -> set[str]:
+    """Return which of all columns are kept: names are added and taken away from left to right."""
+    names = [DEFAULT] if columns is None else list(columns)
+    if names and names[0].startswith("-"):
+        names.insert(0, DEFAULT)
+    kept: set[str] = set()
+    for name in names:
+        kept = kept - _named(name, every) if name.startswith("-") else kept | _named(name, every)
+    return kept
+
+
+def _named(name: str, every: Collection[str]) -> set[str]:
+    if name == DEFAULT:
+        return set(every).difference(NOT_BY_DEFAULT)
+    if name.startswith("-"):
+        return {one for one in every if one == name[1:] or one.startswith(f"{name[1:]}_")}
+    return {name}.intersection(every)
+
+
+def needs_maps(columns: Sequence[str] | None) -> bool:
     """Whether attention maps must be computed, which takes the eager implementation."""
-    return columns is None or not {DEFAULT, *ATTENTION}.isdisjoint(columns)
+    return bool(_kept(columns, ATTENTION))

@@ -118,8 +118,8 @@ def check_agreement(judged: Iterable[tuple[str, Any, Any]], threshold: float) ->
         n = count(int(both.sum()), "trace")
         raise SchemaError(
             f"label and score contradict each other in {len(apart):,} of {n} "
-            f"({first_ids(names[row] for row in apart)}): label 1 is a hallucination, a score of at "
-            f"least {threshold:g} is right; give the --score-threshold at which they agree, or "
+            f"({first_ids(names[row] for row in apart)}): label 1 is a hallucination, a score of "
+            f"{threshold:g} or more is right; give the --score-threshold at which they agree, or "
             "one of the two alone, as a score where 1 is right"
         )
 

@@ -77,7 +77,8 @@ class FileReader:
             found = f"a list of {type(content[0]).__name__}"
         raise SchemaError(
             "expected a list of raw traces (hidden_states, attentions), or a dict of sequences or "
-            f"graphs with labels and question_ids, found {found}"
+            f"graphs with labels and question_ids, found {found}; python -m store import --inspect "
+            "shows a --map for other arrays"
         )
 
 

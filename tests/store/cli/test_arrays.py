@@ -4,6 +4,7 @@ import json
 import pickle
 import re
 import shlex
+import sys
 import zipfile
 
 import numpy as np
@@ -466,11 +467,11 @@ def test_a_store_among_the_files_is_refused(run, features, tmp_path, source):
 def test_inspect_shows_what_files_hold_and_writes_nothing(run, features, tmp_path):
     """The command that it proposes works as it stands."""
     vllm_folder(tmp_path)
-    (tmp_path / "old.pkl").write_bytes(pickle.dumps([{"a": 1}]))
+    (tmp_path / "old.pkl").write_bytes(pickle.dumps([{"a": 1}])[:-3])
     (tmp_path / "notes.txt").write_text("Some words\n")
     before = sorted(tmp_path.rglob("*"))
     status, out, _ = run("--inspect", "f.npz", "v", "notes.txt", "req.jsonl", "old.pkl")
-    assert status == 1  # old.pkl holds no traces
+    assert status == 1  # old.pkl is damaged
     assert "f.npz: npz, 7 records" in out
     assert "  layers: float32 (7, 4, 8)" in out
     assert "for example: qid 'q0'" in out
@@ -605,6 +606,154 @@ def test_arrow_tables_become_traces(run, tmp_path):
     (tmp_path / "cut.arrow").write_bytes(data[:400])
     status, _, err = run("p.zarr", "cut.arrow", "--map", "trace_id=id")
     assert (status, err.count("\n")) == (2, 1)
+
+
+def test_parquet_becomes_traces(run, tmp_path):
+    """Arrays of any depth, from several batches; only what is mapped is read."""
+    pq = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow")
+    n = 150
+    hidden = [[[i, 2.0]] * (2 + i % 3) for i in range(n)]
+    table = pa.table(
+        {
+            "id": [f"t{i}" for i in range(n)],
+            "hs": pa.array(hidden, pa.list_(pa.list_(pa.float32()))),
+            "y": [i % 2 for i in range(n)],
+        }
+    )
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=70)
+    assert "Parquet, 150 records" in run("--inspect", "t.parquet")[1]
+    mapped = "trace_id=id,hidden_states=hs,label=y"
+    assert run("o.zarr", "t.parquet", "--map", mapped)[0] == 0
+    store = TraceStore.open("o.zarr")
+    assert store["t149"]["hidden_states"].tolist() == [[row] for row in hidden[149]]
+    assert store["t149"]["hidden_states"].dtype == np.float32
+    assert run("p.zarr", "t.parquet", "--map", mapped, "--max-file-gb", "1e-6")[0] == 2
+    (tmp_path / "cut.parquet").write_bytes((tmp_path / "t.parquet").read_bytes()[:300])
+    status, _, err = run("p.zarr", "cut.parquet", "--map", "trace_id=id")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "cut.parquet: expected Arrow data" in err
+
+
+def test_hdf5_becomes_traces(run, tmp_path):
+    """Keys are the paths of datasets; texts, and records that differ in length, as well."""
+    h5py = pytest.importorskip("h5py")
+    states = np.random.default_rng(0).normal(size=(5, 3, 4)).astype("f2")
+    tokens = [np.arange(i + 1, dtype="i4") for i in range(5)]
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file.create_dataset("model/layers", data=states, compression="gzip")
+        file["y"] = np.arange(5) % 2
+        file["q"] = [f"é{i}" for i in range(5)]
+        ragged = file.create_dataset("tok", (5,), h5py.vlen_dtype("i4"))
+        for i, one in enumerate(tokens):
+            ragged[i] = one
+    _, out, _ = run("--inspect", "f.h5")
+    assert "f.h5: HDF5, 5 records" in out
+    assert "  model/layers: float16 (5, 3, 4)" in out
+    mapped = "hs_last=model/layers,label=y,question=q,tokens=tok"
+    assert run("o.zarr", "f.h5", "--map", mapped)[0] == 0
+    for i, trace in enumerate(TraceStore.open("o.zarr")):
+        assert np.array_equal(trace["hs_last"], states[i])
+        assert (trace["question"], trace["label"]) == (f"é{i}", i % 2)
+        assert np.array_equal(trace["tokens"], tokens[i])
+    (tmp_path / "cut.h5").write_bytes((tmp_path / "f.h5").read_bytes()[:900])
+    status, _, err = run("p.zarr", "cut.h5", "--map", "label=y")
+    assert (status, err.count("\n")) == (2, 1)
+    assert run("p.zarr", "f.h5", "--map", mapped, "--max-file-gb", "1e-8")[0] == 2
+
+
+def test_hdf5_reads_no_other_file(run, tmp_path):
+    """Neither by a link nor by data that lies elsewhere."""
+    h5py = pytest.importorskip("h5py")
+    (tmp_path / "secret").write_bytes(bytes(8))
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["x"] = np.ones(4)
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file["y"] = np.arange(4) % 2
+        file["x"] = h5py.ExternalLink("other.h5", "x")
+    status, _, err = run("o.zarr", "f.h5", "--map", "score=x")
+    assert (status, "expected a key 'x'" in err) == (2, True)
+    with h5py.File(tmp_path / "g.h5", "w") as file:
+        file.create_dataset("x", (1,), "f8", external=[("secret", 0, 8)])
+    status, _, err = run("o.zarr", "g.h5", "--map", "score=x")
+    assert (status, "'x': expected data in this file" in err) == (2, True)
+
+
+@pytest.mark.parametrize(("name", "module"), [("f.h5", "h5py"), ("f.parquet", "pyarrow")])
+def test_a_missing_library_is_named_with_its_extra(run, tmp_path, monkeypatch, name, module):
+    magics = {"h5py": b"\x89HDF\r\n\x1a\n", "pyarrow": b"PAR1"}
+    (tmp_path / name).write_bytes(magics[module])
+    monkeypatch.setitem(sys.modules, module, None)
+    status, _, err = run("o.zarr", name, "--map", "label=y")
+    assert (status, err.count("\n")) == (2, 1)
+    assert f"expected the extra arrays to read {'HDF5' if module == 'h5py' else 'Parquet'}" in err
+    assert f"the package {module} is not installed" in err
+
+
+PICKLED = {
+    "records": lambda h, y: [{"h": one, "y": int(label)} for one, label in zip(h, y, strict=True)],
+    "arrays": lambda h, y: {"h": torch.stack(h), "y": torch.tensor(y)},
+    "lists": lambda h, y: {"h": h, "y": y, "meta": {"model": "m"}},
+    "numpy": lambda h, y: {"h": [one.numpy() for one in h], "y": np.array(y)},
+}
+
+
+@pytest.mark.parametrize("form", PICKLED)
+@pytest.mark.parametrize("suffix", ["pkl", "pt"])
+def test_pickled_arrays_become_traces(run, tmp_path, form, suffix):
+    """Lists of dicts, and dicts of arrays or of lists, through the reader that runs nothing."""
+    hidden = [torch.full((2, 4), float(i)) for i in range(6)]
+    content = PICKLED[form](hidden, [0, 1] * 3)
+    if suffix == "pkl":
+        (tmp_path / "f.pkl").write_bytes(pickle.dumps(content))
+    else:
+        torch.save(content, tmp_path / "f.pt")
+    status, _, err = run("o.zarr", f"f.{suffix}")
+    assert (status, "--inspect shows a --map for other arrays" in err) == (2, True)
+    _, out, _ = run("--inspect", f"f.{suffix}")
+    assert f"f.{suffix}: pickle, 6 records" in out
+    assert "label=y" in out
+    assert run("o.zarr", f"f.{suffix}", "--map", "hs_last=h,label=y")[0] == 0
+    store = TraceStore.open("o.zarr")
+    assert store.schema.columns["hs_last"].dtype == "float32"
+    for i, trace in enumerate(store):
+        assert np.array_equal(trace["hs_last"], hidden[i].numpy())
+        assert trace["label"] == i % 2
+
+
+def test_a_tensor_alone_has_the_name_of_its_file(run, tmp_path):
+    """And keeps bfloat16; records in a list may differ in length."""
+    torch.save(torch.ones(3, 2, 4).bfloat16(), tmp_path / "hs.pt")
+    assert run("o.zarr", "hs.pt", "--map", "hs_last=hs[records,layers,hidden]")[0] == 0
+    assert TraceStore.open("o.zarr").schema.columns["hs_last"].dtype == "bfloat16"
+    torch.save([torch.ones(n, 2, 4) for n in (3, 5)], tmp_path / "states.pt")
+    assert run("p.zarr", "states.pt", "--map", "hidden_states=states")[0] == 0
+    assert [len(trace["hidden_states"]) for trace in TraceStore.open("p.zarr")] == [3, 5]
+    torch.save([torch.ones(4, 8) for _ in range(2)], tmp_path / "same.pt")
+    status, _, err = run("q.zarr", "same.pt", "--map", "hidden_states=same")
+    assert status == 2
+    assert "'hs_last=same[records,layers,hidden]'" in err
+
+
+def test_a_pickle_cannot_fill_the_memory_by_repeating(run, tmp_path):
+    """Lists in lists, and texts again and again, are no values of a column."""
+    nested = [1.0]
+    for _ in range(30):
+        nested = [nested] * 10
+    content = [{"id": "a", "h": nested, "t": ["x" * 1_000_000] * 100_000}]
+    (tmp_path / "f.pkl").write_bytes(pickle.dumps(content))
+    assert run("--inspect", "f.pkl")[0] == 0
+    for column in ("hs_last=h", "mine=h", "token_texts=t", "references=t"):
+        status, _, err = run("o.zarr", "f.pkl", "--map", f"trace_id=id,{column}")
+        assert (status, err.count("\n")) == (2, 1)
+
+
+def test_unknown_kinds_are_told_what_is_read(run, tmp_path):
+    (tmp_path / "f").write_bytes(b"\0\1\2")
+    _, out, _ = run("--inspect", "f")
+    assert (
+        "f: none of the kinds that are read: .npz, .npy, .safetensors, Arrow, Parquet, HDF5" in out
+    )
 
 
 @pytest.fixture

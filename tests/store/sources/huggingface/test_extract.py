@@ -49,7 +49,7 @@ from store.sources.huggingface import answers, batch_halving
 from store.sources.huggingface import load as extracting
 from store.sources.huggingface import source as huggingface
 from store.sources.huggingface.batch_halving import Halving
-from store.sources.huggingface.columns import NOT_BY_DEFAULT, build_schema
+from store.sources.huggingface.columns import NOT_BY_DEFAULT, build_schema, needs_maps
 from store.sources.huggingface.decoding import Decoding
 from store.sources.huggingface.fingerprints import weights_checksum, weights_digest
 from store.sources.huggingface.forward import run_forward
@@ -276,6 +276,24 @@ def test_columns_beside_the_default_ones(extract):
         )
         assert len(json.loads(row["token_texts"])) == n
     assert "logprob" in TraceStore.open("w.zarr").provenance["prediction_convention"]
+
+
+def test_columns_without_some_of_the_default_ones(extract, capsys):
+    """A minus takes a column away, or all of a group; without maps none are computed."""
+    assert extract("w.zarr") == 0
+    default = {*TraceStore.open("w.zarr").schema.columns}
+    attention = {name for name in default if name.startswith("attn_")}
+    for i, text in enumerate(["default,-attn", "-attn", "default,-attn,-label,lens_entropy"]):
+        assert extract(f"{i}.zarr", f"--columns={text}") == 0
+        more = {"lens_entropy"} if i == 2 else set()
+        without = attention | ({"label"} if i == 2 else set())
+        assert {*TraceStore.open(f"{i}.zarr").schema.columns} == default - without | more
+    assert attention
+    assert not needs_maps(["default", "-attn"])
+    assert needs_maps(["default", "-attn", "attn_mean"])
+    capsys.readouterr()
+    assert extract("u.zarr", "--columns", "default,-attm_mean") == 2
+    assert "found '-attm_mean'; closest: 'attn_mean'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("layers", [[], [-1], [4], [2, 1], [1, 1]])
