@@ -16,13 +16,6 @@ __all__ = ["advice", "has_rows", "readings", "untold"]
 def has_rows(mapped: Sequence[Mapped], keys: Mapping[str, Key]) -> bool:
     """Return whether arrays have a row for each record, or are one record.
 
-    Parameters
-    ----------
-    mapped
-        Columns and keys.
-    keys
-        What the file says of its arrays.
-
     Raises
     ------
     SchemaError
@@ -70,15 +63,8 @@ def _either(item: Mapped, shape: tuple[int, ...]) -> SchemaError:
 def untold(mapped: Sequence[Mapped], lengths: Iterable[Mapping[str, int]]) -> list[Mapped]:
     """Return the columns of which nothing tells the axis of tokens from that of layers.
 
-    The first axis of the records is that of tokens if it differs from record to record, or is
-    always as long as that of a column with one number for each token.
-
-    Parameters
-    ----------
-    mapped
-        Columns and keys.
-    lengths
-        Of each record: key -> items on its first axis.
+    The first axis of a record is that of tokens if its length (`lengths`: by key, of each record)
+    differs from record to record, or is always that of a column with one number for each token.
     """
     found = [item for item in mapped if item.names is None and _is_of_tokens_and_layers(item)]
     first: dict[str, int] = {}
@@ -88,8 +74,7 @@ def untold(mapped: Sequence[Mapped], lengths: Iterable[Mapping[str, int]]) -> li
             n = record.get(item.key)
             if not n:  # a record without states tells nothing
                 continue
-            of_tokens = {record.get(one.key) for one in mapped if _counts(one, item)}
-            if of_tokens != {n}:
+            if {record.get(one.key) for one in mapped if _counts(one, item)} != {n}:
                 apart.add(item.key)
             if first.setdefault(item.key, n) != n:
                 found.remove(item)
@@ -111,14 +96,7 @@ def _counts(one: Mapped, item: Mapped) -> bool:
 def readings(item: Mapped, shape: tuple[int, ...], by_row: bool | None) -> list[str]:
     """Return what a key of states may mean, as pieces of a map that name its axes.
 
-    Parameters
-    ----------
-    item
-        A column with an axis of layers.
-    shape
-        Of the array; in a table, of a record.
-    by_row
-        Whether the array has a row for each record; None if it may.
+    The shape is of the whole array, which has a row for each record (None: perhaps), or of one.
     """
     axis, names = item.axes or (None, (LAYERS_AXIS,))
     layers, rest = names[:1], names[1:]
@@ -128,14 +106,12 @@ def readings(item: Mapped, shape: tuple[int, ...], by_row: bool | None) -> list[
         fixed = "hs_last" if item.column == "hidden_states" else f"fixed_{item.column}"
         orders = [(axis, *names), (*layers, axis, *rest), (axis, *rest)]
         found = [*((item.column, order) for order in orders), (fixed, names)]
-    heads: list[tuple[str, ...]] = [()] if by_row is False else [(RECORDS,)]
-    if by_row is None:
-        heads.append(())
+    records = [(column, (RECORDS, *order)) for column, order in found]
+    wholes = (found if by_row is not True else []) + (records if by_row is not False else [])
     return [
-        f"{column}={item.key}[{','.join((*head, *order))}]"
-        for head in heads
-        for column, order in found
-        if len(head) + len(order) == len(shape)
+        f"{column}={item.key}[{','.join(order)}]"
+        for column, order in wholes
+        if len(order) == len(shape)
     ]
 
 

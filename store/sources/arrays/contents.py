@@ -126,12 +126,11 @@ class ArrayFile(Contents):
             yield {key: array[i] for key, array in arrays.items()}
 
     def lengths(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, int]]:
-        """Yield them once for the whole file: its arrays say how long all records are."""
+        """Yield them once, for all records: the file says how long they are."""
         if LIST in {self.keys[key].dtype for key in keys}:
-            yield from super().lengths(keys, by_row)
-            return
+            return super().lengths(keys, by_row)
         shapes = {key: self.keys[key].shape[by_row:] for key in keys}
-        yield {key: shape[0] for key, shape in shapes.items() if shape}
+        return iter([{key: shape[0] for key, shape in shapes.items() if shape}])
 
     def _n_rows(self, keys: Collection[str]) -> int:
         """Return the rows that all arrays have; raise SchemaError if they differ."""

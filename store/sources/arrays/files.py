@@ -22,7 +22,6 @@ from store.sources.arrays.find import Given
 from store.sources.arrays.report import ArrayReport
 from store.sources.file_imports import (
     digest_files,
-    is_finite,
     no_traces,
     read_committed,
 )
@@ -258,9 +257,7 @@ class FileSource(Source):
             if n_committed:
                 n_committed -= 1
                 continue
-            self.report.rows += 1
-            self.report.unlabelled += bool(row.get("label", 0) < 0)
-            self.report.not_finite += not all(map(is_finite, row.values()))
+            self.report.count_row(row)
             yield trace_id, row
 
     def _whole_records(self, i_file: int) -> Iterator[Any]:

@@ -10,7 +10,7 @@ from store.errors import CorruptError, NotFoundError, SchemaError
 from store.sources.arrays.contents import Contents
 from store.sources.arrays.hdf5 import Hdf5File
 from store.sources.arrays.numpy_files import NpyFolder, NpzFile, is_npz
-from store.sources.arrays.pickled import open_pickle
+from store.sources.arrays.pickled import PickledFile
 from store.sources.arrays.safetensors import SafetensorsFile
 from store.sources.arrays.tables import ArrowFile, JsonLinesFile, ParquetFile
 from store.sources.file_imports import match_pattern
@@ -243,7 +243,7 @@ def open_contents(given: Given, max_bytes: int) -> Contents:
         case "HDF5":
             return Hdf5File(given.path, max_bytes)
         case "pickle" | "gzip pickle" | "torch":
-            return open_pickle(given.path, max_bytes)
+            return PickledFile(given.path, max_bytes)
         case "JSON lines":
             return JsonLinesFile(given.path)
     raise SchemaError(f"expected {READ}, found {describe(given.kind)}")

@@ -1,56 +1,35 @@
 """Pickles and torch files of arrays, in dicts or lists, through the reader that runs nothing."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from store.errors import SchemaError
-from store.sources.arrays.contents import LIST, TEXT, ArrayFile, Contents, Key, key_of
+from store.sources.arrays.contents import LIST, TEXT, ArrayFile, Key, key_of
 from store.sources.legacy.contents import is_torch
 from store.sources.legacy.fields import MAX_CHARACTERS
 from store.sources.pickles import read_pickle, read_torch
 
-__all__ = ["open_pickle"]
+__all__ = ["PickledFile"]
 
 
-def open_pickle(path: Path, max_bytes: int) -> Contents:
-    """Read a file: a list of dicts is a table, a dict has an array for each key.
+class PickledFile(ArrayFile):
+    """A dict has an array, or a list of a value for each record, for each key.
 
-    Any other value is an array with the name of the file as its key, as one in a .npy file is.
+    A list of dicts has the keys of the first. Any other value is an array with the name of the file
+    as its key, as in a .npy file.
     """
-    content = (read_torch if is_torch(path) else read_pickle)(path, max_bytes)
-    if isinstance(content, list) and content and isinstance(content[0], Mapping):
-        return _Records(path, content)
-    named = content if isinstance(content, Mapping) else {path.name.partition(".")[0]: content}
-    return _Arrays(path, named)
-
-
-class _Records(Contents):
-    """A list of dicts."""
-
-    kind = "pickle"
-    is_table = True
-
-    def __init__(self, path: Path, records: list[Any]) -> None:
-        self._records = records
-        named = ((key, value) for key, value in records[0].items() if type(key) is str)
-        super().__init__(path, {key: key_of(_plain(value)) for key, value in named})
-
-    def records(self, keys: Collection[str], by_row: bool) -> Iterator[Mapping[str, Any]]:
-        for record in self._records:
-            if not isinstance(record, Mapping):
-                raise SchemaError(f"expected dicts, as before, found {type(record).__name__}")
-            yield {key: _plain(record[key]) for key in keys if key in record}
-
-
-class _Arrays(ArrayFile):
-    """A dict of arrays; a list has a value for each record, and they may differ in length."""
 
     kind = "pickle"
 
-    def __init__(self, path: Path, content: Mapping[Any, Any]) -> None:
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        content: Any = (read_torch if is_torch(path) else read_pickle)(path, max_bytes)
+        if isinstance(content, list) and content and isinstance(content[0], Mapping):
+            records = [one if isinstance(one, Mapping) else {} for one in content]
+            content = {key: [one.get(key) for one in records] for key in records[0]}
+        elif not isinstance(content, Mapping):
+            content = {path.name.partition(".")[0]: content}
         self._arrays = {key: _column(value) for key, value in content.items() if type(key) is str}
         super().__init__(path, {key: _key(array) for key, array in self._arrays.items()})
 

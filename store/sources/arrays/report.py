@@ -1,11 +1,12 @@
-"""What became of an import of arrays: counts, and what was left out with the reasons."""
+"""What became of an import: counts, and what was left out with the reasons."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from store.reports import LeftOut, count, count_lines
+from store.sources.file_imports import is_finite
 
 __all__ = ["ArrayReport"]
 
@@ -54,6 +55,12 @@ class ArrayReport:
                 f"  {count(self.skipped.n, 'file or record', 'files or records')} left out"
             )
         return "\n".join([*lines, *self.skipped.lines()])
+
+    def count_row(self, row: Mapping[str, Any]) -> None:
+        """Count a trace."""
+        self.rows += 1
+        self.unlabelled += bool(row.get("label", 0) < 0)
+        self.not_finite += not all(map(is_finite, row.values()))
 
     def left_out(self, place: Sequence[int]) -> dict[str, Any]:
         """Return what was left out up to a place, for the provenance of a store; see `resume`."""

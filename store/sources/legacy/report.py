@@ -6,8 +6,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from store.reports import LeftOut, count, count_lines, first_ids
-from store.sources.file_imports import is_finite
+from store.reports import count, count_lines, first_ids
+from store.sources.arrays.report import ArrayReport
 from store.sources.labels.score_table import ScoreTable
 from store.sources.legacy.fields import Row
 from store.sources.legacy.files import describe_files, import_command
@@ -17,46 +17,33 @@ __all__ = ["ImportReport"]
 
 
 @dataclass
-class ImportReport:
-    """What became of an import.
+class ImportReport(ArrayReport):
+    """What became of an import: besides what any says, kinds, refused files, and scores.
 
     Attributes
     ----------
-    rows
-        Traces written.
     kind
-        What the files are that they come from.
-    skipped
-        Records left out.
+        What the files are that the traces come from.
     refused
         File -> why nothing of it was read.
     other_kinds
         Kind -> the refused files of that kind: they are whole, but belong into another store.
-    unlabelled, repeated, not_finite
-        Traces without a label, of a question that had one before, and with a NaN or an infinity in
-        a stored array.
+    repeated
+        Traces of a question that had one before.
     scores_unused
         Scores of traces and questions that are not there.
     scores_misfit
         What to do if no score at all is of a trace that is there; else empty.
-    bytes_done, bytes_all
-        Of the files, for the progress.
     read
         The files that were meant to be read.
     """
 
-    rows: int = 0
     kind: str = ""
-    skipped: LeftOut = field(default_factory=LeftOut)
     refused: dict[str, str] = field(default_factory=dict)
     other_kinds: dict[str, list[str]] = field(default_factory=dict)
-    unlabelled: int = 0
     repeated: int = 0
-    not_finite: int = 0
     scores_unused: int = 0
     scores_misfit: str = ""
-    bytes_done: int = 0
-    bytes_all: int = 0
     read: list[Path] = field(default_factory=list)
 
     @property
@@ -108,31 +95,22 @@ class ImportReport:
         return lines
 
     def left_out(self, place: Sequence[int]) -> dict[str, Any]:
-        """Return what was left out up to a place, for the provenance of a store; see `resume`."""
-        return {
-            "records": self.skipped.n,
-            "first": list(self.skipped.messages),
-            "files": dict(self.refused),
-            "not_finite": self.not_finite,
-            "place": list(place),
-            "kinds": self.other_kinds,
-        }
+        """Return what was left out up to a place, with the refused files and their kinds."""
+        files = {"files": dict(self.refused), "kinds": self.other_kinds}
+        return super().left_out(place) | files
 
     def resume(self, left_out: dict[str, Any]) -> None:
         """Go on from what a stopped import had left out."""
-        self.skipped = LeftOut(left_out["records"], list(left_out["first"]))
+        super().resume(left_out)
         self.refused |= left_out["files"]
-        self.not_finite = left_out["not_finite"]
         # a store of an earlier version has no kinds
         kinds = left_out.get("kinds", {})
         self.other_kinds |= {kind: list(files) for kind, files in kinds.items()}
 
     def add(self, row: Row, n_of_question: int) -> None:
         """Count a trace, the n-th of its question."""
-        self.rows += 1
+        self.count_row(row)
         self.repeated += n_of_question > 1
-        self.unlabelled += bool(row.get("label", 0) < 0)
-        self.not_finite += not all(map(is_finite, row.values()))
 
     def add_scores(self, scores: ScoreTable, numbers: TraceNumbers) -> None:
         """Count the scores of traces and questions that are not there."""

@@ -16,6 +16,7 @@ Hugging Face Hub. Pure: the records come in, and records go out.
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from store.sources.questions.question import find_first
@@ -104,38 +105,20 @@ def _own_id(record: Record, otherwise: str) -> Any:
     return otherwise if own is None or own == "" else own
 
 
-def _halueval_qa(record: Record, number: int) -> Iterator[Record]:
-    asked = {
-        "question_id": _own_id(record, f"halueval_qa_{number}"),
-        "question": record["question"],
-        "context": record.get("knowledge"),
+def _halueval(
+    name: str, question: str | None, context: str, answer: str, record: Record, number: int
+) -> Iterator[Record]:
+    """The right and the hallucinated answer under the keys of a task; one asks all the same."""
+    right = record[f"right_{answer}"]
+    common = {
+        **record,
+        "question_id": _own_id(record, f"halueval_{name}_{number}"),
+        "question": "Summarize the document." if question is None else record[question],
+        "context": record.get(context),
+        "answers": right,
     }
-    return _right_and_wrong(record, asked, record["right_answer"], record["hallucinated_answer"])
-
-
-def _halueval_dialogue(record: Record, number: int) -> Iterator[Record]:
-    asked = {
-        "question_id": _own_id(record, f"halueval_dialogue_{number}"),
-        "question": record["dialogue_history"],
-        "context": record.get("knowledge"),
-    }
-    right = record["right_response"]
-    return _right_and_wrong(record, asked, right, record["hallucinated_response"])
-
-
-def _halueval_summary(record: Record, number: int) -> Iterator[Record]:
-    asked = {
-        "question_id": _own_id(record, f"halueval_summary_{number}"),
-        "question": "Summarize the document.",
-        "context": record["document"],
-    }
-    return _right_and_wrong(record, asked, record["right_summary"], record["hallucinated_summary"])
-
-
-def _right_and_wrong(record: Record, asked: Record, right: Any, wrong: Any) -> Iterator[Record]:
-    common = {**record, **asked, "answers": right}
     yield {**common, "response": right, "label": 0}
-    yield {**common, "response": wrong, "label": 1}
+    yield {**common, "response": record[f"hallucinated_{answer}"], "label": 1}
 
 
 def _halueval_general(record: Record, number: int) -> Iterator[Record]:
@@ -269,19 +252,19 @@ _FORMS = [
     Form(
         "HaluEval (question answering)",
         frozenset({"question", "right_answer", "hallucinated_answer"}),
-        _halueval_qa,
+        partial(_halueval, "qa", "question", "knowledge", "answer"),
     ),
     Form(
         "HaluEval (dialogue)",
         frozenset({"dialogue_history", "right_response", "hallucinated_response"}),
-        _halueval_dialogue,
+        partial(_halueval, "dialogue", "dialogue_history", "knowledge", "response"),
         _DIALOGUE + "\n[Assistant]:",
         _DIALOGUE,
     ),
     Form(
         "HaluEval (summarization)",
         frozenset({"document", "right_summary", "hallucinated_summary"}),
-        _halueval_summary,
+        partial(_halueval, "summary", None, "document", "summary"),
         "{context}\n\n{question}\nSummary:",
         "{question}\n\n{context}",
     ),

@@ -131,10 +131,10 @@ GOOD = '{"question_id": "a", "question": "Q", "answers": ["x"]}'
         (f"{GOOD}\n\n3\n", "line 3: expected an object with a question, found 3"),
         (f"{GOOD}\n{GOOD}\n", "line 2: expected a new question_id, found 'a' of line 1"),
         (f"[{GOOD},\n{GOOD}]", "record 1: expected a new question_id, found 'a' of record 0"),
-        (f"[\n{GOOD}\n,\n\nx]", "line 5: expected a JSON object as record 1"),
-        (f"[{GOOD}\n{GOOD}]", "line 2: expected ',' or ']' after record 0, found"),
-        (f"[{GOOD}", "line 1: expected ',' or ']' after record 0, found ''"),
-        (f"[{GOOD}]\n{GOOD}", "line 2: expected nothing after the array, found"),
+        (f"[\n{GOOD}\n,\n\nx]", "line 5: expected a JSON array, found: Expecting value"),
+        (f"[{GOOD}\n{GOOD}]", "line 2: expected a JSON array, found: Expecting ',' del"),
+        (f"[{GOOD}", "line 1: expected a JSON array, found: Expecting ',' del"),
+        (f"[{GOOD}]\n{GOOD}", "line 2: expected a JSON array, found: Extra data"),
         ("question_id,question,question\na,b,c\n", "line 1: expected different columns"),
         ('{"question": "Q", "answers": ["x"]}', "line 1: question_id: expected a text, found none"),
         ('{"question_id": "a"}', "line 1: question: expected a text, found none"),
@@ -163,7 +163,7 @@ GOOD = '{"question_id": "a", "question": "Q", "answers": ["x"]}'
         ('question_id,question\na,"Q\nQ"\nb,Q,x\n', "line 4: expected 2 cells as in .*, found 3"),
         ("question_id,question,answers\na,Q,[x\n", "line 2: expected a JSON list"),
         ('question_id,question\na,"Q', "line 2: expected CSV"),
-        ("[" * 100_000, "line 1: expected a JSON object as record 0, found"),
+        ("[" * 100_000, "line 1: expected a JSON array, found: maximum recursion"),
     ],
 )
 def test_what_is_wrong_names_its_line(tmp_path, text, message):
