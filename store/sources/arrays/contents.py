@@ -62,10 +62,6 @@ class Contents(ABC):
 
     Attributes
     ----------
-    path
-        The file.
-    kind
-        What it is called in messages.
     keys
         Name -> what it holds, in the order of the file.
     is_table

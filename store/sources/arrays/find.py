@@ -57,12 +57,7 @@ class Given:
 
 
 def find_given(sources: Sequence[str]) -> list[Given]:
-    """Return what the sources name, sorted by path.
-
-    Parameters
-    ----------
-    sources
-        Files, folders and patterns.
+    """Return what files, folders and patterns name, sorted by path.
 
     Raises
     ------
@@ -167,18 +162,7 @@ def _given_in(folder: Path) -> list[Given]:
 
 
 def kind_of(path: Path) -> str:
-    """Return what a file is, from its first bytes, and for text from its name.
-
-    Parameters
-    ----------
-    path
-        Any file.
-
-    Returns
-    -------
-    str
-        See `Given`.
-    """
+    """Return the kind of a file (see `Given`), from its first bytes, and for text from its name."""
     with path.open("rb") as file:
         first = file.read(LOOKED_AT)
     if path.name.endswith(SAFETENSORS):
@@ -215,14 +199,7 @@ def _is_text(first: bytes) -> bool:
 
 
 def open_contents(given: Given, max_bytes: int) -> Contents:
-    """Open arrays or a table.
-
-    Parameters
-    ----------
-    given
-        What to read.
-    max_bytes
-        Most bytes of an array in memory.
+    """Open arrays or a table, of which no array may take more than `max_bytes` of memory.
 
     Raises
     ------

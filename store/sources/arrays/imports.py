@@ -37,15 +37,9 @@ class MapSource(FileSource):
 
     Parameters
     ----------
-    given
-        What to read, in order.
     mapped
         Which columns to make of which keys.
-    labels
-        How the traces are labelled.
-    layers
-        Numbers of the layers in the arrays, as the model numbers them; None if they are not known.
-    columns, part, begun
+    given, labels, layers, columns, part, begun
         See `FileSource`.
     max_bytes
         Most bytes of an array in memory.

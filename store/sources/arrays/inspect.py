@@ -48,14 +48,7 @@ _COLUMNS = {alias: name for name, aliases in ALIASES.items() for alias in aliase
 
 
 def inspect_lines(given: Sequence[Given], max_bytes: int) -> tuple[list[str], bool]:
-    """Describe files.
-
-    Parameters
-    ----------
-    given
-        The files.
-    max_bytes
-        Most bytes of one.
+    """Describe files, none of which may unpack to more than `max_bytes`.
 
     Returns
     -------
@@ -205,15 +198,7 @@ def _text_lines(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def propose(contents: Contents) -> list[Mapped]:
     """Propose a map for the keys of a file: columns of the field by their names and by others'.
 
-    Parameters
-    ----------
-    contents
-        The file.
-
-    Returns
-    -------
-    list of Mapped
-        At most one for each column; a key without a column keeps its name, if it can be one.
+    There is at most one for each column; a key without a column keeps its name, if it can be one.
     """
     mapped: dict[str, Mapped] = {}
     for key in contents.keys:

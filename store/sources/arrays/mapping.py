@@ -167,14 +167,7 @@ def column_of(item: Mapped, value: Any) -> Column:
 
 
 def value_of(item: Mapped, value: Any) -> Any:
-    """Return the value of a column from that of a key.
-
-    Parameters
-    ----------
-    item
-        Column and key.
-    value
-        Of one record: NumPy's, torch's or JSON's.
+    """Return the value of a column from that of a key: NumPy's, torch's or JSON's, of one record.
 
     Raises
     ------
@@ -199,25 +192,15 @@ def value_of(item: Mapped, value: Any) -> Any:
 
 
 def references_of(value: Any, where: str) -> str:
-    """Return the references of a trace as the column keeps them.
+    """Return references as the column keeps them, and `label` reads them: a JSON list of texts.
 
     Parameters
     ----------
     value
         One text, several in a list or an array, or a text that is a JSON list of texts. An empty
-        text is no reference.
+        text is no reference; anything else is a SchemaError.
     where
         What a message calls it.
-
-    Returns
-    -------
-    str
-        A JSON list of texts, as extraction writes it and `label` reads it.
-
-    Raises
-    ------
-    SchemaError
-        Something else than texts is in it.
     """
     if isinstance(value, np.ndarray):
         value = value.reshape(-1).tolist() if value.ndim < 2 else value.tolist()

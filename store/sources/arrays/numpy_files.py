@@ -27,15 +27,7 @@ MAX_HEADER = 10_000  # NumPy's own limit: what it parses as a literal
 
 
 class NpzFile(ArrayFile):
-    """The arrays of one .npz file.
-
-    Parameters
-    ----------
-    path
-        The file.
-    max_bytes
-        Most bytes of one array, unpacked.
-    """
+    """The arrays of one .npz file, none of which may unpack to more than `max_bytes`."""
 
     kind = "npz"
 
@@ -61,17 +53,7 @@ class NpzFile(ArrayFile):
 
 
 class NpyFolder(ArrayFile):
-    """The .npy files of one folder, each an array with the file's name as its key.
-
-    Parameters
-    ----------
-    folder
-        Where they are.
-    files
-        Some of the folder's.
-    max_bytes
-        Most bytes of one array.
-    """
+    """The .npy files of one folder, each an array with the file's name as its key."""
 
     kind = "npy"
 

@@ -20,8 +20,6 @@ class ArrayReport:
     rows, unlabelled, not_finite
         Traces written, those of them without a label, and those with a NaN or an infinity in an
         array.
-    skipped
-        Files, records and requests left out.
     bytes_done, bytes_all
         Of the files, for the progress.
     """

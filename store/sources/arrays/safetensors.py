@@ -42,17 +42,7 @@ DTYPES = {  # name in the header -> NumPy's; two bytes of a bfloat16 are read as
 
 
 class Tensor(NamedTuple):
-    """One tensor of a file.
-
-    Attributes
-    ----------
-    dtype
-        A value of `DTYPES`.
-    shape
-        Its shape.
-    start
-        Its first byte in the file.
-    """
+    """One tensor of a file: a value of `DTYPES`, its shape, and its first byte in the file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -66,11 +56,6 @@ class Tensor(NamedTuple):
 
 class SafetensorsFile(ArrayFile):
     """The tensors of one file.
-
-    Parameters
-    ----------
-    path
-        The file.
 
     Raises
     ------
@@ -103,23 +88,7 @@ class SafetensorsFile(ArrayFile):
 
 
 def read_header(path: Path) -> dict[str, Tensor]:
-    """Read and check the header of a file.
-
-    Parameters
-    ----------
-    path
-        The file.
-
-    Returns
-    -------
-    dict
-        Name -> tensor, in the order of the header.
-
-    Raises
-    ------
-    CorruptError, SchemaError
-        See `SafetensorsFile`.
-    """
+    """Return name -> tensor, in the order of the header; raises as `SafetensorsFile` does."""
     size = path.stat().st_size
     with path.open("rb") as file:
         n_bytes = int.from_bytes(file.read(LENGTH_BYTES), "little")

@@ -18,20 +18,7 @@ RULES = ("exact", "contains", "f1", "judge", "none")  # the names of the rules t
 
 
 def exact_match_score(answer: str, references: Sequence[str]) -> float:
-    """Score an answer 1.0 if it matches a reference, else 0.0; NaN without references.
-
-    Parameters
-    ----------
-    answer : str
-        The model's answer.
-    references : sequence of str
-        Right answers, any of which will do.
-
-    Returns
-    -------
-    float
-        1.0, 0.0 or NaN.
-    """
+    """Score an answer 1.0 if it matches one of its references, else 0.0; NaN without any."""
     if not references:
         return math.nan
     return float(normalize_answer(answer) in map(normalize_answer, references))
@@ -40,20 +27,8 @@ def exact_match_score(answer: str, references: Sequence[str]) -> float:
 def f1_score(answer: str, references: Sequence[str]) -> float:
     """Token F1 of an answer and the reference most like it, as in SQuAD's evaluation script.
 
-    The words are those of the normal form.
-
-    Parameters
-    ----------
-    answer : str
-        The model's answer.
-    references : sequence of str
-        Right answers, any of which will do.
-
-    Returns
-    -------
-    float
-        0.0 to 1.0, the harmonic mean of precision and recall over words; two empty texts agree.
-        NaN without references.
+    The words are those of the normal form. The harmonic mean of precision and recall over them is
+    0.0 to 1.0; two empty texts agree. NaN without references.
     """
     return max((_f1(_words(answer), _words(text)) for text in references), default=math.nan)
 

@@ -85,23 +85,10 @@ def set_labels(
     *,
     replace_all: bool = False,
 ) -> LabelPlan:
-    """Label the traces of a store in one commit; see `plan_labels` and `commit_labels`.
+    """Label the traces of a store in one commit, and return what was changed.
 
-    Parameters
-    ----------
-    path
-        The store.
-    table
-        A file of scores or labels as `read_scores` reads it, or question id -> score.
-    threshold : float
-        Scores of at least this much count as right.
-    replace_all
-        Rows that the table does not list lose score and label.
-
-    Returns
-    -------
-    LabelPlan
-        What was changed.
+    See `plan_labels` and `commit_labels`. The table is a file of scores or labels as `read_scores`
+    reads it, or question id -> score.
     """
     given = table if isinstance(table, ScoreTable) else ScoreTable.of_questions(table)
     with StoreWriter.open(path) as writer:

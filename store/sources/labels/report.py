@@ -20,17 +20,12 @@ def class_counts(counts: LabelCounts) -> str:
 
 
 def rule_table(labels: Mapping[str, NDArray[np.int64]]) -> list[str]:
-    """Compare rules: a line each, with how many labels agree with the first rule's.
+    """Compare rules: a line each, with how many labels agree with the first rule's; none for one.
 
     Parameters
     ----------
     labels
         Rule -> labels int64 `(n_rows,)`.
-
-    Returns
-    -------
-    list of str
-        None for one rule.
     """
     if len(labels) < 2:
         return []

@@ -169,19 +169,10 @@ class LabelCounts(NamedTuple):
 
 
 def one_class_warning(counts: LabelCounts, rule: str | None = None) -> list[str]:
-    """Say that nearly all labels are of one class, and what to do.
+    """Say in a line that nearly all labels are of one class, and what to do.
 
-    Parameters
-    ----------
-    counts
-        Of the labels; unlabelled traces do not count.
-    rule
-        Name of the rule that made them; None if they were given.
-
-    Returns
-    -------
-    list of str
-        One line; none if at most 90% are of one class, or there are fewer than 10 labels.
+    There is none if at most 90% are of one class, or for fewer than 10 labels. `rule` is the name
+    of the rule that made them; None if they were given.
     """
     n_wrong, n_right, _ = counts
     n_labels = n_right + n_wrong

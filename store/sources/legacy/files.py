@@ -29,12 +29,7 @@ MAGIC = (b"\x1f\x8b", b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x
 
 
 def find_files(sources: Sequence[str]) -> list[Path]:
-    """Return the files that sources name, sorted.
-
-    Parameters
-    ----------
-    sources
-        Files, folders (all files in them that may be traces) and patterns.
+    """Return the files that sources name, sorted; of folders all in them that may be traces.
 
     Raises
     ------

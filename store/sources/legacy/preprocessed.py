@@ -21,12 +21,7 @@ __all__ = ["GraphTraces", "PreprocessedTraces", "SequenceTraces"]
 
 
 class PreprocessedTraces:
-    """The traces of one file.
-
-    Parameters
-    ----------
-    content
-        Of the file; SchemaError if its parts do not belong together.
+    """The traces of one file; raises SchemaError if the parts of its content do not fit together.
 
     Attributes
     ----------

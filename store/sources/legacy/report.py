@@ -34,8 +34,6 @@ class ImportReport(ArrayReport):
         Scores of traces and questions that are not there.
     scores_misfit
         What to do if no score at all is of a trace that is there; else empty.
-    read
-        The files that were meant to be read.
     """
 
     kind: str = ""

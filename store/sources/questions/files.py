@@ -52,12 +52,7 @@ class QuestionFile(NamedTuple):
 
 
 def read_questions(path: str | Path, fields: Collection[str] = ()) -> list[Question]:
-    """Read the questions of a file that must have nothing wrong with it.
-
-    Parameters
-    ----------
-    path, fields
-        See `read_question_file`.
+    """Read the questions of a file that must have nothing wrong with it; see `read_question_file`.
 
     Raises
     ------

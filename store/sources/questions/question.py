@@ -82,10 +82,8 @@ def build_question(record: Any, number: int, fields: Collection[str] = ()) -> Qu
 
     Parameters
     ----------
-    record
-        A record of a file.
     number
-        Its number, from 1, for questions of NQ-open, which have no id.
+        Of the record, from 1, for questions of NQ-open, which have no id.
     fields
         Names of further fields to keep.
 

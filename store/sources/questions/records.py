@@ -23,14 +23,10 @@ _DELIMITERS = ",;\t"
 
 
 class TextRecords(NamedTuple):
-    """The records of a text.
+    """The records of a text; those of a CSV are cells, which are all texts.
 
     Attributes
     ----------
-    records
-        The records, each with its number.
-    are_cells
-        Whether they are rows of a CSV, whose cells are all texts.
     unit
         What the numbers count: "line", from 1, or "record" of an array, from 0.
     """
@@ -45,8 +41,6 @@ def read_records(text: str, question_names: Collection[str], bad: Bad = refuse) 
 
     Parameters
     ----------
-    text
-        The content of a file.
     question_names
         Names of the column that a CSV must have.
     bad
