@@ -9,7 +9,7 @@ from pathlib import Path
 from store.cli.arguments import as_called
 from store.cli.arrays import array_source, check_array_options, find_arrays, run_inspect
 from store.cli.inspect import size_text
-from store.cli.parts import parts_to_merge, publish_part
+from store.cli.parts import part_warnings, parts_to_merge, publish_part
 from store.cli.progress import Progress
 from store.cli.scores import read_given_scores, understood_lines
 from store.errors import SchemaError
@@ -113,6 +113,8 @@ def run_merge(args: argparse.Namespace) -> int:
             report=lambda linked: lines.extend(_linked_lines(linked)),
         )
     print(f"{args.store}: {count(len(store), 'trace')} of {count(len(stores), 'store')}")
+    if args.parts:
+        lines += [*label_lines(store)[:1], *part_warnings(sources)]
     for line in lines:
         print(as_called(line), file=sys.stderr if line.startswith("warning: ") else sys.stdout)
     return 0

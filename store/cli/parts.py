@@ -1,7 +1,9 @@
 """Parts of a store on the command line: the records that they publish, and what is merged."""
 
 import argparse
+import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,9 +11,14 @@ from store.errors import NotFoundError, SchemaError
 from store.launch.found import find_parts, numbers_text
 from store.launch.identity import arguments_digest, file_digest, recorded_inputs
 from store.launch.records import Record, publish
+from store.launch.task import last_lines
 from store.read.store import TraceStore
+from store.reports import count
 
-__all__ = ["PresentInputs", "parts_to_merge", "present_inputs", "publish_part"]
+__all__ = ["PresentInputs", "part_warnings", "parts_to_merge", "present_inputs", "publish_part"]
+
+MAX_LINES = 1000  # of a log
+_NUMBER = re.compile(r"\d[\d.,]*")
 
 
 class PresentInputs(NamedTuple):
@@ -121,3 +128,15 @@ def parts_to_merge(args: argparse.Namespace) -> list[Path] | None:
         if not args.partial:
             return None
     return [part.path for part in found.parts]
+
+
+def part_warnings(parts: Sequence[Path]) -> list[str]:
+    """What the logs of parts warn of, each once whatever its numbers, with how many parts do."""
+    found: dict[str, list[str]] = {}
+    for part in parts:
+        lines = last_lines(part.with_suffix(".log"), MAX_LINES)
+        warned = {_NUMBER.sub("0", line): line for line in lines if line.startswith("warning: ")}
+        for text, line in warned.items():
+            found.setdefault(text, []).append(line)
+    n_parts = count(len(parts), "part")
+    return [f"{lines[0]} (so in {len(lines):,} of {n_parts})" for lines in found.values()]

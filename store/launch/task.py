@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 STOP_S = 30.0  # for a commit; then a process is killed
-TAIL_BYTES = 8192
+TAIL_BYTES = 1 << 16
 HEADING = "--- attempt"
 LONGEST_LINE = 300  # characters of a log's line in a message
 
