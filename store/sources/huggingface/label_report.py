@@ -30,14 +30,7 @@ JUDGE_ADVICE = (
 def label_report(store: TraceStore, rules: Sequence[str], max_new_tokens: int | None) -> list[str]:
     """Count the labels of an extraction, compare its rules, and warn.
 
-    Parameters
-    ----------
-    store
-        What was extracted.
-    rules
-        The rules of its labels.
-    max_new_tokens
-        Longest answer; None if the answers were given.
+    `max_new_tokens` is the longest answer; None if the answers were given.
     """
     lines: list[str] = []
     is_given = max_new_tokens is None  # then labels need not come from a rule
@@ -107,8 +100,12 @@ def _endless_warning(store: TraceStore, max_new_tokens: int) -> list[str]:
     share = float((np.asarray(store.column("answer_len")) >= max_new_tokens).mean())
     if share <= 0.5:
         return []
+    ways = ["allow more tokens"]
+    if not store.provenance.get("decoding", {}).get("stop"):
+        ways.append(r"end those of a base model, which runs on, with a text (--stop '\n')")
+    if "chat_prompt" not in store.provenance:
+        ways.append("ask a chat model with --chat-template")
     return [
         f"warning: {share:.0%} of the answers have {max_new_tokens} tokens (--max-new-tokens) and "
-        r"no end: a base model runs on, unless a text ends its answers (--stop '\n'); a chat model "
-        "needs --chat-template, or more tokens"
+        f"no end: {', or '.join(ways)}"
     ]

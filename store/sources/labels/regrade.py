@@ -4,7 +4,7 @@ Nothing here writes; `relabel` commits the plan.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from store.errors import SchemaError
 from store.format.schema import TRACE_ID
 from store.read.store import TraceStore
+from store.reports import count
 from store.sources.labels.grading import (
     Case,
     Grade,
@@ -28,6 +29,7 @@ from store.write.source import LABEL_RULES_KEY, NORMALIZATION_KEY
 __all__ = ["plan_rules", "stored_cases"]
 
 BLOCK_ROWS = 256  # texts of so many rows are in memory at once, and progress is shown after them
+MIN_VERDICTS = 0.05  # fewer than this share of the answers: their labels would all be removed
 COLUMNS = ("question", "answer", "references")
 
 
@@ -59,7 +61,8 @@ def plan_rules(
     ------
     SchemaError
         The store lacks one of those columns, or holds something else there, or has no references
-        at all, or scores that stay have another threshold; or its labels came with the answers.
+        at all, or scores that stay have another threshold; or its labels came with the answers; or
+        the judge gave nearly no verdicts.
     """
     _check_columns(store)
     if not replace_all:
@@ -71,6 +74,8 @@ def plan_rules(
             f"{store.path}: expected references in some rows, found none: no rule can label them; "
             "give scores with --scores, or a judge whose template has no {references}"
         )
+    verdicts = dict(sorted(count_verdicts(grade for _, grade in grades).items()))
+    _check_verdicts(store, verdicts)
     ids = read_texts(store, TRACE_ID)
     described = grader.describe()
     table = ScoreTable(
@@ -81,7 +86,6 @@ def plan_rules(
     plan = plan_labels(store, table, grader.threshold, replace_all=replace_all)
     provenance = dict(plan.provenance)
     provenance[NORMALIZATION_KEY] = described[NORMALIZATION_KEY]
-    verdicts = dict(sorted(count_verdicts(grade for _, grade in grades).items()))
     if LABEL_RULES_KEY in described:
         rules = described[LABEL_RULES_KEY]
         if verdicts:  # beside the judge, whose column stays when score and label are undone
@@ -96,6 +100,18 @@ def plan_rules(
         by_rule=_labels_of([grade for _, grade in grades], grader),
         has_rule_columns=bool(grader.columns),
     )
+
+
+def _check_verdicts(store: TraceStore, verdicts: Mapping[str, int]) -> None:
+    """Raise SchemaError where a judge would leave nearly all answers without a label."""
+    n_asked = sum(verdicts.values()) - verdicts.get("no references", 0)
+    n_given = verdicts.get("right", 0) + verdicts.get("wrong", 0)
+    if n_given < MIN_VERDICTS * n_asked:
+        raise SchemaError(
+            f"{store.path}: expected verdicts of the judge, found {n_given:,} on "
+            f"{count(n_asked, 'answer')}; the labels stay as they are: ask a model that follows "
+            "instructions, or in another way (--judge-template)"
+        )
 
 
 def stored_cases(store: TraceStore) -> Iterator[Case]:

@@ -20,9 +20,9 @@ COLUMNS = {
 def report(tmp_path):
     """Report a store of twenty answers to which one reference belongs."""
 
-    def run(answer, rules, *, answer_len=3, columns=COLUMNS, longest=8, n=20):
+    def run(answer, rules, *, answer_len=3, columns=COLUMNS, longest=8, n=20, provenance=None):
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.zarr"
-        with StoreWriter.create(path, Schema(columns)) as writer:
+        with StoreWriter.create(path, Schema(columns), provenance or {}) as writer:
             for i in range(n):
                 row = {
                     "answer": answer,
@@ -66,6 +66,21 @@ def test_answers_without_an_end_are_warned_of(report):
     few = {"label": Column("int8")}
     assert len(report("Paris", ["exact"], columns=few)) == 1
     assert report("Paris", ["exact"], columns={"answer_len": Column("int32")}) == []
+
+
+def test_what_is_in_effect_is_not_advised(report):
+    """Neither a text that ends answers nor a chat template, where there is one."""
+    long = {"answer_len": 8}
+    stopped = {"decoding": {"stop": "\n"}}
+    [_, warning] = report("Paris", ["exact"], **long, provenance=stopped)
+    assert "--stop" not in warning
+    assert "allow more tokens, or ask a chat model with --chat-template" in warning
+    chat = {"decoding": {"stop": None}, "chat_prompt": "<user>{question}"}
+    [_, warning] = report("Paris", ["exact"], **long, provenance=chat)
+    assert "--stop" in warning
+    assert "--chat-template" not in warning
+    [_, warning] = report("Paris", ["exact"], **long, provenance=chat | stopped)
+    assert warning.endswith("no end: allow more tokens")
 
 
 def test_several_rules_are_compared(report):
